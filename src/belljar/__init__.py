@@ -1,0 +1,53 @@
+"""Belljar runs the shell commands of AI agents in containers: sealed in, in full view."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from belljar.errors import BelljarError as BelljarError
+    from belljar.errors import PolicyDenied as PolicyDenied
+    from belljar.errors import SandboxLost as SandboxLost
+    from belljar.limits import Limits as Limits
+    from belljar.policy import Policy as Policy
+    from belljar.policy import Verdict as Verdict
+    from belljar.pool import Pool as Pool
+    from belljar.result import Ended as Ended
+    from belljar.result import Output as Output
+    from belljar.result import Result as Result
+    from belljar.result import Started as Started
+    from belljar.session import Session as Session
+    from belljar.session import run as run
+    from belljar.shells import Shell as Shell
+    from belljar.tools import ToolRegistry as ToolRegistry
+
+__version__ = "0.1.0"
+
+# Loaded on first use: the command line answers `--help` without paying for the engine's client.
+_HOMES = {
+    "BelljarError": "errors",
+    "PolicyDenied": "errors",
+    "SandboxLost": "errors",
+    "Limits": "limits",
+    "Policy": "policy",
+    "Verdict": "policy",
+    "Pool": "pool",
+    "Ended": "result",
+    "Output": "result",
+    "Result": "result",
+    "Started": "result",
+    "Session": "session",
+    "run": "session",
+    "Shell": "shells",
+    "ToolRegistry": "tools",
+}
+__all__ = sorted([*_HOMES, "errors", "sync"])  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("errors", "sync"):
+        return import_module(f"belljar.{name}")
+    if name in _HOMES:
+        return getattr(import_module(f"belljar.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'belljar' has no attribute {name!r}")

@@ -1,0 +1,116 @@
+"""Everything that can go wrong on our side of the glass.
+
+    BelljarError                      125
+    ├── UsageError                      2   the call itself is wrong; nothing was started
+    │   ├── WorkspaceError              2   missing, a file, `/`, cannot be mapped to an unprivileged user
+    │   ├── PolicyError                 2   a policy file with a mistake (file, line, reason)
+    │   ├── SessionNotFound             2
+    │   └── ShellNotFound               2
+    ├── PolicyDenied                  126   judged and refused; nothing ran
+    ├── CommandError                  125   the command could not be started
+    │   ├── CommandNotFound           127
+    │   ├── CommandNotExecutable      126
+    │   └── WorkingDirectoryError       2
+    ├── EngineError                   125
+    │   ├── EngineUnavailable         125   no engine answers
+    │   ├── ImageMissing              125
+    │   └── ProtectionMissing         125   a protection could not be applied, so the run was stopped
+    ├── AuditError                    125   the audit trail can't be written, so nothing runs
+    └── SandboxLost                   125   the sandbox went away under a command
+
+A program that fails is not an error: that is `Result.cause`. Each class knows its code (for machines) and the
+exit status the command line derives from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from belljar.policy import Verdict
+
+
+class BelljarError(Exception):
+    code = "failed"
+    exit_status = 125
+
+    def as_dict(self) -> dict[str, object]:
+        return {"error": self.code, "message": str(self)}
+
+
+class UsageError(BelljarError):
+    code = "usage"
+    exit_status = 2
+
+
+class WorkspaceError(UsageError):
+    code = "workspace_invalid"
+
+
+class PolicyError(UsageError):
+    code = "policy_invalid"
+
+
+class SessionNotFound(UsageError):
+    code = "session_not_found"
+
+
+class ShellNotFound(UsageError):
+    code = "shell_not_found"
+
+
+class PolicyDenied(BelljarError):
+    """The command was judged and refused, or needed an approval that nobody gave."""
+
+    code = "policy_denied"
+    exit_status = 126
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
+
+    def as_dict(self) -> dict[str, object]:
+        return {**super().as_dict(), "verdict": self.verdict.as_dict()}
+
+
+class CommandError(BelljarError):
+    code = "command_failed_to_start"
+
+
+class CommandNotFound(CommandError):
+    code = "command_not_found"
+    exit_status = 127
+
+
+class CommandNotExecutable(CommandError):
+    code = "command_not_executable"
+    exit_status = 126
+
+
+class WorkingDirectoryError(CommandError):
+    code = "working_directory_invalid"
+    exit_status = 2
+
+
+class EngineError(BelljarError):
+    code = "engine_failed"
+
+
+class EngineUnavailable(EngineError):
+    code = "engine_unavailable"
+
+
+class ImageMissing(EngineError):
+    code = "image_missing"
+
+
+class ProtectionMissing(EngineError):
+    code = "protection_missing"
+
+
+class AuditError(BelljarError):
+    code = "audit_failed"
+
+
+class SandboxLost(BelljarError):
+    code = "sandbox_lost"

@@ -1,0 +1,201 @@
+"""What came of a command: events while it runs, one Result when it ended.
+
+Bytes first. Text is decoded on demand, replaces invalid UTF-8 and never splits a character; where the middle of a
+long output was dropped, the text says how much is missing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from belljar.policy import Verdict
+
+Cause = Literal[
+    "exited", "signalled", "timeout", "interrupted", "output_limit", "disk_limit", "out_of_memory", "killed", "sandbox_lost"
+]
+Stream = Literal["stdout", "stderr"]
+
+TIMEOUT_STATUS = 124
+LOST_STATUS = 125
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    stream: Stream
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    result: Result
+
+
+Event = Started | Output | Ended
+
+
+def decode(data: bytes, *, cut_start: bool = False, cut_end: bool = False) -> str:
+    """Text of `data`; a character that a cut split is left out instead of shown as rubbish."""
+    if cut_start:
+        skip = 0
+        while skip < min(3, len(data)) and data[skip] & 0xC0 == 0x80:
+            skip += 1
+        data = data[skip:]
+    if cut_end:
+        data = data[: len(data) - _split_tail(data)]
+    return data.decode("utf-8", "replace")
+
+
+def _split_tail(data: bytes) -> int:
+    """How many bytes at the end are the beginning of a longer character."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        width = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+        return back if width > back else 0
+    return 0
+
+
+@dataclass(slots=True)
+class Piece:
+    order: int
+    stream: Stream
+    data: bytes
+
+
+class Capture:
+    """Keeps the head and the tail of one stream within `cap` bytes, in pieces that know their order of arrival."""
+
+    __slots__ = ("_head_room", "_tail_room", "_tail_size", "head", "produced", "stream", "tail")
+
+    def __init__(self, stream: Stream, cap: int) -> None:
+        self.stream: Stream = stream
+        self.head: list[Piece] = []
+        self.tail: deque[Piece] = deque()
+        self.produced = 0
+        self._head_room = cap // 2
+        self._tail_room = cap - cap // 2
+        self._tail_size = 0
+
+    def add(self, order: int, data: bytes) -> None:
+        self.produced += len(data)
+        if self._head_room:
+            self.head.append(Piece(order, self.stream, data[: self._head_room]))
+            data, self._head_room = data[self._head_room :], max(0, self._head_room - len(data))
+        if data:
+            self._add_tail(order, data)
+
+    def _add_tail(self, order: int, data: bytes) -> None:
+        self.tail.append(Piece(order, self.stream, data[-self._tail_room :]))
+        self._tail_size += min(len(data), self._tail_room)
+        while self._tail_size > self._tail_room:
+            over = self._tail_size - self._tail_room
+            oldest = self.tail[0]
+            if len(oldest.data) <= over:
+                self._tail_size -= len(self.tail.popleft().data)
+            else:
+                oldest.data = oldest.data[over:]
+                self._tail_size -= over
+
+    @property
+    def omitted(self) -> int:
+        return self.produced - sum(len(p.data) for p in self.head) - self._tail_size
+
+    def joined(self) -> tuple[bytes, bytes]:
+        return b"".join(p.data for p in self.head), b"".join(p.data for p in self.tail)
+
+
+def omission(count: int) -> str:
+    return f"\n[... {count} bytes omitted ...]\n"
+
+
+def _text(head: bytes, tail: bytes, omitted: int) -> str:
+    if not omitted:
+        return decode(head + tail)
+    return decode(head, cut_end=True) + omission(omitted) + decode(tail, cut_start=True)
+
+
+@dataclass(frozen=True)
+class Result:
+    cause: Cause
+    exit_code: int
+    """The program's own; 128 + n after signal n, 124 after a timeout, 125 when the sandbox was lost."""
+    signal: int | None
+    duration: float
+    """Seconds from start to end, measured next to the process."""
+    cpu_time: float
+    peak_memory: int
+    """Resident bytes of the largest process."""
+    survivors_killed: int
+    """Processes that the command left behind and that were ended; none is left."""
+    started: float
+    """Unix time."""
+    ended: float
+    verdict: Verdict | None = None
+    combined: bool = False
+    oom_kills: int = 0
+    runs_later: tuple[str, ...] = ()
+    """Files this command planted in the workspace that something on the host may run later (git hooks, ...)."""
+    _captures: tuple[Capture, Capture] = field(
+        default_factory=lambda: (Capture("stdout", 2), Capture("stderr", 2)), repr=False, compare=False
+    )
+
+    @property
+    def ok(self) -> bool:
+        return self.cause == "exited" and self.exit_code == 0
+
+    @cached_property
+    def stdout_bytes(self) -> bytes:
+        return b"".join(self._captures[0].joined())
+
+    @cached_property
+    def stderr_bytes(self) -> bytes:
+        return b"".join(self._captures[1].joined())
+
+    @cached_property
+    def stdout(self) -> str:
+        return _text(*self._captures[0].joined(), self._captures[0].omitted)
+
+    @cached_property
+    def stderr(self) -> str:
+        return _text(*self._captures[1].joined(), self._captures[1].omitted)
+
+    @cached_property
+    def output(self) -> str:
+        """Both streams in the order in which they arrived."""
+        head = sorted((p for c in self._captures for p in c.head), key=lambda p: p.order)
+        tail = sorted((p for c in self._captures for p in c.tail), key=lambda p: p.order)
+        return _text(b"".join(p.data for p in head), b"".join(p.data for p in tail), self.bytes_omitted)
+
+    @property
+    def bytes_produced(self) -> int:
+        return sum(c.produced for c in self._captures)
+
+    @property
+    def bytes_omitted(self) -> int:
+        return sum(c.omitted for c in self._captures)
+
+    @property
+    def bytes_kept(self) -> int:
+        return self.bytes_produced - self.bytes_omitted
+
+    @property
+    def truncated(self) -> bool:
+        return self.bytes_omitted > 0
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = (
+            "cause", "exit_code", "signal", "stdout", "stderr", "output", "truncated", "bytes_produced", "bytes_kept",
+            "duration", "cpu_time", "peak_memory", "survivors_killed", "started", "ended", "oom_kills",
+        )  # fmt: skip
+        verdict = self.verdict.as_dict() if self.verdict else None
+        return {name: getattr(self, name) for name in plain} | {"runs_later": list(self.runs_later), "verdict": verdict}
