@@ -1,0 +1,161 @@
+"""The system calls a sandbox may make: an allow-list, for the native architecture only.
+
+Everything that is not named here fails with EPERM. Three facts shape the list:
+
+- Arguments are compared as 64 bits while the kernel looks at fewer. An `int` is therefore compared by equality
+  (upper bits set: no match, refused), and a flag word by a mask over the bits the kernel reads.
+- A filter cannot look behind a pointer. `clone3` and `openat2` carry their flags in a struct, so they answer
+  ENOSYS, on which every libc falls back to `clone` and `openat`, whose flags can be seen.
+- Files made in the workspace may belong to root outside (an idmapped mount). A set-uid file would be root's for
+  anybody on the host, so no call may create one or set the bit.
+
+A call from another architecture (int 0x80, x32) kills the process: that is libseccomp's answer to an
+architecture the filter does not hold.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, Literal
+
+Profile = Literal["default", "debug"]
+
+ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
+ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+_EPERM, _ENOSYS = 1, 38
+
+FILES = """
+access chdir close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fadvise64 fallocate fchdir
+fchown fchownat fcntl fdatasync fgetxattr flistxattr flock fremovexattr fsetxattr fstat fstatfs fsync ftruncate
+futimesat getcwd getdents getdents64 getxattr lchown lgetxattr link linkat listxattr llistxattr lremovexattr lseek
+lsetxattr lstat mkdir mkdirat newfstatat pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readlink
+readlinkat readv removexattr rename renameat renameat2 rmdir sendfile setxattr splice stat statfs statx symlink
+symlinkat sync sync_file_range syncfs tee truncate umask unlink unlinkat utime utimensat utimes vmsplice write writev
+chown getxattrat listxattrat removexattrat setxattrat file_getattr cachestat
+"""
+
+WAITING = """
+alarm clock_getres clock_gettime clock_nanosleep epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2
+epoll_wait eventfd eventfd2 getitimer gettimeofday inotify_add_watch inotify_init inotify_init1 inotify_rm_watch
+io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit nanosleep pause pipe pipe2 poll ppoll pselect6
+restart_syscall select setitimer signalfd signalfd4 time timer_create timer_delete timer_getoverrun timer_gettime
+timer_settime timerfd_create timerfd_gettime timerfd_settime
+"""
+
+MEMORY = """
+brk madvise map_shadow_stack membarrier memfd_create mincore mlock mlock2 mlockall mmap mprotect mremap mseal msync
+munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages
+"""
+
+PROCESSES = """
+arch_prctl capget capset execve execveat exit exit_group fork futex futex_requeue futex_wait futex_waitv futex_wake
+get_robust_list get_thread_area getcpu getegid geteuid getgid getgroups getpgid getpgrp getpid getppid getpriority
+getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid ioctl ioprio_get ioprio_set kill
+landlock_add_rule landlock_create_ruleset landlock_restrict_self pidfd_open pidfd_send_signal prctl prlimit64 rseq
+rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait
+rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam
+sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setscheduler
+sched_yield seccomp set_robust_list set_thread_area set_tid_address setfsgid setfsuid setgid setgroups setpgid
+setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid sigaltstack sysinfo tgkill times tkill
+uname vfork wait4 waitid
+"""
+
+TALKING = """
+accept accept4 bind connect getpeername getsockname getsockopt listen mq_getsetattr mq_notify mq_open mq_timedreceive
+mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd recvfrom recvmmsg recvmsg semctl semget semop semtimedop sendmmsg
+sendmsg sendto setsockopt shmat shmctl shmdt shmget shutdown
+"""
+
+DEBUGGING = "ptrace process_vm_readv process_vm_writev kcmp"
+
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, NETLINK_ROUTE = 1, 2, 10, 16, 0
+CLONE_NEW_ANY = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+O_CREAT_OR_TMPFILE = 0o100 | 0o20000000
+SET_ID_BITS = 0o6000
+ADDR_NO_RANDOMIZE = 0x0040000
+PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
+
+Rule = dict[str, Any]
+Argument = dict[str, int | str]
+
+
+def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, Any]:
+    """The profile in the form Docker takes (`--security-opt seccomp=…`)."""
+    debug = kind == "debug"
+    return {
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": _EPERM,
+        "architectures": [_architecture(machine or platform.machine())],
+        "syscalls": [
+            _allow(_names(FILES, WAITING, MEMORY, PROCESSES, TALKING)),
+            *_families(),
+            *_without_set_id(),
+            _allow(["clone"], _masked(0, CLONE_NEW_ANY, 0)),
+            *_personalities((*PERSONALITIES, ADDR_NO_RANDOMIZE) if debug else PERSONALITIES),
+            _refuse(["clone3", "openat2"], _ENOSYS),
+            *([_allow(_names(DEBUGGING))] if debug else []),
+        ],
+    }
+
+
+@cache
+def profile_text(kind: Profile = "default", machine: str | None = None) -> str:
+    return json.dumps(profile(kind, machine), separators=(",", ":"))
+
+
+def allowed_names(kind: Profile = "default") -> set[str]:
+    """Every call that is allowed with at least some arguments."""
+    rules = profile(kind, "x86_64")["syscalls"]
+    return {name for rule in rules if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
+
+
+def _families() -> list[Rule]:
+    plain = [_allow(["socket"], _equal(0, family)) for family in (AF_UNIX, AF_INET, AF_INET6)]
+    netlink = _allow(["socket"], _equal(0, AF_NETLINK), _equal(2, NETLINK_ROUTE))
+    return [*plain, netlink, _allow(["socketpair"], _equal(0, AF_UNIX))]
+
+
+def _without_set_id() -> list[Rule]:
+    """Calls that take a file mode, as long as it holds neither set-uid nor set-gid."""
+    mode_at = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2}
+    mode_at |= {"creat": 1, "open": 2, "openat": 3}
+    flags_at = {"open": 1, "openat": 2}
+    clean = [_allow([name], _masked(index, SET_ID_BITS, 0)) for name, index in mode_at.items()]
+    # Without O_CREAT the mode register is whatever the caller left in it.
+    plain = [_allow([name], _masked(index, O_CREAT_OR_TMPFILE, 0)) for name, index in flags_at.items()]
+    return [*clean, *plain]
+
+
+def _personalities(values: Iterable[int]) -> list[Rule]:
+    return [_allow(["personality"], _equal(0, value)) for value in values]
+
+
+def _names(*blocks: str) -> list[str]:
+    return sorted({name for block in blocks for name in block.split()})
+
+
+def _allow(names: list[str], *arguments: Argument) -> Rule:
+    return {"names": names, "action": "SCMP_ACT_ALLOW", "args": list(arguments)}
+
+
+def _refuse(names: list[str], errno: int) -> Rule:
+    return {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": errno, "args": []}
+
+
+def _equal(index: int, value: int) -> Argument:
+    return {"index": index, "value": value, "valueTwo": 0, "op": "SCMP_CMP_EQ"}
+
+
+def _masked(index: int, mask: int, value: int) -> Argument:
+    return {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+
+
+def _architecture(machine: str) -> str:
+    name = ALIASES.get(machine, machine)
+    if name not in ARCHITECTURES:
+        raise ValueError(f"no seccomp profile for {machine}; known: {', '.join(ARCHITECTURES)}")
+    return ARCHITECTURES[name]
