@@ -1,0 +1,16 @@
+#!/bin/sh
+# The last step of every image, run as root inside it: what a sandbox needs to find, and nothing that it never reads.
+set -eu
+
+id sandbox >/dev/null 2>&1 || useradd --uid 1000 --home-dir /home/sandbox --no-create-home --shell /bin/bash sandbox
+# Mount points: the root is read-only by the time they are needed.
+mkdir -p /workspace /home/sandbox /.belljar
+chown 1000:1000 /workspace /home/sandbox
+
+find /usr/share/doc -depth -type f ! -name copyright -delete
+find /usr/share/doc -depth -type d -empty -delete
+rm -rf /usr/share/man/* /usr/share/info/* /usr/share/locale/* /usr/share/lintian /usr/share/bug
+rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb /var/cache/debconf/*-old
+rm -rf /var/log/*.log /var/log/apt /var/lib/dpkg/*-old
+# Nothing inside may become somebody else; no-new-privileges says so too.
+find / -xdev -type f -perm /6000 -exec chmod a-s {} +

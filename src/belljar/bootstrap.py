@@ -1,0 +1,92 @@
+"""A root filesystem from Debian packages, for where no image registry can be reached.
+
+mmdebstrap runs on the host with the host's own package mirrors, so where `apt-get install` works this works.
+It writes a tar file, imported only once it is whole: a bootstrap that fails half-way leaves no image behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from belljar.errors import ImageMissing
+
+RELEASE = "bookworm"
+Progress = Callable[[float | None, str], None]
+
+# mmdebstrap's stages as it names them, and about how far along each begins.
+_STAGES = {
+    "running apt-get update": 0.02,
+    "downloading packages": 0.1,
+    "extracting archives": 0.3,
+    "installing essential": 0.4,
+    "installing remaining": 0.5,
+    "running --customize-hook": 0.85,
+    "creating tarball": 0.9,
+}
+
+
+def bootstrap(packages: list[str], finish: Path, tar: Path, progress: Progress) -> None:
+    """Write a root filesystem with `packages` to `tar`, with `finish` run inside it as the last step."""
+    program = _mmdebstrap(progress)
+    command = [
+        program, "--variant=minbase", "--format=tar", f"--include={','.join(packages)}",
+        '--customize-hook=chroot "$1" sh -s < "$BELLJAR_FINISH"', RELEASE, str(tar), *_host_sources(),
+    ]  # fmt: skip
+    environment = {**os.environ, "BELLJAR_FINISH": str(finish), "LC_ALL": "C"}
+    last: deque[str] = deque(maxlen=5)
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, errors="replace",
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            last.append(line.strip())
+            _report(line.strip(), progress)
+    if process.returncode:
+        raise ImageMissing(f"mmdebstrap could not build the image: {' / '.join(last)}")
+
+
+def _report(line: str, progress: Progress) -> None:
+    for stage, fraction in _STAGES.items():
+        if stage in line:
+            progress(fraction, stage)
+
+
+def _mmdebstrap(progress: Progress) -> str:
+    found = shutil.which("mmdebstrap")
+    if found:
+        return found
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise ImageMissing("no image registry can be reached; install mmdebstrap, which needs none")
+    progress(None, "installing mmdebstrap")
+    _apt_get(["update"])
+    _apt_get(["install", "-y", "--no-install-recommends", "mmdebstrap", "debian-archive-keyring"])
+    return shutil.which("mmdebstrap") or "/usr/bin/mmdebstrap"
+
+
+def _apt_get(arguments: list[str]) -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments]
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise ImageMissing(f"apt-get {arguments[0]} failed: {done.stderr.strip()[-300:]}")
+
+
+def _host_sources() -> list[str]:
+    """The mirrors this host uses for our release; none on a host of another release: mmdebstrap's own then."""
+    if not shutil.which("apt-get"):
+        return []
+    wanted = ["Identifier: Packages", "Component: main", "Origin: Debian"]
+    listing = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", *wanted],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    pairs = [tuple(line.split()) for line in dict.fromkeys(listing.splitlines())]
+    ours = [pair for pair in pairs if len(pair) == 2 and pair[1].startswith(RELEASE)]
+    complete = any(release == RELEASE for _, release in ours)
+    return [f"deb {uri} {release} main" for uri, release in ours] if complete else []

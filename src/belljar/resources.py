@@ -1,0 +1,41 @@
+"""Where the files that ship beside the code are: in the wheel next to it, in a checkout at the top."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+from belljar.errors import EngineError
+
+_PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = _PACKAGE.parent.parent
+# The names engines use for a machine, and the one in the binary's name.
+_MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+
+
+@cache
+def directory(name: str) -> Path:
+    """`policies` or `sandbox-images`."""
+    packaged = _PACKAGE / name
+    return packaged if packaged.is_dir() else _CHECKOUT / name
+
+
+def init_binary(machine: str | None = None) -> Path:
+    """The init for an engine's machine (this one's by default)."""
+    asked = machine or platform.machine()
+    known = _MACHINES.get(asked.lower())
+    if known is None:
+        raise EngineError(f"there is no init for {asked}: only for x86_64 and aarch64")
+    path = _PACKAGE / "_init" / f"belljar-init-{known}"
+    if not path.is_file():
+        raise EngineError(f"{path} is missing: `make setup` builds it, or install the wheel")
+    return path
+
+
+def cache_dir() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    path = Path(home) / "belljar"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
