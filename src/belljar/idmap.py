@@ -1,0 +1,120 @@
+"""Idmapped mounts: a directory shown with two ids exchanged, nothing on disk changed.
+
+Root's workspace is mounted for an unprivileged user: what belongs to root on disk belongs to that user inside,
+and what the user makes belongs to root on disk. The kernel takes the exchange from a user namespace, which needs
+a process to be born in: a child that only sleeps. It is made with clone(2) straight into libc's `sleep`, so no
+Python runs in it (this process has threads), and it ends by itself should we be killed before we end it.
+The namespace outlives the child through a descriptor that is kept for the life of this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from functools import cache
+from pathlib import Path
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+# The same numbers on x86_64 and aarch64.
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
+_OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+_MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV, _MOUNT_ATTR_IDMAP = 0x2, 0x4, 0x100000
+_MS_PRIVATE = 1 << 18
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+_CLONE_NEWUSER = 0x10000000
+_WAIT_ALL = 0x40000000  # __WALL: the child raises no SIGCHLD, so that nobody else's wait sees it
+
+_CHILD_SECONDS = 2
+_CHILD_STACK = 64 << 10
+_LAST_ID = 0xFFFFFFFE
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def mount_exchanged(directory: int, target: Path, uids: tuple[int, int], gids: tuple[int, int]) -> None:
+    """Mount the directory behind a descriptor at `target`, with the two uids and the two gids exchanged.
+
+    Mounts below the directory are not carried along. Raises OSError where the kernel, the file system or our
+    rights do not allow it.
+    """
+    tree = _call(_OPEN_TREE, directory, b"", _AT_EMPTY_PATH | _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
+    try:
+        attributes = _MountAttributes(
+            attr_set=_MOUNT_ATTR_IDMAP | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV,
+            propagation=_MS_PRIVATE,
+            userns_fd=_user_namespace(_exchange(*uids), _exchange(*gids)),
+        )
+        size = ctypes.c_size_t(ctypes.sizeof(attributes))
+        _call(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(attributes), size)
+        _call(_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
+    finally:
+        os.close(tree)
+
+
+def unmount(target: Path) -> None:
+    """Take a mount away, also while it is in use; a target that is no mount or is gone is left alone."""
+    _libc.umount2(os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+
+
+def _exchange(one: int, other: int) -> str:
+    """An id map over all ids that swaps two of them and leaves the others as they are."""
+    low, high = sorted((one, other))
+    if low == high:
+        return f"0 0 {_LAST_ID + 1}"
+    spans = [
+        (0, 0, low),
+        (low, high, 1),
+        (low + 1, low + 1, high - low - 1),
+        (high, low, 1),
+        (high + 1, high + 1, _LAST_ID - high),
+    ]
+    return "\n".join(f"{inside} {outside} {count}" for inside, outside, count in spans if count > 0)
+
+
+@cache
+def _user_namespace(uid_map: str, gid_map: str) -> int:
+    child, stack = _sleeping_child()
+    try:
+        Path(f"/proc/{child}/uid_map").write_text(uid_map)
+        Path(f"/proc/{child}/gid_map").write_text(gid_map)
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, _WAIT_ALL)
+        del stack
+
+
+def _sleeping_child() -> tuple[int, object]:
+    stack = ctypes.create_string_buffer(_CHILD_STACK)
+    top = (ctypes.addressof(stack) + _CHILD_STACK) & ~0xF
+    child = _libc.clone(
+        ctypes.cast(_libc.sleep, ctypes.c_void_p),
+        ctypes.c_void_p(top),
+        ctypes.c_int(_CLONE_NEWUSER),
+        ctypes.c_void_p(_CHILD_SECONDS),
+    )
+    return _checked(child), stack
+
+
+def _call(number: int, *arguments: object) -> int:
+    return _checked(_libc.syscall(ctypes.c_long(number), *arguments))
+
+
+def _checked(answer: int) -> int:
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return answer
