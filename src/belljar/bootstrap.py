@@ -78,7 +78,7 @@ def _apt_get(arguments: list[str]) -> None:
 
 
 def _host_sources() -> list[str]:
-    """The mirrors this host uses for our release; none on a host of another release: mmdebstrap's own then."""
+    """The mirrors this host uses for our release; none on another release, for mmdebstrap to use its own."""
     if not shutil.which("apt-get"):
         return []
     wanted = ["Identifier: Packages", "Component: main", "Origin: Debian"]

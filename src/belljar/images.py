@@ -1,9 +1,9 @@
 """The images sandboxes start from: four of our own, and any other the engine already has.
 
-An image of ours is named by what it is made of: `belljar/base:<digest of its recipe>` (and `:latest` for
-people). A changed recipe is another name, so nothing ever runs on a stale image. Where a registry can be reached
-it is built from its Dockerfile; where none can, bootstrapped from the same list of packages. Everything here
-blocks: call it in a thread.
+An image of ours is named by what it is made of: `belljar/base:<digest of its recipe>` (and `:latest` for people).
+A changed recipe is another name, so nothing ever runs on a stale image. Where a registry can be reached it is
+built from its Dockerfile; where none can, bootstrapped from the same list of packages. Everything here blocks:
+call it in a thread.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def ensure(store: ImageStore, name: str, progress: Progress = _quiet) -> str:
     if store.image_exists(wanted):
         return wanted
     if name not in PARENTS:
-        raise ImageMissing(f"no image {name!r} here: `docker pull {name}`, or use one of {', '.join(PARENTS)}")
+        ours = ", ".join(PARENTS)
+        raise ImageMissing(f"no image {name!r} here: `docker pull {name}`, or use one of {ours}")
     return build(store, name, progress)
 
 
@@ -107,7 +108,7 @@ def listing(store: ImageStore) -> list[Image]:
 
 def _described(found: dict[str, Any]) -> Image:
     name = found["Labels"][LABEL]
-    tags = found.get("RepoTags") or []
+    tags = [tag for tag in found.get("RepoTags") or [] if tag != "<none>:<none>"]
     exact = [tag for tag in tags if not tag.endswith(":latest")]
     current = name in PARENTS and reference(name) in tags
     shown = (exact or tags or [found["Id"]])[0]
