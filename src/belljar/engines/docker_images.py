@@ -29,19 +29,19 @@ def _translated(doing: str) -> Iterator[None]:
 class DockerImages:
     def __init__(self, connect: Callable[[float | None], APIClient]) -> None:
         """`connect(timeout)` makes a client of the engine, `None` for one that waits as long as it takes."""
-        self._connect = connect
+        self._connect_images = connect
 
     @contextmanager
-    def _client(self, doing: str, timeout: float | None = 60) -> Iterator[APIClient]:
+    def _images_client(self, doing: str, timeout: float | None = 60) -> Iterator[APIClient]:
         with _translated(doing):
-            client = self._connect(timeout)
+            client = self._connect_images(timeout)
             try:
                 yield client
             finally:
                 client.close()
 
     def image_exists(self, reference: str) -> bool:
-        with self._client(f"looking for {reference}") as client:
+        with self._images_client(f"looking for {reference}") as client:
             try:
                 client.inspect_image(reference)
             except ImageNotFound:
@@ -50,7 +50,7 @@ class DockerImages:
 
     def image_import(self, tar: Path, reference: str, changes: list[str]) -> None:
         repository, tag = parse_repository_tag(reference)
-        with self._client(f"importing {reference}", timeout=None) as client:
+        with self._images_client(f"importing {reference}", timeout=None) as client:
             client.import_image(str(tar), repository=repository, tag=tag, changes=changes)
 
     def image_build(
@@ -63,7 +63,7 @@ class DockerImages:
         labels: dict[str, str],
         report: Callable[[str], None],
     ) -> None:
-        with self._client(f"building {reference}", timeout=None) as client:
+        with self._images_client(f"building {reference}", timeout=None) as client:
             lines = client.build(
                 fileobj=context, custom_context=True, dockerfile=dockerfile, tag=reference,
                 buildargs=arguments, labels=labels, rm=True, forcerm=True, decode=True,
@@ -75,16 +75,16 @@ class DockerImages:
 
     def image_tag(self, reference: str, alias: str) -> None:
         repository, tag = parse_repository_tag(alias)
-        with self._client(f"tagging {reference}") as client:
+        with self._images_client(f"tagging {reference}") as client:
             client.tag(reference, repository, tag, force=True)
 
     def image_list(self, label: str) -> list[dict[str, Any]]:
-        with self._client("listing the images") as client:
+        with self._images_client("listing the images") as client:
             found: list[dict[str, Any]] = client.images(filters={"label": label})
             return found
 
     def registry_has(self, reference: str) -> bool:
-        client = self._connect(REGISTRY_SECONDS)
+        client = self._connect_images(REGISTRY_SECONDS)
         try:
             client.inspect_distribution(reference)
         except (DockerException, OSError):
