@@ -1,10 +1,10 @@
 """Idmapped mounts: a directory shown with two ids exchanged, nothing on disk changed.
 
-Root's workspace is mounted for an unprivileged user: what belongs to root on disk belongs to that user inside,
-and what the user makes belongs to root on disk. The kernel takes the exchange from a user namespace, which needs
-a process to be born in: a child that only sleeps. It is made with clone(2) straight into libc's `sleep`, so no
-Python runs in it (this process has threads), and it ends by itself should we be killed before we end it.
-The namespace outlives the child through a descriptor that is kept for the life of this process.
+Root's workspace is mounted for an unprivileged user: what belongs to root on disk belongs to that user
+inside, and what the user makes belongs to root on disk. The kernel takes the exchange from a user namespace,
+which needs a process to be born in: a child that only sleeps. It is made with clone(2) straight into libc's
+`sleep`, so no Python runs in it (this process has threads), and it ends by itself should we be killed before
+we end it. The namespace outlives the child through a descriptor that is kept for the life of this process.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 Everything that is not named here fails with EPERM. Three facts shape the list:
 
-- Arguments are compared as 64 bits while the kernel looks at fewer. An `int` is therefore compared by equality
-  (upper bits set: no match, refused), and a flag word by a mask over the bits the kernel reads.
+- Arguments are compared as 64 bits while the kernel looks at fewer. An `int` is therefore compared by
+  equality (upper bits set: no match, refused), and a flag word by a mask over the bits the kernel reads.
 - A filter cannot look behind a pointer. `clone3` and `openat2` carry their flags in a struct, so they answer
   ENOSYS, on which every libc falls back to `clone` and `openat`, whose flags can be seen.
-- Files made in the workspace may belong to root outside (an idmapped mount). A set-uid file would be root's for
-  anybody on the host, so no call may create one or set the bit.
+- Files made in the workspace may belong to root outside (an idmapped mount). A set-uid file would be root's
+  for anybody on the host, so no call may create one or set the bit.
 
 A call from another architecture (int 0x80, x32) kills the process: that is libseccomp's answer to an
 architecture the filter does not hold.
@@ -30,44 +30,45 @@ _EPERM, _ENOSYS = 1, 38
 
 FILES = """
 access chdir close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fadvise64 fallocate fchdir
-fchown fchownat fcntl fdatasync fgetxattr flistxattr flock fremovexattr fsetxattr fstat fstatfs fsync ftruncate
-futimesat getcwd getdents getdents64 getxattr lchown lgetxattr link linkat listxattr llistxattr lremovexattr lseek
-lsetxattr lstat mkdir mkdirat newfstatat pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readlink
-readlinkat readv removexattr rename renameat renameat2 rmdir sendfile setxattr splice stat statfs statx symlink
-symlinkat sync sync_file_range syncfs tee truncate umask unlink unlinkat utime utimensat utimes vmsplice write writev
-chown getxattrat listxattrat removexattrat setxattrat file_getattr cachestat
+fchown fchownat fcntl fdatasync fgetxattr flistxattr flock fremovexattr fsetxattr fstat fstatfs fsync
+ftruncate futimesat getcwd getdents getdents64 getxattr lchown lgetxattr link linkat listxattr llistxattr
+lremovexattr lseek lsetxattr lstat mkdir mkdirat newfstatat pread64 preadv preadv2 pwrite64 pwritev pwritev2
+read readahead readlink readlinkat readv removexattr rename renameat renameat2 rmdir sendfile setxattr splice
+stat statfs statx symlink symlinkat sync sync_file_range syncfs tee truncate umask unlink unlinkat utime
+utimensat utimes vmsplice write writev chown getxattrat listxattrat removexattrat setxattrat file_getattr
+cachestat
 """
 
 WAITING = """
 alarm clock_getres clock_gettime clock_nanosleep epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2
-epoll_wait eventfd eventfd2 getitimer gettimeofday inotify_add_watch inotify_init inotify_init1 inotify_rm_watch
-io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit nanosleep pause pipe pipe2 poll ppoll pselect6
-restart_syscall select setitimer signalfd signalfd4 time timer_create timer_delete timer_getoverrun timer_gettime
-timer_settime timerfd_create timerfd_gettime timerfd_settime
+epoll_wait eventfd eventfd2 getitimer gettimeofday inotify_add_watch inotify_init inotify_init1
+inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit nanosleep pause pipe pipe2
+poll ppoll pselect6 restart_syscall select setitimer signalfd signalfd4 time timer_create timer_delete
+timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime
 """
 
 MEMORY = """
-brk madvise map_shadow_stack membarrier memfd_create mincore mlock mlock2 mlockall mmap mprotect mremap mseal msync
-munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages
+brk madvise map_shadow_stack membarrier memfd_create mincore mlock mlock2 mlockall mmap mprotect mremap mseal
+msync munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages
 """
 
 PROCESSES = """
-arch_prctl capget capset execve execveat exit exit_group fork futex futex_requeue futex_wait futex_waitv futex_wake
-get_robust_list get_thread_area getcpu getegid geteuid getgid getgroups getpgid getpgrp getpid getppid getpriority
-getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid ioctl ioprio_get ioprio_set kill
-landlock_add_rule landlock_create_ruleset landlock_restrict_self pidfd_open pidfd_send_signal prctl prlimit64 rseq
-rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait
-rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam
-sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr sched_setparam sched_setscheduler
-sched_yield seccomp set_robust_list set_thread_area set_tid_address setfsgid setfsuid setgid setgroups setpgid
-setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid sigaltstack sysinfo tgkill times tkill
-uname vfork wait4 waitid
+arch_prctl capget capset execve execveat exit exit_group fork futex futex_requeue futex_wait futex_waitv
+futex_wake get_robust_list get_thread_area getcpu getegid geteuid getgid getgroups getpgid getpgrp getpid
+getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid ioctl ioprio_get
+ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self pidfd_open pidfd_send_signal
+prctl prlimit64 rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend
+rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity
+sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr
+sched_setparam sched_setscheduler sched_yield seccomp set_robust_list set_thread_area set_tid_address setfsgid
+setfsuid setgid setgroups setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid
+sigaltstack sysinfo tgkill times tkill uname vfork wait4 waitid
 """
 
 TALKING = """
-accept accept4 bind connect getpeername getsockname getsockopt listen mq_getsetattr mq_notify mq_open mq_timedreceive
-mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd recvfrom recvmmsg recvmsg semctl semget semop semtimedop sendmmsg
-sendmsg sendto setsockopt shmat shmctl shmdt shmget shutdown
+accept accept4 bind connect getpeername getsockname getsockopt listen mq_getsetattr mq_notify mq_open
+mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd recvfrom recvmmsg recvmsg semctl semget
+semop semtimedop sendmmsg sendmsg sendto setsockopt shmat shmctl shmdt shmget shutdown
 """
 
 DEBUGGING = "ptrace process_vm_readv process_vm_writev kcmp"

@@ -1,8 +1,9 @@
 """The workspace: one directory of the host, resolved once, pinned, and given to an unprivileged user.
 
-`Workspace.open` follows the path a single time and holds a descriptor of the directory it found. From then on the
-descriptor is the truth: the mount source is derived from it, and after the container has started `check_mounted`
-compares what was mounted with it, so a path that was swapped in between is noticed before any command runs.
+`Workspace.open` follows the path a single time and holds a descriptor of the directory it found. From then on
+the descriptor is the truth: the mount source is derived from it, and after the container has started
+`check_mounted` compares what was mounted with it, so a path that was swapped in between is noticed before any
+command runs.
 
 Who the commands run as, and how their files come to belong to the right owner:
 
@@ -11,9 +12,9 @@ Who the commands run as, and how their files come to belong to the right owner:
     root        not root         the owner's     as it is
     root        root             1000            idmapped mount: root on disk is 1000 inside
 
-An idmapped mount is needed only until the container has its own bind of it. It stands at `<dir>/workspace` while
-`staged(dir)` is open; after a kill -9 in that moment `release_stale(dir)` takes it away. Never delete such a
-directory recursively before that: the workspace's own files are below it.
+An idmapped mount is needed only until the container has its own bind of it. It stands at `target` while
+`staged(target)` is open; after a kill -9 in that moment `release_staging(target)` takes it away. Never delete
+the directory around it before that has come back: the workspace's own files are below it.
 """
 
 from __future__ import annotations
@@ -31,14 +32,13 @@ from belljar import idmap
 from belljar.errors import ProtectionMissing, WorkspaceError
 
 UNPRIVILEGED = 1000
-STAGE = "workspace"
 
 # Not even a directory below these may be a workspace.
 FORBIDDEN_TREES = tuple(
     Path(name)
     for name in (
-        "/proc", "/sys", "/dev", "/boot", "/etc", "/run/docker", "/run/containerd", "/run/podman", "/.belljar",
-        "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers",
+        "/proc", "/sys", "/dev", "/boot", "/etc", "/run/docker", "/run/containerd", "/run/podman",
+        "/.belljar", "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers",
     )
 )  # fmt: skip
 # These themselves may not, but a directory below them may. /tmp and /run hold other programs' sockets, and a
@@ -46,8 +46,8 @@ FORBIDDEN_TREES = tuple(
 FORBIDDEN = tuple(
     Path(name)
     for name in (
-        "/", "/bin", "/home", "/lib", "/lib32", "/lib64", "/run", "/sbin", "/tmp", "/usr", "/usr/bin", "/usr/lib",
-        "/usr/local", "/usr/sbin", "/var", "/var/lib", "/var/run", "/var/tmp",
+        "/", "/bin", "/home", "/lib", "/lib32", "/lib64", "/run", "/sbin", "/tmp", "/usr", "/usr/bin",
+        "/usr/lib", "/usr/local", "/usr/sbin", "/var", "/var/lib", "/var/run", "/var/tmp",
     )
 )  # fmt: skip
 
@@ -78,7 +78,7 @@ class Workspace:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, reserved: Sequence[Path] = ()) -> Self:
-        """Resolve and pin a workspace. `reserved` are our own directories, which must stay out of its reach."""
+        """Resolve and pin. `reserved` are our own directories, which must stay out of reach."""
         descriptor = _pin(path)
         try:
             real = _real_path(descriptor)
@@ -93,19 +93,18 @@ class Workspace:
         return self._status.st_dev, self._status.st_ino
 
     @contextmanager
-    def staged(self, directory: Path) -> Iterator[str]:
+    def staged(self, target: Path) -> Iterator[str]:
         """The path to give to the engine as the mount source, good while this is open."""
         if not self.identity.mapped:
             self._check_path_unchanged()
             yield self.path
             return
-        target = directory / STAGE
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self._mount(target)
             yield str(target)
         finally:
-            release_stale(directory)
+            release_staging(target)
 
     def check_mounted(self, init_pid: int | None) -> None:
         """Make sure that the container with this PID 1 has got the pinned directory and no other."""
@@ -116,7 +115,9 @@ class Workspace:
             self._check_path_unchanged()
             return
         if (found.st_dev, found.st_ino) != self.inode:
-            raise ProtectionMissing(f"workspace: something else than {self.path} was mounted; the path was changed meanwhile")
+            raise ProtectionMissing(
+                f"workspace: something else than {self.path} was mounted; the path was changed meanwhile"
+            )
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -126,7 +127,9 @@ class Workspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         self.close()
 
     def _mount(self, target: Path) -> None:
@@ -145,7 +148,9 @@ class Workspace:
         except OSError as error:
             raise WorkspaceError(f"workspace {self.path!r} is gone: {error.strerror}") from error
         if (found.st_dev, found.st_ino) != self.inode:
-            raise WorkspaceError(f"workspace {self.path!r} was replaced by something else since it was opened")
+            raise WorkspaceError(
+                f"workspace {self.path!r} was replaced by something else since it was opened"
+            )
 
 
 def choose_identity(status: os.stat_result, caller_uid: int, caller_gid: int) -> Identity:
@@ -156,10 +161,14 @@ def choose_identity(status: os.stat_result, caller_uid: int, caller_gid: int) ->
     return Identity(UNPRIVILEGED, UNPRIVILEGED, mapped=True)
 
 
-def release_stale(directory: Path) -> None:
-    """Take away what `staged(directory)` of a process that died has left; harmless where there is nothing."""
-    target = directory / STAGE
-    if not target.is_dir() or target.is_symlink():
+def release_staging(target: Path) -> None:
+    """Take away what `staged(target)` set up, ours or that of a process that died; harmless where there is
+    nothing.
+
+    When this comes back nothing of the workspace is at `target` any more; if that cannot be had it raises
+    OSError.
+    """
+    if target.is_symlink() or not target.is_dir():
         return
     idmap.unmount(target)
     target.rmdir()
@@ -186,9 +195,13 @@ def _real_path(descriptor: int) -> str:
         found = os.stat(real, follow_symlinks=False)
         real.encode()
     except UnicodeEncodeError as error:
-        raise WorkspaceError(f"workspace {real!r}: the name is not valid UTF-8, which engines cannot mount") from error
+        raise WorkspaceError(
+            f"workspace {real!r}: the name is not valid UTF-8, which engines cannot mount"
+        ) from error
     except OSError as error:
-        raise WorkspaceError(f"workspace {real!r} was removed or cannot be reached: {error.strerror}") from error
+        raise WorkspaceError(
+            f"workspace {real!r} was removed or cannot be reached: {error.strerror}"
+        ) from error
     if (found.st_dev, found.st_ino) != (pinned.st_dev, pinned.st_ino):
         raise WorkspaceError(f"workspace {real!r} was replaced while it was opened")
     if not stat.S_ISDIR(found.st_mode):
@@ -198,7 +211,11 @@ def _real_path(descriptor: int) -> str:
 
 def _refuse_unsuitable(real: Path, reserved: Sequence[Path]) -> None:
     if real in FORBIDDEN or any(real.is_relative_to(tree) for tree in FORBIDDEN_TREES):
-        raise WorkspaceError(f"workspace {str(real)!r} is a system directory; choose the directory of one project")
+        raise WorkspaceError(
+            f"workspace {str(real)!r} is a system directory; choose the directory of one project"
+        )
     for own in (Path(os.path.realpath(path)) for path in reserved):
         if real.is_relative_to(own) or own.is_relative_to(real):
-            raise WorkspaceError(f"workspace {str(real)!r} would give commands access to Belljar's own files in {own}")
+            raise WorkspaceError(
+                f"workspace {str(real)!r} would give commands access to Belljar's own files in {own}"
+            )
