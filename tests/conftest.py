@@ -1,0 +1,120 @@
+"""What the tests share. Every run has a run directory of its own: so it knows its sandboxes from a sibling's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from belljar.engines.docker import DockerEngine
+
+OWNER_UID = 1000
+# A socket's path may have 107 bytes, so the run directory's must be short; pytest's temporary ones are not.
+_RUN = Path(tempfile.mkdtemp(prefix="belljar-test-", dir="/run" if os.geteuid() == 0 else None))
+
+
+def pytest_configure() -> None:
+    os.environ["BELLJAR_RUN"] = str(_RUN)
+    os.environ["XDG_STATE_HOME"] = str(_RUN / "state")
+    os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_RUN, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def engine() -> DockerEngine:
+    from belljar.engines.docker import DockerEngine
+
+    return DockerEngine.find()
+
+
+@pytest.fixture(scope="session")
+def base_image(engine: DockerEngine) -> str:
+    from belljar import images
+
+    return images.ensure(engine, "base")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """Owned by an unprivileged user, as a person's checkout is."""
+    return _directory(tmp_path, OWNER_UID)
+
+
+@pytest.fixture
+def root_workspace(tmp_path: Path) -> Path:
+    """Owned by whoever runs the tests: root in CI, the case that needs an id-mapped mount."""
+    return _directory(tmp_path, os.geteuid())
+
+
+def _directory(parent: Path, uid: int) -> Path:
+    path = parent / "workspace"
+    path.mkdir(mode=0o755)
+    if os.geteuid() == 0:
+        os.chown(path, uid, uid)
+    return path
+
+
+@pytest.fixture(scope="session")
+def docker_client() -> Iterator[Any]:
+    """For looking at containers from outside; what is under test goes through Belljar."""
+    import docker
+
+    client = docker.from_env()
+    yield client
+    client.close()
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    address: str
+    port: int
+    id: str
+
+
+@pytest.fixture(scope="session")
+def neighbour(base_image: str) -> Iterator[Neighbour]:
+    """A web server in a container next door, which a sandbox must not be able to reach."""
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+    server = DockerContainer(base_image).with_command("python3 -u -m http.server 8000")
+    with server.waiting_for(LogMessageWaitStrategy("Serving HTTP")) as running:
+        container = running.get_wrapped_container()
+        container.reload()
+        networks = container.attrs["NetworkSettings"]["Networks"].values()
+        yield Neighbour(next(network["IPAddress"] for network in networks), 8000, container.id)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    yield
+    left = [entry.name for entry in _RUN.glob("bj-*")]
+    assert not left, f"run directories left behind: {left}"
+    assert not (own := _own_containers()), f"containers left behind: {own}"
+
+
+def _own_containers() -> list[str]:
+    from belljar.engines.docker import DockerEngine
+    from belljar.errors import EngineError
+
+    try:
+        listed = DockerEngine.find().list()
+    except EngineError:
+        return []
+    ours = f"{os.getpid()}:"
+    return [each.id for each in listed if each.labels.get("org.belljar.owner", "").startswith(ours)]
