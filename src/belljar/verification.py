@@ -11,6 +11,7 @@ word counts.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -30,6 +31,7 @@ ENGINE_ITEMS = (
 
 # Engines print these each in their own way; where the kernel has been asked its answer is enough.
 KERNEL_KNOWS = {"CapAdd", "CapDrop", "Ulimits"}
+EXEC_SECONDS = 1.0  # from the engine's answer to the exec of the init; takes about a millisecond
 CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 NAMESPACES = ("net", "mnt", "pid", "ipc", "uts", "cgroup")
 _LIMIT_NAMES = {
@@ -67,9 +69,17 @@ class Facts:
 
 def verify(spec: ContainerSpec, inspect: Mapping[str, Any], init_pid: int | None) -> None:
     """Raise ProtectionMissing that names each protection which is not in force."""
+    if init_pid:
+        _await_init(init_pid)
     facts = gather(init_pid) if init_pid else None
     if lacking := missing(spec, inspect, facts):
         raise ProtectionMissing("not in force, so nothing was run: " + "; ".join(lacking))
+
+
+def _await_init(pid: int) -> None:
+    deadline = time.monotonic() + EXEC_SECONDS
+    while (name := _read(f"/proc/{pid}/comm")) not in (None, "init\n") and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def missing(spec: ContainerSpec, inspect: Mapping[str, Any], facts: Facts | None) -> list[str]:

@@ -12,9 +12,9 @@ Who the commands run as, and how their files come to belong to the right owner:
     root        not root         the owner's     as it is
     root        root             1000            idmapped mount: root on disk is 1000 inside
 
-An idmapped mount is needed only until the container has its own bind of it. It stands at `target` while
-`staged(target)` is open; after a kill -9 in that moment `release_staging(target)` takes it away. Never delete
-the directory around it before that has come back: the workspace's own files are below it.
+An idmapped mount is needed only until the container has its own bind of it. It stands at `<dir>/workspace`
+while `staged(dir)` is open; after a kill -9 in that moment `release_staging(dir / "workspace")` takes it
+away. Never delete the directory around it before that has come back: the workspace's own files are below it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from belljar import idmap
 from belljar.errors import ProtectionMissing, WorkspaceError
 
 UNPRIVILEGED = 1000
+STAGING = "workspace"
 
 # Not even a directory below these may be a workspace.
 FORBIDDEN_TREES = tuple(
@@ -93,12 +94,13 @@ class Workspace:
         return self._status.st_dev, self._status.st_ino
 
     @contextmanager
-    def staged(self, target: Path) -> Iterator[str]:
+    def staged(self, directory: Path) -> Iterator[str]:
         """The path to give to the engine as the mount source, good while this is open."""
         if not self.identity.mapped:
             self._check_path_unchanged()
             yield self.path
             return
+        target = directory / STAGING
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self._mount(target)
@@ -162,7 +164,7 @@ def choose_identity(status: os.stat_result, caller_uid: int, caller_gid: int) ->
 
 
 def release_staging(target: Path) -> None:
-    """Take away what `staged(target)` set up, ours or that of a process that died; harmless where there is
+    """Take away what `staged` set up, ours or that of a process that died; harmless where there is
     nothing.
 
     When this comes back nothing of the workspace is at `target` any more; if that cannot be had it raises
