@@ -78,7 +78,7 @@ def verify(spec: ContainerSpec, inspect: Mapping[str, Any], init_pid: int | None
 
 def _await_init(pid: int) -> None:
     deadline = time.monotonic() + EXEC_SECONDS
-    while (name := _read(f"/proc/{pid}/comm")) not in (None, "init\n") and time.monotonic() < deadline:
+    while _read(f"/proc/{pid}/comm") not in (None, "init\n") and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
