@@ -1,4 +1,4 @@
-"""What the tests share. Every run has a run directory of its own: so it knows its sandboxes from a sibling's."""
+"""What the tests share. Every run has a run directory of its own, to know its sandboxes from a sibling's."""
 
 from __future__ import annotations
 

@@ -1,0 +1,72 @@
+"""`make` as a person or a CI job types it, in this checkout."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGETS = ["setup", "engine", "images", "sandbox", "test", "lint", "bench", "soak", "clean"]
+
+
+def make(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    stdin = {"input": text} if text is not None else {"stdin": subprocess.DEVNULL}
+    command = ["make", "-C", ROOT, "--no-print-directory", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, **stdin)
+
+
+def test_make_alone_lists_the_targets() -> None:
+    listed = make().stdout
+    assert [target for target in TARGETS if f"make {target} " not in listed] == []
+
+
+def test_a_second_setup_has_nothing_to_do() -> None:
+    assert make("setup").returncode == 0
+    assert "Nothing to be done" in make("setup").stdout
+
+
+def test_make_engine_leaves_an_engine_that_answers_alone() -> None:
+    done = make("engine")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_command_prints_its_output_alone_and_its_status_is_told(workspace: Path) -> None:
+    done = make("sandbox", "CMD=echo $HOME; exit 3", f"WORKSPACE={workspace}")
+    assert done.stdout == "/home/sandbox\n"
+    # make itself knows only one status for "a command failed".
+    assert done.returncode == 2
+    assert "Error 3" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        """printf '%s\\n' "a  b" 'c"d' $((1+1)) # x""",
+        "echo $(echo $PWD) `echo é`",
+        "echo one\necho 'two\\' \\\n three",
+    ],
+)
+def test_a_command_arrives_exactly_as_typed(command: str, workspace: Path) -> None:
+    native = subprocess.run(["bash", "-c", f"PWD=/workspace\n{command}"], capture_output=True, text=True)
+    done = make("sandbox", f"CMD={command}", f"WORKSPACE={workspace}")
+    assert (done.stdout, done.returncode) == (native.stdout, 0), done.stderr
+
+
+def test_make_never_expands_the_command_on_the_host(workspace: Path, tmp_path: Path) -> None:
+    make("sandbox", f"CMD=echo $(shell touch {tmp_path}/here)", f"WORKSPACE={workspace}")
+    assert not (tmp_path / "here").exists()
+
+
+def test_lines_on_stdin_run_in_one_shell(workspace: Path) -> None:
+    done = make("sandbox", f"WORKSPACE={workspace}", text="cd /tmp\npwd\n")
+    assert (done.stdout, done.returncode) == ("/tmp\n", 0), done.stderr
+
+
+def test_a_workspace_with_spaces_is_mounted(tmp_path: Path) -> None:
+    odd = tmp_path / "my work $HOME"
+    odd.mkdir()
+    (odd / "note").write_text("here\n")
+    done = make("sandbox", "CMD=cat note", f"WORKSPACE={odd}")
+    assert (done.stdout, done.returncode) == ("here\n", 0), done.stderr

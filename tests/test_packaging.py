@@ -1,0 +1,113 @@
+"""The wheel: built from what git knows with nothing but Python packages, used where there is no checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MACHINES = {"x86_64": 62, "aarch64": 183}  # ELF e_machine
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    # Nothing of this checkout, its venv or the coverage measurement may leak into the build.
+    foreign = ("PYTHON", "COV", "VIRTUAL")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the checkout as a clone would have them: no build products."""
+    copy = tmp_path_factory.mktemp("source")
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT).split("\0")
+    for name in filter(None, listed):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes((ROOT / name).read_bytes())
+            (copy / name).chmod((ROOT / name).stat().st_mode)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", out, source)
+    (built,) = out.glob("belljar-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    venv = tmp_path_factory.mktemp("venv")
+    run(sys.executable, "-m", "venv", venv)
+    run(venv / "bin/pip", "install", "-q", wheel)
+    return venv / "bin"
+
+
+def test_the_wheel_carries_a_static_init_for_both_machines(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for machine, number in MACHINES.items():
+            binary = archive.read(f"belljar/_init/belljar-init-{machine}")
+            assert binary[:4] == b"\x7fELF"
+            assert int.from_bytes(binary[18:20], "little") == number
+            assert len(binary) < 150_000
+
+
+def test_the_wheel_carries_the_policies_and_the_recipes(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {"belljar/policies/default.toml", "belljar/sandbox-images/base/packages"} <= names
+    assert "belljar/py.typed" in names
+    assert not [name for name in names if name.startswith(("tests/", "src/"))]
+
+
+def test_the_installed_command_works_without_the_checkout(installed: Path, tmp_path: Path) -> None:
+    assert "run" in run(installed / "belljar", "--help", cwd=tmp_path)
+    show = "print(resources.init_binary(), images.reference('base'))"
+    script = f"import belljar; from belljar import resources, images; {show}"
+    binary, reference = run(installed / "python", "-c", script, cwd=tmp_path).split()
+    assert Path(binary).is_relative_to(installed.parent)
+    assert Path(binary).stat().st_mode & stat.S_IXUSR
+    assert reference.startswith("belljar/base:")
+
+
+def test_the_installed_policy_judges(installed: Path, tmp_path: Path) -> None:
+    script = "import belljar; print(belljar.Policy.load('default').judge('rm -rf /').decision)"
+    assert run(installed / "python", "-c", script, cwd=tmp_path) == "deny\n"
+
+
+def test_the_installed_command_runs_one_in_a_sandbox(
+    installed: Path, base_image: str, workspace: Path, tmp_path: Path
+) -> None:
+    assert run(installed / "belljar", "run", "--workspace", workspace, "echo hi", cwd=tmp_path) == "hi\n"
+
+
+def test_the_source_distribution_builds_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=source)
+    (sdist,) = tmp_path.glob("belljar-*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "again", cwd=unpacked)
+    (again,) = (tmp_path / "again").glob("*.whl")
+    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
+        assert set(first.namelist()) == set(second.namelist())
+
+
+def test_only_the_docker_engine_imports_docker() -> None:
+    sources = (ROOT / "src/belljar").rglob("*.py")
+    importing = {path.name for path in sources if re.search(r"(?m)^\s*(import|from) docker\b", path.read_text())}
+    assert importing <= {"docker.py", "docker_images.py", "docker_bridge.py"}
