@@ -109,5 +109,6 @@ def test_the_source_distribution_builds_the_same_wheel(source: Path, wheel: Path
 
 def test_only_the_docker_engine_imports_docker() -> None:
     sources = (ROOT / "src/belljar").rglob("*.py")
-    importing = {path.name for path in sources if re.search(r"(?m)^\s*(import|from) docker\b", path.read_text())}
+    imports = re.compile(r"(?m)^\s*(import|from) docker\b")
+    importing = {path.name for path in sources if imports.search(path.read_text())}
     assert importing <= {"docker.py", "docker_images.py", "docker_bridge.py"}
