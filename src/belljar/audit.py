@@ -1,0 +1,279 @@
+"""The audit trail: one JSON line per verdict, approval, start, end and session event, chained to the one
+before.
+
+A line is a JSON object whose last member, `hash`, is the SHA-256 of the line without that member;
+`prev` is the hash of the line before, also across rotated files; `seq` counts without a gap. So an
+edited, missing or moved line shows (`belljar audit verify`, see trail.py).
+
+    audit.jsonl                what is being written
+    audit.000001.jsonl, …      what was rotated away, oldest first
+    audit.head                 the end of the chain: seq, hash, size of audit.jsonl, number of the last
+                               rotated file, first seq kept
+
+`audit.head` is never renamed: its flock keeps writers apart, and it tells each of them where the chain
+ends without reading the trail. A writer that was killed leaves audit.jsonl longer than the head says:
+whole lines that continue the chain are taken over, a torn one is closed off with a `torn` record that
+says so. If the trail is *shorter* than the head says, somebody cut it: writing goes on from the head,
+so that the gap stays visible.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from belljar import redact
+from belljar.errors import AuditError
+
+NAME = "audit.jsonl"
+HEAD = "audit.head"
+GENESIS = "0" * 64
+_ROTATE_AT = 16 << 20
+_KEEP = 64
+"""Rotated files that are kept: a gibibyte in all."""
+_LONGEST_TEXT = 64 << 10
+_OPEN = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_log = logging.getLogger("belljar.audit")
+
+
+def directory() -> Path:
+    """$BELLJAR_STATE, else belljar/ in the user's state directory."""
+    if own := os.environ.get("BELLJAR_STATE"):
+        return Path(own)
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base) / "belljar"
+
+
+def rotated(where: Path, number: int) -> Path:
+    return where / f"audit.{number:06}.jsonl"
+
+
+def rotated_files(where: Path) -> list[Path]:
+    return sorted(where.glob("audit.[0-9]*.jsonl"))
+
+
+@dataclass
+class Head:
+    seq: int = 0
+    hash: str = GENESIS
+    size: int = 0
+    file: int = 0
+    first: int = 1
+
+    @classmethod
+    def parse(cls, data: bytes) -> Head | None:
+        """None when there is none yet, or when it is damaged (a power cut): then the trail itself tells."""
+        with suppress(ValueError, IndexError, UnicodeDecodeError):
+            seq, digest, size, file, first = data.decode("ascii").split()
+            if len(digest) == len(GENESIS):
+                return cls(int(seq), digest, int(size), int(file), int(first))
+        return None
+
+    def line(self) -> bytes:
+        return f"{self.seq} {self.hash} {self.size} {self.file} {self.first}".ljust(159).encode() + b"\n"
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+
+
+def seal(record: dict[str, Any]) -> tuple[bytes, str]:
+    """The line of `record`, and its hash."""
+    body = _encode(record)
+    digest = hashlib.sha256(body.encode("ascii")).hexdigest()
+    return f'{body[:-1]},"hash":"{digest}"}}\n'.encode("ascii"), digest
+
+
+_TAIL = len(',"hash":"') + len(GENESIS) + len('"}')
+
+
+def unseal(line: bytes) -> dict[str, Any] | None:
+    """The record of a line that is as it was written, else None."""
+    body = line[:-_TAIL] + b"}"
+    if line[-_TAIL:] != f',"hash":"{hashlib.sha256(body).hexdigest()}"}}'.encode("ascii"):
+        return None
+    with suppress(ValueError):
+        record = json.loads(line)
+        return record if isinstance(record, dict) else None
+    return None
+
+
+class Audit:
+    """Appends to the trail in `where`, opened at the first record. Safe for threads and other processes."""
+
+    def __init__(
+        self,
+        where: Path | None = None,
+        *,
+        required: bool = False,
+        rotate_at: int = _ROTATE_AT,
+        keep: int = _KEEP,
+    ) -> None:
+        self.where = where or directory()
+        self._required = required
+        self._rotate_at, self._keep = rotate_at, keep
+        self._thread_lock = threading.Lock()
+        self._head_fd = self._fd = self._file = -1
+        self._pid = 0
+        """Whose descriptors these are."""
+        self._warned = False
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """Writes one line. Where that fails: AuditError if a trail is required, else one warning."""
+        try:
+            with self._thread_lock:
+                self._append(kind, {k: _kept(k, v) for k, v in fields.items() if v is not None})
+        except OSError as error:
+            self._unwritable(error)
+
+    def close(self) -> None:
+        with self._thread_lock:
+            self._close()
+
+    def _unwritable(self, error: OSError) -> None:
+        message = f"the audit trail in {self.where} cannot be written: {error.strerror or error}"
+        if self._required:
+            raise AuditError(f"{message}; nothing runs without it while BELLJAR_AUDIT=required") from error
+        if not self._warned:
+            _log.warning("%s; going on without it (BELLJAR_STATE names another place)", message)
+        self._warned = True
+
+    def _append(self, kind: str, fields: dict[str, Any]) -> None:
+        self._lock()
+        try:
+            head = self._current()
+            if head.size >= self._rotate_at:
+                self._rotate(head)
+            self._write(head, kind, fields)
+        finally:
+            with suppress(OSError):
+                fcntl.flock(self._head_fd, fcntl.LOCK_UN)
+
+    def _lock(self) -> None:
+        while True:
+            if self._pid != os.getpid():  # after a fork the lock would be the parent's too
+                self._open()
+            fcntl.flock(self._head_fd, fcntl.LOCK_EX)
+            if os.fstat(self._head_fd).st_nlink:
+                return
+            self._close()  # the directory was removed under us
+
+    def _write(self, head: Head, kind: str, fields: dict[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        start = {"seq": head.seq + 1, "time": now, "kind": kind, "pid": self._pid}
+        line, digest = seal({**start, **fields, "prev": head.hash})
+        written = os.write(self._fd, line)
+        if written != len(line):
+            raise OSError(f"only {written} of {len(line)} bytes could be written")
+        head.seq, head.hash, head.size = head.seq + 1, digest, head.size + len(line)
+        os.pwrite(self._head_fd, head.line(), 0)
+
+    def _current(self) -> Head:
+        """The end of the chain, with the trail open at it. The lock is held."""
+        head = Head.parse(os.pread(self._head_fd, 160, 0)) or self._rebuilt()
+        if head.file != self._file or os.fstat(self._fd).st_nlink == 0:
+            self._open_trail(head.file)
+        size = os.fstat(self._fd).st_size
+        if size != head.size:
+            self._recover(head, size)
+        return head
+
+    def _recover(self, head: Head, size: int) -> None:
+        """The trail and the head disagree: a writer died between the two, or somebody cut the trail."""
+        with open(self._path, "rb") as trail:
+            trail.seek(min(head.size, size) - (size < head.size and size > 0))
+            rest = trail.read()
+        for line in rest.splitlines(keepends=True) if size > head.size else ():
+            record = unseal(line.removesuffix(b"\n"))
+            if not line.endswith(b"\n") or record is None or record["prev"] != head.hash:
+                break
+            head.seq, head.hash, head.size = record["seq"], record["hash"], head.size + len(line)
+        torn, head.size = size - head.size, size
+        if rest and not rest.endswith(b"\n"):
+            head.size += os.write(self._fd, b"\n")
+        if torn > 0:
+            self._write(head, "torn", {"bytes": torn})
+
+    def _rebuilt(self) -> Head:
+        """The head is new or was lost: take the chain up behind the last whole line there is."""
+        files = rotated_files(self.where)
+        head = Head(file=int(files[-1].name.split(".")[1]) if files else 0)
+        for path in [*files[-1:], self.where / NAME]:
+            head.size = 0
+            for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
+                head.size += len(line)
+                if record := unseal(line.removesuffix(b"\n")):
+                    head.seq, head.hash = record["seq"], record["hash"]
+        return head
+
+    def _rotate(self, head: Head) -> None:
+        head.file, head.size = head.file + 1, 0
+        os.rename(self._path, rotated(self.where, head.file))
+        self._open_trail(head.file)
+        for old in rotated_files(self.where)[: -self._keep]:
+            old.unlink()
+        with open((rotated_files(self.where) or [self._path])[0], "rb") as oldest:
+            head.first = (unseal(oldest.readline().removesuffix(b"\n")) or {}).get("seq", head.first)
+
+    def _open(self) -> None:
+        self._close()
+        self.where.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._head_fd = os.open(self.where / HEAD, os.O_RDWR | _OPEN, 0o600)
+        self._pid = os.getpid()
+
+    def _open_trail(self, file: int) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._file = -1, file
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | _OPEN, 0o600)
+
+    def _close(self) -> None:
+        for fd in (self._head_fd, self._fd):
+            if fd >= 0:
+                os.close(fd)
+        self._head_fd = self._fd = self._file = -1
+        self._pid = 0
+
+    @property
+    def _path(self) -> Path:
+        return self.where / NAME
+
+
+_PLAIN = frozenset(("session", "digest", "decision", "risk", "rules", "cause", "image", "policy", "cwd"))
+"""Fields that never hold a command's own text."""
+
+
+def _kept(name: str, value: Any) -> Any:
+    """A field as it is written: masked, and no longer than a trail should carry."""
+    if isinstance(value, int | float) or name in _PLAIN:
+        return value
+    value = redact.environment(value) if name == "env" else redact.value(value)
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        return f"{value[:_LONGEST_TEXT]}[... {len(value) - _LONGEST_TEXT} characters left out ...]"
+    return value
+
+
+class NoAudit(Audit):
+    """BELLJAR_AUDIT=off"""
+
+    def record(self, kind: str, **fields: Any) -> None:
+        pass
+
+
+@cache
+def _trail(where: Path, mode: str) -> Audit:
+    return NoAudit(where) if mode == "off" else Audit(where, required=mode == "required")
+
+
+def default() -> Audit:
+    """The process's own trail; BELLJAR_AUDIT=off writes none, =required lets nothing run without it."""
+    return _trail(directory(), os.environ.get("BELLJAR_AUDIT", "on").lower())

@@ -1,0 +1,67 @@
+"""Structured logging, silent unless asked for: BELLJAR_LOG=info|debug (`info,json`: JSON lines) or
+`--verbose`.
+
+Records go to stderr under the logger `belljar`, what was given as `extra` behind the message as
+key=value, secrets masked. What is said at which level follows family C's document: start, end and
+timeout at info; validation, spawn, chunks and signals at debug; failures at error.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from belljar import redact
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    head = {
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": record.getMessage(),
+    }
+    if record.exc_info and record.exc_info[1] is not None:
+        head["error"] = repr(record.exc_info[1])
+    masked: dict[str, Any] = redact.value(head | extra)
+    return masked
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = _fields(record)
+        head = " ".join(str(fields.pop(name)) for name in ("time", "level", "logger"))
+        message = json.dumps(fields.pop("message"), ensure_ascii=False)[1:-1]
+        return f"{head}: {message}" + "".join(f" {k}={json.dumps(v, default=str)}" for k, v in fields.items())
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(_fields(record), default=str)
+
+
+class _WarningFormatter(logging.Formatter):
+    """Not asked for any log: a warning is one line of the kind that errors are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"belljar: {redact.text(record.getMessage())}"
+
+
+def configure(wish: str | None = None, *, verbose: bool = False) -> None:
+    """Sets up the `belljar` logger for a program of ours; a library's user configures logging as ever."""
+    words = (wish or os.environ.get("BELLJAR_LOG") or ("info" if verbose else "")).lower().split(",")
+    handler = logging.StreamHandler(sys.stderr)
+    asked = JsonFormatter() if "json" in words else TextFormatter()
+    handler.setFormatter(asked if words[0] else _WarningFormatter())
+    logger = logging.getLogger("belljar")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(_LEVELS.get(words[0], logging.WARNING))

@@ -1,0 +1,64 @@
+"""What a command printed, made fit for a person's terminal.
+
+A terminal obeys what it is sent: titles, the clipboard (OSC 52), answers typed back into the prompt,
+text overwritten after it was read. So only text, newlines, tabs and colours (SGR) pass; every other
+control is shown, not sent. Works on chunks as they come: a character or a sequence split between two of
+them is judged whole.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+_LONGEST_SGR = 64
+_SGR = re.compile(r"\x1b\[[0-9;:]*m")
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-9;:]*)?\Z|\r\Z")
+_CONTROL = re.compile(
+    r"(?P<sgr>\x1b\[[0-9;:]{0,60}m)|(?P<crlf>\r+\n)|(?P<cr>\r)|(?P<low>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f])|(?P<high>[\x80-\x9f])"
+    "|(?P<odd>[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f])"
+)
+_CONCEAL = re.compile(r"(?:^|;)0*8(?:;|$)")
+RESET = "\x1b[0m"
+
+
+def _shown(match: re.Match[str]) -> str:
+    text, kind = match[0], match.lastgroup
+    if kind == "sgr":
+        return "" if _CONCEAL.search(text[2:-1]) else text
+    if kind in ("crlf", "cr"):  # a lone CR would let a line rewrite itself
+        return "\n"
+    if kind == "low":
+        return f"^{chr(ord(text) ^ 0x40)}"
+    return f"<U+{ord(text):04X}>"
+
+
+def safe(text: str) -> str:
+    """`text` with colours, newlines and tabs as its only controls."""
+    return _CONTROL.sub(_shown, text)
+
+
+def plain(text: str) -> str:
+    """`text` without any control, on one line: for what goes into a message of ours."""
+    return safe(text).replace("\x1b", "^[").replace("\n", "\\n").replace("\t", " ")
+
+
+class Screen:
+    """One stream on its way to a terminal."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        self._coloured = False
+
+    def feed(self, data: bytes, *, final: bool = False) -> bytes:
+        text = self._held + self._decoder.decode(data, final)
+        open_end = None if final else _UNFINISHED.search(text)
+        cut = open_end.start() if open_end and len(text) - open_end.start() < _LONGEST_SGR else len(text)
+        text, self._held = text[:cut], text[cut:]
+        shown = safe(text)
+        if colours := _SGR.findall(shown):
+            self._coloured = colours[-1] not in (RESET, "\x1b[m")
+        if final and self._coloured:
+            shown += RESET
+        return shown.encode()
