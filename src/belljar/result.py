@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from belljar.policy import Verdict
 
 Cause = Literal[
-    "exited", "signalled", "timeout", "interrupted", "output_limit", "disk_limit", "out_of_memory", "killed", "sandbox_lost"
+    "exited",
+    "signalled",
+    "timeout",
+    "interrupted",
+    "output_limit",
+    "disk_limit",
+    "out_of_memory",
+    "killed",
+    "sandbox_lost",
 ]
 Stream = Literal["stdout", "stderr"]
 
@@ -50,11 +58,11 @@ def decode(data: bytes, *, cut_start: bool = False, cut_end: bool = False) -> st
             skip += 1
         data = data[skip:]
     if cut_end:
-        data = data[: len(data) - _split_tail(data)]
+        data = data[: len(data) - split_tail(data)]
     return data.decode("utf-8", "replace")
 
 
-def _split_tail(data: bytes) -> int:
+def split_tail(data: bytes) -> int:
     """How many bytes at the end are the beginning of a longer character."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]

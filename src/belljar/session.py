@@ -1,0 +1,411 @@
+"""One sandbox's working life: judge, run, stream, start a shell, close. The spine of Belljar.
+
+run("make test")
+  → _admit       the policy judges (and whoever approves is asked); only its canonical text goes on
+  → _spawn       over the link to the init, which spawns it in the sandbox
+  ← Collector    output as it is printed, kept within its cap
+  ← Result       how it ended, told by the init, with a receipt that nothing of it is left
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import isawaitable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+
+import anyio
+from anyio import to_thread
+
+from belljar import audit as audits
+from belljar import frames
+from belljar.collector import Collector
+from belljar.directory import inside
+from belljar.errors import PolicyDenied, SandboxLost, ShellNotFound, UsageError
+from belljar.frames import Flag
+from belljar.limits import Limits
+from belljar.link import Execution
+from belljar.policy import Policy, Verdict
+from belljar.policy.approvals import Approvals
+from belljar.result import Output, Result
+from belljar.run import Run
+from belljar.sandbox import Plan, Sandbox
+from belljar.shells import Shell
+from belljar.spec import Network
+from belljar.workspace import Workspace
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from belljar.audit import Audit
+    from belljar.persistent import PersistentShell
+
+Command = str | Sequence[str]
+Approver = Callable[[Verdict], bool | Awaitable[bool]]
+
+GRACE = 2.0
+SAFETY_NET = 5.0  # the init enforces the deadline; past this much more, the host no longer believes it
+LAST_WORDS = 3.0  # how long a cancelled command's death is waited for
+
+
+class Options(TypedDict, total=False):
+    """How one command is to run."""
+
+    timeout: float | None
+    env: Mapping[str, str] | None
+    cwd: str | None
+    stdin: bytes | str | None
+    combined: bool
+    pty: bool
+    clean_env: bool
+    grace: float
+    output_limit: int | None
+    on_output: Callable[[Output], None] | None
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """A command that was judged and may run."""
+
+    argv: tuple[bytes, ...]
+    flags: Flag
+    cwd: bytes
+    env: Mapping[bytes, bytes]
+    verdict: Verdict
+    options: Options
+
+
+class Session:
+    def __init__(
+        self,
+        workspace: str | PathLike[str] = ".",
+        *,
+        image: str = "base",
+        limits: Limits | None = None,
+        policy: str | Policy = "default",
+        network: Network = "none",
+        approve: Approver | None = None,
+        env: Mapping[str, str] | None = None,
+        lease: float = 30.0,
+        keep: bool = False,
+        id: str | None = None,
+        audit: Audit | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.policy = Policy.load(policy) if isinstance(policy, str) else policy
+        self.network: Network = network
+        self.env = dict(env or {})
+        self.approvals = Approvals()
+        self.audit = audit or audits.default()
+        self._approve = approve
+        self._plan = Plan(str(workspace), image, self.limits, network, lease, keep)
+        self._asked_id = id
+        self._sandbox: Sandbox | None = None
+        self._shells: dict[str, Shell] = {}
+        self._persistent: PersistentShell | None = None
+
+    # Life.
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> Self:
+        return self._adopt(await Sandbox.launch(self._plan, self._asked_id))
+
+    def _adopt(self, sandbox: Sandbox) -> Self:
+        self._sandbox = sandbox
+        self.audit.record("session_open", session=self.id, image=self._plan.image, workspace=self.workspace.path,
+                          network=self.network, policy=self.policy.name)  # fmt: skip
+        return self
+
+    @classmethod
+    async def attach(cls, id: str, **options: Any) -> Self:
+        """A session that another process keeps (`keep=True`)."""
+        sandbox = await Sandbox.attach(id)
+        plan = sandbox.plan
+        session = cls(plan.workspace, image=plan.image, limits=plan.limits, network=plan.network,
+                      lease=plan.lease, keep=True, **options)  # fmt: skip
+        session._sandbox = sandbox
+        await session.refresh()
+        return session
+
+    @classmethod
+    def adopt(cls, sandbox: Sandbox, **options: Any) -> Self:
+        """A session in a sandbox that was launched ahead."""
+        plan = sandbox.plan
+        session = cls(
+            plan.workspace, image=plan.image, limits=plan.limits, network=plan.network, lease=plan.lease, **options
+        )
+        return session._adopt(sandbox)
+
+    async def close(self) -> None:
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is None:
+            return
+        with anyio.CancelScope(shield=True):
+            await (sandbox.disconnect() if self._plan.keep else sandbox.destroy())
+        self.audit.record("session_close", session=sandbox.id, kept=self._plan.keep)
+
+    async def stop(self) -> None:
+        """End the sandbox, also a kept one."""
+        self._plan = Plan(**{**self._plan.__dict__, "keep": False})
+        await self.close()
+
+    @property
+    def sandbox(self) -> Sandbox:
+        if self._sandbox is None:
+            raise UsageError("this session is not open; use `async with belljar.Session(...)`")
+        return self._sandbox
+
+    @property
+    def id(self) -> str:
+        return self.sandbox.id
+
+    @property
+    def workspace(self) -> Workspace:
+        return self.sandbox.workspace
+
+    @property
+    def is_open(self) -> bool:
+        return self._sandbox is not None and self._sandbox.link.lost is None
+
+    # Commands.
+
+    async def run(self, command: Command, **options: Unpack[Options]) -> Result:
+        """Run a command to its end: text in a new bash, a list as an argument vector."""
+        request = await self._admit(command, options)
+        collector = self._collector(request)
+        execution = self._spawn(request, collector.take)
+        collector.execution = execution
+        async with self._guarded(execution, collector):
+            await self._feed(execution, options.get("stdin"))
+            return await self._conclude(execution, collector)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, command: Command, **options: Unpack[Options]) -> AsyncIterator[Run]:
+        """Run a command and watch: `Started`, `Output`…, `Ended`. Leaving early kills it."""
+        request = await self._admit(command, options)
+        collector = self._collector(request)
+        run = Run(collector)
+        execution = self._spawn(request, run.take, paced=True)
+        collector.execution = execution
+        async with self._guarded(execution, collector), anyio.create_task_group() as tasks:
+            tasks.start_soon(self._feed, execution, options.get("stdin"), not request.flags & Flag.PTY)
+            tasks.start_soon(run.follow, self._conclude(execution, collector))
+            yield run
+            if not execution.over:
+                tasks.cancel_scope.cancel()
+
+    async def start(self, command: Command, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
+        """Start a background shell: it goes on until it ends, is killed or the session closes."""
+        options["stdin"] = b""
+        request = await self._admit(command, options)
+        execution = self._spawn(request, None, background=ring or self.limits.shell_output)
+        pid = await execution.started()
+        self.sandbox.link.forget(execution)
+        return self._keep(Shell(self, execution.id, request.verdict.canonical, pid))
+
+    async def yielding(self, command: Command, *, yield_after: float, **options: Unpack[Options]) -> Result | Shell:
+        """Run a command; if it takes longer than `yield_after` seconds it goes on as a background shell."""
+        request = await self._admit(command, options)
+        collector = self._collector(request)
+        execution = self._spawn(request, collector.take)
+        collector.execution = execution
+        async with self._guarded(execution, collector, yields=True):
+            await self._feed(execution, options.get("stdin"))
+            with anyio.move_on_after(yield_after):
+                return await self._conclude(execution, collector)
+            shell = Shell(self, execution.id, request.verdict.canonical, execution.pid)
+            if not await shell.take_over(execution, collector, self.limits.shell_output):
+                return await self._conclude(execution, collector)
+            return self._keep(shell)
+
+    def resolve_cwd(self, cwd: str | None) -> str:
+        """Where a working directory is inside the sandbox; one that leaves the workspace is refused."""
+        return inside(self.workspace.path, cwd, look=self.sandbox.engine.shares_files)
+
+    # Background shells.
+
+    def shells(self) -> list[Shell]:
+        return list(self._shells.values())
+
+    def shell(self, id: str) -> Shell:
+        if id not in self._shells:
+            raise ShellNotFound(f"Shell not found: {id}")
+        return self._shells[id]
+
+    def _keep(self, shell: Shell) -> Shell:
+        self._shells[shell.id] = shell
+        return shell
+
+    async def refresh(self) -> list[Shell]:
+        """Ask the sandbox which shells there are, also those that other processes started."""
+        for listed in await self.sandbox.link.list():
+            if listed.flags & Flag.BACKGROUND:
+                shell = Shell.from_listed(self, listed)
+                self._shells.setdefault(shell.id, shell).learn(listed)
+        return self.shells()
+
+    async def cleanup(self) -> int:
+        """Forget the shells that have ended; how many there were."""
+        ended = [shell for shell in await self.refresh() if shell.status != "running"]
+        for shell in ended:
+            shell.forget()
+            del self._shells[shell.id]
+        return len(ended)
+
+    @property
+    def persistent(self) -> PersistentShell:
+        """The one bash whose state holds from call to call."""
+        if self._persistent is None:
+            from belljar.persistent import PersistentShell
+
+            self._persistent = PersistentShell(self)
+        return self._persistent
+
+    # Judging.
+
+    async def judge(
+        self, command: Command, *, cwd: str | None = None, env: Mapping[str, str] | None = None, **state: Any
+    ) -> Verdict:
+        """The verdict, if the command may run; PolicyDenied if not."""
+        facts = {"cwd": self.resolve_cwd(cwd), "env": {**self.env, **(env or {})}, **state}
+        verdict = self.policy.judge_plain(command, **facts)
+        if verdict is None:
+            verdict = await to_thread.run_sync(lambda: self.policy.judge(command, **facts))
+        self.audit.record("verdict", session=self._sandbox.id if self._sandbox else None, verdict=verdict)
+        if verdict.decision == "ask" and await self._approved(verdict):
+            return verdict
+        if verdict.decision != "allow":
+            raise PolicyDenied(verdict)
+        return verdict
+
+    async def _approved(self, verdict: Verdict) -> bool:
+        if self.approvals.covers(verdict):
+            return True
+        if self._approve is None:
+            return False
+        answer = self._approve(verdict)
+        approved = bool(await answer if isawaitable(answer) else answer)
+        self.audit.record("approval", session=self.id, digest=verdict.digest, approved=approved)
+        return approved
+
+    # How a command goes in and comes out.
+
+    async def _admit(self, command: Command, options: Options) -> Request:
+        cwd = self.resolve_cwd(options.get("cwd"))
+        given = {**self.env, **(options.get("env") or {})}
+        verdict = options.get("verdict") or await self.judge(command, cwd=options.get("cwd"), env=options.get("env"))
+        argv = (_encoded(verdict.canonical),) if isinstance(command, str) else tuple(_encoded(word) for word in command)
+        if not argv:
+            raise UsageError("an empty command")
+        env = _environment(given, options)
+        flags = _flags(command, options)
+        return Request(argv, flags, b"" if cwd == "/workspace" else _encoded(cwd), env, verdict, options)
+
+    def _spawn(
+        self, request: Request, take: Callable[[int, bytes], None] | None, *, paced: bool = False, background: int = 0
+    ) -> Execution:
+        options = request.options
+        link = self.sandbox.link
+        if link.lost is not None:
+            raise SandboxLost(f"{link.lost}; open a new session")
+        self.audit.record("start", session=self.id, digest=request.verdict.digest, command=request.verdict.canonical,
+                          cwd=request.cwd.decode("utf-8", "replace"), env=request.env, background=bool(background))  # fmt: skip
+        try:
+            return link.spawn(
+                request.argv, flags=request.flags | (Flag.BACKGROUND if background else Flag(0)), cwd=request.cwd, env=request.env,
+                deadline=options.get("timeout"), grace=options.get("grace", GRACE), ring=background,
+                tag=_encoded(request.verdict.canonical)[:2000] if background else b"", on_output=take, paced=paced,
+            )  # fmt: skip
+        except frames.FrameError as error:
+            raise UsageError(f"the command and its environment are too large: {error}") from error
+
+    def _collector(self, request: Request) -> Collector:
+        options = request.options
+        return Collector(
+            self.limits.output, request.verdict, combined=bool(options.get("combined") or options.get("pty")),
+            timeout=options.get("timeout"), limit=options.get("output_limit"), grace=options.get("grace", GRACE), on_output=options.get("on_output"),
+        )  # fmt: skip
+
+    async def _feed(self, execution: Execution, stdin: bytes | str | None, close: bool = True) -> None:
+        if stdin is not None:
+            await execution.input(stdin.encode() if isinstance(stdin, str) else stdin)
+            if close and stdin:
+                execution.close_input()
+
+    async def _conclude(self, execution: Execution, collector: Collector) -> Result:
+        try:
+            result = collector.result(await self._ended(execution, collector))
+        except SandboxLost:
+            result = collector.lost()
+        self._record_end(result)
+        return result
+
+    async def _ended(self, execution: Execution, collector: Collector) -> frames.EndedBody:
+        if collector.timeout is None:
+            return await execution.ended()
+        with anyio.move_on_after(collector.timeout + collector.grace + SAFETY_NET):
+            return await execution.ended()
+        self.sandbox.link.close("its init missed a deadline")
+        raise SandboxLost("the sandbox's init missed a deadline")
+
+    def _record_end(self, result: Result) -> None:
+        self.audit.record("end", session=self._sandbox.id if self._sandbox else None, cause=result.cause, exit_code=result.exit_code,
+                          duration=result.duration, digest=result.verdict.digest if result.verdict else None)  # fmt: skip
+
+    @contextlib.asynccontextmanager
+    async def _guarded(
+        self, execution: Execution, collector: Collector, *, yields: bool = False
+    ) -> AsyncIterator[None]:
+        """However this block is left, the command has ended (or was handed on as a shell)."""
+        try:
+            yield
+        finally:
+            if not execution.over and not collector.handed_on:
+                with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS, shield=True):
+                    execution.abandon()
+                    await execution.ended()
+
+
+def _flags(command: Command, options: Options) -> Flag:
+    return (
+        (Flag.SHELL if isinstance(command, str) else Flag(0))
+        | (Flag(0) if options.get("clean_env") else Flag.DEFAULT_ENV)
+        | (Flag.COMBINED if options.get("combined") else Flag(0))
+        | (Flag.PTY if options.get("pty") else Flag(0))
+        | (Flag.STDIN if options.get("stdin") is not None or options.get("pty") else Flag(0))
+    )
+
+
+def _environment(given: Mapping[str, str], options: Options) -> dict[bytes, bytes]:
+    for name, value in given.items():
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise UsageError(f"{name!r} is not a variable that can be set")
+    if options.get("pty"):
+        given = {"TERM": "xterm-256color", **given}
+    return {_encoded(name): _encoded(value) for name, value in given.items()}
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"text that cannot be encoded: {error}") from error
+
+
+async def run(command: Command, workspace: str | PathLike[str] = ".", **options: Any) -> Result:
+    """Run one command in a throwaway sandbox."""
+    of_run = {name: options.pop(name) for name in Options.__annotations__ if name in options and name != "env"}
+    if "env" in options:
+        of_run["env"] = options.pop("env")
+    async with Session(workspace, **options) as box:
+        return await box.run(command, **of_run)
