@@ -10,6 +10,7 @@ run("make test")
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable
@@ -47,6 +48,7 @@ Approver = Callable[[Verdict], bool | Awaitable[bool]]
 
 GRACE = 2.0
 SAFETY_NET = 5.0  # the init enforces the deadline; past this much more, the host no longer believes it
+TAG = 2000  # how much of its command a shell can still tell in a list
 LAST_WORDS = 3.0  # how long a cancelled command's death is waited for
 
 
@@ -281,7 +283,7 @@ class Session:
         verdict = self.policy.judge_plain(command, **facts)
         if verdict is None:
             verdict = await to_thread.run_sync(lambda: self.policy.judge(command, **facts))
-        self.audit.record("verdict", session=self._sandbox.id if self._sandbox else None, verdict=verdict)
+        self._record("verdict", verdict=verdict)
         if verdict.decision == "ask" and await self._approved(verdict):
             return verdict
         if verdict.decision != "allow":
@@ -295,7 +297,7 @@ class Session:
             return False
         answer = self._approve(verdict)
         approved = bool(await answer if isawaitable(answer) else answer)
-        self.audit.record("approval", session=self.id, digest=verdict.digest, approved=approved)
+        self._record("approval", digest=verdict.digest, approved=approved)
         return approved
 
     # How a command goes in and comes out.
@@ -318,13 +320,17 @@ class Session:
         link = self.sandbox.link
         if link.lost is not None:
             raise SandboxLost(f"{link.lost}; open a new session")
-        self.audit.record("start", session=self.id, digest=request.verdict.digest, command=request.verdict.canonical,
-                          cwd=request.cwd.decode("utf-8", "replace"), env=request.env, background=bool(background))  # fmt: skip
+        command = request.verdict.canonical
+        self._record(
+            "start", digest=request.verdict.digest, command=command, cwd=os.fsdecode(request.cwd), env=request.env
+        )
+        flags, tag = request.flags, b""
+        if background:
+            flags, tag = flags | Flag.BACKGROUND, _encoded(command)[:TAG]
         try:
             return link.spawn(
-                request.argv, flags=request.flags | (Flag.BACKGROUND if background else Flag(0)), cwd=request.cwd, env=request.env,
-                deadline=options.get("timeout"), grace=options.get("grace", GRACE), ring=background,
-                tag=_encoded(request.verdict.canonical)[:2000] if background else b"", on_output=take, paced=paced,
+                request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=options.get("timeout"),
+                grace=options.get("grace", GRACE), ring=background, tag=tag, on_output=take, paced=paced,
             )  # fmt: skip
         except frames.FrameError as error:
             raise UsageError(f"the command and its environment are too large: {error}") from error
@@ -333,7 +339,8 @@ class Session:
         options = request.options
         return Collector(
             self.limits.output, request.verdict, combined=bool(options.get("combined") or options.get("pty")),
-            timeout=options.get("timeout"), limit=options.get("output_limit"), grace=options.get("grace", GRACE), on_output=options.get("on_output"),
+            timeout=options.get("timeout"), grace=options.get("grace", GRACE),
+            limit=options.get("output_limit"), on_output=options.get("on_output"),
         )  # fmt: skip
 
     async def _feed(self, execution: Execution, stdin: bytes | str | None, close: bool = True) -> None:
@@ -347,7 +354,8 @@ class Session:
             result = collector.result(await self._ended(execution, collector))
         except SandboxLost:
             result = collector.lost()
-        self._record_end(result)
+        digest = result.verdict.digest if result.verdict else None
+        self._record("end", cause=result.cause, exit_code=result.exit_code, duration=result.duration, digest=digest)
         return result
 
     async def _ended(self, execution: Execution, collector: Collector) -> frames.EndedBody:
@@ -358,9 +366,8 @@ class Session:
         self.sandbox.link.close("its init missed a deadline")
         raise SandboxLost("the sandbox's init missed a deadline")
 
-    def _record_end(self, result: Result) -> None:
-        self.audit.record("end", session=self._sandbox.id if self._sandbox else None, cause=result.cause, exit_code=result.exit_code,
-                          duration=result.duration, digest=result.verdict.digest if result.verdict else None)  # fmt: skip
+    def _record(self, kind: str, **fields: Any) -> None:
+        self.audit.record(kind, session=self._sandbox.id if self._sandbox else None, **fields)
 
     @contextlib.asynccontextmanager
     async def _guarded(

@@ -6,8 +6,8 @@
         link/                 the one directory that the container sees (read-only): sockets the init dials
         workspace/            mount point of an id-mapped workspace, while its container starts
 
-The lock is the truth about life and death: the kernel drops it with the process, however that process dies. Labels on the
-container (pid, start time, boot id) say the same for containers whose directory is gone.
+The lock is the truth about life and death: the kernel drops it with the process, however that process dies. Labels on
+the container (pid, start time, boot id) say the same for containers whose directory is gone.
 """
 
 from __future__ import annotations
