@@ -1,0 +1,39 @@
+"""A sandbox to attack from inside, as the public API makes it. The policy says yes to all: the wall is tested."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import belljar
+
+
+class Attacker:
+    def __init__(self, box: belljar.Session, workspace: Path) -> None:
+        self.box, self.workspace = box, workspace
+        self._names = (f".attack-{number}" for number in itertools.count())
+
+    async def bash(self, script: str, **options: Any) -> belljar.Result:
+        """Run a script that prints BREACH where it gets through."""
+        return await self._run("bash", script, **options)
+
+    async def python(self, script: str, **options: Any) -> belljar.Result:
+        return await self._run("python3", script, **options)
+
+    async def _run(self, program: str, script: str, **options: Any) -> belljar.Result:
+        path = self.workspace / next(self._names)
+        path.write_text(script)
+        options.setdefault("timeout", 30)
+        return await self.box.run([program, f"/workspace/{path.name}"], **options)
+
+
+@pytest.fixture(scope="package")
+async def attacker(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Attacker]:
+    """In a workspace of whoever runs the tests: root's in CI, so through an idmapped mount."""
+    workspace = tmp_path_factory.mktemp("attacked")
+    async with belljar.Session(workspace=workspace, policy="permissive", approve=lambda verdict: True) as box:
+        yield Attacker(box, workspace)

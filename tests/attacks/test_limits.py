@@ -1,0 +1,98 @@
+"""What a sandbox may use up, seen from inside. Every limit is in force, and reaching it harms nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.attacks.conftest import Attacker
+
+import belljar
+
+
+async def test_memory_ends_the_command_and_not_the_sandbox(attacker: Attacker) -> None:
+    result = await attacker.python("x = bytearray(); \nwhile True: x += b'x' * (8 << 20)")
+    assert result.cause == "out_of_memory"
+    assert (await attacker.bash("echo usable")).stdout == "usable\n"
+
+
+async def test_there_is_no_swap_on_top(attacker: Attacker) -> None:
+    script = "cat /sys/fs/cgroup/memory/memory.memsw.limit_in_bytes /sys/fs/cgroup/memory.swap.max 2>/dev/null"
+    result = await attacker.bash(script)
+    assert set(result.stdout.split()) <= {str(512 << 20), "0"}
+
+
+async def test_a_fork_bomb_stops_at_the_process_limit(attacker: Attacker) -> None:
+    script = """
+import os, time
+count = 0
+try:
+    while True:
+        if os.fork() == 0:
+            time.sleep(60)
+        count += 1
+except OSError as error:
+    print(error.errno, count)
+"""
+    result = await attacker.python(script)
+    errno, count = map(int, result.stdout.split())
+    assert errno == 11
+    assert count < 256
+    assert result.survivors_killed >= count
+    assert (await attacker.bash("echo usable")).stdout == "usable\n"
+
+
+async def test_a_file_cannot_outgrow_its_limit(attacker: Attacker) -> None:
+    result = await attacker.bash(
+        "trap '' XFSZ; truncate -s 1G big && echo made; truncate -s 1025M big && echo BREACH; rm -f big"
+    )
+    assert result.stdout == "made\n"
+
+
+async def test_scratch_space_is_bounded(attacker: Attacker) -> None:
+    script = """for d in /tmp /var/tmp /run ~ /dev/shm; do
+        head -c 200M /dev/zero > $d/fill; stat -c %s $d/fill; rm $d/fill
+    done"""
+    result = await attacker.bash(script)
+    sizes = [int(line) for line in result.stdout.split()]
+    assert [round(size / (1 << 20)) for size in sizes] == [128, 16, 16, 64, 64]
+
+
+async def test_descriptors_are_bounded(attacker: Attacker) -> None:
+    script = """
+import os
+opened = 0
+try:
+    while True:
+        os.dup(0)
+        opened += 1
+except OSError as error:
+    print(error.errno, opened)
+"""
+    errno, opened = map(int, (await attacker.python(script)).stdout.split())
+    assert errno == 24
+    assert 4000 < opened < 4096
+
+
+async def test_a_crash_leaves_no_core(attacker: Attacker) -> None:
+    result = await attacker.bash("cd /tmp; ulimit -c; bash -c 'kill -ABRT $$'; ls -A /tmp | grep -c core")
+    assert result.stdout.split() == ["0", "0"]
+
+
+async def test_memory_cannot_be_locked_beyond_its_limit(attacker: Attacker) -> None:
+    script = (
+        "import ctypes; l = ctypes.CDLL(None); b = ctypes.create_string_buffer(1 << 20); print(l.mlock(b, 1 << 20))"
+    )
+    assert (await attacker.python(script)).stdout == "-1\n"
+
+
+async def test_the_number_of_files_in_memory_is_bounded(base_image: str, workspace: Path) -> None:
+    script = "for i in $(seq 1200); do : > /tmp/$i || break; done 2>/dev/null; ls /tmp | wc -l"
+    async with belljar.Session(workspace=workspace, limits=belljar.Limits(inodes=1024)) as box:
+        assert int((await box.run(script, timeout=30)).stdout) < 1024
+
+
+async def test_limits_of_one_s_own_choice_are_in_force(base_image: str, workspace: Path) -> None:
+    limits = belljar.Limits(memory="64m", pids=32, nofile=128, tmp="2m", cpus=0.5)
+    async with belljar.Session(workspace=workspace, limits=limits) as box:
+        result = await box.run("ulimit -n; df -k --output=size /tmp | tail -1", timeout=30)
+        assert result.stdout.split() == ["128", "2048"]
