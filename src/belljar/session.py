@@ -120,7 +120,10 @@ class Session:
         await self.close()
 
     async def open(self) -> Self:
-        return self._adopt(await Sandbox.launch(self._plan, self._asked_id))
+        from belljar import pool  # which itself makes sessions
+
+        claimed = None if self._asked_id else await pool.claim(self._plan)
+        return self._adopt(claimed or await Sandbox.launch(self._plan, self._asked_id))
 
     def _adopt(self, sandbox: Sandbox) -> Self:
         self._sandbox = sandbox
