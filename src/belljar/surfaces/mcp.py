@@ -5,37 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
 from belljar.errors import UsageError
-from belljar.policy import Policy
+from belljar.surfaces.opening import planned
+from belljar.workspace import Workspace
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from belljar.surfaces.mcp_server import Service
 
-FAMILIES = ("bash", "terminal-run", "execute_command", "shell_execute", "run_command")
-
 
 def serve(args: Namespace) -> int:
     """Serves until the client is gone; everything that still ran then is killed."""
-    try:
-        from belljar.surfaces.mcp_server import Service, Settings
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] == "belljar":
-            raise
-        raise UsageError(f"the MCP server needs {missing.name}: pip install 'belljar[mcp]'") from None
-    settings = Settings(
-        workspace=args.workspace or ".",
-        policy=Policy.load(args.policy or "default"),
-        image=args.image or "base",
-        network=args.network or "none",
-        families=families(args.tools),
-    )
-    service = Service(settings)
+    service = _service(args)
     if args.http is None:
         return anyio.run(_serve_stdio, service)
     from belljar.surfaces.mcp_http import serve_http
@@ -43,14 +30,25 @@ def serve(args: Namespace) -> int:
     return serve_http(service.server, args.http, args.token)
 
 
+def _service(args: Namespace) -> Service:
+    try:
+        from belljar.surfaces.mcp_call import approve
+        from belljar.surfaces.mcp_server import Service
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("belljar"):
+            raise
+        raise UsageError(f"the MCP server needs {missing.name}: pip install 'belljar[mcp]'") from None
+    with Workspace.open(args.workspace) as workspace:
+        directory = workspace.path
+    return Service(partial(planned, args, approve=approve), directory, families(args.tools))
+
+
 def families(wanted: str | None) -> tuple[str, ...]:
     """The families named in `--tools a,b`; the Bash family when nothing is said."""
-    names = [name.strip() for name in (wanted or "bash").split(",") if name.strip()]
-    if unknown := sorted(set(names) - {*FAMILIES, "all"}):
-        raise UsageError(f"no tool family {', '.join(unknown)}; choose from {', '.join(FAMILIES)} or all")
-    if not names:
-        raise UsageError(f"--tools needs at least one family: {', '.join(FAMILIES)} or all")
-    return FAMILIES if "all" in names else tuple(name for name in FAMILIES if name in names)
+    from belljar.tools.registry import FAMILIES
+
+    names = tuple(dict.fromkeys(name.strip() for name in (wanted or "bash").split(",")))
+    return tuple(FAMILIES) if "all" in names else names
 
 
 async def _serve_stdio(service: Service) -> int:
@@ -70,6 +68,6 @@ async def _end_on_signal(service: Service) -> None:
     """Closes the session and leaves at once: a thread sits in read(0) and nothing can wake it."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async for number in signals:
-            await service.session.close()
+            await service.sandboxed.close()
             sys.stderr.flush()
             os._exit(128 + number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -18,18 +18,18 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
-from belljar import Limits, Policy, Session, ToolRegistry, __version__
+from belljar import ToolRegistry, __version__
 from belljar.errors import BelljarError
-from belljar.surfaces.mcp_call import Call, Progress, Unanswered, approve, current
-from belljar.workspace import Workspace
+from belljar.surfaces.mcp_call import Call, Progress, Unanswered, current
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
-    from belljar.tools import ToolResult
     from mcp.server.context import ServerRequestContext
 
+    from belljar import Session
     from belljar.spec import Network
+    from belljar.tools import ToolResult
 
 READING = ("BashOutput", "ListShells")
 ENDING = ("KillShell",)
@@ -39,61 +39,46 @@ log = logging.getLogger("belljar.mcp")
 Answer = types.CallToolResult | types.InputRequiredResult
 
 
-@dataclass(frozen=True)
-class Settings:
-    workspace: str
-    policy: Policy
-    image: str = "base"
-    network: Network = "none"
-    families: tuple[str, ...] = ("bash",)
-    limits: Limits = field(default_factory=Limits)
+class Sandboxed:
+    """The tools over the server's one session, which is opened when first needed, and again when it was lost."""
 
-
-class SharedSession:
-    """The server's one session: opened when first needed, and again after its sandbox was lost."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, plan: Callable[[], Session], families: tuple[str, ...]) -> None:
+        self._plan = plan
+        self._families = families
         self._opening = anyio.Lock()
-        self._session: Session | None = None
+        self.session = plan()
+        self._tools = ToolRegistry(families=families)
 
-    async def get(self) -> Session:
+    async def tools(self) -> ToolRegistry:
         async with self._opening:
-            if self._session is not None and not self._session.is_open:
-                await self.close()
-            if self._session is None:
-                self._session = await self._open()
-            return self._session
+            if not self.session.is_open:
+                await self.session.close()
+                self.session = await self._plan().open()
+                self._tools = ToolRegistry(self.session, families=self._families)
+            return self._tools
 
-    async def _open(self) -> Session:
-        wanted = self._settings
-        return await Session(
-            wanted.workspace,
-            image=wanted.image,
-            limits=wanted.limits,
-            policy=wanted.policy,
-            network=wanted.network,
-            approve=approve,
-        ).open()
+    def describe(self) -> list[types.Tool]:
+        hints = partial(annotate, network=self.session.network)
+        return [types.Tool(**each, annotations=hints(each["name"])) for each in self._tools.schemas("mcp")]
 
     async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        with anyio.CancelScope(shield=True):
+            async with self._opening:
+                await self.session.close()
 
 
 class Service:
     """What answers a client: the list of tools, and their calls."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.session = SharedSession(settings)
-        self._tools = {tool.name: tool for tool in describe(settings)}
+    def __init__(self, plan: Callable[[], Session], directory: str, families: tuple[str, ...]) -> None:
+        self.sandboxed = Sandboxed(plan, families)
+        self._tools = {tool.name: tool for tool in self.sandboxed.describe()}
         self.server: Server[None] = Server(
             "belljar",
             version=__version__,
             title="Belljar sandbox",
             description="Runs commands in a container with the workspace mounted and a policy in front.",
-            instructions=instruct(settings),
+            instructions=instruct(self.sandboxed.session, directory),
             lifespan=self._life,
             on_list_tools=self._list,
             on_call_tool=self._call,
@@ -106,7 +91,7 @@ class Service:
         try:
             yield
         finally:
-            await self.session.close()
+            await self.sandboxed.close()
 
     async def _list(self, _: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=list(self._tools.values()))
@@ -125,8 +110,8 @@ class Service:
 
     async def _answer(self, params: types.CallToolRequestParams, progress: Progress) -> Answer:
         try:
-            registry = ToolRegistry(await self.session.get())
-            return _reply(await registry.call(params.name, params.arguments or {}, on_output=progress.add))
+            tools = await self.sandboxed.tools()
+            return _reply(await tools.call(params.name, params.arguments, on_output=progress.add))
         except Unanswered as question:
             return question.as_result()
         except BelljarError as failure:
@@ -135,7 +120,7 @@ class Service:
 
 def _reply(result: ToolResult) -> types.CallToolResult:
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=result.content)],
+        content=[types.TextContent(type="text", text=result.text)],
         structured_content=result.as_dict(),
         is_error=not result.success,
     )
@@ -148,35 +133,28 @@ def _failed(failure: BelljarError) -> types.CallToolResult:
     return types.CallToolResult(content=[text], structured_content=failure.as_dict(), is_error=True)
 
 
-def describe(settings: Settings) -> list[types.Tool]:
-    schemas = ToolRegistry(None).schemas("mcp")
-    return [types.Tool(**schema, annotations=annotate(schema["name"], settings)) for schema in schemas]
-
-
-def annotate(name: str, settings: Settings) -> types.ToolAnnotations:
-    """True of this very sandbox: the workspace is writable, and the world as open as its network."""
+def annotate(name: str, network: Network) -> types.ToolAnnotations:
+    """True of this very sandbox: its workspace is writable, and its world as open as its network."""
     if name in READING:
         return types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
     return types.ToolAnnotations(
         read_only_hint=False,
         destructive_hint=True,
         idempotent_hint=name in ENDING,
-        open_world_hint=settings.network != "none",
+        open_world_hint=network != "none",
     )
 
 
-def instruct(settings: Settings) -> str:
+def instruct(session: Session, directory: str) -> str:
     """What the model should know before its first command."""
-    limits = settings.limits
-    with Workspace.open(settings.workspace) as workspace:
-        directory = workspace.path
-    network = "There is no network" if settings.network == "none" else "The network can be reached"
+    limits = session.limits
+    network = "There is no network" if session.network == "none" else "The network can be reached"
     return (
         "Commands run in a Belljar sandbox: a Linux container of its own, not the user's machine. The directory "
         f"{directory} is mounted at /workspace, the working directory: what you change there is real and "
         "stays. Everything else is read-only or gone when the session ends; /tmp and the home directory are "
         f"scratch. {network}. Limits: {limits.memory >> 20} MiB of memory, {limits.cpus:g} CPU, "
-        f"{limits.pids} processes. A policy ({settings.policy.name}) judges each command before it runs. A "
+        f"{limits.pids} processes. A policy ({session.policy.name}) judges each command before it runs. A "
         "denied command says why and what to do instead: do that, don't disguise the command. Some commands "
         "wait for the user's approval."
     )

@@ -1,0 +1,46 @@
+"""The SDK's own client, talking to a real `belljar mcp` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+from mcp import Client, StdioServerParameters
+
+COMMAND = [sys.executable, "-m", "belljar", "mcp"]
+ERAS = ["auto", "legacy"]
+"""`auto` settles on 2026-07-28, where a server may not send requests; `legacy` shakes hands as up to 2025-11-25."""
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(("BELLJAR", "XDG", "DOCKER"))}
+
+
+def client(workspace: Path, *options: str, era: str = "auto", **more: Any) -> Client:
+    args = [*COMMAND[1:], "--workspace", str(workspace), *options]
+    return Client(StdioServerParameters(command=COMMAND[0], args=args, env=environment()), mode=era, **more)
+
+
+def text(result: types.CallToolResult) -> str:
+    assert isinstance(result.content[0], types.TextContent)
+    return result.content[0].text
+
+
+class Person:
+    """Who is asked: answers always the same, and remembers the questions."""
+
+    def __init__(self, action: str, **content: Any) -> None:
+        self.answer = types.ElicitResult(action=action, content=content or None)  # type: ignore[arg-type]
+        self.questions: list[str] = []
+
+    async def __call__(self, _: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        self.questions.append(params.message)
+        return self.answer
+
+
+def sessions() -> set[str]:
+    """The sandboxes of this test run."""
+    return {entry.name for entry in Path(os.environ["BELLJAR_RUN"]).glob("bj-*")}
