@@ -1,0 +1,230 @@
+"""What this machine's engine can and cannot enforce, item by item, and how to mend it.
+
+Most items are read off the engine's own description; the last ones are tried for real: an idmapped mount, and a
+sandbox that is launched, verified against the kernel and taken away again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from belljar import engines, idmap, images, resources, state
+from belljar.errors import BelljarError
+
+if TYPE_CHECKING:
+    from belljar.engines.docker import DockerEngine
+
+LOW_DISK = 1 << 30
+INSTALL_ENGINE = "install and start Docker 20.10 or newer (`make engine` does it on Debian), or set DOCKER_HOST"
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(engine: DockerEngine | None = None, workspace: str = ".") -> list[Check]:
+    """Every check there is, in the order a person would mend things. Blocking."""
+    checks = [*_host(workspace)]
+    try:
+        engine = engine or engines.connect()
+        info = engine.info()
+    except BelljarError as error:
+        return [Check("engine", False, str(error), INSTALL_ENGINE), *checks]
+    checks = [_engine(engine, info), _link(engine), *judge_info(info, _host_has_swap()), *checks, *_parts(engine)]
+    if all(check.ok for check in checks if check.name in ("init", "image base", "run directory")):
+        checks.append(_probe())
+    return checks
+
+
+def judge_info(info: dict[str, Any], host_has_swap: bool) -> list[Check]:
+    """What the engine's description of itself (Docker's `info`) means for us."""
+    options = " ".join(info.get("SecurityOptions") or [])
+    return [
+        *_limits(info, host_has_swap),
+        Check(
+            "seccomp",
+            "name=seccomp" in options,
+            "the engine can filter system calls"
+            if "name=seccomp" in options
+            else "the engine cannot filter system calls",
+            "use a kernel with CONFIG_SECCOMP_FILTER and an engine built with seccomp",
+        ),
+        Check(
+            "rootful engine",
+            "name=rootless" not in options,
+            "rootless: only its root could write to your workspace, and commands never run as root"
+            if "name=rootless" in options
+            else "users inside are the host's users",
+            "use an engine that runs as root (its socket can be given to a group)",
+        ),
+        Check(
+            "user remapping",
+            "name=userns" not in options,
+            "userns-remap is on: files in the workspace would belong to the remapped users"
+            if "name=userns" in options
+            else "off; commands run unprivileged anyway",
+            "remove userns-remap from the engine's configuration",
+        ),
+        _mandatory_access_control(options),
+        _storage(info),
+    ]
+
+
+def _limits(info: dict[str, Any], host_has_swap: bool) -> Iterator[Check]:
+    version, driver = info.get("CgroupVersion", "1"), info.get("CgroupDriver", "?")
+    yield Check(
+        "cgroups", driver != "none", f"version {version}, driver {driver}", "mount cgroups and restart the engine"
+    )
+    for name, key in (("memory limit", "MemoryLimit"), ("process limit", "PidsLimit"), ("cpu limit", "CpuCfsQuota")):
+        fine = bool(info.get(key))
+        yield Check(name, fine, "enforceable" if fine else f"{key} is not supported", "enable the cgroup controller")
+    if info.get("SwapLimit"):
+        yield Check("swap limit", True, "enforceable")
+    else:
+        detail = "not accounted for" + (", and this machine has swap" if host_has_swap else ", but there is no swap")
+        yield Check("swap limit", not host_has_swap, detail, "boot with swapaccount=1 or turn swap off")
+
+
+def _mandatory_access_control(options: str) -> Check:
+    found = [name for name in ("apparmor", "selinux") if f"name={name}" in options]
+    return Check("apparmor or selinux", True, found[0] if found else "none; the other walls stand without it")
+
+
+def _storage(info: dict[str, Any]) -> Check:
+    driver = str(info.get("Driver", "?"))
+    fine = driver != "vfs"
+    detail = driver if fine else "vfs copies the whole image for each sandbox, so every start is slow"
+    return Check("storage", fine, detail, "use the overlay2 driver on a file system that supports it")
+
+
+def _engine(engine: DockerEngine, info: dict[str, Any]) -> Check:
+    detail = f"{info.get('ServerVersion', '?')}, API {engine.api.api_version}, {engine.machine}, at {engine.host}"
+    return Check("engine", True, detail)
+
+
+def _link(engine: DockerEngine) -> Check:
+    way = (
+        "socket: the engine shares this machine's files" if engine.shares_files else "bridged through the engine's exec"
+    )
+    return Check("link", True, way)
+
+
+def _host(workspace: str) -> Iterator[Check]:
+    yield _run_directory()
+    yield _owner_mapping(workspace)
+    yield _disk()
+    yield _crash_handler()
+
+
+def _run_directory() -> Check:
+    root = state.run_root()
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root):
+            return Check("run directory", True, str(root))
+    except OSError as error:
+        return Check("run directory", False, f"{root}: {error.strerror}", "set BELLJAR_RUN to a directory of your own")
+
+
+def _owner_mapping(workspace: str) -> Check:
+    name = "workspace ownership"
+    if os.geteuid() != 0:
+        return Check(name, True, f"commands run as you (uid {os.geteuid()})")
+    try:
+        _try_idmap(workspace)
+    except OSError as error:
+        detail = f"root's files in {os.path.abspath(workspace)} cannot be mapped to another user: {error.strerror}"
+        return Check(
+            name, False, detail, "use Linux 5.12 or newer and ext4, xfs, btrfs or tmpfs; or a workspace not of root's"
+        )
+    return Check(name, True, "root's files are mapped to an unprivileged user (idmapped mount)")
+
+
+def _try_idmap(workspace: str) -> None:
+    state.run_root().mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    # Not a TemporaryDirectory, which would delete what is mounted there should the unmounting fail.
+    target = Path(tempfile.mkdtemp(dir=state.run_root(), prefix="doctor-"))
+    try:
+        idmap.mount_exchanged(descriptor, target, (0, 1000), (0, 1000))
+    finally:
+        idmap.unmount(target)
+        target.rmdir()
+        os.close(descriptor)
+
+
+def _disk() -> Check:
+    free = shutil.disk_usage("/var/lib" if Path("/var/lib").is_dir() else "/").free
+    return Check(
+        "disk space",
+        free > LOW_DISK,
+        f"{free / (1 << 30):.1f} GiB free",
+        "make room: `docker image prune` or more disk",
+    )
+
+
+def _crash_handler() -> Check:
+    """A pattern with a pipe is run by the kernel, on the host, whatever limit a container has on core files."""
+    pattern = _first_line("/proc/sys/kernel/core_pattern")
+    if not pattern.startswith("|"):
+        return Check("crash handler", True, "crashes inside leave nothing on the host")
+    return Check("crash handler", True, f"crashes inside are seen by the host's handler ({pattern[1:].split()[0]})")
+
+
+def _host_has_swap() -> bool:
+    try:
+        return len(Path("/proc/swaps").read_text().splitlines()) > 1
+    except OSError:
+        return True
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text().partition("\n")[0]
+    except OSError:
+        return ""
+
+
+def _parts(engine: DockerEngine) -> Iterator[Check]:
+    try:
+        binary = resources.init_binary(engine.machine)
+        yield Check("init", True, f"{binary.name}, {binary.stat().st_size >> 10} KiB")
+    except BelljarError as error:
+        yield Check("init", False, str(error), "run `make setup`, or install the wheel")
+    reference = images.reference("base")
+    there = engine.image_exists(reference)
+    detail = reference if there else "not built yet; the first run builds it"
+    yield Check("image base", there, detail, "run `belljar images build base`")
+
+
+def _probe() -> Check:
+    """A sandbox as every command gets it: launching it verifies each protection against the kernel."""
+    name = "a real sandbox"
+    with tempfile.TemporaryDirectory(prefix="belljar-doctor-") as workspace:
+        try:
+            anyio.run(_launch_and_destroy, workspace)
+        except BelljarError as error:
+            return Check(name, False, str(error), "mend what is named; nothing runs until then")
+    return Check(name, True, "launched; user, capabilities, seccomp, limits, network and root file system verified")
+
+
+async def _launch_and_destroy(workspace: str) -> None:
+    from belljar.sandbox import Plan, Sandbox
+
+    sandbox = await Sandbox.launch(Plan(workspace))
+    await sandbox.destroy()
