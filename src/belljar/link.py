@@ -80,6 +80,9 @@ class Execution:
     async def ended(self) -> frames.EndedBody:
         return await asyncio.shield(self._ended)
 
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        self._ended.add_done_callback(lambda _: callback())
+
     @property
     def over(self) -> bool:
         return self._ended.done()
@@ -360,10 +363,10 @@ class Link:
         elif kind == From.INPUT_ACK:
             execution._ack(stream, frames.parse_u64(payload))
         else:
+            ended = kind == From.ENDED
+            outcome = frames.parse_ended(payload) if ended else spawn_error(*frames.parse_spawn_error(payload))
             self.forget(execution)
-            execution._end(
-                frames.parse_ended(payload) if kind == From.ENDED else spawn_error(*frames.parse_spawn_error(payload))
-            )
+            execution._end(outcome)
 
     def _answer(self, queue: deque[asyncio.Future[T]] | None, value: T, id: int | None = None) -> None:
         if not queue:

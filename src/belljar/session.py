@@ -279,13 +279,15 @@ class Session:
     # Judging.
 
     async def judge(
-        self, command: Command, *, cwd: str | None = None, env: Mapping[str, str] | None = None, **state: Any
-    ) -> Verdict:
-        """The verdict, if the command may run; PolicyDenied if not."""
+        self, command: Command, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
+        policy: Policy | None = None, **state: Any,
+    ) -> Verdict:  # fmt: skip
+        """The verdict, if the command may run; PolicyDenied if not. A tool may have it judged by its own `policy`."""
+        judging = policy or self.policy
         facts = {"cwd": self.resolve_cwd(cwd), "env": {**self.env, **(env or {})}, **state}
-        verdict = self.policy.judge_plain(command, **facts)
+        verdict = judging.judge_plain(command, **facts)
         if verdict is None:
-            verdict = await to_thread.run_sync(lambda: self.policy.judge(command, **facts))
+            verdict = await to_thread.run_sync(lambda: judging.judge(command, **facts))
         self._record("verdict", verdict=verdict)
         if verdict.decision == "ask" and await self._approved(verdict):
             return verdict
@@ -340,8 +342,9 @@ class Session:
 
     def _collector(self, request: Request) -> Collector:
         options = request.options
+        cap = max(self.limits.output, options.get("output_limit") or 0)  # what a caller pays for with a kill is kept
         return Collector(
-            self.limits.output, request.verdict, combined=bool(options.get("combined") or options.get("pty")),
+            cap, request.verdict, combined=bool(options.get("combined") or options.get("pty")),
             timeout=options.get("timeout"), grace=options.get("grace", GRACE),
             limit=options.get("output_limit"), on_output=options.get("on_output"),
         )  # fmt: skip
