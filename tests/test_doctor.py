@@ -1,0 +1,108 @@
+"""The doctor: what the engine says of itself, and what is really tried."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from belljar import doctor
+from belljar.doctor import Check, examine, judge_info
+from belljar.engines.docker import DockerEngine
+
+FINE: dict[str, Any] = {
+    "SecurityOptions": ["name=seccomp,profile=default", "name=apparmor"],
+    "CgroupVersion": "2",
+    "CgroupDriver": "systemd",
+    "MemoryLimit": True,
+    "PidsLimit": True,
+    "CpuCfsQuota": True,
+    "SwapLimit": True,
+    "Driver": "overlay2",
+}
+
+
+def failing(checks: list[Check]) -> set[str]:
+    return {check.name for check in checks if not check.ok}
+
+
+def test_a_capable_engine_passes() -> None:
+    checks = judge_info(FINE, host_has_swap=True)
+    assert failing(checks) == set()
+    assert "apparmor" in next(check.detail for check in checks if check.name == "apparmor or selinux")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"MemoryLimit": False}, "memory limit"),
+        ({"PidsLimit": False}, "process limit"),
+        ({"CpuCfsQuota": False}, "cpu limit"),
+        ({"SwapLimit": False}, "swap limit"),
+        ({"CgroupDriver": "none"}, "cgroups"),
+        ({"SecurityOptions": None}, "seccomp"),
+        ({"SecurityOptions": ["name=seccomp", "name=rootless"]}, "rootful engine"),
+        ({"SecurityOptions": ["name=seccomp", "name=userns"]}, "user remapping"),
+        ({"Driver": "vfs"}, "storage"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_named_with_its_remedy(change: dict[str, Any], named: str) -> None:
+    checks = judge_info({**FINE, **change}, host_has_swap=True)
+    assert failing(checks) == {named}
+    assert all(check.fix for check in checks if not check.ok)
+
+
+def test_swap_that_cannot_be_limited_matters_only_where_there_is_swap() -> None:
+    assert failing(judge_info({**FINE, "SwapLimit": False}, host_has_swap=False)) == set()
+
+
+def test_this_machine_passes_with_a_real_sandbox(engine: DockerEngine, base_image: str, workspace: Path) -> None:
+    checks = examine(engine, str(workspace))
+    assert failing(checks) == set(), [check for check in checks if not check.ok]
+    assert checks[-1].name == "a real sandbox"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # docker-py forgets its socket
+def test_an_engine_that_does_not_answer_is_the_first_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    monkeypatch.setattr(doctor.engines, "connect", DockerEngine.find)
+    checks = examine(workspace=str(tmp_path))
+    gc.collect()
+    assert checks[0].name == "engine"
+    assert not checks[0].ok
+    assert "Docker" in checks[0].fix
+
+
+def test_a_run_directory_that_cannot_be_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BELLJAR_RUN", str(tmp_path / "file" / "run"))
+    check = doctor._run_directory()
+    assert not check.ok
+    assert "BELLJAR_RUN" in check.fix
+
+
+def test_a_workspace_that_cannot_be_mapped_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(doctor.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(doctor, "_try_idmap", refuse)
+    check = doctor._owner_mapping(".")
+    assert not check.ok
+    assert "Invalid argument" in check.detail
+
+
+def test_the_caller_who_is_not_root_runs_commands_as_himself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.os, "geteuid", lambda: 501)
+    assert doctor._owner_mapping(".") == Check("workspace ownership", True, "commands run as you (uid 501)")
+
+
+def test_a_crash_handler_of_the_host_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_first_line", lambda path: "|/usr/lib/systemd/systemd-coredump %P")
+    assert "systemd-coredump" in doctor._crash_handler().detail
+
+
+def test_a_check_can_be_printed_as_json() -> None:
+    assert Check("a", True, "b").as_dict() == {"name": "a", "ok": True, "detail": "b", "fix": ""}
