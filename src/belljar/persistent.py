@@ -1,0 +1,355 @@
+"""The persistent shell: one real bash per session whose directory, variables, functions, options and jobs hold.
+
+Theory of operation. The bash runs LOOP. It has a private channel: descriptor 9 to read requests from, 8 to report
+on; both are closed for what it runs. A request is a text and, behind it, a nonce that the loop reads only when the
+text has run. The report repeats the nonce, so nothing that a command prints, and no report of an earlier call, is
+taken for a status. The init sends a report only after all output that was written before it.
+
+    host → 9    LENGTH NUL text     (0: the text ends with NUL; bash counts characters, so only ASCII is counted)
+                nonce NUL
+    host ← 8    s nonce LF status LF flag LF directory NUL      the call is over
+                e nonce LF exported variables NUL               follows while the host already goes on
+
+LOOP lives in the same shell as what it runs, so it trusts little: it is parsed before any alias exists; a function
+can shadow a builtin, even `builtin` itself, but not a keyword, and in POSIX mode not `unset`; its own steps are part
+of the `while` condition, where `set -e` does not apply, with their own traces (`set -x`) thrown away; there are two
+loops, so that a stray `break` leaves one; it is one line, so that bash's messages count the command's lines. What
+still ends the shell (exit, exec, kill, a timeout, Ctrl+C) ends its tree, and the next one starts with the directory
+and the exported variables of the last report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import shlex
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+
+from belljar import frames
+from belljar.errors import SandboxLost
+from belljar.frames import Flag
+from belljar.policy.shellstate import ShellState
+from belljar.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, Output, Result
+
+if TYPE_CHECKING:
+    from belljar.link import Link
+    from belljar.policy import Verdict
+    from belljar.session import Session
+
+GRACE = 2.0
+INTERRUPT_SECONDS = 2.0  # how long a command may think about Ctrl+C before it is ended
+SAFETY_NET = 5.0  # the init enforces the deadline; past this much more, the host no longer believes it
+LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
+LONGEST_REPORT = 8 << 20  # Linux gives a process no larger environment
+
+_LOOP = r"""
+builtin shopt -s expand_aliases; __bj_x=;
+while [[ 1 ]]; do
+  while {
+      __bj_s=$?; __bj_f=;
+      if [[ $- == *x* ]]; then builtin set +x; __bj_x=x; fi;
+    } >/dev/null 2>&1;
+    [[ -e /dev/fd/1 && -e /dev/fd/2 ]] || __bj_f=closed;
+    {
+      __bj_n=; IFS= builtin read -rd '' -u 9 __bj_n;
+      if [[ -z $__bj_n ]]; then
+        POSIXLY_CORRECT=1; unset -f builtin; unset POSIXLY_CORRECT;
+        IFS= builtin read -rd '' -u 9 __bj_n;
+      fi;
+      builtin printf 's%s\n%s\n%s\n%s\0' "$__bj_n" "$__bj_s" "$__bj_f" "$PWD" >&8 || builtin exit 1;
+      builtin printf 'e%s\n' "$__bj_n" >&8; builtin export -p >&8; builtin printf '\0' >&8;
+      __bj=; IFS= builtin read -rd '' -u 9 __bj;
+      if [[ $__bj == 0 ]]; then IFS= builtin read -rd '' -u 9 __bj;
+      else IFS= builtin read -rN "$__bj" -u 9 __bj; fi;
+      if [[ $__bj_x ]]; then __bj="__bj_x=; builtin set -x; $__bj"; fi;
+      [[ $__bj ]];
+    } >/dev/null 2>&1;
+  do builtin eval "$__bj" 8>&- 9<&-; done;
+  if [[ -z $__bj ]]; then builtin exit 0; fi;
+done
+"""
+LOOP = " ".join(line.strip() for line in _LOOP.splitlines())
+_ARGV = (b"bash", b"--noprofile", b"--norc", b"-c", LOOP.encode(), b"bash")
+
+
+@dataclass(frozen=True)
+class ShellResult(Result):
+    restarted: bool = False
+    """The shell had to be replaced: directory and exported variables hold, functions, options and jobs are gone."""
+    cwd: str = "/workspace"
+
+
+@dataclass(frozen=True)
+class Report:
+    status: int
+    closed: bool
+    """The command closed the shell's own output."""
+    cwd: str
+
+
+@dataclass(frozen=True)
+class State:
+    """What a new bash is given of the last one."""
+
+    cwd: str
+    exports: str = ""
+
+    def request(self) -> bytes:
+        restored = f"builtin cd -- {shlex.quote(self.cwd)}\n{self.exports}"
+        return _request("{ " + restored + "\n} >/dev/null 2>&1", b"restored")
+
+
+def _request(text: str, nonce: bytes) -> bytes:
+    raw = text.encode("utf-8", "surrogateescape")
+    framed = b"%d\0%b" % (len(raw), raw) if text.isascii() and raw else b"0\0%b\0" % raw
+    return framed + nonce + b"\0"
+
+
+class _Bash:
+    """One bash process and its private channel."""
+
+    def __init__(
+        self, link: Link, env: Mapping[str, str], state: State | None, on_output: Callable[[int, bytes], None]
+    ) -> None:
+        self.report: Report | None = None
+        self.state: State | None = state
+        self._unsent = b"hello\0" + (state.request() if state else b"")
+        self._nonce, self._told = b"", bytearray()
+        self._news = anyio.Event()
+        self._on_output = on_output
+        environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
+        self.execution = link.spawn(_ARGV, flags=Flag.CONTROL | Flag.DEFAULT_ENV, env=environment, on_output=self._take)
+        self.execution.when_ended(lambda: self._news.set())
+
+    async def ask(self, text: str) -> Report | None:
+        """Run `text`; None when the shell ended instead of answering."""
+        self.report, self.state, self._nonce = None, None, secrets.token_hex(8).encode()
+        data, self._unsent = self._unsent + _request(text, self._nonce), b""
+        await self.execution.input(data, frames.CONTROL)
+        await self._until(lambda: self.report is not None)
+        return self.report
+
+    async def settled(self) -> State | None:
+        """Directory and variables after the last request."""
+        await self._until(lambda: self.state is not None)
+        return self.state
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        while not done() and not self.execution.over:
+            self._news = anyio.Event()
+            await self._news.wait()
+
+    def _take(self, stream: int, data: bytes) -> None:
+        if stream != frames.CONTROL:
+            return self._on_output(stream, data)
+        self._told += data
+        while (end := self._told.find(0)) >= 0:
+            message = bytes(self._told[:end])
+            del self._told[: end + 1]
+            with contextlib.suppress(ValueError):  # not one of ours
+                self._hear(message)
+        if len(self._told) > LONGEST_REPORT:
+            self.execution.kill()
+        return None
+
+    def _hear(self, message: bytes) -> None:
+        head, _, rest = message.partition(b"\n")
+        if head == b"s" + self._nonce and self.report is None:
+            status, flag, cwd = rest.split(b"\n", 2)
+            self.report = Report(int(status) & 0xFF, flag == b"closed", cwd.decode("utf-8", "surrogateescape"))
+        elif head == b"e" + self._nonce and self.report is not None:
+            self.state = State(self.report.cwd, rest.decode("utf-8", "surrogateescape"))
+        self._news.set()
+
+
+@dataclass
+class _Turn:
+    """One call, while it runs."""
+
+    verdict: Verdict
+    restarted: bool
+    started: float = field(default_factory=time.time)
+    clock: float = field(default_factory=time.monotonic)
+    interrupted: bool = False
+
+
+class PersistentShell:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._bash: _Bash | None = None
+        self._state: State | None = None
+        self._lock = anyio.Lock()
+        self._turn: _Turn | None = None
+        self._listener: Callable[[Output], None] | None = None
+        self._order = 0
+        self._captures = self._fresh()
+
+    @property
+    def cwd(self) -> str:
+        return self._state.cwd if self._state else "/workspace"
+
+    @property
+    def environment(self) -> dict[str, str] | None:
+        """The exported variables; None as long as no shell has told."""
+        return exported(self._state.exports) if self._state else None
+
+    async def run(
+        self,
+        command: str,
+        *,
+        timeout: float | None = None,
+        grace: float = GRACE,
+        on_output: Callable[[Output], None] | None = None,
+        verdict: Verdict | None = None,
+    ) -> ShellResult:
+        """One command in the shell. Calls take turns; what a job printed since the last one comes first."""
+        async with self._lock:
+            await self._settle()
+            verdict = verdict or await self._judge(command)
+            restarted = self._bash is not None and self._bash.execution.over
+            bash = self._begin(restarted)
+            self._session._record("start", digest=verdict.digest, command=verdict.canonical, cwd=self.cwd)
+            self._turn, self._listener = _Turn(verdict, restarted), on_output
+            try:
+                self._repeat_pending()
+                return await self._take_turn(bash, self._turn, timeout, grace)
+            finally:
+                self._turn = self._listener = None
+
+    def interrupt(self) -> None:
+        """Ctrl+C: SIGINT to what runs, and an end to it if that is not enough."""
+        if self._turn is not None and self._bash is not None and not self._bash.execution.over:
+            self._turn.interrupted = True
+            self._bash.execution.signal(signal.SIGINT)
+            self._bash.execution.deadline(INTERRUPT_SECONDS, GRACE)
+
+    def kill(self) -> None:
+        """End the shell and all it runs; the next call starts a new one."""
+        if self._bash is not None and not self._bash.execution.over:
+            self._bash.execution.kill()
+
+    async def _settle(self) -> None:
+        if self._bash is not None and not self._bash.execution.over:
+            self._state = await self._bash.settled() or self._state
+
+    async def _judge(self, command: str) -> Verdict:
+        """Judged where the shell is, with the variables it has."""
+        known = ShellState.fresh(self.cwd, self.environment) if self._state else None
+        return await self._session.judge(command, shell_state=known)
+
+    def _begin(self, restarted: bool) -> _Bash:
+        if self._bash is None or restarted:
+            session = self._session
+            self._bash = _Bash(session.sandbox.link, session.env, self._state, self._take)
+        return self._bash
+
+    async def _take_turn(self, bash: _Bash, turn: _Turn, timeout: float | None, grace: float) -> ShellResult:
+        execution = bash.execution
+        patience = None if timeout is None else timeout + grace + SAFETY_NET
+        try:
+            if timeout is not None:
+                execution.deadline(timeout, grace)
+            with anyio.move_on_after(patience) as scope:
+                report = await bash.ask(turn.verdict.canonical)
+            if scope.cancelled_caught:
+                self._session.sandbox.link.close("its init missed a deadline")
+                report = None
+            if report is None:
+                return self._ended(turn, await execution.ended())
+            if timeout is not None or turn.interrupted:
+                execution.deadline(None, 0)
+            return self._reported(turn, report)
+        except SandboxLost:
+            return self._result(turn, "sandbox_lost", LOST_STATUS)
+        except anyio.get_cancelled_exc_class():
+            await self._abandon(bash)
+            raise
+
+    async def _abandon(self, bash: _Bash) -> None:
+        with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS, shield=True):
+            bash.execution.kill()
+            await bash.execution.ended()
+
+    def _reported(self, turn: _Turn, report: Report) -> ShellResult:
+        if report.closed:
+            self.kill()  # a shell that cannot print is of no use to the next call
+        self._state = State(report.cwd, self._state.exports if self._state else "")
+        restarted = turn.restarted or report.closed
+        return self._result(turn, "interrupted" if turn.interrupted else "exited", report.status, restarted=restarted)
+
+    def _ended(self, turn: _Turn, body: frames.EndedBody) -> ShellResult:
+        cause: Cause = ("exited", "signalled", "timeout", "killed", "out_of_memory")[body.cause - 1]
+        if turn.interrupted:
+            cause = "interrupted"
+        status = {"timeout": TIMEOUT_STATUS, "interrupted": 128 + signal.SIGINT}.get(cause, body.exit_code)
+        return self._result(
+            turn,
+            cause,
+            status,
+            signal=body.signal or None,
+            survivors=body.survivors,
+            oom_kills=body.oom_kills,
+            restarted=True,
+        )
+
+    def _result(
+        self, turn: _Turn, cause: Cause, status: int, *, signal: int | None = None, survivors: int = 0,
+        oom_kills: int = 0, restarted: bool = False,
+    ) -> ShellResult:  # fmt: skip
+        captures, self._captures = self._captures, self._fresh()
+        duration = time.monotonic() - turn.clock
+        result = ShellResult(
+            cause=cause, exit_code=status, signal=signal, duration=duration, cpu_time=0.0, peak_memory=0,
+            survivors_killed=survivors, started=turn.started, ended=turn.started + duration, verdict=turn.verdict,
+            oom_kills=oom_kills, restarted=restarted, cwd=self.cwd, _captures=captures,
+        )  # fmt: skip
+        digest = turn.verdict.digest
+        self._session._record("end", cause=cause, exit_code=status, duration=duration, digest=digest)
+        return result
+
+    # Output.
+
+    def _fresh(self) -> tuple[Capture, Capture]:
+        return Capture("stdout", self._session.limits.output), Capture("stderr", self._session.limits.output)
+
+    def _take(self, stream: int, data: bytes) -> None:
+        self._order += 1
+        capture = self._captures[stream == frames.STDERR]
+        capture.add(self._order, data)
+        if self._listener is not None:
+            self._listener(Output(capture.stream, data))
+
+    def _repeat_pending(self) -> None:
+        for piece in sorted((p for c in self._captures for p in (*c.head, *c.tail)), key=lambda p: p.order):
+            if self._listener is not None:
+                self._listener(Output(piece.stream, piece.data))
+
+
+_EXPORT = re.compile(
+    r"""^(?:declare -\w*x\w*|export) (\w+)=(?:"((?:[^"\\]|\\.)*)"|\$'((?:[^'\\]|\\.)*)')$""", re.DOTALL | re.MULTILINE
+)
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
+_CONTROLS = dict(zip("abtnvfrE", "\a\b\t\n\v\f\r\x1b", strict=True))
+
+
+def exported(text: str) -> dict[str, str]:
+    """The variables of an `export -p`."""
+    found = {}
+    for name, plain, quoted in _EXPORT.findall(text):
+        found[name] = _ESCAPE.sub(_character, quoted) if quoted else re.sub(r'\\([$`"\\])', r"\1", plain)
+    return found
+
+
+def _character(match: re.Match[str]) -> str:
+    code = match[1]
+    if code[0] not in "01234567":
+        return _CONTROLS.get(code, code)
+    byte = int(code, 8) & 0xFF
+    return chr(byte if byte < 0x80 else 0xDC00 + byte)  # as `surrogateescape` decodes it

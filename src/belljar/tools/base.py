@@ -1,0 +1,254 @@
+"""What all tools share: parameters in, one result out, and one place where errors become the family's own words.
+
+call → check (every wrong parameter at once) → is there a session? → execute
+     ← the family's result; a refusal of the policy or a failure of ours becomes one too, by `refused` and `failed`
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import anyio
+
+from belljar.errors import BelljarError, PolicyDenied
+from belljar.tools.parameters import Config, Params, Problem, check, schema
+
+if TYPE_CHECKING:
+    from belljar.policy import Policy, Verdict
+    from belljar.result import Output, Result
+    from belljar.session import Session
+
+Command = str | list[str]
+T = TypeVar("T")
+
+NO_SESSION = "No active terminal session. Please open a terminal first."
+SUMMARY_LENGTH = 60
+
+
+class Fields(dict[str, Any]):
+    """A result's data, readable as items and as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@dataclass
+class ToolResult:
+    """How a call came out. Families change the shape of `as_dict`, never what the words mean."""
+
+    success: bool
+    output: str | None = None
+    """What the command printed."""
+    error: str | None = None
+    """Why the call failed, in words that a model can act on."""
+    metadata: Fields = field(default_factory=Fields)
+    message: str | None = None
+    problems: list[Problem] = field(default_factory=list)
+    """Each wrong parameter."""
+    code: str | None = None
+    """The kind of failure, for machines."""
+    result: Result | None = None
+    """The core's own result, where a command ran."""
+
+    @property
+    def content(self) -> Any:
+        return self.output
+
+    @property
+    def data(self) -> Fields:
+        return self.metadata
+
+    @property
+    def text(self) -> str:
+        """What a model reads."""
+        return "\n".join(part for part in (self.error, self.output) if part)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"success": self.success, "output": self.output, "error": self.error, "metadata": dict(self.metadata)}
+
+    def as_json(self) -> str:
+        return json.dumps(self.as_dict(), ensure_ascii=False)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.as_dict()[name]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a caller may add to the parameters: a listener, and a way to stop."""
+
+    on_output: Callable[[Output], None] | None = None
+    abort: anyio.Event | None = None
+
+    @property
+    def aborted(self) -> bool:
+        return self.abort is not None and self.abort.is_set()
+
+    async def watch(self, stop: Callable[[], object], work: Awaitable[T]) -> T:
+        """The outcome of `work`; `stop` is called when the caller aborts meanwhile."""
+        if self.abort is None:
+            return await work
+        abort, outcome = self.abort, []
+
+        async def wait() -> None:
+            await abort.wait()
+            stop()
+
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            try:
+                outcome.append(await work)
+            except Exception as error:  # carried out of the group, which would wrap it
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return outcome[0]
+
+    async def run(self, box: Session, command: Command, **options: Any) -> Result:
+        """One command to its end, or until the caller aborts it."""
+        if self.abort is None:
+            return await box.run(command, on_output=self.on_output, **options)
+        async with box.stream(command, on_output=self.on_output, **options) as run:
+            await self.watch(run.kill, _exhaust(run))
+        assert run.result is not None
+        return run.result
+
+
+async def _exhaust(events: Any) -> None:
+    async for _ in events:
+        pass
+
+
+class Tool(ABC):
+    name: ClassVar[str]
+    title: ClassVar[str]
+    description: ClassVar[str]
+    category: ClassVar[str] = "execution"
+    tags: ClassVar[tuple[str, ...]] = ()
+    default_risk: ClassVar[str] = "high"
+    Params: ClassVar[type[Params]]
+    Config: ClassVar[type[Config]] = Config
+    Answer: ClassVar[type[ToolResult]] = ToolResult
+
+    def __init__(
+        self, box: Session | None = None, config: Mapping[str, Any] | None = None, *, dry_run: bool = False
+    ) -> None:
+        self._box = box
+        self.config: Any = self.Config.model_validate(config or {})
+        self.dry_run = dry_run
+
+    @property
+    def is_available(self) -> bool:
+        return self._box is not None and self._box.is_open
+
+    @property
+    def box(self) -> Session:
+        assert self._box is not None
+        return self._box
+
+    @cached_property
+    def policy(self) -> Policy:
+        return self.load_policy()
+
+    def load_policy(self) -> Policy:
+        from belljar.policy import Policy
+
+        return self._box.policy if self._box is not None else Policy.load("default")
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        return schema(cls.Params)
+
+    async def call(self, given: object, call: Call | None = None) -> ToolResult:
+        params = self.check(given)
+        if isinstance(params, list):
+            return self.invalid(params)
+        if not self.is_available and not self.dry_run:
+            return self.fail(NO_SESSION, code="no_session")
+        try:
+            command = self.command(params) if self.dry_run else None
+            return self.rehearse(params, command) if command else await self.execute(params, call or Call())
+        except PolicyDenied as denial:
+            return self.refused(params, denial.verdict)
+        except BelljarError as error:
+            return self.failed(params, error)
+
+    def check(self, given: object) -> Any:
+        return check(self.Params, given)
+
+    @abstractmethod
+    async def execute(self, params: Any, call: Call) -> ToolResult: ...
+
+    def command(self, params: Any) -> Command | None:
+        """What would run; None for a tool that runs nothing."""
+        return str(params.command)
+
+    def judge(self, params: Any) -> Verdict:
+        """The verdict before anything is done or anybody asked."""
+        return self.policy.judge(self.command(params) or "")
+
+    def rehearse(self, params: Any, command: Command) -> ToolResult:
+        """A dry run: checked and judged, not run."""
+        verdict = self.judge(params)
+        if verdict.decision == "deny":
+            return self.refused(params, verdict)
+        shown = command if isinstance(command, str) else shlex.join(command)
+        return self.Answer(
+            True, output=f"[Dry Run] Would execute: {shown}", metadata=Fields(command=shown, dry_run=True)
+        )
+
+    def summary(self, given: Mapping[str, Any]) -> str:
+        return f"Run: {shorten(str(given.get('command') or ''))}"
+
+    def risk(self, given: object) -> str:
+        params = self.check(given)
+        if isinstance(params, list) or self.command(params) is None:
+            return self.default_risk
+        return str(self.judge(params).risk)
+
+    # Where a call ends early, in the family's own words.
+
+    def fail(self, error: str, **more: Any) -> ToolResult:
+        return self.Answer(False, error=error, **more)
+
+    def invalid(self, problems: list[Problem]) -> ToolResult:
+        said = "; ".join(problem.message for problem in problems)
+        errors = [problem.as_dict() for problem in problems]
+        return self.fail(
+            f"Invalid parameters: {said}", code="invalid", problems=problems, metadata=Fields(errors=errors)
+        )
+
+    def refused(self, params: Any, verdict: Verdict) -> ToolResult:
+        said = f"Command blocked for security reasons: {verdict.canonical}\n{verdict.reason}"
+        return self.fail(said, code="policy_denied", metadata=Fields(verdict=verdict.as_dict()))
+
+    def failed(self, params: Any, error: BelljarError) -> ToolResult:
+        return self.fail(str(error), code=error.code)
+
+
+def shorten(command: str, length: int = SUMMARY_LENGTH) -> str:
+    return command if len(command) <= length else command[: length - 3] + "..."
+
+
+def truncate(text: str, limit: int, missing: int = 0) -> tuple[str, bool]:
+    """Head and tail of `text` within `limit` characters; between them, how much is missing (`missing`: before this)."""
+    if len(text) <= limit:
+        return text, missing > 0
+    mark = f"\n[... {len(text) - limit + missing} characters truncated ...]\n"
+    room = max(0, limit - len(mark))
+    return text[: room - room // 2] + mark + text[len(text) - room // 2 :], True
+
+
+def milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,223 @@
+"""Family B: `Bash`, `BashOutput`, `KillShell` ("Phase 2.3 Execution Tools") and a list of the shells."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from belljar.errors import ShellNotFound
+from belljar.shells import Shell
+from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds, truncate
+from belljar.tools.parameters import Integer, Params, Text
+
+if TYPE_CHECKING:
+    from belljar.persistent import ShellResult
+    from belljar.result import Result
+
+DEFAULT_TIMEOUT = 120_000
+MIN_TIMEOUT = 1_000
+MAX_TIMEOUT = 600_000
+MAX_OUTPUT_SIZE = 30_000
+RESTARTED = "[The shell was restarted: directory and exported variables hold; functions, options and jobs are gone.]"
+
+
+class BashParams(Params):
+    command: Text = Field(description="The command to execute")
+    description: str | None = Field(
+        default=None, description="Clear, concise description of what this command does (5-10 words)"
+    )
+    timeout: Integer = Field(
+        default=DEFAULT_TIMEOUT, ge=MIN_TIMEOUT, le=MAX_TIMEOUT, description="Timeout in milliseconds (max 600000)"
+    )
+    run_in_background: bool = Field(
+        default=False, description="Run command in background, use BashOutput to read output"
+    )
+    yield_after: Integer | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_TIMEOUT,
+        description="Extension: milliseconds to wait; a command that takes longer goes on in the background and the "
+        "call returns its shell id and the output so far. It runs in a bash of its own, with the session's directory "
+        "and exported variables.",
+    )
+
+
+class Bash(Tool):
+    name = "Bash"
+    title = "Bash"
+    description = """Executes a given bash command in a persistent shell session.
+
+IMPORTANT: This tool is for terminal operations like git, npm, docker, etc.
+DO NOT use it for file operations - use the specialized file tools instead.
+
+Usage notes:
+- The command argument is required
+- Timeout defaults to 120000ms (2 minutes), max 600000ms (10 minutes)
+- Output exceeding 30000 characters will be truncated
+- Use run_in_background=true for long-running commands
+- Quote file paths with spaces using double quotes
+- Use && to chain dependent commands
+- Use ; when you don't care if earlier commands fail"""
+    Params = BashParams
+
+    async def execute(self, params: BashParams, call: Call) -> ToolResult:
+        if params.run_in_background:
+            return self._shell(await self.box.start(**self._apart(params)))
+        if params.yield_after is not None:
+            return await self._yielding(params, params.yield_after / 1000)
+        shell = self.box.persistent
+        work = shell.run(params.command, timeout=params.timeout / 1000, on_output=call.on_output)
+        result = await call.watch(shell.interrupt, work)
+        return _shaped(params, result, result.cwd, result)
+
+    async def _yielding(self, params: BashParams, seconds: float) -> ToolResult:
+        options = self._apart(params)
+        came = await self.box.yielding(**options, timeout=params.timeout / 1000, yield_after=seconds)
+        return self._shell(came) if isinstance(came, Shell) else _shaped(params, came, self.box.persistent.cwd)
+
+    def _apart(self, params: BashParams) -> dict[str, Any]:
+        """A bash of its own that starts where the persistent shell is."""
+        shell = self.box.persistent
+        if shell.environment is None:
+            return {"command": params.command}
+        options = {"env": shell.environment, "clean_env": True}
+        if shell.cwd.startswith("/workspace"):
+            return {"command": params.command, "cwd": shell.cwd, **options}
+        return {"command": f"cd -- {shlex.quote(shell.cwd)} || exit\n{params.command}", **options}
+
+    def _shell(self, shell: Shell) -> ToolResult:
+        so_far = shell.so_far.text if shell.so_far else ""
+        output, truncated = truncate(so_far, MAX_OUTPUT_SIZE)
+        said = f"Command running in background with ID: {shell.id}"
+        facts = Fields(
+            shell_id=shell.id, bash_id=shell.id, command=shell.command, status=shell.status, truncated=truncated
+        )
+        return ToolResult(True, f"{output}\n{said}" if output else said, metadata=facts)
+
+
+def _shaped(params: BashParams, result: Result, cwd: str, turn: ShellResult | None = None) -> ToolResult:
+    output, truncated = truncate(result.output, MAX_OUTPUT_SIZE, result.bytes_omitted)
+    restarted = turn is not None and turn.restarted
+    facts = Fields(
+        command=params.command, exit_code=result.exit_code, cause=result.cause, working_directory=cwd,
+        duration_ms=milliseconds(result.duration), truncated=truncated, restarted=restarted,
+    )  # fmt: skip
+    error = "\n".join(part for part in (_error(params, result), RESTARTED if restarted else "") if part)
+    return ToolResult(result.ok, output, error or None, facts, code=result.cause, result=result)
+
+
+def _error(params: BashParams, result: Result) -> str:
+    """What went wrong; a program's own exit code is told, too."""
+    if result.ok:
+        return ""
+    return {
+        "timeout": f"Command timed out after {params.timeout}ms",
+        "interrupted": "Command interrupted",
+        "out_of_memory": "Command ended: the sandbox's memory limit was reached",
+        "sandbox_lost": "The sandbox was lost while the command ran",
+    }.get(result.cause, f"Command failed with exit code {result.exit_code}")
+
+
+class _ShellTool(Tool):
+    """A tool that looks at shells and runs nothing."""
+
+    default_risk = "low"
+
+    def command(self, params: Any) -> None:
+        return None
+
+    async def find(self, id: str) -> Shell:
+        try:
+            return self.box.shell(id)
+        except ShellNotFound:
+            await self.box.refresh()  # another process may have started it
+            return self.box.shell(id)
+
+
+class BashOutputParams(Params):
+    bash_id: Text = Field(description="The ID of the background shell to retrieve output from")
+    filter: str | None = Field(default=None, description="Optional regex to filter output lines")
+
+
+class BashOutput(_ShellTool):
+    name = "BashOutput"
+    title = "Bash output"
+    description = """Retrieves output from a running or completed background bash shell.
+
+Usage:
+- Takes a bash_id parameter identifying the shell
+- Returns only new output since last check
+- Returns stdout and stderr along with shell status
+- Supports optional regex filtering
+- Use this to monitor long-running background commands"""
+    Params = BashOutputParams
+
+    async def execute(self, params: BashOutputParams, call: Call) -> ToolResult:
+        chunk = await (await self.find(params.bash_id)).read(params.filter)
+        facts = Fields(
+            bash_id=params.bash_id, status=chunk.status, exit_code=chunk.exit_code, stdout=chunk.stdout,
+            stderr=chunk.stderr, dropped_bytes=sum(chunk.dropped),
+        )  # fmt: skip
+        return ToolResult(True, chunk.text, metadata=facts)
+
+    def summary(self, given: Mapping[str, Any]) -> str:
+        return f"Read output of {given.get('bash_id', '')}"
+
+
+class KillShellParams(Params):
+    shell_id: Text = Field(description="The ID of the background shell to kill")
+
+
+class KillShell(_ShellTool):
+    name = "KillShell"
+    title = "Kill shell"
+    description = """Kills a running background bash shell by its ID.
+
+Usage:
+- Takes a shell_id parameter identifying the shell to kill
+- Returns success or failure status
+- Use this to terminate long-running commands"""
+    default_risk = "medium"
+    Params = KillShellParams
+
+    async def execute(self, params: KillShellParams, call: Call) -> ToolResult:
+        shell = await self.find(params.shell_id)
+        ended = await shell.poll() != "running"
+        await shell.kill()
+        said = f"Shell {shell.id} had already ended" if ended else f"Shell {shell.id} terminated"
+        return ToolResult(
+            True, said, metadata=Fields(shell_id=shell.id, status=shell.status, exit_code=shell.exit_code)
+        )
+
+    def summary(self, given: Mapping[str, Any]) -> str:
+        return f"Kill {given.get('shell_id', '')}"
+
+
+class ListShellsParams(Params):
+    cleanup: bool = Field(default=False, description="Also remove the shells that have ended; the count is returned")
+
+
+class ListShells(_ShellTool):
+    name = "ListShells"
+    title = "List shells"
+    description = "Lists the background shells with their status; with cleanup=true those that ended are removed."
+    Params = ListShellsParams
+
+    async def execute(self, params: ListShellsParams, call: Call) -> ToolResult:
+        shells = [_listed(shell) for shell in await self.box.refresh()]
+        lines = [f"{shell['id']}  {shell['status']}  {shell['command']}" for shell in shells]
+        facts = Fields(shells=shells, removed=await self.box.cleanup() if params.cleanup else 0)
+        return ToolResult(True, "\n".join(lines) or "No background shells", metadata=facts)
+
+    def summary(self, given: Mapping[str, Any]) -> str:
+        return "List shells"
+
+
+def _listed(shell: Shell) -> dict[str, Any]:
+    return {
+        "id": shell.id, "command": shell.command, "status": shell.status, "exit_code": shell.exit_code,
+        "pid": shell.pid, "started": shell.started,
+    }  # fmt: skip

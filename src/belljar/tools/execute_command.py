@@ -1,0 +1,184 @@
+"""Family C: `execute_command` ("Спецификация: Command Execution"): an argument vector, an allowlist, few at a time."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+from pydantic import Field
+
+from belljar.errors import BelljarError, CommandNotFound
+from belljar.result import Ended, Output, Result, Started
+from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds
+from belljar.tools.parameters import Config, Integer, Params, Problem, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from belljar.policy import Policy, Verdict
+    from belljar.session import Session
+
+Status = Literal["success", "error", "timeout"]
+
+log = logging.getLogger("belljar.tools.execute_command")
+
+
+class ExecuteCommandConfig(Config):
+    timeout: int = Field(default=300_000, ge=1)
+    """Milliseconds, where the call gives none."""
+    max_concurrent: int = Field(default=3, ge=1)
+    max_output_bytes: int = Field(default=10 << 20, ge=1)
+    kill_timeout: int = Field(default=10_000, ge=0)
+    """Milliseconds between SIGTERM and SIGKILL."""
+    queue: bool = False
+    """Wait for a free place instead of refusing."""
+    policy: str | None = "strict"
+    """The family's own policy, on top of the session's; None: the session's alone."""
+
+
+class ExecuteCommandParams(Params):
+    command: Text = Field(description="Program name; it is executed directly, never through a shell")
+    args: list[str] = Field(default=[], description="Arguments, each passed on exactly as it is")
+    timeout: Integer | None = Field(default=None, ge=1, description="Timeout in milliseconds (default 300000)")
+    cwd: str | None = Field(default=None, description="Working directory (default: the workspace)")
+
+
+@dataclass
+class CommandExecutionResult(ToolResult):
+    status: Status = "error"
+    exit_code: int | None = None
+
+    @property
+    def text(self) -> str:
+        return self.as_json()
+
+    def as_dict(self) -> dict[str, Any]:
+        shape = {"status": self.status, "output": self.output, "error": self.error, "exit_code": self.exit_code}
+        return {**shape, "metadata": dict(self.metadata), **({"code": self.code} if self.code else {})}
+
+
+class ExecuteCommand(Tool):
+    name = "execute_command"
+    title = "Execute command"
+    description = """Executes a program with arguments, without a shell (no pipes, globs or redirections).
+
+Allowed by default: ls find dir cat head tail less more mkdir touch rm rmdir cp mv git npm yarn pnpm node python python3
+grep sed awk sort uniq wc pwd whoami echo date."""
+    Params = ExecuteCommandParams
+    Config = ExecuteCommandConfig
+    Answer = CommandExecutionResult
+
+    def __init__(
+        self, box: Session | None = None, config: Mapping[str, Any] | None = None, *, dry_run: bool = False
+    ) -> None:
+        super().__init__(box, config, dry_run=dry_run)
+        self._places = anyio.Semaphore(self.config.max_concurrent)
+
+    def load_policy(self) -> Policy:
+        from belljar.policy import Policy
+
+        return Policy.load(self.config.policy) if self.config.policy else super().load_policy()
+
+    def command(self, params: ExecuteCommandParams) -> list[str]:
+        return [params.command, *params.args]
+
+    async def execute(self, params: ExecuteCommandParams, call: Call) -> ToolResult:
+        log.debug("Validating command: %s", params.command)
+        await self.box.judge(self.command(params), cwd=params.cwd, policy=self.policy)
+        try:
+            self._places.acquire_nowait()
+        except anyio.WouldBlock:
+            if not self.config.queue:
+                said = f"Concurrent limit exceeded: {self.config.max_concurrent} commands are running"
+                return self.fail(said, code="CONCURRENT_LIMIT_EXCEEDED")
+            await self._places.acquire()
+        try:
+            return await self._run(params, call)
+        finally:
+            self._places.release()
+
+    async def _run(self, params: ExecuteCommandParams, call: Call) -> ToolResult:
+        log.info("Executing command: %s", " ".join(self.command(params)))
+        run = self.box.stream(
+            self.command(params), cwd=params.cwd, timeout=(params.timeout or self.config.timeout) / 1000,
+            grace=self.config.kill_timeout / 1000, output_limit=self.config.max_output_bytes, on_output=call.on_output,
+        )  # fmt: skip
+        async with run as events:
+            result = await call.watch(events.kill, _followed(events))
+        _log_end(params.command, result)
+        return self._shape(params, result, call)
+
+    def _shape(self, params: ExecuteCommandParams, result: Result, call: Call) -> ToolResult:
+        code, said = _failure(params.command, result, call)
+        sizes = {"output_size_bytes": len(result.stdout_bytes), "error_size_bytes": len(result.stderr_bytes)}
+        return CommandExecutionResult(
+            result.ok,
+            result.stdout,
+            "\n".join(part for part in (result.stderr, said) if part),
+            Fields(duration_ms=milliseconds(result.duration), **sizes),
+            code=code,
+            result=result,
+            status="success" if result.ok else "timeout" if result.cause == "timeout" else "error",
+            exit_code=result.exit_code,
+        )
+
+    def invalid(self, problems: list[Problem]) -> ToolResult:
+        log.error("Command validation failed: %s", "; ".join(problem.message for problem in problems))
+        return super().invalid(problems)
+
+    def refused(self, params: ExecuteCommandParams, verdict: Verdict) -> ToolResult:
+        log.error("Command validation failed: %s", params.command)
+        unlisted = {finding.id for finding in verdict.rules if finding.decision != "allow"} <= NOT_LISTED
+        code = "COMMAND_NOT_WHITELISTED" if unlisted else "COMMAND_BLACKLISTED"
+        said = "Command not in whitelist" if unlisted else "Command is blacklisted"
+        return self.fail(f"{said}: {verdict.canonical}. {verdict.reason}", code=code)
+
+    def failed(self, params: ExecuteCommandParams, error: BelljarError) -> ToolResult:
+        log.error("Command execution error: %s", params.command)
+        code = "COMMAND_NOT_FOUND" if isinstance(error, CommandNotFound) else "EXECUTION_FAILED"
+        return self.fail(str(error), code=code)
+
+
+NOT_LISTED = frozenset({"strict-allowlist"})
+"""The rules of `strict` that mean: not on the list."""
+
+
+async def _followed(events: Any) -> Result:
+    async for event in events:
+        match event:
+            case Started(pid):
+                log.debug("Process spawned (pid: %s)", pid)
+            case Output(_, data):
+                log.debug("Received output: %s bytes", len(data))
+            case Ended(result):
+                return result
+    raise AssertionError("a run without an end")
+
+
+def _failure(command: str, result: Result, call: Call) -> tuple[str | None, str]:
+    if result.ok:
+        return None, ""
+    if result.cause == "timeout":
+        return "TIMEOUT", f"Command timeout exceeded: {command}"
+    if result.cause == "output_limit":
+        return "OUTPUT_SIZE_EXCEEDED", f"Output size exceeded: {command}"
+    return "EXECUTION_FAILED", "Command aborted" if call.aborted else ""
+
+
+def _log_end(command: str, result: Result) -> None:
+    """The document's words. The signals were sent next to the process; here they are told when it has ended."""
+    if result.cause in ("timeout", "output_limit"):
+        log.debug("Signal %s sent to process", "SIGTERM")
+        if result.signal == 9:
+            log.debug("Signal %s sent to process", "SIGKILL")
+    if result.cause == "timeout":
+        log.info("Command timeout: %s (sent SIGTERM)", command)
+        log.error("Command timeout exceeded: %s", command)
+    elif result.cause == "output_limit":
+        log.error("Output size exceeded: %s", command)
+    elif result.ok:
+        log.info("Command executed: %s (exit: %s, duration: %s)", command, 0, milliseconds(result.duration))
+    else:
+        log.info("Command failed: %s (exit code: %s)", command, result.exit_code)

@@ -1,0 +1,121 @@
+"""All tools in one place: look one up, describe them to a model, call one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from belljar.errors import UsageError
+from belljar.tools.base import Call, Tool, ToolResult
+from belljar.tools.bash import Bash, BashOutput, KillShell, ListShells
+from belljar.tools.execute_command import ExecuteCommand
+from belljar.tools.run_command import RunCommand
+from belljar.tools.shell_execute import ShellExecute
+from belljar.tools.terminal_run import TerminalRun
+
+if TYPE_CHECKING:
+    import anyio
+
+    from belljar.result import Output
+    from belljar.session import Session
+
+Format = Literal["anthropic", "openai", "mcp"]
+Schemas = list[dict[str, Any]]
+T = TypeVar("T")
+
+FAMILIES: dict[str, tuple[type[Tool], ...]] = {
+    "terminal-run": (TerminalRun,),
+    "bash": (Bash, BashOutput, KillShell, ListShells),
+    "execute_command": (ExecuteCommand,),
+    "shell_execute": (ShellExecute,),
+    "run_command": (RunCommand,),
+}
+
+
+class ToolRegistry:
+    """The tools of one session. Without one, schemas and risks can be had, and calls say that there is no session."""
+
+    def __init__(
+        self,
+        box: Session | None = None,
+        *,
+        dry_run: bool = False,
+        config: Mapping[str, Mapping[str, Any]] | None = None,
+        families: tuple[str, ...] = tuple(FAMILIES),
+    ) -> None:
+        self.box = box
+        self._tools: dict[str, Tool] = {}
+        wanted = [kind for family in families for kind in _known(family, FAMILIES)]
+        for name in config or {}:
+            _known(name, {kind.name: kind for kind in wanted})
+        for kind in wanted:
+            self.register(kind(box, (config or {}).get(kind.name), dry_run=dry_run))
+
+    def register(self, tool: Tool) -> None:
+        if tool.name in self._tools:
+            raise UsageError(f"there is a tool {tool.name} already")
+        self._tools[tool.name] = tool
+
+    def get(self, name: str) -> Tool:
+        return _known(name, self._tools)
+
+    def names(self) -> Sequence[str]:
+        return [*self._tools]
+
+    def list(self) -> Sequence[Tool]:
+        return [*self._tools.values()]
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def schemas(self, format: Format = "anthropic") -> Schemas:
+        shape = _known(format, _SHAPES)
+        return [shape(tool) for tool in self]
+
+    async def call(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        on_output: Callable[[Output], None] | None = None,
+        abort: anyio.Event | None = None,
+    ) -> ToolResult:
+        """One call to its end. Wrong parameters, refusals and failures are results too; only an unknown tool raises."""
+        return await self.get(name).call({} if params is None else params, Call(on_output, abort))
+
+    def summary(self, name: str, params: Mapping[str, Any]) -> str:
+        return self.get(name).summary(params)
+
+    def risk(self, name: str, params: Mapping[str, Any]) -> str:
+        """The risk of a call, before it is made."""
+        return self.get(name).risk(params)
+
+    def available(self, name: str) -> bool:
+        return self.get(name).is_available
+
+
+def _known(name: str, among: Mapping[str, T]) -> T:
+    if name not in among:
+        raise UsageError(f"Unknown: {name}; there are {', '.join(among)}")
+    return among[name]
+
+
+def _anthropic(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.schema()}
+
+
+def _openai(tool: Tool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema()},
+    }
+
+
+def _mcp(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "title": tool.title, "description": tool.description, "inputSchema": tool.schema()}
+
+
+_SHAPES: dict[str, Callable[[Tool], dict[str, Any]]] = {"anthropic": _anthropic, "openai": _openai, "mcp": _mcp}

@@ -1,0 +1,107 @@
+"""Family E: `run_command` ("Feature 3.3.3 Shell Execution Tool"), in an empty environment."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from belljar.errors import BelljarError
+from belljar.tools.base import Call, Command, Fields, Tool, ToolResult
+from belljar.tools.filters import FilterConfig
+from belljar.tools.parameters import Integer, Params, Text
+
+if TYPE_CHECKING:
+    from belljar.policy import Verdict
+    from belljar.result import Result
+
+DEFAULT_TIMEOUT = 60_000
+_ONE_WORD = re.compile(r"[\w./+@%:,=-]+")
+
+
+class RunCommandConfig(FilterConfig):
+    environment: dict[str, str] = Field(default={})
+    """All that a command finds in its environment."""
+
+
+class RunCommandParams(Params):
+    command: Text = Field(description="Command to execute: a program if args are given, else a line for the shell")
+    args: list[str] | None = Field(default=None, description="Command arguments, each passed on exactly as it is")
+    timeout: Integer = Field(default=DEFAULT_TIMEOUT, ge=1, description="Timeout in milliseconds (default 60000)")
+
+
+@dataclass
+class RunCommandResult(ToolResult):
+    """Always `exit_code`, `stdout` and `stderr`; `error` where the command's own words don't tell the story."""
+
+    exit_code: int = 125
+    stdout: str = ""
+    stderr: str = ""
+
+    @property
+    def content(self) -> str:
+        return self.as_json()
+
+    @property
+    def text(self) -> str:
+        return self.as_json()
+
+    def as_dict(self) -> dict[str, Any]:
+        shape: dict[str, Any] = {"exit_code": self.exit_code, "stdout": self.stdout, "stderr": self.stderr}
+        return {**shape, **({"error": self.error} if self.error else {})}
+
+
+class RunCommand(Tool):
+    name = "run_command"
+    title = "Run command"
+    description = """Runs a command in the project directory, with an empty environment.
+Returns JSON: {"exit_code", "stdout", "stderr"}."""
+    Params = RunCommandParams
+    Config = RunCommandConfig
+    Answer = RunCommandResult
+
+    def command(self, params: RunCommandParams) -> Command:
+        """A single word needs no shell either way; and a shell would put variables of its own into the environment."""
+        if params.args is not None or _ONE_WORD.fullmatch(params.command):
+            return [params.command, *(params.args or [])]
+        return params.command
+
+    async def execute(self, params: RunCommandParams, call: Call) -> ToolResult:
+        command, environment = self.command(params), self.config.environment
+        verdict = await self.box.judge(command, env=environment)
+        self.config.check(verdict)
+        result = await call.run(
+            self.box, command, env=environment, clean_env=True, timeout=params.timeout / 1000, verdict=verdict
+        )
+        return RunCommandResult(
+            result.ok, result.stdout, _error(params, result, call), code=result.cause, result=result,
+            exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr,
+        )  # fmt: skip
+
+    def rehearse(self, params: RunCommandParams, command: Command) -> ToolResult:
+        rehearsal = super().rehearse(params, command)
+        assert isinstance(rehearsal, RunCommandResult)
+        if rehearsal.success:
+            rehearsal.exit_code, rehearsal.stdout = 0, rehearsal.output or ""
+        return rehearsal
+
+    def refused(self, params: RunCommandParams, verdict: Verdict) -> ToolResult:
+        said = f"Command blocked: {verdict.canonical}. {verdict.reason}"
+        return RunCommandResult(
+            False, error=said, code="policy_denied", exit_code=126, metadata=Fields(verdict=verdict.as_dict())
+        )
+
+    def failed(self, params: RunCommandParams, error: BelljarError) -> ToolResult:
+        return RunCommandResult(False, error=str(error), code=error.code, exit_code=error.exit_status)
+
+
+def _error(params: RunCommandParams, result: Result, call: Call) -> str | None:
+    if call.aborted:
+        return "Command aborted"
+    return {
+        "timeout": f"Command timed out after {params.timeout}ms",
+        "out_of_memory": "The sandbox's memory limit was reached",
+        "sandbox_lost": "The sandbox was lost while the command ran",
+    }.get(result.cause)

@@ -1,0 +1,106 @@
+"""Family D: `shell_execute` ("Shell Execute Tool"), with results in MCP's shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds
+from belljar.tools.filters import FilterConfig
+from belljar.tools.parameters import Integer, Params, Text
+
+if TYPE_CHECKING:
+    from belljar.result import Result
+
+DEFAULT_TIMEOUT = 300
+MAX_TIMEOUT = 1800
+
+
+class ShellExecuteParams(Params):
+    command: Text = Field(description='Shell command to execute (e.g., "ls -la", "cargo test")')
+    working_directory: str | None = Field(default=None, description="Path where the command should be executed")
+    timeout: Integer = Field(
+        default=DEFAULT_TIMEOUT, ge=1, le=MAX_TIMEOUT, description="Maximum seconds to wait for command completion"
+    )
+    environment: dict[str, str] | None = Field(default=None, description="Additional environment variables to set")
+
+
+@dataclass
+class ShellExecuteResult(ToolResult):
+    @property
+    def is_error(self) -> bool:
+        return not self.success
+
+    @property
+    def content(self) -> list[dict[str, str]]:
+        said = (self.message or self.error or self.output, self.error)
+        return [{"type": "text", "text": text} for text in dict.fromkeys(said) if text]
+
+    @property
+    def text(self) -> str:
+        printed = (self.metadata.get(name) for name in ("stdout", "stderr", "partial_stdout", "partial_stderr"))
+        return "\n".join(part for part in (*(block["text"] for block in self.content), *printed) if part)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"content": self.content, "is_error": self.is_error, "metadata": dict(self.metadata)}
+
+
+class ShellExecute(Tool):
+    name = "shell_execute"
+    title = "Shell execute"
+    description = (
+        "Execute shell commands with timeout controls and proper output handling for interactive AI workflows."
+    )
+    Params = ShellExecuteParams
+    Config = FilterConfig
+    Answer = ShellExecuteResult
+
+    async def execute(self, params: ShellExecuteParams, call: Call) -> ToolResult:
+        environment, filtered = self.config.sift(params.environment or {})
+        where = {"cwd": params.working_directory, "env": environment}
+        cwd = self.box.resolve_cwd(params.working_directory)
+        verdict = await self.box.judge(params.command, **where)
+        self.config.check(verdict)
+        result = await call.run(self.box, params.command, timeout=params.timeout, verdict=verdict, **where)
+        facts = _timed_out(params, result) if result.cause == "timeout" else _ended(params, result)
+        facts |= {
+            "working_directory": cwd,
+            "cpu_time_ms": milliseconds(result.cpu_time),
+            "peak_memory_bytes": result.peak_memory,
+            **({"filtered_environment": filtered} if filtered else {}),
+        }
+        said, detail = _said(params, result, call), self._detail(result)
+        return ShellExecuteResult(result.ok, None, detail, Fields(facts), said, code=result.cause, result=result)
+
+    def _detail(self, result: Result) -> str | None:
+        """The reason in plain words, where there is more to say than an exit code."""
+        if result.cause == "out_of_memory" or result.oom_kills:
+            limit, peak = self.box.limits.memory >> 20, result.peak_memory >> 20
+            return f"Resource exhaustion: the memory limit of {limit} MiB was reached (largest process: {peak} MiB)"
+        last = result.stderr.strip().rpartition("\n")[2]
+        reason = {127: "Command not found", 126: "Permission denied"}.get(result.exit_code)
+        return f"{reason}: {last}" if reason and result.cause == "exited" else None
+
+
+def _ended(params: ShellExecuteParams, result: Result) -> dict[str, Any]:
+    return {
+        "command": params.command, "exit_code": result.exit_code, "stdout": result.stdout, "stderr": result.stderr,
+        "execution_time_ms": milliseconds(result.duration),
+    }  # fmt: skip
+
+
+def _timed_out(params: ShellExecuteParams, result: Result) -> dict[str, Any]:
+    return {
+        "command": params.command, "timeout_seconds": params.timeout, "partial_stdout": result.stdout,
+        "partial_stderr": result.stderr,
+    }  # fmt: skip
+
+
+def _said(params: ShellExecuteParams, result: Result, call: Call) -> str:
+    if result.ok:
+        return "Command executed successfully"
+    if result.cause == "timeout":
+        return f"Command timed out after {params.timeout} seconds"
+    return "Command aborted" if call.aborted else f"Command failed with exit code {result.exit_code}"

@@ -1,0 +1,180 @@
+"""Family A: `terminal-run` (AIntern, "Terminal Command Tool")."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from belljar.tools.base import Call, Fields, Tool, ToolResult, shorten
+from belljar.tools.parameters import Integer, Params, Problem, Text, check
+
+if TYPE_CHECKING:
+    from belljar.policy import Verdict
+    from belljar.result import Output, Result
+
+DEFAULT_TIMEOUT_SECONDS = 120
+MAX_TIMEOUT_SECONDS = 600
+MAX_OUTPUT_LENGTH = 100_000
+TRUNCATED = "\n\n[Output truncated...]"
+DANGEROUS = "Potentially dangerous command detected and blocked for safety."
+TOO_SHORT = "Timeout must be at least 1 second"
+_CONTINUATION = bytes(range(0x80, 0xC0))
+
+log = logging.getLogger("belljar.tools.terminal_run")
+
+
+class TerminalRunParams(Params):
+    command: Text = Field(description="The command to execute")
+    working_directory: str | None = Field(default=None, description="Working directory (default: workspace root)")
+    timeout_seconds: Integer = Field(
+        default=DEFAULT_TIMEOUT_SECONDS,
+        ge=1,
+        description="Timeout in seconds (default: 120, max: 600; more counts as 600)",
+    )
+    capture_output: bool = Field(
+        default=True, description="Capture output instead of streaming to terminal (default: true)"
+    )
+    environment: dict[str, str] | None = Field(default=None, description="Additional environment variables")
+
+
+@dataclass
+class TerminalResult(ToolResult):
+    @property
+    def is_success(self) -> bool:
+        return self.success
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part for part in (self.output, self.message) if part)
+
+    def as_dict(self) -> dict[str, Any]:
+        shape: dict[str, Any] = {"success": self.success, "content": self.output, "message": self.message}
+        return {**shape, "data": dict(self.metadata), "errors": [problem.as_dict() for problem in self.problems]}
+
+
+class TerminalRun(Tool):
+    name = "terminal-run"
+    title = "Run Command"
+    description = """Execute a shell command in the integrated terminal.
+Returns the command output (stdout and stderr combined).
+Commands run in the workspace directory by default.
+
+Use this to:
+- Run build commands (dotnet build, npm run build)
+- Execute tests (dotnet test, npm test)
+- Install packages (dotnet add package, npm install)
+- Run scripts and tools
+
+Important: Be cautious with commands that modify the system."""
+    category = "terminal"
+    tags = ("terminal", "command", "shell", "execute")
+    Params = TerminalRunParams
+    Answer = TerminalResult
+
+    def check(self, given: object) -> TerminalRunParams | list[Problem]:
+        """As the document has it: a dangerous command and a bad timeout are told together."""
+        params = check(TerminalRunParams, given)
+        if not isinstance(params, list):
+            return params
+        problems = [Problem(p.parameter, TOO_SHORT, p.code) if p.code == "INVALID_RANGE" else p for p in params]
+        command = given.get("command") if isinstance(given, dict) else None
+        if isinstance(command, str) and self.policy.judge(command).decision == "deny":
+            problems.insert(0, Problem("command", DANGEROUS, "DANGEROUS_COMMAND"))
+        return problems
+
+    def risk(self, given: object) -> str:
+        """High by default in this family, whatever the command."""
+        risk = super().risk(given)
+        return risk if risk in ("critical", "blocked") else self.default_risk
+
+    async def execute(self, params: TerminalRunParams, call: Call) -> ToolResult:
+        cwd = self.box.resolve_cwd(params.working_directory)
+        log.info("Executing command: %s in %s", shorten(params.command), cwd)
+        if not params.capture_output:
+            return await self._send(params, cwd)
+        timeout, counter = min(params.timeout_seconds, MAX_TIMEOUT_SECONDS), _Counter(call)
+        result = await Call(counter.add, call.abort).run(
+            self.box,
+            params.command,
+            cwd=params.working_directory,
+            env=params.environment,
+            timeout=timeout,
+            combined=True,
+        )
+        if result.cause == "timeout":
+            log.warning("Command timed out after %ss: %s", timeout, shorten(params.command))
+        return self._shape(params, result, cwd, timeout, counter.characters, call)
+
+    async def _send(self, params: TerminalRunParams, cwd: str) -> ToolResult:
+        shell = await self.box.start(params.command, cwd=params.working_directory, env=params.environment)
+        data = _data(params.command, 0, 0.0, 0, False, cwd, streamed=True)
+        message = f"Command sent to terminal: {shorten(params.command)}"
+        return TerminalResult(True, message=message, metadata=Fields(data, shell_id=shell.id))
+
+    def _shape(
+        self, params: TerminalRunParams, result: Result, cwd: str, timeout: int, length: int, call: Call
+    ) -> ToolResult:
+        text = result.output
+        truncated = result.truncated or len(text) > MAX_OUTPUT_LENGTH
+        content = text[:MAX_OUTPUT_LENGTH] + TRUNCATED if truncated else text
+        length = length if result.truncated else len(text)
+        data = _data(params.command, result.exit_code, result.duration, length, truncated, cwd)
+        message = _message(result, timeout, call)
+        log.info("Command completed: exitCode=%s, duration=%.1fs", result.exit_code, result.duration)
+        error = None if result.ok else message
+        return TerminalResult(result.ok, content, error, data, message=message, code=result.cause, result=result)
+
+    def fail(self, error: str, **more: Any) -> ToolResult:
+        return TerminalResult(False, error=error, message=error, **more)
+
+    def refused(self, params: Any, verdict: Verdict) -> ToolResult:
+        log.warning("Dangerous command blocked: %s", shorten(verdict.canonical))
+        problem = Problem("command", DANGEROUS, "DANGEROUS_COMMAND")
+        refusal = self.invalid([problem])
+        refusal.error = refusal.message = f"{DANGEROUS} {verdict.reason}"
+        refusal.code, refusal.metadata = "policy_denied", Fields(refusal.metadata, verdict=verdict.as_dict())
+        return refusal
+
+
+class _Counter:
+    """Counts characters as they pass, since a result keeps only so many."""
+
+    def __init__(self, call: Call) -> None:
+        self.characters = 0
+        self._next = call.on_output
+
+    def add(self, output: Output) -> None:
+        self.characters += len(output.data.translate(None, _CONTINUATION))
+        if self._next is not None:
+            self._next(output)
+
+
+def _message(result: Result, timeout: int, call: Call) -> str:
+    if result.ok:
+        return f"Command succeeded ({result.duration:.1f}s)"
+    if result.cause == "timeout":
+        return f"Command timed out after {timeout} seconds"
+    if call.aborted:
+        return "Command aborted"
+    if result.cause == "sandbox_lost":
+        return "Command execution failed: the sandbox was lost"
+    return f"Command failed with exit code {result.exit_code}"
+
+
+def _data(
+    command: str, exit_code: int, duration: float, length: int, truncated: bool, cwd: str, streamed: bool = False
+) -> Fields:
+    return Fields(
+        command=command,
+        exit_code=exit_code,
+        duration=duration,
+        formatted_duration=f"{duration * 1000:.0f}ms" if duration < 1 else f"{duration:.1f}s",
+        output_length=length,
+        was_truncated=truncated,
+        working_directory=cwd,
+        was_streamed=streamed,
+        succeeded=exit_code == 0,
+    )
