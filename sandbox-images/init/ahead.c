@@ -1,0 +1,134 @@
+/*
+ * Shells spawned ahead: a few bash processes, each with its own keeper and pipes, that wait for the one command they will run.
+ * They are started as every other command is, so nothing of an earlier command is in them. A text counts as given once it
+ * is in a shell's pipe, and is then given to no other, whatever becomes of that shell: no command runs twice.
+ */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "init.h"
+
+#define FEWEST 2
+#define MOST 4
+#define BACK_OFF (1000 * MS)     /* after a shell that died before its time */
+#define OOM_BACK_OFF (5000 * MS) /* memory is short: leave it to the commands */
+#define CALM (2000 * MS)         /* without a miss for so long, FEWEST are enough */
+
+static struct command *pool[MOST];
+static unsigned count, target = FEWEST;
+static bool enabled;
+static uint64_t not_before, last_miss, ooms_seen;
+
+void ahead_enable(void) { enabled = true; }
+
+static bool cwd_of_now(uint64_t *dev, uint64_t *ino)
+{
+    struct stat cwd;
+    if (stat(WORKSPACE, &cwd) != 0)
+        return false;
+    *dev = cwd.st_dev;
+    *ino = cwd.st_ino;
+    return true;
+}
+
+/* Only text that cannot tell whether it is evalled. One atomic write to a pipe must hold it. */
+bool ahead_fits(const char *text)
+{
+    static const char *const telling[] = {"\n", "set", "xtrace", "BASH", "LINENO", "SECONDS", "PIPESTATUS", "$_", "${_", "shopt", "caller"};
+    if (strlen(text) >= PIPE_BUF)
+        return false;
+    for (size_t i = 0; i < sizeof telling / sizeof *telling; i++)
+        if (strstr(text, telling[i]))
+            return false;
+    return true;
+}
+
+bool ahead_wanting(void) { return enabled && count < target && now >= not_before; }
+
+void ahead_refill(void)
+{
+    uint64_t ooms = proc_oom_kills();
+    struct command *command = ooms == ooms_seen ? command_new() : NULL;
+    if (ooms != ooms_seen)
+        not_before = now + OOM_BACK_OFF;
+    ooms_seen = ooms;
+    if (!command)
+        return;
+    command->phase = WAITING;
+    if (cwd_of_now(&command->cwd_dev, &command->cwd_ino) && spawn_waiting(command)) {
+        pool[count++] = command;
+        return;
+    }
+    command_free(command);
+    not_before = now + BACK_OFF;
+}
+
+static void take_out(unsigned at)
+{
+    count--;
+    memmove(pool + at, pool + at + 1, (count - at) * sizeof *pool);
+}
+
+/* It died, or failed to start. */
+void ahead_discard(struct command *command)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (pool[i] == command)
+            take_out(i);
+    keeper_abandon(command);
+    command_free(command);
+    not_before = now + BACK_OFF;
+}
+
+static bool still_good(const struct command *command)
+{
+    uint64_t dev, ino;
+    return atomic_load(&keeper_slot(command)->state) <= SLOT_RUNNING && cwd_of_now(&dev, &ino)
+        && dev == command->cwd_dev && ino == command->cwd_ino;
+}
+
+static bool hand_over(struct command *command, const char *text)
+{
+    size_t length = strlen(text) + 1;
+    atomic_store(&keeper_slot(command)->claimed, 1);
+    bool given = write(command->feed, text, length) == (ssize_t)length;
+    close(command->feed);
+    command->feed = -1;
+    return given;
+}
+
+struct command *ahead_claim(const char *text)
+{
+    while (count) {
+        struct command *command = pool[0];
+        if (still_good(command) && hand_over(command, text)) {
+            take_out(0);
+            return command;
+        }
+        ahead_discard(command);
+        not_before = now;
+    }
+    last_miss = now;
+    if (enabled && target < MOST)
+        target++;
+    return NULL;
+}
+
+void ahead_trim(uint64_t *next)
+{
+    if (target > FEWEST && last_miss + CALM <= now) {
+        target = FEWEST;
+        while (count > target)
+            ahead_discard(pool[count - 1]);
+        not_before = now;
+    }
+    uint64_t at = target > FEWEST ? last_miss + CALM : NEVER;
+    if (enabled && count < target && not_before > now && not_before < at)
+        at = not_before;
+    if (at < *next)
+        *next = at;
+}

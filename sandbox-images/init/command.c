@@ -1,0 +1,316 @@
+/* The life of a command: waiting → starting → running → (orphaned) → draining → over. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "init.h"
+
+#define OVERDUE (1000 * MS) /* a keeper that makes no progress for so long was stopped, and is replaced */
+#define RING_MAX (16u << 20)
+#define RING_DEFAULT (256u << 10)
+
+struct command *live, *retained;
+unsigned live_count, retained_count;
+static struct command *dead; /* freed at the end of the turn: events at hand may still point to them */
+static uint64_t past[RETAINED_MAX];
+static unsigned past_at;
+
+static void enlist(struct command *command, struct command **list)
+{
+    command->next = *list;
+    command->back = list;
+    if (*list)
+        (*list)->back = &command->next;
+    *list = command;
+}
+
+static void delist(struct command *command)
+{
+    *command->back = command->next;
+    if (command->next)
+        command->next->back = command->back;
+}
+
+struct command *command_new(void)
+{
+    struct command *command = calloc(1, sizeof *command);
+    if (!command)
+        return NULL;
+    command->feed = -1;
+    command->deadline = command->kill_at = command->overdue_at = NEVER;
+    for (int i = 0; i < 3; i++)
+        command->streams[i] = (struct stream){.source.kind = AT_STREAM, .command = command, .fd = -1, .number = (uint8_t)(STDOUT + i)};
+    for (int i = 0; i < 2; i++)
+        command->sinks[i] = (struct sink){.source.kind = AT_SINK, .command = command, .fd = -1, .number = i ? CONTROL : STDIN};
+    return command;
+}
+
+/* From here on it counts, and is found by its id. */
+void command_start(struct command *command)
+{
+    command->started = now;
+    command->started_ms = clock_now(CLOCK_REALTIME) / MS;
+    command->oom_before = proc_oom_kills();
+    enlist(command, &live);
+    live_count++;
+}
+
+struct command *command_find(uint64_t id)
+{
+    for (struct command *command = live; command; command = command->next)
+        if (command->id == id)
+            return command;
+    for (struct command *command = retained; command; command = command->next)
+        if (command->id == id)
+            return command;
+    return NULL;
+}
+
+void command_remember(uint64_t id) { past[past_at++ % RETAINED_MAX] = id; }
+
+bool command_known(uint64_t id)
+{
+    unsigned count = past_at < RETAINED_MAX ? past_at : RETAINED_MAX;
+    for (unsigned i = 0; i < count; i++)
+        if (past[i] == id)
+            return true;
+    return command_find(id) != NULL;
+}
+
+static void close_all(struct command *command)
+{
+    for (int i = 0; i < 3; i++)
+        stream_close(&command->streams[i]);
+    for (int i = 0; i < 2; i++)
+        sink_close(&command->sinks[i]);
+    if (command->feed >= 0)
+        close(command->feed);
+    command->feed = -1;
+}
+
+void command_free(struct command *command)
+{
+    if (command->back) {
+        delist(command);
+        if (command->phase == OVER)
+            retained_count--;
+        else
+            live_count--;
+    }
+    readers_drop(command, NULL);
+    close_all(command);
+    command->phase = GONE;
+    command->next = dead;
+    dead = command;
+}
+
+void commands_bury(void)
+{
+    for (struct command *command; (command = dead);) {
+        dead = command->next;
+        for (int i = 0; i < 3; i++)
+            ring_free(&command->streams[i].ring);
+        free(command->tag);
+        free(command);
+    }
+}
+
+void command_begun(struct command *command)
+{
+    command->phase = RUNNING;
+    uint8_t *to = command->owner ? connection_frame(command->owner, 4, STARTED, 0, command->id) : NULL;
+    if (to)
+        put_u32(to, (uint32_t)command->main);
+    if (command->flags & FLAG_BACKGROUND)
+        command->owner = NULL;
+}
+
+void command_refused(struct command *command, uint32_t error, uint32_t stage)
+{
+    const char *text = strerror((int)error);
+    uint32_t length = (uint32_t)strlen(text);
+    uint8_t *to = command->owner ? connection_frame(command->owner, 8 + length, SPAWN_ERROR, 0, command->id) : NULL;
+    if (to)
+        put_bytes(put_u32(put_u32(to, error), stage), text, length);
+    command_free(command);
+}
+
+static void kill_now(struct command *command)
+{
+    command->kill_at = command->deadline = NEVER;
+    if (!command->keeper)
+        return;
+    kill(command->keeper, SIGTERM);
+    command->overdue_at = now + OVERDUE;
+    command->progress_seen = atomic_load(&keeper_slot(command)->progress);
+}
+
+/* SIGTERM to the whole tree, SIGKILL after the grace; without grace SIGKILL at once. */
+void command_end(struct command *command, enum cause cause, uint32_t grace_ms)
+{
+    if (command->phase != STARTING && command->phase != RUNNING)
+        return;
+    if (!command->forced)
+        command->forced = cause;
+    command->deadline = NEVER;
+    if (!grace_ms)
+        return kill_now(command);
+    proc_signal_tree(command->keeper, NULL, SIGTERM);
+    proc_signal_tree(command->keeper, NULL, SIGCONT);
+    uint64_t at = now + grace_ms * MS;
+    if (at < command->kill_at)
+        command->kill_at = at;
+}
+
+static void check_keeper(struct command *command)
+{
+    uint32_t progress = atomic_load(&keeper_slot(command)->progress);
+    command->overdue_at = NEVER;
+    if (!command->keeper || command->phase == DRAINING)
+        return;
+    if (progress == command->progress_seen)
+        kill(command->keeper, SIGKILL);
+    else
+        command->overdue_at = now + OVERDUE;
+    command->progress_seen = progress;
+}
+
+static void sooner(uint64_t *next, uint64_t at)
+{
+    if (at < *next)
+        *next = at;
+}
+
+void command_tend(struct command *command, uint64_t *next)
+{
+    if (command->deadline <= now)
+        command_end(command, TIMEOUT, (uint32_t)(command->grace / MS));
+    if (command->kill_at <= now)
+        kill_now(command);
+    if (command->overdue_at <= now)
+        check_keeper(command);
+    sooner(next, command->deadline);
+    sooner(next, command->kill_at);
+    sooner(next, command->overdue_at);
+    readers_serve(command, next);
+}
+
+static uint64_t micros(struct timeval time) { return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_usec; }
+
+/* An unreported death leaves no status: the keeper was killed, and with it the command. */
+static void write_ended(struct command *command)
+{
+    static const struct slot nothing = {.status = SIGKILL};
+    bool orphaned = command->phase == ORPHANED;
+    const struct slot *slot = orphaned ? &nothing : keeper_slot(command);
+    uint32_t signal = WIFSIGNALED(slot->status) ? (uint32_t)WTERMSIG(slot->status) : 0;
+    uint32_t code = signal ? 128 + signal : (uint32_t)WEXITSTATUS(slot->status);
+    uint64_t ooms = proc_oom_kills() - command->oom_before;
+    uint32_t cause = signal ? SIGNALLED : EXITED;
+    if (command->forced || orphaned)
+        cause = command->forced ? command->forced : KILLED;
+    if (ooms && code == 128 + SIGKILL && !command->forced)
+        cause = OUT_OF_MEMORY;
+    uint8_t *to = put_u32(put_u32(command->ended, cause), code);
+    to = put_u32(put_u32(to, signal), slot->survivors);
+    to = put_u64(put_u64(to, micros(slot->usage.ru_utime)), micros(slot->usage.ru_stime));
+    to = put_u64(put_u64(to, (uint64_t)slot->usage.ru_maxrss << 10), (now - command->started) / 1000);
+    put_u32(put_u32(put_u64(put_u64(to, 0), 0), (uint32_t)ooms), 0);
+}
+
+/* Nothing of its tree is left; what it wrote may still be in the pipes. */
+void command_dead(struct command *command)
+{
+    write_ended(command);
+    command->phase = DRAINING;
+    command->keeper = 0;
+    command->deadline = command->kill_at = command->overdue_at = NEVER;
+    for (int i = 0; i < 2; i++)
+        sink_close(&command->sinks[i]);
+    for (int i = 0; i < 3; i++)
+        command->streams[i].ready = command->streams[i].fd >= 0;
+}
+
+static bool drained(const struct command *command)
+{
+    for (int i = 0; i < 3; i++)
+        if (command->streams[i].fd >= 0)
+            return false;
+    return true;
+}
+
+static void finish(struct command *command)
+{
+    put_u64(put_u64(command->ended + 48, command->streams[0].ring.total), command->streams[1].ring.total);
+    command_remember(command->id);
+    if (!(command->flags & FLAG_BACKGROUND)) {
+        answer_ended(command);
+        command_free(command);
+        return;
+    }
+    delist(command);
+    live_count--;
+    command->phase = OVER;
+    enlist(command, &retained);
+    retained_count++;
+    uint64_t never = NEVER;
+    readers_serve(command, &never);
+}
+
+static void set_rings(struct command *command, uint32_t bytes)
+{
+    for (int i = 0; i < 2; i++)
+        command->streams[i].ring.cap = bytes == 0 ? RING_DEFAULT : bytes > RING_MAX ? RING_MAX : bytes;
+}
+
+/* It outlives its connection from now on, and its output is fetched by READ. */
+void command_background(struct command *command, uint32_t ring_bytes)
+{
+    set_rings(command, ring_bytes);
+    command->flags |= FLAG_BACKGROUND;
+    if (command->phase != STARTING)
+        command->owner = NULL;
+    for (int i = 0; i < 2; i++)
+        command->streams[i].ready = command->streams[i].fd >= 0;
+}
+
+void commands_lose(struct connection *connection)
+{
+    for (struct command *command = live; command; command = command->next) {
+        readers_drop(command, connection);
+        if (command->pilot == connection)
+            command->pilot = NULL;
+        if (command->owner != connection)
+            continue;
+        command->owner = NULL;
+        if (command->flags & FLAG_BACKGROUND)
+            continue;
+        command_end(command, KILLED, 0);
+        close_all(command);
+    }
+    for (struct command *command = retained; command; command = command->next)
+        readers_drop(command, connection);
+}
+
+/* One chunk of each stream in turn; true if there may be more. */
+bool commands_pump(void)
+{
+    bool more = false;
+    for (struct command *command = live, *after; command; command = after) {
+        after = command->next;
+        if (command->phase == STARTING)
+            continue; /* nothing comes before the word that it started */
+        if (command->phase == DRAINING && !command->pilot)
+            stream_close(&command->streams[2]);
+        for (int i = 0; i < 3; i++)
+            more |= stream_pump(&command->streams[i]);
+        if (command->phase == DRAINING && drained(command))
+            finish(command);
+    }
+    return more;
+}

@@ -1,0 +1,400 @@
+/*
+ * The connections to hosts. Two ways in, and nothing that runs inside can use either:
+ *  - dial: sockets appear in a directory that the host owns and that is mounted read-only; we connect, and go on only if the
+ *    listener is outside our PID namespace (SO_PEERCRED shows pid 0 for such a process);
+ *  - listen: an abstract socket that anybody inside can reach, so the first frame must carry the token.
+ *
+ * Frames to a host are gathered in `out` and written at the end of the turn; output goes past it when it is empty. No
+ * more input is taken from a host that leaves OUT_MAX of answers unread.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "init.h"
+
+#define IN_SIZE (16u << 10)
+#define KEEP_SIZE (64u << 10)
+#define OUT_MAX (4u << 20)
+#define SEND_BUFFER (1 << 20)
+#define HELLO_WITHIN (5000 * MS)
+#define LOOK_AGAIN (20 * MS) /* after a full backlog */
+
+static struct connection connections[CONNECTIONS_MAX];
+static unsigned used; /* the highest ever: what must be looked through */
+static struct source doorway = {.kind = AT_DOORWAY};
+static int doorway_fd = -1;
+static const char *directory;
+static char token[TOKEN_LENGTH];
+static uint64_t look_again = NEVER;
+uint64_t lease, lease_from;
+
+#define EACH(connection) \
+    for (struct connection *connection = connections; connection < connections + used; connection++) \
+        if (connection->fd >= 0)
+
+void lease_set(uint32_t milliseconds) { lease = milliseconds * MS; }
+
+unsigned connections_hailed(void)
+{
+    unsigned count = 0;
+    EACH (connection)
+        count += connection->hailed;
+    return count;
+}
+
+static void hang_up(struct connection *connection)
+{
+    close(connection->fd);
+    connection->fd = -1;
+    free(connection->in);
+    free(connection->out);
+    commands_lose(connection);
+    if (connection->hailed && connections_hailed() == 0)
+        lease_from = now;
+}
+
+static struct connection *vacancy(void)
+{
+    struct connection *oldest = NULL;
+    EACH (connection)
+        if (!connection->hailed && (!oldest || connection->since < oldest->since))
+            oldest = connection;
+    for (unsigned i = 0; i < used; i++)
+        if (connections[i].fd < 0)
+            return &connections[i];
+    if (used < CONNECTIONS_MAX)
+        return &connections[used++];
+    if (oldest)
+        hang_up(oldest); /* nobody who holds the token is kept out by somebody who does not */
+    return oldest;
+}
+
+static void admit(int fd, uint64_t inode)
+{
+    struct connection *connection = vacancy();
+    if (!connection) {
+        close(fd);
+        return;
+    }
+    int size = SEND_BUFFER;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    *connection = (struct connection){.source.kind = AT_CONNECTION, .fd = fd, .inode = inode, .since = now};
+    watch(fd, &connection->source, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+}
+
+static bool outside(int fd)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.pid == 0;
+}
+
+static bool connected_already(uint64_t inode)
+{
+    EACH (connection)
+        if (connection->inode == inode)
+            return true;
+    return false;
+}
+
+static void dial(const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat file;
+    size_t length = strlen(name);
+    if (length < 5 || strcmp(name + length - 5, ".sock") != 0)
+        return;
+    if ((size_t)snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", directory, name) >= sizeof address.sun_path)
+        return;
+    if (lstat(address.sun_path, &file) != 0 || !S_ISSOCK(file.st_mode) || connected_already(file.st_ino))
+        return;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return;
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 && outside(fd)) {
+        admit(fd, file.st_ino);
+        return;
+    }
+    if (errno == EAGAIN)
+        look_again = now + LOOK_AGAIN;
+    close(fd);
+}
+
+static void look_into_directory(void)
+{
+    look_again = NEVER;
+    DIR *listing = opendir(directory);
+    if (!listing)
+        return;
+    for (struct dirent *entry; (entry = readdir(listing));)
+        dial(entry->d_name);
+    closedir(listing);
+}
+
+void connections_dial(const char *where)
+{
+    directory = where;
+    doorway_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (doorway_fd < 0 || inotify_add_watch(doorway_fd, directory, IN_MOVED_TO | IN_CREATE) < 0)
+        leave("cannot watch the link directory");
+    watch(doorway_fd, &doorway, EPOLLIN);
+    look_into_directory();
+}
+
+void connections_listen(const char *secret)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "\0belljar"};
+    socklen_t length = offsetof(struct sockaddr_un, sun_path) + sizeof "\0belljar" - 1;
+    memcpy(token, secret, sizeof token);
+    doorway_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (doorway_fd < 0 || bind(doorway_fd, (struct sockaddr *)&address, length) != 0 || listen(doorway_fd, 64) != 0)
+        leave("cannot listen");
+    watch(doorway_fd, &doorway, EPOLLIN);
+}
+
+void connections_doorway(void)
+{
+    if (!directory) {
+        int fd = accept4(doorway_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+            admit(fd, 0);
+        return;
+    }
+    char events[4096] __attribute__((aligned(8)));
+    ssize_t length = read(doorway_fd, events, sizeof events);
+    for (char *at = events; length > 0 && at < events + length;) {
+        struct inotify_event *event = (struct inotify_event *)at;
+        if (event->len)
+            dial(event->name);
+        if (event->mask & IN_Q_OVERFLOW)
+            look_into_directory();
+        at += sizeof *event + event->len;
+    }
+}
+
+/* In time that does not depend on where they differ. */
+bool token_matches(const uint8_t *given, size_t length)
+{
+    if (directory)
+        return true;
+    uint8_t differences = length != sizeof token;
+    for (size_t i = 0; i < sizeof token && i < length; i++)
+        differences |= (uint8_t)(given[i] ^ (uint8_t)token[i]);
+    return differences == 0;
+}
+
+void connection_event(struct connection *connection, uint32_t events)
+{
+    if (events & EPOLLOUT)
+        connection->blocked = false;
+    if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+        connection->readable = true;
+    if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+        connection->hup = true;
+}
+
+/* The length of the frame that is coming in, as far as it is known: a malformed one never gets here. */
+static bool make_room(struct connection *connection)
+{
+    struct frame frame;
+    size_t wanted = IN_SIZE;
+    if (connection->in_length && frame_parse(connection->in, connection->in_length, &frame) == FRAME_PARTIAL
+        && connection->in_length >= FRAME_HEADER && FRAME_HEADER + (size_t)frame.length > wanted)
+        wanted = FRAME_HEADER + (size_t)frame.length;
+    if (wanted <= connection->in_size && connection->in_length < connection->in_size)
+        return true;
+    uint8_t *bytes = realloc(connection->in, wanted);
+    if (!bytes)
+        return false;
+    connection->in = bytes;
+    connection->in_size = wanted;
+    return true;
+}
+
+static bool handle_frames(struct connection *connection)
+{
+    struct frame frame;
+    enum frame_status status;
+    size_t at = 0;
+    while ((status = frame_parse(connection->in + at, connection->in_length - at, &frame)) == FRAME_WHOLE) {
+        if ((!connection->hailed && frame.type != HELLO) || !request_handle(connection, &frame))
+            return false;
+        at += FRAME_HEADER + frame.length;
+    }
+    connection->in_length -= at;
+    memmove(connection->in, connection->in + at, connection->in_length);
+    if (!connection->in_length && connection->in_size > KEEP_SIZE) {
+        free(connection->in);
+        connection->in = NULL;
+        connection->in_size = 0;
+    }
+    return status == FRAME_PARTIAL && (connection->hailed || connection->in_length < FRAME_HEADER || connection->in[4] == HELLO);
+}
+
+static void serve(struct connection *connection)
+{
+    if (!make_room(connection)) {
+        connection->doomed = true;
+        return;
+    }
+    size_t room = connection->in_size - connection->in_length;
+    ssize_t n = read(connection->fd, connection->in + connection->in_length, room);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        connection->readable = false;
+        return;
+    }
+    if (n <= 0) {
+        connection->doomed = true;
+        return;
+    }
+    if ((size_t)n < room && !connection->hup)
+        connection->readable = false;
+    connection->in_length += (size_t)n;
+    if (!handle_frames(connection))
+        connection->doomed = true;
+}
+
+static bool servable(const struct connection *connection)
+{
+    return connection->readable && !connection->doomed && connection->out_length < OUT_MAX;
+}
+
+void connections_serve(void)
+{
+    EACH (connection)
+        if (servable(connection))
+            serve(connection);
+}
+
+bool connections_pending(void)
+{
+    EACH (connection)
+        if (servable(connection))
+            return true;
+    return false;
+}
+
+static bool out_room(struct connection *connection, size_t length)
+{
+    if (connection->out_at + connection->out_length + length <= connection->out_size)
+        return true;
+    if (connection->out_length)
+        memmove(connection->out, connection->out + connection->out_at, connection->out_length);
+    connection->out_at = 0;
+    if (connection->out_length + length <= connection->out_size)
+        return true;
+    size_t size = connection->out_size * 2 > connection->out_length + length ? connection->out_size * 2 : connection->out_length + length;
+    uint8_t *bytes = realloc(connection->out, size);
+    if (!bytes) {
+        connection->doomed = true;
+        return false;
+    }
+    connection->out = bytes;
+    connection->out_size = size;
+    return true;
+}
+
+uint8_t *connection_frame(struct connection *connection, uint32_t length, uint8_t type, uint8_t stream, uint64_t id)
+{
+    if (!out_room(connection, FRAME_HEADER + (size_t)length))
+        return NULL;
+    uint8_t *at = connection->out + connection->out_at + connection->out_length;
+    connection->out_length += FRAME_HEADER + (size_t)length;
+    return put_header(at, length, type, stream, id);
+}
+
+/* What writev did not take is kept. */
+static void keep(struct connection *connection, const struct iovec *parts, size_t sent)
+{
+    size_t old = sent < connection->out_length ? sent : connection->out_length;
+    connection->out_at += old;
+    connection->out_length -= old;
+    sent -= old;
+    for (const struct iovec *part = parts; part < parts + 2; part++) {
+        size_t skip = sent < part->iov_len ? sent : part->iov_len;
+        sent -= skip;
+        if (skip == part->iov_len || !out_room(connection, part->iov_len - skip))
+            continue;
+        memcpy(connection->out + connection->out_at + connection->out_length, (uint8_t *)part->iov_base + skip, part->iov_len - skip);
+        connection->out_length += part->iov_len - skip;
+    }
+}
+
+static ssize_t send_parts(struct connection *connection, struct iovec *parts, int count)
+{
+    ssize_t sent = writev(connection->fd, parts, count);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR)
+        connection->doomed = true;
+    connection->blocked |= sent < 0;
+    return sent < 0 ? 0 : sent;
+}
+
+void connection_output(struct connection *connection, uint8_t stream, uint64_t id, uint64_t offset, const uint8_t *data, size_t length)
+{
+    uint8_t header[FRAME_HEADER + 8];
+    put_u64(put_header(header, (uint32_t)length + 8, OUTPUT, stream, id), offset);
+    struct iovec parts[3] = {
+        {connection->out + connection->out_at, connection->out_length}, {header, sizeof header}, {(void *)data, length},
+    };
+    size_t sent = (size_t)send_parts(connection, parts, 3);
+    size_t whole = connection->out_length + sizeof header + length;
+    keep(connection, parts + 1, sent);
+    connection->blocked |= sent < whole;
+}
+
+static void flush(struct connection *connection)
+{
+    struct iovec part = {connection->out + connection->out_at, connection->out_length};
+    size_t sent = (size_t)send_parts(connection, &part, 1);
+    connection->out_at += sent;
+    connection->out_length -= sent;
+    connection->blocked |= connection->out_length > 0;
+    if (connection->out_length)
+        return;
+    connection->out_at = 0;
+    if (connection->out_size > KEEP_SIZE) {
+        free(connection->out);
+        connection->out = NULL;
+        connection->out_size = 0;
+    }
+}
+
+void connections_flush(void)
+{
+    EACH (connection) {
+        if (connection->out_length && !connection->blocked)
+            flush(connection);
+        if (connection->doomed)
+            hang_up(connection);
+    }
+}
+
+void connections_expire(uint64_t *next)
+{
+    uint64_t at = connections_hailed() ? NEVER : lease_from + lease;
+    if (at <= now)
+        leave(NULL);
+    if (look_again <= now)
+        look_into_directory();
+    at = at < look_again ? at : look_again;
+    EACH (connection) {
+        if (!connection->hailed && connection->since + HELLO_WITHIN <= now)
+            hang_up(connection);
+        else if (!connection->hailed && connection->since + HELLO_WITHIN < at)
+            at = connection->since + HELLO_WITHIN;
+    }
+    if (at < *next)
+        *next = at;
+}

@@ -1,0 +1,223 @@
+/*
+ * PID 1 of a sandbox. Theory of operation:
+ *
+ *   host ═══ connection ═══ PID 1 ─── keeper ─── command ─── whatever it starts
+ *                              ├───── keeper ─── …
+ *                              └───── keeper ─── bash, waiting (ahead.c)
+ *
+ * PID 1 is one epoll loop: frames in (connection.c, request.c), commands through their phases (command.c), bytes both ways
+ * (stream.c). A keeper per command holds the command's whole tree (keeper.c) and reports through shared memory (keepers.c).
+ *
+ * All run with the same uid, so PID 1 guards itself: it is not dumpable; the kernel keeps PID 1 from signals sent inside its
+ * namespace except those it asks for, and of these it believes only SIGTERM with the mark of an outside sender. It never signals
+ * -1 or a group: when it exits the kernel ends its whole namespace. It refuses to be anything but PID 1.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "init.h"
+
+#define EVENTS 64
+#define RESERVED_FDS 10 /* a command may need 0, 1, 2, 8 and 9: nothing of ours lies there, so dup2 never hits it */
+#define USAGE 64
+
+uint64_t now, boot_id;
+int epoll;
+uint8_t scratch[CHUNK];
+static int signals;
+static struct source at_signal = {.kind = AT_SIGNAL}, at_notice = {.kind = AT_NOTICE};
+
+uint64_t clock_now(int clock)
+{
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return (uint64_t)time.tv_sec * 1000 * MS + (uint64_t)time.tv_nsec;
+}
+
+/* The kernel kills everything else in the namespace. */
+_Noreturn void leave(const char *why)
+{
+    if (why)
+        fprintf(stderr, "belljar-init: %s\n", why);
+    _exit(why ? 70 : 0);
+}
+
+void watch(int fd, struct source *source, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.ptr = source};
+    epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+static void on_signal(void)
+{
+    struct signalfd_siginfo info;
+    bool child = false;
+    while (read(signals, &info, sizeof info) == sizeof info) {
+        child |= info.ssi_signo == SIGCHLD;
+        /* From outside the namespace. sigqueue could forge the pid, but not SI_USER. */
+        if (info.ssi_signo == SIGTERM && info.ssi_code == SI_USER && info.ssi_pid == 0)
+            leave(NULL);
+    }
+    if (child)
+        keepers_reap();
+}
+
+static void on_notice(void)
+{
+    uint64_t ignored;
+    (void)!read(NOTICE_FD, &ignored, sizeof ignored);
+    keepers_collect();
+}
+
+static void dispatch(struct source *source, uint32_t events)
+{
+    switch (source->kind) {
+    case AT_SIGNAL:
+        on_signal();
+        break;
+    case AT_NOTICE:
+        on_notice();
+        break;
+    case AT_DOORWAY:
+        connections_doorway();
+        break;
+    case AT_CONNECTION:
+        connection_event((struct connection *)source, events);
+        break;
+    case AT_STREAM:
+        stream_event((struct stream *)source, events);
+        break;
+    case AT_SINK:
+        sink_pump((struct sink *)source);
+        break;
+    }
+}
+
+static uint64_t tend(void)
+{
+    uint64_t next = NEVER;
+    orphans_purge(&next);
+    for (struct command *command = live, *after; command; command = after) {
+        after = command->next;
+        command_tend(command, &next);
+    }
+    ahead_trim(&next);
+    connections_expire(&next);
+    return next;
+}
+
+static int milliseconds_until(uint64_t at)
+{
+    uint64_t wait = at <= now ? 0 : (at - now + MS - 1) / MS;
+    return at == NEVER ? -1 : wait > 60000 ? 60000 : (int)wait;
+}
+
+static _Noreturn void serve(void)
+{
+    struct epoll_event events[EVENTS];
+    int timeout = 0;
+    for (;;) {
+        int count = epoll_wait(epoll, events, EVENTS, timeout);
+        now = clock_now(CLOCK_MONOTONIC);
+        for (int i = 0; i < count; i++)
+            dispatch(events[i].data.ptr, events[i].events);
+        connections_serve();
+        bool busy = commands_pump();
+        uint64_t next = tend();
+        connections_flush();
+        commands_bury();
+        if (count <= 0 && !busy && ahead_wanting()) /* only when there is nothing better to do */
+            ahead_refill();
+        busy |= connections_pending() || ahead_wanting();
+        timeout = busy ? 0 : milliseconds_until(next);
+    }
+}
+
+static void reserve_fds(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0 && fd < RESERVED_FDS)
+        ;
+    if (fd < 0)
+        leave("no /dev/null");
+    dup2(fd, 0); /* what commands without input read; duplicates made by dup2 stay open across exec */
+    close(fd);
+}
+
+/* Everything is inherited by keepers and commands, so it is set up once, here. */
+static void prepare(void)
+{
+    sigset_t all;
+    prctl(PR_SET_DUMPABLE, 0);
+    umask(022);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    for (int signal = 1; signal < 65; signal++)
+        sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    reserve_fds();
+    if (chdir("/") != 0 || getrandom(&boot_id, sizeof boot_id, 0) != sizeof boot_id)
+        leave("cannot start");
+}
+
+static void prepare_loop(void)
+{
+    sigset_t awaited;
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGCHLD);
+    sigaddset(&awaited, SIGTERM);
+    epoll = epoll_create1(EPOLL_CLOEXEC);
+    signals = signalfd(-1, &awaited, SFD_CLOEXEC | SFD_NONBLOCK);
+    int notice = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (epoll < 0 || signals < 0 || notice < 0 || dup3(notice, NOTICE_FD, O_CLOEXEC) < 0)
+        leave("cannot start");
+    close(notice);
+    watch(signals, &at_signal, EPOLLIN);
+    watch(NOTICE_FD, &at_notice, EPOLLIN);
+    now = lease_from = clock_now(CLOCK_MONOTONIC);
+    keepers_prepare();
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: belljar-init (--dial DIRECTORY | --listen) --lease MILLISECONDS | --bridge | --version\n");
+    return USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && !strcmp(argv[1], "--version"))
+        return puts("belljar-init " VERSION) < 0;
+    if (argc == 2 && !strcmp(argv[1], "--bridge"))
+        return bridge_run();
+    if (getpid() != 1) {
+        fprintf(stderr, "belljar-init: refusing to run: not PID 1 of a sandbox\n");
+        return USAGE;
+    }
+    bool dial = argc == 5 && !strcmp(argv[1], "--dial"), listen = argc == 4 && !strcmp(argv[1], "--listen");
+    const char *token = getenv("BELLJAR_TOKEN");
+    if ((!dial && !listen) || strcmp(argv[argc - 2], "--lease") != 0 || (listen && (!token || strlen(token) != TOKEN_LENGTH)))
+        return usage();
+    prepare();
+    prepare_loop();
+    lease_set((uint32_t)strtoul(argv[argc - 1], NULL, 10));
+    if (dial)
+        connections_dial(argv[2]);
+    else
+        connections_listen(token);
+    unsetenv("BELLJAR_TOKEN");
+    serve();
+}

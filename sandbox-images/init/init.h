@@ -1,0 +1,215 @@
+/* What the parts of PID 1 know of each other. */
+#ifndef BELLJAR_INIT_H
+#define BELLJAR_INIT_H
+
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "frame.h"
+#include "proc.h"
+#include "ring.h"
+
+#define VERSION "1"
+#define WORKSPACE "/workspace"
+#define LIVE_MAX 1024
+#define RETAINED_MAX 4096
+#define CONNECTIONS_MAX 64
+#define CHUNK (256u << 10) /* of output, at most, in one frame */
+#define MS 1000000ull      /* clocks are in nanoseconds */
+#define NEVER UINT64_MAX
+
+/* Everything that epoll watches begins with one of these. */
+struct source {
+    enum { AT_SIGNAL, AT_NOTICE, AT_DOORWAY, AT_CONNECTION, AT_STREAM, AT_SINK } kind;
+};
+
+/* One connection to a host. */
+struct connection {
+    struct source source;
+    int fd;
+    bool hailed;             /* a valid HELLO came */
+    bool readable, hup, blocked, doomed;
+    uint64_t inode, since;
+    uint8_t *in, *out;       /* `out` holds what the kernel did not take yet */
+    size_t in_length, in_size, out_at, out_length, out_size;
+};
+
+/* Written by a keeper, read by PID 1: the memory they share. A slot is free again once its keeper was reaped. */
+enum slot_state { SLOT_FREE, SLOT_STARTING, SLOT_RUNNING, SLOT_FAILED, SLOT_DONE };
+struct slot {
+    _Atomic uint32_t state;
+    _Atomic uint32_t claimed;  /* set by PID 1: this waiting shell has its command now */
+    _Atomic uint32_t progress; /* counts while a tree is being killed */
+    uint32_t error, stage;
+    pid_t main;
+    int status;
+    uint32_t survivors;
+    struct rusage usage;
+};
+
+/* Output of a command: stdout, stderr or control. */
+struct stream {
+    struct source source;
+    struct command *command;
+    int fd;                  /* -1 once it is at its end */
+    uint8_t number;
+    bool ready, hup, widened;
+    uint64_t credit;
+    struct ring ring;        /* of background commands; ring.total counts for all */
+};
+
+/* Input of a command: stdin or control. */
+struct sink {
+    struct source source;
+    struct command *command;
+    int fd;
+    uint8_t number;
+    bool finished;           /* EOF is due after what is buffered */
+    uint8_t *bytes;
+    size_t at, length, size;
+    uint64_t received, handed;
+};
+
+/* A READ that waits for something to read. */
+struct reader {
+    struct reader *next;
+    struct connection *connection;
+    struct read_request wanted;
+    uint64_t until;
+};
+
+enum cause { EXITED = 1, SIGNALLED, TIMEOUT, KILLED, OUT_OF_MEMORY };
+enum stage { STAGE_REQUEST = 1, STAGE_CWD, STAGE_EXEC, STAGE_RESOURCES, STAGE_DUPLICATE };
+enum phase { WAITING, STARTING, RUNNING, ORPHANED, DRAINING, OVER, GONE };
+
+#define ENDED_BODY 72
+
+struct command {
+    struct command *next, **back;
+    uint64_t id;
+    uint32_t flags, tag_length, live_slot;
+    enum phase phase;
+    enum cause forced;        /* TIMEOUT or KILLED, once we have begun to end it */
+    struct connection *owner; /* gets its output and its end */
+    struct connection *pilot; /* gets its control stream and input acknowledgements */
+    pid_t keeper, main;
+    struct stream streams[3];
+    struct sink sinks[2];
+    uint64_t gate[2];         /* offsets that stdout and stderr must reach before the next control bytes go out */
+    size_t gated;             /* how many control bytes wait behind that gate */
+    uint64_t started, started_ms, deadline, grace, kill_at, overdue_at;
+    uint32_t progress_seen;
+    uint64_t oom_before;
+    uint64_t cwd_dev, cwd_ino;
+    int feed;                 /* of a waiting shell: where its command is written */
+    struct reader *readers;
+    uint8_t ended[ENDED_BODY];
+    char *tag;
+};
+
+/* init.c */
+extern uint64_t now;
+extern int epoll;
+extern uint64_t boot_id;
+extern uint8_t scratch[CHUNK];
+uint64_t clock_now(int clock);
+void watch(int fd, struct source *source, uint32_t events);
+_Noreturn void leave(const char *why);
+
+/* connection.c */
+void connections_dial(const char *directory);
+void connections_listen(const char *token);
+void connections_doorway(void);
+void connection_event(struct connection *connection, uint32_t events);
+void connections_serve(void);
+void connections_flush(void);
+bool connections_pending(void);
+void connections_expire(uint64_t *next);
+unsigned connections_hailed(void);
+/* Room for a frame's payload, header already written; the connection is given up if there is no memory. */
+uint8_t *connection_frame(struct connection *connection, uint32_t length, uint8_t type, uint8_t stream, uint64_t id);
+/* Sends at once, without a copy where the kernel takes it. */
+void connection_output(struct connection *connection, uint8_t stream, uint64_t id, uint64_t offset, const uint8_t *data, size_t length);
+extern uint64_t lease, lease_from;
+void lease_set(uint32_t milliseconds);
+bool token_matches(const uint8_t *token, size_t length);
+
+/* request.c */
+bool request_handle(struct connection *connection, const struct frame *frame);
+
+/* command.c */
+extern struct command *live, *retained;
+extern unsigned live_count, retained_count;
+struct command *command_new(void);
+struct command *command_find(uint64_t id);
+bool command_known(uint64_t id);
+void command_remember(uint64_t id);
+void command_free(struct command *command);
+void commands_bury(void);
+void command_start(struct command *command);
+void command_begun(struct command *command);
+void command_refused(struct command *command, uint32_t error, uint32_t stage);
+void command_end(struct command *command, enum cause cause, uint32_t grace_ms);
+void command_dead(struct command *command);
+void command_tend(struct command *command, uint64_t *next);
+void command_background(struct command *command, uint32_t ring_bytes);
+void commands_lose(struct connection *connection);
+bool commands_pump(void);
+
+/* stream.c */
+bool stream_pump(struct stream *stream);
+void stream_close(struct stream *stream);
+void stream_event(struct stream *stream, uint32_t events);
+bool sink_put(struct sink *sink, const uint8_t *data, size_t length);
+void sink_pump(struct sink *sink);
+void sink_close(struct sink *sink);
+
+/* answer.c */
+void reader_add(struct command *command, struct connection *connection, const struct read_request *wanted);
+void readers_serve(struct command *command, uint64_t *next);
+void readers_drop(struct command *command, const struct connection *connection);
+void answer_list(struct connection *connection);
+void answer_error(struct connection *connection, uint64_t id, uint32_t error, const char *text);
+void answer_ended(struct command *command);
+
+/* spawn.c */
+bool spawn_request(struct connection *connection, const struct frame *frame);
+bool spawn_waiting(struct command *command);
+const char *bash_path(void);
+/* What a keeper is to start; pointers into the frame that asked for it. */
+struct plan {
+    char **argv, **envp;
+    const char *program, *cwd;
+    int in, out, err, control_in, control_out; /* -1: none */
+    bool pty;
+};
+
+/* ahead.c */
+void ahead_enable(void);
+bool ahead_wanting(void);
+void ahead_refill(void);
+void ahead_trim(uint64_t *next);
+void ahead_discard(struct command *command);
+struct command *ahead_claim(const char *text);
+bool ahead_fits(const char *text);
+
+/* keepers.c: PID 1's side */
+extern struct slot *slots;
+#define NOTICE_FD 3
+void keepers_prepare(void);
+bool keeper_start(struct command *command, const struct plan *plan);
+void keeper_abandon(struct command *command);
+struct slot *keeper_slot(const struct command *command);
+bool keeper_is(pid_t pid);
+void keepers_collect(void);
+void keepers_reap(void);
+bool orphans_purge(uint64_t *next);
+
+/* keeper.c: the keeper's own */
+_Noreturn void keeper_run(const struct plan *plan, struct slot *slot);
+
+/* bridge.c */
+int bridge_run(void);
+
+#endif

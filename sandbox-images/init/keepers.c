@@ -1,0 +1,160 @@
+/*
+ * PID 1's side of the keepers: their slots, their deaths, and what becomes of a tree whose keeper was killed. PID 1's only
+ * legitimate children are keepers; anything else that turns up as its child lost its keeper, and is killed.
+ */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "init.h"
+
+#define SLOTS (LIVE_MAX + 64) /* ended commands' keepers may not be reaped yet */
+#define PURGE_EVERY (1 * MS)
+
+static struct { pid_t pid; struct command *command; } keepers[SLOTS];
+static unsigned slots_used; /* the highest ever: what must be looked through */
+static bool orphans;
+static struct purge purge;
+struct slot *slots;
+
+void keepers_prepare(void)
+{
+    slots = mmap(NULL, SLOTS * sizeof *slots, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (slots == MAP_FAILED)
+        leave("no memory for the slots");
+}
+
+struct slot *keeper_slot(const struct command *command) { return &slots[command->live_slot]; }
+
+bool keeper_is(pid_t pid)
+{
+    for (unsigned i = 0; i < slots_used; i++)
+        if (keepers[i].pid == pid)
+            return true;
+    return false;
+}
+
+static int free_slot(void)
+{
+    for (unsigned i = 0; i < SLOTS; i++)
+        if (!keepers[i].pid)
+            return (int)i;
+    return -1;
+}
+
+bool keeper_start(struct command *command, const struct plan *plan)
+{
+    int at = free_slot();
+    if (at < 0)
+        return false;
+    memset(&slots[at], 0, sizeof slots[at]);
+    slots[at].state = SLOT_STARTING;
+    slots[at].claimed = command->phase != WAITING;
+    pid_t pid = fork();
+    if (pid == 0)
+        keeper_run(plan, &slots[at]);
+    if (pid < 0)
+        return false;
+    keepers[at].pid = pid;
+    keepers[at].command = command;
+    if ((unsigned)at >= slots_used)
+        slots_used = (unsigned)at + 1;
+    command->live_slot = (uint32_t)at;
+    command->keeper = pid;
+    return true;
+}
+
+/* Its command is given up: the tree dies, and nobody hears of it. */
+void keeper_abandon(struct command *command)
+{
+    if (!command->keeper)
+        return;
+    keepers[command->live_slot].command = NULL;
+    kill(command->keeper, SIGTERM);
+    command->keeper = 0;
+}
+
+static void collect(unsigned at)
+{
+    struct command *command = keepers[at].command;
+    uint32_t state = command ? atomic_load(&slots[at].state) : SLOT_FREE;
+    if ((state == SLOT_RUNNING || state == SLOT_DONE) && !command->main) {
+        command->main = slots[at].main;
+        if (command->phase == STARTING)
+            command_begun(command);
+    }
+    if (state < SLOT_FAILED)
+        return;
+    keepers[at].command = NULL;
+    command->keeper = 0;
+    if (command->phase == WAITING)
+        ahead_discard(command);
+    else if (state == SLOT_FAILED)
+        command_refused(command, slots[at].error, slots[at].stage);
+    else if (command->phase == RUNNING || command->phase == STARTING)
+        command_dead(command);
+}
+
+/* Keepers said something: they all share one eventfd. */
+void keepers_collect(void)
+{
+    for (unsigned i = 0; i < slots_used; i++)
+        collect(i);
+}
+
+static void keeper_died(unsigned at)
+{
+    collect(at);
+    struct command *command = keepers[at].command;
+    keepers[at].pid = 0;
+    keepers[at].command = NULL;
+    if (atomic_load(&slots[at].state) >= SLOT_FAILED)
+        return;
+    /* Without its report: somebody killed it, and its tree is ours now. */
+    orphans = true;
+    purge.passes = 0;
+    if (!command)
+        return;
+    command->keeper = 0;
+    if (command->phase == WAITING)
+        ahead_discard(command);
+    else
+        command->phase = ORPHANED;
+}
+
+void keepers_reap(void)
+{
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;)
+        for (unsigned i = 0; i < slots_used; i++)
+            if (keepers[i].pid == pid) {
+                if (WIFSTOPPED(status))
+                    kill(pid, SIGCONT);
+                else
+                    keeper_died(i);
+                break;
+            }
+}
+
+/* True while there are trees without a keeper. Nobody knows any more which process was whose, so all must be gone. */
+bool orphans_purge(uint64_t *next)
+{
+    if (!orphans)
+        return false;
+    struct tree tree = proc_purge(&purge, 1, keeper_is);
+    if (tree.found || tree.hazy) {
+        if (*next > now + PURGE_EVERY)
+            *next = now + PURGE_EVERY;
+        return true;
+    }
+    orphans = false;
+    for (struct command *command = live, *after; command; command = after) {
+        after = command->next;
+        if (command->phase == ORPHANED)
+            command_dead(command);
+    }
+    return false;
+}

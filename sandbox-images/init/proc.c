@@ -1,0 +1,151 @@
+/*
+ * A tree is found by parent pids in a snapshot of /proc. A snapshot is not atomic: what forks meanwhile is missed, so the
+ * caller repeats until its own evidence (ECHILD for a keeper, an empty tree for PID 1) says that nobody is left.
+ *
+ * Something that forks without end is stopped first and killed after: a stopped process keeps its place in the pids limit, so
+ * the bomb runs out of room, while a killed one would free a place for the next.
+ */
+#include "proc.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SEEN_MAX 8192
+#define FEW 8            /* so many are simply killed */
+#define STOP_PASSES 64   /* then kill, also what would not stop (it may be SIGCONTed from inside) */
+#define KILL_PASSES 16   /* then stop again */
+
+static struct { pid_t pid, ppid; char state; bool marked; } seen[SEEN_MAX];
+static size_t seen_count;
+
+static bool read_stat(int proc, const char *name, pid_t *ppid, char *state)
+{
+    char path[32], stat[512];
+    snprintf(path, sizeof path, "%.16s/stat", name);
+    int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, stat, sizeof stat - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    stat[n] = 0;
+    char *after = strrchr(stat, ')'); /* the name before it may hold anything */
+    return after && sscanf(after + 1, " %c %d", state, ppid) == 2;
+}
+
+static void snapshot(void)
+{
+    seen_count = 0;
+    DIR *proc = opendir("/proc");
+    if (!proc)
+        return;
+    for (struct dirent *entry; seen_count < SEEN_MAX && (entry = readdir(proc));) {
+        pid_t pid = atoi(entry->d_name), ppid;
+        char state;
+        if (pid <= 0 || !read_stat(dirfd(proc), entry->d_name, &ppid, &state))
+            continue;
+        seen[seen_count].pid = pid;
+        seen[seen_count].ppid = ppid;
+        seen[seen_count].state = state;
+        seen[seen_count++].marked = false;
+    }
+    closedir(proc);
+}
+
+/* /proc lists in ascending order. */
+static ssize_t find(pid_t pid)
+{
+    size_t low = 0, high = seen_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (seen[middle].pid < pid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < seen_count && seen[low].pid == pid ? (ssize_t)low : -1;
+}
+
+static struct tree mark(pid_t root, bool (*skip)(pid_t))
+{
+    struct tree tree = {0};
+    bool changed = true;
+    snapshot();
+    for (bool first = true; changed; first = false) {
+        changed = false;
+        for (size_t i = 0; i < seen_count; i++) {
+            if (seen[i].marked || seen[i].ppid == 0 || (skip && skip(seen[i].pid)))
+                continue;
+            ssize_t parent = seen[i].ppid == root ? -1 : find(seen[i].ppid);
+            if (seen[i].ppid != root && parent < 0 && first)
+                tree.hazy = true;
+            if (seen[i].ppid != root && (parent < 0 || !seen[parent].marked))
+                continue;
+            seen[i].marked = changed = true;
+            tree.found++;
+            tree.moving += !strchr("TtZX", seen[i].state);
+        }
+    }
+    return tree;
+}
+
+static void signal_marked(int signal)
+{
+    for (size_t i = 0; i < seen_count; i++)
+        if (seen[i].marked)
+            kill(seen[i].pid, signal);
+}
+
+struct tree proc_signal_tree(pid_t root, bool (*skip)(pid_t), int signal)
+{
+    struct tree tree = mark(root, skip);
+    signal_marked(signal);
+    return tree;
+}
+
+struct tree proc_purge(struct purge *purge, pid_t root, bool (*skip)(pid_t))
+{
+    struct tree tree = mark(root, skip);
+    if (purge->passes == 0)
+        purge->killing = tree.found <= FEW;
+    else if (purge->killing && purge->passes % KILL_PASSES == 0)
+        purge->killing = tree.found <= FEW;
+    else if (!purge->killing && (!tree.moving || purge->passes % STOP_PASSES == 0))
+        purge->killing = true;
+    purge->passes++;
+    signal_marked(purge->killing ? SIGKILL : SIGSTOP);
+    return tree;
+}
+
+static int open_oom_counter(void)
+{
+    static const char *const places[] = {
+        "/sys/fs/cgroup/memory.events.local", "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control",
+    };
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        int fd = open(places[i], O_RDONLY | O_CLOEXEC);
+        if (fd >= 0)
+            return fd;
+    }
+    return -2;
+}
+
+uint64_t proc_oom_kills(void)
+{
+    static int counter = -1;
+    char text[512];
+    if (counter == -1)
+        counter = open_oom_counter();
+    ssize_t n = counter < 0 ? -1 : pread(counter, text, sizeof text - 1, 0);
+    if (n <= 0)
+        return 0;
+    text[n] = 0;
+    const char *at = strstr(text, "oom_kill ");
+    return at ? strtoull(at + strlen("oom_kill "), NULL, 10) : 0;
+}

@@ -1,0 +1,28 @@
+/* The processes around us, as /proc shows them. */
+#ifndef BELLJAR_PROC_H
+#define BELLJAR_PROC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Sends a signal to every living descendant of `root`; `skip` names processes that, with their own, are left alone. */
+struct tree {
+    size_t found;  /* descendants seen, zombies too */
+    size_t moving; /* of these, the ones that were neither stopped nor dead */
+    bool hazy;     /* somebody's parent vanished while we looked: look again before believing that nobody is left */
+};
+struct tree proc_signal_tree(pid_t root, bool (*skip)(pid_t), int signal);
+
+/* Kills a tree that may fork as fast as we kill it: call until nothing is left. */
+struct purge {
+    unsigned passes;
+    bool killing;
+};
+struct tree proc_purge(struct purge *purge, pid_t root, bool (*skip)(pid_t));
+
+/* How many times the kernel's OOM killer struck in this container. */
+uint64_t proc_oom_kills(void);
+
+#endif

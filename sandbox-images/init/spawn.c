@@ -1,0 +1,310 @@
+/*
+ * From a SPAWN frame to a keeper.
+ *
+ * A shell command runs in one of two ways, and which one depends on its text alone, never on what happens to be at hand:
+ *  - one plain line goes to a bash that reads it from a pipe and evals it; the same bash may have been started ahead and have been
+ *    waiting for it (ahead.c), which is what makes a command cheaper than a fork and exec;
+ *  - text that could tell the difference (a trace shows one `+` more inside eval, line numbers in syntax errors, $SECONDS …) goes to
+ *    `bash -c`. Longer than an argument may be, it is read from a file in memory and evalled after all.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "init.h"
+
+#define ARGUMENT_MAX (128u << 10) /* the kernel's MAX_ARG_STRLEN */
+#define BASE_VARIABLES 8
+
+/* The text comes to rest in the variable that `bash -c` itself keeps it in. */
+static char bootstrap[] = "IFS= read -rd '' -u9 BASH_EXECUTION_STRING;exec 9<&-;eval -- \"$BASH_EXECUTION_STRING\"";
+
+static bool pipe_for(struct stream *stream, int *end)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return false;
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    stream->fd = ends[0];
+    *end = ends[1];
+    watch(ends[0], &stream->source, EPOLLIN | EPOLLET);
+    return true;
+}
+
+static bool pipe_from(struct sink *sink, int *end)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return false;
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    sink->fd = ends[1];
+    *end = ends[0];
+    watch(ends[1], &sink->source, EPOLLOUT | EPOLLET);
+    return true;
+}
+
+static bool open_terminal(struct command *command, struct plan *plan, struct winsize size)
+{
+    int terminal = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK), unlock = 0;
+    if (terminal < 0)
+        return false;
+    command->streams[0].fd = terminal;
+    ioctl(terminal, TIOCSPTLCK, &unlock);
+    ioctl(terminal, TIOCSWINSZ, &size);
+    plan->in = ioctl(terminal, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    command->sinks[0].fd = fcntl(terminal, F_DUPFD_CLOEXEC, 0);
+    if (plan->in < 0 || command->sinks[0].fd < 0)
+        return false;
+    plan->out = fcntl(plan->in, F_DUPFD_CLOEXEC, 0);
+    plan->err = fcntl(plan->in, F_DUPFD_CLOEXEC, 0);
+    plan->pty = true;
+    watch(terminal, &command->streams[0].source, EPOLLIN | EPOLLET);
+    watch(command->sinks[0].fd, &command->sinks[0].source, EPOLLOUT | EPOLLET);
+    return plan->out >= 0 && plan->err >= 0;
+}
+
+static bool open_streams(struct command *command, struct plan *plan, struct winsize size)
+{
+    if (command->flags & FLAG_CONTROL
+        && !(pipe_for(&command->streams[2], &plan->control_out) && pipe_from(&command->sinks[1], &plan->control_in)))
+        return false;
+    if (command->flags & FLAG_PTY)
+        return open_terminal(command, plan, size);
+    if (command->flags & FLAG_STDIN && !pipe_from(&command->sinks[0], &plan->in))
+        return false;
+    if (!pipe_for(&command->streams[0], &plan->out))
+        return false;
+    if (command->flags & FLAG_COMBINED)
+        return (plan->err = fcntl(plan->out, F_DUPFD_CLOEXEC, 0)) >= 0;
+    return pipe_for(&command->streams[1], &plan->err);
+}
+
+static void close_plan(struct plan *plan)
+{
+    int fds[] = {plan->in, plan->out, plan->err, plan->control_in, plan->control_out};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+const char *bash_path(void)
+{
+    static const char *const places[] = {"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (access(places[i], X_OK) == 0)
+            return places[i];
+    return NULL;
+}
+
+static bool given(char **env, const char *variable)
+{
+    size_t name = (size_t)(strchr(variable, '=') - variable) + 1;
+    for (; *env; env++)
+        if (!strncmp(*env, variable, name))
+            return true;
+    return false;
+}
+
+/* Adds the base environment behind what is there, except what was given. */
+static void add_base(char **env, char *pwd, bool pty)
+{
+    char *base[BASE_VARIABLES] = {
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/home/sandbox", "USER=sandbox", "LOGNAME=sandbox",
+        "SHELL=/bin/bash", "LANG=C.UTF-8", pty ? "TERM=xterm-256color" : "TERM=dumb", pwd,
+    };
+    char **end = env;
+    while (*end)
+        end++;
+    char **first = end;
+    for (int i = 0; i < BASE_VARIABLES; i++)
+        if (first == env || !given(env, base[i]))
+            *end++ = base[i], *end = NULL;
+}
+
+/* A bash in the default form, waiting for its text on `feed`. */
+bool spawn_waiting(struct command *command)
+{
+    struct plan plan = {.cwd = "", .in = -1, .out = -1, .err = -1, .control_in = -1, .control_out = -1};
+    char *argv[] = {"bash", "--noprofile", "--norc", "-c", bootstrap, NULL}, *env[BASE_VARIABLES + 1] = {NULL};
+    int ends[2];
+    add_base(env, "PWD=" WORKSPACE, false);
+    plan.argv = argv;
+    plan.envp = env;
+    plan.program = bash_path();
+    bool started = false;
+    if (plan.program && pipe2(ends, O_CLOEXEC) == 0) {
+        plan.control_in = ends[0];
+        command->feed = ends[1];
+        started = open_streams(command, &plan, (struct winsize){0}) && keeper_start(command, &plan);
+    }
+    close_plan(&plan);
+    return started;
+}
+
+static int text_in_memory(const char *text)
+{
+    size_t length = strlen(text) + 1;
+    int fd = memfd_create("command", MFD_CLOEXEC);
+    for (size_t at = 0; fd >= 0 && at < length;) {
+        ssize_t n = write(fd, text + at, length - at);
+        if (n < 0) {
+            close(fd);
+            return -1;
+        }
+        at += (size_t)n;
+    }
+    if (fd >= 0)
+        lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+
+static int text_in_pipe(const char *text)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    (void)!write(ends[1], text, strlen(text) + 1);
+    close(ends[1]);
+    return ends[0];
+}
+
+/* Replaces the text by the bash that runs it. argv has room for five more. */
+static int plan_shell(struct plan *plan, bool control)
+{
+    char *text = plan->argv[0];
+    size_t length = strlen(text);
+    bool long_text = length >= ARGUMENT_MAX;
+    plan->program = bash_path();
+    if (!plan->program)
+        return ENOENT;
+    if (long_text && control)
+        return E2BIG; /* the channel is the control stream's */
+    bool evalled = !control && (long_text || ahead_fits(text));
+    char *argv[] = {"bash", "--noprofile", "--norc", "-c", evalled ? bootstrap : "--", evalled ? NULL : text, NULL};
+    memcpy(plan->argv, argv, sizeof argv);
+    if (evalled)
+        plan->control_in = long_text ? text_in_memory(text) : text_in_pipe(text);
+    return evalled && plan->control_in < 0 ? errno : 0;
+}
+
+static void refuse(struct connection *connection, uint64_t id, int error, enum stage stage, const char *text)
+{
+    uint32_t length = (uint32_t)strlen(text);
+    uint8_t *to = connection_frame(connection, 8 + length, SPAWN_ERROR, 0, id);
+    if (to)
+        put_bytes(put_u32(put_u32(to, (uint32_t)error), stage), text, length);
+}
+
+/* Points argv and envp into the frame. */
+static char **string_vector(const struct spawn_request *request, char ***env)
+{
+    size_t argv_room = request->argc + 7;
+    char **vector = calloc(argv_room + request->envc + BASE_VARIABLES + 1, sizeof *vector);
+    const char *at = request->strings;
+    if (!vector)
+        return NULL;
+    *env = vector + argv_room;
+    for (uint32_t i = 0; i < request->argc + request->envc; i++) {
+        *(i < request->argc ? vector + i : *env + (i - request->argc)) = (char *)at;
+        at += strlen(at) + 1;
+    }
+    return vector;
+}
+
+static void spawn_on_demand(struct command *command, const struct spawn_request *request)
+{
+    struct plan plan = {.cwd = request->cwd, .in = -1, .out = -1, .err = -1, .control_in = -1, .control_out = -1};
+    char pwd[PATH_MAX + 32];
+    int error = 0;
+    plan.argv = string_vector(request, &plan.envp);
+    if (!plan.argv)
+        return command_refused(command, ENOMEM, STAGE_RESOURCES);
+    snprintf(pwd, sizeof pwd, "PWD=%s%s%.4096s", *request->cwd == '/' ? "" : WORKSPACE,
+             *request->cwd && *request->cwd != '/' ? "/" : "", request->cwd);
+    if (command->flags & FLAG_DEFAULT_ENV)
+        add_base(plan.envp, pwd, command->flags & FLAG_PTY);
+    plan.program = plan.argv[0];
+    if (command->flags & FLAG_SHELL)
+        error = plan_shell(&plan, command->flags & FLAG_CONTROL);
+    struct winsize size = {.ws_row = request->rows, .ws_col = request->cols};
+    if (error)
+        command_refused(command, (uint32_t)error, error == ENOENT || error == E2BIG ? STAGE_EXEC : STAGE_RESOURCES);
+    else if (!open_streams(command, &plan, size) || !keeper_start(command, &plan))
+        command_refused(command, (uint32_t)errno, STAGE_RESOURCES);
+    close_plan(&plan);
+    free(plan.argv);
+}
+
+static bool default_form(const struct spawn_request *request)
+{
+    return (request->flags & ~(uint32_t)FLAG_BACKGROUND) == (FLAG_SHELL | FLAG_DEFAULT_ENV) && !request->envc && !*request->cwd
+        && ahead_fits(request->strings);
+}
+
+static bool acceptable(struct connection *connection, uint64_t id, const struct spawn_request *request)
+{
+    bool shell = request->flags & FLAG_SHELL;
+    if (!id || request->flags & ~(uint32_t)FLAGS_KNOWN || !request->argc || (shell && request->argc != 1))
+        refuse(connection, id, EINVAL, STAGE_REQUEST, "not a command that can be run");
+    else if (command_known(id))
+        refuse(connection, id, EEXIST, STAGE_DUPLICATE, "this id was used before");
+    else if (live_count >= LIVE_MAX || retained_count >= RETAINED_MAX)
+        refuse(connection, id, EAGAIN, STAGE_RESOURCES, "too many commands in this sandbox");
+    else if (shell && !bash_path())
+        refuse(connection, id, ENOENT, STAGE_EXEC, "no bash in this image");
+    else
+        return true;
+    return false;
+}
+
+static void adopt(struct command *command, struct connection *connection, uint64_t id, const struct spawn_request *request)
+{
+    command->id = id;
+    command->flags = request->flags;
+    command->owner = command->pilot = connection;
+    command->deadline = request->deadline_ms ? now + request->deadline_ms * MS : NEVER;
+    command->grace = request->grace_ms * MS;
+    command->streams[0].credit = command->streams[1].credit = request->credit;
+    command->tag = malloc(request->tag_length + 1);
+    if (command->tag)
+        memcpy(command->tag, request->tag, command->tag_length = request->tag_length);
+    if (command->flags & FLAG_BACKGROUND)
+        command_background(command, request->ring_bytes);
+    command_start(command);
+}
+
+bool spawn_request(struct connection *connection, const struct frame *frame)
+{
+    struct spawn_request request;
+    if (!frame_parse_spawn(frame, &request))
+        return false;
+    if (!acceptable(connection, frame->id, &request))
+        return true;
+    struct command *command = default_form(&request) ? ahead_claim(request.strings) : NULL;
+    if (command) {
+        bool runs = command->main != 0;
+        command->phase = STARTING;
+        adopt(command, connection, frame->id, &request);
+        if (runs)
+            command_begun(command);
+        return true;
+    }
+    command = command_new();
+    if (!command) {
+        refuse(connection, frame->id, ENOMEM, STAGE_RESOURCES, "no memory");
+        return true;
+    }
+    command->phase = STARTING;
+    adopt(command, connection, frame->id, &request);
+    spawn_on_demand(command, &request);
+    return true;
+}

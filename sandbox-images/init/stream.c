@@ -1,0 +1,231 @@
+/*
+ * The bytes of commands. Output of a foreground command goes from its pipe straight to its host, and stays in the
+ * pipe while the host grants no credit or takes nothing: that is the back-pressure, and it is the command's own. Output of a
+ * background command goes into its rings.
+ *
+ * All descriptors are watched edge-triggered: `ready` is set by an event and cleared when the kernel says EAGAIN.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "init.h"
+
+#define RING_TURN (64u << 10)
+#define WIDE_PIPE (1 << 20)
+#define WIDEN_AFTER (64u << 10) /* small commands do not pay for a wide pipe */
+#define END_OF_TRANSMISSION 4
+
+void stream_close(struct stream *stream)
+{
+    if (stream->fd >= 0)
+        close(stream->fd);
+    stream->fd = -1;
+    stream->ready = false;
+}
+
+void stream_event(struct stream *stream, uint32_t events)
+{
+    stream->ready = true;
+    stream->hup |= (events & (EPOLLHUP | EPOLLERR)) != 0;
+}
+
+static void widen(struct stream *stream)
+{
+    if (!stream->widened && stream->ring.total > WIDEN_AFTER && !(stream->command->flags & FLAG_PTY)) {
+        stream->widened = true;
+        fcntl(stream->fd, F_SETPIPE_SZ, WIDE_PIPE);
+    }
+}
+
+/* Reads into scratch; 0 when there is nothing now or ever. */
+static size_t take(struct stream *stream, size_t most)
+{
+    ssize_t n = read(stream->fd, scratch, most);
+    if (n > 0) {
+        if ((size_t)n < most && !stream->hup && !(stream->command->flags & FLAG_PTY))
+            stream->ready = stream->command->phase == DRAINING; /* the pipe was emptied: the next byte is a new event */
+        return (size_t)n;
+    }
+    if (n < 0 && errno == EINTR)
+        return 0;
+    if (n < 0 && errno == EAGAIN) {
+        stream->ready = false;
+        /* The tree is dead. If the pipe is still open somebody else holds it, whose words are not this command's. */
+        if (stream->command->phase == DRAINING)
+            stream_close(stream);
+        return 0;
+    }
+    stream_close(stream);
+    return 0;
+}
+
+static bool pump_ring(struct stream *stream)
+{
+    size_t n = take(stream, RING_TURN);
+    ring_put(&stream->ring, scratch, n);
+    widen(stream);
+    return n > 0;
+}
+
+static bool pump_owner(struct stream *stream)
+{
+    struct connection *owner = stream->command->owner;
+    if (!owner || owner->blocked || stream->ring.total >= stream->credit)
+        return false;
+    uint64_t room = stream->credit - stream->ring.total;
+    size_t n = take(stream, room < CHUNK ? (size_t)room : CHUNK);
+    if (n) {
+        connection_output(owner, stream->number, stream->command->id, stream->ring.total, scratch, n);
+        stream->ring.total += n;
+        widen(stream);
+    }
+    return n > 0;
+}
+
+static uint64_t will_be(const struct stream *stream)
+{
+    int unread = 0;
+    if (stream->fd >= 0)
+        ioctl(stream->fd, FIONREAD, &unread);
+    return stream->ring.total + (uint64_t)unread;
+}
+
+/* A word on the control stream must not overtake output that was written before it: so first see how many control bytes
+ * there are, then how much output is under way, and send those bytes when that much output was sent. */
+static bool pump_control(struct stream *stream)
+{
+    struct command *command = stream->command;
+    int waiting = 0;
+    if (!command->pilot || command->pilot->blocked)
+        return false;
+    if (!command->gated) {
+        ioctl(stream->fd, FIONREAD, &waiting);
+        for (int i = 0; i < 2; i++) {
+            command->gate[i] = will_be(&command->streams[i]);
+            command->streams[i].ready |= command->streams[i].fd >= 0;
+        }
+        command->gated = waiting > 0 ? (size_t)waiting : 1;
+    }
+    for (int i = 0; i < 2; i++)
+        if (command->streams[i].fd >= 0 && command->streams[i].ring.total < command->gate[i])
+            return false;
+    size_t n = take(stream, command->gated < CHUNK ? command->gated : CHUNK);
+    command->gated = 0;
+    if (n) {
+        stream->ready = true; /* we may have left some */
+        connection_output(command->pilot, CONTROL, command->id, stream->ring.total, scratch, n);
+        stream->ring.total += n;
+    }
+    return n > 0;
+}
+
+bool stream_pump(struct stream *stream)
+{
+    if (!stream->ready || stream->fd < 0)
+        return false;
+    if (stream->number == CONTROL)
+        return pump_control(stream);
+    return stream->command->flags & FLAG_BACKGROUND ? pump_ring(stream) : pump_owner(stream);
+}
+
+void sink_close(struct sink *sink)
+{
+    if (sink->fd >= 0)
+        close(sink->fd);
+    sink->fd = -1;
+    free(sink->bytes);
+    sink->bytes = NULL;
+    sink->at = sink->length = sink->size = 0;
+}
+
+static void acknowledge(struct sink *sink, uint64_t handed)
+{
+    if (handed == sink->handed)
+        return;
+    sink->handed = handed;
+    struct command *command = sink->command;
+    uint8_t *to = command->pilot ? connection_frame(command->pilot, 8, INPUT_ACK, sink->number, command->id) : NULL;
+    if (to)
+        put_u64(to, handed);
+}
+
+/* Its reader is gone: the rest is dropped, and counts as handed over. */
+static void sink_break(struct sink *sink)
+{
+    sink_close(sink);
+    acknowledge(sink, sink->received);
+}
+
+static void sink_end(struct sink *sink)
+{
+    static const char eot = END_OF_TRANSMISSION;
+    sink->finished = false;
+    if (sink->number == STDIN && sink->command->flags & FLAG_PTY)
+        (void)!write(sink->fd, &eot, 1); /* a terminal stays open after its end of file */
+    else
+        sink_close(sink);
+}
+
+void sink_pump(struct sink *sink)
+{
+    uint64_t handed = sink->handed;
+    while (sink->fd >= 0 && sink->length) {
+        ssize_t n = write(sink->fd, sink->bytes + sink->at, sink->length);
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n < 0)
+            return sink_break(sink);
+        sink->at += (size_t)n;
+        sink->length -= (size_t)n;
+        handed += (uint64_t)n;
+    }
+    acknowledge(sink, handed);
+    if (!sink->length && sink->fd >= 0) {
+        free(sink->bytes);
+        sink->bytes = NULL;
+        sink->at = sink->size = 0;
+        if (sink->finished)
+            sink_end(sink);
+    }
+}
+
+static bool make_room(struct sink *sink, size_t length)
+{
+    if (sink->at && sink->length)
+        memmove(sink->bytes, sink->bytes + sink->at, sink->length);
+    sink->at = 0;
+    if (sink->length + length <= sink->size)
+        return true;
+    uint8_t *bytes = realloc(sink->bytes, sink->length + length);
+    if (!bytes)
+        return false;
+    sink->bytes = bytes;
+    sink->size = sink->length + length;
+    return true;
+}
+
+/* False when the host sends more than it may have under way. */
+bool sink_put(struct sink *sink, const uint8_t *data, size_t length)
+{
+    sink->received += length;
+    if (sink->fd < 0) {
+        acknowledge(sink, sink->received);
+        return true;
+    }
+    if (sink->length + length > INPUT_MAX)
+        return false;
+    if (length == 0)
+        sink->finished = true;
+    else if (!make_room(sink, length))
+        sink_break(sink);
+    else
+        sink->length += length, memcpy(sink->bytes + sink->length - length, data, length);
+    sink_pump(sink);
+    return true;
+}
