@@ -75,8 +75,13 @@ def text(value: str) -> str:
     return _PATTERN.sub(_mask, value) if _HINT.search(value.lower()) else value
 
 
-def environment(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: MASK if is_secret_name(name) else text(value) for name, value in env.items()}
+def environment(env: Mapping[str, str] | Mapping[bytes, bytes]) -> dict[str, str]:
+    pairs = ((_decoded(name), _decoded(value)) for name, value in env.items())
+    return {name: MASK if is_secret_name(name) else text(value) for name, value in pairs}
+
+
+def _decoded(word: str | bytes) -> str:
+    return word if isinstance(word, str) else word.decode("utf-8", "surrogateescape")
 
 
 def value(data: Any) -> Any:
@@ -85,10 +90,10 @@ def value(data: Any) -> Any:
         return text(data)
     if isinstance(data, Mapping):
         return {k: MASK if isinstance(v, str) and is_secret_name(k) else value(v) for k, v in data.items()}
-    if isinstance(data, Sequence) and not isinstance(data, bytes):
-        return [
-            MASK if _is_option(last) else value(item) for last, item in zip(["", *data], data, strict=False)
-        ]
+    if isinstance(data, bytes):
+        return text(_decoded(data))
+    if isinstance(data, Sequence):
+        return [MASK if _is_option(last) else value(item) for last, item in zip(["", *data], data, strict=False)]
     return data
 
 

@@ -58,7 +58,11 @@ def files(where: Path) -> list[Path]:
 
 
 def lines(where: Path) -> Iterator[Line]:
-    for path in files(where):
+    return lines_of(*files(where))
+
+
+def lines_of(*paths: Path) -> Iterator[Line]:
+    for path in paths:
         with open(path, "rb") as trail:
             for number, raw in enumerate(trail, 1):
                 whole = raw.endswith(b"\n")
@@ -112,9 +116,7 @@ def _end(report: Report, head: Head | None, unread: list[Line], where: Path) -> 
     report.torn += [f"{each}: a writer was stopped in the middle of this line" for each in unread]
     if head is None:
         return (
-            report
-            if report.seq == 0
-            else report._blame("missing", str(where / HEAD), "the head of the chain is gone")
+            report if report.seq == 0 else report._blame("missing", str(where / HEAD), "the head of the chain is gone")
         )
     if report.seq < head.seq:
         return report._blame("truncated", last, f"it ends at record {report.seq} of {head.seq}")

@@ -1,0 +1,82 @@
+"""Our own words on stdout and stderr, apart from what commands print."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from belljar import redact
+from belljar.surfaces import render
+
+BROKEN_PIPE_STATUS = 141
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{render.safe(text) if sys.stdout.isatty() else text}\n")
+
+
+def document(data: Any) -> None:
+    """One JSON document, secrets masked by the caller."""
+    json.dump(data, sys.stdout, indent=2 if sys.stdout.isatty() else None, default=str)
+    sys.stdout.write("\n")
+
+
+def note(message: str) -> None:
+    """One line on stderr; nothing in it can speak to the terminal."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"belljar: {render.plain(redact.text(message))}\n")
+        sys.stderr.flush()
+
+
+def table(rows: Sequence[Sequence[object]], *header: str) -> None:
+    cells = [header, *([render.plain(str(cell)) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    for row in cells:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write(f"{line.rstrip()}\n")
+
+
+def hang_up() -> int:
+    """The reader of our stdout is gone: no more output, not even at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    return BROKEN_PIPE_STATUS
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """What a task group wrapped."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class Bar:
+    """Progress on a terminal: one line that rewrites itself. Elsewhere silent."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr is not None and sys.stderr.isatty()
+        self._shown = False
+
+    def __call__(self, fraction: float | None, text: str) -> None:
+        if not self._live:
+            return
+        filled = "" if fraction is None else f"[{'#' * round(20 * fraction):<20}] {fraction:4.0%} "
+        width = _columns() - len(filled) - 1
+        sys.stderr.write(f"\r\x1b[K{filled}{render.plain(text)[:width]}")
+        sys.stderr.flush()
+        self._shown = True
+
+    def close(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(2).columns
+    except OSError:
+        return 80

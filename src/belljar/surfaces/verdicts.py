@@ -1,0 +1,39 @@
+"""`belljar check` and `belljar policy test`"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from belljar import redact
+from belljar.errors import PolicyDenied
+from belljar.policy import Policy, Verdict, score_files
+from belljar.surfaces import console
+
+_WRONG_STATUS = 1
+
+
+def check(args: Namespace) -> int:
+    verdict = Policy.load(args.policy).judge(args.command)
+    if args.json:
+        effects = {"effects": verdict.explain().splitlines()} if args.explain else {}
+        console.document(redact.value(verdict.as_dict() | effects))
+    else:
+        _print(verdict)
+        if args.explain:
+            console.say(redact.text(verdict.explain()))
+    return PolicyDenied.exit_status if verdict.decision == "deny" else 0
+
+
+def _print(verdict: Verdict) -> None:
+    console.say(f"{verdict.decision} ({verdict.risk})")
+    for rule in verdict.rules:
+        console.say(f"  {rule.id}: {redact.text(rule.reason)}")
+
+
+def test(args: Namespace) -> int:
+    score = score_files(args.files, Policy.load(args.policy))
+    if args.json:
+        console.document(score.as_dict())
+    else:
+        console.say(str(score))
+    return 0 if score.ok else _WRONG_STATUS
