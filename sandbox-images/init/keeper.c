@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -18,6 +19,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "init.h"
@@ -34,10 +36,16 @@ static _Noreturn void child_fail(enum stage stage)
     _exit(127);
 }
 
-/* The kernel's OOM killer shall take a command before it takes PID 1. */
-static void prefer_for_oom(void)
+/* The kernel's OOM killer shall take a command before it takes PID 1. Only after its exec, since until then it is as
+   little dumpable as we are and its files in /proc are root's; a vfork comes back a moment too early for that. */
+static void prefer_for_oom(pid_t pid)
 {
-    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    static const struct timespec moment = {.tv_nsec = 50000};
+    char path[40];
+    snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)pid);
+    int fd, tries = 20;
+    while ((fd = open(path, O_WRONLY | O_CLOEXEC)) < 0 && errno == EACCES && tries--)
+        nanosleep(&moment, NULL);
     if (fd < 0)
         return;
     (void)!write(fd, "1000", 4);
@@ -102,7 +110,6 @@ static int child(void *unused)
     place(plan->control_in, 9);
     if (plan->pty && ioctl(0, TIOCSCTTY, 0) != 0)
         child_fail(STAGE_RESOURCES);
-    prefer_for_oom();
     enter_cwd();
     sigset_t none;
     sigemptyset(&none);
@@ -145,6 +152,7 @@ static void start(void)
     }
     slot->main = pid;
     notify(SLOT_RUNNING);
+    prefer_for_oom(pid);
     close_inherited();
 }
 
