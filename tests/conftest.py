@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from belljar.engines.docker import DockerEngine
 
 OWNER_UID = 1000
+REMOVAL_SECONDS = 10  # a container that has ended removes itself, which takes the engine a moment
 # A socket's path may have 107 bytes, so the run directory's must be short; pytest's temporary ones are not.
 _RUN = Path(tempfile.mkdtemp(prefix="belljar-test-", dir="/run" if os.geteuid() == 0 else None))
 
@@ -105,7 +107,10 @@ def _nothing_is_left_behind() -> Iterator[None]:
     yield
     left = [entry.name for entry in _RUN.glob("bj-*")]
     assert not left, f"run directories left behind: {left}"
-    assert not (own := _own_containers()), f"containers left behind: {own}"
+    deadline = time.monotonic() + REMOVAL_SECONDS
+    while (own := _own_containers()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not own, f"containers left behind: {own}"
 
 
 def _own_containers() -> list[str]:
