@@ -7,8 +7,11 @@ taken for a status. The init sends a report only after all output that was writt
 
     host → 9    LENGTH NUL text     (0: the text ends with NUL; bash counts characters, so only ASCII is counted)
                 nonce NUL
-    host ← 8    s nonce LF status LF flag LF directory NUL      the call is over
-                e nonce LF exported variables NUL               follows while the host already goes on
+    host ← 8    s nonce status flags directory NUL      the call is over
+                e nonce exported variables NUL          follows if they changed, while the host already goes on
+
+Whether they changed is found out without a word: they are written to a file in memory and compared with the last ones.
+(bash writes what it prints line by line, and each line would wake the init and the host.)
 
 LOOP lives in the same shell as what it runs, so it trusts little: it is parsed before any alias exists; a function
 can shadow a builtin, even `builtin` itself, but not a keyword, and in POSIX mode not `unset`; its own steps are part
@@ -37,6 +40,7 @@ from belljar.errors import SandboxLost
 from belljar.frames import Flag
 from belljar.policy.shellstate import ShellState
 from belljar.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, Output, Result
+from belljar.spec import WORKSPACE
 
 if TYPE_CHECKING:
     from belljar.link import Link
@@ -50,21 +54,24 @@ LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
 LONGEST_REPORT = 8 << 20  # Linux gives a process no larger environment
 
 _LOOP = r"""
-builtin shopt -s expand_aliases; __bj_x=;
-while [[ 1 ]]; do
+builtin shopt -s expand_aliases; __bj_x= __bj_e= __bj_m=/dev/shm/.belljar-$$;
+while { [[ 1 ]]; } 2>/dev/null; do
   while {
       __bj_s=$?; __bj_f=;
       if [[ $- == *x* ]]; then builtin set +x; __bj_x=x; fi;
     } >/dev/null 2>&1;
-    [[ -e /dev/fd/1 && -e /dev/fd/2 ]] || __bj_f=closed;
+    [[ -e /dev/fd/1 && -e /dev/fd/2 ]] || __bj_f=x;
     {
       __bj_n=; IFS= builtin read -rd '' -u 9 __bj_n;
       if [[ -z $__bj_n ]]; then
         POSIXLY_CORRECT=1; unset -f builtin; unset POSIXLY_CORRECT;
         IFS= builtin read -rd '' -u 9 __bj_n;
       fi;
-      builtin printf 's%s\n%s\n%s\n%s\0' "$__bj_n" "$__bj_s" "$__bj_f" "$PWD" >&8 || builtin exit 1;
-      builtin printf 'e%s\n' "$__bj_n" >&8; builtin export -p >&8; builtin printf '\0' >&8;
+      if builtin export -p >|"$__bj_m" && builtin mapfile -d '' __bj_v <"$__bj_m" && [[ $__bj_v != "$__bj_e" ]]; then
+        __bj_e=$__bj_v; __bj_f+=e;
+      fi;
+      builtin printf 's%s %s -%s %s\0' "$__bj_n" "$__bj_s" "$__bj_f" "$PWD" >&8 || builtin exit 1;
+      if [[ $__bj_f == *e ]]; then builtin printf 'e%s %s\0' "$__bj_n" "$__bj_e" >&8; fi;
       __bj=; IFS= builtin read -rd '' -u 9 __bj;
       if [[ $__bj == 0 ]]; then IFS= builtin read -rd '' -u 9 __bj;
       else IFS= builtin read -rN "$__bj" -u 9 __bj; fi;
@@ -72,7 +79,7 @@ while [[ 1 ]]; do
       [[ $__bj ]];
     } >/dev/null 2>&1;
   do builtin eval "$__bj" 8>&- 9<&-; done;
-  if [[ -z $__bj ]]; then builtin exit 0; fi;
+  { if [[ -z $__bj ]]; then builtin exit 0; fi; } 2>/dev/null;
 done
 """
 LOOP = " ".join(line.strip() for line in _LOOP.splitlines())
@@ -83,7 +90,7 @@ _ARGV = (b"bash", b"--noprofile", b"--norc", b"-c", LOOP.encode(), b"bash")
 class ShellResult(Result):
     restarted: bool = False
     """The shell had to be replaced: directory and exported variables hold, functions, options and jobs are gone."""
-    cwd: str = "/workspace"
+    cwd: str = WORKSPACE
 
 
 @dataclass(frozen=True)
@@ -98,18 +105,12 @@ class Report:
 class State:
     """What a new bash is given of the last one."""
 
-    cwd: str
+    cwd: str = WORKSPACE
     exports: str = ""
 
-    def request(self) -> bytes:
-        restored = f"builtin cd -- {shlex.quote(self.cwd)}\n{self.exports}"
-        return _request("{ " + restored + "\n} >/dev/null 2>&1", b"restored")
-
-
-def _request(text: str, nonce: bytes) -> bytes:
-    raw = text.encode("utf-8", "surrogateescape")
-    framed = b"%d\0%b" % (len(raw), raw) if text.isascii() and raw else b"0\0%b\0" % raw
-    return framed + nonce + b"\0"
+    def restore(self) -> str:
+        """Text that brings it back."""
+        return f"{{ builtin cd -- {shlex.quote(self.cwd)}\n{self.exports}\n}} >/dev/null 2>&1"
 
 
 class _Bash:
@@ -119,26 +120,39 @@ class _Bash:
         self, link: Link, env: Mapping[str, str], state: State | None, on_output: Callable[[int, bytes], None]
     ) -> None:
         self.report: Report | None = None
-        self.state: State | None = state
-        self._unsent = b"hello\0" + (state.request() if state else b"")
-        self._nonce, self._told = b"", bytearray()
+        self.state: State | None = None
+        self._exports = ""
+        self._told = bytearray()
+        self._expected: list[bytes] = []
+        """The nonces of the reports that are to come."""
+        self._nonce, self._due = b"", False
+        """Of the last report; and whether changed variables that it announced are still to come."""
         self._news = anyio.Event()
         self._on_output = on_output
         environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
         self.execution = link.spawn(_ARGV, flags=Flag.CONTROL | Flag.DEFAULT_ENV, env=environment, on_output=self._take)
         self.execution.when_ended(lambda: self._news.set())
+        self._unsent = self._expect() + (self._request(state.restore()) if state else b"")
+
+    def _expect(self) -> bytes:
+        self._expected.append(secrets.token_hex(8).encode())
+        return self._expected[-1] + b"\0"
+
+    def _request(self, text: str) -> bytes:
+        raw = text.encode("utf-8", "surrogateescape")
+        return (b"%d\0%b" % (len(raw), raw) if raw.isascii() and raw else b"0\0%b\0" % raw) + self._expect()
 
     async def ask(self, text: str) -> Report | None:
         """Run `text`; None when the shell ended instead of answering."""
-        self.report, self.state, self._nonce = None, None, secrets.token_hex(8).encode()
-        data, self._unsent = self._unsent + _request(text, self._nonce), b""
+        self.report = None
+        data, self._unsent = self._unsent + self._request(text), b""
         await self.execution.input(data, frames.CONTROL)
         await self._until(lambda: self.report is not None)
         return self.report
 
     async def settled(self) -> State | None:
-        """Directory and variables after the last request."""
-        await self._until(lambda: self.state is not None)
+        """Directory and variables after the last request that was answered; None if none was."""
+        await self._until(lambda: not self._due)
         return self.state
 
     async def _until(self, done: Callable[[], bool]) -> None:
@@ -160,12 +174,17 @@ class _Bash:
         return None
 
     def _hear(self, message: bytes) -> None:
-        head, _, rest = message.partition(b"\n")
-        if head == b"s" + self._nonce and self.report is None:
-            status, flag, cwd = rest.split(b"\n", 2)
-            self.report = Report(int(status) & 0xFF, flag == b"closed", cwd.decode("utf-8", "surrogateescape"))
-        elif head == b"e" + self._nonce and self.report is not None:
-            self.state = State(self.report.cwd, rest.decode("utf-8", "surrogateescape"))
+        head, _, rest = message.partition(b" ")
+        told = rest.decode("utf-8", "surrogateescape")
+        if self._expected and head == b"s" + self._expected[0]:
+            status, flags, cwd = told.split(" ", 2)
+            report = Report(int(status) & 0xFF, "x" in flags, cwd)
+            self._nonce, self._due = self._expected.pop(0), "e" in flags
+            if not self._expected:
+                self.report, self.state = report, State(cwd, self._exports)
+        elif head == b"e" + self._nonce and self._due:
+            self._exports, self._due = told, False
+            self.state = State(self.state.cwd, told) if self.state else None
         self._news.set()
 
 
@@ -193,12 +212,12 @@ class PersistentShell:
 
     @property
     def cwd(self) -> str:
-        return self._state.cwd if self._state else "/workspace"
+        return self._state.cwd if self._state else WORKSPACE
 
     @property
     def environment(self) -> dict[str, str] | None:
         """The exported variables; None as long as no shell has told."""
-        return exported(self._state.exports) if self._state else None
+        return exported(self._state.exports) if self._state and self._state.exports else None
 
     async def run(
         self,
@@ -211,10 +230,10 @@ class PersistentShell:
     ) -> ShellResult:
         """One command in the shell. Calls take turns; what a job printed since the last one comes first."""
         async with self._lock:
-            await self._settle()
+            await self.settle()
             verdict = verdict or await self._judge(command)
             restarted = self._bash is not None and self._bash.execution.over
-            bash = self._begin(restarted)
+            bash = self._begin()
             self._session._record("start", digest=verdict.digest, command=verdict.canonical, cwd=self.cwd)
             self._turn, self._listener = _Turn(verdict, restarted), on_output
             try:
@@ -235,8 +254,9 @@ class PersistentShell:
         if self._bash is not None and not self._bash.execution.over:
             self._bash.execution.kill()
 
-    async def _settle(self) -> None:
-        if self._bash is not None and not self._bash.execution.over:
+    async def settle(self) -> None:
+        """Learn what the last call left: `cwd` and `environment` are right afterwards."""
+        if self._bash is not None:
             self._state = await self._bash.settled() or self._state
 
     async def _judge(self, command: str) -> Verdict:
@@ -244,8 +264,8 @@ class PersistentShell:
         known = ShellState.fresh(self.cwd, self.environment) if self._state else None
         return await self._session.judge(command, shell_state=known)
 
-    def _begin(self, restarted: bool) -> _Bash:
-        if self._bash is None or restarted:
+    def _begin(self) -> _Bash:
+        if self._bash is None or self._bash.execution.over:
             session = self._session
             self._bash = _Bash(session.sandbox.link, session.env, self._state, self._take)
         return self._bash
@@ -273,14 +293,16 @@ class PersistentShell:
             raise
 
     async def _abandon(self, bash: _Bash) -> None:
+        self._bash = None
         with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS, shield=True):
             bash.execution.kill()
             await bash.execution.ended()
 
     def _reported(self, turn: _Turn, report: Report) -> ShellResult:
-        if report.closed:
-            self.kill()  # a shell that cannot print is of no use to the next call
         self._state = State(report.cwd, self._state.exports if self._state else "")
+        if report.closed:  # a shell that cannot print is of no use to the next call
+            self.kill()
+            self._bash = None
         restarted = turn.restarted or report.closed
         return self._result(turn, "interrupted" if turn.interrupted else "exited", report.status, restarted=restarted)
 
@@ -288,6 +310,7 @@ class PersistentShell:
         cause: Cause = ("exited", "signalled", "timeout", "killed", "out_of_memory")[body.cause - 1]
         if turn.interrupted:
             cause = "interrupted"
+        self._bash = None
         status = {"timeout": TIMEOUT_STATUS, "interrupted": 128 + signal.SIGINT}.get(cause, body.exit_code)
         return self._result(
             turn,

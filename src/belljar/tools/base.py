@@ -70,7 +70,7 @@ class ToolResult:
     @property
     def text(self) -> str:
         """What a model reads."""
-        return "\n".join(part for part in (self.error, self.output) if part)
+        return "\n".join(part for part in (self.error, self.message, self.output) if part)
 
     def as_dict(self) -> dict[str, Any]:
         return {"success": self.success, "output": self.output, "error": self.error, "metadata": dict(self.metadata)}

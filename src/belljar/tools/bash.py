@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -35,10 +35,8 @@ class BashParams(Params):
     run_in_background: bool = Field(
         default=False, description="Run command in background, use BashOutput to read output"
     )
-    yield_after: Integer | None = Field(
+    yield_after: Annotated[Integer, Field(ge=0, le=MAX_TIMEOUT)] | None = Field(
         default=None,
-        ge=0,
-        le=MAX_TIMEOUT,
         description="Extension: milliseconds to wait; a command that takes longer goes on in the background and the "
         "call returns its shell id and the output so far. It runs in a bash of its own, with the session's directory "
         "and exported variables.",
@@ -65,7 +63,7 @@ Usage notes:
 
     async def execute(self, params: BashParams, call: Call) -> ToolResult:
         if params.run_in_background:
-            return self._shell(await self.box.start(**self._apart(params)))
+            return self._shell(await self.box.start(**await self._apart(params)))
         if params.yield_after is not None:
             return await self._yielding(params, params.yield_after / 1000)
         shell = self.box.persistent
@@ -74,13 +72,14 @@ Usage notes:
         return _shaped(params, result, result.cwd, result)
 
     async def _yielding(self, params: BashParams, seconds: float) -> ToolResult:
-        options = self._apart(params)
+        options = await self._apart(params)
         came = await self.box.yielding(**options, timeout=params.timeout / 1000, yield_after=seconds)
         return self._shell(came) if isinstance(came, Shell) else _shaped(params, came, self.box.persistent.cwd)
 
-    def _apart(self, params: BashParams) -> dict[str, Any]:
+    async def _apart(self, params: BashParams) -> dict[str, Any]:
         """A bash of its own that starts where the persistent shell is."""
         shell = self.box.persistent
+        await shell.settle()
         if shell.environment is None:
             return {"command": params.command}
         options = {"env": shell.environment, "clean_env": True}
@@ -105,14 +104,17 @@ def _shaped(params: BashParams, result: Result, cwd: str, turn: ShellResult | No
         command=params.command, exit_code=result.exit_code, cause=result.cause, working_directory=cwd,
         duration_ms=milliseconds(result.duration), truncated=truncated, restarted=restarted,
     )  # fmt: skip
-    error = "\n".join(part for part in (_error(params, result), RESTARTED if restarted else "") if part)
-    return ToolResult(result.ok, output, error or None, facts, code=result.cause, result=result)
+    if restarted:
+        facts["note"] = RESTARTED
+    return ToolResult(
+        result.ok, output, _error(params, result), facts, facts.get("note"), code=result.cause, result=result
+    )
 
 
-def _error(params: BashParams, result: Result) -> str:
+def _error(params: BashParams, result: Result) -> str | None:
     """What went wrong; a program's own exit code is told, too."""
     if result.ok:
-        return ""
+        return None
     return {
         "timeout": f"Command timed out after {params.timeout}ms",
         "interrupted": "Command interrupted",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import anyio
 from pydantic import Field
@@ -41,7 +41,9 @@ class ExecuteCommandConfig(Config):
 class ExecuteCommandParams(Params):
     command: Text = Field(description="Program name; it is executed directly, never through a shell")
     args: list[str] = Field(default=[], description="Arguments, each passed on exactly as it is")
-    timeout: Integer | None = Field(default=None, ge=1, description="Timeout in milliseconds (default 300000)")
+    timeout: Annotated[Integer, Field(ge=1)] | None = Field(
+        default=None, description="Timeout in milliseconds (default 300000)"
+    )
     cwd: str | None = Field(default=None, description="Working directory (default: the workspace)")
 
 
@@ -123,6 +125,11 @@ grep sed awk sort uniq wc pwd whoami echo date."""
             status="success" if result.ok else "timeout" if result.cause == "timeout" else "error",
             exit_code=result.exit_code,
         )
+
+    def fail(self, error: str, *, code: str = "EXECUTION_FAILED", **more: Any) -> ToolResult:
+        """What never ran has no exit code; the document's codes are a closed set."""
+        more["metadata"] = Fields(duration_ms=0, output_size_bytes=0, error_size_bytes=0) | more.get("metadata", {})
+        return super().fail(error, code=code if code.isupper() else "EXECUTION_FAILED", **more)
 
     def invalid(self, problems: list[Problem]) -> ToolResult:
         log.error("Command validation failed: %s", "; ".join(problem.message for problem in problems))
