@@ -1,11 +1,17 @@
-"""What one sandbox may use. Every field is documented under itself; sizes take "512m", "1g" or bytes."""
+"""What one sandbox may use. Every field is documented under itself; sizes take "512m", "1g" or bytes.
+
+A plain dataclass that checks itself: every command needs one, and a model of pydantic's takes longer to import than
+a sandbox takes to start.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, field, fields
+from math import inf, isfinite
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from belljar.errors import UsageError
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -23,37 +29,67 @@ def parse_size(value: Any) -> int:
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-Size = Annotated[int, BeforeValidator(parse_size)]
+class LimitsError(UsageError, ValueError):
+    code = "limits_invalid"
 
 
-class Limits(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+def _size(default: int | None, least: int = 0, most: float = inf) -> Any:
+    return field(default=default, metadata={"read": parse_size, "least": least, "most": most})
 
-    memory: Size = Field(default=512 << 20, ge=16 << 20, validate_default=True)
+
+def _number(default: float | None, least: float, most: float = inf, read: type = int) -> Any:
+    return field(default=default, metadata={"read": read, "least": least, "most": most})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    memory: int = _size(512 << 20, 16 << 20)
     """Memory of all processes together; no swap on top."""
-    cpus: float = Field(default=1.0, gt=0, le=1024, allow_inf_nan=False)
+    cpus: float = _number(1.0, 0.01, 1024, float)
     """Processor time, in cores."""
-    pids: int = Field(default=256, ge=16, le=4_194_304)
+    pids: int = _number(256, 16, 4_194_304)
     """Processes and threads alive at once."""
-    shm: Size = Field(default=64 << 20, ge=0)
+    shm: int = _size(64 << 20)
     """/dev/shm"""
-    tmp: Size = Field(default=128 << 20, ge=1 << 20)
+    tmp: int = _size(128 << 20, 1 << 20)
     """/tmp, held in memory."""
-    home: Size = Field(default=64 << 20, ge=1 << 20)
+    home: int = _size(64 << 20, 1 << 20)
     """The home directory, held in memory."""
-    inodes: int = Field(default=65536, ge=1024)
+    inodes: int = _number(65536, 1024)
     """Files and directories in each of /tmp and the home directory."""
-    nofile: int = Field(default=4096, ge=64, le=1_048_576)
+    nofile: int = _number(4096, 64, 1_048_576)
     """Open descriptors per process."""
-    fsize: Size = Field(default=1 << 30, ge=1 << 20)
+    fsize: int = _size(1 << 30, 1 << 20)
     """The largest file that can be written."""
-    memlock: Size = Field(default=64 << 10, ge=0)
+    memlock: int = _size(64 << 10)
     """Memory that a process may lock."""
-    output: Size = Field(default=4 << 20, ge=4 << 10)
+    output: int = _size(4 << 20, 4 << 10)
     """How much of each output stream a result keeps (head and tail)."""
-    shell_output: Size = Field(default=1 << 20, ge=4 << 10, le=64 << 20)
+    shell_output: int = _size(1 << 20, 4 << 10, 64 << 20)
     """How much of each output stream a background shell keeps (the newest)."""
-    workspace_bytes: Size | None = Field(default=None, ge=0)
+    workspace_bytes: int | None = _size(None)
     """How much a command may add to the workspace before it is stopped; None: no budget."""
-    workspace_entries: int | None = Field(default=None, ge=0)
+    workspace_entries: int | None = _number(None, 0)
     """How many files and directories a command may add to the workspace; None: no budget."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            given = getattr(self, each.name)
+            if given is not None or each.default is not None:
+                object.__setattr__(self, each.name, _checked(each.name, given, **each.metadata))
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _checked(name: str, given: Any, read: Any, least: float, most: float) -> Any:
+    try:
+        value = read(given)
+        if isinstance(given, bool) or value != value or (isinstance(given, float) and value != given):
+            raise ValueError(f"{given!r} is not a number that fits")
+    except (ValueError, TypeError, OverflowError) as error:
+        raise LimitsError(f"{name}: {error}") from None
+    if not least <= value <= most or not isfinite(value):
+        bounds = f"at least {least}" if value < least else f"at most {most}"
+        raise LimitsError(f"{name}: {given} is out of bounds; {bounds}")
+    return value

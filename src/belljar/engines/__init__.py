@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from belljar.engines.docker import DockerEngine
@@ -17,10 +17,18 @@ def connect() -> DockerEngine:
     global _engine
     with _lock:
         if _engine is None:
-            from belljar.engines.docker import DockerEngine
-
-            _engine = DockerEngine.find()
+            _engine = _find()
         return _engine
+
+
+def _find() -> DockerEngine:
+    from belljar.engines.local import LocalDocker
+
+    if (local := LocalDocker.find()) is not None:
+        return cast("DockerEngine", local)  # it stands in for the full client, and loads it when there is need
+    from belljar.engines.docker import DockerEngine
+
+    return DockerEngine.find()
 
 
 def forget() -> None:

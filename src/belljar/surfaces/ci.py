@@ -30,7 +30,7 @@ class Report:
 
     def ended(self, result: Result, box: Session) -> None:
         facts = {name: value for name, value in result.as_dict().items() if name not in _OUTPUT}
-        self._write({**facts, "session": box.id, "limits": box.limits.model_dump(), "network": box.network})
+        self._write({**facts, "session": box.id, "limits": box.limits.as_dict(), "network": box.network})
         if what := mishap(result, self._args):
             annotate("Command was stopped", what)
 

@@ -9,20 +9,16 @@ from typing import Any
 
 from belljar import Session
 from belljar.errors import UsageError
-from belljar.limits import Limits
+from belljar.limits import Limits, LimitsError
 from belljar.policy import Verdict
 
 
 def limits(args: Namespace) -> Limits:
-    from pydantic import ValidationError
-
     given = {name: value for name in ("memory", "cpus", "pids") if (value := getattr(args, name, None)) is not None}
     try:
         return Limits(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"--{first['loc'][0]}: {reason} (given: {first['input']!r})") from None
+    except LimitsError as error:
+        raise UsageError(f"--{error}") from None
 
 
 def approve_all(_: Verdict) -> bool:
