@@ -42,7 +42,9 @@ def test_a_path_of_the_host_below_the_workspace_is_translated(tree: Path) -> Non
     assert inside(str(tree), str(tree / "src")) == "/workspace/src"
 
 
-@pytest.mark.parametrize("cwd", ["..", "/", "/etc", "src/../..", "etc", "src/up", "/workspace/../etc", "/work", "loop", "a\0b"])
+@pytest.mark.parametrize(
+    "cwd", ["..", "/", "/etc", "src/../..", "etc", "src/up", "/workspace/../etc", "/work", "loop", "a\0b"]
+)
 def test_what_leads_out_is_refused(tree: Path, cwd: str) -> None:
     with pytest.raises(WorkingDirectoryError, match="Invalid working directory"):
         inside(str(tree), cwd)

@@ -5,12 +5,22 @@ import struct
 from collections.abc import AsyncIterator
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from belljar import frames, link
-from belljar.errors import CommandError, CommandNotExecutable, CommandNotFound, SandboxLost, ShellNotFound, WorkingDirectoryError
+from belljar.errors import (
+    CommandError,
+    CommandNotExecutable,
+    CommandNotFound,
+    SandboxLost,
+    ShellNotFound,
+    WorkingDirectoryError,
+)
+from belljar.execution import INPUT_WINDOW, Execution
 from belljar.frames import Flag, From
 from belljar.link import Link, spawn_error
+from belljar.transport import SocketTransport
 
 ENDED = struct.pack("<4I6Q2I", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
@@ -18,10 +28,9 @@ ENDED = struct.pack("<4I6Q2I", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 class Pair:
     def __init__(self) -> None:
         ours, self.init = socket.socketpair()
-        ours.setblocking(False)
         self.init.setblocking(False)
         self.alive = True
-        self.link = Link(ours, self._still_alive)
+        self.link = Link(SocketTransport(ours), self._still_alive)
 
     async def _still_alive(self) -> bool:
         return self.alive
@@ -41,7 +50,7 @@ async def pair() -> AsyncIterator[Pair]:
     made.init.close()
 
 
-def spawned(pair: Pair, **options: object) -> link.Execution:
+def spawned(pair: Pair, **options: object) -> Execution:
     return pair.link.spawn([b"true"], flags=Flag.SHELL, **options)  # type: ignore[arg-type]
 
 
@@ -114,7 +123,9 @@ async def test_silence_is_asked_about_and_then_believed(pair: Pair, monkeypatch:
         await execution.ended()
 
 
-async def test_a_busy_sandbox_that_the_engine_vouches_for_is_given_time(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_busy_sandbox_that_the_engine_vouches_for_is_given_time(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(link, "PULSE", 0.01)
     monkeypatch.setattr(link, "SUSPECT", 0.02)
     monkeypatch.setattr(link, "GIVE_UP", 0.3)
@@ -131,18 +142,18 @@ async def test_last_words_of_a_command_that_was_given_up_are_ignored(pair: Pair)
     pair.say(From.ENDED, execution.id, ENDED)
     pair.say(From.ERROR, execution.id, frames.u32(2) + b"no such command")
     pair.say(From.PONG, 0, frames.u64(0))
-    await anyio.sleep(0)
+    await anyio.lowlevel.checkpoint()
     assert pair.link.lost is None
 
 
 async def test_input_waits_for_the_init_to_take_it(pair: Pair) -> None:
     execution = spawned(pair)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(execution.input, b"x" * (link.INPUT_WINDOW + 10))
+        tasks.start_soon(execution.input, b"x" * (INPUT_WINDOW + 10))
         await anyio.wait_all_tasks_blocked()
-        assert execution._sent[0] == link.INPUT_WINDOW
-        pair.say(From.INPUT_ACK, execution.id, frames.u64(link.INPUT_WINDOW))
-    assert execution._sent[0] == link.INPUT_WINDOW + 10
+        assert execution._sent[0] == INPUT_WINDOW
+        pair.say(From.INPUT_ACK, execution.id, frames.u64(INPUT_WINDOW))
+    assert execution._sent[0] == INPUT_WINDOW + 10
 
 
 async def test_input_to_a_command_that_ended_is_dropped(pair: Pair) -> None:
@@ -191,4 +202,4 @@ def test_a_failed_start_has_a_typed_error(code: int, stage: int, kind: type[Comm
 
 
 async def test_milliseconds_on_the_wire_are_never_zero_by_rounding() -> None:
-    assert [link._ms(value) for value in (None, 0, -1, 0.0001, 1.5, 1e12)] == [0, 0, 0, 1, 1500, 0xFFFFFFFF]
+    assert [frames.milliseconds(value) for value in (None, 0, -1, 0.0001, 1.5, 1e12)] == [0, 0, 0, 1, 1500, 0xFFFFFFFF]

@@ -26,7 +26,9 @@ from belljar.result import Ended, Output, Started
 
 
 @pytest.fixture(scope="module", params=["socket", "bridge"])
-async def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[belljar.Session]:
+async def box(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[belljar.Session]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BELLJAR_LINK", request.param)
         engines.forget()
@@ -156,7 +158,9 @@ async def test_a_terminal_is_one_if_asked(box: belljar.Session) -> None:
 
 
 async def test_a_timeout_ends_the_whole_tree(box: belljar.Session) -> None:
-    result = await box.run("(trap '' TERM; sleep 600) & setsid sleep 601 & echo begun; sleep 602", timeout=0.5, grace=0.2)
+    result = await box.run(
+        "(trap '' TERM; sleep 600) & setsid sleep 601 & echo begun; sleep 602", timeout=0.5, grace=0.2
+    )
     assert (result.cause, result.exit_code, result.stdout) == ("timeout", 124, "begun\n")
     assert (await box.run("pgrep -c sleep")).stdout == "0\n"
 
@@ -330,7 +334,9 @@ async def test_roots_workspace_is_written_by_an_unprivileged_user_and_stays_root
     assert (root_workspace / "made").stat().st_uid == os.geteuid()
 
 
-@pytest.mark.parametrize("name", ["with space", "new\nline", "co:lon", "com,ma", "ünïcödé", "n" * 200, "quo'te\"s", "-dash", "$(x)"])
+@pytest.mark.parametrize(
+    "name", ["with space", "new\nline", "co:lon", "com,ma", "ünïcödé", "n" * 200, "quo'te\"s", "-dash", "$(x)"]
+)
 async def test_odd_names_of_workspaces_work(tmp_path: Path, name: str) -> None:
     odd = tmp_path / name
     odd.mkdir()

@@ -232,8 +232,11 @@ void command_dead(struct command *command)
     command->deadline = command->kill_at = command->overdue_at = NEVER;
     for (int i = 0; i < 2; i++)
         sink_close(&command->sinks[i]);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
+        if (command->streams[i].lent)
+            stream_close(&command->streams[i]); /* what is left in the pipe is the host's to read */
         command->streams[i].ready = command->streams[i].fd >= 0;
+    }
 }
 
 static bool drained(const struct command *command)
@@ -269,14 +272,16 @@ static void set_rings(struct command *command, uint32_t bytes)
 }
 
 /* It outlives its connection from now on, and its output is fetched by READ. */
-void command_background(struct command *command, uint32_t ring_bytes)
+void command_background(struct command *command, uint32_t ring_bytes, const uint64_t taken[2])
 {
     set_rings(command, ring_bytes);
     command->flags |= FLAG_BACKGROUND;
     if (command->phase != STARTING)
         command->owner = NULL;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
+        stream_return(&command->streams[i], taken[i]);
         command->streams[i].ready = command->streams[i].fd >= 0;
+    }
 }
 
 void commands_lose(struct connection *connection)

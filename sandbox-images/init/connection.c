@@ -118,13 +118,17 @@ static void dial(const char *name)
         return;
     if ((size_t)snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", directory, name) >= sizeof address.sun_path)
         return;
-    if (lstat(address.sun_path, &file) != 0 || !S_ISSOCK(file.st_mode) || connected_already(file.st_ino))
+    if (lstat(address.sun_path, &file) != 0 || !S_ISSOCK(file.st_mode))
+        return;
+    /* A number alone may be used again once its socket was unlinked. */
+    uint64_t inode = file.st_ino + ((uint64_t)file.st_ctim.tv_nsec << 32);
+    if (connected_already(inode))
         return;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return;
     if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 && outside(fd)) {
-        admit(fd, file.st_ino);
+        admit(fd, inode);
         return;
     }
     if (errno == EAGAIN)

@@ -8,7 +8,7 @@
 static const struct { uint32_t least, most; } bounds[] = {
     [HELLO] = {4, 4 + TOKEN_LENGTH}, [SPAWN] = {SPAWN_FIXED + 1, FRAME_IN_MAX}, [INPUT] = {0, INPUT_MAX}, [CREDIT] = {8, 8},
     [SIGNAL] = {4, 4}, [RESIZE] = {4, 4}, [DEADLINE] = {8, 8}, [KILL] = {4, 4}, [READ] = {24, 24}, [LIST] = {0, 0},
-    [FORGET] = {0, 0}, [PING] = {8, 8}, [LEASE] = {4, 4}, [SHUTDOWN] = {0, 0}, [BACKGROUND] = {4, 4},
+    [FORGET] = {0, 0}, [PING] = {8, 8}, [LEASE] = {4, 4}, [SHUTDOWN] = {0, 0}, [BACKGROUND] = {20, 20},
 };
 
 uint16_t get_u16(const uint8_t *b) { return (uint16_t)(b[0] | b[1] << 8); }

@@ -55,6 +55,7 @@ struct stream {
     int fd;                  /* -1 once it is at its end */
     uint8_t number;
     bool ready, hup, widened;
+    bool lent;               /* the host reads the pipe itself */
     uint64_t credit;
     struct ring ring;        /* of background commands; ring.total counts for all */
 };
@@ -153,7 +154,8 @@ void command_refused(struct command *command, uint32_t error, uint32_t stage);
 void command_end(struct command *command, enum cause cause, uint32_t grace_ms);
 void command_dead(struct command *command);
 void command_tend(struct command *command, uint64_t *next);
-void command_background(struct command *command, uint32_t ring_bytes);
+/* `taken`: how much of stdout and stderr the host has, its reading of lent pipes included. */
+void command_background(struct command *command, uint32_t ring_bytes, const uint64_t taken[2]);
 void commands_lose(struct connection *connection);
 bool commands_pump(void);
 
@@ -164,6 +166,10 @@ void stream_event(struct stream *stream, uint32_t events);
 bool sink_put(struct sink *sink, const uint8_t *data, size_t length);
 void sink_pump(struct sink *sink);
 void sink_close(struct sink *sink);
+
+/* loan.c */
+bool stream_lend(struct stream *stream);
+void stream_return(struct stream *stream, uint64_t taken);
 
 /* answer.c */
 void reader_add(struct command *command, struct connection *connection, const struct read_request *wanted);

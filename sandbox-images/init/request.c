@@ -79,7 +79,7 @@ static void of_command(struct connection *connection, struct command *command, c
         reader_add(command, connection, &wanted);
         break;
     case BACKGROUND:
-        command_background(command, get_u32(frame->payload));
+        command_background(command, get_u32(frame->payload), (uint64_t[]){get_u64(frame->payload + 4), get_u64(frame->payload + 12)});
         break;
     }
 }

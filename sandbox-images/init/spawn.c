@@ -278,7 +278,7 @@ static void adopt(struct command *command, struct connection *connection, uint64
     if (command->tag)
         memcpy(command->tag, request->tag, command->tag_length = request->tag_length);
     if (command->flags & FLAG_BACKGROUND)
-        command_background(command, request->ring_bytes);
+        command_background(command, request->ring_bytes, (uint64_t[]){0, 0});
     command_start(command);
 }
 

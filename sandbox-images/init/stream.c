@@ -76,7 +76,7 @@ static bool pump_ring(struct stream *stream)
 static bool pump_owner(struct stream *stream)
 {
     struct connection *owner = stream->command->owner;
-    if (!owner || owner->blocked || stream->ring.total >= stream->credit)
+    if (stream->lent || !owner || owner->blocked || stream_lend(stream) || stream->ring.total >= stream->credit)
         return false;
     uint64_t room = stream->credit - stream->ring.total;
     size_t n = take(stream, room < CHUNK ? (size_t)room : CHUNK);

@@ -11,7 +11,7 @@ from belljar import frames
 from belljar.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, Output, Result, Stream
 
 if TYPE_CHECKING:
-    from belljar.link import Execution
+    from belljar.execution import Execution
     from belljar.policy import Verdict
 
 _CAUSES: dict[int, Cause] = {1: "exited", 2: "signalled", 3: "timeout", 4: "killed", 5: "out_of_memory"}

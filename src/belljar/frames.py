@@ -52,6 +52,7 @@ class From(IntEnum):
     LIST_REPLY = 72
     PONG = 73
     ERROR = 74
+    PIPE = 75
 
 
 class Flag(IntFlag):
@@ -101,6 +102,11 @@ def spawn(
     pairs = [key + b"=" + value for key, value in (env or {}).items()]
     fixed = _SPAWN.pack(flags, deadline_ms, grace_ms, ring, credit, rows, cols, len(argv), len(pairs), len(tag))
     return frame(To.SPAWN, id, b"".join((fixed, tag, *(text + b"\0" for text in (cwd, *argv, *pairs)))))
+
+
+def milliseconds(seconds: float | None) -> int:
+    """Milliseconds for the wire; 0 means none, so anything above zero is at least one."""
+    return 0 if not seconds or seconds <= 0 else max(1, min(int(seconds * 1000), 0xFFFFFFFF))
 
 
 def u32(*values: int) -> bytes:

@@ -6,6 +6,8 @@ closing a link may happen in any task. Sending never blocks either: what the ker
 
  - Each command holds *credit*: how far the init may send each of its streams. It is renewed as output is consumed, so
    one flood or one slow reader fills its own pipe and nobody else's. An init that sends past its credit is cut off.
+ - A flood is read past the init: it sends the reading end of the command's pipe, and from then on the pipe itself holds
+   the command back.
  - Input has a window the other way round: at most INPUT_WINDOW bytes that the init has not acknowledged.
  - A cut network or a paused container leaves a stream silent, not closed. While anything is awaited, silence is
    answered with a PING, then with the question `still_alive` to the engine, then the link counts as lost and
@@ -17,11 +19,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from belljar import frames
 from belljar.errors import (
@@ -32,14 +35,13 @@ from belljar.errors import (
     ShellNotFound,
     WorkingDirectoryError,
 )
-from belljar.frames import Flag, From, To
+from belljar.execution import CREDIT, Execution
+from belljar.frames import Flag, From, To, milliseconds
+from belljar.transport import Transport
 
-CREDIT = 1 << 20
-INPUT_WINDOW = 256 << 10
 RECEIVE = 1 << 20
 SMALL = 4096  # after so little there is hardly more to receive, and a try costs a system call
 RECEIVES_PER_WAKE = 8  # then the loop's other callers get their turn
-UNLIMITED = (1 << 63) - 1
 
 PULSE = 1.0  # how often silence is looked at while something is awaited
 SUSPECT = 2.2  # silence after which the engine is asked
@@ -47,134 +49,6 @@ GIVE_UP = 20.0  # silence after which even a container said to be running is giv
 
 
 T = TypeVar("T")
-
-
-class Transport(Protocol):
-    """A non-blocking byte stream; `socket.socket` is one."""
-
-    def fileno(self) -> int: ...
-    def recv(self, size: int, /) -> bytes: ...
-    def send(self, data: bytes, /) -> int: ...
-    def close(self) -> None: ...
-
-
-class Execution:
-    """One command, as seen over the link."""
-
-    def __init__(self, link: Link, id: int, on_output: Callable[[int, bytes], None] | None, paced: bool) -> None:
-        self.link, self.id, self.pid = link, id, 0
-        self._on_output = on_output
-        self._paced = paced
-        self._received = [0, 0, 0, 0]
-        self._consumed = [0, 0, 0, 0]
-        self._granted = [0, CREDIT, CREDIT, UNLIMITED]
-        self._sent = [0, 0, 0, 0]
-        self._acked = [0, 0, 0, 0]
-        self._room: asyncio.Event | None = None
-        self._started: asyncio.Future[int] = link.loop.create_future()
-        self._ended: asyncio.Future[frames.EndedBody] = link.loop.create_future()
-
-    async def started(self) -> int:
-        return await asyncio.shield(self._started)
-
-    async def ended(self) -> frames.EndedBody:
-        return await asyncio.shield(self._ended)
-
-    def when_ended(self, callback: Callable[[], None]) -> None:
-        self._ended.add_done_callback(lambda _: callback())
-
-    @property
-    def over(self) -> bool:
-        return self._ended.done()
-
-    def signal(self, signo: int) -> None:
-        self.link.send(frames.frame(To.SIGNAL, self.id, frames.u32(signo)))
-
-    def kill(self, grace: float = 0.0) -> None:
-        self.link.send(frames.frame(To.KILL, self.id, frames.u32(_ms(grace))))
-
-    def deadline(self, seconds: float | None, grace: float) -> None:
-        self.link.send(frames.frame(To.DEADLINE, self.id, frames.u32(_ms(seconds), _ms(grace))))
-
-    def resize(self, rows: int, cols: int) -> None:
-        self.link.send(frames.frame(To.RESIZE, self.id, rows.to_bytes(2, "little") + cols.to_bytes(2, "little")))
-
-    async def input(self, data: bytes, stream: int = frames.STDIN) -> None:
-        view = memoryview(data)
-        while view and not self.over:
-            free = INPUT_WINDOW - (self._sent[stream] - self._acked[stream])
-            if free <= 0:
-                await self._wait_for_room()
-                continue
-            part, view = view[:free], view[free:]
-            self._sent[stream] += len(part)
-            self.link.send(frames.frame(To.INPUT, self.id, bytes(part), stream))
-
-    async def _wait_for_room(self) -> None:
-        self._room = self._room or asyncio.Event()
-        self._room.clear()
-        await self._room.wait()
-
-    def close_input(self, stream: int = frames.STDIN) -> None:
-        if not self.over:
-            self.link.send(frames.frame(To.INPUT, self.id, b"", stream))
-
-    def background(self, ring: int) -> None:
-        """The command goes on without us; what it printed and was not sent stays readable."""
-        self.link.send(frames.frame(To.BACKGROUND, self.id, frames.u32(ring)))
-
-    def abandon(self) -> None:
-        """Kill it and let its remaining output drain into nothing."""
-        self.kill()
-        for stream in (frames.STDOUT, frames.STDERR):
-            self._granted[stream] = UNLIMITED
-            self.link.send(frames.frame(To.CREDIT, self.id, frames.u64(UNLIMITED), stream))
-        self._on_output = None
-
-    def consumed(self, stream: int, count: int) -> None:
-        """Output was taken; the init may send as much again."""
-        self._consumed[stream] += count
-        goal = self._consumed[stream] + CREDIT
-        if goal - self._granted[stream] >= CREDIT // 2 and not self.over:
-            self._granted[stream] = goal
-            self.link.send(frames.frame(To.CREDIT, self.id, frames.u64(goal), stream))
-
-    # What the link tells us.
-
-    def _output(self, stream: int, data: bytes) -> None:
-        self._received[stream] += len(data)
-        if self._received[stream] > self._granted[stream]:
-            raise frames.FrameError("output beyond its credit")
-        if self._on_output is not None:
-            self._on_output(stream, data)
-        if not self._paced:
-            self.consumed(stream, len(data))
-
-    def _start(self, pid: int) -> None:
-        self.pid = pid
-        if not self._started.done():
-            self._started.set_result(pid)
-
-    def _ack(self, stream: int, total: int) -> None:
-        if not self._acked[stream] <= total <= self._sent[stream]:
-            raise frames.FrameError("an acknowledgement of what was never sent")
-        self._acked[stream] = total
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._room is not None:
-            self._room.set()
-
-    def _end(self, outcome: frames.EndedBody | Exception) -> None:
-        for future, value in ((self._started, self.pid), (self._ended, outcome)):
-            if future.done():
-                continue
-            if isinstance(outcome, Exception):
-                future.set_exception(outcome)
-                future.exception()  # seen: a caller that never asks is not a warning
-            else:
-                future.set_result(value)  # type: ignore[arg-type]
-        self._wake()
 
 
 class Link:
@@ -218,7 +92,7 @@ class Link:
     ) -> Execution:
         execution = Execution(self, secrets.randbits(63) | 1, on_output, paced)
         data = frames.spawn(
-            execution.id, argv, flags=flags, cwd=cwd, env=env, deadline_ms=_ms(deadline), grace_ms=_ms(grace),
+            execution.id, argv, flags=flags, cwd=cwd, env=env, deadline_ms=milliseconds(deadline), grace_ms=milliseconds(grace),
             ring=ring, credit=0 if flags & Flag.BACKGROUND else CREDIT, tag=tag,
         )  # fmt: skip
         self._commands[execution.id] = execution
@@ -231,7 +105,7 @@ class Link:
 
     async def read(self, id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> frames.ReadReply:
         future: asyncio.Future[frames.ReadReply] = self.loop.create_future()
-        self.send(frames.read(id, out_from, err_from, limit, _ms(wait)))
+        self.send(frames.read(id, out_from, err_from, limit, milliseconds(wait)))
         self._reads.setdefault(id, deque()).append(future)
         return await future
 
@@ -253,7 +127,7 @@ class Link:
             self.send(frames.frame(To.SHUTDOWN))
 
     def lease(self, seconds: float) -> None:
-        self.send(frames.frame(To.LEASE, 0, frames.u32(_ms(seconds))))
+        self.send(frames.frame(To.LEASE, 0, frames.u32(milliseconds(seconds))))
 
     def forget(self, execution: Execution) -> None:
         self._commands.pop(execution.id, None)
@@ -338,7 +212,9 @@ class Link:
             self.close(f"the sandbox went away ({error.strerror or error})")
 
     def _take(self, kind: int, stream: int, id: int, payload: bytes) -> None:
-        if kind in (From.OUTPUT, From.ENDED, From.STARTED, From.SPAWN_ERROR, From.INPUT_ACK):
+        if kind == From.PIPE:
+            self._take_pipe(id, stream, frames.parse_u64(payload))
+        elif kind in (From.OUTPUT, From.ENDED, From.STARTED, From.SPAWN_ERROR, From.INPUT_ACK):
             execution = self._commands.get(id)
             if execution is not None:  # else: of a command that was given up; its last words may still be under way
                 self._tell(execution, kind, stream, payload)
@@ -354,6 +230,15 @@ class Link:
                 self._hello.set_result(frames.parse_hello(payload))
         elif kind == From.ERROR:
             self._refuse(id, *frames.parse_error(payload))
+
+    def _take_pipe(self, id: int, stream: int, offset: int) -> None:
+        if not self._transport.pipes:
+            raise frames.FrameError("a pipe that did not come")
+        pipe, execution = self._transport.pipes.popleft(), self._commands.get(id)
+        if execution is None:
+            os.close(pipe)
+        else:
+            execution._pipe(stream, offset, pipe)
 
     def _tell(self, execution: Execution, kind: int, stream: int, payload: bytes) -> None:
         if kind == From.OUTPUT:
@@ -423,11 +308,6 @@ class Link:
         self._asking = None
         if not alive and heard == self._heard:
             self.close("the sandbox stopped answering (paused, killed or cut off)")
-
-
-def _ms(seconds: float | None) -> int:
-    """Milliseconds for the wire; 0 means none, so anything above zero is at least one."""
-    return 0 if not seconds or seconds <= 0 else max(1, min(int(seconds * 1000), 0xFFFFFFFF))
 
 
 def spawn_error(code: int, stage: int, text: str) -> CommandError:

@@ -10,7 +10,7 @@ import anyio
 
 from belljar import frames
 from belljar.collector import Collector
-from belljar.link import Execution
+from belljar.execution import Execution
 from belljar.result import Ended, Event, Output, Result, Started
 
 

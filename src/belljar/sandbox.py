@@ -33,9 +33,10 @@ from belljar.engines.base import Engine, Launched
 from belljar.errors import BelljarError, EngineError, SandboxLost, SessionNotFound
 from belljar.initfile import local_link
 from belljar.limits import Limits
-from belljar.link import Link, Transport
+from belljar.link import Link
 from belljar.spec import ContainerSpec, Image, LinkPlan, Network, build_spec
 from belljar.state import RunDir
+from belljar.transport import SocketTransport, Transport
 from belljar.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def _facts(sandbox: Sandbox, spec: ContainerSpec) -> dict[str, object]:
     plan = sandbox.plan
     return {
         "id": sandbox.id, "container": sandbox.launched.id, "image": plan.image, "workspace": sandbox.workspace.path,
-        "network": plan.network, "lease": plan.lease, "keep": plan.keep, "limits": plan.limits.model_dump(),
+        "network": plan.network, "lease": plan.lease, "keep": plan.keep, "limits": plan.limits.as_dict(),
         "started": time.time(),
     }  # fmt: skip
 
@@ -268,15 +269,14 @@ class Listener:
         finally:
             os.close(at)
 
-    def accept(self, pid: int) -> socket.socket:
+    def accept(self, pid: int) -> SocketTransport:
         """The connection of process `pid`; anyone else who calls is hung up on."""
         deadline = time.monotonic() + DIAL_SECONDS
         try:
             while (left := deadline - time.monotonic()) > 0 and select.select([self._socket], [], [], left)[0]:
                 caller, _ = self._socket.accept()
                 if _peer(caller) == pid:
-                    caller.setblocking(False)
-                    return caller
+                    return SocketTransport(caller)
                 caller.close()
         finally:
             self._socket.close()

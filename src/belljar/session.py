@@ -25,9 +25,9 @@ from belljar import frames
 from belljar.collector import Collector
 from belljar.directory import inside
 from belljar.errors import PolicyDenied, SandboxLost, ShellNotFound, UsageError
+from belljar.execution import Execution
 from belljar.frames import Flag
 from belljar.limits import Limits
-from belljar.link import Execution
 from belljar.policy import Policy, Verdict
 from belljar.policy.approvals import Approvals
 from belljar.result import Output, Result

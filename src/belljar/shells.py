@@ -20,8 +20,8 @@ from anyio import to_thread
 from belljar import frames
 from belljar.collector import Collector
 from belljar.errors import UsageError
+from belljar.execution import UNLIMITED, Execution
 from belljar.frames import To
-from belljar.link import UNLIMITED, Execution
 from belljar.result import Result, decode, split_tail
 
 if TYPE_CHECKING:

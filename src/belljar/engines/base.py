@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from belljar.link import Transport
     from belljar.spec import ContainerSpec
+    from belljar.transport import Transport
 
 
 @dataclass(frozen=True, slots=True)

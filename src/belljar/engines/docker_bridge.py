@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections import deque
 from typing import Any
 
 HEADER = 8
@@ -17,6 +18,7 @@ class Demultiplexed:
         self._keep = hijacked  # docker-py closes the connection when its response object goes
         self._socket: socket.socket = getattr(hijacked, "_sock", hijacked)
         self._socket.setblocking(False)
+        self.pipes: deque[int] = deque()  # none: descriptors do not travel over a network
         self._raw = b""
         self._missing = 0
         self._wanted = False

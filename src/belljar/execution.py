@@ -1,0 +1,211 @@
+"""One command, as seen from the host's end of the link.
+
+Output comes in frames, within the credit that the host grants and renews as it is consumed. A flood is read past the
+init: it passes the reading end of the command's pipe, and from then on the pipe itself holds the command back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from belljar import frames
+from belljar.frames import To, milliseconds
+
+if TYPE_CHECKING:
+    from belljar.link import Link
+
+CREDIT = 1 << 20
+INPUT_WINDOW = 256 << 10
+READ = 1 << 20
+READS_PER_WAKE = 8  # then the loop's other callers get their turn
+UNLIMITED = (1 << 63) - 1
+
+
+class Execution:
+    def __init__(self, link: Link, id: int, on_output: Callable[[int, bytes], None] | None, paced: bool) -> None:
+        self.link, self.id, self.pid = link, id, 0
+        self._on_output = on_output
+        self._paced = paced
+        self._received = [0, 0, 0, 0]
+        self._consumed = [0, 0, 0, 0]
+        self._granted = [0, CREDIT, CREDIT, UNLIMITED]
+        self._sent = [0, 0, 0, 0]
+        self._acked = [0, 0, 0, 0]
+        self._room: asyncio.Event | None = None
+        self._pipes: dict[int, int] = {}
+        self._outcome: frames.EndedBody | None = None
+        self._started: asyncio.Future[int] = link.loop.create_future()
+        self._ended: asyncio.Future[frames.EndedBody] = link.loop.create_future()
+
+    async def started(self) -> int:
+        return await asyncio.shield(self._started)
+
+    async def ended(self) -> frames.EndedBody:
+        return await asyncio.shield(self._ended)
+
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        self._ended.add_done_callback(lambda _: callback())
+
+    @property
+    def over(self) -> bool:
+        return self._ended.done()
+
+    def signal(self, signo: int) -> None:
+        self.link.send(frames.frame(To.SIGNAL, self.id, frames.u32(signo)))
+
+    def kill(self, grace: float = 0.0) -> None:
+        self.link.send(frames.frame(To.KILL, self.id, frames.u32(milliseconds(grace))))
+
+    def deadline(self, seconds: float | None, grace: float) -> None:
+        self.link.send(frames.frame(To.DEADLINE, self.id, frames.u32(milliseconds(seconds), milliseconds(grace))))
+
+    def resize(self, rows: int, cols: int) -> None:
+        self.link.send(frames.frame(To.RESIZE, self.id, rows.to_bytes(2, "little") + cols.to_bytes(2, "little")))
+
+    async def input(self, data: bytes, stream: int = frames.STDIN) -> None:
+        view = memoryview(data)
+        while view and not self.over:
+            free = INPUT_WINDOW - (self._sent[stream] - self._acked[stream])
+            if free <= 0:
+                await self._wait_for_room()
+                continue
+            part, view = view[:free], view[free:]
+            self._sent[stream] += len(part)
+            self.link.send(frames.frame(To.INPUT, self.id, bytes(part), stream))
+
+    async def _wait_for_room(self) -> None:
+        self._room = self._room or asyncio.Event()
+        self._room.clear()
+        await self._room.wait()
+
+    def close_input(self, stream: int = frames.STDIN) -> None:
+        if not self.over:
+            self.link.send(frames.frame(To.INPUT, self.id, b"", stream))
+
+    def background(self, ring: int) -> None:
+        """The command goes on without us; what it printed and was not sent stays readable."""
+        self._close_pipes()
+        taken = frames.u64(self._received[frames.STDOUT]) + frames.u64(self._received[frames.STDERR])
+        self.link.send(frames.frame(To.BACKGROUND, self.id, frames.u32(ring) + taken))
+
+    def abandon(self) -> None:
+        """Kill it and let its remaining output drain into nothing."""
+        self.kill()
+        for stream in (frames.STDOUT, frames.STDERR):
+            self._granted[stream] = UNLIMITED
+            self.link.send(frames.frame(To.CREDIT, self.id, frames.u64(UNLIMITED), stream))
+        self._on_output, self._paced = None, False
+        for stream in self._pipes:
+            self._listen(stream)
+
+    def consumed(self, stream: int, count: int) -> None:
+        """Output was taken; the init may send as much again."""
+        self._consumed[stream] += count
+        if stream in self._pipes:
+            self._listen(stream)
+            return
+        goal = self._consumed[stream] + CREDIT
+        if goal - self._granted[stream] >= CREDIT // 2 and not self.over:
+            self._granted[stream] = goal
+            self.link.send(frames.frame(To.CREDIT, self.id, frames.u64(goal), stream))
+
+    # What the link tells us.
+
+    def _output(self, stream: int, data: bytes) -> None:
+        if self._received[stream] + len(data) > self._granted[stream] or stream in self._pipes:
+            raise frames.FrameError("output beyond its credit")
+        self._deliver(stream, data)
+
+    def _deliver(self, stream: int, data: bytes) -> None:
+        self._received[stream] += len(data)
+        if self._on_output is not None:
+            self._on_output(stream, data)
+        if not self._paced:
+            self.consumed(stream, len(data))
+
+    def _pipe(self, stream: int, offset: int, pipe: int) -> None:
+        """From `offset` on, this stream comes through a pipe of its own."""
+        known = stream in (frames.STDOUT, frames.STDERR) and stream not in self._pipes
+        if not known or offset != self._received[stream] or not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+            os.close(pipe)
+            raise frames.FrameError("a pipe that does not fit")
+        os.set_blocking(pipe, False)
+        self._pipes[stream] = pipe
+        self._listen(stream)
+
+    def _listen(self, stream: int) -> None:
+        """Read the pipe while its output is taken; at the latest a full window behind, let it fill."""
+        pipe = self._pipes[stream]
+        if not self._paced or self._received[stream] - self._consumed[stream] < CREDIT:
+            self.link.loop.add_reader(pipe, self._read_pipe, stream)
+        else:
+            self.link.loop.remove_reader(pipe)
+
+    def _read_pipe(self, stream: int) -> None:
+        for _ in range(READS_PER_WAKE):
+            try:
+                data = os.read(self._pipes[stream], READ)
+            except BlockingIOError:
+                if self._outcome is None:
+                    break
+                data = (
+                    b""  # its tree is dead: if the pipe is still open, somebody else holds it, whose words are not its
+                )
+            if not data:
+                self._close_pipe(stream)
+                break
+            self._deliver(stream, data)
+            if self._paced:
+                self._listen(stream)
+                break
+
+    def _close_pipe(self, stream: int) -> None:
+        pipe = self._pipes.pop(stream)
+        self.link.loop.remove_reader(pipe)
+        os.close(pipe)
+        if self._outcome is not None and not self._pipes:
+            self._settle(self._outcome)
+
+    def _close_pipes(self) -> None:
+        for stream in list(self._pipes):
+            self._close_pipe(stream)
+
+    def _start(self, pid: int) -> None:
+        self.pid = pid
+        if not self._started.done():
+            self._started.set_result(pid)
+
+    def _ack(self, stream: int, total: int) -> None:
+        if not self._acked[stream] <= total <= self._sent[stream]:
+            raise frames.FrameError("an acknowledgement of what was never sent")
+        self._acked[stream] = total
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._room is not None:
+            self._room.set()
+
+    def _end(self, outcome: frames.EndedBody | Exception) -> None:
+        if isinstance(outcome, Exception):
+            self._close_pipes()
+        elif self._pipes:
+            self._outcome = outcome
+            for stream in list(self._pipes):
+                self._read_pipe(stream)
+            return
+        self._settle(outcome)
+
+    def _settle(self, outcome: frames.EndedBody | Exception) -> None:
+        for future, value in ((self._started, self.pid), (self._ended, outcome)):
+            if future.done():
+                continue
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+                future.exception()  # seen: a caller that never asks is not a warning
+            else:
+                future.set_result(value)  # type: ignore[arg-type]
+        self._wake()
