@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import anyio
 
 from belljar.errors import BelljarError, PolicyDenied
-from belljar.tools.parameters import Config, Params, Problem, check, schema
+from belljar.tools.parameters import Config, Params, Problem, check, configured, schema
 
 if TYPE_CHECKING:
     from belljar.policy import Policy, Verdict
@@ -145,7 +145,7 @@ class Tool(ABC):
         self, box: Session | None = None, config: Mapping[str, Any] | None = None, *, dry_run: bool = False
     ) -> None:
         self._box = box
-        self.config: Any = self.Config.model_validate(config or {})
+        self.config: Any = configured(self.name, self.Config, config or {})
         self.dry_run = dry_run
 
     @property

@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from belljar.errors import UsageError
+
 
 class Params(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -68,6 +70,14 @@ def check(model: type[P], given: object) -> P | list[Problem]:
         return model.model_validate(said)
     except ValidationError as error:
         return [_problem(model, detail) for detail in error.errors(include_url=False)]
+
+
+def configured(name: str, model: type[Config], given: Mapping[str, Any]) -> Config:
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise UsageError(f"the configuration of {name} is wrong: {wrong}") from error
 
 
 def _problem(model: type[Params], detail: ErrorDetails) -> Problem:

@@ -1,0 +1,260 @@
+"""The persistent shell: whatever a command does to it, the next one finds its directory and its variables."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from belljar import Output, Session
+from belljar.persistent import PersistentShell, exported
+
+
+@pytest.fixture
+async def shell(box: Session) -> AsyncIterator[PersistentShell]:
+    """A shell of its own for each test, in the module's sandbox."""
+    shell = PersistentShell(box)
+    yield shell
+    shell.kill()
+
+
+async def test_directory_variables_functions_aliases_and_options_hold(shell: PersistentShell) -> None:
+    await shell.run("cd sub; export A='x y'; b=2; f() { echo \"f$1\"; }; alias ll='echo aliased'; set -o pipefail; shopt -s extglob")
+    result = await shell.run('pwd; echo "$A$b"; f 1; ll; shopt -q extglob && set -o | grep pipefail')
+    assert result.stdout.split() == ["/workspace/sub", "x", "y2", "f1", "aliased", "pipefail", "on"]
+    assert not result.restarted
+    assert result.cwd == "/workspace/sub"
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "out"),
+    [
+        ("true && echo a || echo b; echo c", 0, "a\nc\n"),
+        ("exit_code() { return 7; }; exit_code", 7, ""),
+        ("(exit 255)", 255, ""),
+        ("if", 2, ""),
+        ("echo 'open", 2, ""),
+        ("cat <<X\nabc", 0, "abc\n"),
+        ("printf 'a\\0b'", 0, "a\0b"),
+        ("echo 'ž 日本 🎉'", 0, "ž 日本 🎉\n"),
+        ("echo a\n\n# comment\necho b", 0, "a\nb\n"),
+        ("cat; read x; echo $?", 0, "1\n"),
+        ("for i in 1 2; do echo $i; done | tac", 0, "2\n1\n"),
+        ("echo out; echo err >&2; false", 1, "out\n"),
+        ("break", 0, ""),
+        ("continue; echo no", 0, ""),
+        ("echo $0 $#", 0, "bash 0\n"),
+        ("#", 0, ""),
+    ],
+)
+async def test_a_command_runs_as_typed(shell: PersistentShell, command: str, status: int, out: str) -> None:
+    result = await shell.run(command)
+    assert (result.exit_code, result.stdout, result.restarted) == (status, out, False)
+
+
+async def test_messages_count_the_commands_own_lines(shell: PersistentShell) -> None:
+    assert (await shell.run("true\nnosuch")).stderr == "bash: line 2: nosuch: command not found\n"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        "read() { :; }; eval() { echo shadow; }; printf() { echo shadow; }; export() { :; }; mapfile() { :; }",
+        "builtin() { :; }",
+        "command() { :; }; builtin() { return 1; }; unset() { :; }",
+        "IFS=/",
+        "unset PATH",
+        "readonly REPLY",
+        "set -u",
+        "set -f; set -C; shopt -s nocasematch nullglob failglob",
+        "trap 'true' DEBUG; trap 'true' ERR",
+        "trap '' INT TERM",
+        "alias eval=false builtin=false while=false",
+        "set -o posix",
+        "exec 3>/tmp/three; exec 8>/tmp/eight; exec 9</dev/null",
+        "export LC_ALL=C",
+        "mkdir /tmp/gone$$; cd /tmp/gone$$; rmdir /tmp/gone$$",
+        "set -e",
+        "cd /; export PWD=/nowhere",
+    ],
+)
+async def test_a_shell_in_a_strange_state_still_answers(shell: PersistentShell, trouble: str) -> None:
+    assert (await shell.run(trouble)).exit_code == 0
+    result = await shell.run("echo 'still ä'")
+    assert (result.stdout, result.exit_code, result.restarted) == ("still ä\n", 0, False)
+
+
+@pytest.mark.parametrize(
+    ("end", "cause", "status"),
+    [
+        ("exit 3", "exited", 3),
+        ("set -e; false; echo not reached", "exited", 1),
+        ("set -u; echo $nope", "exited", 127),
+        ("exec echo replaced", "exited", 0),
+        ("kill -9 $$", "signalled", 137),
+        ("kill $$", "signalled", 143),
+        ("break 9", "exited", 0),
+        ("enable -n printf", "exited", 1),
+        ("exec >&- 2>&-", "exited", 0),
+    ],
+)
+async def test_a_shell_that_ended_is_replaced_with_its_directory_and_variables(
+    shell: PersistentShell, end: str, cause: str, status: int
+) -> None:
+    await shell.run("cd sub; export KEPT='a \"b\" $c \\ \n`d`' NAME=$'\\x01\\e'")
+    ended = await shell.run(end)
+    assert (ended.cause, ended.exit_code, ended.restarted) == (cause, status, True)
+    after = await shell.run('pwd; declare -p KEPT NAME')
+    assert after.stdout == "/workspace/sub\ndeclare -x KEPT=$'a \"b\" $c \\\\ \\n`d`'\ndeclare -x NAME=$'\\001\\E'\n"
+    assert not after.restarted, "it was told already"
+
+
+async def test_a_timed_out_command_leaves_a_usable_shell(shell: PersistentShell) -> None:
+    await shell.run("cd sub; export KEPT=1")
+    result = await shell.run("echo partial; sleep 60", timeout=0.3)
+    assert (result.cause, result.exit_code, result.stdout, result.restarted) == ("timeout", 124, "partial\n", True)
+    assert (await shell.run("echo $PWD $KEPT; pgrep -c sleep")).stdout == "/workspace/sub 1\n0\n"
+
+
+async def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(shell: PersistentShell) -> None:
+    result = await shell.run("trap '' TERM; while :; do sleep 0.1; done", timeout=0.2, grace=0.2)
+    assert (result.cause, result.signal) == ("timeout", 9)
+
+
+async def test_the_deadline_of_one_call_does_not_hit_the_next(shell: PersistentShell) -> None:
+    await shell.run("f() { echo kept; }", timeout=0.4)
+    result = await shell.run("sleep 0.6; f")
+    assert (result.stdout, result.restarted) == ("kept\n", False)
+
+
+@pytest.mark.parametrize("command", ["sleep 60", "trap '' INT; sleep 60 & wait; sleep 60"])
+async def test_ctrl_c_ends_the_command_and_the_shell_is_usable_again(shell: PersistentShell, command: str) -> None:
+    await shell.run("cd sub; export KEPT=1")
+
+    def on_output(_: Output) -> None:
+        shell.interrupt()
+
+    result = await shell.run(f"echo running; {command}; sleep 60", on_output=on_output)
+    assert (result.cause, result.exit_code, result.restarted) == ("interrupted", 130, True)
+    assert (await shell.run("echo $PWD $KEPT")).stdout == "/workspace/sub 1\n"
+
+
+async def test_a_program_may_take_ctrl_c_and_end_well(shell: PersistentShell) -> None:
+    program = "trap 'echo bye; exit 5' INT; echo up; while :; do sleep 0.05; done"
+    result = await shell.run(f"bash -c {program!r}; echo $?", on_output=lambda o: shell.interrupt() if o.data == b"up\n" else None)
+    assert result.stdout == "up\nbye\n5\n"
+    assert (result.cause, result.restarted) == ("interrupted", False)
+
+
+async def test_ctrl_c_with_nothing_running_does_nothing(shell: PersistentShell) -> None:
+    shell.interrupt()
+    await shell.run("f() { echo kept; }")
+    shell.interrupt()
+    assert (await shell.run("f")).stdout == "kept\n"
+
+
+async def test_a_job_that_holds_stdout_does_not_hold_the_call_and_is_heard_later(shell: PersistentShell, box: Session) -> None:
+    result = await shell.run("mkfifo /tmp/gate; (read < /tmp/gate; echo late) & echo prompt")
+    assert result.stdout == "prompt\n"
+    await box.run("echo > /tmp/gate")
+    heard: list[bytes] = []
+    result = await shell.run("wait; echo now; rm /tmp/gate", on_output=lambda output: heard.append(output.data))
+    assert result.stdout == "late\nnow\n"
+    assert b"".join(heard) == b"late\nnow\n"
+
+
+async def test_jobs_stay_between_calls(shell: PersistentShell) -> None:
+    await shell.run("sleep 60 &")
+    assert (await shell.run("jobs -r | wc -l; kill %1")).stdout == "1\n"
+
+
+async def test_a_job_that_floods_stdout_does_not_hold_the_next_call(shell: PersistentShell) -> None:
+    await shell.run("yes >&1 & pid=$!")
+    result = await shell.run("echo here; kill $pid", timeout=20)
+    assert "here\n" in result.stdout
+    assert result.cause == "exited"
+
+
+async def test_nothing_that_a_command_prints_is_taken_for_a_status(shell: PersistentShell) -> None:
+    forged = "printf 's%s 0 - /forged\\0' 0123456789abcdef"
+    result = await shell.run(f"{forged} >&8; {forged}; for fd in 10 11 12; do {forged} >&$fd; done 2>/dev/null; (exit 9)")
+    assert (result.exit_code, result.cwd) == (9, "/workspace")
+
+
+async def test_traces_show_the_command_and_not_our_loop(shell: PersistentShell) -> None:
+    await shell.run("set -x")
+    assert (await shell.run("echo a")).stderr == "++ echo a\n"
+    assert "syntax error" in (await shell.run("if")).stderr
+    assert (await shell.run("break")).stderr == "++ break\n"
+    assert (await shell.run("set +x; echo b")).stderr == "++ set +x\n"
+    assert (await shell.run("echo c")).stderr == ""
+
+
+async def test_large_output_is_kept_head_and_tail(shell: PersistentShell, box: Session) -> None:
+    result = await shell.run("echo first; head -c 20000000 /dev/zero | tr '\\0' x; echo; echo last")
+    assert result.truncated
+    assert result.bytes_produced == 20_000_012
+    assert result.bytes_kept <= box.limits.output
+    assert result.stdout.startswith("first\nxxx")
+    assert result.stdout.endswith("xxx\nlast\n")
+
+
+async def test_a_large_command_runs(shell: PersistentShell) -> None:
+    text = "x" * 300_000
+    assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "300000\n"
+    assert (await shell.run(f"a=ž{text}; echo ${{#a}}")).stdout == "300001\n"
+
+
+async def test_calls_take_turns(shell: PersistentShell) -> None:
+    results: list[str] = []
+
+    async def call(n: int) -> None:
+        results.append((await shell.run(f"x={n}; sleep 0.05; echo {n} $x")).stdout)
+
+    async with anyio.create_task_group() as tasks:
+        for n in range(5):
+            tasks.start_soon(call, n)
+    assert sorted(results) == [f"{n} {n}\n" for n in range(5)]
+
+
+async def test_a_cancelled_call_ends_its_command(shell: PersistentShell) -> None:
+    await shell.run("export KEPT=1")
+    with anyio.move_on_after(0.2) as scope:
+        await shell.run("sleep 61")
+    assert scope.cancelled_caught
+    assert (await shell.run("pgrep -cf 'sleep 6[1]'; echo $KEPT")).stdout == "0\n1\n"
+
+
+async def test_a_command_is_judged_where_the_shell_is_and_nothing_denied_runs(shell: PersistentShell) -> None:
+    from belljar import PolicyDenied
+
+    await shell.run("cd /; export DIR=/")
+    for command in ("rm -rf *", 'rm -rf "$DIR"'):
+        with pytest.raises(PolicyDenied):
+            await shell.run(command)
+    assert (await shell.run("pwd")).stdout == "/\n"
+
+
+async def test_the_shell_tells_its_environment(shell: PersistentShell) -> None:
+    assert shell.environment is None
+    await shell.run("export A=1; unset LANG")
+    await shell.settle()
+    assert shell.environment is not None
+    assert shell.environment["A"] == "1"
+    assert shell.environment["HOME"] == "/home/sandbox"
+    assert "LANG" not in shell.environment
+
+
+def test_exported_variables_are_read_exactly() -> None:
+    text = """declare -x A="x \\"y\\" \\$z \\`w\\` \\\\ q"
+declare -x B=$'new\\nline \\' \\E \\001 \\377'
+declare -x EMPTY=""
+declare -x UNSET
+declare -rx R="1"
+export P="posix"
+declare -- NOT="exported"
+"""
+    assert exported(text) == {
+        "A": 'x "y" $z `w` \\ q', "B": "new\nline ' \x1b \x01 \udcff", "EMPTY": "", "R": "1", "P": "posix",
+    }  # fmt: skip
