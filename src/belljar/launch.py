@@ -68,6 +68,15 @@ class Launch:
     held: RunDir | None = None
     """Its directory, where this process made it."""
 
+    def discard(self) -> None:
+        """Undo a launch that nobody came for."""
+        self.transport.close()
+        with suppress(EngineError):
+            self.engine.destroy(self.launched.id)
+        if self.held is not None:
+            self.held.close()
+        self.workspace.close()
+
 
 def launch(plan: Plan, id: str) -> Launch:
     engine = engines.connect()

@@ -9,12 +9,11 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from belljar import redact
 from belljar.errors import BelljarError, PolicyDenied, UsageError
-from belljar.result import Result
 
 if TYPE_CHECKING:
-    from belljar import Session
+    from belljar.result import Result
+    from belljar.session import Session
 
 _OUTPUT = ("stdout", "stderr", "output")
 
@@ -42,6 +41,8 @@ class Report:
     def _write(self, facts: dict[str, Any]) -> None:
         if self._path is None:
             return
+        from belljar import redact
+
         asked = {"command": self._args.command, "policy": self._args.policy, "image": self._args.image}
         text = json.dumps(redact.value({**asked, **facts}), indent=2, default=str)
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
@@ -67,6 +68,8 @@ def mishap(result: Result, args: Namespace) -> str | None:
 
 def annotate(title: str, message: str) -> None:
     """An annotation on the workflow run. On stderr, which the runner reads too: stdout is the command's."""
+    from belljar import redact
+
     if os.environ.get("GITHUB_ACTIONS") == "true" and sys.stderr is not None:
         sys.stderr.write(f"::error title={_escaped(title, ':,')}::{_escaped(redact.text(message))}\n")
         sys.stderr.flush()

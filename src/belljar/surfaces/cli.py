@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from belljar import __version__, log
+from belljar import __version__
 from belljar.errors import BelljarError, PolicyDenied, UsageError
 from belljar.surfaces import console
 
@@ -213,7 +213,10 @@ def _dispatch(argv: Sequence[str]) -> int:
         args = parse(argv)
     except SystemExit as answered:  # --help and --version
         return int(answered.code or 0)
-    log.configure(verbose=args.verbose)
+    if args.verbose or os.environ.get("BELLJAR_LOG"):
+        from belljar import log
+
+        log.configure(verbose=args.verbose)
     module, _, function = args.handler.partition(":")
     handler = getattr(import_module(f"belljar.surfaces.{module}"), function)
     return int(handler(args))

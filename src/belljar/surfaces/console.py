@@ -8,13 +8,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from belljar import redact
-from belljar.surfaces import render
-
 BROKEN_PIPE_STATUS = 141
 
 
 def say(text: str) -> None:
+    from belljar.surfaces import render
+
     sys.stdout.write(f"{render.safe(text) if sys.stdout.isatty() else text}\n")
 
 
@@ -26,12 +25,17 @@ def document(data: Any) -> None:
 
 def note(message: str) -> None:
     """One line on stderr; nothing in it can speak to the terminal."""
+    from belljar import redact
+    from belljar.surfaces import render
+
     if sys.stderr is not None:
         sys.stderr.write(f"belljar: {render.plain(redact.text(message))}\n")
         sys.stderr.flush()
 
 
 def table(rows: Sequence[Sequence[object]], *header: str) -> None:
+    from belljar.surfaces import render
+
     cells = [header, *([render.plain(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     for row in cells:
@@ -63,6 +67,8 @@ class Bar:
     def __call__(self, fraction: float | None, text: str) -> None:
         if not self._live:
             return
+        from belljar.surfaces import render
+
         filled = "" if fraction is None else f"[{'#' * round(20 * fraction):<20}] {fraction:4.0%} "
         width = _columns() - len(filled) - 1
         sys.stderr.write(f"\r\x1b[K{filled}{render.plain(text)[:width]}")

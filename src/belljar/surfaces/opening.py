@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any
 
-from belljar import Session
-from belljar.errors import UsageError
-from belljar.limits import Limits, LimitsError
-from belljar.policy import Verdict
+import anyio
+from anyio import to_thread
 
-
-def limits(args: Namespace) -> Limits:
-    given = {name: value for name in ("memory", "cpus", "pids") if (value := getattr(args, name, None)) is not None}
-    try:
-        return Limits(**given)
-    except LimitsError as error:
-        raise UsageError(f"--{error}") from None
+from belljar.launch import Launch
+from belljar.policy import Policy, Verdict
+from belljar.sandbox import Sandbox
+from belljar.session import Session
+from belljar.surfaces.limits import limits
 
 
 def approve_all(_: Verdict) -> bool:
@@ -26,18 +23,36 @@ def approve_all(_: Verdict) -> bool:
 
 
 @asynccontextmanager
-async def opened(args: Namespace, **options: Any) -> AsyncIterator[Session]:
+async def opened(args: Namespace, ahead: Future[Launch] | None = None) -> AsyncIterator[Session]:
     """The session that the options name, or a new one that lives as long as this block."""
-    if getattr(args, "yes", False):
-        options["approve"] = approve_all
-    if getattr(args, "session", None):
-        box = await Session.attach(args.session, policy=args.policy, **options)
+    approve = approve_all if getattr(args, "yes", False) else None
+    if ahead is not None:
+        box = await _adopted(ahead, args.policy, approve=approve)
+    elif getattr(args, "session", None):
+        box = await Session.attach(args.session, policy=args.policy, approve=approve)
     else:
-        box = await planned(args, **options).open()
+        box = await planned(args, approve=approve).open()
     try:
         yield box
     finally:
         await box.close()
+
+
+async def _adopted(ahead: Future[Launch], policy: str, **options: Any) -> Session:
+    """A session in the sandbox that is being launched. Whatever fails here takes the sandbox with it."""
+    try:
+        loaded = Policy.load(policy)
+        made = await to_thread.run_sync(ahead.result, abandon_on_cancel=True)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(_discard, ahead)
+        raise
+    return Session.adopt(await Sandbox.greeted(made), policy=loaded, **options)
+
+
+def _discard(ahead: Future[Launch]) -> None:
+    if ahead.exception() is None:
+        ahead.result().discard()
 
 
 def planned(args: Namespace, **options: Any) -> Session:

@@ -10,13 +10,14 @@ from typing import Any
 
 import anyio
 
-from belljar import Session, engines, redact, state
+from belljar import engines, redact, state
 from belljar.errors import BelljarError, ShellNotFound, UsageError
 from belljar.result import Output
+from belljar.session import Session
 from belljar.shells import Chunk, Shell
 from belljar.surfaces import console
 from belljar.surfaces.opening import opened, planned
-from belljar.surfaces.run import Sink
+from belljar.surfaces.watching import Sink
 
 _FOLLOW_SECONDS = 30.0
 

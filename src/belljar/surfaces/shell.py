@@ -21,11 +21,11 @@ from typing import Any
 from anyio import to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from belljar import Session
 from belljar.errors import BelljarError, PolicyDenied
 from belljar.policy import Verdict
 from belljar.policy.parser import Parser
 from belljar.result import Output, Result
+from belljar.session import Session
 from belljar.surfaces import ci, console, render
 from belljar.surfaces.cli import denial
 from belljar.surfaces.lines import Pipe, Reader, Terminal, read_command
