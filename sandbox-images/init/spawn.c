@@ -23,7 +23,8 @@
 #include "init.h"
 
 #define ARGUMENT_MAX (128u << 10) /* the kernel's MAX_ARG_STRLEN */
-#define BASE_VARIABLES 8
+#define IMAGE_VARIABLES 128
+#define BASE_VARIABLES (8 + IMAGE_VARIABLES)
 
 /* The text comes to rest in the variable that `bash -c` itself keeps it in. */
 static char bootstrap[] = "IFS= read -rd '' -u9 BASH_EXECUTION_STRING;exec 9<&-;eval -- \"$BASH_EXECUTION_STRING\"";
@@ -114,20 +115,30 @@ static bool given(char **env, const char *variable)
     return false;
 }
 
-/* Adds the base environment behind what is there, except what was given. */
+static void add(char **env, char *variable)
+{
+    if (!strchr(variable, '=') || given(env, variable))
+        return;
+    while (*env)
+        env++;
+    env[0] = variable;
+    env[1] = NULL;
+}
+
+/* Adds the base environment behind what was given: first what is always so, then what the container has (its image's PATH and
+   the like), then what every command needs. */
 static void add_base(char **env, char *pwd, bool pty)
 {
-    char *base[BASE_VARIABLES] = {
-        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/home/sandbox", "USER=sandbox", "LOGNAME=sandbox",
-        "SHELL=/bin/bash", "LANG=C.UTF-8", pty ? "TERM=xterm-256color" : "TERM=dumb", pwd,
+    char *always[] = {
+        "HOME=/home/sandbox", "USER=sandbox", "LOGNAME=sandbox", "SHELL=/bin/bash", pty ? "TERM=xterm-256color" : "TERM=dumb", pwd,
     };
-    char **end = env;
-    while (*end)
-        end++;
-    char **first = end;
-    for (int i = 0; i < BASE_VARIABLES; i++)
-        if (first == env || !given(env, base[i]))
-            *end++ = base[i], *end = NULL;
+    for (size_t i = 0; i < sizeof always / sizeof *always; i++)
+        add(env, always[i]);
+    for (int i = 0; i < IMAGE_VARIABLES && environ[i]; i++)
+        if (strncmp(environ[i], "HOSTNAME=", 9))
+            add(env, environ[i]);
+    add(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    add(env, "LANG=C.UTF-8");
 }
 
 /* A bash in the default form, waiting for its text on `feed`. */
