@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import belljar
 from belljar import idmap
 from belljar.errors import ProtectionMissing, WorkspaceError
 from belljar.workspace import Identity, Workspace, WorkspaceUnmappable, choose_identity, release_staging
@@ -31,9 +32,7 @@ def status_of(uid: int, gid: int) -> os.stat_result:
         ((0, 8), (0, 0), Identity(1000, 1000, mapped=True)),
     ],
 )
-def test_nobody_ever_runs_as_root(
-    owner: tuple[int, int], caller: tuple[int, int], expected: Identity
-) -> None:
+def test_nobody_ever_runs_as_root(owner: tuple[int, int], caller: tuple[int, int], expected: Identity) -> None:
     assert choose_identity(status_of(*owner), *caller) == expected
 
 
@@ -141,9 +140,7 @@ def test_a_container_that_got_another_directory_is_stopped(workspace: Path) -> N
     script = "import os,sys; os.chroot(sys.argv[1]); print(flush=True); sys.stdin.read()"
     root = workspace / "root"
     (root / "workspace").mkdir(parents=True)
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout
     assert process.stdin
     with process, Workspace.open(workspace) as other, Workspace.open(root / "workspace") as same:
@@ -161,9 +158,7 @@ def test_a_workspace_that_is_not_root_s_is_mounted_as_it_is(workspace: Path, tmp
 
 
 @as_root
-def test_what_the_unprivileged_user_makes_belongs_to_root_on_disk(
-    root_workspace: Path, tmp_path: Path
-) -> None:
+def test_what_the_unprivileged_user_makes_belongs_to_root_on_disk(root_workspace: Path, tmp_path: Path) -> None:
     (root_workspace / "old").touch()
     run = tmp_path / "run"
     with Workspace.open(root_workspace) as pinned, pinned.staged(run) as source:
@@ -191,9 +186,7 @@ def test_mounts_below_the_workspace_are_not_carried_along(root_workspace: Path, 
 
 
 @as_root
-def test_a_pinned_workspace_is_mounted_even_when_its_path_was_swapped(
-    root_workspace: Path, tmp_path: Path
-) -> None:
+def test_a_pinned_workspace_is_mounted_even_when_its_path_was_swapped(root_workspace: Path, tmp_path: Path) -> None:
     (root_workspace / "mine").touch()
     with Workspace.open(root_workspace) as pinned:
         root_workspace.rename(tmp_path / "moved")
@@ -263,3 +256,26 @@ def test_the_child_that_lends_its_namespace_is_gone_at_once(root_workspace: Path
         children = [child for task in tasks for child in (task / "children").read_text().split()]
         states = {Path(f"/proc/{child}/comm").read_text() for child in children}
     assert not any(state.startswith(("python", "pytest")) for state in states)
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "new\nline", "co:lon", "com,ma", "ünïcødé ☃", "n" * 200, "-dash", "$(id)"]
+)
+@pytest.mark.parametrize("owner", [0, 1000], ids=["root", "user"])
+async def test_odd_names_are_mounted_as_they_are(base_image: str, tmp_path: Path, name: str, owner: int) -> None:
+    path = tmp_path / name
+    path.mkdir()
+    if os.geteuid() == 0:
+        os.chown(path, owner, owner)
+    (path / "here").write_text("found")
+    async with belljar.Session(workspace=path) as box:
+        result = await box.run("cat here; touch made", timeout=20)
+    assert result.stdout == "found"
+    assert (path / "made").stat().st_uid == path.stat().st_uid
+
+
+async def test_no_mount_is_left_once_a_sandbox_runs(base_image: str, root_workspace: Path) -> None:
+    async with belljar.Session(workspace=root_workspace) as box:
+        assert box.id not in Path("/proc/self/mountinfo").read_text()
+        (root_workspace / "late").write_text("seen")
+        assert (await box.run("cat late", timeout=20)).stdout == "seen"

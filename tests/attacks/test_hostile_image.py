@@ -1,0 +1,59 @@
+"""What an image says of itself is overridden where it would weaken a sandbox."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tenacity
+
+import belljar
+
+DOCKERFILE = """
+FROM {base}
+ENV HOME=/root USER=root LD_PRELOAD=/nowhere.so BASH_ENV=/workspace/evil PATH=/opt/tool/bin:/usr/bin:/bin COLOUR=blue
+USER 0:0
+WORKDIR /root
+VOLUME /data /workspace
+EXPOSE 8000
+STOPSIGNAL SIGKILL
+HEALTHCHECK --interval=1s CMD touch /tmp/healthcheck-ran
+ENTRYPOINT ["/bin/false"]
+CMD ["false"]
+"""
+
+
+@pytest.fixture(scope="module")
+def hostile_image(base_image: str, docker_client: Any) -> Iterator[str]:
+    dockerfile = io.BytesIO(DOCKERFILE.format(base=base_image).encode())
+    image, _ = docker_client.images.build(fileobj=dockerfile, tag="belljar-test/hostile", rm=True)
+    yield "belljar-test/hostile"
+    _remove_once_unused(docker_client, image.id)
+
+
+@tenacity.retry(stop=tenacity.stop_after_delay(10), wait=tenacity.wait_fixed(0.1), reraise=True)
+def _remove_once_unused(docker_client: Any, image: str) -> None:
+    docker_client.images.remove(image, force=True)
+
+
+async def test_a_hostile_image_gets_the_same_walls(hostile_image: str, workspace: Path, docker_client: Any) -> None:
+    (workspace / "evil").write_text("echo BREACH")
+    before = {volume.id for volume in docker_client.volumes.list()}
+    async with belljar.Session(workspace=workspace, image=hostile_image) as box:
+        result = await box.run(
+            "id -u; id -g; pwd; echo $HOME $USER $PATH $COLOUR; env | grep -c LD_PRELOAD", timeout=20
+        )
+        assert result.stderr == ""
+        assert result.stdout.splitlines() == [
+            "1000", "1000", "/workspace", "/home/sandbox sandbox /opt/tool/bin:/usr/bin:/bin blue", "0",
+        ]  # fmt: skip
+        disk = await box.run(
+            "head -c 20M /dev/zero > /data/fill; stat -c %s /data/fill; stat -f -c %T /data", timeout=20
+        )
+        assert disk.stdout.split() == [str(16 << 20), "tmpfs"]
+        assert {volume.id for volume in docker_client.volumes.list()} <= before
+        inspected = docker_client.api.inspect_container(f"belljar-{box.id}")
+        assert inspected["State"].get("Health") is None
