@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CREDIT = 1 << 20
 INPUT_WINDOW = 256 << 10
-READ = 1 << 20
+READ = (128 << 10) - 64  # as much as the allocator serves from its heap; what it maps anew for each read costs more
 READS_PER_WAKE = 8  # then the loop's other callers get their turn
 UNLIMITED = (1 << 63) - 1
 
@@ -37,6 +37,7 @@ class Execution:
         self._acked = [0, 0, 0, 0]
         self._room: asyncio.Event | None = None
         self._pipes: dict[int, int] = {}
+        self._muted: set[int] = set()
         self._outcome: frames.EndedBody | None = None
         self._started: asyncio.Future[int] = link.loop.create_future()
         self._ended: asyncio.Future[frames.EndedBody] = link.loop.create_future()
@@ -61,12 +62,16 @@ class Execution:
         self.link.send(frames.frame(To.KILL, self.id, frames.u32(milliseconds(grace))))
 
     def deadline(self, seconds: float | None, grace: float) -> None:
-        self.link.send(frames.frame(To.DEADLINE, self.id, frames.u32(milliseconds(seconds), milliseconds(grace))))
+        self.link.send(self.deadline_frame(seconds, grace))
+
+    def deadline_frame(self, seconds: float | None, grace: float) -> bytes:
+        return frames.frame(To.DEADLINE, self.id, frames.u32(milliseconds(seconds), milliseconds(grace)))
 
     def resize(self, rows: int, cols: int) -> None:
         self.link.send(frames.frame(To.RESIZE, self.id, rows.to_bytes(2, "little") + cols.to_bytes(2, "little")))
 
-    async def input(self, data: bytes, stream: int = frames.STDIN) -> None:
+    async def input(self, data: bytes, stream: int = frames.STDIN, *, ahead: bytes = b"") -> None:
+        """Hand `data` to the command; `ahead` is a frame that goes with it, for one wake-up of the init instead of two."""
         view = memoryview(data)
         while view and not self.over:
             free = INPUT_WINDOW - (self._sent[stream] - self._acked[stream])
@@ -75,7 +80,8 @@ class Execution:
                 continue
             part, view = view[:free], view[free:]
             self._sent[stream] += len(part)
-            self.link.send(frames.frame(To.INPUT, self.id, bytes(part), stream))
+            self.link.send(ahead + frames.frame(To.INPUT, self.id, bytes(part), stream))
+            ahead = b""
 
     async def _wait_for_room(self) -> None:
         self._room = self._room or asyncio.Event()
@@ -105,11 +111,10 @@ class Execution:
     def consumed(self, stream: int, count: int) -> None:
         """Output was taken; the init may send as much again."""
         self._consumed[stream] += count
-        if stream in self._pipes:
+        if stream in self._muted:
             self._listen(stream)
-            return
         goal = self._consumed[stream] + CREDIT
-        if goal - self._granted[stream] >= CREDIT // 2 and not self.over:
+        if goal - self._granted[stream] >= CREDIT // 2 and stream not in self._pipes and not self.over:
             self._granted[stream] = goal
             self.link.send(frames.frame(To.CREDIT, self.id, frames.u64(goal), stream))
 
@@ -141,8 +146,10 @@ class Execution:
         """Read the pipe while its output is taken; at the latest a full window behind, let it fill."""
         pipe = self._pipes[stream]
         if not self._paced or self._received[stream] - self._consumed[stream] < CREDIT:
+            self._muted.discard(stream)
             self.link.loop.add_reader(pipe, self._read_pipe, stream)
         else:
+            self._muted.add(stream)
             self.link.loop.remove_reader(pipe)
 
     def _read_pipe(self, stream: int) -> None:
@@ -159,12 +166,13 @@ class Execution:
                 self._close_pipe(stream)
                 break
             self._deliver(stream, data)
-            if self._paced:
+            if self._paced and self._received[stream] - self._consumed[stream] >= CREDIT:
                 self._listen(stream)
                 break
 
     def _close_pipe(self, stream: int) -> None:
         pipe = self._pipes.pop(stream)
+        self._muted.discard(stream)
         self.link.loop.remove_reader(pipe)
         os.close(pipe)
         if self._outcome is not None and not self._pipes:

@@ -105,20 +105,23 @@ class Capture:
     def _add_tail(self, order: int, data: bytes) -> None:
         self.tail.append(Piece(order, self.stream, data[-self._tail_room :]))
         self._tail_size += min(len(data), self._tail_room)
-        while self._tail_size > self._tail_room:
-            over = self._tail_size - self._tail_room
-            oldest = self.tail[0]
-            if len(oldest.data) <= over:
-                self._tail_size -= len(self.tail.popleft().data)
-            else:
-                oldest.data = oldest.data[over:]
-                self._tail_size -= over
+        while self._tail_size - len(self.tail[0].data) >= self._tail_room:
+            self._tail_size -= len(self.tail.popleft().data)
+
+    def trim(self) -> None:
+        """Cut the tail to its size; while it grows only whole pieces are dropped, for speed."""
+        over = self._tail_size - self._tail_room
+        if over > 0:
+            self.tail[0].data = self.tail[0].data[over:]
+            self._tail_size -= over
 
     @property
     def omitted(self) -> int:
+        self.trim()
         return self.produced - sum(len(p.data) for p in self.head) - self._tail_size
 
     def joined(self) -> tuple[bytes, bytes]:
+        self.trim()
         return b"".join(p.data for p in self.head), b"".join(p.data for p in self.tail)
 
 
