@@ -1,0 +1,50 @@
+"""Approvals: answers that a person gave, and what they cover.
+
+"Once" covers the very same command under the very same policy, by digest. "Session" covers commands whose every asked
+effect has the kind, path class and program of an effect that was approved. A prefix of a text never covers anything.
+"""
+
+from dataclasses import dataclass, field
+
+from .effects import Effect
+from .verdict import Verdict
+
+Shape = tuple[str, str, str]
+
+
+def _shapes(verdict: Verdict) -> frozenset[Shape]:
+    return frozenset(_shape(effect) for effect in verdict.effects)
+
+
+def _shape(effect: Effect) -> Shape:
+    return (effect.kind, effect.path_class, effect.program)
+
+
+@dataclass(slots=True)
+class Approvals:
+    digests: set[str] = field(default_factory=set)
+    shapes: list[tuple[frozenset[str], frozenset[Shape]]] = field(default_factory=list)
+
+    def remember(self, verdict: Verdict, scope: str = "once") -> None:
+        if scope not in ("once", "session"):
+            raise ValueError("an approval holds 'once' or for the 'session'")
+        if verdict.decision != "ask":
+            return
+        if scope == "once":
+            self.digests.add(verdict.digest)
+        else:
+            self.shapes.append((_asked(verdict), _shapes(verdict)))
+
+    def covers(self, verdict: Verdict) -> bool:
+        """Whether a person already said yes to this. A denial is never covered."""
+        if verdict.decision != "ask":
+            return verdict.decision == "allow"
+        if verdict.digest in self.digests:
+            return True
+        if any(effect.kind in ("exec.unseen", "exec.unknown") and not effect.target for effect in verdict.effects):
+            return False
+        return any(_asked(verdict) <= rules and _shapes(verdict) <= shapes for rules, shapes in self.shapes)
+
+
+def _asked(verdict: Verdict) -> frozenset[str]:
+    return frozenset(rule.id for rule in verdict.rules if rule.decision == "ask")

@@ -1,0 +1,118 @@
+"""Shell arithmetic, as far as it is known."""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .marks import ATOM, known, solid
+from .parser import Node
+
+if TYPE_CHECKING:
+    from .expand import Expander
+
+_LIMIT = 1 << 63
+
+
+def _divide(a: int, b: int) -> int:
+    return int(a / b)
+
+
+_BINARY: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": _divide,
+    "%": lambda a, b: a - b * _divide(a, b),
+    "**": lambda a, b: a**b if b < 64 else 0,
+    "<<": lambda a, b: a << (b & 63),
+    ">>": lambda a, b: a >> (b & 63),
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "<": lambda a, b: int(a < b),
+    ">": lambda a, b: int(a > b),
+    "<=": lambda a, b: int(a <= b),
+    ">=": lambda a, b: int(a >= b),
+    "==": lambda a, b: int(a == b),
+    "!=": lambda a, b: int(a != b),
+    ",": lambda a, b: b,
+}
+
+
+def evaluate(node: Node | None, expander: "Expander") -> str:
+    """The number as text, or an ATOM; the words inside are expanded in any case, for what they run."""
+    if not node:
+        return "0"
+    number = _number(node, expander)
+    return ATOM if number is None or abs(number) >= _LIMIT else str(number)
+
+
+def _number(node: Node, expander: "Expander") -> int | None:
+    kind = node.get("Type")
+    if kind == "Word" or "Parts" in node:
+        return _word(expander.text(node if "Parts" in node else {"Parts": []}), expander)
+    if kind == "ParenArithm":
+        return _number(node["X"], expander)
+    if kind == "UnaryArithm":
+        return _unary(node, expander)
+    if kind == "BinaryArithm":
+        return _binary(node, expander)
+    return None
+
+
+def _word(text: str, expander: "Expander", depth: int = 0) -> int | None:
+    text = solid(text).strip()
+    if text == "":
+        return 0
+    based = re.fullmatch(r"(\d{1,2})#([0-9A-Za-z@_]+)", text)
+    try:
+        if based:
+            return int(based[2], int(based[1]))
+        if re.fullmatch(r"[-+]?(0[xX][0-9a-fA-F]+|\d+)", text):
+            octal = re.fullmatch(r"[-+]?0[0-7]+", text)
+            return int(text, 8 if octal else 0) if not re.fullmatch(r"[-+]?0+", text) else 0
+    except ValueError:
+        return None
+    if re.fullmatch(r"[A-Za-z_]\w*", text) and depth < 4:
+        value = expander.lookup(text)
+        return _word(value, expander, depth + 1) if isinstance(value, str) and known(solid(value)) else None
+    return None
+
+
+def _unary(node: Node, expander: "Expander") -> int | None:
+    value = _number(node["X"], expander)
+    op = node["Op"]
+    if op in ("++", "--"):
+        new = None if value is None else value + (1 if op == "++" else -1)
+        _assign(node["X"], new, expander)
+        return value if node.get("Post") else new
+    if value is None:
+        return None
+    return {"-": -value, "+": value, "~": ~value, "!": int(not value)}.get(op)
+
+
+def _binary(node: Node, expander: "Expander") -> int | None:
+    op = node["Op"]
+    right = _number(node["Y"], expander)
+    if op.endswith("=") and op not in ("==", "!=", "<=", ">="):
+        left = _number(node["X"], expander) if op != "=" else 0
+        value = right if op == "=" else _apply(op[:-1], left, right)
+        _assign(node["X"], value, expander)
+        return value
+    return _apply(op, _number(node["X"], expander), right)
+
+
+def _apply(op: str, left: int | None, right: int | None) -> int | None:
+    if left is None or right is None or op not in _BINARY:
+        return None
+    try:
+        return _BINARY[op](left, right)
+    except (ZeroDivisionError, OverflowError, ValueError):
+        return None
+
+
+def _assign(node: Node, value: int | None, expander: "Expander") -> None:
+    parts = node.get("Parts") or []
+    name = parts[0].get("Value", "") if len(parts) == 1 else ""
+    if re.fullmatch(r"[A-Za-z_]\w*", name):
+        expander.state.env[name] = ATOM if value is None else str(value)

@@ -1,0 +1,80 @@
+"""Brace expansion, which comes before all others and works on the raw word."""
+
+import re
+from typing import Any
+
+from .marks import ATOM
+from .parser import Node
+
+MAX_WORDS = 512
+Token = str | Node
+
+
+def brace_expand(parts: list[Node]) -> list[list[Node]]:
+    if not any(part["Type"] == "Lit" and "{" in part.get("Value", "") for part in parts):
+        return [parts]
+    return [_parts(tokens) for tokens in _expand(_tokens(parts))[:MAX_WORDS]]
+
+
+def _tokens(parts: list[Node]) -> list[Token]:
+    found: list[Token] = []
+    for part in parts:
+        found += re.findall(r"\\.|.", part.get("Value", ""), re.S) if part["Type"] == "Lit" else [part]
+    return found
+
+
+def _parts(tokens: list[Token]) -> list[Node]:
+    parts: list[Node] = []
+    for token in tokens:
+        if isinstance(token, str) and parts and parts[-1]["Type"] == "Lit":
+            parts[-1]["Value"] += token
+        else:
+            parts.append({"Type": "Lit", "Value": token} if isinstance(token, str) else token)
+    return parts
+
+
+def _expand(tokens: list[Token], depth: int = 0) -> list[list[Token]]:
+    for start, token in enumerate(tokens):
+        if token == "{" and depth < 12:
+            options, end = _options(tokens, start)
+            if options:
+                tails = _expand(tokens[end:], depth + 1)
+                heads = [head for option in options for head in _expand(option, depth + 1)]
+                return [tokens[:start] + head + tail for head in heads[:MAX_WORDS] for tail in tails][:MAX_WORDS]
+    return [tokens]
+
+
+def _options(tokens: list[Token], start: int) -> tuple[list[list[Token]], int]:
+    """The alternatives of the brace at `start` and where it ends; none where it is no brace expansion."""
+    depth, options, current = 0, [], []  # type: ignore[var-annotated]
+    for at in range(start + 1, len(tokens)):
+        token = tokens[at]
+        if token == "}" and depth == 0:
+            if options:
+                return [*options, current], at + 1
+            return _sequence(current), at + 1
+        depth += (token == "{") - (token == "}")
+        if token == "," and depth == 0:
+            options.append(current)
+            current = []
+        else:
+            current.append(token)
+    return [], start
+
+
+def _sequence(tokens: list[Any]) -> list[list[Token]]:
+    if not all(isinstance(token, str) for token in tokens):
+        return []
+    text = "".join(tokens)
+    numbers = re.fullmatch(r"(-?\d{1,9})\.\.(-?\d{1,9})(?:\.\.(-?\d{1,9}))?", text)
+    letters = re.fullmatch(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d{1,9}))?", text)
+    if not (numbers or letters):
+        return []
+    match = numbers or letters
+    assert match
+    first, last = (int(match[1]), int(match[2])) if numbers else (ord(match[1]), ord(match[2]))
+    step = max(1, abs(int(match[3] or 1)))
+    span = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+    if len(span) > 64:
+        return [[str(first)], [str(last)], [ATOM]]
+    return [[str(number) if numbers else chr(number)] for number in span]

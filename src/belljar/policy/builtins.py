@@ -1,0 +1,274 @@
+"""The shell's own commands: those that change the shell, and those that only print."""
+
+import re
+
+from .call import Call, program
+from .expand import flat
+from .files import locate
+from .marks import ATOM, SENSITIVE, UNKNOWN, has, known, show, solid, taints, unglob
+from .paths import resolve
+from .quoting import backslashes
+
+
+@program("cd", "pushd")
+def _cd(call: Call) -> str:
+    rest = [arg for arg in call.args if not re.fullmatch(r"-[LPe@n]+|--", arg)]
+    target = unglob(rest[0]) if rest else call.state.home()
+    if target == "-":
+        target = flat(call.state.env.get("OLDPWD", call.state.cwd))
+    call.state.env["OLDPWD"] = call.state.cwd
+    call.state.cwd = target if target[:1] == UNKNOWN else resolve(solid(target), call.state.cwd, call.state.links, call.state.home())
+    return ""
+
+
+@program("popd")
+def _popd(call: Call) -> str:
+    call.state.cwd = flat(call.state.env.get("OLDPWD", call.state.cwd))
+    return ""
+
+
+@program("pwd")
+def _pwd(call: Call) -> str:
+    return call.state.cwd + "\n"
+
+
+@program("echo")
+def _echo(call: Call) -> str:
+    args, escapes = list(call.args), False
+    while args and re.fullmatch(r"-[neE]+", args[0]):
+        escapes = "e" in args.pop(0) or escapes
+    text = unglob(" ".join(args))
+    return (backslashes(text) if escapes else text) + "\n"
+
+
+@program("printf")
+def _printf(call: Call) -> str:
+    args = list(call.args)
+    name = args[1] if len(args) > 2 and args[0] == "-v" else ""
+    args = args[2:] if name else args[1:] if args[:1] == ["--"] else args
+    text = _format(unglob(args[0]), [unglob(arg) for arg in args[1:]]) if args else ""
+    if name:
+        call.machine.set(name, text, call.state)
+        return ""
+    return text
+
+
+_SPEC = re.compile(r"%(%|[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlLqjzt]*(?:\([^)]*\)T|[diouxXeEfFgGcsbq]))")
+
+
+def _format(template: str, args: list[str]) -> str:
+    if not known(template):
+        return taints(template + "".join(args)) or UNKNOWN
+    out, pending = "", list(args)
+    specs = [spec for spec in _SPEC.findall(template) if spec != "%"]
+    for _ in range(400):
+        out += _once(template, pending)
+        if not pending or not specs:
+            break
+    return out
+
+
+def _once(template: str, pending: list[str]) -> str:
+    pieces, at = [], 0
+    for spec in _SPEC.finditer(template):
+        pieces.append(backslashes(template[at : spec.start()]))
+        pieces.append("%" if spec[1] == "%" else _one(spec[1], pending))
+        at = spec.end()
+    return "".join([*pieces, backslashes(template[at:])])
+
+
+def _one(spec: str, pending: list[str]) -> str:
+    if "*" in spec and pending:
+        spec = spec.replace("*", pending.pop(0), 1)
+    value, kind = (pending.pop(0) if pending else ""), spec[-1]
+    if kind == "T":
+        return ATOM
+    if kind in "sbq":
+        text = backslashes(value) if kind == "b" else value
+        precision = re.search(r"\.(\d+)", spec)
+        return text[: int(precision[1])] if precision else text
+    if kind == "c":
+        return value[:1]
+    try:
+        number = ord(value[1]) if value[:1] in "'\"" and len(value) > 1 else int(value or "0", 0)
+        width = re.match(r"0(\d{1,2})", spec)
+        text = {"x": f"{number:x}", "X": f"{number:X}", "o": f"{number:o}"}.get(kind, str(number))
+        return text.zfill(int(width[1])) if width else text
+    except (ValueError, IndexError):
+        return ATOM
+
+
+@program("export", "declare", "typeset", "local", "readonly")
+def _declare(call: Call) -> str:
+    for arg in call.args:
+        name, equals, value = solid(arg).partition("=")
+        if equals:
+            call.machine.set(name.rstrip("+"), unglob(value), call.state)
+    bare = not [arg for arg in call.args if not arg.startswith("-")]
+    return SENSITIVE if bare else ""
+
+
+@program("unset")
+def _unset(call: Call) -> str:
+    for arg in call.args:
+        call.state.env.pop(solid(arg), None)
+        call.state.functions.pop(solid(arg), None)
+    return ""
+
+
+@program("set")
+def _set(call: Call) -> str:
+    args = list(call.args)
+    if not args:
+        return SENSITIVE
+    while args and re.fullmatch(r"[-+][A-Za-z]+", args[0]):
+        args = args[2:] if args[0][-1] == "o" else args[1:]
+    if args and args[0] in ("--", "-"):
+        call.state.args = args[1:]
+    elif args:
+        call.state.args = args
+    return ""
+
+
+@program("shift")
+def _shift(call: Call) -> str:
+    count = int(call.args[0]) if call.args and call.args[0].isdigit() else 1
+    call.state.args = call.state.args[count:]
+    return ""
+
+
+@program("read", "mapfile", "readarray")
+def _read(call: Call) -> str:
+    options = call.options("adnNptuidOsCc" if call.name == "read" else "dnOsutCc")
+    if call.name != "read" or "a" in options.values:
+        name = options.get("a") or (options.rest[0] if options.rest else "MAPFILE")
+        call.machine.set(name, call.stdin.split("\n" if call.name != "read" else None)[:64], call.state)
+        return ""
+    names = options.rest or ["REPLY"]
+    line = call.feed.line()
+    words = line.split(None, len(names) - 1) if len(names) > 1 else [line.strip()]
+    if not known(line):
+        words = [taints(line) if not known(line[:1]) else line] * len(names)
+    for name, word in zip(names, words + [""] * len(names), strict=False):
+        call.machine.set(solid(name), word, call.state)
+    return ""
+
+
+@program("eval")
+def _eval(call: Call) -> str:
+    text = unglob(" ".join(call.args))
+    _unseen(call, text)
+    return call.shell(text, same=True)
+
+
+def _unseen(call: Call, text: str) -> None:
+    if solid(text) and not known(text) and has(text, UNKNOWN) and not solid(text).strip(UNKNOWN + " \n"):
+        call.emit("exec.unseen", text)
+
+
+@program("source", ".")
+def _source(call: Call) -> str:
+    args = call.args[1:] if call.args[:1] == ["--"] else call.args
+    return call.run_file(args[0], args[1:], same=True) if args else ""
+
+
+@program("exec")
+def _exec(call: Call) -> str:
+    options = call.options("a", posix=True)
+    return call.run(options.rest)
+
+
+@program("builtin", "command")
+def _command(call: Call) -> str:
+    options = call.options(posix=True)
+    if options.has("v", "V"):
+        return f"/usr/bin/{options.rest[0]}\n" if options.rest else ""
+    name = solid(options.rest[0]) if options.rest else ""
+    hidden = call.state.functions.pop(name, None)
+    try:
+        return call.run(options.rest, same=True)
+    finally:
+        if hidden is not None:
+            call.state.functions[name] = hidden
+
+
+@program("alias")
+def _alias(call: Call) -> str:
+    for arg in call.args:
+        name, equals, value = solid(arg).partition("=")
+        if equals:
+            call.state.aliases[name] = unglob(value)
+            if name in ("sudo", "ssh", "su", "git", "ls", "cd") and re.search(r"[;|&]|\$\(|/tmp/", value):
+                call.emit("persist.env", f"alias {show(arg)}")
+    return ""
+
+
+@program("unalias")
+def _unalias(call: Call) -> str:
+    for arg in call.args:
+        call.state.aliases.pop(solid(arg), None)
+    return ""
+
+
+@program("trap")
+def _trap(call: Call) -> str:
+    args = call.args[1:] if call.args[:1] == ["--"] else call.args
+    if len(args) > 1 and args[0] not in ("-", ""):
+        call.machine.traps.append((unglob(args[0]), call.state))
+    return ""
+
+
+@program("hash", "enable", "complete", "bind")
+def _hash(call: Call) -> str:
+    options = call.options("pfCFx")
+    if call.name == "hash" and "p" in options.values:
+        for name in options.rest:
+            call.state.aliases[solid(name)] = options.get("p")
+    elif call.name == "enable" and "f" in options.values:
+        call.emit("persist.env", f"enable -f {options.get('f')}")
+    elif call.name in ("complete", "bind") and options.all("C", "x"):
+        call.shell(options.get("C", "x").partition(":")[2] if call.name == "bind" else options.get("C"))
+    return ""
+
+
+@program("test", "[", ":", "true", "false", "shopt", "return", "exit", "break", "continue", "wait", "jobs", "umask", "ulimit", "getopts", "let", "fg", "bg", "disown", "history", "type", "times", "caller", "sleep", "logout", "suspend", "help")
+def _quiet(call: Call) -> str:
+    return ""
+
+
+@program("which")
+def _which(call: Call) -> str:
+    return "".join(f"/usr/bin/{solid(arg)}\n" for arg in call.args if not arg.startswith("-"))
+
+
+@program("env", "printenv")
+def _env(call: Call) -> str:
+    if call.name == "printenv":
+        return flat(call.state.get(solid(call.args[0]))) if call.args else SENSITIVE
+    options = call.options("uCS", ("unset", "chdir", "split-string", "block-signal", "ignore-signal"), posix=True)
+    state = call.state.fork()
+    words = list(options.rest)
+    split = options.get("S", "split-string")
+    if split:
+        import shlex
+
+        try:
+            words = shlex.split(unglob(split)) + words
+        except ValueError:
+            call.emit("text.unparseable", split)
+    if options.get("C", "chdir"):
+        state.cwd = locate(options.get("C", "chdir"), state)[0]
+    while words and re.match(r"[A-Za-z_]\w*=|BASH_FUNC", solid(words[0])):
+        name, _, value = solid(words.pop(0)).partition("=")
+        call.machine.set(name, value, state, words[0] if words else "")
+    while words and words[0] == "-":
+        words.pop(0)
+    if not words:
+        return SENSITIVE
+    call.state, outer = state, call.state
+    try:
+        return call.run(words)
+    finally:
+        call.state = outer
+
+

@@ -1,0 +1,145 @@
+"""One program call, as the program table sees it: its arguments, its input, and verbs for its effects."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from . import files
+from .machine import Feed, Machine
+from .marks import UNKNOWN, has, show, solid, unglob
+from .shellstate import ShellState
+
+Handler = Callable[["Call"], str | None]
+PROGRAMS: dict[str, Handler] = {}
+
+
+def program(*names: str) -> Callable[[Handler], Handler]:
+    """Register the reader of these programs' arguments. It gives the abstract standard output (None: not known)."""
+
+    def register(handler: Handler) -> Handler:
+        PROGRAMS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return register
+
+
+@dataclass(slots=True)
+class Options:
+    flags: set[str] = field(default_factory=set)
+    values: dict[str, list[str]] = field(default_factory=dict)
+    rest: list[str] = field(default_factory=list)
+
+    def has(self, *names: str) -> bool:
+        """A flag by any of its names; a long one may be abbreviated, as getopt_long allows."""
+        for name in names:
+            if name in self.flags or name in self.values:
+                return True
+            if len(name) > 1 and any(len(flag) > 2 and name.startswith(flag) for flag in (*self.flags, *self.values)):
+                return True
+        return False
+
+    def get(self, *names: str) -> str:
+        return next((self.values[name][-1] for name in names if name in self.values), "")
+
+    def all(self, *names: str) -> list[str]:
+        return [value for name in names for value in self.values.get(name, [])]
+
+
+class Call:
+    __slots__ = ("args", "feed", "machine", "name", "state")
+
+    def __init__(self, machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> None:
+        self.machine, self.name, self.args, self.state, self.feed = machine, name, args, state, feed
+
+    @property
+    def stdin(self) -> str:
+        return self.feed.text
+
+    def options(self, valued: str = "", long: Iterable[str] = (), posix: bool = False) -> Options:
+        """Parse arguments; `valued` are the short options that take a value, `long` the long ones."""
+        found, wanted, index = Options(), set(long), 0
+        while index < len(self.args):
+            arg = unglob(solid(self.args[index])) if self.args[index][:1] == "-" else self.args[index]
+            index += 1
+            if arg == "--":
+                found.rest += self.args[index:]
+                break
+            if arg.startswith("--"):
+                name, equals, value = arg[2:].partition("=")
+                if not equals and name in wanted and index < len(self.args):
+                    value, equals, index = self.args[index], "=", index + 1
+                found.values.setdefault(name, []).append(value) if equals else found.flags.add(name)
+            elif arg.startswith("-") and arg != "-":
+                index = self._cluster(arg[1:], valued, wanted, found, index)
+            else:
+                found.rest.append(self.args[index - 1])
+                if posix:
+                    found.rest += self.args[index:]
+                    break
+        return found
+
+    def _cluster(self, letters: str, valued: str, wanted: set[str], found: Options, index: int) -> int:
+        if letters in wanted and index < len(self.args):  # -name value, as find and java write it
+            found.values.setdefault(letters, []).append(self.args[index])
+            return index + 1
+        for at, letter in enumerate(letters):
+            if letter in valued:
+                value = letters[at + 1 :]
+                if not value and index < len(self.args):
+                    value, index = self.args[index], index + 1
+                found.values.setdefault(letter, []).append(value)
+                return index
+            found.flags.add(letter)
+        return index
+
+    # -- effects -------------------------------------------------------------------------------------------------
+
+    def emit(self, kind: str, target: str = "", *flags: str) -> None:
+        self.machine.emit(kind, target or self.text(), flags=frozenset(flags), program=self.name)
+
+    def text(self) -> str:
+        return show(" ".join([self.name, *self.args]))
+
+    def read(self, path: str) -> str:
+        return self.stdin if path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0") else files.read_path(self.machine, path, self.state)
+
+    def write(self, path: str, text: str = UNKNOWN, *flags: str) -> None:
+        files.write_path(self.machine, path, self.state, frozenset(flags))
+        self.machine.write_file(path, text, self.state, "append" in flags)
+
+    def delete(self, path: str, *flags: str) -> None:
+        files.delete_path(self.machine, path, self.state, frozenset(flags))
+
+    def change(self, path: str, *flags: str) -> None:
+        files.change_path(self.machine, path, self.state, frozenset(flags))
+
+    def locate(self, path: str) -> tuple[str, str, frozenset[str]]:
+        return files.locate(path, self.state)
+
+    def shell(self, text: str, args: list[str] | None = None, feed: Feed | None = None, same: bool = False) -> str:
+        """Run text as a script of its own (or, `same`, in this very shell)."""
+        state = self.state if same else self.state.fork()
+        if args:
+            state.name, state.args = args[0], args[1:]
+        return self.machine.run_text(text, state, feed or self.feed)
+
+    def run(self, argv: list[str], feed: Feed | None = None, same: bool = False) -> str:
+        """Run an argument vector: what a wrapper does with its operands."""
+        if not argv:
+            return ""
+        state = self.state if same else self.state.fork()
+        return self.machine.simple(list(argv), state, feed or self.feed)
+
+    def run_file(self, path: str, args: list[str], same: bool = False) -> str:
+        """Run a script file: its text where this command wrote it, else the project's own code."""
+        text = self.stdin if path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0") else self.machine.read_file(path, self.state)
+        full = self.locate(path)[0]
+        if text is None:
+            self.machine.emit("exec.script", full, self.locate(path)[1], program=self.name)
+            return UNKNOWN
+        state = self.state if same else self.state.fork()
+        if not same or args:
+            state.name, state.args = path, args
+        with self.machine.under(show(path)):
+            if text and has(text, UNKNOWN) and not text.strip(UNKNOWN + "\n "):
+                self.machine.emit("exec.unseen", full)
+            return self.machine.run_script("file:" + full, text, state, self.feed)

@@ -1,0 +1,58 @@
+"""Canonical text: what is judged is what runs.
+
+bash and a parser disagree on some bytes (a lone CR after a backslash hides a command), so a text either has one reading
+or is refused here, before anything looks at its meaning.
+"""
+
+import re
+from dataclasses import dataclass
+
+MAX_CHARS = 131_072  # MAX_ARG_STRLEN: a longer word could not be passed to bash at all
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\r]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_INVISIBLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u00ad\u180e]")
+_NAMES = {"\x00": "a NUL byte", "\r": "a lone carriage return", "\x1b": "an escape character"}
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """`problem` is why the text cannot be judged at all; `invisible` says that it holds characters nobody sees."""
+
+    text: str
+    problem: str = ""
+    invisible: bool = False
+
+
+def canonical(command: object) -> Canonical:
+    if not isinstance(command, str):
+        return Canonical("", f"a command is text, not {type(command).__name__}")
+    if len(command) > MAX_CHARS:
+        return Canonical(command[:200], f"it is too large to judge ({len(command)} characters, {MAX_CHARS} at most)")
+    text = command.replace("\r\n", "\n").strip(" \t\n")
+    if _SURROGATE.search(text):
+        return Canonical(text.encode("utf-8", "replace").decode(), "it contains an unpaired surrogate, which is not text")
+    found = _CONTROL.search(text)
+    if found:
+        what = _NAMES.get(found[0], f"the control character U+{ord(found[0]):04X}")
+        return Canonical(_CONTROL.sub("�", text), f"it contains {what}, which shells and parsers read differently")
+    if not text:
+        return Canonical("", "the command is empty")
+    return Canonical(text, invisible=_INVISIBLE.search(text) is not None)
+
+
+def canonical_argv(argv: list[object]) -> Canonical:
+    """The same for an argument vector: only what cannot be passed to exec, or be text, is refused."""
+    import shlex
+
+    if not argv or not all(isinstance(word, str) for word in argv):
+        return Canonical("", "an argument vector is a non-empty list of strings")
+    words = [str(word) for word in argv]
+    joined = "\0".join(words)
+    if len(joined) > MAX_CHARS:
+        return Canonical(joined[:200].replace("\0", " "), f"it is too large to judge ({len(joined)} characters)")
+    if _SURROGATE.search(joined) or any("\0" in word for word in words):
+        return Canonical("", "it contains a NUL byte or an unpaired surrogate")
+    if not words[0].strip():
+        return Canonical("", "the program's name is empty")
+    return Canonical(shlex.join(words), invisible=_INVISIBLE.search(joined) is not None)

@@ -1,0 +1,120 @@
+"""From the words of a simple command to the program that reads them."""
+
+import re
+
+from . import builtins, fileprograms, git, interpreters, network, system, textprograms, wrappers  # noqa: F401  they register their programs
+from .call import PROGRAMS, Call
+from .machine import Feed, Machine
+from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, has_glob, known, solid, unglob
+from .paths import could_match, resolve
+from .shellstate import ShellState
+
+_BIN = re.compile(r"(/usr/local|/usr|/opt/\w+|)/s?bin/[^/]+|/usr/libexec/[^/]+|.*/(?:node_modules/\.bin|\.?venv/bin|env/bin)/[^/]+")
+_QUIET = frozenset(": true false test [ cd pwd echo printf ls cat head tail wc date whoami id sleep basename dirname sort uniq grep rg which type".split())
+
+
+def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) -> str:
+    name, args = words[0], words[1:]
+    if has_glob(name):
+        return _globbed(machine, name, args, state, feed)
+    if not known(name):
+        return _unknown(machine, name, args, state, feed)
+    made = _made(machine, name, state)
+    if made is not None:
+        return _run_made(machine, name, made, args, state, feed)
+    base = program_name(name)
+    call = Call(machine, base, args, state, feed)
+    handler = PROGRAMS.get(base) or (PROGRAMS["mkfs"] if re.match(r"mkfs\.|mke2fs", base) else None) or _versioned(base)
+    machine.emit("exec", name, flags=frozenset({"quiet"}) if base in _QUIET else frozenset(), program=base)
+    if handler is None:
+        return _stranger(call)
+    with machine.under(base):
+        out = handler(call)
+    return UNKNOWN if out is None else out
+
+
+def program_name(name: str) -> str:
+    """`/bin/rm` is rm; `./rm` is the project's own program, whatever its name."""
+    full = resolve(name, "/workspace")
+    return name.rsplit("/", 1)[-1] if "/" in name and _BIN.fullmatch(full) else name
+
+
+def _versioned(name: str):  # type: ignore[no-untyped-def]
+    found = re.fullmatch(r"(python|perl|ruby|lua|php|node|gcc|g\+\+|clang|pip|bash)-?\d+(\.\d+)*", name)
+    return PROGRAMS.get(found[1]) if found else None
+
+
+def _stranger(call: Call) -> str:
+    """A program nobody described: it may run, and scripts that it is handed on its input stay unseen."""
+    call.emit("exec.unknown", call.name)
+    if "/" in call.name and call.locate(call.name)[1] in ("kernel", "secret", "device"):
+        call.emit("kernel.namespace")
+    return UNKNOWN
+
+
+def _made(machine: Machine, name: str, state: ShellState) -> str | None:
+    """The text of the program where this command wrote it itself: by path, or first in PATH."""
+    if not state.files:
+        return None
+    if "/" in name:
+        return machine.read_file(name, state)
+    path = state.env.get("PATH", "")
+    for folder in str(path).split(":") if isinstance(path, str) else []:
+        full = resolve(f"{folder or '.'}/{name}", state.cwd, state.links, state.home())
+        if full in state.files:
+            return state.files[full]
+    return None
+
+
+def _run_made(machine: Machine, name: str, text: str, args: list[str], state: ShellState, feed: Feed) -> str:
+    call = Call(machine, name, args, state, feed)
+    machine.emit("exec.script", name, program=name)
+    shebang = re.match(r"#!\s*(\S+)(?:\s+(\S+))?", text)
+    interpreter = program_name(shebang[1]) if shebang else "bash"
+    if interpreter == "env" and shebang and shebang[2]:
+        interpreter = shebang[2]
+    if NETWORK in text:
+        call.emit("exec.network", name)
+        return NETWORK
+    if interpreter in wrappers.SHELLS or not re.match(r"python|perl|ruby|node|php|lua|awk", interpreter):
+        inner = state.fork()
+        inner.name, inner.args = name, args
+        with machine.under(name):
+            full = resolve(name, state.cwd, state.links, state.home())
+            if text.strip(FILE + UNKNOWN + "\n "):
+                return machine.run_script("file:" + full, text, inner, feed)
+        return UNKNOWN
+    from .interpreters import scan
+
+    return scan(call, re.sub(r"[\d.]+$", "", interpreter), text, args)
+
+
+def _globbed(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
+    """A program named by a pattern: every known program it could match is tried."""
+    full = resolve(name, state.cwd, state.links, state.home())
+    plausible = [p for p in PROGRAMS if any(could_match(full, f"{folder}/{p}") for folder in ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"))]
+    machine.emit("exec.glob", full)
+    out = UNKNOWN
+    for candidate in plausible[:60]:
+        out = dispatch(machine, [candidate, *args], state, feed)
+    if not plausible and not full.startswith("/workspace"):
+        machine.emit("exec.unseen", full)
+    return out
+
+
+def _unknown(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
+    """The program's name is not known."""
+    machine.emit("exec.unknown", name)
+    if NETWORK in name:
+        machine.emit("exec.network", name)
+    elif ENCODED in name:
+        machine.emit("exec.disguised", name)
+    elif has(name, UNKNOWN + SECRET + SENSITIVE) and not has(name, FILE) and "/" not in name:
+        machine.emit("exec.unseen", name)
+    text = [unglob(solid(arg)) for arg in args]
+    if any(re.fullmatch(r"-\w*[rR]\w*|--recursive", word) for word in text) and known("".join(text)):
+        Call(machine, "rm", args, state, feed)
+        PROGRAMS["rm"](Call(machine, "rm", args, state, feed))
+    elif any(re.fullmatch(r"-\w*c", word) for word in text[:1]) and len(args) > 1:
+        PROGRAMS["bash"](Call(machine, "bash", args, state, feed))
+    return ATOM if name.strip(ATOM) == "" else UNKNOWN

@@ -1,0 +1,76 @@
+"""Environment variables that run something: LD_PRELOAD, BASH_ENV, a PAGER that is a command."""
+
+import re
+from typing import TYPE_CHECKING
+
+from .marks import known, solid
+from .shellstate import ShellState
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+_NEVER = re.compile(
+    r"BASH_ENV|ENV|PROMPT_COMMAND|LD_AUDIT|GCONV_PATH|PYTHONSTARTUP|PYTHONINSPECT|PERL5DB|BASH_FUNC_.*|DYLD_INSERT_LIBRARIES|LD_PROFILE|PYTHONHOME|PERLLIB|GIT_CONFIG_COUNT|GIT_CONFIG_PARAMETERS"
+    r"|GIT_TEMPLATE_DIR|GIT_EXEC_PATH|GIT_PROXY_COMMAND|GIT_EXTERNAL_DIFF|SUDO_ASKPASS|LESSOPEN|LESSCLOSE|MANOPT|SSH_ASKPASS|GIT_ASKPASS|PYTHONBREAKPOINT|TEXMFCNF|LUA_INIT\w*|TAR_OPTIONS|ZIPOPT|MAKEFILES|ZDOTDIR"
+)
+_COMMANDS = frozenset("PAGER GIT_PAGER MANPAGER EDITOR VISUAL GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_SSH_COMMAND GIT_SSH BROWSER SYSTEMD_PAGER PSQL_PAGER FCEDIT PSQL_EDITOR RSYNC_RSH CVS_RSH MAIL_EDITOR HGEDITOR SVN_SSH MANROFFOPT".split())
+_OPTIONS = {
+    "NODE_OPTIONS": r"(--require|-r|--import|--loader|--experimental-loader)[= ]+(?!ts-node|tsx|dotenv|source-map|esm|@|\.?/?(node_modules|test|scripts|src)\b)|--eval|-e\b",
+    "PERL5OPT": r"-[Mm](?!strict|warnings|utf8)|-d|-e",
+    "RUBYOPT": r"-r(?!bundler|rubygems|logger|set)|-e",
+    "JAVA_TOOL_OPTIONS": r"-javaagent|-agentpath|-agentlib:(?!jdwp)|OnOutOfMemoryError|OnError",
+    "_JAVA_OPTIONS": r"-javaagent|-agentpath|OnOutOfMemoryError|OnError",
+    "GIT_CONFIG_GLOBAL": r"^/(?!dev/null)|^~",
+    "GIT_CONFIG_SYSTEM": r"^/(?!dev/null)|^~",
+    "GIT_CONFIG": r"^/(?!dev/null)|^~",
+    "PS4": r"[$`]\(|`|\$\{",
+    "PS1": r"[$`]\(|`",
+    "PS0": r"[$`]\(|`",
+    "PERL5LIB": r"^/tmp|^/dev/shm",
+    "PYTHONWARNINGS": r"antigravity|,.*:.*\.",
+    "VIMINIT": r"!|system\(",
+    "EXINIT": r"!|system\(",
+    "GREP_OPTIONS": r"(?!)",
+    "LESS": r"(?!)",
+    "MAKEFLAGS": r"--eval",
+    "CLASSPATH": r"(?!)",
+    "HISTFILE": r"\.bashrc|\.profile",
+    "SHELLOPTS": r"xtrace",
+    "RUSTC_WRAPPER": r"^(?!sccache|/usr/bin/sccache|$|ccache)",
+}
+_PRELOADS = re.compile(r"lib(asan|tsan|ubsan|lsan|msan|jemalloc|tcmalloc|mimalloc|faketime|hugetlbfs|SegFault|gcc_s|stdc\+\+|cuda|nvidia|profiler)[\w.-]*|\.so[.\d]*$")
+_QUIET = frozenset(
+    "cat less more most bat true false : vim vi nvim nano emacs code ed sed ssh delta head tail col diff-so-fancy cp mv touch tee echo printf perl-rename "
+    "subl gedit micro hx kak helix emacsclient firefox lynx w3m xdg-open open pspg ssh-agent rsh cursor".split()
+)
+
+
+def poisoned(machine: "Machine", name: str, value: str, state: ShellState, program: str = "") -> None:
+    """Tell when setting this variable makes later programs run something."""
+    text = solid(value).strip()
+    if not text:
+        return
+    if _NEVER.fullmatch(name) or re.match(r"GIT_CONFIG_(KEY|VALUE)_", name) and _executes(text):
+        machine.emit("persist.env", f"{name}={text}")
+    elif name == "LD_PRELOAD":
+        if not re.search(r"lib(asan|tsan|ubsan|lsan|msan|jemalloc|tcmalloc|mimalloc|faketime|hugetlbfs|SegFault|profiler)", text):
+            machine.emit("persist.env", f"{name}={text}")
+    elif name in _OPTIONS:
+        if re.search(_OPTIONS[name], text):
+            machine.emit("persist.env", f"{name}={text}")
+    elif name in _COMMANDS:
+        _command(machine, name, text, state)
+    elif name == "LD_LIBRARY_PATH" and re.match(r"(/tmp|/dev/shm|/var/tmp)", text) and program in ("sudo", "su"):
+        machine.emit("persist.env", f"{name}={text}")
+
+
+def _executes(text: str) -> bool:
+    return re.search(r"[;|&`!]|\$\(|hooks|ssh|/|alias", text) is not None
+
+
+def _command(machine: "Machine", name: str, text: str, state: ShellState) -> None:
+    first = text.split()[0].rsplit("/", 1)[-1].strip("'\"")
+    strange = first not in _QUIET or re.search(r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text)
+    if strange and known(text):
+        machine.emit("persist.env", f"{name}={text}")
+        machine.run_text(text, state.fork())

@@ -1,0 +1,56 @@
+"""Examples in policy files: each rule's `match` and `not_match` are judged when the file is loaded.
+
+A file that passed once with this very engine is remembered by digest, so that only a changed file costs the time.
+"""
+
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from belljar.errors import PolicyError
+
+if TYPE_CHECKING:
+    from .engine import Policy
+
+
+def check_examples(policy: "Policy", remember: bool = True) -> None:
+    stamp = hashlib.sha256(f"{_engine()}{policy.version}".encode()).hexdigest()
+    record = _record()
+    if remember and record is not None and (record / stamp).exists():
+        return
+    for file in policy.files:
+        for rule in file.rules:
+            for command in (*rule.match, *rule.not_match):
+                fired = any(finding.id == rule.id for finding in policy.judge(command).rules)
+                if fired != (command in rule.match):
+                    word = "does not match" if command in rule.match else "matches"
+                    raise PolicyError(f"{file.source}:{_line(file.text, rule.id)}: rule {rule.id} {word} its example {command!r}")
+    if remember and record is not None:
+        _remember(record, stamp)
+
+
+def _line(text: str, identity: str) -> int:
+    return next((number for number, line in enumerate(text.splitlines(), 1) if f'"{identity}"' in line), 1)
+
+
+@cache
+def _engine() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _record() -> Path | None:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "belljar" / "policies" if base.startswith("/") else None
+
+
+def _remember(record: Path, stamp: str) -> None:
+    try:
+        record.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (record / stamp).touch()
+    except OSError:
+        pass  # a read-only home only means that the next start checks again

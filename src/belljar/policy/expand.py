@@ -1,0 +1,351 @@
+"""Word expansion: braces, tilde, parameters, substitutions, arithmetic, field splitting and globs, as bash does them.
+
+The result is abstract text (marks.py): an unquoted glob character becomes a mark, so that `"*"` and `*` stay apart.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from .arithmetic import evaluate
+from .braces import brace_expand
+from .marks import ANY, ATOM, BRACKET, FILE, SENSITIVE, STAR, UNKNOWN, UNSET, clip, has, known, solid, taints, unglob
+from .parser import Node
+from .quoting import ansi_c, pattern_regex
+from .shellstate import ShellState, Value
+
+_GLOB_MARK = {"*": STAR, "?": ANY, "[": BRACKET}
+
+
+class Fields:
+    """The fields a word is becoming."""
+
+    def __init__(self, ifs: str) -> None:
+        self.done: list[str] = []
+        self.current: str | None = None
+        self.ifs = ifs
+
+    def add(self, text: str) -> None:
+        self.current = (self.current or "") + text
+
+    def close(self) -> None:
+        if self.current is not None:
+            self.done.append(self.current)
+        self.current = None
+
+    def add_split(self, text: str) -> None:
+        """Unquoted expansion: split at IFS, globs are active. Nothing at all makes no field."""
+        pieces = re.split(f"[{re.escape(self.ifs)}]+", text) if self.ifs else [text]
+        for index, piece in enumerate(pieces):
+            if index:
+                self.close()
+            if piece:
+                self.add("".join(_GLOB_MARK.get(char, char) for char in piece))
+
+
+class Expander:
+    """Expands words in one shell state; `substitute` runs the statements of $(…) and `procsub` those of <(…)."""
+
+    def __init__(self, state: ShellState, substitute: Callable[[Node], str], procsub: Callable[[Node], str]) -> None:
+        self.state, self._substitute, self._procsub = state, substitute, procsub
+
+    def words(self, nodes: list[Node]) -> list[str]:
+        return [field for node in nodes for field in self.fields(node)]
+
+    def fields(self, word: Node) -> list[str]:
+        found: list[str] = []
+        for parts in brace_expand(word.get("Parts") or []):
+            fields = Fields(self._ifs())
+            for index, part in enumerate(parts):
+                self._part(part, fields, first=index == 0)
+            fields.close()
+            found += fields.done
+        return found
+
+    def text(self, word: Node | None) -> str:
+        """One string, with no splitting: the value of an assignment, a redirection's target, a here-string."""
+        if not word:
+            return ""
+        if "Parts" not in word:
+            return evaluate(word, self)
+        fields = Fields("")
+        for index, part in enumerate(word["Parts"] or []):
+            self._part(part, fields, first=index == 0, joined=True)
+        fields.close()
+        return unglob(" ".join(fields.done))
+
+    def heredoc(self, redirect: Node) -> str:
+        body = redirect.get("Hdoc")
+        if not body:
+            return ""
+        quoted = any(part["Type"] != "Lit" or "\\" in part["Value"] for part in redirect["Word"]["Parts"])
+        if quoted:
+            text = "".join(str(part.get("Value", "")) for part in body["Parts"])
+        else:
+            text = self._quoted(body["Parts"], escapes='$`\\')
+        return re.sub(r"(?m)^\t+", "", text) if redirect["Op"] == "<<-" else text
+
+    def _ifs(self) -> str:
+        ifs = self.state.env.get("IFS", " \t\n")
+        return ifs if isinstance(ifs, str) and known(ifs) else " \t\n"
+
+    def _part(self, part: Node, fields: Fields, first: bool = False, joined: bool = False) -> None:
+        kind = part["Type"]
+        if kind == "Lit":
+            fields.add(self._literal(part.get("Value", ""), first))
+        elif kind == "SglQuoted":
+            fields.add(ansi_c(part.get("Value", "")) if part.get("Dollar") else part.get("Value", ""))
+        elif kind == "DblQuoted":
+            self._double_quoted(part.get("Parts") or [], fields)
+        elif kind == "ParamExp":
+            self._add_value(self.parameter(part), fields, split=not joined)
+        elif kind == "CmdSubst":
+            fields.add(unsplit(self._command(part))) if joined else fields.add_split(self._command(part))
+        elif kind == "ArithmExp":
+            fields.add(evaluate(part["X"], self))
+        elif kind == "ProcSubst":
+            fields.add(self._procsub(part))
+        else:
+            fields.add(STAR)  # an extended glob
+
+    def _literal(self, raw: str, first: bool) -> str:
+        if first and raw.startswith("~"):
+            raw = self._tilde(raw)
+        if not re.search(r"[\\*?\[]", raw):
+            return raw
+        pieces = re.findall(r"\\\n|\\.|.", raw, re.S)
+        return "".join("" if p == "\\\n" else p[1] if p[0] == "\\" and len(p) > 1 else _GLOB_MARK.get(p, p) for p in pieces)
+
+    def _tilde(self, raw: str) -> str:
+        user, slash, rest = raw[1:].partition("/")
+        if user == "":
+            return self.state.home() + slash + rest
+        if user in ("+", "-"):
+            return self.state.cwd + slash + rest
+        return raw if not user.isalnum() else ("/root" if user == "root" else f"/home/{user}") + slash + rest
+
+    def _double_quoted(self, parts: list[Node], fields: Fields) -> None:
+        fields.add("")
+        for part in parts:
+            value = self.parameter(part) if part["Type"] == "ParamExp" else None
+            if isinstance(value, list) and _is_at(part):
+                self._add_list(value, fields)
+                if not value and len(parts) == 1 and fields.current == "":
+                    fields.current = None
+            elif value is not None:
+                fields.add(flat(value))
+            else:
+                fields.add(self._quoted([part], escapes='$`"\\'))
+
+    def _quoted(self, parts: list[Node], escapes: str) -> str:
+        found = []
+        for part in parts:
+            if part["Type"] == "Lit":
+                found.append(re.sub(rf"\\([{re.escape(escapes)}])|\\\n", lambda m: m[1] or "", part.get("Value", "")))
+            elif part["Type"] == "ParamExp":
+                found.append(flat(self.parameter(part)))
+            elif part["Type"] == "CmdSubst":
+                found.append(self._command(part))
+            elif part["Type"] == "ArithmExp":
+                found.append(evaluate(part["X"], self))
+        return "".join(found)
+
+    def _command(self, part: Node) -> str:
+        return clip(self._substitute(part)).rstrip("\n").replace("\0", "")
+
+    def _add_value(self, value: Value, fields: Fields, split: bool) -> None:
+        if isinstance(value, list) and split:
+            self._add_list(value, fields, split=True)
+        elif split:
+            fields.add_split(flat(value))
+        else:
+            fields.add(flat(value))
+
+    @staticmethod
+    def _add_list(values: list[str], fields: Fields, split: bool = False) -> None:
+        for index, value in enumerate(values):
+            if index:
+                fields.close()
+            fields.add_split(value) if split else fields.add(value)
+
+    # -- parameters ----------------------------------------------------------------------------------------------
+
+    def parameter(self, node: Node) -> Value:
+        name = (node.get("Param") or {}).get("Value", "")
+        if node.get("Names"):
+            return [key for key in self.state.env if key.startswith(name)] or UNKNOWN
+        index = self._index(node.get("Index"))
+        if node.get("Length"):
+            return self._length(name, index)
+        if node.get("Excl"):
+            return self._indirect(node, name, index)
+        return self._modified(node, name, self.lookup(name, index))
+
+    def lookup(self, name: str, index: str | None = None) -> Value:
+        if name in ("@", "*"):
+            return list(self.state.args)
+        if name == "#":
+            return str(len(self.state.args))
+        if name.isdigit():
+            return self._positional(int(name))
+        return _indexed(self.state.get(name), index)
+
+    def _positional(self, number: int) -> str:
+        if number == 0:
+            return self.state.name
+        return self.state.args[number - 1] if number <= len(self.state.args) else UNSET
+
+    def _index(self, node: Node | None) -> str | None:
+        if node is None:
+            return None
+        parts = node.get("Parts") or [{}]
+        literal = parts[0].get("Value", "") if len(parts) == 1 else ""
+        if literal in ("@", "*"):
+            return str(literal)
+        return self.text(node) if node.get("Type") == "Word" else evaluate(node, self)
+
+    def _length(self, name: str, index: str | None) -> str:
+        value = self.lookup(name, index)
+        if isinstance(value, str):
+            return str(len(solid(value))) if known(solid(value)) else ATOM
+        return str(len(value))
+
+    def _indirect(self, node: Node, name: str, index: str | None) -> Value:
+        value = self.state.get(name)
+        if index in ("@", "*"):
+            return [str(key) for key in (value if isinstance(value, dict) else range(len(flat_list(value))))]
+        target = flat(value)
+        if not known(target) or not target:
+            return UNKNOWN if target != UNSET else UNSET
+        base, _, rest = target.partition("[")
+        return self._modified(node, base, self.lookup(base, rest.rstrip("]") or None))
+
+    def _modified(self, node: Node, name: str, value: Value) -> Value:
+        if node.get("Slice"):
+            return self._sliced(node["Slice"], value, name)
+        if node.get("Repl"):
+            return self._mapped(value, lambda text: self._replaced(node["Repl"], text))
+        if node.get("Exp"):
+            return self._operated(node["Exp"], name, value)
+        return value
+
+    def _operated(self, exp: Node, name: str, value: Value) -> Value:
+        op, word = exp["Op"], exp.get("Word")
+        empty = flat(value) in ("", UNSET) if op.startswith(":") else value == UNSET
+        bare = op.lstrip(":")
+        if bare in ("-", "="):
+            if value == UNKNOWN or has(flat(value), SENSITIVE):
+                return value
+            if empty and bare == "=":
+                self.state.env[name] = self.text(word)
+            return self.text(word) if empty else value
+        if bare == "+":
+            return self.text(word) if not empty or UNSET in flat(value) and known(solid(flat(value))) is False else ""
+        if bare == "?":
+            return UNKNOWN if empty else value  # the shell stops here when it is empty, so what goes on is not
+        if op in ("#", "##", "%", "%%"):
+            return self._mapped(value, lambda text: _trimmed(text, self._pattern(word), op))
+        if op in ("^", "^^", ",", ",,"):
+            return self._mapped(value, lambda text: _cased(text, op))
+        return self._mapped(value, lambda text: _transformed(text, self.text(word), self))
+
+    def _mapped(self, value: Value, change: Callable[[str], str]) -> Value:
+        if isinstance(value, str):
+            return value if value == UNSET else change(value)
+        return [change(item) for item in flat_list(value)]
+
+    def _pattern(self, word: Node | None) -> str:
+        """A pattern keeps its marks for active globs; quoted characters are themselves."""
+        return "".join(self.fields_joined(word)) if word else ""
+
+    def fields_joined(self, word: Node) -> list[str]:
+        fields = Fields("")
+        for index, part in enumerate(word.get("Parts") or []):
+            self._part(part, fields, first=index == 0)
+        fields.close()
+        return fields.done
+
+    def _replaced(self, repl: Node, text: str) -> str:
+        pattern, new = self._pattern(repl.get("Orig")), self.text(repl.get("With"))
+        anchor = pattern[:1] if pattern[:1] in ("#", "%") and not repl.get("All") else ""
+        regex = pattern_regex(pattern[len(anchor) :])
+        if regex is None or not known(text):
+            return taints(text + new) or text
+        regex = {"#": "^", "%": ""}.get(anchor, "") + f"(?:{regex})" + ("$" if anchor == "%" else "")
+        return re.sub(regex, lambda _: new, text, count=0 if repl.get("All") else 1, flags=re.S)
+
+    def _sliced(self, node: Node, value: Value, name: str) -> Value:
+        start, length = self._number(node.get("Offset")), self._number(node.get("Length"))
+        if start is None or node.get("Length") and length is None:
+            return taints(flat(value)) or UNKNOWN
+        if isinstance(value, str):
+            return value if not known(value) else _cut(value, start, length)
+        items = flat_list(value)
+        if name in ("@", "*"):
+            items = [self.state.name, *items] if start == 0 else items
+            start = start - 1 if start > 0 else start
+        return _cut(items, start, length)
+
+    def _number(self, node: Node | None) -> int | None:
+        text = evaluate(node, self).strip() if node else ""
+        return int(text) if re.fullmatch(r"[-+]?\d+", text) else None
+
+
+def _cut(value: Any, start: int, length: int | None) -> Any:
+    start = max(0, len(value) + start) if start < 0 else start
+    if length is None:
+        return value[start:]
+    return value[start : start + length] if length >= 0 else value[start:length]
+
+
+def _is_at(part: Node) -> bool:
+    index = ((part.get("Index") or {}).get("Parts") or [{}])[0].get("Value")
+    return bool((part.get("Param") or {}).get("Value") == "@" or index == "@" or part.get("Names") == "@")
+
+
+def _indexed(value: Value, index: str | None) -> Value:
+    if isinstance(value, str):
+        return value if index in (None, "0") else [value] if index in ("@", "*") else UNSET
+    if index in ("@", "*"):
+        return flat_list(value)
+    if isinstance(value, dict):
+        return value.get(index or "0", UNSET)
+    if index is None or re.fullmatch(r"-?\d+", index):
+        number = int(index or 0)
+        return value[number] if -len(value) <= number < len(value) else UNSET
+    return UNKNOWN if value else UNSET
+
+
+def flat_list(value: Value) -> list[str]:
+    return [value] if isinstance(value, str) else list(value.values()) if isinstance(value, dict) else value
+
+
+def flat(value: Value) -> str:
+    return value if isinstance(value, str) else " ".join(flat_list(value))
+
+
+def unsplit(text: str) -> str:
+    return text
+
+
+def _trimmed(text: str, pattern: str, op: str) -> str:
+    regex = pattern_regex(pattern)
+    if regex is None:
+        return taints(text + pattern) or UNKNOWN
+    if not known(text) and not known(solid(text)):
+        return text if FILE not in text else taints(text)
+    text = solid(text)
+    cuts = [text[i:] for i in range(len(text) + 1) if re.fullmatch(regex, text[:i], re.S)]
+    if op.startswith("%"):
+        cuts = [text[:i] for i in range(len(text), -1, -1) if re.fullmatch(regex, text[i:], re.S)]
+    return (cuts[-1] if len(op) == 2 else cuts[0]) if cuts else text
+
+
+def _cased(text: str, op: str) -> str:
+    change = str.upper if op[0] == "^" else str.lower
+    return change(text) if len(op) == 2 else change(text[:1]) + text[1:]
+
+
+def _transformed(text: str, how: str, expander: Expander) -> str:
+    simple: dict[str, Callable[[str], str]] = {"U": str.upper, "u": lambda t: t[:1].upper() + t[1:], "L": str.lower, "E": ansi_c}
+    return simple[how](text) if how in simple else text

@@ -1,0 +1,92 @@
+"""Reading, writing and deleting paths: from a word to an effect with a path class."""
+
+import re
+from typing import TYPE_CHECKING
+
+from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SELF, SENSITIVE, UNKNOWN, UNSET, has, solid, unglob
+from .paths import classify, resolve
+from .shellstate import ShellState
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+_NONE: frozenset[str] = frozenset()
+_LOCAL_HOST = re.compile(r"(localhost|127\.[\d.]+|::1|0\.0\.0\.0|[a-z][a-z0-9_-]*|host\.docker\.internal)")
+_KEYS = re.compile(r"/\.(ssh|gnupg|aws|kube|docker|config/gcloud)(/|$)|^/etc/|^/(var/)?run/|^/proc/|^/root/|history$")
+
+
+def locate(path: str, state: ShellState) -> tuple[str, str, frozenset[str]]:
+    """Full path, class and flags of a word used as a path."""
+    if UNSET in path:
+        bare = solid(path)
+        if not bare:
+            return UNSET, "unknown", frozenset({"unset"})
+        full, kind, flags = locate(bare, state)
+        return full, kind, flags | {"unset"}
+    if path[:1] in (UNKNOWN, NETWORK, SECRET, SENSITIVE, ENCODED, FILE, SELF) and path:
+        return path, "unknown", frozenset({"unknown"})
+    full = resolve(path, state.cwd, state.links, state.home())
+    if full[:1] != "/":
+        return full, "unknown", frozenset({"unknown"})
+    kind, flags = classify(full)
+    return full, kind, flags | ({"slash"} if path.endswith("/") else _NONE)
+
+
+def read_path(machine: "Machine", path: str, state: ShellState) -> str:
+    """Emit the read and give the contents: what this command wrote there, or a mark for what it is."""
+    full, kind, flags = locate(path, state)
+    made = machine.read_file(path, state)
+    if made is not None:
+        return made
+    if kind == "device" and "socket" in flags:
+        socket_path(machine, full)
+        return NETWORK
+    machine.emit("read", full, kind, flags)
+    if kind == "secret" or "secret" in flags:
+        return SECRET
+    if "sensitive" in flags or "/environ" in full:
+        return SENSITIVE
+    if full in ("/dev/zero", "/dev/urandom", "/dev/random"):
+        return SELF
+    return FILE if kind != "unknown" else UNKNOWN
+
+
+def write_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str] = _NONE) -> None:
+    full, kind, found = locate(path, state)
+    if kind == "device" and "socket" in found:
+        socket_path(machine, full)
+        return
+    if full in machine.sinks:
+        return
+    if kind == "secret" and not _KEYS.search(full):
+        kind = "home"
+        found = found | {"inner"}
+    if kind == "home" and re.search(r"/(\.local/)?bin/(ls|cd|sudo|ssh|git|cat|python3?|node|npm|bash|sh|vim|grep|make|docker|pip3?|curl)$", full):
+        kind = "exec_hook"
+    machine.emit("write", full, kind, flags | found)
+
+
+def socket_path(machine: "Machine", full: str) -> None:
+    host = (full.split("/") + [""] * 5)[3]
+    local = _LOCAL_HOST.fullmatch(host) is not None
+    machine.emit("net.socket", full, flags=frozenset({"local"}) if local else _NONE)
+
+
+def delete_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str]) -> None:
+    full, kind, found = locate(path, state)
+    machine.emit("delete", full, kind, flags | found)
+    state.files.pop(full, None)
+
+
+def change_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str]) -> None:
+    full, kind, found = locate(path, state)
+    machine.emit("chmod", full, kind, flags | found)
+
+
+def is_loopback(host: str) -> bool:
+    host = unglob(solid(host)).strip("[]").lower()
+    return bool(re.fullmatch(r"localhost|127\.[\d.]+|::1|0\.0\.0\.0|0|[\w-]+\.(local(host)?|test|internal|svc)|host\.docker\.internal", host))
+
+
+def looks_atomic(text: str) -> bool:
+    return not has(text.replace(ATOM, ""), UNKNOWN + NETWORK)

@@ -1,0 +1,223 @@
+"""git: settings that execute, transports that execute, hooks; and what its everyday commands print."""
+
+import re
+
+from .call import Call, program
+from .marks import ATOM, FILE, SECRET, show, solid, unglob
+from .paths import WORKSPACE
+
+_EXECUTING = re.compile(
+    r"(?i)(alias\..+|core\.(hookspath|fsmonitor|sshcommand|pager|editor|askpass|gitproxy|alternaterefscommand|attributesfile|worktree)|pager\..+|sequence\.editor|credential\..*helper|credential\.helper|diff\..+\.(command|textconv)"
+    r"|diff\.external|difftool\..+\.cmd|mergetool\..+\.cmd|merge\..+\.driver|filter\..+\.(clean|smudge|process)|gpg\.(.+\.)?program|include(if\..+)?\.path|init\.templatedir|interactive\.difffilter|protocol\.(.+\.)?allow|remote\..+\.(uploadpack|receivepack|vcs|proxy)"
+    r"|uploadpack\.packobjectshook|url\..+\.insteadof|web\.browser|man\..+\.cmd|browser\..+\.(cmd|path)|sendemail\..*|submodule\..+\.update|trailer\..+\.(command|cmd)|ssh\.variant|tar\..+\.command|guitool\..+|hook\..+|fsmonitor\..*|safe\.directory-exec|receive\.procreceiverefs|instaweb\..*|log\.showsignature-cmd)"
+)
+_HARMLESS = re.compile(r"(?i)(cat|less( -\w+)*|more|vim?|nvim|nano|emacs|code( --wait)?|true|false|:|delta|diff-so-fancy.*|store|cache.*|osxkeychain|manager(-core)?|true|always|never|user|ssh( -[io] ?\S+)*|gpg2?|vimdiff|meld|bat|)")
+
+
+def _setting(call: Call, key: str, value: str) -> None:
+    key, value = solid(key), unglob(solid(value)).strip()
+    if not _EXECUTING.fullmatch(key):
+        return
+    low = key.lower()
+    if low.startswith("alias."):
+        if value.startswith("!"):
+            call.emit("persist.git", f"{key}={value}")
+            call.shell(value[1:])
+        return
+    if low.startswith("url."):
+        if "ext::" in key + value:
+            call.emit("persist.git", f"{key}={value}")
+        return
+    if low.startswith("filter.lfs.") or low.startswith(("pager.", "submodule.", "sendemail.")) and re.fullmatch(r"[\w-]*", value):
+        return
+    if low == "core.hookspath" and re.fullmatch(r"(\./)?(\.husky(/_)?|\.githooks|githooks|hooks|scripts/[\w-]+|/dev/null|)", value):
+        return
+    if low == "core.worktree" or low == "protocol.file.allow":
+        return
+    if _HARMLESS.fullmatch(value) and "helper" not in low or low.startswith("credential") and re.fullmatch(r"(store|cache|osxkeychain|manager)?( --\S+( \S+)?)*", value):
+        return
+    call.emit("persist.git", f"{key}={value}")
+    if not value.startswith("/") or " " in value:
+        call.shell(value.lstrip("!"))
+
+
+@program("git", "hub", "jj", "hg", "svn", "yadm")
+def _git(call: Call) -> str | None:
+    args = list(call.args)
+    while args and args[0].startswith("-"):
+        flag = solid(args.pop(0))
+        if flag in ("-c", "--config-env") and args:
+            key, _, value = args.pop(0).partition("=")
+            _setting(call, key, value or "true")
+        elif flag.startswith(("-c", "--config-env=")) and "=" in flag:
+            key, _, value = flag.removeprefix("--config-env=").removeprefix("-c").partition("=")
+            _setting(call, key, value)
+        elif flag in ("-C", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config") and args:
+            value = args.pop(0)
+            if flag == "--exec-path":
+                call.emit("persist.git", f"--exec-path {show(value)}")
+            if flag == "--config" and call.name == "hg" and re.match(r"(alias|hooks|extensions)\.", value):
+                call.emit("persist.git", value)
+                call.shell(value.partition("=")[2].lstrip("!"))
+            if flag == "-C":
+                call.state = call.state.fork()
+                call.state.cwd = call.locate(value)[0]
+        elif flag.startswith("--exec-path="):
+            call.emit("persist.git", flag)
+    if not args:
+        return None
+    verb, rest = solid(args[0]), args[1:]
+    _transport(call, rest)
+    handler = _VERBS.get(verb)
+    return handler(call, rest) if handler else _other(call, verb, rest)
+
+
+def _transport(call: Call, rest: list[str]) -> None:
+    for index, word in enumerate(rest):
+        bare = unglob(solid(word))
+        found = re.match(r"--(upload-pack|receive-pack|exec)(?:=(.*))?$", bare)
+        value = found[2] if found and found[2] is not None else rest[index + 1] if found and index + 1 < len(rest) else ""
+        if found and value and not re.fullmatch(r"git[ -](upload|receive)-pack", value):
+            if found[1] != "exec" or value:
+                call.emit("exec.hidden", bare)
+                call.shell(unglob(value))
+        if bare.startswith("ext::") or re.match(r"(fd|remote-ext)::", bare):
+            call.emit("exec.hidden", bare)
+            call.shell(re.sub(r"%.", " ", bare.partition("::")[2]))
+        if re.match(r"ssh://-|-oProxyCommand|\S+@-o", bare):
+            call.emit("exec.hidden", bare)
+
+
+def _config(call: Call, rest: list[str]) -> str | None:
+    words = [word for word in rest if not re.fullmatch(r"--(global|local|system|worktree|add|replace-all|type=.*|bool|int|path|set|fixed-value|show-origin)|set", word)]
+    if any(re.match(r"--(get|list|unset|get-regexp|get-all|remove-section|show-scope|name-only)|-l$|get$|list$|unset$", word) for word in rest):
+        return ATOM
+    if rest[:1] in (["--edit"], ["-e"], ["edit"]):
+        return None
+    for flag in ("-f", "--file"):
+        if flag in words:
+            at = words.index(flag)
+            call.write(words[at + 1]) if at + 1 < len(words) and len(words) > at + 3 else None
+            words = words[:at] + words[at + 2 :]
+    if len(words) >= 2:
+        _setting(call, words[0], words[1])
+    return ATOM
+
+
+def _rebase(call: Call, rest: list[str]) -> str | None:
+    """--exec of rebase, bisect run, submodule foreach, filter-branch: commands that git runs for you."""
+    call.args = rest
+    options = call.options("xs", ("exec", "onto", "strategy"))
+    for text in options.all("x", "exec"):
+        call.shell(unglob(text))
+    return None
+
+
+def _foreach(call: Call, rest: list[str]) -> str | None:
+    words = [word for word in rest if not word.startswith("-")]
+    if words[:1] == ["foreach"]:
+        call.shell(unglob(" ".join(words[1:])))
+    elif words[:1] == ["run"]:
+        call.run(rest[rest.index("run") + 1 :])
+    return None
+
+
+def _filter_branch(call: Call, rest: list[str]) -> str | None:
+    for index, word in enumerate(rest[:-1]):
+        if re.fullmatch(r"--(tree|index|msg|env|commit|parent|tag-name|subdirectory|setup)(-filter)?|--(filename|blob|message)-callback", word):
+            text = unglob(rest[index + 1])
+            if "callback" in word:
+                from .interpreters import scan
+
+                scan(call, "python", text)
+            else:
+                state = call.state.fork()
+                state.cwd = WORKSPACE + "/.tree"
+                with call.machine.under("git filter-branch"):
+                    call.machine.run_text(text, state)
+    return None
+
+
+def _clone(call: Call, rest: list[str]) -> str | None:
+    for index, word in enumerate(rest):
+        setting = word[9:] if word.startswith("--config=") else rest[index + 1] if word in ("-c", "--config") and index + 1 < len(rest) else ""
+        if setting:
+            key, _, value = setting.partition("=")
+            _setting(call, key, value)
+        if re.match(r"--template=?(?!$)", word):
+            template = word.partition("=")[2] or (rest[index + 1] if index + 1 < len(rest) else "")
+            call.emit("persist.git", f"--template {template}") if template else None
+    call.emit("net.fetch")
+    return None
+
+
+def _push(call: Call, rest: list[str]) -> str | None:
+    call.emit("exec.push")
+    return None
+
+
+def _clean(call: Call, rest: list[str]) -> str | None:
+    call.emit("exec.clean")
+    return None
+
+
+def _rev_parse(call: Call, rest: list[str]) -> str:
+    return {"--show-toplevel": WORKSPACE, "--git-dir": ".git", "--git-common-dir": ".git"}.get(solid(rest[0]) if rest else "", ATOM) + "\n"
+
+
+def _credential(call: Call, rest: list[str]) -> str:
+    if rest[:1] in (["fill"], ["get"]):
+        call.machine.emit("read", "git credential", "secret", program="git")
+        return SECRET
+    return ""
+
+
+def _grep(call: Call, rest: list[str]) -> str:
+    call.args = rest
+    options = call.options("eABCOfm")
+    pager = next((word for word in rest if re.match(r"-O.|--open-files-in-pager=", word)), "")
+    if pager:
+        call.emit("exec.hidden", pager)
+        call.shell(re.sub(r"^(-O|--open-files-in-pager=)", "", pager))
+    return ATOM if options.has("l", "files-with-matches", "name-only") else FILE
+
+
+def _other(call: Call, verb: str, rest: list[str]) -> str | None:
+    words = [solid(word) for word in rest]
+    if verb in ("difftool", "mergetool", "diff", "log", "show"):
+        for word in words:
+            found = re.match(r"(?:-x|--extcmd=)(.+)", word)
+            if found and verb == "difftool":
+                call.shell(found[1])
+        if verb == "difftool" and "-x" in words[:-1]:
+            call.shell(unglob(words[words.index("-x") + 1]))
+    for index, word in enumerate(words):
+        if word.startswith("--output="):
+            call.write(word.partition("=")[2])
+        if word in ("-o", "--output") and verb in ("archive", "diff", "log") and index + 1 < len(words):
+            call.write(words[index + 1])
+    if verb in ("rm",) and words and words[-1] in (".", "*", "./", "-r*", ":/") and any("r" in word for word in words if word.startswith("-")) and "--cached" not in words:
+        call.delete(".", "recursive")
+    if verb == "daemon":
+        call.emit("net.listen")
+    names = verb in ("ls-files", "ls-tree", "branch", "tag", "stash", "status", "describe", "merge-base", "symbolic-ref", "remote", "for-each-ref") or any("name-only" in word or "name-status" in word or "%h" in word.lower() for word in words)
+    return ATOM + "\n" if names else FILE
+
+
+_VERBS = {
+    "config": _config,
+    "rebase": _rebase,
+    "bisect": _foreach,
+    "submodule": _foreach,
+    "filter-branch": _filter_branch,
+    "filter-repo": _filter_branch,
+    "clone": _clone,
+    "init": _clone,
+    "push": _push,
+    "clean": _clean,
+    "rev-parse": _rev_parse,
+    "credential": _credential,
+    "credential-store": _credential,
+    "credential-cache": _credential,
+    "grep": _grep,
+}

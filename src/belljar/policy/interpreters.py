@@ -1,0 +1,253 @@
+"""Interpreters: where their code comes from (-c, -e, a file of this command, standard input), and who reads it."""
+
+import re
+
+from .call import Call, Options, program
+from .lexscan import LexScan, unknown_output
+from .marks import ATOM, ENCODED, FILE, NETWORK, UNKNOWN, has, known, show, solid, taints, unglob
+from .pyscan import PythonScan
+
+# interpreter: (language, options that hold code, other options with a value)
+_SIMPLE: dict[str, tuple[str, str, str]] = {
+    **dict.fromkeys(("perl", "perl5"), ("perl", "eE", "ICx")),
+    **dict.fromkeys(("ruby", "jruby", "irb"), ("ruby", "e", "ICEFKTxr")),
+    **dict.fromkeys(("node", "nodejs", "bun", "deno", "qjs", "d8", "tsx", "ts-node"), ("node", "ep", "rCi")),
+    **dict.fromkeys(("php", "php7", "php8"), ("php", "rBRE", "dcfFSt")),
+    **dict.fromkeys(("lua", "luajit", "lua5.1", "lua5.3", "lua5.4", "texlua", "nmap"), ("lua", "e", "l")),
+    **dict.fromkeys(("Rscript", "R"), ("r", "e", "")),
+    **dict.fromkeys(("julia",), ("julia", "eE", "JpL")),
+    **dict.fromkeys(("osascript",), ("osascript", "e", "l")),
+    **dict.fromkeys(("groovy", "scala", "elixir", "iex", "jshell", "guile", "sbcl", "clojure", "ghci", "swift", "raku", "kotlin"), ("other", "e", "c")),
+    **dict.fromkeys(("tclsh", "wish", "expectk", "octave", "gnuplot", "erl"), ("tcl", "e", "")),
+}
+_LONG_CODE = ("eval", "print", "run", "command")
+
+
+def scan(call: Call, language: str, code: str, argv: list[str] | None = None) -> str:
+    """Look through code for effects; gives what it prints."""
+    if NETWORK in code:
+        call.emit("exec.network", show(code[:200]))
+    if language == "python":
+        return _python_code(call, code, argv or [])
+    if language == "c" and not re.search(r"system|exec|fork|setuid|unlink|socket", code):
+        return UNKNOWN
+    if language == "tcl":
+        code = re.sub(r"\bexec\s+(?!['\"])([^\n;\]]+)", lambda m: f"system({m[1]!r})", code)
+    with call.machine.under(f"{call.name} ({language})"):
+        scanner = LexScan(call, language, code)
+        scanner.run()
+    return unknown_output(scanner.code, scanner.out)
+
+
+def _python_code(call: Call, code: str, argv: list[str]) -> str:
+    state = call.state
+    call.state = state.fork()
+    try:
+        with call.machine.under(f"{call.name} (python)"):
+            if re.search(r"socket", code) and re.search(r"dup2|pty\.spawn|/bin/(ba|da|z)?sh|subprocess", code) and re.search(r"connect\(|bind\(|listen\(", code):
+                call.emit("net.shell")
+            scanner = PythonScan(call, argv)
+            if not scanner.run(code):
+                lexical = LexScan(call, "python", code)
+                lexical.run()
+                return unknown_output(code, lexical.out)
+    finally:
+        call.state = state
+    if scanner.out and not known(scanner.out) and not taints(scanner.out).strip(UNKNOWN):
+        return ENCODED
+    return scanner.out or UNKNOWN
+
+
+@program("python", "python2", "python3", "pypy", "pypy3", "ipython", "pythonw", "micropython")
+def _python(call: Call) -> str | None:
+    options = call.options("cmWXQ", posix=True)
+    args = [solid(arg) for arg in call.args]
+    for index, arg in enumerate(args):
+        if re.fullmatch(r"-[BEIOPSbdiqsuvx]*c.*", arg):
+            code = arg.split("c", 1)[1] or (call.args[index + 1] if index + 1 < len(args) else "")
+            return scan(call, "python", unglob(code), call.args[index + 2 :])
+        if re.fullmatch(r"-[BEIOPSbdiqsuvx]*m.*", arg):
+            module = arg.split("m", 1)[1] or (args[index + 1] if index + 1 < len(args) else "")
+            return _module(call, module, call.args[index + 2 :])
+        if arg in ("-W", "-X", "-Q"):
+            continue
+        if not arg.startswith("-"):
+            break
+    if options.rest and options.rest[0] != "-":
+        return _script(call, "python", options.rest)
+    return scan(call, "python", call.stdin) if call.stdin and not call.stdin.strip(FILE + "\n") == "" else None
+
+
+def _module(call: Call, module: str, rest: list[str]) -> str | None:
+    if module in ("pip", "pytest", "build", "mypy", "ruff", "black", "tox", "poetry", "uv", "base64"):
+        return call.run([module, *rest])
+    if module == "timeit":
+        scan(call, "python", unglob(rest[-1]) if rest else "")
+    if module in ("pty", "code") and rest:
+        call.run(rest)
+    if module in ("http.server", "SimpleHTTPServer"):
+        call.emit("exec.build")
+    return FILE if module == "json.tool" else None
+
+
+def _script(call: Call, language: str, rest: list[str]) -> str | None:
+    """A script file: looked through where this command wrote it, else the project's own code."""
+    path = rest[0]
+    text = call.stdin if path in ("-", "/dev/stdin", "/dev/fd/0") else call.machine.read_file(path, call.state)
+    full, kind, _ = call.locate(path)
+    if text is None:
+        call.machine.emit("exec.script", full, kind, program=call.name)
+        return None
+    if text and has(text, UNKNOWN) and not text.strip(UNKNOWN + "\n"):
+        call.emit("exec.unseen", full)
+    return scan(call, language, text, rest[1:]) if text.strip(FILE + "\n") else None
+
+
+@program(*_SIMPLE)
+def _interpreter(call: Call) -> str | None:
+    language, coded, valued = _SIMPLE[call.name]
+    options = call.options(coded + valued, _LONG_CODE, posix=True)
+    if call.name in ("bun", "deno") and options.rest[:1] in (["run"], ["test"], ["install"], ["add"], ["x"], ["build"]):
+        return None
+    codes = [unglob(code) for code in options.all(*coded, *_LONG_CODE)]
+    codes += _late_codes(call, coded)
+    if call.name == "ruby" and options.get("r") == "un" and options.rest:
+        return call.run(options.rest)
+    if codes:
+        _in_place(call, options)
+        return scan(call, language, "\n".join(dict.fromkeys(codes)), options.rest)
+    if call.name == "nmap":
+        call.emit("exec.hidden") if options.get("script") and "/" in options.get("script") or "--interactive" in call.args else None
+        return None
+    if options.rest and options.rest[0] != "-":
+        return _script(call, language, options.rest)
+    return scan(call, language, call.stdin) if call.stdin.strip(FILE + "\n") else None
+
+
+def _late_codes(call: Call, coded: str) -> list[str]:
+    """-ne, -pie, -lane: clusters in which the code comes with the last letter."""
+    found = []
+    for index, arg in enumerate(call.args[:-1]):
+        if re.fullmatch(rf"-[a-zA-Z0-9.]*[{coded}]", arg):
+            found.append(unglob(call.args[index + 1]))
+    return found
+
+
+def _in_place(call: Call, options: Options) -> None:
+    edits = any(re.fullmatch(r"-\w*i(\.\w+)?\w*", arg) and call.name.startswith(("perl", "ruby")) for arg in call.args)
+    for path in options.rest:
+        if re.search(r"[/.~]|^\w+$", path) and not path.startswith("-") and not re.search(r"[;(){}$]", path):
+            call.write(path, FILE) if edits else call.read(path) if call.locate(path)[1] == "secret" else None
+
+
+@program("awk", "gawk", "mawk", "nawk", "original-awk")
+def _awk(call: Call) -> str | None:
+    options = call.options("vFfieE", ("assign", "field-separator", "file", "include", "source"), posix=True)
+    if options.all("f", "file"):
+        for path in options.all("f", "file"):
+            _script(call, "awk", [path])
+        return UNKNOWN
+    code = unglob("\n".join(options.all("e", "source"))) or (unglob(options.rest[0]) if options.rest else "")
+    for setting in options.all("v", "assign"):
+        name, _, value = setting.partition("=")
+        code = re.sub(rf"\b{re.escape(name)}\b(?!\s*=[^=])", lambda _, text=value: '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"', code)  # type: ignore[misc]
+    text = "".join(call.read(path) for path in options.rest[1:] if "=" not in path) if options.rest[1:] and not options.all("e") else call.stdin
+    return _awk_code(call, code, text)
+
+
+_AWK_STRING = r'"((?:[^"\\]|\\.)*)"'
+
+
+def _awk_code(call: Call, code: str, text: str) -> str:
+    from .lexscan import fold
+    from .quoting import ansi_c
+
+    code = fold(re.sub(rf"{_AWK_STRING}\s+{_AWK_STRING}", r'"\1\2"', code))
+    for name, value in re.findall(rf"(\w+)\s*=\s*{_AWK_STRING}", code):
+        code = re.sub(rf"\b{name}\b(?!\s*=)", lambda _, text=value: f'"{text}"', code)  # type: ignore[misc]
+    code = re.sub(rf"{_AWK_STRING}\s+{_AWK_STRING}", r'"\1\2"', re.sub(rf"{_AWK_STRING}\s+{_AWK_STRING}", r'"\1\2"', code))
+    commands = re.findall(rf"system\s*\(\s*{_AWK_STRING}", code) + re.findall(rf"\|&?\s*{_AWK_STRING}", code) + re.findall(rf"{_AWK_STRING}\s*\|&?\s*getline", code)
+    for command in commands:
+        call.shell(ansi_c(command))
+    if re.search(r"system\s*\(\s*(\$\d|\$0|\w+\s*\))", code):
+        call.shell(_awk_field(code, text)) if known(text) and text else call.emit("exec.unseen", code) if taints(text).strip(FILE + ATOM) else None
+    if re.search(r"/inet\d?/(tcp|udp)/", code):
+        call.emit("net.socket", code)
+    for path in re.findall(rf"print[^;}}]*>>?\s*{_AWK_STRING}", code):
+        call.write(path)
+    for path in re.findall(rf"getline[^;}}]*<\s*{_AWK_STRING}", code):
+        call.read(path)
+    printed = re.findall(rf"BEGIN\s*\{{\s*printf?\s*\(?\s*{_AWK_STRING}\s*\)?\s*;?\s*\}}", code)
+    if printed:
+        return "".join(ansi_c(item) for item in printed) + "\n"
+    if known(text) and text:
+        return _awk_field(code, text)
+    prints_text = re.search(rf"printf?\s*\(?\s*{_AWK_STRING}", code)
+    return ENCODED if prints_text and "BEGIN" in code and not text else text or ATOM
+
+
+def _awk_field(code: str, text: str) -> str:
+    field = re.search(r"print\s+\$(\d+|NF)|system\s*\(\s*\$(\d+)", code)
+    if not field:
+        return text if re.search(r"\{\s*print\s*(\$0)?\s*;?\}|system\s*\(\s*\$0", code) else ENCODED
+    which = field[1] or field[2]
+    if re.search(r"print\s+\$(\d+|NF)\s*[^};\s]", code):
+        return ENCODED
+    lines = [line.split() for line in text.splitlines()]
+    return "".join((line[-1] if which == "NF" else " ".join(line) if which == "0" else line[int(which) - 1]) + "\n" for line in lines if line and (which == "NF" or int(which) <= len(line)))
+
+
+@program("vim", "vi", "nvim", "ex", "ed", "emacs", "view", "rvim", "vimdiff", "nano", "pico", "red", "gvim", "kak", "joe")
+def _editor(call: Call) -> str | None:
+    options = call.options("csuSTtr", ("cmd", "eval", "execute", "load", "command"))
+    texts = [unglob(text) for text in options.all("c", "cmd", "eval", "execute", "command")]
+    texts += [unglob(arg)[1:] for arg in call.args if arg.startswith("+")] + call.stdin.splitlines()[:200]
+    for text in texts:
+        for command in re.findall(r"(?:^|[|:\s]|silent\s)(?:\d*,?[\d$%.]*)!\s*(.+)|(?:r|read|w|write)\s+!\s*(.+)|system\(\s*['\"](.+?)['\"]\s*\)|(?:shell-command|call-process)\s+\"([^\"]+)\"", text):
+            call.shell(next(part for part in command if part))
+        for path in re.findall(r"(?:^|[:|\s])(?:w|write|sav|saveas)!?\s+([^!\s|]+)", text):
+            call.write(path)
+        for body in re.findall(r"(?:py3?|python3?|pyx)\s+(.+)", text):
+            scan(call, "python", body)
+        for body in re.findall(r"lua\s+(.+)", text):
+            scan(call, "lua", body)
+    for path in [path for path in options.rest if not path.startswith("+")]:
+        full, kind, flags = call.locate(path)
+        if texts and call.name in ("ed", "ex", "vim", "vi", "nvim") and any(re.search(r"(^|[|:\s])(wq?|x|wq!)\s*$", text) for text in texts):
+            call.write(path)
+        elif kind == "secret":
+            call.read(path)
+    return None
+
+
+@program("sqlite3", "mysql", "mariadb", "psql", "mongo", "mongosh", "redis-cli", "duckdb", "clickhouse")
+def _database(call: Call) -> str | None:
+    text = unglob("\n".join(call.args)) + "\n" + call.stdin
+    for command in re.findall(r"(?m)^\s*\.(?:shell|system)\s+(.+)$|\\!\s*(.+)$|(?i:\bPROGRAM)\s+'([^']+)'|(?m:^)\s*system\s+(.+)$|\.(?:once|output)\s+\|(.+)$", text):
+        call.shell(next(part for part in command if part))
+    for path in re.findall(r"(?i)into\s+(?:outfile|dumpfile)\s+'([^']+)'|\.(?:output|once|backup|clone|save)\s+([^|\s]\S*)", text):
+        call.write(next(part for part in path if part))
+    for path in re.findall(r"(?i)load_file\('([^']+)'\)|readfile\('([^']+)'\)|copy\s+\w+\s+from\s+'([^']+)'|pg_read_file\('([^']+)'\)", text):
+        call.read(next(part for part in path if part))
+    if call.name == "redis-cli" and re.search(r"(?i)config\s+set\s+dir|flushall.*cron|slaveof|module\s+load", text):
+        call.emit("persist.cron")
+    return None
+
+
+@program("man", "info", "journalctl", "xterm", "gnome-terminal", "konsole", "tcpdump", "rpmbuild", "ansible", "vagrant", "dc", "systemd-analyze", "gimp", "ctags", "scrot", "xdotool", "kitty", "alacritty", "split-filter", "nsjail", "pdb", "cowsay", "zless", "whiptail")
+def _escapes(call: Call) -> str | None:
+    """Programs with a door to a shell somewhere in their options."""
+    options = call.options("PpezaHmc", ("pager", "html", "filter", "command", "args"))
+    wanted = {"man": ("P", "pager", "H", "html"), "xterm": ("e",), "gnome-terminal": ("e", "command"), "konsole": ("e",), "tcpdump": ("z",), "ansible": ("a", "args"), "vagrant": ("c", "command"), "dc": ("e",), "kitty": ("e",), "alacritty": ("e",)}.get(call.name, ())
+    for text in options.all(*wanted):
+        text = unglob(text)
+        if call.name == "dc":
+            text = text.partition("!")[2]
+        elif call.name in ("man", "tcpdump") and text.split()[:1] and text.split()[0] not in ("cat", "less", "more", "most", "col"):
+            call.emit("exec.hidden", text)
+        call.shell(text)
+    if call.name in ("xterm", "gnome-terminal", "kitty", "alacritty") and options.rest:
+        call.run(options.rest)
+    for command in re.findall(r"(?m)^!\s*(.+)$", call.stdin) if call.name in ("dc", "man", "pdb") else []:
+        call.shell(command)
+    return None

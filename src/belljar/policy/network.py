@@ -1,0 +1,221 @@
+"""Programs that talk to the network: what they fetch is tainted, what they send is looked at."""
+
+import re
+
+from .call import Call, Options, program
+from .files import is_loopback
+from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, show, solid, unglob
+
+_HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
+_CURL_VALUED = "AbcCdDeEFhHKmoPQrTtuUwxXYyz"
+_CURL_LONG = (
+    "data data-binary data-raw data-urlencode data-ascii json form form-string header output request user url upload-file cookie cookie-jar config max-time connect-timeout retry "
+    "proxy user-agent referer cacert cert key write-out resolve retry-delay retry-max-time output-dir range interface dump-header unix-socket limit-rate connect-to netrc-file trace engine"
+).split()
+
+
+def host_of(url: str) -> str:
+    found = _HOST.match(unglob(solid(url)))
+    return found[1] if found else ""
+
+
+def sends(call: Call, text: str, target: str) -> None:
+    """Text leaves for a host. Credentials never may; loopback is this sandbox itself."""
+    if is_loopback(host_of(target)):
+        return
+    flags = [name for name, marks in (("secret", SECRET), ("sensitive", SENSITIVE), ("encoded", ENCODED)) if has(text, marks)]
+    call.emit("net.send", show(target), *flags)
+
+
+@program("curl", "http", "https", "httpie", "xh", "curlie")
+def _curl(call: Call) -> str | None:
+    options = call.options(_CURL_VALUED, _CURL_LONG)
+    urls = options.rest + options.all("url")
+    if call.name in ("http", "https", "xh", "httpie"):
+        urls = [word for word in options.rest if not re.fullmatch(r"[A-Z]+", word)][:1]
+    target = urls[0] if urls else ""
+    if any("docker.sock" in value for value in options.all("unix-socket", "abstract-unix-socket")):
+        call.emit("kernel.engine")
+    for path in options.all("K", "config"):
+        call.read(path)
+    body = _curl_body(call, options)
+    sends(call, body + _url_taint(urls), target) if body or _url_taint(urls) else None
+    local = all(url.startswith("file:") for url in urls) and bool(urls)
+    text = "".join(call.read(solid(url)[7:]) for url in urls) if local else NETWORK if not is_loopback(host_of(target)) else UNKNOWN
+    if not local:
+        call.emit("net.fetch", show(target))
+    return _curl_output(call, options, urls, text)
+
+
+def _curl_body(call: Call, options: Options) -> str:
+    body = ""
+    for value in options.all("d", "data", "data-binary", "data-ascii", "data-urlencode", "json"):
+        name, at, path = value.partition("@")
+        body += call.read(path) if at and (not name or re.fullmatch(r"\w+", name)) and path and " " not in path else value
+    for value in options.all("F", "form"):
+        path = re.search(r"=[@<]([^;]+)", value)
+        body += call.read(path[1]) if path else value
+    for value in options.all("data-raw", "form-string", "b", "cookie", "A", "user-agent", "e", "referer"):
+        body += value
+    for value in options.all("T", "upload-file"):
+        body += call.read(value)
+    for value in options.all("H", "header"):
+        body += SECRET if SECRET in value else ENCODED if ENCODED in value and not re.match(r"(?i)authorization", value) else ""
+    if call.name in ("http", "https", "xh"):
+        body += call.stdin + "".join(word for word in options.rest[1:] if "=" in word)
+        for word in options.rest[1:]:
+            path = re.search(r"@(.+)", word)
+            body += call.read(path[1]) if path else ""
+    return body
+
+
+def _url_taint(urls: list[str]) -> str:
+    return "".join(mark for mark in (SECRET, SENSITIVE, ENCODED) for url in urls if mark in url)
+
+
+def _curl_output(call: Call, options: Options, urls: list[str], text: str) -> str | None:
+    targets = options.all("o", "output")
+    if options.has("O", "remote-name", "remote-name-all", "J"):
+        targets = targets + [_basename(url) for url in urls]
+    folder = options.get("output-dir")
+    for path in targets:
+        call.write(f"{folder}/{path}" if folder else path, text)
+    for path in options.all("D", "dump-header", "c", "cookie-jar"):
+        if path != "-":
+            call.write(path)
+    if set(targets) <= {"-", "/dev/stdout"}:
+        return text
+    return ATOM if targets else text
+
+
+def _basename(url: str) -> str:
+    return re.split(r"[?#]", solid(url).rstrip("/"))[0].rsplit("/", 1)[-1] or "index.html"
+
+
+@program("wget", "wget2", "aria2c", "axel", "lwp-download", "lwp-request", "GET", "POST", "lynx", "w3m", "links", "elinks", "fetch", "ftp", "tftp", "lftp", "curlftpfs", "gsutil", "smbclient")
+def _wget(call: Call) -> str | None:
+    options = call.options("OoaPeUtTQDRAIBldx", ("output-document", "output-file", "directory-prefix", "post-data", "post-file", "body-file", "body-data", "header", "use-askpass", "execute", "timeout", "tries", "user", "password", "dir", "out", "input-file", "method"))
+    if call.name in ("lftp", "ftp"):
+        for text in re.findall(r"!\s*([^;'\"]+)", unglob(" ".join(call.args)) + call.stdin):
+            call.shell(text)
+    if options.get("use-askpass"):
+        call.emit("exec.hidden", options.get("use-askpass"))
+    body = "".join(options.all("post-data", "body-data")) + "".join(call.read(path) for path in options.all("post-file", "body-file"))
+    urls = options.rest
+    target = next((url for url in urls if "." in url or ":" in url), urls[0] if urls else "")
+    sends(call, body + _url_taint(urls), target) if body or _url_taint(urls) else None
+    local = is_loopback(host_of(target))
+    call.emit("net.fetch", show(target))
+    text = UNKNOWN if local else NETWORK
+    path = options.get("O", "output-document", "out") or ("" if call.name in ("lynx", "w3m", "links", "elinks", "GET", "lwp-request", "POST") else options.get("o") if call.name in ("aria2c", "axel") else "")
+    if call.name in ("tftp", "ftp", "smbclient"):
+        return None
+    if path in ("-", "/dev/stdout") or call.name in ("lynx", "w3m", "links", "elinks", "GET", "lwp-request", "POST"):
+        return text
+    folder = options.get("P", "directory-prefix", "dir") or (options.get("d") if call.name == "aria2c" else "")
+    for url in urls:
+        name = path or _basename(url)
+        if call.name == "wget" and options.has("i"):
+            continue
+        call.write(f"{folder}/{name}" if folder else name, text)
+    return text if re.fullmatch(r"-\w*O-", " ".join(a for a in call.args if a.startswith("-") and a.endswith("O-"))) else ATOM
+
+
+@program("nc", "ncat", "netcat", "nc.traditional", "nc.openbsd", "socat", "telnet", "rlogin", "rsh", "pwncat", "cryptcat", "sbd", "websocat", "chisel", "ngrok", "ligolo", "frpc")
+def _netcat(call: Call) -> str | None:
+    text = " ".join(solid(arg) for arg in call.args)
+    if call.name == "socat":
+        return _socat(call, text)
+    if call.name in ("chisel", "ngrok", "frpc", "ligolo"):
+        call.emit("net.tunnel")
+        return None
+    options = call.options("ecgGiIopPqsTVwXxmMOk" if call.name != "nc.openbsd" else "iIpPqsTVwXxmMO", ("exec", "sh-exec", "lua-exec", "source-port", "proxy"), False)
+    command = options.get("e", "c", "exec", "sh-exec", "lua-exec")
+    if command:
+        call.emit("net.shell")
+        call.shell(command)
+        return NETWORK
+    host = options.rest[0] if options.rest else ""
+    probing = options.has("z")
+    if options.has("l", "listen") or any("l" in flag for flag in options.flags):
+        call.emit("net.listen")
+        return NETWORK
+    local = is_loopback(host) or re.fullmatch(r"[a-z][a-z0-9_-]*", host) is not None
+    if not probing:
+        call.emit("net.socket", host, *(["local"] if local else []))
+        if not local and has(call.stdin, FILE + SECRET + SENSITIVE + ENCODED + UNKNOWN):
+            call.emit("net.send", host, "raw", *(["secret"] if has(call.stdin, SECRET) else []))
+    return UNKNOWN if local else NETWORK
+
+
+def _socat(call: Call, text: str) -> str:
+    for found in re.findall(r"(?i)(?:EXEC|SYSTEM|SHELL):(.+?)(?=,(?:pty|stderr|setsid|sigint|sane|fork|nofork|echo|raw|ctty|su)|\s+(?:TCP|UDP|OPENSSL|UNIX|VSOCK|-)|$)", text):
+        call.emit("net.shell")
+        call.shell(found.strip("'\""))
+    if "docker.sock" in text:
+        call.emit("kernel.engine")
+    if re.search(r"(?i)(TCP|UDP|OPENSSL|SCTP|SOCKS\w*)\d?(-CONNECT|-LISTEN|-L|-RECV)?:", text):
+        remote = re.search(r"(?i)(?:TCP|UDP|OPENSSL)\d?(?:-CONNECT)?:([^:,\s]+)", text)
+        local = remote is not None and is_loopback(remote[1])
+        call.emit("net.socket", text, *(["local"] if local else []))
+    for path in re.findall(r"(?i)(?:FILE|OPEN|GOPEN|CREATE):([^,\s]+)", text):
+        call.read(path)
+        call.write(path) if re.search(r"(?i)CREATE|wronly", text) else None
+    return NETWORK
+
+
+@program("dig", "nslookup", "host", "drill", "ping", "ping6", "traceroute", "whois", "resolvectl", "getent", "nping", "hping3", "arping")
+def _lookup(call: Call) -> str | None:
+    text = "".join(call.args)
+    if has(text, SECRET + SENSITIVE + ENCODED) or FILE in text and call.name not in ("getent", "whois"):
+        call.emit("net.send", call.text(), "encoded")
+    if call.name == "getent" and call.args[:1] in (["shadow"], ["gshadow"]):
+        call.machine.emit("read", "/etc/shadow", "secret", program="getent")
+        return SECRET
+    return NETWORK if call.name in ("dig", "nslookup", "host", "drill", "whois") else None
+
+
+@program("mail", "mailx", "sendmail", "mutt", "swaks", "msmtp", "ssmtp", "slack", "telegram-send")
+def _mail(call: Call) -> str | None:
+    text = call.stdin + "".join(call.read(call.args[i + 1]) for i, arg in enumerate(call.args[:-1]) if arg in ("-a", "-A", "--attach", "--body"))
+    call.emit("net.send", call.text(), "raw", *(["secret"] if has(text, SECRET) else []), *(["sensitive"] if has(text, SENSITIVE) else []))
+    for escape in re.findall(r"(?m)^~!\s*(.+)", call.stdin):
+        call.shell(escape)
+    return None
+
+
+@program("aws", "az", "gcloud", "doctl", "heroku", "vault", "op", "pass", "bw", "lpass", "security", "secret-tool", "kubectl", "gh", "sops", "keyring", "oc", "helm", "terraform", "fly", "flyctl", "vercel", "netlify", "wrangler")
+def _cloud(call: Call) -> str | None:
+    """Cloud tools are everyday work, save for the commands whose purpose is to print a credential."""
+    text = " ".join(solid(arg) for arg in call.args)
+    reads = {
+        "aws": r"secretsmanager get-secret-value|sts get-session-token|configure get aws_secret|configure export-credentials|ssm get-parameters?.*--with-decryption|iam create-access-key|ecr get-login-password$",
+        "gcloud": r"auth (application-default )?print-access-token|auth print-identity-token|secrets versions access",
+        "az": r"account get-access-token|keyvault secret show",
+        "vault": r"(read|kv get).*secret|token lookup|print token",
+        "op": r"read|item get|get item",
+        "pass": r"show|^\S+/\S+$",
+        "bw": r"get",
+        "lpass": r"show|export",
+        "security": r"find-(generic|internet)-password|dump-keychain|export",
+        "secret-tool": r"lookup|search",
+        "kubectl": r"get secrets?\b.*(-o|--output|--template)|config view --raw|create token|describe secrets?",
+        "oc": r"get secrets?\b.*(-o|--output)|whoami -t",
+        "gh": r"auth token",
+        "sops": r"(^|\s)(-d|--decrypt|decrypt)\b",
+        "keyring": r"get",
+    }
+    if call.name in reads and re.search(reads[call.name], text):
+        call.machine.emit("read", call.text(), "secret", program=call.name)
+        return SECRET
+    if call.name in ("kubectl", "oc") and re.search(r"--privileged|hostPID|hostPath", text + call.stdin):
+        call.emit("kernel.engine")
+    if re.match(r"s3 (cp|sync|mv)|storage (cp|blob)|blob upload", text):
+        paths = [arg for arg in call.args[2:] if not arg.startswith("-")]
+        if paths and len(paths) > 1 and re.match(r"s3:|gs:", paths[1]):
+            kind, flags = call.locate(paths[0])[1:] if paths[0] != "-" else ("", frozenset())
+            whole = kind in ("root", "home") and "inner" not in flags
+            sends(call, SENSITIVE if whole else call.read(paths[0]), paths[1])
+    return FILE if re.search(r"completion|hook", text) else None
+
+

@@ -1,0 +1,207 @@
+"""The bash parser: shfmt in a child process with caps.
+
+Starting shfmt costs 3 ms, more than the parse itself. It reads its standard input to the end before it does anything, so
+one process is kept started ahead, waiting on its pipe; a parse takes it, feeds it and starts the next. Each process
+parses one text and exits, so nothing an input does to it can reach the next one. Memory, CPU time, wall clock and the
+size of the tree are capped; over a cap, killed or missing, the answer is a ParseError and never a guess.
+"""
+
+import atexit
+import functools
+import json
+import os
+import resource
+import select
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from typing import Any
+
+MAX_TREE = 12_000_000  # bytes of JSON; shfmt's tree is quadratic on long && chains
+MAX_SECONDS = 1.0
+_MAX_MEMORY = 600 << 20  # of private writable memory; Go reserves address space freely, so RLIMIT_AS would misfire
+_MAX_CPU = 2
+_ADVICE = "put it in a script file and run that"
+
+Node = dict[str, Any]
+
+
+class ParseError(Exception):
+    """The text has no syntax tree; the message says why."""
+
+
+@functools.cache
+def shfmt() -> str | None:
+    beside = (os.path.join(folder, "shfmt") for folder in (sysconfig.get_path("scripts"), os.path.dirname(sys.executable)))
+    return next((path for path in beside if os.access(path, os.X_OK)), None) or shutil.which("shfmt")
+
+
+class Parser:
+    """Hands out parses; safe in threads and after a fork (a child never uses its parent's waiting process)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: subprocess.Popen[bytes] | None = None
+        self._pid = os.getpid()
+
+    def parse(self, text: str) -> Node:
+        child = self._take()
+        late = "interrupted"
+        try:
+            tree, errors, late = _converse(child, text.encode("utf-8", "surrogatepass"))
+        finally:
+            _end(child, kill=bool(late))
+            self._refill()
+        if late:
+            raise ParseError(f"{late}; {_ADVICE}")
+        if child.returncode:
+            raise ParseError(_blame(errors, child.returncode))
+        return _decode(tree)
+
+    def _take(self) -> "subprocess.Popen[bytes]":
+        with self._lock:
+            child, self._waiting = self._waiting, None
+        if self._pid != os.getpid():
+            self._pid, child = os.getpid(), None
+        if child is not None and child.poll() is None:
+            return child
+        if child is not None:
+            _end(child)
+        return _spawn()
+
+    def _refill(self) -> None:
+        try:
+            child = _spawn()
+        except ParseError:
+            return
+        with self._lock:
+            child, self._waiting = self._waiting, child
+        if child is not None:
+            _end(child)
+
+    def close(self) -> None:
+        with self._lock:
+            child, self._waiting = self._waiting, None
+        if child is not None and self._pid == os.getpid():
+            _end(child)
+
+
+def _spawn() -> "subprocess.Popen[bytes]":
+    program = shfmt()
+    if program is None:
+        raise ParseError("the shell parser (shfmt) is not installed; install the package shfmt-py")
+    try:
+        child = subprocess.Popen(
+            [program, "-ln=bash", "--to-json"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            env={"GOMAXPROCS": "1", "GOGC": "400"},
+            bufsize=0,
+        )
+    except OSError as error:
+        raise ParseError(f"the shell parser does not start: {error.strerror}") from error
+    _cap(child.pid)
+    return child
+
+
+def _cap(pid: int) -> None:
+    """Limits are set on the child from outside: a preexec_fn is not safe in a threaded program."""
+    try:
+        resource.prlimit(pid, resource.RLIMIT_DATA, (_MAX_MEMORY, _MAX_MEMORY))
+        resource.prlimit(pid, resource.RLIMIT_CPU, (_MAX_CPU, _MAX_CPU))
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+    except (ProcessLookupError, PermissionError, AttributeError):
+        pass  # it ended already, which the parse will notice; or not Linux, where wall clock and size still hold
+
+
+def _converse(child: "subprocess.Popen[bytes]", text: bytes) -> tuple[bytes, bytes, str]:
+    """Feed the text, collect tree and errors; the third value says which cap was reached."""
+    assert child.stdin and child.stdout and child.stderr
+    deadline = time.monotonic() + MAX_SECONDS
+    poll = select.poll()
+    pending, chunks, size = memoryview(text), {child.stdout.fileno(): [], child.stderr.fileno(): []}, 0  # type: ignore[var-annotated]
+    for fd in chunks:
+        poll.register(fd, select.POLLIN)
+    poll.register(child.stdin.fileno(), select.POLLOUT)
+    os.set_blocking(child.stdin.fileno(), False)
+    writer, open_ends = child.stdin.fileno(), 2
+    while open_ends:
+        left = deadline - time.monotonic()
+        ready = poll.poll(max(0, left * 1000)) if left > 0 else []
+        if not ready:
+            return b"", b"", "it takes too long to parse"
+        for fd, _event in ready:
+            if fd == writer:
+                pending = _feed(fd, pending)
+                if not pending:
+                    poll.unregister(fd)
+                    child.stdin.close()
+                continue
+            data = os.read(fd, 1 << 20)
+            size += len(data)
+            chunks[fd].append(data)
+            if not data:
+                poll.unregister(fd)
+                open_ends -= 1
+        if size > MAX_TREE:
+            return b"", b"", "it is too large to judge (its syntax tree grows without bound)"
+    return b"".join(chunks[child.stdout.fileno()]), b"".join(chunks[child.stderr.fileno()]), ""
+
+
+def _feed(fd: int, pending: memoryview) -> memoryview:
+    try:
+        return pending[os.write(fd, pending[: 1 << 16]) :]
+    except BlockingIOError:
+        return pending
+    except BrokenPipeError:
+        return pending[:0]
+
+
+def _end(child: "subprocess.Popen[bytes]", kill: bool = True) -> None:
+    """Reap a child: one that closed its output is on its way out, any other is killed."""
+    if kill:
+        child.kill()
+    for end in (child.stdin, child.stdout, child.stderr):
+        if end is not None:
+            try:
+                end.close()
+            except OSError:
+                pass
+    child.wait()
+
+
+def _blame(errors: bytes, code: int) -> str:
+    first = errors.decode("utf-8", "replace").strip().splitlines()[:1]
+    if code < 0 or code == 2 or not first or "goroutine" in first[0]:
+        return f"the shell parser was killed (over its memory or time cap); {_ADVICE}"
+    return "it is not valid bash: " + first[0].removeprefix("<standard input>:")
+
+
+def _decode(tree: bytes) -> Node:
+    try:
+        node: Node = json.loads(tree)
+        return node
+    except RecursionError:
+        raise ParseError(f"it is nested too deeply to judge; {_ADVICE}") from None
+    except ValueError:
+        raise ParseError("the shell parser gave no readable tree") from None
+
+
+_parser = Parser()
+atexit.register(_parser.close)
+
+
+@functools.lru_cache(maxsize=512)
+def parse(text: str) -> Node:
+    """The syntax tree of a bash text. It is shared between callers: read it only."""
+    return _parser.parse(text)
+
+
+def warm() -> None:
+    """Start the first waiting process before the first command needs it."""
+    _parser._refill()

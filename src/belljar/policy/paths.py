@@ -1,0 +1,224 @@
+"""Path classes: what a path inside the sandbox means to its owner.
+
+Paths are resolved lexically (`..`, `//`, `/./`), against the directory the shell would be in and against the symbolic
+links the same command made. A glob stands for what it could match.
+"""
+
+import fnmatch
+import functools
+import re
+
+from .marks import ANY, ATOM, BRACKET, HOLES, STAR, UNSET, has, has_glob, known, solid, unglob
+
+WORKSPACE = "/workspace"
+HOME = "/home/sandbox"
+
+_SCRATCH = ("/tmp", "/var/tmp", "/dev/shm", "/private/tmp")
+_SYSTEM = "bin boot etc lib lib32 lib64 libx32 opt run sbin srv usr var mnt media lost+found .belljar System Library".split()
+_HARMLESS_DEVICES = re.compile(r"/dev/(null|zero|full|u?random|tty|console|std(in|out|err)|fd(/.*)?|pts(/.*)?|ptmx)$")
+_USER_DIRS = "Documents Desktop Downloads Pictures Music Videos Library .ssh .gnupg .config .aws .kube .local .docker".split()
+
+_IN_HOME_SECRETS = (
+    r"\.ssh/(?!config$|known_hosts|authorized_keys|[^/]*\.pub$|environment$|rc$).+ \.ssh \.gnupg(/.*)? \.aws/(credentials|cli/cache|sso)(/.*)? \.netrc "
+    r"_netrc \.git-credentials \.config/git/credentials \.npmrc \.pypirc \.docker/config\.json \.kube(/config)? \.pgpass \.my\.cnf "
+    r"\.config/gcloud(/.*)? \.azure(/.*)? \.config/gh(/hosts\.yml)? \.config/hub \.cargo/credentials(\.toml)? "
+    r"\.gem/credentials \.terraform\.d/credentials\.tfrc\.json \.vault-token \.password-store(/.*)? \.local/share/keyrings(/.*)? "
+    r"\.mozilla(/.*)? \.config/(google-chrome|chromium|BraveSoftware)(/.*)? \.bitcoin(/.*)? \.electrum(/.*)? \.ethereum(/.*)? "
+    r"\.m2/settings\.xml \.gradle/gradle\.properties \.config/rclone/rclone\.conf \.boto \.s3cfg \.bash_history \.zsh_history "
+    r"\.python_history \.psql_history \.mysql_history \.config/op(/.*)? \.claude/\.credentials\.json \.codex/auth\.json \.config/sops(/.*)? "
+    r"Library/Keychains(/.*)? \.aws \.subversion/auth(/.*)? \.config/doctl(/.*)? \.fly(/.*)? \.oci(/.*)? \.lesshst \.viminfo \.zhistory \.histfile"
+).split()
+_SECRET_HOME = re.compile(rf"(?:/home/[^/]+|/Users/[^/]+|/root)/(?:{'|'.join(_IN_HOME_SECRETS)})")
+_SECRET = re.compile(
+    r"/etc/(shadow-?|gshadow-?|sudoers(\.d(/.*)?)?|security/opasswd|krb5\.keytab|ssh/ssh_host_[^/]*_key|ssl/private(/.*)?"
+    r"|NetworkManager/system-connections(/.*)?|wpa_supplicant(/.*)?|kubernetes(/.*)?|docker/key\.json)"
+    r"|/(var/)?run/secrets(/.*)?|/proc/[^/]+/(environ|mem|maps|cmdline-secret)|/proc/[^/]+/task/[^/]+/environ"
+    r"|/var/lib/(kubelet|docker|rancher)(/.*)?|/root/\.ssh(/.*)?"
+    r"|/var/spool/cron(/.*)?|.*/\.ssh/id_[a-z0-9]+|.*/\.git-credentials|.*/\.aws/credentials"
+)
+_OWN_PROC = re.compile(r"/proc/(self|thread-self|\d*)/maps$|/proc/self/mem$")
+_HOOK = re.compile(
+    r".*/\.git/(hooks(/.*)?|config|config\.worktree|info/attributes)|.*/\.git/modules/.*/(hooks/.*|config)"
+    r"|/etc/(cron[^/]*(/.*)?|anacrontab|profile(\.d(/.*)?)?|bash\.bashrc|bashrc|zsh(/.*)?|environment|ld\.so\.(preload|conf(\.d(/.*)?)?)"
+    r"|rc\.local|rc\d?\.d(/.*)?|init\.d(/.*)?|init(/.*)?|inittab|systemd(/.*)?|pam\.d(/.*)?|update-motd\.d(/.*)?|xdg/autostart(/.*)?|udev(/.*)?"
+    r"|apt/apt\.conf\.d(/.*)?|logrotate\.d(/.*)?|modules-load\.d(/.*)?|gitconfig|binfmt\.d(/.*)?)"
+    r"|/(usr/)?lib/systemd/(system|user)(/.*)?|/var/spool/(cron|at)(/.*)?"
+    r"|(?:/home/[^/]+|/Users/[^/]+|/root)/(\.bashrc|\.bash_profile|\.bash_login|\.bash_logout|\.bash_aliases|\.profile|\.zshrc|\.zshenv"
+    r"|\.zprofile|\.zlogin|\.zlogout|\.kshrc|\.cshrc|\.tcshrc|\.login|\.inputrc|\.ssh/(authorized_keys2?|config|rc|environment)|\.gitconfig|\.config/git/(config|hooks(/.*)?|attributes)"
+    r"|\.config/(fish|autostart|systemd|environment\.d)(/.*)?|\.local/share/systemd(/.*)?|\.xinitrc|\.xsession(rc)?|\.xprofile|\.pam_environment|\.vimrc|\.vim/(plugin|autoload)(/.*)?"
+    r"|\.config/nvim/init\.(vim|lua)|\.emacs(\.d/init\.el)?|\.pythonrc(\.py)?|\.pdbrc|\.gdbinit|\.lldbinit|\.irbrc|\.pryrc|\.tmux\.conf|\.screenrc|\.wgetrc|\.curlrc|\.forward|\.procmailrc"
+    r"|\.mailcap|\.lessfilter|\.npmrc|Library/Launch(Agents|Daemons)(/.*)?|\.git-templates?(/.*)?)"
+    r"|/Library/Launch(Agents|Daemons)(/.*)?|.*/site-packages/(sitecustomize|usercustomize)\.py|.*/site-packages/[^/]*\.pth|.*/dist-packages/[^/]*\.pth"
+)
+_HOST_LATER = re.compile(rf"{WORKSPACE}/(.*/)?(\.envrc|\.vscode/(tasks|launch|settings)\.json|\.idea/.*|\.devcontainer/.*|\.mcp\.json|\.claude/settings(\.local)?\.json|\.cursor/mcp\.json)")
+_SENSITIVE = re.compile(
+    r".*/(\.env(\.(?!example|sample|template|dist|test$)[\w.-]+)?|[^/]*\.(pem|key|p12|pfx|jks|keystore|kdbx)|[^/]*(credentials?|secrets?)[^/]*\.(json|ya?ml|toml|ini|txt|env)"
+    r"|secrets?|credentials?|service-account[^/]*\.json|\.npmrc|\.pypirc|\.netrc|\.htpasswd|[^/]*id_(rsa|ed25519|ecdsa|dsa)|terraform\.tfstate|\.git/config)"
+)
+_ENGINE = re.compile(r"(/var)?/run/(docker|containerd|podman|crio|user/\d+/(podman|docker))(/.*)?(\.sock)?.*|.*/(docker|containerd|podman|crio)\.sock")
+_ESCAPE = re.compile(
+    r"/proc/(1|[*?…\ufdd0-\ufddf]+)/(root|cwd|ns|fd|mem|exe|map_files)(/.*)?|/proc/sysrq-trigger|/proc/(kcore|kmem|kallsyms|keys|acpi|scsi)(/.*)?"
+    r"|/sys/(firmware|kernel/(security|debug|tracing))(/.*)?"
+)
+
+
+def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str = HOME) -> str:
+    """The absolute path, with `.`, `..`, doubled slashes and links of this command's own making taken out."""
+    if path == "~" or path.startswith("~/"):
+        path = home + path[1:]
+    elif path.startswith("~"):
+        user, _, rest = path[1:].partition("/")
+        path = ("/root" if user == "root" else f"/home/{user or 'sandbox'}") + ("/" + rest if rest else "")
+    absolute = path if path.startswith("/") else f"{cwd}/{path}"
+    done = ""
+    for hop, part in enumerate(absolute.split("/")):
+        if part in ("", ".") or hop > 4000:
+            continue
+        done = done.rsplit("/", 1)[0] if part == ".." else f"{done}/{part}"
+        if links and done in links:
+            done = resolve(links[done], "/", {k: v for k, v in links.items() if k != done}, home).rstrip("/")
+    return done or "/"
+
+
+@functools.lru_cache(maxsize=4096)
+def could_match(pattern: str, path: str) -> bool:
+    """Whether a path with active globs (or holes) could stand for this one."""
+    regex = "".join(_regex_piece(piece) for piece in re.findall(f"{BRACKET}[^]/]*]|.", pattern, re.S))
+    try:
+        return re.fullmatch(regex, path) is not None
+    except re.error:
+        return True
+
+
+def _regex_piece(piece: str) -> str:
+    if piece in (STAR, ATOM) or piece in HOLES:
+        return "[^/]*"
+    if piece == ANY:
+        return "[^/]"
+    if piece[0] == BRACKET and len(piece) > 1:
+        return fnmatch.translate("[" + unglob(piece[1:])).removeprefix("(?s:").removesuffix(")\\Z")
+    return re.escape(piece)
+
+
+_SAMPLES = tuple(
+    "/etc/shadow /etc/gshadow /etc/sudoers /etc/passwd /proc/1/environ /proc/1/root /root/.ssh/id_rsa /var/run/docker.sock /run/docker.sock".split()
+) + tuple(f"{h}/{f}" for h in (HOME, "/root", "/home/me") for f in (".ssh/id_rsa", ".ssh/id_ed25519", ".aws/credentials", ".netrc", ".git-credentials", ".bashrc", ".kube/config", ".docker/config.json"))
+
+
+def classify(path: str) -> tuple[str, frozenset[str]]:
+    """The class of an absolute path as `resolve` gives it, and its flags."""
+    if has_glob(path):
+        return _classify_glob(path)
+    if has(path, HOLES):
+        return _classify_hole(path)
+    return _classify_known(path)
+
+
+def _classify_glob(path: str) -> tuple[str, frozenset[str]]:
+    head, _, first = _split_at_glob(path)
+    whole = first.replace(".", "").replace(ANY, STAR).strip(STAR) == "" or re.fullmatch(rf"\.?{BRACKET}[!^].*][{GLOBSET}]*", first) is not None
+    if whole and first.strip("." + ANY) and path.count("/") == head.rstrip("/").count("/") + 1 or re.search(rf"/{STAR}{STAR}?(/{STAR})*$", path) and whole:
+        kind, flags = classify(head or "/")
+        return kind, flags | {"glob", "all"}
+    for sample in _SAMPLES:
+        if could_match(path, sample):
+            kind, flags = _classify_known(sample)
+            if kind != "system" or not head.startswith(WORKSPACE):
+                return kind, flags | {"glob"}
+    if head in ("", "/"):
+        return ("system", frozenset({"glob", "top"}))
+    kind, flags = classify(f"{head.rstrip('/')}/{ATOM}")
+    return kind, flags | {"glob"}
+
+
+GLOBSET = STAR + ANY
+
+
+def _split_at_glob(path: str) -> tuple[str, str, str]:
+    parts = path.split("/")
+    for index, part in enumerate(parts):
+        if has_glob(part):
+            return "/".join(parts[:index]) or "/", "/".join(parts[index + 1 :]), part
+    return path, "", ""
+
+
+def _classify_hole(path: str) -> tuple[str, frozenset[str]]:
+    """Known up to a hole: inside its known parent, or anywhere where the hole comes first."""
+    if UNSET in path:
+        kind, flags = classify(resolve(solid(path) or "/", "/"))
+        return kind, flags | {"unset"}
+    head, hole, _ = re.split(f"([{HOLES}])", path, maxsplit=1)
+    parent = head.rsplit("/", 1)[0] or "/"
+    if hole == ATOM:
+        kind, flags = _classify_known(path) if parent != "/" else ("system", frozenset({"top"}))
+        return kind, flags
+    if parent == "/":
+        return "unknown", frozenset({"unknown"})
+    kind, flags = _classify_known(parent + "/x" if kind_is_deep(parent) else path)
+    return kind, flags | {"unknown"}
+
+
+def kind_is_deep(parent: str) -> bool:
+    return parent.startswith((WORKSPACE, *_SCRATCH))
+
+
+def _classify_known(path: str) -> tuple[str, frozenset[str]]:
+    none: frozenset[str] = frozenset()
+    if path in ("/", WORKSPACE):
+        return ("root" if path == "/" else "workspace_root"), none
+    if path.startswith(WORKSPACE + "/"):
+        return _classify_workspace(path)
+    if _ENGINE.fullmatch(path):
+        return "kernel", frozenset({"engine"})
+    if _HOOK.fullmatch(path):
+        return "exec_hook", frozenset({"secret"}) if _secret(path) else none
+    if _secret(path):
+        return "secret", none
+    if path.startswith(_SCRATCH) and re.match(r"(/tmp|/var/tmp|/dev/shm|/private/tmp)(/|$)", path):
+        return "scratch", frozenset({"top"}) if path in _SCRATCH else none
+    if path.startswith("/dev/") or path == "/dev":
+        if re.match(r"/dev/(tcp|udp)/", path):
+            return "device", frozenset({"socket"})
+        return ("scratch", frozenset({"sink"})) if _HARMLESS_DEVICES.match(path) else ("device", none)
+    if re.match(r"/(proc|sys)(/|$)", path):
+        return "kernel", frozenset({"escape"}) if _ESCAPE.fullmatch(path) else none
+    return _classify_outer(path)
+
+
+def _secret(path: str) -> bool:
+    return (_SECRET_HOME.fullmatch(path) or _SECRET.fullmatch(path)) is not None and not _OWN_PROC.fullmatch(path)
+
+
+def _classify_workspace(path: str) -> tuple[str, frozenset[str]]:
+    if _HOOK.fullmatch(path):
+        return "exec_hook", frozenset()
+    if path == WORKSPACE + "/.git":
+        return "workspace_root", frozenset({"git"})
+    flags = {"sensitive"} if _SENSITIVE.fullmatch(path) else set()
+    if _HOST_LATER.fullmatch(path):
+        flags.add("later")
+    if re.search(r"/\.git(/|$)", path):
+        flags.add("git")
+    return ("secret" if re.search(r"/\.ssh/id_|/\.git-credentials$|/\.aws/credentials$", path) else "workspace"), frozenset(flags)
+
+
+def _classify_outer(path: str) -> tuple[str, frozenset[str]]:
+    parts = path.strip("/").split("/")
+    if parts[0] in ("home", "Users"):
+        return "home", _home_flags(parts[1:])
+    if parts[0] == "root":
+        return "home", _home_flags(["root", *parts[1:]])
+    if parts[0] in _SYSTEM:
+        return "system", frozenset({"top"}) if len(parts) == 1 else frozenset({"engine"}) if parts[0] == ".belljar" else frozenset()
+    return ("system", frozenset({"top"})) if len(parts) == 1 else ("elsewhere", frozenset({"sensitive"}) if _SENSITIVE.fullmatch(path) else frozenset())
+
+
+def _home_flags(below: list[str]) -> frozenset[str]:
+    """A home itself has no flag; `inner` is a place in it that may be deleted and rebuilt."""
+    if len(below) < 2:
+        return frozenset()
+    if len(below) == 2 and below[0] != "sandbox" and not below[1].startswith("."):
+        return frozenset({"child"})
+    if len(below) == 2 and (below[1] in _USER_DIRS or not known(below[1])):
+        return frozenset({"child"})
+    return frozenset({"inner", "sensitive"}) if _SENSITIVE.fullmatch("/" + "/".join(below)) else frozenset({"inner"})

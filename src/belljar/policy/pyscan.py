@@ -1,0 +1,605 @@
+"""Python one-liners and scripts: a small abstract evaluator over `ast`.
+
+Strings are folded (concatenation, join, chr, slices, base64, hex, rot13, zlib), names and imports followed, functions
+called; whatever reaches a call that runs, deletes, writes, reads or sends becomes an effect.
+"""
+
+import ast
+import base64
+import binascii
+import codecs
+import re
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from .call import Call
+from .machine import Feed
+from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, clip, has, known, taints
+
+
+_SHELL = re.compile(r"(os\.(system|popen\d?)|subprocess\.(getoutput|getstatusoutput)|commands\.\w+|pty\.spawn|asyncio\.create_subprocess_shell|platform\.popen|posix\.system|.*\.(system|popen))")
+_ARGV = re.compile(r"(subprocess\.(run|call|check_call|check_output|Popen)|asyncio\.create_subprocess_exec|os\.(exec|spawn|posix_spawn)\w*|.*\.(Popen|check_output|check_call|create_subprocess_exec))")
+_DELETE = re.compile(r"(os\.(remove|unlink|removedirs|rmdir)|shutil\.rmtree|pathlib\.Path\.(unlink|rmdir)|send2trash.*|.*\.rmtree|posix\.(unlink|remove))")
+_MOVE = re.compile(r"(shutil\.move|os\.(rename|renames|replace))")
+_COPY = re.compile(r"(shutil\.copy\w*|os\.(link|symlink))")
+_FETCH = re.compile(r"(urllib\.request\.(urlopen|urlretrieve|Request)|urllib2?\.(urlopen|urlretrieve)|requests\.\w+|httpx\.\w+|http\.client\.\w+|urllib3\..*|aiohttp\..*|.*\.urlopen)")
+_PASS = re.compile(r"(str|bytes|bytearray|pathlib\.(Pure)?(Posix)?Path|os\.path\.(abspath|realpath|normpath|expandvars|dirname)|os\.fs(path|encode|decode)|list|tuple|shlex\.quote|iter|sorted|io\.\w+|textwrap\.dedent|memoryview|sys\.intern)")
+_LOOP_LIMIT = 256
+
+
+class Ref:
+    """A dotted name that is not a value: a module, a function, a method bound to a value."""
+
+    __slots__ = ("bound", "name")
+
+    def __init__(self, name: str, bound: Any = None) -> None:
+        self.name, self.bound = name, bound
+
+
+class PythonScan:
+    def __init__(self, call: Call, argv: list[str] | None = None) -> None:
+        self.call, self.out, self.depth, self.steps = call, "", 0, 0
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda] = {}
+        self.argv = argv or []
+        self.looping = False
+
+    def run(self, code: str) -> bool:
+        """Whether the code could be read."""
+        try:
+            tree = ast.parse(code)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+        try:
+            self.body(tree.body)
+        except RecursionError:
+            self.call.emit("exec.unseen", "python")
+        return True
+
+    # -- statements ----------------------------------------------------------------------------------------------
+
+    def body(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            self.statement(statement)
+
+    def statement(self, node: ast.stmt) -> Any:
+        self.steps += 1
+        if self.steps > 4000:
+            return None
+        handler = getattr(self, "_" + type(node).__name__.lower(), None)
+        if handler:
+            return handler(node)
+        for child in ast.iter_child_nodes(node):
+            self.statement(child) if isinstance(child, ast.stmt) else self.value(child) if isinstance(child, ast.expr) else self._inner(child)
+        return None
+
+    def _inner(self, node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            self.statement(child) if isinstance(child, ast.stmt) else self.value(child) if isinstance(child, ast.expr) else self._inner(child)
+
+    def _import(self, node: ast.Import) -> None:
+        for item in node.names:
+            self.names[item.asname or item.name.split(".")[0]] = Ref(item.name if item.asname else item.name.split(".")[0])
+
+    def _importfrom(self, node: ast.ImportFrom) -> None:
+        for item in node.names:
+            if item.name == "*":
+                for name in "system popen remove unlink rmtree fork kill run call check_output Popen urlopen b64decode execv execvp spawn setuid Path".split():
+                    self.names.setdefault(name, Ref(f"{node.module}.{name}"))
+            self.names[item.asname or item.name] = Ref(f"{node.module}.{item.name}")
+
+    def _assign(self, node: ast.Assign) -> None:
+        value = self.value(node.value)
+        for target in node.targets:
+            self._bind(target, value)
+
+    def _annassign(self, node: ast.AnnAssign) -> None:
+        if node.value:
+            self._bind(node.target, self.value(node.value))
+
+    def _augassign(self, node: ast.AugAssign) -> None:
+        self._bind(node.target, self._add(self.value(node.target), self.value(node.value)))
+
+    def _bind(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.names[target.id] = value
+        elif isinstance(target, ast.Subscript) and isinstance(self.value(target.value), Ref) and self.value(target.value).name == "os.environ":
+            self.call.machine.set(_text(self.value(target.slice)), _text(value), self.call.state)
+        elif isinstance(target, ast.Tuple | ast.List):
+            items = value if isinstance(value, list) else [value] * len(target.elts)
+            for element, item in zip(target.elts, items, strict=False):
+                self._bind(element, item)
+
+    def _functiondef(self, node: ast.FunctionDef) -> None:
+        self.functions[node.name] = node
+        for decorator in node.decorator_list:
+            self.value(decorator)
+        self.names.pop(node.name, None)
+
+    _asyncfunctiondef = _functiondef
+
+    def _for(self, node: ast.For) -> None:
+        items = self.value(node.iter)
+        for item in (items if isinstance(items, list) else list(items) if isinstance(items, str) and known(items) else [_part(items)])[:_LOOP_LIMIT]:
+            self._bind(node.target, item)
+            self.body(node.body)
+        self.body(node.orelse)
+
+    def _while(self, node: ast.While) -> None:
+        self.value(node.test)
+        looping, self.looping = self.looping, True
+        self.body(node.body)
+        self.looping = looping
+
+    def _with(self, node: ast.With) -> None:
+        for item in node.items:
+            value = self.value(item.context_expr)
+            if item.optional_vars:
+                self._bind(item.optional_vars, value)
+        self.body(node.body)
+
+    def _return(self, node: ast.Return) -> None:
+        self.names["return"] = self.value(node.value) if node.value else None
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def value(self, node: ast.AST | None) -> Any:
+        self.steps += 1
+        if node is None or self.steps > 20000:
+            return UNKNOWN
+        handler = getattr(self, "_v_" + type(node).__name__.lower(), None)
+        if handler:
+            return handler(node)
+        for child in ast.iter_child_nodes(node):
+            self.value(child)
+        return UNKNOWN
+
+    def _v_constant(self, node: ast.Constant) -> Any:
+        return node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
+
+    def _v_name(self, node: ast.Name) -> Any:
+        return self.names[node.id] if node.id in self.names else Ref(node.id)
+
+    def _v_joinedstr(self, node: ast.JoinedStr) -> str:
+        return "".join(_text(self.value(part.value if isinstance(part, ast.FormattedValue) else part)) for part in node.values)
+
+    def _v_list(self, node: ast.List) -> list[Any]:
+        return [item for element in node.elts for item in ([self.value(element)] if not isinstance(element, ast.Starred) else _many(self.value(element.value)))]
+
+    _v_tuple = _v_set = _v_list
+
+    def _v_namedexpr(self, node: ast.NamedExpr) -> Any:
+        value = self.value(node.value)
+        self._bind(node.target, value)
+        return value
+
+    def _v_ifexp(self, node: ast.IfExp) -> Any:
+        self.value(node.test)
+        first, second = self.value(node.body), self.value(node.orelse)
+        return first if first is not None else second
+
+    def _v_boolop(self, node: ast.BoolOp) -> Any:
+        values = [self.value(item) for item in node.values]
+        return next((value for value in values if isinstance(value, str)), values[-1])
+
+    def _v_unaryop(self, node: ast.UnaryOp) -> Any:
+        value = self.value(node.operand)
+        return -value if isinstance(node.op, ast.USub) and isinstance(value, int) else value
+
+    def _v_await(self, node: ast.Await) -> Any:
+        return self.value(node.value)
+
+    def _v_binop(self, node: ast.BinOp) -> Any:
+        left, right = self.value(node.left), self.value(node.right)
+        if isinstance(node.op, ast.Add):
+            return self._add(left, right)
+        if isinstance(node.op, ast.Div) and isinstance(left, str):
+            return right if _text(right).startswith("/") else f"{left.rstrip('/')}/{_text(right)}"
+        if isinstance(left, int) and isinstance(right, int):
+            return _arithmetic(node.op, left, right)
+        if isinstance(node.op, ast.Mult) and isinstance(left, str) and isinstance(right, int):
+            return clip(left * min(right, 10_000))
+        if isinstance(node.op, ast.Mod) and isinstance(left, str):
+            return _percent(left, right)
+        return UNKNOWN
+
+    @staticmethod
+    def _add(left: Any, right: Any) -> Any:
+        if isinstance(left, int) and isinstance(right, int):
+            return left + right
+        if isinstance(left, list) and isinstance(right, list):
+            return left + right
+        return clip(_text(left) + _text(right))
+
+    def _v_listcomp(self, node: ast.ListComp) -> list[Any]:
+        generator = node.generators[0]
+        items = _many(self.value(generator.iter))
+        found = []
+        for item in items[:_LOOP_LIMIT]:
+            self._bind(generator.target, item)
+            for test in generator.ifs:
+                self.value(test)
+            found.append(self.value(node.elt) if len(node.generators) == 1 else UNKNOWN)
+        return found
+
+    _v_generatorexp = _v_setcomp = _v_listcomp
+
+    def _v_lambda(self, node: ast.Lambda) -> Ref:
+        name = f"<lambda {id(node)}>"
+        self.functions[name] = node
+        return Ref(name)
+
+    def _v_dict(self, node: ast.Dict) -> dict[Any, Any]:
+        return {_text(self.value(key)): self.value(value) for key, value in zip(node.keys, node.values, strict=True)}
+
+    def _v_subscript(self, node: ast.Subscript) -> Any:
+        value = self.value(node.value)
+        if isinstance(node.slice, ast.Slice):
+            bounds = [self.value(part) if part else None for part in (node.slice.lower, node.slice.upper, node.slice.step)]
+            whole = isinstance(value, str | list) and all(bound is None or isinstance(bound, int) for bound in bounds)
+            return value[slice(*bounds)] if whole and (not isinstance(value, str) or known(value)) else value
+        key = self.value(node.slice)
+        if isinstance(value, Ref):
+            return self._environ(_text(key)) if value.name == "os.environ" else Ref(f"{value.name.removesuffix('.__dict__').removesuffix('.modules')}.{_text(key)}")
+        if isinstance(value, dict):
+            return value.get(_text(key), UNKNOWN)
+        if isinstance(value, list | str) and isinstance(key, int) and -len(value) <= key < len(value):
+            return value[key]
+        return _part(value)
+
+    def _environ(self, name: str) -> str:
+        return _text(self.call.state.get(name))
+
+    def _v_attribute(self, node: ast.Attribute) -> Any:
+        value = self.value(node.value)
+        if isinstance(value, Ref) and value.bound is None:
+            if f"{value.name}.{node.attr}" == "sys.argv":
+                return ["-c", *self.argv]
+            return Ref(f"{value.name}.{node.attr}")
+        if node.attr in ("text", "content", "stdout", "parent", "data"):
+            return value if isinstance(value, str) else _text(value)
+        return Ref(f"value.{node.attr}", value if value is not None else UNKNOWN)
+
+    def _v_call(self, node: ast.Call) -> Any:
+        function = self.value(node.func)
+        args: list[Any] = []
+        for arg in node.args:
+            value = self.value(arg.value if isinstance(arg, ast.Starred) else arg)
+            args += _many(value) if isinstance(arg, ast.Starred) else [value]
+        words = {keyword.arg or "": self.value(keyword.value) for keyword in node.keywords}
+        if not isinstance(function, Ref):
+            return UNKNOWN
+        return self.invoke(function, args, words)
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def invoke(self, function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
+        name = function.name
+        if name in self.functions and self.depth < 8:
+            return self._user(self.functions[name], args, words)
+        if function.bound is not None:
+            return self._method(name.removeprefix("value."), function.bound, args, words)
+        name = name.removeprefix("builtins.").removeprefix("__builtins__.")
+        return self._library(name, args, words)
+
+    def _user(self, node: Any, args: list[Any], words: dict[str, Any]) -> Any:
+        self.depth += 1
+        for parameter, value in zip(node.args.args, args, strict=False):
+            self.names[parameter.arg] = value
+        self.names.update(words)
+        self.names["return"] = None
+        if isinstance(node, ast.Lambda):
+            self.names["return"] = self.value(node.body)
+        else:
+            self.body(node.body)
+        self.depth -= 1
+        return self.names.get("return")
+
+    def _library(self, name: str, args: list[Any], words: dict[str, Any]) -> Any:
+        call, first = self.call, _text(args[0]) if args else ""
+        if name in ("print", "sys.stdout.write", "os.write", "sys.stdout.buffer.write"):
+            self.out += " ".join(_text(arg) for arg in args) + ("\n" if name == "print" else "")
+        elif name in ("exec", "eval", "compile", "runpy.run_path", "marshal.loads", "pickle.loads"):
+            return self._dynamic(name, args)
+        elif name in ("__import__", "importlib.import_module"):
+            return Ref(first) if known(first) else Ref("unknown")
+        elif name == "getattr" and len(args) > 1:
+            base = args[0]
+            return Ref(f"{base.name}.{_text(args[1])}") if isinstance(base, Ref) else Ref(f"value.{_text(args[1])}", base)
+        elif name in ("vars", "globals", "locals"):
+            return args[0] if args and isinstance(args[0], Ref) else Ref("builtins")
+        elif name in ("open", "io.open", "os.open", "codecs.open", "gzip.open", "zipfile.ZipFile", "tarfile.open"):
+            return self._open(args, words)
+        elif _SHELL.fullmatch(name):
+            command = args[0] if args and not isinstance(args[0], list) else " ".join(map(_text, args[0])) if args else ""
+            return self._run_text(_text(command))
+        elif _ARGV.fullmatch(name):
+            return self._run_argv(name, args, words)
+        elif _DELETE.fullmatch(name):
+            if name not in ("os.rmdir", "pathlib.Path.rmdir"):
+                call.delete(first or _text(words.get("path")), *(["recursive"] if "rmtree" in name or "removedirs" in name else []))
+        elif _MOVE.fullmatch(name) or _COPY.fullmatch(name):
+            program = "mv" if _MOVE.fullmatch(name) else "ln -s" if "symlink" in name else "ln" if name.endswith("link") else "cp -r"
+            call.run([*program.split(), first, _text(args[1]) if len(args) > 1 else ""])
+        elif _FETCH.fullmatch(name):
+            return self._fetch(first, args, words)
+        else:
+            return self._minor(name, args, words)
+        return UNKNOWN
+
+    def _minor(self, name: str, args: list[Any], words: dict[str, Any]) -> Any:
+        call, first = self.call, _text(args[0]) if args else ""
+        if name in ("os.chmod", "os.lchmod"):
+            mode = args[1] if len(args) > 1 else UNKNOWN
+            call.run(["chmod", f"{mode:o}" if isinstance(mode, int) else ATOM, first])
+        elif name in ("os.chown", "shutil.chown"):
+            call.run(["chown", _text(args[1]) if len(args) > 1 else ATOM, first])
+        elif name in ("os.kill", "os.killpg", "signal.pthread_kill"):
+            if first in ("-1", "1", "0"):
+                call.emit("process.killall")
+        elif name in ("os.setuid", "os.setgid", "os.seteuid", "os.setreuid", "os.setresuid"):
+            call.emit("privilege.become")
+        elif name in ("os.fork", "os.forkpty") and self.looping or name == "multiprocessing.Process" and self.looping:
+            call.emit("process.forkbomb")
+        elif name in ("os.unshare", "os.setns", "os.mount", "os.chroot"):
+            call.emit("kernel.namespace")
+        elif name in ("os.mknod",):
+            call.emit("device.node")
+        elif name in ("os.truncate", "pathlib.Path.write_text"):
+            call.write(first)
+        elif name in ("os.chdir",):
+            call.state.cwd = call.locate(first)[0]
+        elif name == "os.putenv" and len(args) > 1:
+            call.machine.set(first, _text(args[1]), call.state)
+        return self._pure(name, first, args, words)
+
+    def _pure(self, name: str, first: str, args: list[Any], words: dict[str, Any]) -> Any:
+        state = self.call.state
+        if name in ("glob.glob", "glob.iglob"):
+            return [first.replace("*", STAR)]
+        if name in ("os.listdir", "os.scandir"):
+            return [ATOM]
+        if name == "os.walk":
+            return [[first, [ATOM], [ATOM]]]
+        if name in ("os.path.join", "posixpath.join", "pathlib.PurePath"):
+            return _join([_text(arg) for arg in args])
+        if name in ("os.path.expanduser",):
+            return first.replace("~", state.home(), 1) if first.startswith("~") else first
+        if name in ("pathlib.Path.home",):
+            return state.home()
+        if name in ("os.getcwd", "pathlib.Path.cwd"):
+            return state.cwd
+        if name in ("os.getenv", "os.environ.get"):
+            return self._environ(first)
+        if name in ("tempfile.mkdtemp", "tempfile.mktemp", "tempfile.gettempdir", "tempfile.NamedTemporaryFile", "tempfile.TemporaryDirectory", "tempfile.mkstemp"):
+            return f"/tmp/{ATOM}"
+        if name in ("input", "sys.stdin.read", "sys.stdin.readline", "raw_input"):
+            return self.call.stdin or UNKNOWN
+        if name in ("chr",) and args and isinstance(args[0], int):
+            return chr(args[0]) if 0 <= args[0] < 0x110000 else UNKNOWN
+        if name == "ord" and len(first) == 1:
+            return ord(first)
+        if name in ("int", "len") and args:
+            return len(args[0]) if name == "len" and isinstance(args[0], str | list) else _integer(args)
+        if name == "map" and len(args) > 1 and isinstance(args[0], Ref):
+            return [self.invoke(args[0], [item], {}) for item in _many(args[1])[:_LOOP_LIMIT]]
+        if name == "range" and all(isinstance(arg, int) for arg in args) and args:
+            return list(range(*args[:3]))[:_LOOP_LIMIT]
+        if name in ("reversed",) and args:
+            return list(reversed(_many(args[0])))
+        if name in ("bytes", "bytearray") and args and isinstance(args[0], list) and all(isinstance(item, int) and 0 <= item < 256 for item in args[0]):
+            return "".join(map(chr, args[0]))
+        if name in ("bytes.fromhex", "binascii.unhexlify", "binascii.a2b_hex", "bytearray.fromhex"):
+            return _bytes(first, lambda raw: binascii.unhexlify(re.sub(rb"\s", b"", raw)))
+        if name in ("codecs.decode", "codecs.encode", "codecs.getdecoder"):
+            return _codec(first, _text(args[1]) if len(args) > 1 else "utf-8")
+        if re.fullmatch(r"base64\.(b64decode|standard_b64decode|urlsafe_b64decode|decodebytes|decodestring|a2b_base64)|binascii\.a2b_base64", name):
+            return _bytes(first, lambda raw: base64.b64decode(raw.translate(bytes.maketrans(b"-_", b"+/")) + b"==="))
+        if name in ("base64.b32decode", "base64.b16decode", "base64.b85decode", "base64.a85decode"):
+            return _bytes(first, getattr(base64, name.split(".")[1]))
+        if name in ("zlib.decompress", "gzip.decompress"):
+            return _bytes(first, lambda raw: zlib.decompressobj(47).decompress(raw, 1 << 20))
+        if name.startswith("base64.") or name in ("binascii.hexlify", "json.dumps", "repr"):
+            inner = args[0].name if args and isinstance(args[0], Ref) else ""
+            return SENSITIVE if inner == "os.environ" else (ENCODED if name.startswith("b") else "") + (taints(first) or first)
+        if _PASS.fullmatch(name) or name == "dict":
+            return SENSITIVE if args and isinstance(args[0], Ref) and args[0].name == "os.environ" else args[0] if len(args) == 1 else _join([_text(a) for a in args]) if "Path" in name and args else first
+        if name.startswith(("socket.", "paramiko.", "smtplib.", "ftplib.")):
+            self.names["socket"] = Ref("socket")
+            return Ref("value.socket", NETWORK) if name.endswith("socket") else NETWORK
+        return _part(taints("".join(_text(arg) for arg in args)).replace(ATOM, "").replace(FILE, "")) or UNKNOWN
+
+    def _method(self, name: str, value: Any, args: list[Any], words: dict[str, Any]) -> Any:
+        text, first = _text(value), _text(args[0]) if args else ""
+        if name in ("system", "popen", "spawn"):
+            return self._run_text(first)
+        if name in ("unlink", "rmtree", "write_text", "write_bytes", "touch", "read_text", "read_bytes", "open", "rename", "replace_path", "chmod", "symlink_to"):
+            return self._path_method(name, text, args, words)
+        if name in ("send", "sendall", "sendto", "post", "put", "sendmail", "storbinary"):
+            from .network import sends
+
+            sends(self.call, "".join(_text(arg) for arg in [*args, *words.values()]), "remote")
+            return NETWORK
+        if name == "join" and args:
+            return clip(text.join(_text(item) for item in _many(args[0])))
+        if name == "replace" and len(args) > 1 and not isinstance(args[1], int):
+            return text.replace(first, _text(args[1])) if known(first) and first else text
+        if name == "format":
+            return _format(text, args, words)
+        if name in ("iterdir", "glob", "rglob"):
+            return [f"{text.rstrip('/')}/{ATOM}" if not first.strip("*") else f"{text.rstrip('/')}/{ATOM}/{ATOM}"]
+        if name == "split" and known(text):
+            return text.split(first) if first else text.split()
+        if name == "translate" or name == "decode" and first in ("hex", "base64", "rot13", "rot_13"):
+            return _codec(text, first) if name == "decode" else ENCODED if known(text) else taints(text)
+        if name == "get" and isinstance(value, dict):
+            return value.get(first, UNKNOWN)
+        if name in ("append", "extend", "insert") and isinstance(value, list):
+            value += _many(args[-1]) if name == "extend" else [args[-1]] if args else []
+            return None
+        simple: dict[str, Callable[[str], Any]] = {"lower": str.lower, "upper": str.upper, "swapcase": str.swapcase, "title": str.title, "capitalize": str.capitalize}
+        if name in simple:
+            return simple[name](text)
+        if name in ("strip", "lstrip", "rstrip", "removeprefix", "removesuffix"):
+            return getattr(text, name)(*([first] if args else []))
+        if name in ("expanduser",):
+            return text.replace("~", self.call.state.home(), 1)
+        if name in ("communicate", "write", "sendline") and args and known(first):
+            return UNKNOWN
+        return value if name in ("read", "decode", "encode", "readlines", "readline", "resolve", "absolute", "json", "items", "copy", "hex", "as_posix", "stdout", "output", "strip", "splitlines", "joinpath", "read1", "values", "keys") and not args else text if isinstance(value, str) and name in ("read", "decode", "encode", "with_suffix", "with_name", "tobytes") else UNKNOWN
+
+    def _path_method(self, name: str, text: str, args: list[Any], words: dict[str, Any]) -> Any:
+        first = _text(args[0]) if args else ""
+        if name in ("unlink", "rmtree"):
+            self.call.delete(text, *(["recursive"] if name == "rmtree" else []))
+        elif name in ("write_text", "write_bytes", "touch"):
+            self.call.write(text, first or _text(words.get("data", "")))
+        elif name in ("read_text", "read_bytes"):
+            return self.call.read(text)
+        elif name == "open":
+            return self._open([text, *args], words)
+        elif name == "rename":
+            self.call.run(["mv", text, first])
+        elif name == "symlink_to":
+            self.call.run(["ln", "-s", first, text])
+        elif name == "chmod":
+            self.call.run(["chmod", f"{args[0]:o}" if args and isinstance(args[0], int) else ATOM, text])
+        return UNKNOWN
+
+    def _open(self, args: list[Any], words: dict[str, Any]) -> Any:
+        path = _text(args[0]) if args else _text(words.get("file", ""))
+        mode = _text(args[1]) if len(args) > 1 else _text(words.get("mode", "r"))
+        if re.search(r"[wax+]|O_(WRONLY|RDWR|CREAT|TRUNC)", mode) or len(args) > 1 and not isinstance(args[1], str):
+            self.call.write(path, FILE)
+            return Ref("value.file", FILE)
+        return self.call.read(path)
+
+    def _fetch(self, url: str, args: list[Any], words: dict[str, Any]) -> Any:
+        from .network import host_of, is_loopback, sends
+
+        body = "".join(_text(value) for value in [*args[1:], *(words.get(key, "") for key in ("data", "json", "files", "params"))])
+        marks = taints(body + url)
+        if has(marks, SECRET + SENSITIVE + ENCODED):
+            sends(self.call, marks, url)
+        self.call.emit("net.fetch", url)
+        return UNKNOWN if is_loopback(host_of(url)) else NETWORK
+
+    def _dynamic(self, name: str, args: list[Any]) -> Any:
+        text = _text(args[0]) if args else ""
+        if name == "compile":
+            return text
+        if has(text, NETWORK):
+            self.call.emit("exec.network", "python exec")
+        elif name in ("marshal.loads", "pickle.loads"):
+            return ENCODED
+        elif known(text) and self.depth < 8:
+            self.depth += 1
+            if not self.run(text):
+                self.call.emit("exec.disguised" if len(text) > 200 else "exec.unseen", text) if name == "exec" else None
+            self.depth -= 1
+        elif has(text, ENCODED):
+            self.call.emit("exec.disguised", "python exec")
+        elif has(text, UNKNOWN) and name == "exec":
+            self.call.emit("exec.unseen", "python exec")
+        return UNKNOWN
+
+    def _run_text(self, text: str) -> str:
+        if NETWORK in text:
+            self.call.emit("exec.network", text)
+        elif text.strip(UNKNOWN) == "" and UNKNOWN in text:
+            self.call.emit("exec.script", text)
+            return UNKNOWN
+        return self.call.shell(text)
+
+    def _run_argv(self, name: str, args: list[Any], words: dict[str, Any]) -> Any:
+        command = args[0] if args else words.get("args", "")
+        if re.search(r"os\.(exec|spawn|posix_spawn)|create_subprocess_exec", name):
+            flat = [item for arg in args for item in (arg if isinstance(arg, list) else [arg]) if not isinstance(item, int | dict)]
+            flat = flat[1:] if re.match(r"os\.(exec|spawn|posix)", name) and len(flat) > 1 and _text(flat[0]).rsplit("/", 1)[-1] == _text(flat[1]).rsplit("/", 1)[-1] else flat
+            return self.call.run([_text(item) for item in flat])
+        feed = Feed(_text(words["input"])) if "input" in words else Feed(UNKNOWN if "stdin" in words else "")
+        if isinstance(command, list):
+            return self.call.run([_text(item) for item in command], feed)
+        text = _text(command)
+        return self._run_text(text) if words.get("shell") or " " not in text.strip() else self.call.run(text.split(), feed)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, list):
+        return " ".join(_text(item) for item in value)
+    if isinstance(value, dict):
+        return " ".join(_text(item) for item in value.values())
+    if isinstance(value, Ref):
+        return SENSITIVE if value.name == "os.environ" else _text(value.bound) if value.bound is not None else UNKNOWN
+    return "" if value is None else UNKNOWN
+
+
+def _many(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else list(value) if isinstance(value, str) and known(value) else [_part(value)]
+
+
+def _part(value: Any) -> Any:
+    return value if isinstance(value, str) and not known(value) else UNKNOWN
+
+
+def _join(parts: list[str]) -> str:
+    path = ""
+    for part in parts:
+        path = part if part.startswith("/") or not path else f"{path.rstrip('/')}/{part}"
+    return path
+
+
+def _integer(args: list[Any]) -> Any:
+    try:
+        return int(_text(args[0]), args[1] if len(args) > 1 and isinstance(args[1], int) else 10)
+    except ValueError:
+        return UNKNOWN
+
+
+def _arithmetic(op: ast.operator, left: int, right: int) -> Any:
+    table: dict[type, Callable[[int, int], int]] = {ast.Sub: int.__sub__, ast.Mult: int.__mul__, ast.BitXor: int.__xor__, ast.BitOr: int.__or__, ast.BitAnd: int.__and__, ast.RShift: int.__rshift__, ast.Mod: int.__mod__, ast.FloorDiv: int.__floordiv__}
+    if type(op) not in table or isinstance(op, ast.Mod | ast.FloorDiv) and not right or max(abs(left), abs(right)) > 1 << 64 or isinstance(op, ast.RShift) and right < 0:
+        return UNKNOWN
+    return table[type(op)](left, right)
+
+
+def _percent(left: str, right: Any) -> str:
+    try:
+        return str(left % tuple(right) if isinstance(right, list) else left % right)
+    except (TypeError, ValueError, KeyError):
+        return left + _text(right)
+
+
+def _format(text: str, args: list[Any], words: dict[str, Any]) -> str:
+    try:
+        return text.format(*[_text(arg) for arg in args], **{key: _text(value) for key, value in words.items() if key})
+    except (IndexError, KeyError, ValueError, AttributeError, TypeError):
+        return text + "".join(_text(arg) for arg in args)
+
+
+def _bytes(text: str, decode: Callable[[bytes], bytes]) -> str:
+    if not known(text):
+        return taints(text).replace(FILE, UNKNOWN)
+    try:
+        raw = decode(text.encode("latin-1", "replace"))
+        return raw.decode("utf-8") if raw.isascii() else raw.decode("latin-1")
+    except (ValueError, binascii.Error, zlib.error, EOFError):
+        return ENCODED
+
+
+def _codec(text: str, name: str) -> str:
+    if not known(text):
+        return taints(text)
+    name = name.replace("_codec", "").lower()
+    if name in ("rot13", "rot_13"):
+        return codecs.decode(text, "rot13")
+    if name in ("hex", "base64"):
+        return _bytes(text, binascii.unhexlify if name == "hex" else base64.b64decode)
+    return text if name.startswith(("utf", "ascii", "latin")) else ENCODED
+
+

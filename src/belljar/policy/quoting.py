@@ -1,0 +1,58 @@
+"""Quoting and patterns: small pure pieces of bash's lexical rules."""
+
+import re
+
+from .marks import ANY, BRACKET, STAR, known
+
+_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|x\{[0-9A-Fa-f]+\}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|[0-7]{1,3}|c.|.)", re.S)
+_SIMPLE = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = found[1]
+    if code[0] in "xuU" and len(code) > 1:
+        return _char(int(code[1:].strip("{}"), 16))
+    if code[0] in "01234567":
+        return _char(int(code, 8) & 0xFF)
+    if code[0] == "c" and len(code) > 1:
+        return chr(ord(code[1]) & 0x1F)
+    return _SIMPLE.get(code, code if code in "\\'\"?" else "\\" + code)
+
+
+def _char(number: int) -> str:
+    return chr(number) if number < 0xD800 or 0xE000 <= number < 0x110000 else "\ufffd"
+
+
+def ansi_c(text: str) -> str:
+    """The text of $'…'; a NUL ends it as in bash."""
+    return _ESCAPE.sub(_escape, text).split("\0")[0]
+
+
+def backslashes(text: str) -> str:
+    """Escapes as `echo -e` and `printf` read them: there an octal code may begin with 0 and have three digits more."""
+    text = re.sub(r"\\0([0-7]{1,3})", lambda m: "\\" + m[1].zfill(3), text)
+    return _ESCAPE.sub(_escape, text.split("\\c")[0] if "\\c" in text else text)
+
+
+def pattern_regex(pattern: str) -> str | None:
+    """A shell pattern with marks for its active globs, as a regular expression; None where it is not known."""
+    if not known(pattern):
+        return None
+    pieces = re.findall(f"{BRACKET}[!^]?]?[^]]*]|.", pattern, re.S)
+    return "".join(_piece(piece) for piece in pieces)
+
+
+def _piece(piece: str) -> str:
+    if piece == STAR:
+        return ".*"
+    if piece == ANY:
+        return "."
+    if piece[0] == BRACKET and len(piece) > 2:
+        inner = piece[1:-1]
+        inner = "^" + inner[1:] if inner[0] in "!^" else inner
+        inner = re.sub(r"\[:(\w+):\]", lambda m: _CLASSES.get(m[1], ""), inner)
+        return "[" + inner.replace("\\", "\\\\").replace("[", "\\[") + "]"
+    return re.escape("[" if piece[0] == BRACKET else piece)
+
+
+_CLASSES = {"alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "space": r"\s", "upper": "A-Z", "lower": "a-z", "punct": "!-/:-@", "xdigit": "0-9a-fA-F"}

@@ -1,0 +1,92 @@
+"""What is known of a shell: where it is, what its names mean, which files this command has made."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .marks import ATOM, SENSITIVE, UNKNOWN, UNSET
+from .paths import HOME, WORKSPACE
+
+Value = str | list[str] | dict[str, str]
+
+BASE_ENV = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": HOME,
+    "USER": "sandbox",
+    "LOGNAME": "sandbox",
+    "SHELL": "/bin/bash",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "BASH": "/bin/bash",
+    "IFS": " \t\n",
+    "OSTYPE": "linux-gnu",
+    "BASH_VERSION": "5.2.15(1)-release",
+    "HOSTTYPE": "x86_64",
+    "MACHTYPE": "x86_64-pc-linux-gnu",
+    "PS4": "+ ",
+    "OPTIND": "1",
+    "SHLVL": "1",
+    "TMPDIR": f"/tmp/{ATOM}",
+    "XDG_RUNTIME_DIR": f"/tmp/{ATOM}",
+    "RUNNER_TEMP": f"/tmp/{ATOM}",
+    "GITHUB_WORKSPACE": WORKSPACE,
+    "CI_PROJECT_DIR": WORKSPACE,
+    "XDG_CACHE_HOME": f"{HOME}/.cache",
+    "CARGO_HOME": f"{HOME}/.cargo",
+    "GOPATH": f"{HOME}/go",
+    "VIRTUAL_ENV": f"{WORKSPACE}/.venv",
+    "NVM_DIR": f"{HOME}/.nvm",
+    "CARGO_TARGET_DIR": f"{WORKSPACE}/target",
+}
+_ATOMS = frozenset("? $ ! RANDOM SRANDOM SECONDS LINENO EPOCHSECONDS EPOCHREALTIME BASHPID PPID UID EUID HOSTNAME COLUMNS LINES".split())
+_CREDENTIAL = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASS|APIKEY|CREDENTIALS?)(_|$)|(ACCESS|PRIVATE|API|SECRET|AUTH|SIGNING|DEPLOY)_?KEY|_PAT$|_KEY$")
+_AMBIENT = re.compile(r"^(CI|DEBUG|EDITOR|VISUAL|PAGER|TZ|DISPLAY|JAVA_HOME|CONDA_PREFIX|PYTHON\w*|NODE\w*|GITHUB_\w+|XDG_\w+|CC|CXX|LC_\w+|DOCKER_\w+|PYTHONPATH)$")
+
+
+@dataclass(slots=True)
+class ShellState:
+    """A shell between two commands. `files` and `links` belong to the file system, so subshells share them."""
+
+    cwd: str = WORKSPACE
+    env: dict[str, Value] = field(default_factory=dict)
+    functions: dict[str, Any] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    args: list[str] = field(default_factory=list)
+    name: str = "bash"
+    last: str = "bash"
+    files: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def fresh(cls, cwd: str, env: Mapping[str, str] | None) -> "ShellState":
+        return cls(cwd=cwd, env={**BASE_ENV, **(env or {})})
+
+    def fork(self) -> "ShellState":
+        """A subshell: its variables, functions and directory are its own."""
+        return replace(self, env=dict(self.env), functions=dict(self.functions), aliases=dict(self.aliases), args=list(self.args))
+
+    def detached(self) -> "ShellState":
+        """A copy that shares nothing, for the next command of a persistent shell."""
+        copy = self.fork()
+        copy.files, copy.links = dict(self.files), dict(self.links)
+        return copy
+
+    def home(self) -> str:
+        home = self.env.get("HOME", HOME)
+        return home if isinstance(home, str) else HOME
+
+    def get(self, name: str) -> Value:
+        if name in self.env:
+            return self.env[name]
+        if name in _ATOMS:
+            return ATOM
+        if name == "PWD":
+            return self.cwd
+        if name == "_":
+            return self.last
+        if name in ("-", "BASHOPTS", "SHELLOPTS"):
+            return "hBc"
+        if _CREDENTIAL.search(name):
+            return SENSITIVE + UNSET
+        return UNKNOWN if _AMBIENT.match(name) else UNSET

@@ -1,0 +1,54 @@
+"""The verdict: what may happen to a command, and why."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .effects import Effect
+from .shellstate import ShellState
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that fired."""
+
+    id: str
+    decision: str
+    risk: str
+    reason: str
+
+    def as_dict(self) -> dict[str, str]:
+        return {"id": self.id, "decision": self.decision, "risk": self.risk, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    decision: str
+    risk: str
+    reason: str
+    rules: tuple[Finding, ...]
+    canonical: str
+    digest: str
+    policy: str
+    effects: tuple[Effect, ...] = ()
+    state_after: ShellState | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def allowed(self) -> bool:
+        return self.decision == "allow"
+
+    def as_dict(self, effects: bool = False) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "decision": self.decision,
+            "risk": self.risk,
+            "reason": self.reason,
+            "rules": [rule.as_dict() for rule in self.rules],
+            "canonical": self.canonical,
+        }
+        return {**found, "effects": [effect.as_dict() for effect in self.effects]} if effects else found
+
+    def explain(self) -> str:
+        """The verdict for a person: decision, rules, and the effects with the way that led to each."""
+        lines = [f"{self.decision} ({self.risk}): {self.reason}", f"policy {self.policy}"]
+        lines += [f"  rule {rule.id}: {rule.decision} ({rule.risk}): {rule.reason}" for rule in self.rules]
+        lines += ["effects:"] + [f"  {effect.line()}" for effect in self.effects] if self.effects else ["no effects"]
+        return "\n".join(lines)
