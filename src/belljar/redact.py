@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 MASK = "***"
@@ -34,24 +35,26 @@ _TOKENS = (
     r"|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|hf_[A-Za-z0-9]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}"
     r"|dop_v1_[a-f0-9]{32,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
 )
-_PATTERN = re.compile(
-    "|".join(
-        (
-            r"(?P<pem>-----BEGIN [A-Z ]*PRIVATE KEY-----)(?P<v_pem>.*?)(?=-----END|\Z)",
-            rf"(?P<token>(?<![\w-]){_TOKENS})",
-            r"(?P<url>\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]*:)(?P<v_url>[^\s/@'\"]+)(?=@)",
-            r"(?P<head>\b(?:proxy-)?authorization\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest|apikey)\s+)?)"
-            r"(?P<v_head>[^\s\"',;]+)",
-            rf"(?P<opt>(?<![\w-])--?[\w-]{{0,40}}{_NAME}[\w-]{{0,40}}(?:\s+|=))(?P<v_opt>(?!-){_WORD})",
-            rf"(?P<name>(?<![A-Za-z0-9])[\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}}[\"']?(?:\+?=|\s*:\s*))"
-            rf"(?P<v_name>{_WORD})",
-            r"(?P<user>(?<![\w-])(?:-u|--user)[ =]?[\"']?[^\s:\"'/@]+:)(?P<v_user>[^\s\"'@/]+)",
-            r"(?P<tool>\b(?:sshpass\s+-p\s*|mysql\w*\s(?:[^|;&\n]{0,200}?\s)?-p(?=\S)))"
-            rf"(?P<v_tool>{_WORD})",
-        )
-    ),
-    re.IGNORECASE | re.DOTALL,
+_PLACES = (
+    r"(?P<pem>-----BEGIN [A-Z ]*PRIVATE KEY-----)(?P<v_pem>.*?)(?=-----END|\Z)",
+    rf"(?P<token>(?<![\w-]){_TOKENS})",
+    r"(?P<url>\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]*:)(?P<v_url>[^\s/@'\"]+)(?=@)",
+    r"(?P<head>\b(?:proxy-)?authorization\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest|apikey)\s+)?)"
+    r"(?P<v_head>[^\s\"',;]+)",
+    rf"(?P<opt>(?<![\w-])--?[\w-]{{0,40}}{_NAME}[\w-]{{0,40}}(?:\s+|=))(?P<v_opt>(?!-){_WORD})",
+    rf"(?P<name>(?<![A-Za-z0-9])[\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}}[\"']?(?:\+?=|\s*:\s*))"
+    rf"(?P<v_name>{_WORD})",
+    r"(?P<user>(?<![\w-])(?:-u|--user)[ =]?[\"']?[^\s:\"'/@]+:)(?P<v_user>[^\s\"'@/]+)",
+    r"(?P<tool>\b(?:sshpass\s+-p\s*|mysql\w*\s(?:[^|;&\n]{0,200}?\s)?-p(?=\S)))"
+    rf"(?P<v_tool>{_WORD})",
 )
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """Compiled when the first hint of a secret turns up, which in most runs is never."""
+    return re.compile("|".join(_PLACES), re.IGNORECASE | re.DOTALL)
+
 
 # Every match holds one of these, so most text never meets the pattern above (50 µs against 2).
 _HINT = re.compile("|".join(map(re.escape, (
@@ -72,7 +75,7 @@ def _mask(match: re.Match[str]) -> str:
 
 def text(value: str) -> str:
     """`value` with everything that stands or looks like a secret masked."""
-    return _PATTERN.sub(_mask, value) if _HINT.search(value.lower()) else value
+    return _pattern().sub(_mask, value) if _HINT.search(value.lower()) else value
 
 
 def environment(env: Mapping[str, str] | Mapping[bytes, bytes]) -> dict[str, str]:
@@ -124,6 +127,6 @@ class Known:
 
 
 def _values(command: str) -> Iterable[str]:
-    for match in _PATTERN.finditer(command):
+    for match in _pattern().finditer(command):
         found = match[match.lastgroup or 0].strip()
         yield found.removeprefix("$").strip("\"'") if found[:1] in "$\"'" else found

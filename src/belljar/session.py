@@ -31,10 +31,11 @@ from belljar.limits import Limits
 from belljar.policy import Policy, Verdict
 from belljar.policy.approvals import Approvals
 from belljar.result import Output, Result
-from belljar.run import Run
+from belljar.running import Run
 from belljar.sandbox import Plan, Sandbox
 from belljar.shells import Shell
 from belljar.spec import Network
+from belljar.usage import usage
 from belljar.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -181,6 +182,10 @@ class Session:
     @property
     def is_open(self) -> bool:
         return self._sandbox is not None and self._sandbox.link.lost is None
+
+    def usage(self) -> dict[str, int]:
+        """Memory (bytes) and processes of the whole sandbox, now; empty where the engine is not on this machine."""
+        return usage(self.sandbox.launched.pid) if self.sandbox.engine.shares_files else {}
 
     # Commands.
 

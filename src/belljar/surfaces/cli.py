@@ -31,7 +31,8 @@ NETWORKS = ("none", "full")
 class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(*args, allow_abbrev=False, **options)
+        super().__init__(*args, **options)
+        self.allow_abbrev = False
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")
@@ -238,11 +239,11 @@ def _failed(error: BaseException) -> int:
     return error.exit_status if isinstance(error, BelljarError) else 125
 
 
-def denial(error: PolicyDenied) -> str:
+def denial(error: PolicyDenied, hint: str = "; --yes approves") -> str:
     verdict = error.verdict
     rules = ", ".join(rule.id for rule in verdict.rules) or "policy"
     if verdict.decision == "ask":
-        return f"needs approval ({verdict.risk}): {verdict.reason} [{rules}]; --yes approves"
+        return f"needs approval ({verdict.risk}): {verdict.reason} [{rules}]{hint}"
     return f"denied: {verdict.reason} [{rules}]"
 
 

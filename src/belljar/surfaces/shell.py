@@ -101,7 +101,7 @@ class SafeMode:
         try:
             result = self._watched(text)
         except PolicyDenied as denied:
-            console.note(denial(denied) if not self._interactive else denial(denied).removesuffix("; --yes approves"))
+            console.note(denial(denied, hint=""))
             self._status = denied.exit_status
         except BelljarError as error:
             console.note(str(error))
@@ -171,7 +171,7 @@ class SafeMode:
 
     def _summary(self, result: Result) -> str:
         took = f"{result.duration * 1000:.0f} ms" if result.duration < 1 else f"{result.duration:.1f} s"
-        memory = self._portal.call(self.box.usage).get("memory")
+        memory = self.box.usage().get("memory")
         used = f" · {memory / (1 << 20):.1f} MiB" if memory else ""
         return f"exit {result.exit_code} · {took}{used}"
 

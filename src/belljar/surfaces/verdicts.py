@@ -31,9 +31,14 @@ def _print(verdict: Verdict) -> None:
 
 
 def test(args: Namespace) -> int:
-    score = score_files(args.files, Policy.load(args.policy))
+    """A policy file is loaded, which checks its own examples; any other file holds commands and what to expect."""
+    policies = [Policy.load(file) for file in args.files if file.endswith(".toml")]
+    score = score_files([file for file in args.files if not file.endswith(".toml")], Policy.load(args.policy))
     if args.json:
-        console.document(score.as_dict())
+        console.document({**score.as_dict(), "policies": [f"{policy.name}@{policy.version}" for policy in policies]})
     else:
-        console.say(str(score))
-    return 0 if score.ok else _WRONG_STATUS
+        for policy in policies:
+            console.say(f"{policy.name}@{policy.version}: its examples hold")
+        if score.total:
+            console.say(score.table())
+    return _WRONG_STATUS if score.wrong else 0
