@@ -19,7 +19,7 @@ from belljar.errors import (
 )
 from belljar.execution import INPUT_WINDOW, Execution
 from belljar.frames import Flag, From
-from belljar.link import Link, spawn_error
+from belljar.link import Link
 from belljar.transport import SocketTransport
 
 ENDED = struct.pack("<4I6Q2I", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -197,8 +197,12 @@ async def test_a_read_of_an_unknown_shell_says_so(pair: Pair) -> None:
         (12, frames.Stage.RESOURCES, CommandError),
     ],
 )
-def test_a_failed_start_has_a_typed_error(code: int, stage: int, kind: type[CommandError]) -> None:
-    assert type(spawn_error(code, stage, "x")) is kind
+async def test_a_failed_start_has_a_typed_error(pair: Pair, code: int, stage: int, kind: type[CommandError]) -> None:
+    execution = spawned(pair)
+    pair.say(From.SPAWN_ERROR, execution.id, frames.u32(code, stage) + b"why")
+    with pytest.raises(CommandError) as failed:
+        await execution.started()
+    assert type(failed.value) is kind
 
 
 async def test_milliseconds_on_the_wire_are_never_zero_by_rounding() -> None:

@@ -95,6 +95,6 @@ class Collector:
         now = time.time()
         return Result(
             cause="sandbox_lost", exit_code=LOST_STATUS, signal=None, duration=now - self._started, cpu_time=0.0,
-            peak_memory=0, survivors_killed=0, started=self._started, ended=now, verdict=self._verdict, combined=self._combined,
-            _captures=self.captures,
+            peak_memory=0, survivors_killed=0, started=self._started, ended=now, verdict=self._verdict,
+            combined=self._combined, _captures=self.captures,
         )  # fmt: skip

@@ -28,6 +28,7 @@ UNLIMITED = (1 << 63) - 1
 class Execution:
     def __init__(self, link: Link, id: int, on_output: Callable[[int, bytes], None] | None, paced: bool) -> None:
         self.link, self.id, self.pid = link, id, 0
+        self.program = self.cwd = ""
         self._on_output = on_output
         self._paced = paced
         self._received = [0, 0, 0, 0]

@@ -91,9 +91,11 @@ class Link:
         paced: bool = False,
     ) -> Execution:
         execution = Execution(self, secrets.randbits(63) | 1, on_output, paced)
+        execution.program = "bash" if flags & Flag.SHELL else os.fsdecode(argv[0])
+        execution.cwd = os.fsdecode(cwd)
         data = frames.spawn(
-            execution.id, argv, flags=flags, cwd=cwd, env=env, deadline_ms=milliseconds(deadline), grace_ms=milliseconds(grace),
-            ring=ring, credit=0 if flags & Flag.BACKGROUND else CREDIT, tag=tag,
+            execution.id, argv, flags=flags, cwd=cwd, env=env,
+            deadline_ms=milliseconds(deadline), grace_ms=milliseconds(grace), ring=ring, credit=0 if flags & Flag.BACKGROUND else CREDIT, tag=tag,
         )  # fmt: skip
         self._commands[execution.id] = execution
         try:
@@ -249,7 +251,9 @@ class Link:
             execution._ack(stream, frames.parse_u64(payload))
         else:
             ended = kind == From.ENDED
-            outcome = frames.parse_ended(payload) if ended else spawn_error(*frames.parse_spawn_error(payload))
+            outcome = (
+                frames.parse_ended(payload) if ended else spawn_error(execution, *frames.parse_spawn_error(payload))
+            )
             self.forget(execution)
             execution._end(outcome)
 
@@ -310,14 +314,15 @@ class Link:
             self.close("the sandbox stopped answering (paused, killed or cut off)")
 
 
-def spawn_error(code: int, stage: int, text: str) -> CommandError:
+def spawn_error(execution: Execution, code: int, stage: int, text: str) -> CommandError:
     """The typed error for a command that the init could not start."""
     if stage == frames.Stage.CWD:
-        return WorkingDirectoryError(f"Invalid working directory: {text}")
+        return WorkingDirectoryError(f"Invalid working directory: {execution.cwd}: {text}")
+    program = execution.program
     if code == errno.ENOENT:
-        return CommandNotFound(f"Command not found: {text}")
+        return CommandNotFound(f"Command not found: {program}")
     if code in (errno.EACCES, errno.ENOEXEC, errno.EISDIR, errno.ENOTDIR, errno.ELOOP):
-        return CommandNotExecutable(f"Not executable: {text}")
+        return CommandNotExecutable(f"Permission denied: {program} is not something that can be executed ({text})")
     if code == errno.E2BIG:
-        return CommandError(f"Arguments and environment are too large together: {text}")
-    return CommandError(f"The command could not be started: {text}")
+        return CommandError(f"{program} could not be started: its arguments and environment are too large together")
+    return CommandError(f"{program} could not be started: {text}")
