@@ -38,7 +38,7 @@ chmod 755 /.belljar/init && echo BREACH
 head -c1 /proc/1/environ && echo BREACH
 touch /.belljar/link/x && echo BREACH
 unshare -U true && echo BREACH
-grep -E '^(CapEff|Seccomp|NoNewPrivs)' /proc/self/status | tr -d '\\t\\n'
+grep -E '^(CapEff|Seccomp|NoNewPrivs):' /proc/self/status | tr -d '\\t\\n'
 """
 
 
@@ -77,9 +77,12 @@ def home() -> Iterator[Path]:
 def test_the_sandbox_runs_as_the_caller_and_all_walls_stand(python: str, home: Path, base_image: str) -> None:
     (home / "workspace" / "attack").write_text(ATTACK)
     environment = {
-        "PYTHONPATH": PYTHONPATH, "HOME": str(home), "BELLJAR_RUN": str(home / "run"), "PATH": os.environ["PATH"],
+        "PYTHONPATH": PYTHONPATH,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(home),
+        "BELLJAR_RUN": str(home / "run"),
         "XDG_STATE_HOME": str(home / "run" / "state"),
-    }  # fmt: skip
+    }
     process = subprocess.run(
         [python, "-c", SCRIPT, str(home / "workspace")],
         user=CALLER, group=CALLER, extra_groups=[SOCKET.stat().st_gid], env=environment, cwd="/",
