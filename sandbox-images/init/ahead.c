@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "init.h"
@@ -84,11 +85,15 @@ void ahead_discard(struct command *command)
     not_before = now + BACK_OFF;
 }
 
+/* An earlier command may have killed or stopped the shell or its keeper, or put another directory in place of its own. */
 static bool still_good(const struct command *command)
 {
+    const struct slot *slot = keeper_slot(command);
     uint64_t dev, ino;
-    return atomic_load(&keeper_slot(command)->state) <= SLOT_RUNNING && cwd_of_now(&dev, &ino)
-        && dev == command->cwd_dev && ino == command->cwd_ino;
+    siginfo_t changed = {0};
+    waitid(P_PID, (id_t)command->keeper, &changed, WEXITED | WSTOPPED | WNOHANG | WNOWAIT);
+    return !changed.si_pid && atomic_load(&slot->state) == SLOT_RUNNING && proc_awake(slot->main)
+        && cwd_of_now(&dev, &ino) && dev == command->cwd_dev && ino == command->cwd_ino;
 }
 
 static bool hand_over(struct command *command, const char *text)
@@ -103,7 +108,7 @@ static bool hand_over(struct command *command, const char *text)
 
 struct command *ahead_claim(const char *text)
 {
-    while (count) {
+    while (count && atomic_load(&keeper_slot(pool[0])->state) != SLOT_STARTING) {
         struct command *command = pool[0];
         if (still_good(command) && hand_over(command, text)) {
             take_out(0);

@@ -145,7 +145,7 @@ static void kill_now(struct command *command)
     command->kill_at = command->deadline = NEVER;
     if (!command->keeper)
         return;
-    kill(command->keeper, SIGTERM);
+    keeper_order(command);
     command->overdue_at = now + OVERDUE;
     command->progress_seen = atomic_load(&keeper_slot(command)->progress);
 }

@@ -106,10 +106,8 @@ static void dispatch(struct source *source, uint32_t events)
     }
 }
 
-static uint64_t tend(void)
+static uint64_t tend(uint64_t next)
 {
-    uint64_t next = NEVER;
-    orphans_purge(&next);
     for (struct command *command = live, *after; command; command = after) {
         after = command->next;
         command_tend(command, &next);
@@ -134,9 +132,12 @@ static _Noreturn void serve(void)
         now = clock_now(CLOCK_MONOTONIC);
         for (int i = 0; i < count; i++)
             dispatch(events[i].data.ptr, events[i].events);
+        uint64_t next = NEVER;
         connections_serve();
+        orphans_purge(&next);
         bool busy = commands_pump();
-        uint64_t next = tend();
+        connections_flush(); /* before tending: who hangs up has commands to be killed, and that has to be timed */
+        next = tend(next);
         connections_flush();
         commands_bury();
         if (count <= 0 && !busy && ahead_wanting()) /* only when there is nothing better to do */

@@ -40,6 +40,7 @@ enum slot_state { SLOT_FREE, SLOT_STARTING, SLOT_RUNNING, SLOT_FAILED, SLOT_DONE
 struct slot {
     _Atomic uint32_t state;
     _Atomic uint32_t claimed;  /* set by PID 1: this waiting shell has its command now */
+    _Atomic uint32_t condemned; /* set by PID 1: kill the tree now */
     _Atomic uint32_t progress; /* counts while a tree is being killed */
     uint32_t error, stage;
     pid_t main;
@@ -205,12 +206,13 @@ extern struct slot *slots;
 #define NOTICE_FD 3
 void keepers_prepare(void);
 bool keeper_start(struct command *command, const struct plan *plan);
+void keeper_order(const struct command *command);
 void keeper_abandon(struct command *command);
 struct slot *keeper_slot(const struct command *command);
 bool keeper_is(pid_t pid);
 void keepers_collect(void);
 void keepers_reap(void);
-bool orphans_purge(uint64_t *next);
+void orphans_purge(uint64_t *next);
 
 /* keeper.c: the keeper's own */
 _Noreturn void keeper_run(const struct plan *plan, struct slot *slot);

@@ -4,7 +4,7 @@
  * below can undo it. When the keeper's wait says ECHILD nothing of the command is left: that is the receipt.
  *
  * It runs with the uid of the commands, so these may signal it. It is not dumpable (a fork keeps that), blocks everything
- * that can be blocked, and PID 1 deals with SIGKILL and SIGSTOP. SIGTERM tells it to kill its tree now.
+ * that can be blocked, and PID 1 deals with SIGKILL and SIGSTOP. Orders come in the slot; SIGTERM is only the knock on the door.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -188,7 +188,8 @@ static void wait_until_nothing_is_left(void)
             proc_purge(&purge, getpid(), NULL);
             atomic_fetch_add(&slot->progress, 1);
         }
-        ending |= sigtimedwait(&awaited, NULL, ending ? &pause : NULL) == SIGTERM;
+        sigtimedwait(&awaited, NULL, ending ? &pause : NULL);
+        ending |= atomic_load(&slot->condemned);
     }
 }
 

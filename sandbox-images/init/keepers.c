@@ -67,13 +67,20 @@ bool keeper_start(struct command *command, const struct plan *plan)
     return true;
 }
 
+/* Kill your tree. The signal only wakes the keeper: a command could send it too. */
+void keeper_order(const struct command *command)
+{
+    atomic_store(&keeper_slot(command)->condemned, 1);
+    kill(command->keeper, SIGTERM);
+}
+
 /* Its command is given up: the tree dies, and nobody hears of it. */
 void keeper_abandon(struct command *command)
 {
     if (!command->keeper)
         return;
     keepers[command->live_slot].command = NULL;
-    kill(command->keeper, SIGTERM);
+    keeper_order(command);
     command->keeper = 0;
 }
 
@@ -139,16 +146,16 @@ void keepers_reap(void)
             }
 }
 
-/* True while there are trees without a keeper. Nobody knows any more which process was whose, so all must be gone. */
-bool orphans_purge(uint64_t *next)
+/* Nobody knows any more which process was whose, so all must be gone. */
+void orphans_purge(uint64_t *next)
 {
     if (!orphans)
-        return false;
+        return;
     struct tree tree = proc_purge(&purge, 1, keeper_is);
     if (tree.found || tree.hazy) {
         if (*next > now + PURGE_EVERY)
             *next = now + PURGE_EVERY;
-        return true;
+        return;
     }
     orphans = false;
     for (struct command *command = live, *after; command; command = after) {
@@ -156,5 +163,4 @@ bool orphans_purge(uint64_t *next)
         if (command->phase == ORPHANED)
             command_dead(command);
     }
-    return false;
 }

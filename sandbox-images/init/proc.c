@@ -26,7 +26,7 @@ static size_t seen_count;
 static bool read_stat(int proc, const char *name, pid_t *ppid, char *state)
 {
     char path[32], stat[512];
-    snprintf(path, sizeof path, "%.16s/stat", name);
+    snprintf(path, sizeof path, "%.24s/stat", name);
     int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
@@ -37,6 +37,14 @@ static bool read_stat(int proc, const char *name, pid_t *ppid, char *state)
     stat[n] = 0;
     char *after = strrchr(stat, ')'); /* the name before it may hold anything */
     return after && sscanf(after + 1, " %c %d", state, ppid) == 2;
+}
+
+bool proc_awake(pid_t pid)
+{
+    char path[32], state;
+    pid_t ppid;
+    snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    return read_stat(AT_FDCWD, path, &ppid, &state) && !strchr("TtZX", state);
 }
 
 static void snapshot(void)

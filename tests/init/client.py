@@ -7,13 +7,14 @@ import secrets
 import socket
 import struct
 import subprocess
-from collections import defaultdict
+import threading
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 HELLO, SPAWN, INPUT, CREDIT, SIGNAL, RESIZE, DEADLINE, KILL, READ, LIST, FORGET, PING, LEASE, SHUTDOWN, BACKGROUND = range(1, 16)
-WELCOME, STARTED, SPAWN_ERROR, OUTPUT, ENDED, INPUT_ACK, READ_REPLY, LIST_REPLY, PONG, ERROR = range(65, 75)
+WELCOME, STARTED, SPAWN_ERROR, OUTPUT, ENDED, INPUT_ACK, READ_REPLY, LIST_REPLY, PONG, ERROR, PIPE = range(65, 76)
 SHELL, PTY, COMBINED, STDIN, CONTROL, IN_BACKGROUND, DEFAULT_ENV = (1 << bit for bit in range(7))
 EXITED, SIGNALLED, TIMEOUT, KILLED, OUT_OF_MEMORY = range(1, 6)
 
@@ -55,6 +56,8 @@ class Run:
     streams: dict[int, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
     order: list[tuple[int, bytes]] = field(default_factory=list)
     acked: dict[int, int] = field(default_factory=dict)
+    counted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    lent: list[threading.Thread] = field(default_factory=list)
 
     @property
     def out(self) -> bytes:
@@ -81,13 +84,21 @@ class Connection:
     def __init__(self, receive: Callable[[int], bytes], send: Callable[[bytes], None], close: Callable[[], None]) -> None:
         self._receive, self.send, self.close = receive, send, close
         self._buffer = bytearray()
+        self._pipes: deque[int] = deque()
         self.runs: dict[int, Run] = {}
         self.keep = True
 
     @classmethod
     def over_socket(cls, sock: socket.socket) -> Connection:
         sock.settimeout(PATIENCE)
-        return cls(sock.recv, sock.sendall, sock.close)
+
+        def receive(size: int) -> bytes:
+            data, pipes, _, _ = socket.recv_fds(sock, size, 16)
+            connection._pipes.extend(pipes)
+            return data
+
+        connection = cls(receive, sock.sendall, sock.close)
+        return connection
 
     def hello(self, token: bytes = b"") -> tuple[int, int, int, int]:
         self.send(frame(HELLO, 0, struct.pack("<I", 1) + token))
@@ -97,7 +108,9 @@ class Connection:
         """The next frame, noted in `runs` too."""
         self._fill(HEADER.size)
         length, kind, stream, zero, id = HEADER.unpack_from(self._buffer)
-        assert zero == 0 and length <= 2 << 20 and WELCOME <= kind <= ERROR
+        assert zero == 0
+        assert length <= 2 << 20
+        assert WELCOME <= kind <= PIPE
         self._fill(HEADER.size + length)
         payload = bytes(self._buffer[HEADER.size : HEADER.size + length])
         del self._buffer[: HEADER.size + length]
@@ -123,12 +136,25 @@ class Connection:
             run.end = End.parse(payload)
         elif kind == INPUT_ACK:
             (run.acked[stream],) = struct.unpack("<Q", payload)
+        elif kind == PIPE:
+            assert struct.unpack("<Q", payload)[0] == len(run.streams[stream]) or not self.keep
+            run.lent.append(threading.Thread(target=self._drain, args=(run, stream, self._pipes.popleft())))
+            run.lent[-1].start()
         elif kind == OUTPUT:
             assert run.pid is not None
+            run.counted[stream] += len(payload) - 8
             if self.keep:
                 assert struct.unpack_from("<Q", payload)[0] == len(run.streams[stream])
                 run.streams[stream] += payload[8:]
                 run.order.append((stream, payload[8:]))
+
+    def _drain(self, run: Run, stream: int, pipe: int) -> None:
+        os.set_blocking(pipe, True)
+        with open(pipe, "rb", buffering=0) as lent:
+            while data := lent.read(1 << 20):
+                run.counted[stream] += len(data)
+                if self.keep:
+                    run.streams[stream] += data
 
     def wait_for(self, *kinds: int) -> tuple[int, int, int, bytes]:
         while True:
@@ -166,6 +192,8 @@ class Connection:
 
     def finish(self, run: Run) -> Run:
         self.until(lambda: run.over)
+        for thread in run.lent:
+            thread.join(PATIENCE)
         return run
 
     def run(self, text: bytes | str, flags: int = 0, **options: object) -> Run:

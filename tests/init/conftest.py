@@ -1,0 +1,66 @@
+"""Boxes for the tests of PID 1: real containers, and only there. The init never runs loose on this machine."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.init.client import Box, Connection, docker
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def init() -> Path:
+    subprocess.run([sys.executable, str(ROOT / "sandbox-images/init/build.py"), "x86_64"], check=True, capture_output=True)
+    return ROOT / "src/belljar/_init/belljar-init-x86_64"
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    if not docker("images", "-q", "belljar/base"):
+        pytest.fail("the image belljar/base is missing: run `make images`")
+    return "belljar/base"
+
+
+@pytest.fixture
+def make_box(image: str, init: Path) -> Iterator[Callable[..., Box]]:
+    boxes: list[Box] = []
+    directories: list[Path] = []
+
+    def make(**options: object) -> Box:
+        directory = Path(tempfile.mkdtemp(prefix="bj-init-", dir="/tmp"))  # a socket's path may not be long
+        directory.chmod(0o755)
+        directories.append(directory)
+        boxes.append(Box(image, options.pop("init", init), directory, **options))  # type: ignore[arg-type]
+        return boxes[-1]
+
+    yield make
+    for box in boxes:
+        box.close()
+    for directory in directories:
+        shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def shared_box(image: str, init: Path) -> Iterator[Box]:
+    """One box for all tests of a module that leave it as they found it."""
+    directory = Path(tempfile.mkdtemp(prefix="bj-init-", dir="/tmp"))
+    directory.chmod(0o755)
+    box = Box(image, init, directory, lease=60_000)
+    yield box
+    box.close()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def link(shared_box: Box) -> Iterator[Connection]:
+    connection = shared_box.connect()
+    yield connection
+    connection.close()
