@@ -256,8 +256,8 @@ def _kept(name: str, value: Any) -> Any:
     """A field as it is written: masked, and no longer than a trail should carry."""
     if isinstance(value, int | float) or name in _PLAIN:
         return value
-    if hasattr(value, "as_dict"):
-        value = value.as_dict()
+    if hasattr(value, "as_dict"):  # a verdict
+        value = {**value.as_dict(), "digest": value.digest, "policy": value.policy}
     value = redact.environment(value) if name == "env" else redact.value(value)
     if isinstance(value, str) and len(value) > _LONGEST_TEXT:
         return f"{value[:_LONGEST_TEXT]}[... {len(value) - _LONGEST_TEXT} characters left out ...]"

@@ -16,6 +16,7 @@ from belljar import audit, trail
 from belljar.errors import UsageError
 from belljar.surfaces import console, render
 
+_DIGEST = 12
 _POLL_SECONDS = 0.2
 _BROKEN_STATUS = 1
 
@@ -90,7 +91,7 @@ _CHAIN = frozenset(("seq", "time", "kind", "session", "pid", "prev", "hash"))
 
 def _line(record: dict[str, Any]) -> str:
     rest = {name: value for name, value in record.items() if name not in _CHAIN}
-    told = " ".join(f"{name}={_brief(value)}" for name, value in rest.items())
+    told = " ".join(f"{name}={_brief(value)}" for name, value in rest.items() if value not in ("", {}, False))
     return render.plain(f"{record['time'][:19]} {record['kind']:13} {record.get('session') or '-':15} {told}")
 
 
@@ -98,4 +99,6 @@ def _brief(value: Any) -> str:
     if isinstance(value, dict) and "decision" in value:
         rules = ",".join(rule["id"] for rule in value.get("rules", ()))
         return f"{value['decision']}/{value['risk']} [{rules}] {json.dumps(value.get('canonical'))}"
-    return value if isinstance(value, str) and value.isalnum() else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value.isalnum():
+        return value[:_DIGEST]
+    return json.dumps(value, ensure_ascii=False)

@@ -241,7 +241,7 @@ def _failed(error: BaseException) -> int:
 
 def denial(error: PolicyDenied, hint: str = "; --yes approves") -> str:
     verdict = error.verdict
-    rules = ", ".join(rule.id for rule in verdict.rules) or "policy"
+    rules = ", ".join(rule.id for rule in verdict.rules if rule.decision == verdict.decision) or "policy"
     if verdict.decision == "ask":
         return f"needs approval ({verdict.risk}): {verdict.reason} [{rules}]{hint}"
     return f"denied: {verdict.reason} [{rules}]"

@@ -96,7 +96,8 @@ def _toolkit() -> Callable[[str], str] | None:
     except ImportError:
         return None
     path = _history_file()
-    session: PromptSession[str] = PromptSession(history=FileHistory(str(path)) if path else InMemoryHistory())
+    history = FileHistory(str(path)) if path else InMemoryHistory()
+    session: PromptSession[str] = PromptSession(history=history, reserve_space_for_menu=0)
     return session.prompt
 
 

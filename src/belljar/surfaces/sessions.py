@@ -85,7 +85,7 @@ def shells(args: Namespace) -> int:
     if args.json:
         console.document(found)
     else:
-        rows = [(s["id"], s["session"], s["status"], s["exit_code"], _age(s["started"]), s["command"]) for s in found]
+        rows = [(s["id"], s["session"], s["status"], _exit(s), _age(s["started"]), s["command"]) for s in found]
         console.table(rows, "SHELL", "SESSION", "STATUS", "EXIT", "AGE", "COMMAND")
     return 0
 
@@ -179,6 +179,10 @@ def _described(shell: Shell, box: Session) -> dict[str, Any]:
         "started": shell.started,
         "command": redact.text(shell.command),
     }
+
+
+def _exit(shell: dict[str, Any]) -> str:
+    return "-" if shell["exit_code"] is None else str(shell["exit_code"])
 
 
 def _age(started: float) -> str:

@@ -165,7 +165,7 @@ class SafeMode:
         if what := ci.mishap(result, self._args):
             console.note(what)
         if self._interactive and not self._over:
-            start = "\n" if self._line_open else ""
+            start = "\n" if self._line_open or result.cause == "interrupted" else ""
             self._line_open = False
             sys.stderr.write(f"{start}\x1b[2m{self._summary(result)}\x1b[0m\n")
 
@@ -184,7 +184,7 @@ class SafeMode:
 
     def _answer(self, verdict: Verdict, answer: Future[bool]) -> None:
         """y: this once; always: whatever has the same effects, as long as this session lives."""
-        console.note(f"this needs your approval: {verdict.risk} risk: {verdict.reason}")
+        console.note("this needs your approval")
         sys.stderr.write(f"{render.safe(verdict.explain())}\n")
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:

@@ -17,10 +17,10 @@ def check(args: Namespace) -> int:
     if args.json:
         effects = {"effects": verdict.explain().splitlines()} if args.explain else {}
         console.document(redact.value(verdict.as_dict() | effects))
+    elif args.explain:
+        console.say(redact.text(verdict.explain()))
     else:
         _print(verdict)
-        if args.explain:
-            console.say(redact.text(verdict.explain()))
     return PolicyDenied.exit_status if verdict.decision == "deny" else 0
 
 
