@@ -18,6 +18,7 @@ import secrets
 import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -98,7 +99,24 @@ def launch(plan: Plan, id: str) -> Launch:
         undo.append(transport.close)
         verification.verify(spec, launched.facts, pid)
         run_dir.write_session(_facts(id, plan, workspace, launched))
+    _reap_once(engine)
     return Launch(id, plan, engine, workspace, launched, run_dir.path, transport, run_dir)
+
+
+_reaping = threading.Lock()  # taken by the first launch of the process, for good
+
+
+def _reap_once(engine: DockerEngine) -> None:
+    """Look for the remains of dead processes, beside the work."""
+    if _reaping.acquire(blocking=False):
+        threading.Thread(target=_reap, args=[engine], name="belljar-reaper", daemon=True).start()
+
+
+def _reap(engine: DockerEngine) -> None:
+    from belljar.reaper import reap
+
+    with suppress(EngineError, OSError):
+        reap(engine)
 
 
 @contextmanager

@@ -72,11 +72,13 @@ class RunDir:
     @classmethod
     def create(cls, id: str) -> RunDir:
         path = _make_root() / id
+        unborn = path.with_name(f".{id}")
         try:
-            path.mkdir(mode=0o700)
-            lock = _lock(path)
-            (path / "link").mkdir()
-            (path / "link").chmod(0o755)
+            unborn.mkdir(mode=0o700)
+            lock = _lock(unborn)
+            (unborn / "link").mkdir()
+            (unborn / "link").chmod(0o755)
+            unborn.rename(path)  # seen by a reaper only once it is locked
         except OSError as error:
             raise BelljarError(f"Cannot create {path}: {error.strerror}") from error
         return cls(path, lock)
@@ -147,6 +149,14 @@ def boot_id() -> str:
         return ""
 
 
+def _world() -> str:
+    """Where a pid means something: this boot, this PID namespace."""
+    try:
+        return f"{boot_id()}:{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
 def start_time(pid: int) -> int | None:
     """When a process started, in ticks since boot; with the pid it names one process for good."""
     try:
@@ -160,7 +170,7 @@ def owner_labels(session: str, lease: float, keep: bool, spec_digest: str = "") 
     pid = os.getpid()
     return {
         LABEL + "session": session,
-        LABEL + "owner": f"{pid}:{start_time(pid)}:{boot_id()}",
+        LABEL + "owner": f"{pid}:{start_time(pid)}:{_world()}",
         LABEL + "uid": str(os.geteuid()),
         LABEL + "lease": str(lease),
         LABEL + "keep": "true" if keep else "false",
@@ -169,12 +179,13 @@ def owner_labels(session: str, lease: float, keep: bool, spec_digest: str = "") 
 
 
 def owner_is_gone(label: str) -> bool:
-    """True only where it is proven: same boot, and that very process no longer exists; or an earlier boot."""
+    """True only where it is proven: a process of this boot and PID namespace that no longer exists.
+
+    Others (another machine or container on a shared engine, or a boot before this one) end by their lease.
+    """
     try:
-        pid, started, boot = label.split(":", 2)
+        pid, started, world = label.split(":", 2)
         process, ticks = int(pid), int(started)
     except ValueError:
         return False
-    if boot != boot_id():
-        return False  # another machine's sandbox on a shared engine, or ours from before a reboot: its lease ends it
-    return start_time(process) != ticks
+    return world == _world() and start_time(process) != ticks

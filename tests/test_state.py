@@ -1,0 +1,79 @@
+"""Who owns what on the host."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from belljar import state
+from belljar.errors import BelljarError, UsageError
+from belljar.state import RunDir
+
+
+@pytest.fixture(autouse=True)
+def run_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("BELLJAR_RUN", str(tmp_path / "run"))
+    return tmp_path / "run"
+
+
+def test_a_run_directory_is_owned_while_its_maker_lives(run_root: Path) -> None:
+    directory = RunDir.create(state.new_session_id())
+    assert state.owned(directory.path)
+    assert state.run_dirs() == [directory.path]
+    directory.close()
+    assert not directory.path.exists()
+
+
+def test_a_dead_makers_directory_is_not_owned(run_root: Path) -> None:
+    program = "from belljar.state import *; print(RunDir.create(new_session_id()).path, flush=True); import os; os.kill(os.getpid(), 9)"
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    path = Path(made.stdout.strip())
+    assert path.is_dir()
+    assert not state.owned(path)
+
+
+def test_a_released_directory_stays(run_root: Path) -> None:
+    directory = RunDir.create(state.new_session_id())
+    directory.write_session({"id": directory.path.name})
+    directory.release()
+    assert state.read_session(directory.path) == {"id": directory.path.name}
+    assert not state.owned(directory.path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff"])
+def test_a_damaged_session_file_is_no_session(run_root: Path, damage: bytes) -> None:
+    directory = RunDir.create(state.new_session_id())
+    (directory.path / "session.json").write_bytes(damage)
+    assert state.read_session(directory.path) is None
+    directory.close()
+
+
+def test_a_run_root_that_others_can_enter_is_refused(run_root: Path) -> None:
+    run_root.mkdir(mode=0o755)
+    with pytest.raises(BelljarError, match="only you can enter"):
+        RunDir.create(state.new_session_id())
+
+
+def test_a_run_root_that_cannot_be_made_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BELLJAR_RUN", "/proc/no/where")
+    with pytest.raises(BelljarError, match="BELLJAR_RUN"):
+        RunDir.create(state.new_session_id())
+
+
+@pytest.mark.parametrize("name", ["", "x", "../../etc", "bj-XYZ", "bj-0123456789ab/..", "bj-0123456789ab\n"])
+def test_what_is_not_a_session_id_never_becomes_a_path(name: str) -> None:
+    with pytest.raises(UsageError):
+        state.check_session_id(name)
+
+
+def test_an_owner_is_gone_only_where_that_is_proven() -> None:
+    own = state.owner_labels("bj-0123456789ab", 30, False)["org.belljar.owner"]
+    pid, ticks, world = own.split(":", 2)
+    assert not state.owner_is_gone(own)
+    assert state.owner_is_gone(f"{pid}:{int(ticks) + 1}:{world}"), "the pid was given to another process"
+    assert state.owner_is_gone(f"4194304:1:{world}")
+    assert not state.owner_is_gone(f"4194304:1:other-boot:{os.stat('/proc/self/ns/pid').st_ino}")
+    assert not state.owner_is_gone(f"4194304:1:{state.boot_id()}:1"), "another PID namespace"
+    assert not state.owner_is_gone("rubbish")
