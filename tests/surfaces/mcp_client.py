@@ -11,17 +11,18 @@ import mcp_types as types
 from mcp import Client, StdioServerParameters
 
 COMMAND = [sys.executable, "-m", "belljar", "mcp"]
+PASSED = ("BELLJAR", "COVERAGE", "DOCKER", "PYTHON", "XDG")
 ERAS = ["auto", "legacy"]
 """`auto` settles on 2026-07-28, where a server may not send requests; `legacy` shakes hands as up to 2025-11-25."""
 
-
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith(("BELLJAR", "XDG", "DOCKER"))}
+GONE = "while grep -qa 'sleep.100[1]' /proc/[0-9]*/cmdline 2>/dev/null; do :; done"
+"""Ends when no `sleep 1001` is left."""
 
 
 def client(workspace: Path, *options: str, era: str = "auto", **more: Any) -> Client:
     args = [*COMMAND[1:], "--workspace", str(workspace), *options]
-    return Client(StdioServerParameters(command=COMMAND[0], args=args, env=environment()), mode=era, **more)
+    env = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
+    return Client(StdioServerParameters(command=COMMAND[0], args=args, env=env), mode=era, **more)
 
 
 def text(result: types.CallToolResult) -> str:
@@ -30,11 +31,15 @@ def text(result: types.CallToolResult) -> str:
 
 
 class Person:
-    """Who is asked: answers always the same, and remembers the questions."""
+    """Who is asked: gives the answer that was set, and remembers the questions."""
 
-    def __init__(self, action: str, **content: Any) -> None:
-        self.answer = types.ElicitResult(action=action, content=content or None)  # type: ignore[arg-type]
+    def __init__(self) -> None:
         self.questions: list[str] = []
+        self.answer = types.ElicitResult(action="cancel")
+
+    def will(self, action: str, **content: Any) -> None:
+        self.questions.clear()
+        self.answer = types.ElicitResult(action=action, content=content or None)  # type: ignore[arg-type]
 
     async def __call__(self, _: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         self.questions.append(params.message)

@@ -13,36 +13,34 @@ import pytest
 from tests.surfaces.mcp_client import COMMAND
 from tests.surfaces.test_mcp_http import TOKEN, serving
 
-PACKAGE = "@modelcontextprotocol/inspector-cli"
+PACKAGE = "@modelcontextprotocol/inspector"
 VERSION = "1.0.3"
-"""What `npx @modelcontextprotocol/inspector --cli` runs, in the newest version that Node.js 20 can run."""
+"""The newest that Node.js 20 runs, too."""
 
 
 @pytest.fixture(scope="module")
 def inspector() -> Path:
     """Installed once, outside of the repository."""
-    home = (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "belljar-tests" / f"inspector-cli-{VERSION}"
-    )
-    program = home / "node_modules" / PACKAGE / "build" / "index.js"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "belljar-tests"
+    home = cache / f"inspector-{VERSION}"
+    program = home / "node_modules" / PACKAGE / "cli" / "build" / "cli.js"
     if not shutil.which("node") or not (program.exists() or shutil.which("npm")):
         pytest.skip("the inspector needs Node.js and npm, which are not installed here")
     if not program.exists():
-        install = ["npm", "install", "--no-fund", "--no-audit", "--prefix", str(home), f"{PACKAGE}@{VERSION}"]
-        installed = subprocess.run(install, capture_output=True, text=True, timeout=300)
-        if installed.returncode:
-            pytest.skip(f"npm can't install the inspector here: {installed.stderr.strip().splitlines()[-1]}")
+        _install(home)
     return program
 
 
+def _install(home: Path) -> None:
+    npm = ["npm", "install", "--no-fund", "--no-audit", "--ignore-scripts", "--prefix", str(home)]
+    installed = subprocess.run([*npm, f"{PACKAGE}@{VERSION}"], capture_output=True, text=True, timeout=300)
+    if installed.returncode:
+        pytest.skip(f"npm can't install the inspector here: {installed.stderr.strip()[-200:]}")
+
+
 def inspect(inspector: Path, target: list[str], *options: str) -> Any:
-    ended = subprocess.run(
-        ["node", str(inspector), *target, *options],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    )
+    words = ["node", str(inspector), "--cli", *target, *options]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def serve(args: Namespace) -> int:
     """Serves until the client is gone; everything that still ran then is killed."""
-    service = _service(args)
+    service = build(args)
     if args.http is None:
         return anyio.run(_serve_stdio, service)
     from belljar.surfaces.mcp_http import serve_http
@@ -30,7 +30,7 @@ def serve(args: Namespace) -> int:
     return serve_http(service.server, args.http, args.token)
 
 
-def _service(args: Namespace) -> Service:
+def build(args: Namespace) -> Service:
     try:
         from belljar.surfaces.mcp_call import approve
         from belljar.surfaces.mcp_server import Service

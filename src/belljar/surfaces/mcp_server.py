@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from belljar.spec import Network
     from belljar.tools import ToolResult
 
-READING = ("BashOutput", "ListShells")
-ENDING = ("KillShell",)
-
 log = logging.getLogger("belljar.mcp")
 
 Answer = types.CallToolResult | types.InputRequiredResult
@@ -135,13 +132,12 @@ def _failed(failure: BelljarError) -> types.CallToolResult:
 
 def annotate(name: str, network: Network) -> types.ToolAnnotations:
     """True of this very sandbox: its workspace is writable, and its world as open as its network."""
-    if name in READING:
-        return types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    reads, forgets, ends = name == "BashOutput", name == "ListShells", name == "KillShell"
     return types.ToolAnnotations(
-        read_only_hint=False,
-        destructive_hint=True,
-        idempotent_hint=name in ENDING,
-        open_world_hint=network != "none",
+        read_only_hint=reads,
+        destructive_hint=not (reads or forgets),
+        idempotent_hint=forgets or ends,
+        open_world_hint=network != "none" and not (reads or forgets or ends),
     )
 
 
