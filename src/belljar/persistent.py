@@ -142,11 +142,12 @@ class _Bash:
         raw = text.encode("utf-8", "surrogateescape")
         return (b"%d\0%b" % (len(raw), raw) if raw.isascii() and raw else b"0\0%b\0" % raw) + self._expect()
 
-    async def ask(self, text: str) -> Report | None:
+    async def ask(self, text: str, timeout: float | None, grace: float) -> Report | None:
         """Run `text`; None when the shell ended instead of answering."""
         self.report = None
         data, self._unsent = self._unsent + self._request(text), b""
-        await self.execution.input(data, frames.CONTROL)
+        armed = self.execution.deadline_frame(timeout, grace)
+        await self.execution.input(data, frames.CONTROL, ahead=armed)
         await self._until(lambda: self.report is not None)
         return self.report
 
@@ -219,6 +220,11 @@ class PersistentShell:
         """The exported variables; None as long as no shell has told."""
         return exported(self._state.exports) if self._state and self._state.exports else None
 
+    @property
+    def ended(self) -> bool:
+        """The last call ended the shell itself; the next one starts a new one."""
+        return self._bash is None or self._bash.execution.over
+
     async def run(
         self,
         command: str,
@@ -274,10 +280,8 @@ class PersistentShell:
         execution = bash.execution
         patience = None if timeout is None else timeout + grace + SAFETY_NET
         try:
-            if timeout is not None:
-                execution.deadline(timeout, grace)
             with anyio.move_on_after(patience) as scope:
-                report = await bash.ask(turn.verdict.canonical)
+                report = await bash.ask(turn.verdict.canonical, timeout, grace)
             if scope.cancelled_caught:
                 self._session.sandbox.link.close("its init missed a deadline")
                 report = None

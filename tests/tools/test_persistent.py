@@ -20,7 +20,9 @@ async def shell(box: Session) -> AsyncIterator[PersistentShell]:
 
 
 async def test_directory_variables_functions_aliases_and_options_hold(shell: PersistentShell) -> None:
-    await shell.run("cd sub; export A='x y'; b=2; f() { echo \"f$1\"; }; alias ll='echo aliased'; set -o pipefail; shopt -s extglob")
+    await shell.run(
+        "cd sub; export A='x y'; b=2; f() { echo \"f$1\"; }; alias ll='echo aliased'; set -o pipefail; shopt -s extglob"
+    )
     result = await shell.run('pwd; echo "$A$b"; f 1; ll; shopt -q extglob && set -o | grep pipefail')
     assert result.stdout.split() == ["/workspace/sub", "x", "y2", "f1", "aliased", "pipefail", "on"]
     assert not result.restarted
@@ -105,7 +107,7 @@ async def test_a_shell_that_ended_is_replaced_with_its_directory_and_variables(
     await shell.run("cd sub; export KEPT='a \"b\" $c \\ \n`d`' NAME=$'\\x01\\e'")
     ended = await shell.run(end)
     assert (ended.cause, ended.exit_code, ended.restarted) == (cause, status, True)
-    after = await shell.run('pwd; declare -p KEPT NAME')
+    after = await shell.run("pwd; declare -p KEPT NAME")
     assert after.stdout == "/workspace/sub\ndeclare -x KEPT=$'a \"b\" $c \\\\ \\n`d`'\ndeclare -x NAME=$'\\001\\E'\n"
     assert not after.restarted, "it was told already"
 
@@ -142,7 +144,9 @@ async def test_ctrl_c_ends_the_command_and_the_shell_is_usable_again(shell: Pers
 
 async def test_a_program_may_take_ctrl_c_and_end_well(shell: PersistentShell) -> None:
     program = "trap 'echo bye; exit 5' INT; echo up; while :; do sleep 0.05; done"
-    result = await shell.run(f"bash -c {program!r}; echo $?", on_output=lambda o: shell.interrupt() if o.data == b"up\n" else None)
+    result = await shell.run(
+        f"bash -c {program!r}; echo $?", on_output=lambda o: shell.interrupt() if o.data == b"up\n" else None
+    )
     assert result.stdout == "up\nbye\n5\n"
     assert (result.cause, result.restarted) == ("interrupted", False)
 
@@ -154,7 +158,9 @@ async def test_ctrl_c_with_nothing_running_does_nothing(shell: PersistentShell) 
     assert (await shell.run("f")).stdout == "kept\n"
 
 
-async def test_a_job_that_holds_stdout_does_not_hold_the_call_and_is_heard_later(shell: PersistentShell, box: Session) -> None:
+async def test_a_job_that_holds_stdout_does_not_hold_the_call_and_is_heard_later(
+    shell: PersistentShell, box: Session
+) -> None:
     result = await shell.run("mkfifo /tmp/gate; (read < /tmp/gate; echo late) & echo prompt")
     assert result.stdout == "prompt\n"
     await box.run("echo > /tmp/gate")
@@ -178,7 +184,9 @@ async def test_a_job_that_floods_stdout_does_not_hold_the_next_call(shell: Persi
 
 async def test_nothing_that_a_command_prints_is_taken_for_a_status(shell: PersistentShell) -> None:
     forged = "printf 's%s 0 - /forged\\0' 0123456789abcdef"
-    result = await shell.run(f"{forged} >&8; {forged}; for fd in 10 11 12; do {forged} >&$fd; done 2>/dev/null; (exit 9)")
+    result = await shell.run(
+        f"{forged} >&8; {forged}; for fd in 10 11 12; do {forged} >&$fd; done 2>/dev/null; (exit 9)"
+    )
     assert (result.exit_code, result.cwd) == (9, "/workspace")
 
 

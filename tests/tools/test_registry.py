@@ -71,11 +71,19 @@ def test_the_schema_holds_the_documents_numbers() -> None:
     ("name", "params", "wrong"),
     [
         ("Bash", {"command": " ", "timeout": 999, "colour": "red"}, {"command", "timeout", "colour"}),
-        ("Bash", {"command": 5, "timeout": "1000", "run_in_background": "yes"}, {"command", "timeout", "run_in_background"}),
+        (
+            "Bash",
+            {"command": 5, "timeout": "1000", "run_in_background": "yes"},
+            {"command", "timeout", "run_in_background"},
+        ),
         ("Bash", {"command": "true", "timeout": 600_001, "yield_after": -1}, {"timeout", "yield_after"}),
         ("BashOutput", {"shell_id": "x"}, {"bash_id", "shell_id"}),
         ("KillShell", {}, {"shell_id"}),
-        ("terminal-run", {"timeout_seconds": 0, "environment": {"A": 1}}, {"command", "timeout_seconds", "environment.A"}),
+        (
+            "terminal-run",
+            {"timeout_seconds": 0, "environment": {"A": 1}},
+            {"command", "timeout_seconds", "environment.A"},
+        ),
         ("execute_command", {"command": "", "args": ["ok", 5], "timeout": 0}, {"command", "args.1", "timeout"}),
         ("shell_execute", {"command": "", "timeout": 1801, "environment": []}, {"command", "timeout", "environment"}),
         ("run_command", {"args": "x", "timeout": True}, {"command", "args", "timeout"}),
@@ -94,7 +102,9 @@ async def test_a_null_counts_as_not_given_and_a_whole_float_as_an_integer() -> N
     result = await registry.call("Bash", {"command": "true", "timeout": 5000.0, "description": None})
     assert result.problems == []
     assert [p.code for p in (await registry.call("Bash", {"command": None})).problems] == ["REQUIRED"]
-    assert [p.code for p in (await registry.call("Bash", {"command": "x", "what": None})).problems] == ["UNKNOWN_PARAMETER"]
+    assert [p.code for p in (await registry.call("Bash", {"command": "x", "what": None})).problems] == [
+        "UNKNOWN_PARAMETER"
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 NO_SESSION = "No active terminal session. Please open a terminal first."
 SUMMARY_LENGTH = 60
+MARK_LENGTH = 50  # what says how much is missing is never longer
 
 
 class Fields(dict[str, Any]):
@@ -245,8 +246,8 @@ def truncate(text: str, limit: int, missing: int = 0) -> tuple[str, bool]:
     """Head and tail of `text` within `limit` characters; between them, how much is missing (`missing`: before this)."""
     if len(text) <= limit:
         return text, missing > 0
-    mark = f"\n[... {len(text) - limit + missing} characters truncated ...]\n"
-    room = max(0, limit - len(mark))
+    room = limit - MARK_LENGTH
+    mark = f"\n[... {len(text) - room + missing} characters truncated ...]\n"
     return text[: room - room // 2] + mark + text[len(text) - room // 2 :], True
 
 

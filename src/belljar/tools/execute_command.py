@@ -137,7 +137,11 @@ grep sed awk sort uniq wc pwd whoami echo date."""
 
     def refused(self, params: ExecuteCommandParams, verdict: Verdict) -> ToolResult:
         log.error("Command validation failed: %s", params.command)
-        unlisted = {finding.id for finding in verdict.rules if finding.decision != "allow"} <= NOT_LISTED
+        # "bash -c" is on the document's denylist as if it were a name
+        meant = self.policy.judge([*params.command.split(), *params.args])
+        unlisted = (
+            not {finding.id for finding in (*verdict.rules, *meant.rules) if finding.decision == "deny"} - NOT_LISTED
+        )
         code = "COMMAND_NOT_WHITELISTED" if unlisted else "COMMAND_BLACKLISTED"
         said = "Command not in whitelist" if unlisted else "Command is blacklisted"
         return self.fail(f"{said}: {verdict.canonical}. {verdict.reason}", code=code)
@@ -148,8 +152,8 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         return self.fail(str(error), code=code)
 
 
-NOT_LISTED = frozenset({"strict-allowlist"})
-"""The rules of `strict` that mean: not on the list."""
+NOT_LISTED = frozenset({"allowlist"})
+"""The finding that means: nothing against it but that it is not on the list."""
 
 
 async def _followed(events: Any) -> Result:

@@ -98,8 +98,12 @@ def schema(model: type[Params]) -> dict[str, Any]:
     return {**shape, "additionalProperties": False}
 
 
+_NAMES = {"ge": "minimum", "le": "maximum"}  # as pydantic leaves them behind a validator of ours
+
+
 def _property(made: dict[str, Any]) -> dict[str, Any]:
     """`string or null, default null` is pydantic's way to say optional; the schema's way is `string`."""
     kinds = [kind for kind in made.pop("anyOf", []) if kind != {"type": "null"}]
     made |= kinds[0] if kinds else {}
-    return {key: value for key, value in made.items() if key != "title" and (key, value) != ("default", None)}
+    named = {_NAMES.get(key, key): value for key, value in made.items()}
+    return {key: value for key, value in named.items() if key != "title" and (key, value) != ("default", None)}
