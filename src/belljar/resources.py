@@ -30,7 +30,7 @@ def init_binary(machine: str | None = None) -> Path:
         raise EngineError(f"there is no init for {asked}: only for x86_64 and aarch64")
     path = _PACKAGE / "_init" / f"belljar-init-{known}"
     if not path.is_file():
-        raise EngineError(f"{path} is missing: `make setup` builds it, or install the wheel")
+        raise EngineError(f"{path} is missing: `python sandbox-images/init/build.py {known}` builds it")
     return path
 
 
