@@ -1,0 +1,252 @@
+"""`belljar run`, in real containers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.surfaces.invoking import Answer, belljar, start
+
+
+def run(workspace: Path, *args: str, **options: object) -> Answer:
+    return belljar("run", "--workspace", workspace, *args, **options)  # type: ignore[arg-type]
+
+
+def test_streams_stay_apart_and_the_status_is_the_command_s(workspace: Path) -> None:
+    answer = run(workspace, "echo out; echo err >&2; exit 7")
+    assert (answer.status, answer.stdout, answer.stderr) == (7, "out\n", "err\n")
+
+
+def test_a_vector_is_run_without_a_shell(workspace: Path) -> None:
+    assert run(workspace, "--", "echo", "$HOME", "a  b").stdout == "$HOME a  b\n"
+
+
+def test_output_is_byte_exact_in_a_pipe(workspace: Path) -> None:
+    command = "printf '\\033]0;t\\007\\000\\377\\r'; head -c 3000000 /dev/zero"
+    done = subprocess.run([*start_args(workspace), command], stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    assert done.stdout == b"\x1b]0;t\x07\x00\xff\r" + bytes(3_000_000)
+
+
+def start_args(workspace: Path) -> list[str]:
+    from tests.surfaces.invoking import PROGRAM
+
+    return [*PROGRAM, "run", "--workspace", str(workspace)]
+
+
+def test_what_is_piped_in_is_passed_on(workspace: Path) -> None:
+    data = b"line\n" * 100_000
+    assert run(workspace, "wc -c", stdin=data).stdout.split() == [str(len(data))]
+    assert run(workspace, "cat", stdin=b"").stdout == ""
+
+
+def test_a_plain_file_can_be_stdin(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"from a file")
+    with open(tmp_path / "in") as file:
+        done = subprocess.run([*start_args(workspace), "cat"], stdin=file, capture_output=True, check=True)
+    assert done.stdout == b"from a file"
+
+
+def test_a_command_that_does_not_read_its_input_still_ends(workspace: Path) -> None:
+    with start("run", "--workspace", workspace, "echo done", stdin=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.read() == b"done\n"
+        assert process.wait(30) == 0
+
+
+def test_options_reach_the_command(workspace: Path) -> None:
+    (workspace / "sub").mkdir(mode=0o777)
+    args = ("--env", "A=1 2", "--env", "B=x=y", "--cwd", "sub", "--memory", "64m", "--cpus", "0.5", "--pids", "32")
+    answer = run(workspace, *args, 'echo "$A|$B|$PWD"')
+    assert answer.stdout == "1 2|x=y|/workspace/sub\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [(["nosuchprogram"], 127), (["/etc/passwd"], 126), (["sh", "-c", "exit 200"], 200), (["sh", "-c", "kill -9 $$"], 137)],
+)
+def test_statuses_of_vectors_are_exact(workspace: Path, command: list[str], status: int) -> None:
+    assert run(workspace, "--", *command).status == status
+
+
+def test_a_timeout_is_124_and_said(workspace: Path) -> None:
+    answer = run(workspace, "--timeout", "0.5", "echo before; sleep 60")
+    assert (answer.status, answer.stdout) == (124, "before\n")
+    assert "timed out after 0.5 s" in answer.complaint
+
+
+def test_running_out_of_memory_is_said(workspace: Path) -> None:
+    answer = run(workspace, "--memory", "32m", "--", "python3", "-c", "x = bytearray(200 << 20)")
+    assert answer.status == 137
+    assert "out of memory" in answer.stderr
+
+
+def test_a_denied_command_is_126_and_nothing_runs(workspace: Path) -> None:
+    answer = run(workspace, "touch ran; rm -rf /")
+    assert answer.status == 126
+    assert "denied:" in answer.complaint
+    assert "delete.root" in answer.complaint
+    assert not (workspace / "ran").exists()
+
+
+def test_what_needs_approval_is_denied_unless_yes(workspace: Path) -> None:
+    answer = run(workspace, "sudo true; touch ran")
+    assert answer.status == 126
+    assert "--yes approves" in answer.complaint
+    assert not (workspace / "ran").exists()
+    assert run(workspace, "--yes", "sudo true; touch ran").status == 0
+    assert (workspace / "ran").exists()
+
+
+def test_json_is_one_document_with_everything(workspace: Path) -> None:
+    answer = run(workspace, "--json", "echo out; echo err >&2; exit 3")
+    assert answer.status == 3
+    assert answer.stderr == ""
+    told = answer.json
+    assert (told["cause"], told["exit_code"], told["stdout"], told["stderr"]) == ("exited", 3, "out\n", "err\n")
+    assert told["session"].startswith("bj-")
+    assert told["verdict"]["decision"] == "allow"
+    assert told["peak_memory"] > 0
+
+
+def test_json_of_a_denial_holds_the_verdict(workspace: Path) -> None:
+    answer = run(workspace, "--json", "rm -rf /")
+    assert answer.status == 126
+    assert answer.json["error"] == "policy_denied"
+    assert answer.json["verdict"]["decision"] == "deny"
+    assert "denied" in answer.complaint
+
+
+def test_secrets_are_masked_in_json_and_real_for_the_command(workspace: Path) -> None:
+    args = ("--json", "--env", "API_TOKEN=hunter2secret", "PASSWORD=other0ne; echo $API_TOKEN $PASSWORD > seen; cat seen")
+    answer = run(workspace, *args)
+    assert "hunter2secret" not in answer.stdout
+    assert "other0ne" not in answer.stdout
+    assert answer.json["stdout"] == "*** ***\n"
+    assert (workspace / "seen").read_text() == "hunter2secret other0ne\n"
+
+
+def test_secrets_are_masked_in_the_audit_trail_and_the_log(workspace: Path, tmp_path: Path) -> None:
+    env = {"BELLJAR_STATE": str(tmp_path / "state"), "BELLJAR_LOG": "debug"}
+    answer = run(workspace, "--env", "MY_KEY=hunter2secret", "TOKEN=other0ne true", env=env)
+    kept = (tmp_path / "state" / "audit.jsonl").read_text()
+    assert '"kind":"start"' in kept
+    assert '"MY_KEY":"***"' in kept
+    for secret in ("hunter2secret", "other0ne"):
+        assert secret not in kept
+        assert secret not in answer.stderr
+
+
+def test_a_report_holds_verdict_cause_timing_and_resources(workspace: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert run(workspace, "--policy", "ci", "--report", str(report), "exit 4").status == 4
+    told = json.loads(report.read_text())
+    assert (told["command"], told["policy"], told["cause"], told["exit_code"]) == ("exit 4", "ci", "exited", 4)
+    assert told["verdict"]["decision"] == "allow"
+    assert {"duration", "cpu_time", "peak_memory", "started", "ended", "limits", "network"} <= set(told)
+    assert "stdout" not in told
+
+
+def test_a_report_is_written_for_a_denial_too(workspace: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert run(workspace, "--policy", "ci", "--report", str(report), "rm -rf /").status == 126
+    told = json.loads(report.read_text())
+    assert (told["error"], told["exit_code"], told["verdict"]["decision"]) == ("policy_denied", 126, "deny")
+
+
+@pytest.mark.parametrize(
+    ("args", "title"),
+    [(["rm -rf /"], "Command was denied"), (["--timeout", "0.3", "sleep 60"], "Command was stopped")],
+)
+def test_github_gets_an_annotation_and_stdout_stays_the_command_s(
+    workspace: Path, args: list[str], title: str
+) -> None:
+    answer = run(workspace, "--policy", "ci", *args, env={"GITHUB_ACTIONS": "true"})
+    notes = [line for line in answer.stderr.splitlines() if line.startswith("::error ")]
+    assert len(notes) == 1
+    assert notes[0].startswith(f"::error title={title}::")
+    assert answer.stdout == ""
+
+
+def test_an_ordinary_failure_is_no_annotation(workspace: Path) -> None:
+    assert run(workspace, "exit 1", env={"GITHUB_ACTIONS": "true"}).stderr == ""
+
+
+def test_ctrl_c_interrupts_the_command(workspace: Path) -> None:
+    with start("run", "--workspace", workspace, "trap 'echo caught; exit 9' INT; echo ready; sleep 60 & wait") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == b"caught\n"
+        assert process.wait(30) in (9, 130)
+
+
+def test_ctrl_c_twice_kills_it(workspace: Path) -> None:
+    with start("run", "--workspace", workspace, "trap 'echo caught' INT; echo ready; while :; do sleep 1; done") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == b"caught\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_us_ends_the_command(workspace: Path, number: int) -> None:
+    with start("run", "--workspace", workspace, "echo ready; sleep 60") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+
+
+def test_a_broken_pipe_is_quiet_and_ends_the_command(workspace: Path) -> None:
+    with start("run", "--workspace", workspace, "yes") as process:
+        assert process.stdout
+        assert process.stderr
+        assert process.stdout.readline() == b"y\n"
+        process.stdout.close()
+        assert process.wait(30) == 141
+        assert process.stderr.read() == b""
+
+
+def test_output_arrives_while_the_command_runs(workspace: Path) -> None:
+    with start("run", "--workspace", workspace, "echo first; read line; echo $line", stdin=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdin
+        assert process.stdout.readline() == b"first\n"
+        process.stdin.write(b"second\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"second\n"
+
+
+def test_a_read_only_home_is_no_hindrance(workspace: Path) -> None:
+    env = {"HOME": "/proc/1", "XDG_STATE_HOME": "/proc/1/state", "XDG_CACHE_HOME": "/proc/1/cache"}
+    answer = run(workspace, "echo fine", env=env)
+    assert (answer.status, answer.stdout) == (0, "fine\n")
+    assert "audit trail" in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_a_required_audit_trail_that_cannot_be_written_stops_the_run(workspace: Path) -> None:
+    env = {"BELLJAR_STATE": "/proc/1/state", "BELLJAR_AUDIT": "required"}
+    answer = run(workspace, "touch ran", env=env)
+    assert answer.status == 125
+    assert "audit trail" in answer.complaint
+    assert not (workspace / "ran").exists()
+
+
+def test_nothing_of_a_run_is_left(workspace: Path) -> None:
+    answer = run(workspace, "--json", "sleep 60 & echo started")
+    run_directory = Path(os.environ["BELLJAR_RUN"], answer.json["session"])
+    assert answer.json["survivors_killed"] == 1
+    assert not run_directory.exists()
+
+
+def test_verbose_logs_to_stderr_and_only_there(workspace: Path) -> None:
+    answer = run(workspace, "--verbose", "echo x")
+    assert answer.stdout == "x\n"
+    assert "info belljar" in answer.stderr
