@@ -33,7 +33,7 @@ setup: .venv/.init ## a .venv with everything, and the init compiled
 	  $(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[dev]"; touch $@' >&2
 
 .venv/.init: .venv/.packages $(INIT_SOURCES)
-	@$(LOCKED) bash -euc '$(BIN)/python sandbox-images/init/build.py $$(uname -m); touch $@' >&2
+	@$(LOCKED) bash -euc '$(BIN)/python sandbox-images/init/build.py host; touch $@' >&2
 
 engine: ## an engine that answers, installed and started if need be
 	@sandbox-images/engine.sh >&2

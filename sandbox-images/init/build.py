@@ -1,6 +1,6 @@
 """Builds the init for both architectures, with no compiler on the machine but `ziglang` from PyPI.
 
-By hand: `python sandbox-images/init/build.py [x86_64|aarch64|sanitize]…`. As a hatchling hook: whenever a wheel is built or
+By hand: `python sandbox-images/init/build.py [x86_64|aarch64|host|sanitize]…`. As a hatchling hook: whenever a wheel is built or
 installed in editable mode. What is up to date, by a hash of sources and flags, is left alone.
 """
 
@@ -18,6 +18,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent.parent / "src" / "belljar" / "_init"
 ARCHITECTURES = ("x86_64", "aarch64")
+HOST = "aarch64" if platform.machine() in ("aarch64", "arm64") else "x86_64"
 LIMIT = 150_000  # bytes
 
 FLAGS = [
@@ -76,11 +77,11 @@ else:
     class InitBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             # A checkout needs its own machine's; a libc for the other costs a fresh machine half a minute more.
-            for architecture in [platform.machine()] if version == "editable" else ARCHITECTURES:
+            for architecture in [HOST] if version == "editable" else ARCHITECTURES:
                 build(architecture)
 
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or ARCHITECTURES:
-        built = build(name)
+        built = build(HOST if name == "host" else name)
         print(f"{built}: {built.stat().st_size} bytes")
