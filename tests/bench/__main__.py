@@ -1,0 +1,38 @@
+"""`make bench`: every speed and memory claim, as ratios against baselines of the same run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+import tempfile
+from pathlib import Path
+
+import anyio
+
+from .table import show
+
+PARTS = {
+    "core": "A command in a running sandbox",
+    "judging": "The policy's verdict",
+    "shells": "Persistent and background shells",
+    "cli": "The command line",
+    "throwaways": "Fresh sandboxes, and many of them",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts (default: all)")
+    wanted = parser.parse_args().parts or list(PARTS)
+    print(f"{platform.platform()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; p50 unless said otherwise")
+    with tempfile.TemporaryDirectory(prefix="belljar-bench-") as directory:
+        os.chown(directory, 1000, 1000) if os.geteuid() == 0 else None
+        for part in wanted:
+            module = importlib.import_module(f"tests.bench.{part}")
+            show(PARTS[part], anyio.run(module.rows, Path(directory)))
+
+
+if __name__ == "__main__":
+    main()
