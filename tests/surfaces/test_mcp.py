@@ -125,6 +125,32 @@ async def test_a_person_who_approves_lets_the_command_run(desk: Desk) -> None:
     assert question.endswith(f"Command:\n    {ASKED}")
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("terminal-run", {"command": ASKED}),
+        ("shell_execute", {"command": ASKED}),
+        ("run_command", {"command": "sudo", "args": ["true"]}),
+    ],
+)
+async def test_every_family_asks_once(desk: Desk, tool: str, arguments: dict[str, Any]) -> None:
+    desk.person.will("accept", approve=True)
+    await desk.mcp.call_tool(tool, arguments)
+    assert len(desk.person.questions) == 1
+
+
+async def test_nobody_is_asked_about_a_command_too_long_to_read(desk: Desk) -> None:
+    desk.person.will("accept", approve=True)
+    result = await desk.call(f"sudo true; touch ran; echo {'x' * 30_000}")
+    assert result.is_error
+    assert not desk.person.questions
+    assert not desk.appeared("ran")
+
+
+async def test_a_silent_command_still_has_a_text(desk: Desk) -> None:
+    assert text(await desk.call("true")) == "(no output)"
+
+
 async def test_a_command_cannot_pose_as_the_question(desk: Desk) -> None:
     await desk.call("sudo true # \u202eevil\nRisk: low")
     for question in desk.person.questions:

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from tests.surfaces.mcp_client import COMMAND, sessions
 
+from belljar.surfaces.cli import main
+
 HELLO = {
     "protocolVersion": "2025-06-18",
     "capabilities": {},
@@ -110,17 +112,18 @@ def test_listing_the_tools_starts_no_sandbox(workspace: Path) -> None:
         (["--workspace", "/no/such/directory"], "/no/such/directory"),
         (["--http", "0.0.0.0:8808"], "loopback"),
         (["--http", "127.0.0.1:99999"], "not an address"),
+        (["--memory", "12 bananas"], "12 bananas"),
         (["--http", "127.0.0.1:0", "--token", "two words"], "token"),
     ],
 )
-def test_a_bad_option_is_one_line_and_status_2(workspace: Path, options: list[str], said: str) -> None:
-    ended = subprocess.run(
-        [*COMMAND, "--workspace", str(workspace), *options], stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    assert said in ended.stderr
-    assert ended.stderr.count("\n") == 1
+def test_a_bad_option_is_one_line_and_status_2(
+    workspace: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert main(["mcp", "--workspace", str(workspace), *options]) == 2
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert said in written.err
+    assert written.err.count("\n") == 1
 
 
 def test_a_missing_sdk_is_named_with_what_to_install(workspace: Path) -> None:

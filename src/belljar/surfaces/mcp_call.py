@@ -30,11 +30,12 @@ PROGRESS_SECONDS = 0.05
 PROGRESS_CHARACTERS = 8192
 """The newest text that one notification carries; the result has all of it."""
 QUESTION = "approve"
-COMMAND_SHOWN = 4000
+LONGEST_SHOWN = 20_000
+"""A person can't approve what they can't see."""
 _FORM: dict[str, Any] = {
     "type": "object",
     "properties": {
-        QUESTION: {"type": "boolean", "title": "Run it?", "description": "Yes runs it once in the sandbox."}
+        QUESTION: {"type": "boolean", "title": "Run it?", "description": "Yes runs it once, in the sandbox."}
     },
     "required": [QUESTION],
 }
@@ -67,7 +68,7 @@ class Call:
         self._params = params
 
     async def approve(self, verdict: Verdict) -> bool:
-        if not self._can_ask():
+        if not self._can_ask() or len(verdict.canonical) > LONGEST_SHOWN:
             return False
         if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return await self._ask(verdict)
@@ -89,11 +90,9 @@ class Call:
 
 
 def _yes(answer: object) -> bool:
-    return isinstance(answer, types.ElicitResult) and answer.action == "accept" and _ticked(answer.content)
-
-
-def _ticked(content: dict[str, Any] | None) -> bool:
-    return (content or {}).get(QUESTION) is True
+    if not isinstance(answer, types.ElicitResult) or answer.action != "accept":
+        return False
+    return (answer.content or {}).get(QUESTION) is True
 
 
 def question(verdict: Verdict) -> str:
@@ -107,8 +106,6 @@ def question(verdict: Verdict) -> str:
 
 def _visible(text: str) -> str:
     """Every line indented; characters that don't show (bidirectional, zero width, controls) spelled out."""
-    if (more := len(text) - COMMAND_SHOWN) > 0:
-        text = f"{text[:COMMAND_SHOWN]}\n[... {more} more characters ...]"
     plain = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
     return "\n".join(f"    {line}" for line in plain.split("\n"))
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.responses import PlainTextResponse
 
 from belljar.errors import UsageError
 
@@ -29,25 +29,28 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-DEFAULT_PORT = 8808
-DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
 TOKEN_VARIABLE = "BELLJAR_MCP_TOKEN"
 SHUTDOWN_SECONDS = 5
 """How long open streams may hold up the end; their commands are killed with the sandbox anyway."""
 
 
 def serve_http(server: Server[Any], address: str, token: str | None) -> int:
-    host, port = parse_address(address or DEFAULT_ADDRESS)
-    token = given_token(token)
-    secret = token or secrets.token_urlsafe(32)
+    host, port = parse_address(address)
+    given = given_token(token)
+    secret = given or secrets.token_urlsafe(32)
     with _listen(host, port) as listener:
-        port = listener.getsockname()[1]
-        _say(f"MCP server on http://{f'[{host}]' if ':' in host else host}:{port}/mcp")
-        if token is None:
-            _say(f"send with every request: Authorization: Bearer {secret}")
-        app = TokenGate(server.streamable_http_app(transport_security=_only_from(port), host=host), secret)
+        name, port = f"[{host}]" if ":" in host else host, listener.getsockname()[1]
+        sys.stderr.write(f"belljar: MCP server on http://{name}:{port}/mcp\n")
+        if given is None:
+            sys.stderr.write(f"belljar: send with every request: Authorization: Bearer {secret}\n")
+        sys.stderr.flush()
+        app = server.streamable_http_app(transport_security=_only_from(name, port))
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=SHUTDOWN_SECONDS
+            TokenGate(app, secret),
+            log_config=None,
+            access_log=False,
+            ws="none",
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listener])
@@ -55,17 +58,17 @@ def serve_http(server: Server[Any], address: str, token: str | None) -> int:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """`HOST:PORT`, where HOST is a loopback address; anything else is refused."""
+    """`HOST[:PORT]`, where HOST is a loopback address and no port is any free one; all else is refused."""
     try:
         parts = urlsplit(f"//{address}")
-        host, port = parts.hostname or "", parts.port
+        host, port = parts.hostname or "", parts.port or 0
         host = "127.0.0.1" if host == "localhost" else host
         loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        raise UsageError(f"{address!r} is not an address; write for example {DEFAULT_ADDRESS}") from None
+        raise UsageError(f"{address!r} is not an address; write for example 127.0.0.1:8808") from None
     if not loopback:
         raise UsageError(f"{host} is not a loopback address; listen on 127.0.0.1 or [::1]")
-    return host, DEFAULT_PORT if port is None else port
+    return host, port
 
 
 def given_token(option: str | None) -> str | None:
@@ -81,19 +84,12 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as refused:
-        reason = f"cannot listen on {host} port {port}: {refused.strerror}"
-        raise UsageError(f"{reason}; choose another port") from None
+        raise UsageError(f"cannot listen on {host} port {port}: {refused.strerror}; choose another") from None
 
 
-def _only_from(port: int) -> TransportSecuritySettings:
-    names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
-    origins = [f"http://{name}" for name in names]
-    return TransportSecuritySettings(allowed_hosts=names, allowed_origins=origins)
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"belljar: {line}\n")
-    sys.stderr.flush()
+def _only_from(name: str, port: int) -> TransportSecuritySettings:
+    hosts = [f"{each}:{port}" for each in (name, "localhost")]
+    return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
 
 
 class TokenGate:
@@ -105,14 +101,10 @@ class TokenGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan" and not self._admits(Headers(scope=scope).get("authorization", "")):
-            refusal = JSONResponse(
-                {"error": "invalid_token", "message": "send the header Authorization: Bearer TOKEN"},
-                status_code=401,
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            refusal = PlainTextResponse("send Authorization: Bearer TOKEN\n", 401, {"WWW-Authenticate": "Bearer"})
             await refusal(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
     def _admits(self, header: str) -> bool:
         scheme, _, token = header.partition(" ")

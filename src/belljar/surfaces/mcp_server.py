@@ -116,8 +116,9 @@ class Service:
 
 
 def _reply(result: ToolResult) -> types.CallToolResult:
+    """Never an empty text: some model APIs refuse it."""
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=result.text)],
+        content=[types.TextContent(type="text", text=result.text or "(no output)")],
         structured_content=result.as_dict(),
         is_error=not result.success,
     )
