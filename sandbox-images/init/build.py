@@ -1,7 +1,7 @@
 """Builds the init for both architectures, with no compiler on the machine but `ziglang` from PyPI.
 
-By hand: `python sandbox-images/init/build.py [x86_64|aarch64|host|sanitize]…`. As a hatchling hook: whenever a wheel is built or
-installed in editable mode. What is up to date, by a hash of sources and flags, is left alone.
+By hand: `python sandbox-images/init/build.py [x86_64|aarch64|host|sanitize]…`. As a hatchling hook: whenever a wheel is
+built or installed in editable mode. What is up to date, by a hash of sources and flags, is left alone.
 """
 
 from __future__ import annotations
@@ -23,11 +23,21 @@ LIMIT = 150_000  # bytes
 
 FLAGS = [
     "-std=gnu11", "-Os", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes",
-    "-static", "-fPIE", "-pie", "-fstack-protector-strong", "-fno-delete-null-pointer-checks", "-ftrivial-auto-var-init=zero",
-    "-fno-sanitize=all", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", "-Wl,-z,relro,-z,now,-z,noexecstack",
+    "-static", "-fPIE", "-pie", "-fstack-protector-strong", "-fno-delete-null-pointer-checks",
+    "-ftrivial-auto-var-init=zero", "-fno-sanitize=all", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections",
+    "-Wl,-z,relro,-z,now,-z,noexecstack",
 ]  # fmt: skip
 STRIP = ["-s"]
-SANITIZE = ["-std=gnu11", "-O1", "-g", "-static", "-Wall", "-Wextra", "-fsanitize=undefined", "-fno-sanitize-trap=undefined"]
+SANITIZE = [
+    "-std=gnu11",
+    "-O1",
+    "-g",
+    "-static",
+    "-Wall",
+    "-Wextra",
+    "-fsanitize=undefined",
+    "-fno-sanitize-trap=undefined",
+]
 
 
 def sources() -> list[Path]:
@@ -56,7 +66,11 @@ def _compile(flags: list[str], target: Path) -> None:
 def build(architecture: str) -> Path:
     target = OUTPUT / f"belljar-init-{architecture}"
     sanitize = architecture == "sanitize"
-    flags = ["-target", f"{'x86_64' if sanitize else architecture}-linux-musl", *(SANITIZE if sanitize else FLAGS + STRIP)]
+    flags = [
+        "-target",
+        f"{'x86_64' if sanitize else architecture}-linux-musl",
+        *(SANITIZE if sanitize else FLAGS + STRIP),
+    ]
     stamp, stamp_file = _stamp(flags), OUTPUT / f".{target.name}.stamp"
     OUTPUT.mkdir(parents=True, exist_ok=True)
     if target.exists() and stamp_file.exists() and stamp_file.read_text() == stamp:

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HELLO, SPAWN, INPUT, CREDIT, SIGNAL, RESIZE, DEADLINE, KILL, READ, LIST, FORGET, PING, LEASE, SHUTDOWN, BACKGROUND = range(1, 16)
+HELLO, SPAWN, INPUT, CREDIT, SIGNAL, RESIZE, DEADLINE, KILL, READ, LIST, FORGET, PING, LEASE, SHUTDOWN, BACKGROUND = (
+    range(1, 16)
+)
 WELCOME, STARTED, SPAWN_ERROR, OUTPUT, ENDED, INPUT_ACK, READ_REPLY, LIST_REPLY, PONG, ERROR, PIPE = range(65, 76)
 SHELL, PTY, COMBINED, STDIN, CONTROL, IN_BACKGROUND, DEFAULT_ENV = (1 << bit for bit in range(7))
 EXITED, SIGNALLED, TIMEOUT, KILLED, OUT_OF_MEMORY = range(1, 6)
@@ -81,7 +83,9 @@ def frame(kind: int, id: int = 0, payload: bytes = b"", stream: int = 0) -> byte
 
 
 class Connection:
-    def __init__(self, receive: Callable[[int], bytes], send: Callable[[bytes], None], close: Callable[[], None]) -> None:
+    def __init__(
+        self, receive: Callable[[int], bytes], send: Callable[[bytes], None], close: Callable[[], None]
+    ) -> None:
         self._receive, self.send, self.close = receive, send, close
         self._buffer = bytearray()
         self._pipes: deque[int] = deque()
@@ -264,7 +268,16 @@ class Listed:
             body = payload[at + form.size : at + form.size + 72]
             (length,) = struct.unpack_from("<I", payload, at + form.size + 72)
             at += form.size + 76
-            yield cls(id, flags, pid, started, out_total, err_total, End.parse(body) if state else None, payload[at : at + length])
+            yield cls(
+                id,
+                flags,
+                pid,
+                started,
+                out_total,
+                err_total,
+                End.parse(body) if state else None,
+                payload[at : at + length],
+            )
             at += length
         assert at == len(payload)
 
@@ -276,7 +289,16 @@ def docker(*words: str) -> str:
 class Box:
     """A container whose PID 1 is the init under test."""
 
-    def __init__(self, image: str, init: Path, directory: Path, *, lease: int = 10_000, bridged: bool = False, options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        image: str,
+        init: Path,
+        directory: Path,
+        *,
+        lease: int = 10_000,
+        bridged: bool = False,
+        options: tuple[str, ...] = (),
+    ) -> None:
         self.link, self.workspace = directory / "link", directory / "workspace"
         for made in (self.link, self.workspace):
             made.mkdir(mode=0o755)
@@ -284,10 +306,12 @@ class Box:
         self.token = secrets.token_hex(32)
         self._connections: list[Connection] = []
         self.name = docker(
-            "run", "-d", "--rm", "--network", "none", "--memory", "512m", "--memory-swap", "512m", "--pids-limit", "256",
+            "run", "-d", "--rm", "--network", "none",
+            "--memory", "512m", "--memory-swap", "512m", "--pids-limit", "256",
             "--user", "1000:1000", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
             "--log-driver", "none", "--tmpfs", "/tmp:size=64m", "--tmpfs", "/home/sandbox:uid=1000", *options,
-            "-v", f"{init}:/.belljar/init:ro", "-v", f"{self.workspace}:/workspace", "-v", f"{self.link}:/.belljar/link:ro",
+            "-v", f"{init}:/.belljar/init:ro", "-v", f"{self.workspace}:/workspace",
+            "-v", f"{self.link}:/.belljar/link:ro",
             *(("-e", f"BELLJAR_TOKEN={self.token}") if bridged else ()), "--entrypoint", "/.belljar/init", image,
             *(("--listen",) if bridged else ("--dial", "/.belljar/link")), "--lease", str(lease),
         )  # fmt: skip
@@ -317,7 +341,9 @@ class Box:
 
     def bridge(self) -> Connection:
         process = subprocess.Popen(
-            ["docker", "exec", "-i", self.name, "/.belljar/init", "--bridge"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            ["docker", "exec", "-i", self.name, "/.belljar/init", "--bridge"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         assert process.stdin is not None
         assert process.stdout is not None

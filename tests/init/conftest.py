@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.init.client import Box, Connection, docker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def init() -> Path:
-    subprocess.run([sys.executable, str(ROOT / "sandbox-images/init/build.py"), "x86_64"], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, str(ROOT / "sandbox-images/init/build.py"), "x86_64"], check=True, capture_output=True
+    )
     return ROOT / "src/belljar/_init/belljar-init-x86_64"
 
 

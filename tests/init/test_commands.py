@@ -1,5 +1,7 @@
 """How commands are started, how they end, and what is said about it."""
 
+# ruff: noqa: E501  (commands are shown as they are sent)
+
 from __future__ import annotations
 
 import errno
@@ -7,7 +9,6 @@ import signal
 import subprocess
 
 import pytest
-
 from tests.init.client import (
     COMBINED,
     DEFAULT_ENV,
@@ -31,7 +32,9 @@ def test_every_exit_code_arrives(link: Connection, first: int) -> None:
     runs = [link.spawn("bash", "-c", f"exit {code}", flags=DEFAULT_ENV) for code in codes]
     runs += [link.shell(f"exit {code}") for code in codes]
     ends = [link.finish(run).end for run in runs]
-    assert [(end.cause, end.exit_code, end.signal) for end in ends if end] == [(EXITED, code, 0) for code in (*codes, *codes)]
+    assert [(end.cause, end.exit_code, end.signal) for end in ends if end] == [
+        (EXITED, code, 0) for code in (*codes, *codes)
+    ]
 
 
 def test_every_signal_arrives(link: Connection) -> None:
@@ -43,7 +46,9 @@ def test_every_signal_arrives(link: Connection) -> None:
 
 
 def test_a_signal_reaches_the_whole_tree(link: Connection) -> None:
-    run = link.shell("trap 'echo parent; wait; exit 0' USR1; (trap 'echo child; exit 0' USR1; echo up; while :; do sleep 0.01; done) & wait")
+    run = link.shell(
+        "trap 'echo parent; wait; exit 0' USR1; (trap 'echo child; exit 0' USR1; echo up; while :; do sleep 0.01; done) & wait"
+    )
     link.until(lambda: run.out == b"up\n")
     link.tell(SIGNAL, run, signal.SIGUSR1)
     link.finish(run)
@@ -181,7 +186,11 @@ def test_text_runs_as_bash_c_would_run_it(link: Connection, shared_box: Box, tex
 
 
 def test_the_init_says_its_version_and_refuses_to_be_anything_but_pid_1(init) -> None:  # type: ignore[no-untyped-def]
-    assert subprocess.run([init, "--version"], capture_output=True, text=True, check=True).stdout.startswith("belljar-init ")
-    refused = subprocess.run([init, "--dial", "/nonexistent", "--lease", "1"], capture_output=True, text=True, check=False)
+    assert subprocess.run([init, "--version"], capture_output=True, text=True, check=True).stdout.startswith(
+        "belljar-init "
+    )
+    refused = subprocess.run(
+        [init, "--dial", "/nonexistent", "--lease", "1"], capture_output=True, text=True, check=False
+    )
     assert refused.returncode == 64
     assert refused.stderr == "belljar-init: refusing to run: not PID 1 of a sandbox\n"

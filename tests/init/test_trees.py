@@ -1,5 +1,7 @@
 """No process outlives its command, whatever it does; and PID 1 outlives them all."""
 
+# ruff: noqa: E501  (commands are shown as they are sent)
+
 from __future__ import annotations
 
 import signal
@@ -7,7 +9,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-
 from tests.init.client import (
     COMBINED,
     DEADLINE,
@@ -41,7 +42,9 @@ def commands_left(box: Box) -> list[str]:
         "for i in $(seq 50); do setsid -f bash -c 'setsid -f sleep 67; sleep 68'; done",
     ],
 )
-def test_what_a_finished_command_left_running_is_killed_and_counted(shared_box: Box, link: Connection, text: str) -> None:
+def test_what_a_finished_command_left_running_is_killed_and_counted(
+    shared_box: Box, link: Connection, text: str
+) -> None:
     end = link.run(text).end
     assert end is not None
     assert (end.cause, end.exit_code) == (EXITED, 0)
