@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Self
 
 import anyio
@@ -49,11 +49,11 @@ class Run:
         self._events.append((stream, event))
         self._news.set()
 
-    async def follow(self, conclusion: Awaitable[Result]) -> None:
+    async def follow(self, conclude: Callable[[], Awaitable[Result]]) -> None:
         try:
             await self._execution.started()
             self._announce()
-            self.result = await conclusion
+            self.result = await conclude()
             self._push(0, Ended(self.result))
         except Exception as failure:
             self._failure = failure

@@ -207,12 +207,18 @@ class Session:
         run = Run(collector)
         execution = self._spawn(request, run.take, paced=True)
         collector.execution = execution
+        failure: Exception | None = None
         async with self._guarded(execution, collector), anyio.create_task_group() as tasks:
             tasks.start_soon(self._feed, execution, options.get("stdin"), not request.flags & Flag.PTY)
-            tasks.start_soon(run.follow, self._conclude(execution, collector))
-            yield run
+            tasks.start_soon(run.follow, lambda: self._conclude(execution, collector))
+            try:
+                yield run
+            except Exception as error:  # carried past the group, which would wrap it
+                failure = error
             if not execution.over:
                 tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
     async def start(self, command: Command, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
         """Start a background shell: it goes on until it ends, is killed or the session closes."""

