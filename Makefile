@@ -39,7 +39,7 @@ engine: ## an engine that answers, installed and started if need be
 	@sandbox-images/engine.sh >&2
 
 images: setup engine ## the base image, built if it is missing
-	@$(BIN)/belljar images build base >&2
+	@$(BIN)/belljar images build base >/dev/null
 
 sandbox: ## a safe shell on WORKSPACE=dir; CMD='…' runs one command, lines on stdin run one by one
 	@$(MAKE) images </dev/null >&2
