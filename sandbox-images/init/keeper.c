@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -34,22 +33,6 @@ static _Noreturn void child_fail(enum stage stage)
     slot->error = (uint32_t)errno;
     slot->stage = stage;
     _exit(127);
-}
-
-/* The kernel's OOM killer shall take a command before it takes PID 1. Only after its exec, since until then it is as
-   little dumpable as we are and its files in /proc are root's; a vfork comes back a moment too early for that. */
-static void prefer_for_oom(pid_t pid)
-{
-    static const struct timespec moment = {.tv_nsec = 50000};
-    char path[40];
-    snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)pid);
-    int fd, tries = 20;
-    while ((fd = open(path, O_WRONLY | O_CLOEXEC)) < 0 && errno == EACCES && tries--)
-        nanosleep(&moment, NULL);
-    if (fd < 0)
-        return;
-    (void)!write(fd, "1000", 4);
-    close(fd);
 }
 
 static void enter_cwd(void)
@@ -152,7 +135,6 @@ static void start(void)
     }
     slot->main = pid;
     notify(SLOT_RUNNING);
-    prefer_for_oom(pid);
     close_inherited();
 }
 

@@ -3,9 +3,12 @@
  * legitimate children are keepers; anything else that turns up as its child lost its keeper, and is killed.
  */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,11 +20,35 @@
 static struct { pid_t pid; struct command *command; } keepers[SLOTS];
 static unsigned slots_used; /* the highest ever: what must be looked through */
 static bool orphans;
+static int oom_score = -1;
+static char own_score[8];
 static struct purge purge;
 struct slot *slots;
 
+/*
+ * The kernel's OOM killer shall take a command before it takes PID 1, so each keeper is forked with the highest score, and
+ * what it starts inherits that. Who is not dumpable cannot open this file: it is opened while there is nobody to hide from.
+ */
+static void open_oom_score(void)
+{
+    prctl(PR_SET_DUMPABLE, 1);
+    oom_score = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+    prctl(PR_SET_DUMPABLE, 0);
+    if (oom_score >= 0 && read(oom_score, own_score, sizeof own_score - 1) <= 0)
+        memcpy(own_score, "0", 2);
+}
+
+static void set_oom_score(const char *score)
+{
+    int saved = errno;
+    if (oom_score >= 0)
+        (void)!pwrite(oom_score, score, strlen(score), 0);
+    errno = saved;
+}
+
 void keepers_prepare(void)
 {
+    open_oom_score();
     slots = mmap(NULL, SLOTS * sizeof *slots, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (slots == MAP_FAILED)
         leave("no memory for the slots");
@@ -53,9 +80,11 @@ bool keeper_start(struct command *command, const struct plan *plan)
     memset(&slots[at], 0, sizeof slots[at]);
     slots[at].state = SLOT_STARTING;
     slots[at].claimed = command->phase != WAITING;
+    set_oom_score("1000");
     pid_t pid = fork();
     if (pid == 0)
         keeper_run(plan, &slots[at]);
+    set_oom_score(own_score);
     if (pid < 0)
         return false;
     keepers[at].pid = pid;

@@ -7,10 +7,13 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.attacks.conftest import Attacker
 from tests.conftest import Neighbour
+
+import belljar
 
 REFUSED = {
     "write to the root file system": """
@@ -207,3 +210,19 @@ async def test_an_ordinary_image_s_tools_all_work(attacker: Attacker) -> None:
     result = await attacker.bash(script)
     assert result.stderr == ""
     assert result.stdout.split() == ["1", "made", "7", "a", "hi", "./a", "localhost"]
+
+
+async def test_the_neighbour_can_be_reached_once_a_network_is_asked_for(
+    base_image: str, workspace: Path, neighbour: Neighbour
+) -> None:
+    """The other half of the proof: the same attack gets through where it may."""
+    async with belljar.Session(workspace=workspace, network="full", policy="permissive", approve=_yes) as box:
+        connected = Attacker(box, workspace)
+        script = CONNECT.format(addresses=[neighbour.address], port=neighbour.port).replace(".recv(5)", "")
+        assert "BREACH" in (await connected.python(script)).stdout
+        status = await connected.bash("grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t\\n'")
+        assert status.stdout == "CapEff:0000000000000000NoNewPrivs:1Seccomp:2"
+
+
+def _yes(verdict: belljar.Verdict) -> bool:
+    return True
