@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 REQUEST_SECONDS = 4.5  # the promise is an answer within 5 s, never a hang
 RETRY_SECONDS = 2.0
 MINIMUM_API = (1, 41)
+BRIDGE_USER = "65533:65533"  # nobody else's, so that no command in the sandbox can signal the bridge
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -220,7 +221,8 @@ class DockerEngine(DockerImages):
 
     def bridge(self, id: str) -> Demultiplexed:
         with _translated("connecting to the sandbox"):
-            made = self.api.exec_create(id, ["/.belljar/init", "--bridge"], stdin=True, stdout=True, stderr=True)
+            bridge = ["/.belljar/init", "--bridge"]
+            made = self.api.exec_create(id, bridge, stdin=True, stdout=True, stderr=True, user=BRIDGE_USER)
             return Demultiplexed(self.api.exec_start(made["Id"], socket=True))
 
     def install_init(self, binary: Path, image: str) -> str:
@@ -240,7 +242,7 @@ class DockerEngine(DockerImages):
             try:
                 self.api.put_archive(holder, "/.belljar", _tar(binary))
             finally:
-                self.api.remove_container(holder, force=True)
+                self.api.remove_container(holder, force=True, v=True)  # with the volumes that the image declares
 
 
 def _tar(binary: Path) -> bytes:
