@@ -1,0 +1,121 @@
+"""Sessions and background shells: separate invocations see the same sandbox."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.surfaces.invoking import belljar, start
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    workspace = tmp_path_factory.mktemp("session")
+    workspace.chmod(0o755)
+    answer = belljar("session", "start", "--workspace", workspace, "--lease", "60")
+    assert answer.status == 0, answer.stderr
+    id = answer.stdout.strip()
+    yield id
+    assert belljar("session", "stop", id).status == 0
+    assert id not in belljar("session", "list").stdout
+
+
+def background(session: str, command: str) -> str:
+    answer = belljar("start", "--session", session, command)
+    assert answer.status == 0, answer.stderr
+    return answer.stdout.strip()
+
+
+def test_invocations_share_a_session(session: str) -> None:
+    assert belljar("run", "--session", session, "echo kept > /tmp/file").status == 0
+    assert belljar("run", "--session", session, "cat /tmp/file").stdout == "kept\n"
+
+
+def test_sessions_are_listed(session: str) -> None:
+    listed = belljar("session", "list", "--json").json
+    assert session in [each["id"] for each in listed]
+    assert session in belljar("session", "list").stdout
+
+
+def test_a_shell_goes_on_between_invocations_and_is_read_again(session: str) -> None:
+    shell = background(session, "echo out; echo err >&2; read line; echo got $line")
+    listed = {each["id"]: each for each in belljar("shells", "--json").json}
+    assert (listed[shell]["status"], listed[shell]["session"]) == ("running", session)
+    for _ in range(2):
+        answer = belljar("logs", shell)
+        assert (answer.stdout, answer.stderr) == ("out\n", "err\n")
+    assert belljar("kill", shell).status == 0
+    assert belljar("kill", shell).status == 0
+    told = belljar("logs", "--json", shell).json
+    assert (told["status"], told["stdout"], told["stderr"]) == ("killed", "out\n", "err\n")
+    assert shell in belljar("shells", "--session", session).stdout
+
+
+def test_logs_follow_to_the_end(session: str) -> None:
+    shell = background(session, "until test -e /tmp/go; do sleep 0.05; done; echo late; exit 3")
+    with start("logs", "-f", shell) as process:
+        assert belljar("run", "--session", session, "touch /tmp/go").status == 0
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (0, b"late\n", b"")
+    (ended,) = [each for each in belljar("shells", "--json").json if each["id"] == shell]
+    assert (ended["status"], ended["exit_code"]) == ("failed", 3)
+
+
+def test_logs_into_a_closed_pipe_end_quietly(session: str) -> None:
+    shell = background(session, "yes")
+    with start("logs", "-f", shell) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 141
+        assert process.stderr.read() == b""
+    assert belljar("kill", shell, "--json").json == {"killed": [shell]}
+
+
+def test_a_denied_command_does_not_become_a_shell(session: str) -> None:
+    answer = belljar("start", "--session", session, "rm -rf /")
+    assert answer.status == 126
+    assert "denied" in answer.complaint
+
+
+def test_a_tool_call_can_go_to_a_session(session: str) -> None:
+    answer = belljar("call", "Bash", '{"command": "echo tool > /tmp/tool; cat /tmp/tool"}', "--session", session)
+    assert (answer.status, answer.stdout.strip()) == (0, "tool")
+    assert belljar("run", "--session", session, "cat /tmp/tool").stdout == "tool\n"
+
+
+@pytest.mark.parametrize(
+    ("tool", "parameters", "status"),
+    [
+        ("Bash", {"command": "exit 3"}, 3),
+        ("Bash", {"command": "rm -rf /"}, 126),
+        ("Bash", {"comand": "ls"}, 2),
+        ("Bash", [], 2),
+        ("run_command", {"command": "true"}, 0),
+    ],
+)
+def test_a_tool_call_s_status_tells_how_it_went(session: str, tool: str, parameters: object, status: int) -> None:
+    answer = belljar("call", tool, json.dumps(parameters), "--session", session, "--json")
+    assert answer.status == status
+    assert isinstance(answer.json, dict)
+
+
+def test_secrets_of_a_tool_call_are_masked(session: str) -> None:
+    parameters = {"command": "echo $API_KEY", "environment": {"API_KEY": "hunter2secret"}}
+    answer = belljar("call", "terminal-run", json.dumps(parameters), "--session", session, "--json")
+    assert "hunter2secret" not in answer.stdout
+    assert "***" in answer.stdout
+
+
+def test_a_session_nobody_stops_ends_with_its_lease(workspace: Path, docker_client: object) -> None:
+    id = belljar("session", "start", "--workspace", workspace, "--lease", "1").stdout.strip()
+    gone = subprocess.run(["docker", "wait", f"belljar-{id}"], capture_output=True, text=True, timeout=30, check=False)
+    assert gone.returncode == 0 or "No such container" in gone.stderr
+    answer = belljar("run", "--session", id, "true")
+    assert answer.status == 2
+    assert belljar("prune").status == 0
+    assert id not in belljar("session", "list").stdout
