@@ -30,7 +30,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -205,6 +205,8 @@ class PersistentShell:
         self._session = session
         self._bash: _Bash | None = None
         self._state: State | None = None
+        self._known: ShellState | None = None
+        """What the policy knows of the shell from the commands it judged."""
         self._lock = anyio.Lock()
         self._turn: _Turn | None = None
         self._listener: Callable[[Output], None] | None = None
@@ -266,13 +268,14 @@ class PersistentShell:
             self._state = await self._bash.settled() or self._state
 
     async def _judge(self, command: str) -> Verdict:
-        """Judged where the shell is, with the variables it has."""
-        known = ShellState.fresh(self.cwd, self.environment) if self._state else None
-        return await self._session.judge(command, shell_state=known)
+        """Judged where the shell is, with its variables and with the functions and aliases of earlier calls."""
+        known = self._known or ShellState.fresh(self.cwd, self._session.env)
+        now = replace(known, cwd=self.cwd, env=known.env | (self.environment or {}))
+        return await self._session.judge(command, shell_state=now)
 
     def _begin(self) -> _Bash:
         if self._bash is None or self._bash.execution.over:
-            session = self._session
+            session, self._known = self._session, None
             self._bash = _Bash(session.sandbox.link, session.env, self._state, self._take)
         return self._bash
 
@@ -304,6 +307,7 @@ class PersistentShell:
 
     def _reported(self, turn: _Turn, report: Report) -> ShellResult:
         self._state = State(report.cwd, self._state.exports if self._state else "")
+        self._known = turn.verdict.state_after
         if report.closed:  # a shell that cannot print is of no use to the next call
             self.kill()
             self._bash = None

@@ -254,8 +254,8 @@ async def test_a_cancelled_call_ends_its_command(shell: PersistentShell) -> None
 
 
 async def test_a_command_is_judged_where_the_shell_is_and_nothing_denied_runs(shell: PersistentShell) -> None:
-    await shell.run("cd /; export DIR=/")
-    for command in ("rm -rf *", 'rm -rf "$DIR"'):
+    await shell.run("cd /; export DIR=/; plain=/; gone() { rm -rf \"$1\"; }; alias away='rm -rf'")
+    for command in ("rm -rf *", 'rm -rf "$DIR"', 'rm -rf "$plain"', "gone /", "away /"):
         with pytest.raises(PolicyDenied):
             await shell.run(command)
     assert (await shell.run("pwd")).stdout == "/\n"
