@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+import anyio
+from anyio.from_thread import BlockingPortal
 
 from belljar import session as _session
 from belljar.result import Event, Result
@@ -20,11 +22,20 @@ _portal: BlockingPortal | None = None
 
 
 def portal() -> BlockingPortal:
+    """The way into the event loop, whose thread is a daemon: it does not keep the process alive."""
     global _portal
     with _lock:
         if _portal is None:
-            _portal = start_blocking_portal("asyncio").__enter__()  # a daemon for the life of the process
+            started: Future[BlockingPortal] = Future()
+            threading.Thread(target=anyio.run, args=[_serve, started], name="belljar-sync", daemon=True).start()
+            _portal = started.result()
         return _portal
+
+
+async def _serve(started: Future[BlockingPortal]) -> None:
+    async with BlockingPortal() as made:
+        started.set_result(made)
+        await made.sleep_until_stopped()
 
 
 def run(command: _session.Command, workspace: str = ".", **options: Any) -> Result:

@@ -29,5 +29,12 @@ async def rows(workspace: Path) -> list[Row]:
     ratio = p50(ours) / p50(theirs)
     return [
         Row("belljar --help, p50", ms(p50(helps)), "", "", "<= 150 ms", p50(helps) <= 0.150),
-        Row("belljar run -- true, p50", ms(p50(ours)), f"docker run {ms(p50(theirs))}", f"{ratio:.2f}", "<= 1.2", ratio <= 1.2),
+        Row(
+            "belljar run -- true, p50",
+            ms(p50(ours)),
+            f"docker run {ms(p50(theirs))}",
+            f"{ratio:.2f}",
+            "<= 1.2",
+            ratio <= 1.2,
+        ),
     ]

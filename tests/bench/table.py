@@ -39,7 +39,9 @@ def ms(*seconds: float) -> str:
 
 def show(title: str, rows: Sequence[Row]) -> None:
     cells = [("what", "ours", "baseline", "ratio", "goal", "")]
-    cells += [(r.what, r.ours, r.baseline, r.ratio, r.goal, {True: "met", False: "MISSED", None: ""}[r.met]) for r in rows]
+    cells += [
+        (r.what, r.ours, r.baseline, r.ratio, r.goal, {True: "met", False: "MISSED", None: ""}[r.met]) for r in rows
+    ]
     widths = [max(len(row[i]) for row in cells) for i in range(6)]
     print(f"\n{title}")
     for number, row in enumerate(cells):

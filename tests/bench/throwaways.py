@@ -140,29 +140,15 @@ def available() -> int:
     return int(table.split("MemAvailable:")[1].split()[0]) << 10
 
 
-async def cold_steps(workspace: Path) -> list[Row]:
-    """Where a cold start's time goes."""
-    from belljar import launch
-
-    taken: dict[str, list[float]] = {}
-    engine = engines.connect()
-    steps = {"create": engine.create, "start": engine._start, "inspect": engine.inspect}
-    for name in steps:
-        taken[name] = []
-    begun_all = []
-    for _ in range(10):
-        begun = time.perf_counter()
-        async with Session(workspace) as box:
-            await box.run("true")
-            begun_all.append(time.perf_counter() - begun)
-    del launch
-    return [Row("cold session, create to first command done, p50", ms(p50(begun_all)), "", "", "")]
+async def cold_start(workspace: Path) -> list[Row]:
+    times = await sequential(cold(workspace), 10)
+    return [Row("cold session: create, first command, destroy", ms(p50(times)), "", "", "")]
 
 
 async def rows(workspace: Path) -> list[Row]:
     image = images.ensure(engines.connect(), "base")
     return [
-        *await cold_steps(workspace),
+        *await cold_start(workspace),
         *await tti(workspace, image),
         *await bursts(workspace, image),
         *await growth(workspace),

@@ -1,0 +1,108 @@
+"""Warm throwaways."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import to_thread
+
+import belljar
+from belljar import Limits, Pool, Session
+from belljar.errors import ImageMissing, UsageError
+
+
+async def full(pool: Pool) -> None:
+    with anyio.fail_after(60):
+        await pool.ready()
+
+
+async def test_a_claimed_sandbox_was_never_used_and_is_never_used_again(workspace: Path) -> None:
+    async with Pool(workspace, size=2) as pool:
+        await full(pool)
+        seen = set()
+        for _ in range(4):
+            async with pool.session() as box:
+                seen.add(box.sandbox.launched.id)
+                assert (await box.run("ls /tmp; touch /tmp/used")).stdout == ""
+        assert len(seen) == 4
+
+
+async def test_what_is_claimed_is_replaced(workspace: Path) -> None:
+    async with Pool(workspace, size=2) as pool:
+        await full(pool)
+        async with pool.session() as box:
+            assert pool.waiting == 1
+            await full(pool)
+            assert pool.waiting == 2
+            assert (await box.run("echo hi")).stdout == "hi\n"
+
+
+async def test_a_burst_beyond_the_pool_falls_back_to_cold_starts(workspace: Path) -> None:
+    answers: list[str] = []
+
+    async def one(pool: Pool, number: int) -> None:
+        async with pool.session() as box:
+            answers.append((await box.run(f"echo {number}")).stdout)
+
+    async with Pool(workspace, size=2) as pool:
+        await full(pool)
+        async with anyio.create_task_group() as tasks:
+            for number in range(6):
+                tasks.start_soon(one, pool, number)
+        assert pool.waiting <= 2
+    assert sorted(answers) == [f"{number}\n" for number in range(6)]
+
+
+async def test_run_and_session_take_from_an_open_pool_of_their_kind(workspace: Path) -> None:
+    async with Pool(workspace, size=1) as pool:
+        await full(pool)
+        waiting = pool._ready[0].launched.id
+        async with Session(workspace) as box:
+            assert box.sandbox.launched.id == waiting
+        await full(pool)
+        waiting = pool._ready[0].launched.id
+        async with Session(workspace, limits=Limits(memory="64m")) as other:
+            assert other.sandbox.launched.id != waiting
+        assert (await belljar.run("echo pooled", workspace)).stdout == "pooled\n"
+
+
+async def test_a_waiting_sandbox_that_died_is_not_handed_out(workspace: Path, docker_client: object) -> None:
+    async with Pool(workspace, size=1) as pool:
+        await full(pool)
+        dead = pool._ready[0].launched.id
+        await to_thread.run_sync(docker_client.containers.get(dead).kill)  # type: ignore[attr-defined]
+        async with pool.session() as box:
+            assert box.sandbox.launched.id != dead
+            assert (await box.run("echo alive")).stdout == "alive\n"
+
+
+async def test_a_workspace_that_was_replaced_is_noticed(workspace: Path) -> None:
+    async with Pool(workspace, size=1) as pool:
+        await full(pool)
+        workspace.rename(workspace.with_name("moved"))
+        workspace.mkdir()
+        (workspace / "new").touch()
+        async with pool.session() as box:
+            assert (await box.run("ls")).stdout == "new\n"
+
+
+async def test_an_idle_pool_lets_its_sandboxes_go_and_fills_again(workspace: Path) -> None:
+    async with Pool(workspace, size=1, idle=0.5) as pool:
+        await full(pool)
+        with anyio.fail_after(30):
+            while pool.waiting:
+                await anyio.sleep(0.05)
+        async with pool.session() as box:
+            assert (await box.run("echo cold")).stdout == "cold\n"
+
+
+async def test_a_memory_budget_bounds_what_waits(workspace: Path) -> None:
+    assert Pool(workspace, size=100, memory="64m").size == 4
+    with pytest.raises(UsageError):
+        Pool(workspace, size=-1)
+
+
+async def test_a_pool_that_cannot_be_filled_says_why(workspace: Path) -> None:
+    async with Pool(workspace, size=1, image="no/such:image") as pool:
+        with anyio.fail_after(30), pytest.raises(ImageMissing):
+            await pool.ready()

@@ -1,0 +1,32 @@
+"""The blocking facade has the same names and results."""
+
+from pathlib import Path
+
+import pytest
+
+from belljar import sync
+from belljar.errors import PolicyDenied
+from belljar.result import Ended, Output, Started
+
+
+def test_a_throwaway(workspace: Path) -> None:
+    assert sync.run("echo hi", workspace).stdout == "hi\n"
+
+
+def test_a_session_with_streams_and_shells(workspace: Path) -> None:
+    with sync.Session(workspace) as box:
+        assert box.run("cd / && pwd").stdout == "/\n"
+        with box.stream("echo one; echo two >&2") as events:
+            kinds = [type(event) for event in events]
+        assert kinds[0] is Started
+        assert kinds[-1] is Ended
+        assert kinds.count(Output) == 2
+        shell = box.start("echo up; sleep 600")
+        assert [each.id for each in box.shells()] == [shell.id]
+        while not (chunk := shell.read(wait=1)).stdout:
+            pass
+        assert chunk.stdout == "up\n"
+        shell.kill()
+        assert shell.status == "killed"
+        with pytest.raises(PolicyDenied):
+            box.run("rm -rf /")
