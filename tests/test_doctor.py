@@ -11,6 +11,7 @@ import pytest
 from belljar import doctor
 from belljar.doctor import Check, examine, judge_info
 from belljar.engines.docker import DockerEngine
+from belljar.errors import EngineError, ProtectionMissing
 
 FINE: dict[str, Any] = {
     "SecurityOptions": ["name=seccomp,profile=default", "name=apparmor"],
@@ -106,3 +107,22 @@ def test_a_crash_handler_of_the_host_is_mentioned(monkeypatch: pytest.MonkeyPatc
 
 def test_a_check_can_be_printed_as_json() -> None:
     assert Check("a", True, "b").as_dict() == {"name": "a", "ok": True, "detail": "b", "fix": ""}
+
+
+def test_an_init_or_an_image_that_is_missing_is_named(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(machine: str) -> Path:
+        raise EngineError("no init for this machine")
+
+    monkeypatch.setattr(doctor.resources, "init_binary", missing)
+    monkeypatch.setattr(doctor.images, "reference", lambda name: "belljar-test/no-such-image")
+    checks = examine(engine)
+    assert failing(checks) == {"init", "image base"}
+    assert checks[-1].name == "image base", "no sandbox is tried without them"
+
+
+def test_a_sandbox_that_cannot_be_launched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(workspace: str) -> None:
+        raise ProtectionMissing("not in force: the seccomp filter")
+
+    monkeypatch.setattr(doctor, "_launch_and_destroy", refuse)
+    assert doctor._probe().detail == "not in force: the seccomp filter"

@@ -13,9 +13,7 @@ from belljar.limits import Limits
 from belljar.spec import MASKED_PATHS, ContainerSpec, Image, LinkPlan, build_spec
 from belljar.workspace import Workspace
 
-SOCKET = LinkPlan(
-    "socket", "/run/belljar/init-1/init", "/run/belljar/bj-1/link", hosts="/run/belljar/init-1/hosts"
-)
+SOCKET = LinkPlan("socket", "/run/belljar/init-1/init", "/run/belljar/bj-1/link", hosts="/run/belljar/init-1/hosts")
 EXEC = LinkPlan("exec", "belljar-init-1", token="5" * 64)
 
 
@@ -90,9 +88,7 @@ def test_docker_s_own_masked_paths_are_kept() -> None:
         "/proc/timer_list",
         "/proc/scsi",
     }
-    assert docker_s | {"/proc/asound", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware"} <= set(
-        MASKED_PATHS
-    )
+    assert docker_s | {"/proc/asound", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware"} <= set(MASKED_PATHS)
 
 
 def test_every_bind_is_private_and_not_recursive_and_only_the_workspace_is_writable(
@@ -172,9 +168,7 @@ def test_an_image_keeps_its_path_but_not_who_the_user_is_nor_its_hooks(build: An
 
 
 def test_an_image_s_volumes_become_memory(build: Any) -> None:
-    mounts = build(image=Image("img", volumes=("/data", "/tmp", "/workspace/"))).create_body()["HostConfig"][
-        "Mounts"
-    ]
+    mounts = build(image=Image("img", volumes=("/data", "/tmp", "/workspace/"))).create_body()["HostConfig"]["Mounts"]
     assert [mount["Target"] for mount in mounts if mount["Type"] == "tmpfs"] == ["/data"]
 
 

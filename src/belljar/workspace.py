@@ -129,9 +129,7 @@ class Workspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
     def _mount(self, target: Path) -> None:
@@ -150,9 +148,7 @@ class Workspace:
         except OSError as error:
             raise WorkspaceError(f"workspace {self.path!r} is gone: {error.strerror}") from error
         if (found.st_dev, found.st_ino) != self.inode:
-            raise WorkspaceError(
-                f"workspace {self.path!r} was replaced by something else since it was opened"
-            )
+            raise WorkspaceError(f"workspace {self.path!r} was replaced by something else since it was opened")
 
 
 def choose_identity(status: os.stat_result, caller_uid: int, caller_gid: int) -> Identity:
@@ -197,13 +193,9 @@ def _real_path(descriptor: int) -> str:
         found = os.stat(real, follow_symlinks=False)
         real.encode()
     except UnicodeEncodeError as error:
-        raise WorkspaceError(
-            f"workspace {real!r}: the name is not valid UTF-8, which engines cannot mount"
-        ) from error
+        raise WorkspaceError(f"workspace {real!r}: the name is not valid UTF-8, which engines cannot mount") from error
     except OSError as error:
-        raise WorkspaceError(
-            f"workspace {real!r} was removed or cannot be reached: {error.strerror}"
-        ) from error
+        raise WorkspaceError(f"workspace {real!r} was removed or cannot be reached: {error.strerror}") from error
     if (found.st_dev, found.st_ino) != (pinned.st_dev, pinned.st_ino):
         raise WorkspaceError(f"workspace {real!r} was replaced while it was opened")
     if not stat.S_ISDIR(found.st_mode):
@@ -213,11 +205,7 @@ def _real_path(descriptor: int) -> str:
 
 def _refuse_unsuitable(real: Path, reserved: Sequence[Path]) -> None:
     if real in FORBIDDEN or any(real.is_relative_to(tree) for tree in FORBIDDEN_TREES):
-        raise WorkspaceError(
-            f"workspace {str(real)!r} is a system directory; choose the directory of one project"
-        )
+        raise WorkspaceError(f"workspace {str(real)!r} is a system directory; choose the directory of one project")
     for own in (Path(os.path.realpath(path)) for path in reserved):
         if real.is_relative_to(own) or own.is_relative_to(real):
-            raise WorkspaceError(
-                f"workspace {str(real)!r} would give commands access to Belljar's own files in {own}"
-            )
+            raise WorkspaceError(f"workspace {str(real)!r} would give commands access to Belljar's own files in {own}")
