@@ -43,6 +43,7 @@ class Policy:
         self.name = files[0].name
         self.version = hashlib.sha256("\0".join(file.text for file in files).encode()).hexdigest()[:12]
         self.rules: tuple[Rule, ...] = tuple(rule for file in files for rule in file.rules)
+        self._by_kinds: dict[frozenset[str], tuple[Rule, ...]] = {}
         # Less trusted layers come later and may only tighten: the lowest asking risk, the smallest allowlist hold.
         self.ask_at = min((file.ask_at for file in files), key=lambda risk: _RISK.get(risk, 9))
         self.ask = "deny" if any(file.ask == "deny" for file in files) else "ask"
@@ -120,7 +121,7 @@ class Policy:
 
     def _decide(self, text: str, effects: tuple[Effect, ...], state: ShellState) -> Verdict:
         found: dict[str, Finding] = {}
-        for rule in self.rules:
+        for rule in self._relevant(frozenset(effect.kind for effect in effects)):
             if rule.id not in found and self._fires(rule, text, effects):
                 found[rule.id] = self._finding(rule, effects)
         if self.allow_programs is not None:
@@ -134,6 +135,14 @@ class Policy:
         risk = max(risk, self.default_risk, key=_RISK.__getitem__)
         reason = findings[0].reason if findings and decision != "allow" else "Nothing in it is against the policy."
         return self._logged(Verdict(decision, risk, reason, findings, text, self._digest(text, state), str(self), effects, state))
+
+    def _relevant(self, kinds: frozenset[str]) -> tuple[Rule, ...]:
+        """The rules that could fire for effects of these kinds; most commands have the same few, so it is remembered."""
+        if kinds not in self._by_kinds:
+            if len(self._by_kinds) > 500:
+                self._by_kinds.clear()
+            self._by_kinds[kinds] = tuple(rule for rule in self.rules if rule.speaks_of(kinds))
+        return self._by_kinds[kinds]
 
     @staticmethod
     def _fires(rule: Rule, text: str, effects: tuple[Effect, ...]) -> bool:

@@ -34,6 +34,10 @@ class Rule:
     match: tuple[str, ...] = ()
     not_match: tuple[str, ...] = ()
 
+    def speaks_of(self, kinds: frozenset[str]) -> bool:
+        """Whether it could match effects of these kinds at all."""
+        return not self.effect or any(of == kind or of.startswith(kind + ".") for kind in self.effect for of in kinds)
+
     def matches(self, effect: Effect) -> bool:
         if self.effect and not any(effect.kind == kind or effect.kind.startswith(kind + ".") for kind in self.effect):
             return False
