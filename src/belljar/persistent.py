@@ -31,6 +31,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import anyio
@@ -43,6 +44,8 @@ from belljar.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, Output, 
 from belljar.spec import WORKSPACE
 
 if TYPE_CHECKING:
+    from asyncio import TimerHandle
+
     from belljar.link import Link
     from belljar.policy import Verdict
     from belljar.session import Session
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 GRACE = 2.0
 INTERRUPT_SECONDS = 2.0  # how long a command may think about Ctrl+C before it is ended
 SAFETY_NET = 5.0  # the init enforces the deadline; past this much more, the host no longer believes it
+IDLE_SECONDS = 0.05  # after which a shell counts as idle
 LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
 LONGEST_REPORT = 8 << 20  # Linux gives a process no larger environment
 
@@ -108,6 +112,10 @@ class State:
     cwd: str = WORKSPACE
     exports: str = ""
 
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        return exported(self.exports)
+
     def restore(self) -> str:
         """Text that brings it back."""
         return f"{{ builtin cd -- {shlex.quote(self.cwd)}\n{self.exports}\n}} >/dev/null 2>&1"
@@ -123,6 +131,7 @@ class _Bash:
         self.state: State | None = None
         self._exports = ""
         self._told = bytearray()
+        self._idle: TimerHandle | None = None
         self._expected: list[bytes] = []
         """The nonces of the reports that are to come."""
         self._nonce, self._due = b"", False
@@ -145,11 +154,21 @@ class _Bash:
     async def ask(self, text: str, timeout: float | None, grace: float) -> Report | None:
         """Run `text`; None when the shell ended instead of answering."""
         self.report = None
+        if self._idle is not None:
+            self._idle.cancel()
         data, self._unsent = self._unsent + self._request(text), b""
         armed = self.execution.deadline_frame(timeout, grace)
         await self.execution.input(data, frames.CONTROL, ahead=armed)
         await self._until(lambda: self.report is not None)
         return self.report
+
+    def disarm(self, spare: float) -> None:
+        """No deadline for an idle shell. If there is time, wait for the next call, which sets its own: each word to the
+        init is a wake-up."""
+        if spare > 20 * IDLE_SECONDS:
+            self._idle = self.execution.link.loop.call_later(IDLE_SECONDS, self.disarm, 0.0)
+        elif not self.execution.over:
+            self.execution.deadline(None, 0)
 
     async def settled(self) -> State | None:
         """Directory and variables after the last request that was answered; None if none was."""
@@ -182,7 +201,8 @@ class _Bash:
             report = Report(int(status) & 0xFF, "x" in flags, cwd)
             self._nonce, self._due = self._expected.pop(0), "e" in flags
             if not self._expected:
-                self.report, self.state = report, State(cwd, self._exports)
+                unmoved = self.state is not None and self.state.cwd == cwd
+                self.report, self.state = report, self.state if unmoved else State(cwd, self._exports)
         elif head == b"e" + self._nonce and self._due:
             self._exports, self._due = told, False
             self.state = State(self.state.cwd, told) if self.state else None
@@ -220,7 +240,7 @@ class PersistentShell:
     @property
     def environment(self) -> dict[str, str] | None:
         """The exported variables; None as long as no shell has told."""
-        return exported(self._state.exports) if self._state and self._state.exports else None
+        return self._state.variables if self._state and self._state.exports else None
 
     @property
     def ended(self) -> bool:
@@ -291,7 +311,8 @@ class PersistentShell:
             if report is None:
                 return self._ended(turn, await execution.ended())
             if timeout is not None or turn.interrupted:
-                execution.deadline(None, 0)
+                spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.clock)
+                bash.disarm(spare)
             return self._reported(turn, report)
         except SandboxLost:
             return self._result(turn, "sandbox_lost", LOST_STATUS)

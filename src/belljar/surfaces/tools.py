@@ -57,6 +57,6 @@ def _status(result: ToolResult) -> int:
         return 0
     if result.result is not None:
         return result.result.exit_code or 1
-    if result.problems:
-        return UsageError.exit_status
-    return PolicyDenied.exit_status if "verdict" in result.metadata else 1
+    if "verdict" in result.metadata:
+        return PolicyDenied.exit_status
+    return UsageError.exit_status if result.problems else 1

@@ -128,7 +128,8 @@ grep sed awk sort uniq wc pwd whoami echo date."""
 
     def fail(self, error: str, *, code: str = "EXECUTION_FAILED", **more: Any) -> ToolResult:
         """What never ran has no exit code; the document's codes are a closed set."""
-        more["metadata"] = Fields(duration_ms=0, output_size_bytes=0, error_size_bytes=0) | more.get("metadata", {})
+        sizes = {"duration_ms": 0, "output_size_bytes": 0, "error_size_bytes": 0}
+        more["metadata"] = Fields(sizes, **more.get("metadata", {}))
         return super().fail(error, code=code if code.isupper() else "EXECUTION_FAILED", **more)
 
     def invalid(self, problems: list[Problem]) -> ToolResult:
@@ -144,7 +145,8 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         )
         code = "COMMAND_NOT_WHITELISTED" if unlisted else "COMMAND_BLACKLISTED"
         said = "Command not in whitelist" if unlisted else "Command is blacklisted"
-        return self.fail(f"{said}: {verdict.canonical}. {verdict.reason}", code=code)
+        facts = Fields(verdict=verdict.as_dict())
+        return self.fail(f"{said}: {verdict.canonical}. {verdict.reason}", code=code, metadata=facts)
 
     def failed(self, params: ExecuteCommandParams, error: BelljarError) -> ToolResult:
         log.error("Command execution error: %s", params.command)
