@@ -116,7 +116,7 @@ async def test_nothing_of_the_hosts_environment_gets_in(box: Session, monkeypatc
     monkeypatch.setenv("HOST_SECRET", "hunter2")
     result = await box.run("env")
     names = {line.partition("=")[0] for line in result.stdout.splitlines()}
-    assert names <= {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "PWD", "SHLVL", "_", "OLDPWD"}
+    assert names <= {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LC_CTYPE", "TERM", "PWD", "SHLVL", "_", "OLDPWD"}
 
 
 async def test_a_clean_environment_is_empty(box: Session) -> None:

@@ -99,11 +99,14 @@ static void close_plan(struct plan *plan)
 
 const char *bash_path(void)
 {
+    static const char *found;
+    if (found)
+        return found;
     static const char *const places[] = {"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (access(places[i], X_OK) == 0)
-            return places[i];
-    return NULL;
+        if (!found && access(places[i], X_OK) == 0)
+            found = places[i];
+    return found;
 }
 
 static bool given(char **env, const char *variable)
@@ -138,7 +141,7 @@ static void add_base(char **env, char *pwd, bool pty)
         if (strncmp(environ[i], "HOSTNAME=", 9))
             add(env, environ[i]);
     add(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-    add(env, "LANG=C.UTF-8");
+    add(env, "LC_CTYPE=C.UTF-8");
 }
 
 /* A bash in the default form, waiting for its text on `feed`. */
@@ -302,11 +305,12 @@ bool spawn_request(struct connection *connection, const struct frame *frame)
         return true;
     struct command *command = default_form(&request) ? ahead_claim(request.strings) : NULL;
     if (command) {
-        bool runs = command->main != 0;
+        bool alone = !connection->out_length || connection->hold_until > now;
         command->phase = STARTING;
         adopt(command, connection, frame->id, &request);
-        if (runs)
-            command_begun(command);
+        command_begun(command);
+        if (alone && !(command->flags & FLAG_BACKGROUND))
+            connection_hold(connection); /* its output will be there in a moment */
         return true;
     }
     command = command_new();

@@ -134,7 +134,7 @@ def test_the_environment_is_exactly_what_was_given(link: Connection) -> None:
     assert link.finish(link.spawn("/usr/bin/env", env=(b"A=1", b"B=x y"))).out == b"A=1\nB=x y\n"
     added = link.finish(link.spawn("env", flags=DEFAULT_ENV, env=(b"HOME=/elsewhere", b"A=1"), cwd=b"/tmp")).out
     assert sorted(added.split(b"\n")) == [
-        b"", b"A=1", b"HOME=/elsewhere", b"LANG=C.UTF-8", b"LOGNAME=sandbox",
+        b"", b"A=1", b"HOME=/elsewhere", b"LC_CTYPE=C.UTF-8", b"LOGNAME=sandbox",
         b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", b"PWD=/tmp", b"SHELL=/bin/bash", b"TERM=dumb",
         b"USER=sandbox",
     ]  # fmt: skip

@@ -16,7 +16,7 @@ BASE_ENV = {
     "USER": "sandbox",
     "LOGNAME": "sandbox",
     "SHELL": "/bin/bash",
-    "LANG": "C.UTF-8",
+    "LC_CTYPE": "C.UTF-8",
     "TERM": "dumb",
     "BASH": "/bin/bash",
     "IFS": " \t\n",
@@ -46,7 +46,7 @@ _AMBIENT = re.compile(r"^(CI|DEBUG|EDITOR|VISUAL|PAGER|TZ|DISPLAY|JAVA_HOME|COND
 
 @dataclass(slots=True)
 class ShellState:
-    """A shell between two commands. `files` and `links` belong to the file system, so subshells share them."""
+    """A shell between two commands. `files`, `links` and `fetched` (directories unpacked from the network) belong to the file system, so subshells share them."""
 
     cwd: str = WORKSPACE
     env: dict[str, Value] = field(default_factory=dict)
@@ -57,6 +57,7 @@ class ShellState:
     last: str = "bash"
     files: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
+    fetched: set[str] = field(default_factory=set)
 
     @classmethod
     def fresh(cls, cwd: str, env: Mapping[str, str] | None) -> "ShellState":
@@ -69,7 +70,7 @@ class ShellState:
     def detached(self) -> "ShellState":
         """A copy that shares nothing, for the next command of a persistent shell."""
         copy = self.fork()
-        copy.files, copy.links = dict(self.files), dict(self.links)
+        copy.files, copy.links, copy.fetched = dict(self.files), dict(self.links), set(self.fetched)
         return copy
 
     def home(self) -> str:
