@@ -126,3 +126,8 @@ def test_a_sandbox_that_cannot_be_launched_is_named(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(doctor, "_launch_and_destroy", refuse)
     assert doctor._probe().detail == "not in force: the seccomp filter"
+
+
+def test_our_own_files_in_the_workspace_are_mentioned(tmp_path: Path) -> None:
+    assert doctor._own_files(str(tmp_path)).detail == "outside the workspace"
+    assert "where commands can change them" in doctor._own_files("/").detail

@@ -127,6 +127,7 @@ def _link(engine: DockerEngine) -> Check:
 def _host(workspace: str) -> Iterator[Check]:
     yield _run_directory()
     yield _owner_mapping(workspace)
+    yield _own_files(workspace)
     yield _disk()
     yield _crash_handler()
 
@@ -153,6 +154,17 @@ def _owner_mapping(workspace: str) -> Check:
             name, False, detail, "use Linux 5.12 or newer and ext4, xfs, btrfs or tmpfs; or a workspace not of root's"
         )
     return Check(name, True, "root's files are mapped to an unprivileged user (idmapped mount)")
+
+
+def _own_files(workspace: str) -> Check:
+    """Nothing can stop a command from changing its workspace, and what is changed in our own files runs on the host."""
+    own = {Path(__file__).resolve().parent, resources.directory("policies").resolve()}
+    inside = sorted(str(path) for path in own if path.is_relative_to(os.path.realpath(workspace)))
+    if not inside:
+        return Check("belljar's own files", True, "outside the workspace")
+    return Check(
+        "belljar's own files", True, f"inside the workspace, where commands can change them: {', '.join(inside)}"
+    )
 
 
 def _try_idmap(workspace: str) -> None:

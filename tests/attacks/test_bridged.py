@@ -1,0 +1,66 @@
+"""Where the link goes through the engine's exec, its end is inside: the walls that matter there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from tests.attacks.conftest import Attacker
+
+import belljar
+from belljar import engines
+
+
+@pytest.fixture
+def _bridged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("BELLJAR_LINK", "bridge")
+    engines.forget()
+    yield
+    engines.forget()
+
+
+@pytest.fixture
+async def bridged(_bridged: None, base_image: str, root_workspace: Path) -> AsyncIterator[Attacker]:
+    async with belljar.Session(workspace=root_workspace, policy="permissive", approve=lambda verdict: True) as box:
+        yield Attacker(box, root_workspace)
+
+
+async def test_the_token_is_nowhere_to_be_found(bridged: Attacker) -> None:
+    result = await bridged.bash("env; for p in /proc/[0-9]*; do cat $p/environ $p/cmdline; done; ls /proc/*/fd")
+    assert "BELLJAR" not in result.stdout
+    assert "--bridge" in result.stdout, "the bridge is there to be attacked"
+
+
+async def test_no_command_can_cut_the_link(bridged: Attacker) -> None:
+    await bridged.bash("kill -KILL -1; for p in /proc/[0-9]*; do kill -STOP ${p#/proc/}; kill -KILL ${p#/proc/}; done")
+    assert (await bridged.bash("echo usable")).stdout == "usable\n"
+
+
+async def test_who_does_not_know_the_token_is_hung_up_on(bridged: Attacker) -> None:
+    script = """
+import socket, struct
+def call(*frames):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(5)
+    s.connect("\\0belljar")
+    s.sendall(b"".join(frames))
+    print(s.recv(100))
+def frame(kind, payload): return struct.pack("<IBBHQ", len(payload), kind, 0, 0, 0) + payload
+call(frame(1, struct.pack("<I", 1) + b"0" * 64))
+call(frame(14, b""))
+"""
+    result = await bridged.python(script)
+    assert result.stdout == "b''\nb''\n", result.stderr
+    assert (await bridged.bash("echo usable")).stdout == "usable\n"
+
+
+async def test_nothing_inside_is_root_here_either(bridged: Attacker) -> None:
+    result = await bridged.bash("cat /proc/[0-9]*/status | grep -E '^(Uid|CapEff|CapBnd|Seccomp|NoNewPrivs):'")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert {row[1] for row in rows if row[0] == "Uid:"} == {str(bridged.box.workspace.identity.uid), "65533"}
+    assert {int(row[1], 16) for row in rows if row[0].startswith("Cap")} == {0}
+    assert {(row[0], row[1]) for row in rows if row[0] in ("Seccomp:", "NoNewPrivs:")} == {
+        ("Seccomp:", "2"),
+        ("NoNewPrivs:", "1"),
+    }
