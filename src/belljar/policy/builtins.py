@@ -17,6 +17,9 @@ def _cd(call: Call) -> str:
     if target == "-":
         target = flat(call.state.env.get("OLDPWD", call.state.cwd))
     call.state.env["OLDPWD"] = call.state.cwd
+    search = call.state.env.get("CDPATH", "")
+    if isinstance(search, str) and search and not target.startswith(("/", ".")):
+        target = f"{search.split(':')[0]}/{target}"
     call.state.cwd = target if target[:1] == UNKNOWN else resolve(solid(target), call.state.cwd, call.state.links, call.state.home())
     return ""
 
@@ -100,10 +103,11 @@ def _one(spec: str, pending: list[str]) -> str:
 
 @program("export", "declare", "typeset", "local", "readonly")
 def _declare(call: Call) -> str:
+    reference = any(re.fullmatch(r"-\w*n\w*", arg) for arg in call.args) and call.name != "export"
     for arg in call.args:
         name, equals, value = solid(arg).partition("=")
-        if equals:
-            call.machine.set(name.rstrip("+"), unglob(value), call.state)
+        if equals and not arg.startswith("-"):
+            call.machine.set(name.rstrip("+"), "\0" + value if reference else unglob(value), call.state)
     bare = not [arg for arg in call.args if not arg.startswith("-")]
     return SENSITIVE if bare else ""
 
@@ -139,7 +143,7 @@ def _shift(call: Call) -> str:
 
 @program("read", "mapfile", "readarray")
 def _read(call: Call) -> str:
-    options = call.options("adnNptuidOsCc" if call.name == "read" else "dnOsutCc")
+    options = call.options("adnNptui" if call.name == "read" else "dnOsuCc")
     if call.name != "read" or "a" in options.values:
         name = options.get("a") or (options.rest[0] if options.rest else "MAPFILE")
         call.machine.set(name, call.stdin.split("\n" if call.name != "read" else None)[:64], call.state)
@@ -224,6 +228,8 @@ def _hash(call: Call) -> str:
     if call.name == "hash" and "p" in options.values:
         for name in options.rest:
             call.state.aliases[solid(name)] = options.get("p")
+        if not re.match(r"/(usr/)?(local/)?s?bin/", options.get("p")):
+            call.emit("persist.env", f"hash -p {options.get('p')}")
     elif call.name == "enable" and "f" in options.values:
         call.emit("persist.env", f"enable -f {options.get('f')}")
     elif call.name in ("complete", "bind") and options.all("C", "x"):
@@ -231,12 +237,12 @@ def _hash(call: Call) -> str:
     return ""
 
 
-@program("test", "[", ":", "true", "false", "shopt", "return", "exit", "break", "continue", "wait", "jobs", "umask", "ulimit", "getopts", "let", "fg", "bg", "disown", "history", "type", "times", "caller", "sleep", "logout", "suspend", "help")
+@program("test", "[", ":", "true", "false", "shopt", "return", "exit", "break", "continue", "wait", "jobs", "umask", "ulimit", "getopts", "let", "fg", "bg", "disown", "history", "times", "caller", "sleep", "logout", "suspend", "help")
 def _quiet(call: Call) -> str:
     return ""
 
 
-@program("which")
+@program("which", "type", "whence", "whereis")
 def _which(call: Call) -> str:
     return "".join(f"/usr/bin/{solid(arg)}\n" for arg in call.args if not arg.startswith("-"))
 

@@ -129,12 +129,18 @@ class Call:
         state = self.state if same else self.state.fork()
         return self.machine.simple(list(argv), state, feed or self.feed)
 
+    def fetched(self, full: str) -> bool:
+        """Whether a path lies where this command put what it got from the network."""
+        return any(full.startswith(folder.rstrip("/") + "/") for folder in self.state.fetched if folder != "/workspace")
+
     def run_file(self, path: str, args: list[str], same: bool = False) -> str:
         """Run a script file: its text where this command wrote it, else the project's own code."""
         text = self.stdin if path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0") else self.machine.read_file(path, self.state)
         full = self.locate(path)[0]
         if text is None:
             self.machine.emit("exec.script", full, self.locate(path)[1], program=self.name)
+            if full.startswith(("/dev/tcp/", "/dev/udp/")) or self.fetched(full):
+                self.machine.emit("exec.network", full, program=self.name)
             return UNKNOWN
         state = self.state if same else self.state.fork()
         if not same or args:

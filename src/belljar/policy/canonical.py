@@ -29,6 +29,8 @@ def canonical(command: object) -> Canonical:
         return Canonical("", f"a command is text, not {type(command).__name__}")
     if len(command) > MAX_CHARS:
         return Canonical(command[:200], f"it is too large to judge ({len(command)} characters, {MAX_CHARS} at most)")
+    if "\\\r\n" in command:
+        return Canonical(command.replace("\r", "�"), "it contains a backslash before CR LF, which shells and parsers read differently")
     text = command.replace("\r\n", "\n").strip(" \t\n")
     if _SURROGATE.search(text):
         return Canonical(text.encode("utf-8", "replace").decode(), "it contains an unpaired surrogate, which is not text")

@@ -5,11 +5,21 @@ import re
 from . import builtins, fileprograms, git, interpreters, network, system, textprograms, wrappers  # noqa: F401  they register their programs
 from .call import PROGRAMS, Call
 from .machine import Feed, Machine
-from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, has_glob, known, solid, unglob
+from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, has_glob, known, solid, taints, unglob
 from .paths import could_match, resolve
 from .shellstate import ShellState
 
-_BIN = re.compile(r"(/usr/local|/usr|/opt/\w+|)/s?bin/[^/]+|/usr/libexec/[^/]+|.*/(?:node_modules/\.bin|\.?venv/bin|env/bin)/[^/]+")
+_BIN = re.compile(r"(/usr/local|/usr|/opt/\w+|)/s?bin/[^/]+|/usr/libexec/[^/]+|/lib\w*/(?:\S+/)?ld-\S+|.*/(?:node_modules/\.bin|\.?venv/bin|env/bin)/[^/]+")
+_TALKS = frozenset(
+    "echo printf grep egrep fgrep rg ag ack sed awk gawk git hub export declare local readonly alias test [ trap read python python3 perl ruby node php lua bash sh zsh dash eval "
+    "set man tldr info whatis apropos type which command basename dirname jq yq cowsay logger say docker podman write wall".split()
+)
+_OWN_KEYS = frozenset(
+    "ls dir stat cd pushd mkdir touch chmod chown chgrp setfacl chattr file du find fd ssh scp sftp rsync ssh-add ssh-keygen ssh-copy-id mosh autossh kubectl helm k9s aws gcloud az terraform ansible "
+    "ansible-playbook npm yarn pnpm pip pip3 twine rm mv shred unlink ln tree realpath readlink gpg wc md5sum sha256sum unset rmdir truncate flock env sudo doas exec nohup time timeout source . xargs exa eza "
+    "eksctl k3d kind minikube flyctl rclone restic borg gpg2 vault docker-compose tar zip install cp tee dd [[".split()
+)
+_RISKY = frozenset("rm dd shred mkfs chmod chown mv find bash sh dash zsh sudo su env python python3 perl ruby node xargs curl wget nc cat tee cp ln kill mount eval".split())
 _QUIET = frozenset(": true false test [ cd pwd echo printf ls cat head tail wc date whoami id sleep basename dirname sort uniq grep rg which type".split())
 
 
@@ -17,20 +27,26 @@ def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) 
     name, args = words[0], words[1:]
     if has_glob(name):
         return _globbed(machine, name, args, state, feed)
+    made = _made(machine, name, state)
+    if made is not None and not _linked(name, state):
+        return _run_made(machine, name, made, args, state, feed)
     if not known(name):
         return _unknown(machine, name, args, state, feed)
-    made = _made(machine, name, state)
-    if made is not None:
-        return _run_made(machine, name, made, args, state, feed)
-    base = program_name(name)
+    base = program_name(_linked(name, state) or name)
     call = Call(machine, base, args, state, feed)
     handler = PROGRAMS.get(base) or (PROGRAMS["mkfs"] if re.match(r"mkfs\.|mke2fs", base) else None) or _versioned(base)
     machine.emit("exec", name, flags=frozenset({"quiet"}) if base in _QUIET else frozenset(), program=base)
+    _sweep(call)
     if handler is None:
         return _stranger(call)
     with machine.under(base):
         out = handler(call)
-    return UNKNOWN if out is None else out
+    return _passed(feed) if out is None else out
+
+
+def _passed(feed: Feed) -> str:
+    """What an unknown transformation leaves: not the text, but where it came from."""
+    return taints(feed.text).replace(FILE, UNKNOWN).replace(ATOM, UNKNOWN) or UNKNOWN
 
 
 def program_name(name: str) -> str:
@@ -39,7 +55,32 @@ def program_name(name: str) -> str:
     return name.rsplit("/", 1)[-1] if "/" in name and _BIN.fullmatch(full) else name
 
 
+def _linked(name: str, state: ShellState) -> str:
+    """The system program that a link or a copy made by this command stands for."""
+    full = resolve(name, state.cwd, state.links, state.home()) if "/" in name and state.links else ""
+    return full if full != name and _BIN.fullmatch(full) else ""
+
+
+def _sweep(call: Call) -> None:
+    """Whatever a program is for: an argument that names a credential, another process's root or the engine's socket."""
+    if call.name in _TALKS:
+        return
+    for arg in call.args:
+        path = re.sub(r"^(--?[\w-]+=|[\w.-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)", "", solid(arg))
+        if "/" not in path or re.search(r"\s", path) or not re.match(r"[/~.\w]", path):
+            continue
+        full, kind, flags = call.locate(path)
+        if kind == "kernel" and flags & {"escape", "engine"}:
+            call.machine.emit("read", full, kind, flags, call.name)
+        elif kind == "secret" and call.name not in _OWN_KEYS:
+            call.machine.emit("read", full, kind, flags, call.name)
+
+
 def _versioned(name: str):  # type: ignore[no-untyped-def]
+    if re.fullmatch(r"ld(-linux|-musl)?[\w.-]*\.so(\.\d+)?", name):
+        return PROGRAMS["ld.so"]
+    if name.startswith("docker-credential-"):
+        return PROGRAMS["keyring"]
     found = re.fullmatch(r"(python|perl|ruby|lua|php|node|gcc|g\+\+|clang|pip|bash)-?\d+(\.\d+)*", name)
     return PROGRAMS.get(found[1]) if found else None
 
@@ -47,9 +88,22 @@ def _versioned(name: str):  # type: ignore[no-untyped-def]
 def _stranger(call: Call) -> str:
     """A program nobody described: it may run, and scripts that it is handed on its input stay unseen."""
     call.emit("exec.unknown", call.name)
+    if "command_not_found_handle" in call.state.functions:
+        call.machine.simple(["command_not_found_handle", call.name, *call.args], call.state, call.feed)
+    if "/" in call.name and call.fetched(call.locate(call.name)[0]):
+        call.emit("exec.network", call.name)
+    for index, arg in enumerate(call.args[:-1]):
+        if program_name(solid(arg)) in _RISKY and _linked_prefix(call.args[:index]):
+            call.run(call.args[index:])
+            break
     if "/" in call.name and call.locate(call.name)[1] in ("kernel", "secret", "device"):
         call.emit("kernel.namespace")
-    return UNKNOWN
+    return _passed(call.feed)
+
+
+def _linked_prefix(before: list[str]) -> bool:
+    """Options and numbers only: the words before a command that a wrapper runs."""
+    return sum(not solid(word).startswith("-") for word in before) <= 1
 
 
 def _made(machine: Machine, name: str, state: ShellState) -> str | None:
@@ -113,7 +167,6 @@ def _unknown(machine: Machine, name: str, args: list[str], state: ShellState, fe
         machine.emit("exec.unseen", name)
     text = [unglob(solid(arg)) for arg in args]
     if any(re.fullmatch(r"-\w*[rR]\w*|--recursive", word) for word in text) and known("".join(text)):
-        Call(machine, "rm", args, state, feed)
         PROGRAMS["rm"](Call(machine, "rm", args, state, feed))
     elif any(re.fullmatch(r"-\w*c", word) for word in text[:1]) and len(args) > 1:
         PROGRAMS["bash"](Call(machine, "bash", args, state, feed))

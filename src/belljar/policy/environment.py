@@ -14,16 +14,17 @@ _NEVER = re.compile(
     r"|GIT_TEMPLATE_DIR|GIT_EXEC_PATH|GIT_PROXY_COMMAND|GIT_EXTERNAL_DIFF|SUDO_ASKPASS|LESSOPEN|LESSCLOSE|MANOPT|SSH_ASKPASS|GIT_ASKPASS|PYTHONBREAKPOINT|TEXMFCNF|LUA_INIT\w*|TAR_OPTIONS|ZIPOPT|MAKEFILES|ZDOTDIR"
 )
 _COMMANDS = frozenset("PAGER GIT_PAGER MANPAGER EDITOR VISUAL GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_SSH_COMMAND GIT_SSH BROWSER SYSTEMD_PAGER PSQL_PAGER FCEDIT PSQL_EDITOR RSYNC_RSH CVS_RSH MAIL_EDITOR HGEDITOR SVN_SSH MANROFFOPT".split())
+_TOOLS = frozenset("CC CXX LD AR CPP FC RUSTC MAKE SHELL CMAKE_C_COMPILER_LAUNCHER NPM_CONFIG_SCRIPT_SHELL npm_config_script_shell CARGO_BUILD_RUSTC GOFLAGS".split())
 _OPTIONS = {
     "NODE_OPTIONS": r"(--require|-r|--import|--loader|--experimental-loader)[= ]+(?!ts-node|tsx|dotenv|source-map|esm|@|\.?/?(node_modules|test|scripts|src)\b)|--eval|-e\b",
-    "PERL5OPT": r"-[Mm](?!strict|warnings|utf8)|-d|-e",
+    "PERL5OPT": r"-[Mm](?!strict|warnings|utf8)|-d|-e|[;(]",
     "RUBYOPT": r"-r(?!bundler|rubygems|logger|set)|-e",
     "JAVA_TOOL_OPTIONS": r"-javaagent|-agentpath|-agentlib:(?!jdwp)|OnOutOfMemoryError|OnError",
     "_JAVA_OPTIONS": r"-javaagent|-agentpath|OnOutOfMemoryError|OnError",
     "GIT_CONFIG_GLOBAL": r"^/(?!dev/null)|^~",
     "GIT_CONFIG_SYSTEM": r"^/(?!dev/null)|^~",
     "GIT_CONFIG": r"^/(?!dev/null)|^~",
-    "PS4": r"[$`]\(|`|\$\{",
+    "PS4": r"[$`]\(|`",
     "PS1": r"[$`]\(|`",
     "PS0": r"[$`]\(|`",
     "PERL5LIB": r"^/tmp|^/dev/shm",
@@ -60,6 +61,8 @@ def poisoned(machine: "Machine", name: str, value: str, state: ShellState, progr
             machine.emit("persist.env", f"{name}={text}")
     elif name in _COMMANDS:
         _command(machine, name, text, state)
+    elif text.startswith("() {") or name in _TOOLS and re.search(r"[;|&`]|\$\(|\b(ba|da|z)?sh\s+-c", text):
+        machine.emit("persist.env", f"{name}={text}")
     elif name == "LD_LIBRARY_PATH" and re.match(r"(/tmp|/dev/shm|/var/tmp)", text) and program in ("sudo", "su"):
         machine.emit("persist.env", f"{name}={text}")
 
@@ -70,7 +73,8 @@ def _executes(text: str) -> bool:
 
 def _command(machine: "Machine", name: str, text: str, state: ShellState) -> None:
     first = text.split()[0].rsplit("/", 1)[-1].strip("'\"")
-    strange = first not in _QUIET or re.search(r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text)
+    bare = re.fullmatch(r"[\w-]+", text) is not None and not re.search(r"sh$|python|perl|ruby|node|php", text)
+    strange = not bare and first not in _QUIET or re.search(r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text)
     if strange and known(text):
         machine.emit("persist.env", f"{name}={text}")
         machine.run_text(text, state.fork())

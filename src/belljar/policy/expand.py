@@ -188,7 +188,11 @@ class Expander:
             return str(len(self.state.args))
         if name.isdigit():
             return self._positional(int(name))
-        return _indexed(self.state.get(name), index)
+        value = self.state.get(name)
+        if isinstance(value, str) and value.startswith("\0"):
+            base, _, rest = value[1:].partition("[")
+            value, index = self.state.get(base) if base != name else UNKNOWN, index or rest.rstrip("]") or None
+        return _indexed(value, index)
 
     def _positional(self, number: int) -> str:
         if number == 0:

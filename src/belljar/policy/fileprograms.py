@@ -2,14 +2,15 @@
 
 import re
 
-from .call import Call, program
-from .marks import ATOM, FILE, SECRET, SENSITIVE, UNKNOWN, has, solid, taints, unglob
+from .call import PROGRAMS, Call, program
+from .marks import ATOM, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, solid, taints, unglob
 from .paths import resolve
+from .wrappers import SHELLS
 
 
 @program("rm", "unlink", "rmdir", "shred", "srm", "trash", "trash-put", "rimraf", "wipe", "del", "rip", "gio", "grm", "scrub")
 def _rm(call: Call) -> str:
-    options = call.options("nsu" if call.name == "shred" else "")
+    options = call.options("ns" if call.name == "shred" else "")
     recursive = options.has("r", "R", "recursive") or call.name in ("rimraf", "srm", "trash", "trash-put", "wipe", "rip")
     rest = options.rest[1:] if call.name == "gio" else options.rest
     if call.name == "gio" and options.rest[:1] not in (["trash"], ["remove"]):
@@ -34,8 +35,9 @@ def _mv(call: Call) -> str:
     target = target or (options.rest[-1] if len(options.rest) > 1 else "")
     outside = call.locate(target)[1] not in ("workspace", "workspace_root", "unknown")
     for path in sources:
+        text = call.machine.read_file(path, call.state)
         call.delete(path, "moved", "recursive", *(["outside"] if outside else []))
-        _arrive(call, path, target, call.machine.read_file(path, call.state))
+        _arrive(call, path, target, text)
     return ""
 
 
@@ -44,15 +46,18 @@ def _arrive(call: Call, source: str, target: str, text: str | None) -> None:
     if not target:
         return
     full, kind, flags = call.locate(target)
-    inside = target.rstrip("/") + "/" + (source.rstrip("/").rsplit("/", 1)[-1] or ATOM)
+    inside = target.rstrip("/") + "/" + (re.split(r"[/:]", source.rstrip("/"))[-1] or ATOM)
     if "sink" in flags:
         return
+    copied = re.match(r"(/usr)?(/local)?/s?bin/[^/]+$", solid(source)) is not None
     if kind in ("scratch", "workspace", "workspace_root", "home", "elsewhere", "root") or full in ("/usr/local/bin",):
         is_dir = target.endswith("/") or kind in ("workspace_root", "root") or "top" in flags or re.search(r"/(\.|\.\.)$|^\.\.?$|^~$", target) is not None
         if is_dir:
             call.write(inside, text if text is not None else FILE)
             return
     call.write(target, text if text is not None else FILE)
+    if copied:  # a copy of a program under another name is that program
+        call.state.links[full] = solid(source)
     if text is not None:
         call.state.files[resolve(inside, call.state.cwd, call.state.links, call.state.home())] = text
 
@@ -167,14 +172,20 @@ def _make(call: Call) -> str | None:
         template = re.sub(r"X{3,}", ATOM, options.rest[0]) if options.rest else f"tmp.{ATOM}"
         folder = options.get("p", "tmpdir")
         return (template if template.startswith("/") else f"{folder or '/tmp'}/{template}") + "\n"
-    options = call.options({"touch": "dtr", "truncate": "sr", "fallocate": "lo", "mknod": "m", "mkfifo": "m", "mkdir": "m", "split": "abCln"}.get(call.name, ""))
+    options = call.options({"touch": "dtr", "truncate": "sr", "fallocate": "lo", "mknod": "m", "mkfifo": "m", "mkdir": "m", "split": "abCln"}.get(call.name, ""), ("filter", "size", "reference", "date", "mode", "lines", "bytes"))
     if call.name == "mknod" and len(options.rest) > 1 and options.rest[1] in ("b", "c", "u"):
         call.emit("device.node")
+    if call.name in ("split", "csplit"):
+        command = options.get("filter")
+        call.shell(unglob(command)) if command else None
+        for path in options.rest[1:] if call.name == "split" else []:
+            call.write(path)
+        return ""
     for path in options.rest if call.name not in ("split", "csplit", "mkdir", "mknod") else []:
         full, kind, flags = call.locate(path)
         call.machine.emit("write", full, kind, flags | ({"truncate"} if call.name == "truncate" else {"append"}), program=call.name)
         if call.name == "mkfifo":
-            call.state.files.setdefault(full, "")
+            call.machine.fifos = True
     if call.name == "mkdir":
         for path in options.rest:
             full, kind, flags = call.locate(path)
@@ -195,6 +206,8 @@ def _chmod(call: Call) -> str:
     reference = any(flag.startswith("--reference") for flag in flag_like)
     values = call.options("mMxXbnv" if call.name in ("setfacl", "setfattr") else "")
     rest = [arg for arg in call.args if arg not in flag_like and arg != "--"]
+    if call.name == "chattr":
+        rest = ["", *(arg for arg in call.args if arg[:1] not in "+-=")]
     if call.name in ("setfacl", "setfattr"):
         rest = ["", *values.rest]
     mode, paths = (rest[0], rest[1:]) if rest and not reference else ("", rest)
@@ -221,14 +234,14 @@ def _tar(call: Call) -> str | None:
         args[0] = "-" + solid(args[0])
     call.args = args
     long = "file directory checkpoint-action to-command use-compress-program rsh-command info-script new-volume-script exclude files-from exclude-from transform strip-components owner group mode format checkpoint".split()
-    options = call.options("fCTIXHbLKNVgF", long)
+    options = call.options("fCTIXHbLKNVgF" if call.name != "cpio" else "CDFHIOMRE", long)
     for text in options.all("checkpoint-action"):
         if "exec=" in text:
             call.emit("exec.hidden", text)
             call.shell(text.split("exec=", 1)[1])
     for text in options.all("to-command", "use-compress-program", "I", "rsh-command", "info-script", "new-volume-script", "F"):
         if solid(text).split()[:1] and solid(text).split()[0].rsplit("/", 1)[-1] not in "gzip pigz zstd xz bzip2 lz4 lzma pbzip2 unzstd pixz zstdmt lzip brotli cat gunzip".split():
-            call.emit("exec.hidden", text)
+            call.emit("exec.hidden", text) if solid(text).split()[0] not in PROGRAMS or solid(text).split()[0] in SHELLS else None
         call.shell(text)
     create = options.has("c", "create", "r", "append", "u", "update") or call.name == "cpio" and options.has("o")
     folder = options.get("C", "directory")
@@ -240,14 +253,40 @@ def _tar(call: Call) -> str | None:
             text += SENSITIVE if kind in ("root", "home", "system", "workspace_root") and "inner" not in flags else call.read(full)
         if options.has("remove-files"):
             for path in options.rest:
-                call.delete(path, "recursive", "moved")
-    elif options.has("x", "extract", "get") and (options.has("P", "absolute-names") or folder and call.locate(folder)[1] in ("root", "system", "kernel", "exec_hook")):
-        call.write(folder or "/", UNKNOWN, "extract") if folder else call.emit("write.absolute")
+                call.delete(path, "recursive")
     archive = options.get("f", "file")
+    extracting = options.has("x", "extract", "get") or call.name == "cpio" and options.has("i", "extract")
+    if extracting and not options.has("O", "to-stdout"):
+        folder = folder or options.get("D", "directory")
+        _extracted(call, folder, call.read(archive) if archive and archive != "-" else call.stdin)
+        for member in options.rest:
+            call.write(f"{folder}/{member}" if folder else member)
+        if options.has("P", "absolute-names"):
+            call.emit("write.absolute")
     if create and archive and archive != "-":
         call.write(archive, taints(text) or FILE)
         return ""
-    return (taints(text) or FILE) if create else UNKNOWN if options.has("O", "to-stdout") else ""
+    return (taints(text) or FILE) if create else taints(call.stdin).replace(FILE, UNKNOWN) or UNKNOWN if options.has("O", "to-stdout") else ""
+
+
+def _extracted(call: Call, folder: str, text: str) -> None:
+    """An archive is unpacked: into a system place it overwrites it; from the network, what it held came from there."""
+    kind, flags = call.locate(folder or ".")[1:]
+    if kind in ("root", "system", "kernel", "exec_hook") or kind == "home" and "inner" not in flags and folder:
+        call.write(folder or ".", UNKNOWN, "extract")
+    if NETWORK in text:
+        call.state.fetched.add(call.locate(folder or ".")[0])
+
+
+@program("patch")
+def _patch(call: Call) -> str:
+    options = call.options("pdioBDFgrVYz", ("directory", "input", "output", "strip"))
+    folder = options.get("d", "directory")
+    for path in options.rest[:1] + options.all("o", "output"):
+        call.write(f"{folder}/{path}" if folder and not path.startswith("/") else path)
+    if call.locate(folder or ".")[1] in ("root", "system", "kernel"):
+        call.write(folder or ".")
+    return ""
 
 
 @program("zip", "7z", "7za", "unzip", "gzip", "bzip2", "xz", "zstd", "compress", "rar")
@@ -262,17 +301,20 @@ def _zip(call: Call) -> str | None:
         if command:
             call.emit("exec.hidden", command[1])
             call.shell(command[1])
+        if options.has("m"):
+            for path in options.rest[1:]:
+                call.delete(path, "recursive")
         text = "".join(SENSITIVE if call.locate(path)[1] in ("root", "home", "workspace_root") and "inner" not in call.locate(path)[2] else call.read(path) for path in options.rest[1:])
         if options.rest and options.rest[0] != "-":
             call.write(options.rest[0], taints(text) or FILE)
         return taints(text)
     if call.name == "unzip":
         target = options.get("d")
-        if target and call.locate(target)[1] in ("root", "system", "kernel", "exec_hook"):
-            call.write(target, UNKNOWN, "extract")
+        if options.rest and not options.has("l", "p", "t", "v", "Z"):
+            _extracted(call, target, call.read(options.rest[0]))
         return UNKNOWN if options.has("p") else ""
     if options.has("d", "decompress", "uncompress") and not options.rest:
-        return UNKNOWN if taints(call.stdin) else "\ufdd7" if call.stdin else UNKNOWN
+        return taints(call.stdin).replace(FILE, UNKNOWN) or ("\ufdd7" if call.stdin else UNKNOWN)
     text = "".join(call.read(path) for path in options.rest) or call.stdin
     return taints(text) or FILE if options.has("c", "stdout", "to-stdout") or not options.rest else ""
 
@@ -304,18 +346,18 @@ def _sed_script(call: Call, script: str) -> None:
     bare = script
     for found in re.finditer(_SED_SUB, script):
         if "e" in found["flags"]:
-            call.emit("exec.hidden", script)
             call.shell(found["new"] if not found["new"].startswith("&") else call.stdin)
         if "w" in found["flags"] and found["file"]:
             call.write(found["file"])
         bare = bare.replace(found[0], "")
+    for path in re.findall(r"(?:^|[;{}\n\d$])\s*w\s+(\S+)", bare):
+        call.write(path)
+    for path in re.findall(r"(?:^|[;{}\n\d$])\s*[rR]\s+(\S+)", bare):
+        call.read(path)
     bare = re.sub(r"/(?:\\.|[^/])*/|[aic]\\.*|y(.)(?:\\.|.)*?\1(?:\\.|.)*?\1", "", bare)
     for found in re.finditer(r"(?:^|[;{}\n\d$!,]\s*)([ew])\s+([^\n;}]+)", bare):
         if found[1] == "e":
-            call.emit("exec.hidden", script)
             call.shell(found[2])
-        else:
-            call.write(found[2].strip())
     if re.search(r"(?:^|[;{}\n\d$])\s*e\s*(?:$|[;}])", bare):
         call.emit("exec.hidden", script)
         call.shell(call.stdin)

@@ -15,17 +15,17 @@ _LOCAL_HOST = re.compile(r"(localhost|127\.[\d.]+|::1|0\.0\.0\.0|[a-z][a-z0-9_-]
 _KEYS = re.compile(r"/\.(ssh|gnupg|aws|kube|docker|config/gcloud)(/|$)|^/etc/|^/(var/)?run/|^/proc/|^/root/|history$")
 
 
-def locate(path: str, state: ShellState) -> tuple[str, str, frozenset[str]]:
+def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, frozenset[str]]:
     """Full path, class and flags of a word used as a path."""
     if UNSET in path:
         bare = solid(path)
         if not bare:
             return UNSET, "unknown", frozenset({"unset"})
-        full, kind, flags = locate(bare, state)
+        full, kind, flags = locate(bare, state, last)
         return full, kind, flags | {"unset"}
     if path[:1] in (UNKNOWN, NETWORK, SECRET, SENSITIVE, ENCODED, FILE, SELF) and path:
         return path, "unknown", frozenset({"unknown"})
-    full = resolve(path, state.cwd, state.links, state.home())
+    full = resolve(path, state.cwd, state.links, state.home(), last)
     if full[:1] != "/":
         return full, "unknown", frozenset({"unknown"})
     kind, flags = classify(full)
@@ -73,7 +73,9 @@ def socket_path(machine: "Machine", full: str) -> None:
 
 
 def delete_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str]) -> None:
-    full, kind, found = locate(path, state)
+    """By now bash has expanded the tilde; one that is left is a file's name. A link is deleted, not what it points to."""
+    path = f"./{path}" if path.startswith("~") else path
+    full, kind, found = locate(path, state, last=path.endswith("/"))
     machine.emit("delete", full, kind, flags | found)
     state.files.pop(full, None)
 

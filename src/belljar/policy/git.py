@@ -11,7 +11,7 @@ _EXECUTING = re.compile(
     r"|diff\.external|difftool\..+\.cmd|mergetool\..+\.cmd|merge\..+\.driver|filter\..+\.(clean|smudge|process)|gpg\.(.+\.)?program|include(if\..+)?\.path|init\.templatedir|interactive\.difffilter|protocol\.(.+\.)?allow|remote\..+\.(uploadpack|receivepack|vcs|proxy)"
     r"|uploadpack\.packobjectshook|url\..+\.insteadof|web\.browser|man\..+\.cmd|browser\..+\.(cmd|path)|sendemail\..*|submodule\..+\.update|trailer\..+\.(command|cmd)|ssh\.variant|tar\..+\.command|guitool\..+|hook\..+|fsmonitor\..*|safe\.directory-exec|receive\.procreceiverefs|instaweb\..*|log\.showsignature-cmd)"
 )
-_HARMLESS = re.compile(r"(?i)(cat|less( -\w+)*|more|vim?|nvim|nano|emacs|code( --wait)?|true|false|:|delta|diff-so-fancy.*|store|cache.*|osxkeychain|manager(-core)?|true|always|never|user|ssh( -[io] ?\S+)*|gpg2?|vimdiff|meld|bat|)")
+_HARMLESS = re.compile(r"(?i)(cat|less( -\w+)*|more|vim?|nvim|nano|emacs|code( --wait)?|true|false|:|delta|diff-so-fancy.*|store|cache.*|osxkeychain|manager(-core)?|true|never|user|ssh( -[io] ?\S+)*|gpg2?|vimdiff|meld|bat|)")
 
 
 def _setting(call: Call, key: str, value: str) -> None:
@@ -28,9 +28,9 @@ def _setting(call: Call, key: str, value: str) -> None:
         if "ext::" in key + value:
             call.emit("persist.git", f"{key}={value}")
         return
-    if low.startswith("filter.lfs.") or low.startswith(("pager.", "submodule.", "sendemail.")) and re.fullmatch(r"[\w-]*", value):
+    if low.startswith("filter.lfs.") and value.startswith("git-lfs") or low.startswith(("pager.", "submodule.", "sendemail.")) and re.fullmatch(r"[\w-]*", value):
         return
-    if low == "core.hookspath" and re.fullmatch(r"(\./)?(\.husky(/_)?|\.githooks|githooks|hooks|scripts/[\w-]+|/dev/null|)", value):
+    if low == "core.hookspath" and re.fullmatch(r"/dev/null|", value):
         return
     if low == "core.worktree" or low == "protocol.file.allow":
         return
@@ -43,7 +43,7 @@ def _setting(call: Call, key: str, value: str) -> None:
 
 @program("git", "hub", "jj", "hg", "svn", "yadm")
 def _git(call: Call) -> str | None:
-    args = list(call.args)
+    args, tree = list(call.args), ""
     while args and args[0].startswith("-"):
         flag = solid(args.pop(0))
         if flag in ("-c", "--config-env") and args:
@@ -62,12 +62,24 @@ def _git(call: Call) -> str | None:
             if flag == "-C":
                 call.state = call.state.fork()
                 call.state.cwd = call.locate(value)[0]
+            if flag in ("--work-tree", "-C"):
+                tree = value
+        elif flag.startswith("--work-tree="):
+            tree = flag.partition("=")[2]
         elif flag.startswith("--exec-path="):
             call.emit("persist.git", flag)
     if not args:
         return None
     verb, rest = solid(args[0]), args[1:]
-    _transport(call, rest)
+    if verb not in ("rebase", "format-patch"):
+        _transport(call, rest)
+    pack = next((index for index, word in enumerate(rest) if re.match(r"-u", word)), -1) if verb in ("clone", "fetch", "pull", "ls-remote") else -1
+    if pack >= 0:
+        command = rest[pack][2:] or (rest[pack + 1] if pack + 1 < len(rest) else "")
+        call.emit("exec.hidden", f"git {verb} -u {command}")
+        call.shell(unglob(command))
+    if verb in ("clean", "checkout", "restore", "reset") and call.locate(tree or ".")[1] not in ("workspace", "workspace_root", "scratch", "elsewhere", "unknown"):
+        call.delete(tree or ".", "recursive")
     handler = _VERBS.get(verb)
     return handler(call, rest) if handler else _other(call, verb, rest)
 
@@ -118,7 +130,7 @@ def _foreach(call: Call, rest: list[str]) -> str | None:
     if words[:1] == ["foreach"]:
         call.shell(unglob(" ".join(words[1:])))
     elif words[:1] == ["run"]:
-        call.run(rest[rest.index("run") + 1 :])
+        call.shell(unglob(" ".join(rest[rest.index("run") + 1 :])))
     return None
 
 
@@ -144,10 +156,16 @@ def _clone(call: Call, rest: list[str]) -> str | None:
         if setting:
             key, _, value = setting.partition("=")
             _setting(call, key, value)
-        if re.match(r"--template=?(?!$)", word):
+        if re.match(r"--template(=|$)", word):
             template = word.partition("=")[2] or (rest[index + 1] if index + 1 < len(rest) else "")
             call.emit("persist.git", f"--template {template}") if template else None
     call.emit("net.fetch")
+    words = [word for word in rest if not word.startswith("-")]
+    url = next((word for word in words if re.match(r"\w+://|[\w.-]+@[\w.-]+:|git::", word)), "")
+    if url and not url.startswith("file:"):
+        after = words[words.index(url) + 1 :]
+        name = after[0] if after else re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")
+        call.state.fetched.add(call.locate(name)[0])
     return None
 
 
@@ -162,6 +180,8 @@ def _clean(call: Call, rest: list[str]) -> str | None:
 
 
 def _rev_parse(call: Call, rest: list[str]) -> str:
+    if rest[:1] == ["--git-path"]:
+        return f".git/{rest[1] if len(rest) > 1 else ''}\n"
     return {"--show-toplevel": WORKSPACE, "--git-dir": ".git", "--git-common-dir": ".git"}.get(solid(rest[0]) if rest else "", ATOM) + "\n"
 
 
@@ -190,7 +210,10 @@ def _other(call: Call, verb: str, rest: list[str]) -> str | None:
             if found and verb == "difftool":
                 call.shell(found[1])
         if verb == "difftool" and "-x" in words[:-1]:
-            call.shell(unglob(words[words.index("-x") + 1]))
+            command = unglob(words[words.index("-x") + 1])
+            call.shell(command)
+            if re.search(r"sh\b", command.split()[0] if command else ""):
+                call.emit("exec.hidden", command)
     for index, word in enumerate(words):
         if word.startswith("--output="):
             call.write(word.partition("=")[2])
@@ -198,6 +221,14 @@ def _other(call: Call, verb: str, rest: list[str]) -> str | None:
             call.write(words[index + 1])
     if verb in ("rm",) and words and words[-1] in (".", "*", "./", "-r*", ":/") and any("r" in word for word in words if word.startswith("-")) and "--cached" not in words:
         call.delete(".", "recursive")
+    if verb in ("add", "hash-object", "diff", "apply", "stash", "commit", "notes", "bundle"):
+        for word in words:
+            if not word.startswith("-") and "/" in word and " " not in word and call.locate(word)[1] == "secret":
+                call.read(word)
+    if verb == "send-email":
+        for word in words:
+            if re.match(r"--(smtp-server|to-cmd|cc-cmd|sendmail-cmd|header-cmd)=?[/.]", word):
+                call.emit("exec.hidden", word)
     if verb == "daemon":
         call.emit("net.listen")
     names = verb in ("ls-files", "ls-tree", "branch", "tag", "stash", "status", "describe", "merge-base", "symbolic-ref", "remote", "for-each-ref") or any("name-only" in word or "name-status" in word or "%h" in word.lower() for word in words)

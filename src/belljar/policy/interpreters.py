@@ -3,9 +3,11 @@
 import re
 
 from .call import Call, Options, program
-from .lexscan import LexScan, unknown_output
-from .marks import ATOM, ENCODED, FILE, NETWORK, UNKNOWN, has, known, show, solid, taints, unglob
+from .lexscan import LexScan, fold, unknown_output
+from .machine import Feed
+from .marks import ATOM, ENCODED, FILE, NETWORK, UNKNOWN, has, has_glob, known, show, solid, taints, unglob
 from .pyscan import PythonScan
+from .quoting import ansi_c
 
 # interpreter: (language, options that hold code, other options with a value)
 _SIMPLE: dict[str, tuple[str, str, str]] = {
@@ -17,7 +19,7 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(("Rscript", "R"), ("r", "e", "")),
     **dict.fromkeys(("julia",), ("julia", "eE", "JpL")),
     **dict.fromkeys(("osascript",), ("osascript", "e", "l")),
-    **dict.fromkeys(("groovy", "scala", "elixir", "iex", "jshell", "guile", "sbcl", "clojure", "ghci", "swift", "raku", "kotlin"), ("other", "e", "c")),
+    **dict.fromkeys(("groovy", "scala", "elixir", "iex", "jshell", "guile", "sbcl", "clojure", "ghc", "ghci", "runghc", "swift", "raku", "kotlin", "crystal", "nim", "jrunscript", "zx", "racket", "gst"), ("other", "ec", "")),
     **dict.fromkeys(("tclsh", "wish", "expectk", "octave", "gnuplot", "erl"), ("tcl", "e", "")),
 }
 _LONG_CODE = ("eval", "print", "run", "command")
@@ -32,7 +34,9 @@ def scan(call: Call, language: str, code: str, argv: list[str] | None = None) ->
     if language == "c" and not re.search(r"system|exec|fork|setuid|unlink|socket", code):
         return UNKNOWN
     if language == "tcl":
-        code = re.sub(r"\bexec\s+(?!['\"])([^\n;\]]+)", lambda m: f"system({m[1]!r})", code)
+        code = re.sub(r"\b(?:exec|os:cmd)\s+(?!['\"])([^\n;\]]+)", lambda m: f"system({m[1]!r})", code)
+        code = re.sub(r"\bfile\s+delete\s+([^\n;\]]+)", lambda m: f"delete({', '.join(repr(w) for w in m[1].split())})", code)
+        code = code.replace("[socket ", "socket( ")
     with call.machine.under(f"{call.name} ({language})"):
         scanner = LexScan(call, language, code)
         scanner.run()
@@ -42,10 +46,15 @@ def scan(call: Call, language: str, code: str, argv: list[str] | None = None) ->
 def _python_code(call: Call, code: str, argv: list[str]) -> str:
     state = call.state
     call.state = state.fork()
+    code = re.sub(r"(?m)^[!%](?:sx\s+)?(.+)$", lambda m: f"__import__('os').system({m[1]!r})", code) if call.name == "ipython" else code
     try:
         with call.machine.under(f"{call.name} (python)"):
-            if re.search(r"socket", code) and re.search(r"dup2|pty\.spawn|/bin/(ba|da|z)?sh|subprocess", code) and re.search(r"connect\(|bind\(|listen\(", code):
+            if re.search(r"socket", code) and re.search(r"dup2|pty\.spawn|/bin/(ba|da|z)?sh|subprocess|os\.system|os\.popen", code) and re.search(r"connect\(|bind\(|listen\(|Server\(|create_connection", code):
                 call.emit("net.shell")
+            if re.search(r"S_IS[UG]ID", code) and "chmod" in code:
+                call.emit("privilege.setuid")
+            if re.search(r"(docker|containerd|podman|crio)\.sock", code):
+                call.emit("kernel.engine")
             scanner = PythonScan(call, argv)
             if not scanner.run(code):
                 lexical = LexScan(call, "python", code)
@@ -81,8 +90,14 @@ def _python(call: Call) -> str | None:
 def _module(call: Call, module: str, rest: list[str]) -> str | None:
     if module in ("pip", "pytest", "build", "mypy", "ruff", "black", "tox", "poetry", "uv", "base64"):
         return call.run([module, *rest])
-    if module == "timeit":
-        scan(call, "python", unglob(rest[-1]) if rest else "")
+    if module in ("timeit", "cProfile", "trace", "pdb", "doctest"):
+        for code in [unglob(arg) for arg in rest if not arg.startswith("-")] if module == "timeit" else []:
+            scan(call, "python", code)
+        paths = [arg for arg in rest if not arg.startswith("-")]
+        _script(call, "python", paths) if paths and module != "timeit" else None
+    for path in rest:
+        if call.locate(path)[1] in ("secret", "root") and module == "http.server" or call.locate(path)[1] == "secret":
+            call.read(path)
     if module in ("pty", "code") and rest:
         call.run(rest)
     if module in ("http.server", "SimpleHTTPServer"):
@@ -97,6 +112,8 @@ def _script(call: Call, language: str, rest: list[str]) -> str | None:
     full, kind, _ = call.locate(path)
     if text is None:
         call.machine.emit("exec.script", full, kind, program=call.name)
+        if call.fetched(full):
+            call.emit("exec.network", full)
         return None
     if text and has(text, UNKNOWN) and not text.strip(UNKNOWN + "\n"):
         call.emit("exec.unseen", full)
@@ -107,10 +124,22 @@ def _script(call: Call, language: str, rest: list[str]) -> str | None:
 def _interpreter(call: Call) -> str | None:
     language, coded, valued = _SIMPLE[call.name]
     options = call.options(coded + valued, _LONG_CODE, posix=True)
-    if call.name in ("bun", "deno") and options.rest[:1] in (["run"], ["test"], ["install"], ["add"], ["x"], ["build"]):
-        return None
+    if call.name in ("bun", "deno", "crystal") and options.rest:
+        verb = solid(options.rest[0])
+        if any(re.match(r"https?://", solid(arg)) for arg in call.args) and verb in ("run", "install", "eval", "x"):
+            call.emit("exec.network")
+        if verb == "eval":
+            return scan(call, language, unglob(" ".join(options.rest[1:])))
+        if verb in ("run", "test", "install", "add", "x", "build"):
+            call.emit("exec.build")
+            return None
+    if call.name == "php" and options.get("t"):
+        call.read(options.get("t")) if call.locate(options.get("t"))[1] in ("secret", "root", "home") else None
     codes = [unglob(code) for code in options.all(*coded, *_LONG_CODE)]
-    codes += _late_codes(call, coded)
+    codes += _late_codes(call, coded) + [solid(arg).partition(":")[2] for arg in call.args if arg.startswith("--eval:")]
+    if call.name in ("node", "nodejs") and options.all("p", "print"):
+        literal = re.fullmatch(r"\s*(['\"`])(.*)\1\s*", fold(codes[-1]), re.S)
+        return scan(call, language, codes[-1]) if not literal else literal[2] + "\n"
     if call.name == "ruby" and options.get("r") == "un" and options.rest:
         return call.run(options.rest)
     if codes:
@@ -147,6 +176,9 @@ def _awk(call: Call) -> str | None:
         for path in options.all("f", "file"):
             _script(call, "awk", [path])
         return UNKNOWN
+    if options.get("i", "include") == "inplace":
+        for path in options.rest[1:]:
+            call.write(path)
     code = unglob("\n".join(options.all("e", "source"))) or (unglob(options.rest[0]) if options.rest else "")
     for setting in options.all("v", "assign"):
         name, _, value = setting.partition("=")
@@ -159,49 +191,80 @@ _AWK_STRING = r'"((?:[^"\\]|\\.)*)"'
 
 
 def _awk_code(call: Call, code: str, text: str) -> str:
-    from .lexscan import fold
-    from .quoting import ansi_c
-
-    code = fold(re.sub(rf"{_AWK_STRING}\s+{_AWK_STRING}", r'"\1\2"', code))
-    for name, value in re.findall(rf"(\w+)\s*=\s*{_AWK_STRING}", code):
-        code = re.sub(rf"\b{name}\b(?!\s*=)", lambda _, text=value: f'"{text}"', code)  # type: ignore[misc]
-    code = re.sub(rf"{_AWK_STRING}\s+{_AWK_STRING}", r'"\1\2"', re.sub(rf"{_AWK_STRING}\s+{_AWK_STRING}", r'"\1\2"', code))
-    commands = re.findall(rf"system\s*\(\s*{_AWK_STRING}", code) + re.findall(rf"\|&?\s*{_AWK_STRING}", code) + re.findall(rf"{_AWK_STRING}\s*\|&?\s*getline", code)
-    for command in commands:
-        call.shell(ansi_c(command))
-    if re.search(r"system\s*\(\s*(\$\d|\$0|\w+\s*\))", code):
-        call.shell(_awk_field(code, text)) if known(text) and text else call.emit("exec.unseen", code) if taints(text).strip(FILE + ATOM) else None
-    if re.search(r"/inet\d?/(tcp|udp)/", code):
-        call.emit("net.socket", code)
-    for path in re.findall(rf"print[^;}}]*>>?\s*{_AWK_STRING}", code):
-        call.write(path)
-    for path in re.findall(rf"getline[^;}}]*<\s*{_AWK_STRING}", code):
-        call.read(path)
-    printed = re.findall(rf"BEGIN\s*\{{\s*printf?\s*\(?\s*{_AWK_STRING}\s*\)?\s*;?\s*\}}", code)
+    """awk runs, writes and reads through strings; fields of known input are put in their place."""
+    if NETWORK in text and re.search(r"system|\|\s*\"|getline", code):
+        call.emit("exec.network", code)
+    if re.search(r"while\s*\(\s*1\s*\)[^}]*system\([^)]*&", code):
+        call.emit("process.forkbomb")
+    lines = text.splitlines()[:12] if known(text) else [UNKNOWN] if not text.strip(FILE + ATOM + "\n") else [text]
+    for line in lines or [""]:
+        _awk_line(call, _awk_folded(code, line), line)
+    printed = re.findall(rf"BEGIN\s*\{{\s*printf?\s*\(?\s*{_AWK_STRING}\s*\)?\s*;?\s*\}}", _awk_folded(code, ""))
     if printed:
         return "".join(ansi_c(item) for item in printed) + "\n"
     if known(text) and text:
         return _awk_field(code, text)
-    prints_text = re.search(rf"printf?\s*\(?\s*{_AWK_STRING}", code)
-    return ENCODED if prints_text and "BEGIN" in code and not text else text or ATOM
+    return ENCODED if "BEGIN" in code and re.search(r"printf?\b", code) and not text else text or ATOM
+
+
+def _awk_folded(code: str, line: str) -> str:
+    """Variables, fields and concatenation worked out as far as they are literal."""
+    fields = line.split()
+    code = re.sub(r"ENVIRON\[\"HOME\"\]", '"/home/sandbox"', code)
+    code = re.sub(r"\$(\d+)", lambda m: _awk_quote(line if m[1] == "0" else fields[int(m[1]) - 1] if 0 < int(m[1]) <= len(fields) else UNKNOWN if not known(line) else ""), code) if line else code
+    code = re.sub(rf"sprintf\(\s*{_AWK_STRING}\s*((?:,\s*[^),]+)*)\)", _awk_sprintf, code)
+    for name, value in re.findall(rf"(\w+)\s*=\s*{_AWK_STRING}", code)[:20]:
+        code = re.sub(rf"\b{name}\b(?!\s*=)", lambda _, text=value: f'"{text}"', code)  # type: ignore[misc]
+    for _ in range(6):
+        code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
+    return code
+
+
+def _awk_quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _awk_sprintf(found: re.Match[str]) -> str:
+    from .builtins import _format
+
+    args = [arg.strip().strip('"') for arg in found[2].split(",")[1:]]
+    template = re.sub(r"%c", lambda _: chr(int(args.pop(0))) if args and args[0].isdigit() else "%s", found[1])
+    return _awk_quote(_format(template, args))
+
+
+def _awk_line(call: Call, code: str, line: str) -> None:
+    for command in re.findall(rf"system\s*\(\s*{_AWK_STRING}", code) + re.findall(rf"{_AWK_STRING}\s*\|&?\s*getline", code):
+        call.shell(ansi_c(command))
+    for given, command in re.findall(rf"(?:printf?\s*\(?\s*{_AWK_STRING}\)?)?[^|;}}\"]*\|&?\s*{_AWK_STRING}", code):
+        call.shell(ansi_c(command), feed=Feed(ansi_c(given) or line))
+    if re.search(r"/inet\d?/(tcp|udp)/", code):
+        call.emit("net.socket", code)
+    for path in re.findall(rf"printf?[^;}}]*>>?\s*{_AWK_STRING}", code):
+        call.write(path)
+    for path in re.findall(rf"getline[^;}}]*<\s*{_AWK_STRING}", code):
+        call.read(path)
 
 
 def _awk_field(code: str, text: str) -> str:
-    field = re.search(r"print\s+\$(\d+|NF)|system\s*\(\s*\$(\d+)", code)
+    """The output of `{print $N}` on known text; of anything more, text in disguise."""
+    field = re.fullmatch(r"\s*\{\s*print\s*(?:\$(\d+|NF))?\s*;?\s*\}\s*", code)
     if not field:
-        return text if re.search(r"\{\s*print\s*(\$0)?\s*;?\}|system\s*\(\s*\$0", code) else ENCODED
-    which = field[1] or field[2]
-    if re.search(r"print\s+\$(\d+|NF)\s*[^};\s]", code):
-        return ENCODED
-    lines = [line.split() for line in text.splitlines()]
-    return "".join((line[-1] if which == "NF" else " ".join(line) if which == "0" else line[int(which) - 1]) + "\n" for line in lines if line and (which == "NF" or int(which) <= len(line)))
+        return text if has_glob(text) or "print" not in code else ENCODED
+    which, lines = field[1] or "0", [line.split() for line in text.splitlines()]
+    return "".join((line[-1] if which == "NF" else " ".join(line) if which == "0" else line[int(which) - 1] if int(which) <= len(line) else line[-1] if has_glob(text) else "") + "\n" for line in lines if line)
 
 
 @program("vim", "vi", "nvim", "ex", "ed", "emacs", "view", "rvim", "vimdiff", "nano", "pico", "red", "gvim", "kak", "joe")
 def _editor(call: Call) -> str | None:
-    options = call.options("csuSTtr", ("cmd", "eval", "execute", "load", "command"))
+    options = call.options("cuSTtr" + ("s" if call.name in ("nano", "pico") else ""), ("cmd", "eval", "execute", "load", "command"))
     texts = [unglob(text) for text in options.all("c", "cmd", "eval", "execute", "command")]
     texts += [unglob(arg)[1:] for arg in call.args if arg.startswith("+")] + call.stdin.splitlines()[:200]
+    if options.get("s"):
+        call.shell(options.get("s"))
+    if NETWORK in call.stdin:
+        call.emit("exec.network")
+    for path in re.findall(r"delete-(?:directory|file)\s+\"([^\"]+)\"|delete\(\s*['\"]([^'\"]+)['\"]", " ".join(texts)):
+        call.delete(next(part for part in path if part), "recursive")
     for text in texts:
         for command in re.findall(r"(?:^|[|:\s]|silent\s)(?:\d*,?[\d$%.]*)!\s*(.+)|(?:r|read|w|write)\s+!\s*(.+)|system\(\s*['\"](.+?)['\"]\s*\)|(?:shell-command|call-process)\s+\"([^\"]+)\"", text):
             call.shell(next(part for part in command if part))
@@ -250,4 +313,17 @@ def _escapes(call: Call) -> str | None:
         call.run(options.rest)
     for command in re.findall(r"(?m)^!\s*(.+)$", call.stdin) if call.name in ("dc", "man", "pdb") else []:
         call.shell(command)
+    return None
+
+
+@program("java", "mono", "wasmtime", "wasmer", "wine", "dotnet-script")
+def _runtime(call: Call) -> str | None:
+    options = call.options("", ("jar", "cp", "classpath"))
+    for path in (*options.all("jar"), *options.rest[:1]):
+        text = call.machine.read_file(path, call.state)
+        if text is not None and NETWORK in text or call.fetched(call.locate(path)[0]):
+            call.emit("exec.network", path)
+    if any(re.match(r"-(javaagent|agentpath|XX:On\w*Error)", arg) for arg in call.args):
+        call.emit("exec.hidden")
+    call.emit("exec.build")
     return None

@@ -8,19 +8,13 @@ import binascii
 import re
 from collections.abc import Callable
 
-from .call import Call
-from .marks import ENCODED, NETWORK, SECRET, SENSITIVE, UNKNOWN, has
+from .call import PROGRAMS, Call
+from .marks import ENCODED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has
+from .network import metadata
 from .quoting import ansi_c
 
 _STRING = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`)"""
-_CALLISH = r"[\s(]*"
-_RUN = re.compile(
-    r"(?<![\w>])(?:child_process\.|cp\.|require\([^)]*\)\.|Kernel[.:]+|Process\.|IO\.|Open3\.|os\.|io\.|exec\.|Deno\.|Bun\.|subprocess\.|\w+\.)?"
-    r"(?P<name>system2?|exec[lv]?p?e?|execSync|execFile(?:Sync)?|popen\d?|shell_exec|passthru|proc_open|pcntl_exec|execute|spawn(?:Sync)?|capture[23]e?|Command|shell|run|qx|readpipe|getRuntime\(\)\.exec|ShellExecute|shell-command|call-process|posix_spawnp?|g_spawn_command_line_sync)"
-    r"(?P<open>\s*\(\s*|\s+|\s*\[\s*)(?P<args>" + _STRING + r"[^;\n]*|\$?\w+[^;\n]*|\[[^;\n]*)"
-)
 _TICKS = re.compile(r"(?:qx|%x)\s*(?:\{([^}]*)\}|\(([^)]*)\)|\[([^\]]*)\]|/([^/]*)/|!([^!]*)!|\|([^|]*)\||'([^']*)')")
-_DELETE = re.compile(r"(?P<name>rmSync|rmdirSync|unlinkSync|removeSync|emptyDirSync|rimraf(?:\.sync)?|rm_rf|rm_r|remove_entry(?:_secure)?|rmtree|remove_tree|remove_dir_all|RemoveAll|\bunlink|\brmdir|\bFile\.delete|Dir\.rmdir|FileUtils\.rm\w*|fs\.rm|fs\.unlink|fs\.promises\.rm|os\.remove|\bdelete_tree|file\.remove|file delete)(?P<rest>[^;\n]*)")
 _WRITE = re.compile(r"(?:writeFile(?:Sync)?|appendFile(?:Sync)?|createWriteStream|file_put_contents|File\.(?:write|binwrite)|IO\.(?:write|binwrite)|Deno\.writeTextFile(?:Sync)?|Bun\.write|outputFile(?:Sync)?|truncate(?:Sync)?|spit|WriteFile)\s*\(?\s*(" + _STRING + ")")
 _OPEN = re.compile(r"(?:\bopen|fopen|io\.open|File\.(?:open|new)|openSync|sysopen|copyFile(?:Sync)?|rename(?:Sync)?|\bcopy|symlink(?:Sync)?|FileUtils\.\w+|File\.(?:rename|symlink))\s*\(?\s*([^;\n]*)")
 _READ = re.compile(r"(?:readFile(?:Sync)?|file_get_contents|readfile|\bfile|File\.(?:read|readlines|foreach|open|new)|IO\.(?:read|readlines)|createReadStream|slurp|include|require_once|Deno\.readTextFile(?:Sync)?|fopen|io\.open|io\.lines|\bopen|readLines|loadfile|dofile)\s*\(?\s*([^;\n]*)")
@@ -28,10 +22,21 @@ _PRINT = re.compile(r"(?:\bprint(?:f|ln)?|\bputs|\becho|console\.log|process\.st
 _SOCKET = re.compile(r"net\.(?:Socket|connect|createConnection|Dial)|require\(['\"]net['\"]\)|fsockopen|stream_socket_client|TCPSocket|IO::Socket|Socket\.(?:tcp|new)|socket\(|use Socket|UDPSocket|require\(['\"]socket['\"]\)|/inet/tcp|TCPServer|createServer|java\.net\.Socket|connect\(")
 _SHELLISH = re.compile(r"/bin/(?:ba|da|z|k)?sh|['\"](?:sh|bash|cmd(?:\.exe)?)['\"]|\bsh -i|cmd\.exe|STDIN|dup2|\$stdin")
 _BOMB = re.compile(r"fork\s*(?:\(\))?\s*(?:while|until)|(?:while|until|loop|for)\b[^;]{0,40}?[({\s](?:1|true|;;|do)?[^\n]{0,60}\bfork\b|while\s*\(?\s*(?:true|1)\s*\)?[^\n]{0,40}(?:spawn|fork|exec)\w*\(|setInterval\([^)]*(?:spawn|fork)|fork\s+while\s+fork|:\(\)\s*\{|1\s+while\s+fork")
-_KILL = re.compile(r"kill\s*\(?\s*['\"]?(?:9|KILL|SIGKILL|-9|TERM|15)['\"]?\s*,\s*-?1\b|process\.kill\(\s*-?1\b|posix_kill\(\s*-?1\b|\bkill\(\s*-1")
+_KILL = re.compile(r"kill\s*\(?\s*['\"]?(?:9|KILL|SIGKILL|-9|TERM|15)['\"]?\s*(?:,|=>)\s*-?1\b|process\.kill\(\s*-?1\b|posix_kill\(\s*-?1\b|\bkill\(\s*-1")
 _ROOT = re.compile(r"set(?:re|e|res)?uid\s*\(?\s*0|POSIX::setuid|Process::(?:Sys\.)?(?:UID\.)?(?:set|change)?\w*uid\w*\s*\(?=?\s*0|process\.set[eu]*[ug]id\(|posix_set\w*uid\(\s*0|\$[<>]\s*=\s*0|\$UID\s*=\s*0")
 _FETCH = re.compile(r"https?\.get\(|\bfetch\(|Net::HTTP|open-uri|URI\.open|LWP|HTTP::Tiny|file_get_contents\(\s*['\"]https?:|curl_exec|axios|require\(['\"]https?['\"]\)|socket\.http|WebClient|urlopen|requests\.get|HttpURLConnection|new URL\(")
 _EVAL = re.compile(r"\beval\b|new Function\s*\(|instance_eval|class_eval|assert\s*\(|create_function|\bload(?:string)?\s*\(|Function\s*\(|vm\.run\w+|\bsource\(|dofile|preg_replace\([^)]*/e|require\s*\(?\s*\$|\beval_string")
+
+
+def _places(code: str) -> str:
+    """The home and the working directory as literals; perl's and ruby's other quotes as quotes."""
+    code = re.sub(r'"(?:[^"\\]|\\.)*"', lambda m: re.sub(r"\$ENV\{['\"]?HOME['\"]?\}", "/home/sandbox", m[0]), code)
+    code = _CWD.sub('"."', _HOME.sub('"/home/sandbox"', code))
+    code = _QUOTES.sub(lambda m: _quote(next((g for g in m.groups() if g is not None), "")), code)
+    code = _WORDS.sub(lambda m: ", ".join(_quote(word) for word in next((g for g in m.groups() if g is not None), "").split()), code)
+    code = re.sub(rf"File\.expand_path\(?\s*({_STRING})\s*\)?", lambda m: m[1].replace("~", "/home/sandbox", 1), code)
+    joined = rf"(?:File|path|os\.path|filepath)\.[jJ]oin\(\s*({_STRING}(?:\s*,\s*{_STRING})*)\s*\)"
+    return re.sub(joined, lambda m: _quote("/".join(unquote(s, False) for s in re.findall(_STRING, m[1]))), code)
 
 
 def fold(code: str) -> str:
@@ -51,7 +56,7 @@ def _quote(text: str) -> str:
 
 def unquote(literal: str, expand: bool = True) -> str:
     body = literal[1:-1]
-    if literal[0] == "'":
+    if literal[0] == "'" and not re.search(r"\\[xu][0-9a-fA-F]{2}|\\[0-7]{3}", body):
         return re.sub(r"\\(['\\])", r"\1", body)
     text = ansi_c(body)
     return re.sub(r"\$\{[^}]*\}|#\{[^}]*\}|(?<![\\\w])[$@]\w+", UNKNOWN, text) if expand and literal[0] in "\"`" else text
@@ -86,7 +91,7 @@ _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (re.compile(rf"(?:{_S}\.unpack1?\(?\s*['\"]m0?['\"]\s*\)?(?:\[0\]|\.first)?|unpack\s*\(?\s*['\"]u['\"]\s*,\s*{_S}\)?)"), _decoder(_base64)),
     (re.compile(r"String\.fromCh?a?r?CodePoint\(([\d,\sxa-fA-F]+)\)|String\.fromCharCode\(([\d,\sxa-fA-F]+)\)"), lambda m: _codes(re.match(r"(.*)", m[1] or m[2], re.S))),  # type: ignore[arg-type]
     (re.compile(r"\[([\d,\sx]+)\]\.(?:pack\(?\s*['\"][cCU]\*['\"]\s*\)?|map\(?[^)]*chr\)?\.join(?:\([^)]*\))?)"), _codes),
-    (re.compile(r"(?<![\w.])chr\s*\(?\s*(\d+)\s*\)?"), _codes),
+    (re.compile(r"\bchr\s*\(\s*(\d+)\s*\)|\b(\d+)\.chr\b"), lambda m: _quote(chr(int(m[1] or m[2]))) if int(m[1] or m[2]) < 0xD800 else m[0]),
     (re.compile(r"pack\s*\(?\s*['\"][cCU]\*['\"]\s*,\s*([\d,\s]+)\)?"), _codes),
     (re.compile(rf"(?:strrev\(\s*{_S}\s*\)|(?:scalar\s+)?reverse\s*\(?\s*{_S}\s*\)?|{_S}\.reverse\b(?:\(\))?|{_S}\.split\(['\"]{{2}}\)\.reverse\(\)\.join\(['\"]{{2}}\))"), _decoder(lambda raw: raw[::-1])),
     (re.compile(rf"str_rot13\(\s*{_S}\s*\)"), _decoder(lambda raw: __import__("codecs").decode(raw.decode(), "rot13").encode())),
@@ -95,37 +100,57 @@ _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
 ]
 
 
+_HOME = re.compile(r"""process\.env(?:\.HOME|\[['"]HOME['"]\])|(?:require\(['"]os['"]\)\.|os\.)?homedir\(\)|Dir\.home(?:\(\))?|ENV\[['"]HOME['"]\]|(?:os\.)?getenv\(['"]HOME['"]\)|ENVIRON\[['"]HOME['"]\]|\$_(?:ENV|SERVER)\[['"]HOME['"]\]|\$ENV\{['"]?HOME['"]?\}|System\.getProperty\(['"]user\.home['"]\)""")
+_CWD = re.compile(r"process\.cwd\(\)|Dir\.(?:pwd|getwd)|\bgetcwd\(\)|\bgetcwd\b|__dirname|\bcwd\(\)")
+_QUOTES = re.compile(r"(?<![\w$%@])(?:q|qq|%q|%Q)(?:\(([^()]*)\)|\{([^{}]*)\}|\[([^\[\]]*)\]|/([^/]*)/|\|([^|]*)\||!([^!]*)!)")
+_WORDS = re.compile(r"(?<![\w$%@])(?:qw|%w)\s*(?:\(([^()]*)\)|\{([^{}]*)\}|\[([^\[\]]*)\]|/([^/]*)/)")
+_EXECISH = re.compile(r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process|subprocess|readpipe|qx|send|call_user_func\w*|Open3|Runtime|ProcessBuilder|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process)|Command|shell|sh|run|cmd|execute|process)\b|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|\$\w+\s*\(")
+_DELETISH = re.compile(r"\b(?:rm(?:Sync|dir\w*|tree|_rf?|_r)?|unlink\w*|remove\w*|delete\w*|del|rimraf|RemoveAll|emptyDir\w*|deleteRecursively|delete-directory|truncate\w*)\b")
+_CHANGISH = re.compile(r"\b(?:l?chmod\w*|l?chown\w*|rename\w*|mv|move\w*|Move\w*)\b")
+_READISH = re.compile(r"open|read|file|slurp|load|cat|copy|include|get|<", re.I)
+_ENGINE = re.compile(r"(?:docker|containerd|podman|crio)\.sock|/proc/1/(?:root|ns|cwd|mem)")
+_POISON = re.compile(rf"(LD_PRELOAD|LD_AUDIT|BASH_ENV|PROMPT_COMMAND|NODE_OPTIONS|PERL5OPT|GIT_SSH_COMMAND|PAGER)['\"]?\s*(?:\]|\}})?\s*(?:=>|=|:|,)\s*({_STRING})")
+
+
 class LexScan:
     def __init__(self, call: Call, language: str, code: str) -> None:
         self.call, self.language = call, language
-        self.code = self._with_names(fold(code))
+        self.code = self._with_names(fold(_places(code)))
         self.out = ""
 
     def _with_names(self, code: str) -> str:
         """Put literals in the place of the variables that hold them."""
         for name, literal in re.findall(rf"(?:^|[;\s{{(])(?:my\s+|var\s+|let\s+|const\s+|local\s+)?([$@]?\w+)\s*:?=\s*({_STRING})", code)[:20]:
             code = re.sub(rf"(?<![\w$'\"]){re.escape(name)}(?!\w)(?!\s*:?=[^=])", lambda _, text=literal: text, code)  # type: ignore[misc]
-            if name.startswith("$") and literal[0] in "'\"":
-                inner = literal[1:-1].replace('"', '\\"')
-                code = re.sub(rf'("(?:[^"\\]|\\.)*){re.escape(name)}(?!\w)', lambda m, text=inner: m[1] + text, code)  # type: ignore[misc]
+            inner = literal[1:-1].replace('"', '\\"')
+            inserts = [re.escape(name)] if name.startswith("$") else []
+            inserts += [rf"[#$]\{{\s*(?:{re.escape(name)}|{re.escape(literal)})\s*\}}"]
+            for insert in inserts:
+                code = re.sub(rf'(["`](?:[^"`\\]|\\.)*?){insert}(?!\w)', lambda m, text=inner: m[1] + text, code)  # type: ignore[misc]
         return fold(code)
 
+    def literals(self) -> list[str]:
+        return [unquote(literal) for literal in re.findall(_STRING, self.code)[:200]]
+
     def run(self) -> None:
-        self._shapes()
-        for found in _RUN.finditer(self.code):
-            self._command(found["args"], found["name"])
-        if self.language in ("perl", "ruby", "php"):
-            for body in re.findall(r"`((?:[^`\\]|\\.)*)`", self.code):
-                self.call.shell(unquote(f'"{body}"'))
+        bare = re.sub(_STRING, '""', self.code)
+        words = [literal for literal in self.literals() if re.fullmatch(r"\w+", literal)]
+        self._shapes(bare)
+        if _EXECISH.search(bare) or any(_EXECISH.fullmatch(word) for word in words):
+            self._commands()
+        for body in re.findall(r"`((?:[^`\\]|\\.)*)`", self.code) if self.language != "node" or "zx" in self.call.args or "$`" in self.code else []:
+            self.call.shell(unquote(f'"{body}"'))
         for groups in _TICKS.findall(self.code):
             self.call.shell(next((group for group in groups if group), ""))
+        self._paths(bare, words)
         self._files()
         for literal in _PRINT.findall(self.code):
             self.out += unquote(literal) + "\n"
 
-    def _shapes(self) -> None:
+    def _shapes(self, bare: str) -> None:
         code, call = self.code, self.call
-        if _SOCKET.search(code) and _SHELLISH.search(code):
+        connected = _SOCKET.search(code) is not None
+        if connected and (_SHELLISH.search(code) or re.search(r"popen|\bexec\w*\b|\bsystem\b|spawn|`|shell_exec|subprocess", bare)):
             call.emit("net.shell")
         if _BOMB.search(code) and self.language != "awk":
             call.emit("process.forkbomb")
@@ -133,11 +158,15 @@ class LexScan:
             call.emit("process.killall")
         if _ROOT.search(code):
             call.emit("privilege.become")
-        fetched = _FETCH.search(code) is not None
-        if fetched and (_EVAL.search(code) or re.search(r"child_process|system|exec\b|execSync", code)):
+        if re.search(r"\bchroot\b|\bunshare\b|\bsetns\b|\bpivot_root\b", bare):
+            call.emit("kernel.namespace")
+        fetched = _FETCH.search(code) is not None or re.search(r"(?:include|require)(?:_once)?\s*\(?\s*['\"]https?:", code) is not None
+        if fetched and (_EVAL.search(bare) or re.search(r"child_process|\bsystem\b|\bexec\b|execSync|include\b", bare)):
             call.emit("exec.network", "code from the network")
-        if fetched and re.search(r"process\.env\b(?!\.)|ENV\.to_|\$_ENV|%ENV|\bENV\b(?!\[)", code):
+        if fetched and re.search(r"process\.env\b(?!\.(?!\w*(?:TOKEN|SECRET|KEY|PASS)))|ENV\.to_|\$_ENV|%ENV|\bENV\b(?!\[)|getenv\(\)|ENV\[['\"]\w*(?:TOKEN|SECRET|KEY|PASS)", code):
             call.emit("net.send", "", "sensitive")
+        for name, literal in _POISON.findall(code):
+            call.machine.set(name, unquote(literal), call.state.fork())
         self._evals()
 
     def _evals(self) -> None:
@@ -149,44 +178,55 @@ class LexScan:
                     inner.run()
             elif re.match(r"[\s(]*(?:gz(?:inflate|uncompress)|base64|decode|unpack|Buffer|atob|pack|str_rot13|\w*[Dd]ecode)", self.code[found.end() :]):
                 self.call.emit("exec.disguised", self.code)
-            elif re.match(r"[\s(]*(?:file_get_contents|fetch|URI|Net|get\()", self.code[found.end() :]) and "http" in self.code:
-                self.call.emit("exec.network", self.code)
 
-    def _command(self, args: str, name: str) -> None:
-        literals = [unquote(literal) for literal in re.findall(_STRING, _balanced(args))]
-        if not literals:
-            if re.match(r"[$@]?\w+\s*\)?", args) and name in ("system", "exec", "popen", "execSync") and self.language in ("perl", "awk", "ruby"):
-                self._stdin_command(args)
-            return
-        if name in ("run", "shell", "Command", "execute") and self.language not in ("lua", "node", "go", "osascript", "php"):
-            return
-        listed = len(literals) > 1 and re.match(rf"\[?\s*{_STRING}\s*,\s*\[?\s*{_STRING}", args.strip()) is not None
-        if listed and not re.search(r"\s", literals[0].strip()):
-            options = {"utf8", "utf-8", "inherit", "pipe", "r", "w", "rb", "ignore"}
-            self.call.run([word for word in literals if word not in options])
-        else:
-            self.call.shell(literals[0])
+    def _commands(self) -> None:
+        """The code can run something: each literal that is a command, and each list of literals that is one."""
+        literals = self.literals()
+        for index, text in enumerate(literals):
+            first = text.split()[:1]
+            name = first[0].rsplit("/", 1)[-1] if first else ""
+            if name not in PROGRAMS and UNKNOWN not in name and not re.search(r"[|;&]", text):
+                continue
+            if len(text.split()) > 1:
+                self.call.shell(text)
+            elif name in PROGRAMS and name not in ("[", "test", ".", "file", "link", "split", "format", "type", "read", "install", "set"):
+                rest = [word for word in literals[index + 1 :] if word not in ("utf8", "utf-8", "inherit", "pipe", "ignore", "r", "w")]
+                self.call.run([name, *rest] if name not in rest[:1] else rest)
+        if re.search(r"(?:system|exec|popen)\w*\s*\(?\s*(?:\$_|\$0|<STDIN>|\$line|gets|STDIN|ARGF)", self.code) and self.call.stdin:
+            self.call.shell(self.call.stdin)
 
-    def _stdin_command(self, args: str) -> None:
-        if re.match(r"\$_|\$0|\$line|<STDIN>|\$1|gets|STDIN|ARGF", args):
-            self.call.shell(self.call.stdin) if self.call.stdin else None
+    def _paths(self, bare: str, words: list[str]) -> None:
+        """Literals that are paths, in code that deletes, changes or reads."""
+        deletes = _DELETISH.search(bare) or any(_DELETISH.fullmatch(word) for word in words)
+        changes, reads = _CHANGISH.search(bare), _READISH.search(bare)
+        for path in self.literals():
+            if _ENGINE.search(path):
+                self.call.emit("kernel.engine", path)
+            metadata(self.call, path)
+            if not re.match(r"[~/]|\.{1,2}/?$|\*$|[<>]\s*[/~]", path) or re.search(r"\n|://", path):
+                continue
+            path = path.lstrip("<> ").replace("*", STAR)
+            kind = self.call.locate(path)[1]
+            if deletes and not (path == "/" and re.search(r"split|join|replace", bare) and not re.search(r"rm|delete|unlink", bare)):
+                self.call.delete(path.replace("~", "/home/sandbox", 1), "recursive")
+            if changes and kind in ("root", "system", "home", "secret", "workspace_root", "device", "kernel"):
+                self.call.change(path, "recursive", "open")
+            if reads and kind in ("secret", "device") or kind == "secret" and "(" in bare:
+                self.call.read(path)
 
     def _files(self) -> None:
-        for found in _DELETE.finditer(self.code):
-            deep = found["name"] not in ("unlink", "unlinkSync", "rmdir", "File.delete", "Dir.rmdir", "fs.unlink", "os.remove", "rmdirSync") or "recursive" in found["rest"]
-            targets = [unquote(literal) for literal in re.findall(_STRING, found["rest"])]
-            globs = re.findall(r"<([^<>]+)>|glob\s*\(?\s*['\"]([^'\"]+)", found["rest"])
-            for path in targets + [a or b for a, b in globs]:
-                if re.search(r"^[~/.\w*\ufdd0]", path) and path not in ("recursive", "force", "utf8"):
-                    self.call.delete(path.replace("*", "\ufdd8"), *(["recursive"] if deep else []))
         for literal in _WRITE.findall(self.code):
             self.call.write(unquote(literal))
         for args in _OPEN.findall(self.code):
             self._opened(args)
+        for args in re.findall(r"copyFile(?:Sync)?\s*\(([^;\n]*)|symlink(?:Sync)?\s*\(([^;\n]*)|\bcopy\s*\(([^;\n]*)|FileUtils\.(?:cp\w*|mv|ln_s\w*|install|copy\w*)\s*\(?([^;\n]*)|File\.symlink\s*\(?([^;\n]*)", self.code):
+            literals = [unquote(literal) for literal in re.findall(_STRING, "".join(args))]
+            if len(literals) > 1:
+                self.call.write(literals[1])
         for args in _READ.findall(self.code):
             literal = re.match(rf"[^'\"]{{0,24}}({_STRING})", args)
             path = unquote(literal[1]) if literal else ""
-            if path.startswith(("/", "~", ".")) and not re.match(r"https?:", path):
+            if path.startswith(("/", "~", ".")):
                 text = self.call.read(path)
                 if has(text, SECRET + SENSITIVE) and (_FETCH.search(self.code) or _SOCKET.search(self.code)):
                     self.call.emit("net.send", path, "sensitive")
@@ -233,5 +273,5 @@ def unknown_output(code: str, printed: str) -> str:
     """What a one-liner prints: its literals, or, where it computes, something that this command holds in disguise."""
     if NETWORK in printed:
         return printed
-    prints = re.findall(r"\bprint|\bputs|\becho|console\.log|stdout|\bsay\b|\bwrite", code)
-    return printed if printed and len(prints) <= printed.count("\n") else ENCODED if prints else UNKNOWN
+    prints = re.findall(r"\bprint|\bputs|\becho|console\.log|stdout|\bsay\b|write|STDOUT|\bp\b", code)
+    return printed if printed and len(prints) <= printed.count("\n") else ENCODED if prints or re.search(r"['\"]", code) else UNKNOWN

@@ -50,6 +50,7 @@ class Machine:
         self.effects: dict[Effect, None] = {}
         self.trail: list[str] = []
         self.traps: list[tuple[str, ShellState]] = []
+        self.fifos = False
         self.undo_branches, self.branched = False, False
         self.sinks: dict[str, list[Node]] = {}
         self.privileged = 0
@@ -57,7 +58,8 @@ class Machine:
         self._steps = 0
         self._deadline = time.monotonic() + MAX_SECONDS
         self._calls: dict[str, int] = {}
-        self._background = self._serial = 0
+        self._background = 0
+        self._feed = Feed()
 
     # -- what the programs use -----------------------------------------------------------------------------------
 
@@ -152,7 +154,11 @@ class Machine:
         for redirect in stmt.get("Redirs") or []:
             feed, discard = self._redirect(redirect, state, feed, outputs, discard)
         self._sockets(stmt, outputs, held)
-        out = self.command(stmt.get("Cmd"), state, feed) if stmt.get("Cmd") else ""
+        outer, self._feed = self._feed, feed
+        try:
+            out = self.command(stmt.get("Cmd"), state, feed) if stmt.get("Cmd") else ""
+        finally:
+            self._feed = outer
         for target, append in outputs:
             self.write_effect(target, state, append)
             self.write_file(target, out, state, append)
@@ -167,10 +173,14 @@ class Machine:
         target = fields[0] if len(fields) == 1 else expander.text(node["Word"])
         if op == "<<<":
             return Feed(target + "\n"), discard
+        if op == "<&" and f"&{solid(target)}" in state.env:
+            return Feed(flat(state.env[f"&{solid(target)}"])), discard
         if op in ("<&", ">&") and re.fullmatch(r"\d+-?|-", solid(target)):
             return feed, discard or (op == ">&" and number in ("", "1") and target != "1")
         if op in ("<", "<>", "<&"):
             text = self.read_effect(target, state)
+            if number not in ("", "0"):
+                state.env[f"&{number}"] = text
             return (Feed(text) if number in ("", "0") else feed), discard
         if number in ("", "1") or op in ("&>", "&>>"):
             outputs.append((target, op in (">>", "&>>")))
@@ -212,7 +222,7 @@ class Machine:
         stmts = part.get("Stmts") or []
         if len(stmts) == 1 and not stmts[0].get("Cmd"):  # $(< file)
             return "".join(self.read_effect(self.expander(state).text(r["Word"]), state) for r in stmts[0].get("Redirs") or [])
-        return self.block(stmts, state.fork(), Feed(UNKNOWN))
+        return self.block(stmts, state.fork(), Feed(self._feed.text or UNKNOWN))
 
     def _process(self, part: Node, state: ShellState) -> str:
         path = f"/dev/fd/{60 + len(self.sinks) + len(state.files)}"
@@ -392,7 +402,8 @@ class Machine:
         """`while true; do something & done` starts processes without end."""
         text = str(cond)
         forever = not cond or re.search(r"'Value': '(true|:|1)'", text) is not None
-        if forever and "'Background': True" in str(body) and not re.search(r"'Value': '(sleep|wait|read|inotifywait|break)'", str(body)):
+        waits = any(re.search(r"'Value': '(sleep|wait|read|inotifywait|break)'", str(stmt)) for stmt in body if not stmt.get("Background"))
+        if forever and "'Background': True" in str(body) and not waits:
             self.emit("process.forkbomb", "endless loop of background processes")
 
     def _for_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
@@ -448,11 +459,16 @@ class Machine:
 
     def _decl_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
         variant = node["Variant"]["Value"]
+        options = [field for item in node.get("Args") or [] if item.get("Naked") and not item.get("Name") for field in self.expander(state).fields(item.get("Value") or {})]
+        reference = any(re.fullmatch(r"-\w*n\w*", option) for option in options) and variant != "export"
         for item in node.get("Args") or []:
-            if item.get("Naked") and not item.get("Name"):
-                self.simple([variant, *self.expander(state).fields(item.get("Value") or {})], state, feed)
-            else:
-                self.assign(item, state)
+            if not item.get("Name"):
+                continue
+            self.assign(item, state)
+            if reference and isinstance(state.env.get(item["Name"]["Value"]), str):
+                state.env[item["Name"]["Value"]] = "\0" + flat(state.env[item["Name"]["Value"]])
+        if options:
+            return self.simple([variant, *options], state, feed)
         if not node.get("Args"):
             return self.simple([variant], state, feed)
         return ""

@@ -8,15 +8,22 @@ from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has
 
 _HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
 _CURL_VALUED = "AbcCdDeEFhHKmoPQrTtuUwxXYyz"
+_METADATA = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal|100\.100\.100\.200|fd00:ec2::254|metadata/identity/oauth2|0xa9fea9fe|2852039166", re.I)
 _CURL_LONG = (
     "data data-binary data-raw data-urlencode data-ascii json form form-string header output request user url upload-file cookie cookie-jar config max-time connect-timeout retry "
-    "proxy user-agent referer cacert cert key write-out resolve retry-delay retry-max-time output-dir range interface dump-header unix-socket limit-rate connect-to netrc-file trace engine"
+    "proxy user-agent referer cacert cert key write-out resolve retry-delay retry-max-time output-dir range interface dump-header unix-socket limit-rate connect-to netrc-file trace engine abstract-unix-socket"
 ).split()
 
 
 def host_of(url: str) -> str:
     found = _HOST.match(unglob(solid(url)))
     return found[1] if found else ""
+
+
+def metadata(call: Call, url: str) -> None:
+    """A cloud's metadata service hands out the machine's own credentials."""
+    if _METADATA.search(solid(url)):
+        call.machine.emit("read", show(url), "secret", program=call.name)
 
 
 def sends(call: Call, text: str, target: str) -> None:
@@ -34,10 +41,15 @@ def _curl(call: Call) -> str | None:
     if call.name in ("http", "https", "xh", "httpie"):
         urls = [word for word in options.rest if not re.fullmatch(r"[A-Z]+", word)][:1]
     target = urls[0] if urls else ""
-    if any("docker.sock" in value for value in options.all("unix-socket", "abstract-unix-socket")):
-        call.emit("kernel.engine")
+    for value in options.all("unix-socket", "abstract-unix-socket"):
+        if "engine" in call.locate(value)[2] or re.search(r"docker|containerd|podman|crio", value):
+            call.emit("kernel.engine")
     for path in options.all("K", "config"):
-        call.read(path)
+        text = call.read(path)
+        for found in re.findall(r"@([^\s\"']+)", text):
+            sends(call, call.read(found), "config")
+    for url in urls:
+        metadata(call, url)
     body = _curl_body(call, options)
     sends(call, body + _url_taint(urls), target) if body or _url_taint(urls) else None
     local = all(url.startswith("file:") for url in urls) and bool(urls)
@@ -60,7 +72,8 @@ def _curl_body(call: Call, options: Options) -> str:
     for value in options.all("T", "upload-file"):
         body += call.read(value)
     for value in options.all("H", "header"):
-        body += SECRET if SECRET in value else ENCODED if ENCODED in value and not re.match(r"(?i)authorization", value) else ""
+        auth = re.match(r"(?i)(authorization|.*(token|key|auth|secret|cookie)[\w-]*)\s*:", value) and "leak" not in value.lower()
+        body += SECRET if SECRET in value else SENSITIVE if SENSITIVE in value and not auth else ENCODED if ENCODED in value and not re.match(r"(?i)authorization", value) else ""
     if call.name in ("http", "https", "xh"):
         body += call.stdin + "".join(word for word in options.rest[1:] if "=" in word)
         for word in options.rest[1:]:
@@ -75,6 +88,9 @@ def _url_taint(urls: list[str]) -> str:
 
 def _curl_output(call: Call, options: Options, urls: list[str], text: str) -> str | None:
     targets = options.all("o", "output")
+    if call.name in ("http", "https", "xh") and options.has("d", "download") or call.name in ("http", "https", "xh") and options.all("d"):
+        urls = urls or options.all("d")
+        targets = targets + [_basename(url) for url in urls]
     if options.has("O", "remote-name", "remote-name-all", "J"):
         targets = targets + [_basename(url) for url in urls]
     folder = options.get("output-dir")
@@ -94,7 +110,7 @@ def _basename(url: str) -> str:
 
 @program("wget", "wget2", "aria2c", "axel", "lwp-download", "lwp-request", "GET", "POST", "lynx", "w3m", "links", "elinks", "fetch", "ftp", "tftp", "lftp", "curlftpfs", "gsutil", "smbclient")
 def _wget(call: Call) -> str | None:
-    options = call.options("OoaPeUtTQDRAIBldx", ("output-document", "output-file", "directory-prefix", "post-data", "post-file", "body-file", "body-data", "header", "use-askpass", "execute", "timeout", "tries", "user", "password", "dir", "out", "input-file", "method"))
+    options = call.options("OoaPeUtTQDRAIBldxi", ("output-document", "output-file", "directory-prefix", "post-data", "post-file", "body-file", "body-data", "header", "use-askpass", "execute", "timeout", "tries", "user", "password", "dir", "out", "input-file", "method"))
     if call.name in ("lftp", "ftp"):
         for text in re.findall(r"!\s*([^;'\"]+)", unglob(" ".join(call.args)) + call.stdin):
             call.shell(text)
@@ -102,14 +118,21 @@ def _wget(call: Call) -> str | None:
         call.emit("exec.hidden", options.get("use-askpass"))
     body = "".join(options.all("post-data", "body-data")) + "".join(call.read(path) for path in options.all("post-file", "body-file"))
     urls = options.rest
+    for url in urls:
+        metadata(call, url)
+    for path in options.all("i", "input-file"):
+        call.read(path)
+    if call.name in ("ftp", "lftp", "smbclient", "gsutil", "tftp"):
+        for path in re.findall(r"(?:^|[\s;'\"])m?(?:put|cp|rsync|mirror -R)\s+([^\s;'\"]+)", " ".join([*call.args, call.stdin])):
+            call.read(path)
     target = next((url for url in urls if "." in url or ":" in url), urls[0] if urls else "")
     sends(call, body + _url_taint(urls), target) if body or _url_taint(urls) else None
     local = is_loopback(host_of(target))
     call.emit("net.fetch", show(target))
     text = UNKNOWN if local else NETWORK
-    path = options.get("O", "output-document", "out") or ("" if call.name in ("lynx", "w3m", "links", "elinks", "GET", "lwp-request", "POST") else options.get("o") if call.name in ("aria2c", "axel") else "")
+    path = options.get("O", "output-document", "out") or ("" if call.name in ("fetch",) and options.get("o") != "-" else options.get("o") if call.name == "fetch" else "" if call.name in ("lynx", "w3m", "links", "elinks", "GET", "lwp-request", "POST") else options.get("o") if call.name in ("aria2c", "axel") else "")
     if call.name in ("tftp", "ftp", "smbclient"):
-        return None
+        return NETWORK
     if path in ("-", "/dev/stdout") or call.name in ("lynx", "w3m", "links", "elinks", "GET", "lwp-request", "POST"):
         return text
     folder = options.get("P", "directory-prefix", "dir") or (options.get("d") if call.name == "aria2c" else "")
@@ -139,10 +162,16 @@ def _netcat(call: Call) -> str | None:
     probing = options.has("z")
     if options.has("l", "listen") or any("l" in flag for flag in options.flags):
         call.emit("net.listen")
+        if call.machine.fifos:
+            call.emit("net.shell")
+        if has(call.stdin, SECRET + SENSITIVE):
+            call.emit("net.send", "whoever connects", "sensitive")
         return NETWORK
     local = is_loopback(host) or re.fullmatch(r"[a-z][a-z0-9_-]*", host) is not None
     if not probing:
         call.emit("net.socket", host, *(["local"] if local else []))
+        if call.machine.fifos:
+            call.emit("net.shell")
         if not local and has(call.stdin, FILE + SECRET + SENSITIVE + ENCODED + UNKNOWN):
             call.emit("net.send", host, "raw", *(["secret"] if has(call.stdin, SECRET) else []))
     return UNKNOWN if local else NETWORK
@@ -201,15 +230,22 @@ def _cloud(call: Call) -> str | None:
         "secret-tool": r"lookup|search",
         "kubectl": r"get secrets?\b.*(-o|--output|--template)|config view --raw|create token|describe secrets?",
         "oc": r"get secrets?\b.*(-o|--output)|whoami -t",
-        "gh": r"auth token",
+        "gh": r"auth token|auth status.*(-t\b|--show-token)",
         "sops": r"(^|\s)(-d|--decrypt|decrypt)\b",
         "keyring": r"get",
     }
     if call.name in reads and re.search(reads[call.name], text):
         call.machine.emit("read", call.text(), "secret", program=call.name)
         return SECRET
+    if call.name == "gh" and re.match(r"gist create|release upload|issue create|pr comment", text):
+        for path in call.args[2:]:
+            if call.locate(path)[1] == "secret" or "sensitive" in call.locate(path)[2]:
+                sends(call, call.read(path), "gist")
     if call.name in ("kubectl", "oc") and re.search(r"--privileged|hostPID|hostPath", text + call.stdin):
         call.emit("kernel.engine")
+    if "upload" in text:
+        for path in call.args:
+            sends(call, call.read(path), "cloud") if call.locate(path)[1] == "secret" else None
     if re.match(r"s3 (cp|sync|mv)|storage (cp|blob)|blob upload", text):
         paths = [arg for arg in call.args[2:] if not arg.startswith("-")]
         if paths and len(paths) > 1 and re.match(r"s3:|gs:", paths[1]):

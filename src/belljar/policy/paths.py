@@ -15,7 +15,7 @@ HOME = "/home/sandbox"
 
 _SCRATCH = ("/tmp", "/var/tmp", "/dev/shm", "/private/tmp")
 _SYSTEM = "bin boot etc lib lib32 lib64 libx32 opt run sbin srv usr var mnt media lost+found .belljar System Library".split()
-_HARMLESS_DEVICES = re.compile(r"/dev/(null|zero|full|u?random|tty|console|std(in|out|err)|fd(/.*)?|pts(/.*)?|ptmx)$")
+_HARMLESS_DEVICES = re.compile(r"/dev/(null|zero|full|u?random|tty\w*|console|std(in|out|err)|fd(/.*)?|pts(/.*)?|ptmx)$")
 _USER_DIRS = "Documents Desktop Downloads Pictures Music Videos Library .ssh .gnupg .config .aws .kube .local .docker".split()
 
 _IN_HOME_SECRETS = (
@@ -46,8 +46,8 @@ _HOOK = re.compile(
     r"|(?:/home/[^/]+|/Users/[^/]+|/root)/(\.bashrc|\.bash_profile|\.bash_login|\.bash_logout|\.bash_aliases|\.profile|\.zshrc|\.zshenv"
     r"|\.zprofile|\.zlogin|\.zlogout|\.kshrc|\.cshrc|\.tcshrc|\.login|\.inputrc|\.ssh/(authorized_keys2?|config|rc|environment)|\.gitconfig|\.config/git/(config|hooks(/.*)?|attributes)"
     r"|\.config/(fish|autostart|systemd|environment\.d)(/.*)?|\.local/share/systemd(/.*)?|\.xinitrc|\.xsession(rc)?|\.xprofile|\.pam_environment|\.vimrc|\.vim/(plugin|autoload)(/.*)?"
-    r"|\.config/nvim/init\.(vim|lua)|\.emacs(\.d/init\.el)?|\.pythonrc(\.py)?|\.pdbrc|\.gdbinit|\.lldbinit|\.irbrc|\.pryrc|\.tmux\.conf|\.screenrc|\.wgetrc|\.curlrc|\.forward|\.procmailrc"
-    r"|\.mailcap|\.lessfilter|\.npmrc|Library/Launch(Agents|Daemons)(/.*)?|\.git-templates?(/.*)?)"
+    r"|\.config/nvim/init\.(vim|lua)|\.ipython/profile_[^/]+/startup(/.*)?|\.jupyter/jupyter_\w+_config\.py|\.config/pip/pip\.conf|\.emacs(\.d/init\.el)?|\.pythonrc(\.py)?|\.pdbrc|\.gdbinit|\.lldbinit|\.irbrc|\.pryrc|\.tmux\.conf|\.screenrc|\.wgetrc|\.curlrc|\.forward|\.procmailrc"
+    r"|\.mailcap|\.lessfilter|Library/Launch(Agents|Daemons)(/.*)?|\.git-templates?(/.*)?)"
     r"|/Library/Launch(Agents|Daemons)(/.*)?|.*/site-packages/(sitecustomize|usercustomize)\.py|.*/site-packages/[^/]*\.pth|.*/dist-packages/[^/]*\.pth"
 )
 _HOST_LATER = re.compile(rf"{WORKSPACE}/(.*/)?(\.envrc|\.vscode/(tasks|launch|settings)\.json|\.idea/.*|\.devcontainer/.*|\.mcp\.json|\.claude/settings(\.local)?\.json|\.cursor/mcp\.json)")
@@ -57,25 +57,26 @@ _SENSITIVE = re.compile(
 )
 _ENGINE = re.compile(r"(/var)?/run/(docker|containerd|podman|crio|user/\d+/(podman|docker))(/.*)?(\.sock)?.*|.*/(docker|containerd|podman|crio)\.sock")
 _ESCAPE = re.compile(
-    r"/proc/(1|[*?…\ufdd0-\ufddf]+)/(root|cwd|ns|fd|mem|exe|map_files)(/.*)?|/proc/sysrq-trigger|/proc/(kcore|kmem|kallsyms|keys|acpi|scsi)(/.*)?"
+    r"/proc/(1|[\ufdd0\ufdd8-\ufdda]+)/(root|cwd|ns|fd|mem|exe|map_files)(/.*)?|/proc/sysrq-trigger|/proc/(kcore|kmem|kallsyms|keys|acpi|scsi)(/.*)?"
     r"|/sys/(firmware|kernel/(security|debug|tracing))(/.*)?"
 )
 
 
-def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str = HOME) -> str:
-    """The absolute path, with `.`, `..`, doubled slashes and links of this command's own making taken out."""
+def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str = HOME, last: bool = True) -> str:
+    """The absolute path, with `.`, `..`, doubled slashes and links of this command's own making taken out (the last
+    component's too, unless the link itself is meant)."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]
     elif path.startswith("~"):
         user, _, rest = path[1:].partition("/")
         path = ("/root" if user == "root" else f"/home/{user or 'sandbox'}") + ("/" + rest if rest else "")
     absolute = path if path.startswith("/") else f"{cwd}/{path}"
-    done = ""
-    for hop, part in enumerate(absolute.split("/")):
+    done, parts = "", absolute.split("/")
+    for hop, part in enumerate(parts):
         if part in ("", ".") or hop > 4000:
             continue
         done = done.rsplit("/", 1)[0] if part == ".." else f"{done}/{part}"
-        if links and done in links:
+        if links and done in links and (last or hop < len(parts) - 1):
             done = resolve(links[done], "/", {k: v for k, v in links.items() if k != done}, home).rstrip("/")
     return done or "/"
 
@@ -83,6 +84,8 @@ def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str 
 @functools.lru_cache(maxsize=4096)
 def could_match(pattern: str, path: str) -> bool:
     """Whether a path with active globs (or holes) could stand for this one."""
+    if any(part[:1] == "." and shape[:1] in (STAR, ANY, BRACKET) for part, shape in zip(path.split("/"), pattern.split("/"), strict=False)):
+        return False  # a glob does not match a leading dot
     regex = "".join(_regex_piece(piece) for piece in re.findall(f"{BRACKET}[^]/]*]|.", pattern, re.S))
     try:
         return re.fullmatch(regex, path) is not None
@@ -101,7 +104,7 @@ def _regex_piece(piece: str) -> str:
 
 
 _SAMPLES = tuple(
-    "/etc/shadow /etc/gshadow /etc/sudoers /etc/passwd /proc/1/environ /proc/1/root /root/.ssh/id_rsa /var/run/docker.sock /run/docker.sock".split()
+    "/etc/shadow /etc/gshadow /etc/sudoers /proc/1/environ /proc/1/root /root/.ssh/id_rsa /var/run/docker.sock /run/docker.sock /workspace/.git/hooks/pre-commit /workspace/.git/hooks /workspace/.git/config /etc/passwd".split()
 ) + tuple(f"{h}/{f}" for h in (HOME, "/root", "/home/me") for f in (".ssh/id_rsa", ".ssh/id_ed25519", ".aws/credentials", ".netrc", ".git-credentials", ".bashrc", ".kube/config", ".docker/config.json"))
 
 
@@ -115,6 +118,10 @@ def classify(path: str) -> tuple[str, frozenset[str]]:
 
 
 def _classify_glob(path: str) -> tuple[str, frozenset[str]]:
+    if path.startswith("/proc/"):
+        kind, flags = _classify_known(re.sub(f"^/proc/[^/]*[{STAR}{ANY}{BRACKET}][^/]*", "/proc/1", path))
+        if flags or kind == "secret":
+            return kind, flags | {"glob"}
     head, _, first = _split_at_glob(path)
     whole = first.replace(".", "").replace(ANY, STAR).strip(STAR) == "" or re.fullmatch(rf"\.?{BRACKET}[!^].*][{GLOBSET}]*", first) is not None
     if whole and first.strip("." + ANY) and path.count("/") == head.rstrip("/").count("/") + 1 or re.search(rf"/{STAR}{STAR}?(/{STAR})*$", path) and whole:
@@ -208,6 +215,8 @@ def _classify_outer(path: str) -> tuple[str, frozenset[str]]:
         return "home", _home_flags(parts[1:])
     if parts[0] == "root":
         return "home", _home_flags(["root", *parts[1:]])
+    if re.match(r"/var/(cache|lib/apt/lists|log)/.", path):
+        return "elsewhere", frozenset()
     if parts[0] in _SYSTEM:
         return "system", frozenset({"top"}) if len(parts) == 1 else frozenset({"engine"}) if parts[0] == ".belljar" else frozenset()
     return ("system", frozenset({"top"})) if len(parts) == 1 else ("elsewhere", frozenset({"sensitive"}) if _SENSITIVE.fullmatch(path) else frozenset())

@@ -213,14 +213,20 @@ class PythonScan:
         return clip(_text(left) + _text(right))
 
     def _v_listcomp(self, node: ast.ListComp) -> list[Any]:
-        generator = node.generators[0]
-        items = _many(self.value(generator.iter))
-        found = []
-        for item in items[:_LOOP_LIMIT]:
-            self._bind(generator.target, item)
-            for test in generator.ifs:
+        looping, self.looping = self.looping, True
+        found = self._generated(node.elt, node.generators)
+        self.looping = looping
+        return found
+
+    def _generated(self, element: ast.expr, generators: list[ast.comprehension]) -> list[Any]:
+        if not generators:
+            return [self.value(element)]
+        found: list[Any] = []
+        for item in _many(self.value(generators[0].iter))[:_LOOP_LIMIT]:
+            self._bind(generators[0].target, item)
+            for test in generators[0].ifs:
                 self.value(test)
-            found.append(self.value(node.elt) if len(node.generators) == 1 else UNKNOWN)
+            found += self._generated(element, generators[1:])
         return found
 
     _v_generatorexp = _v_setcomp = _v_listcomp
@@ -368,6 +374,8 @@ class PythonScan:
             return first.replace("~", state.home(), 1) if first.startswith("~") else first
         if name in ("pathlib.Path.home",):
             return state.home()
+        if name in ("site.getusersitepackages", "site.getsitepackages", "sysconfig.get_path"):
+            return f"{state.home()}/.local/lib/python3/site-packages"
         if name in ("os.getcwd", "pathlib.Path.cwd"):
             return state.cwd
         if name in ("os.getenv", "os.environ.get"):
@@ -405,6 +413,8 @@ class PythonScan:
             return SENSITIVE if inner == "os.environ" else (ENCODED if name.startswith("b") else "") + (taints(first) or first)
         if _PASS.fullmatch(name) or name == "dict":
             return SENSITIVE if args and isinstance(args[0], Ref) and args[0].name == "os.environ" else args[0] if len(args) == 1 else _join([_text(a) for a in args]) if "Path" in name and args else first
+        if name.startswith("ctypes."):
+            return UNKNOWN
         if name.startswith(("socket.", "paramiko.", "smtplib.", "ftplib.")):
             self.names["socket"] = Ref("socket")
             return Ref("value.socket", NETWORK) if name.endswith("socket") else NETWORK
@@ -414,6 +424,8 @@ class PythonScan:
         text, first = _text(value), _text(args[0]) if args else ""
         if name in ("system", "popen", "spawn"):
             return self._run_text(first)
+        if name in ("mount", "umount", "unshare", "setns", "ptrace", "reboot", "init_module", "pivot_root", "chroot", "syscall", "setuid") and not known(text):
+            self.call.emit("kernel.namespace", f"ctypes {name}")
         if name in ("unlink", "rmtree", "write_text", "write_bytes", "touch", "read_text", "read_bytes", "open", "rename", "replace_path", "chmod", "symlink_to"):
             return self._path_method(name, text, args, words)
         if name in ("send", "sendall", "sendto", "post", "put", "sendmail", "storbinary"):
@@ -476,13 +488,16 @@ class PythonScan:
         return self.call.read(path)
 
     def _fetch(self, url: str, args: list[Any], words: dict[str, Any]) -> Any:
-        from .network import host_of, is_loopback, sends
+        from .network import host_of, is_loopback, metadata, sends
 
         body = "".join(_text(value) for value in [*args[1:], *(words.get(key, "") for key in ("data", "json", "files", "params"))])
         marks = taints(body + url)
         if has(marks, SECRET + SENSITIVE + ENCODED):
             sends(self.call, marks, url)
         self.call.emit("net.fetch", url)
+        metadata(self.call, url)
+        if args[1:] and isinstance(args[1], str):
+            self.call.write(args[1], NETWORK)
         return UNKNOWN if is_loopback(host_of(url)) else NETWORK
 
     def _dynamic(self, name: str, args: list[Any]) -> Any:
@@ -514,6 +529,9 @@ class PythonScan:
 
     def _run_argv(self, name: str, args: list[Any], words: dict[str, Any]) -> Any:
         command = args[0] if args else words.get("args", "")
+        if isinstance(words.get("env"), dict):
+            for key, value in words["env"].items():
+                self.call.machine.set(key, _text(value), self.call.state.fork())
         if re.search(r"os\.(exec|spawn|posix_spawn)|create_subprocess_exec", name):
             flat = [item for arg in args for item in (arg if isinstance(arg, list) else [arg]) if not isinstance(item, int | dict)]
             flat = flat[1:] if re.match(r"os\.(exec|spawn|posix)", name) and len(flat) > 1 and _text(flat[0]).rsplit("/", 1)[-1] == _text(flat[1]).rsplit("/", 1)[-1] else flat

@@ -2,14 +2,14 @@
 
 import re
 
-from .call import Call, program
-from .marks import ATOM, FILE, UNKNOWN, has, known, solid, unglob
+from .call import PROGRAMS, Call, program
+from .marks import ATOM, FILE, UNKNOWN, has, has_glob, known, solid, unglob
 
 # program: (effect kind, arguments that make it harmless). Without such an argument the effect is emitted.
 _PURPOSE: dict[str, tuple[str, str]] = {
     **dict.fromkeys("mkfs mke2fs mkswap mkdosfs mkntfs mkreiserfs newfs".split(), ("device.format", r"--help|--version|-V\b")),
     **dict.fromkeys("wipefs blkdiscard sgdisk gdisk cfdisk sfdisk fdisk parted partprobe hdparm nvme badblocks cryptsetup pvcreate pvremove vgremove vgcreate lvremove lvcreate zpool zfs mdadm dmsetup losetup e2label tune2fs resize2fs debugfs flashrom fatlabel".split(),
-                    ("device.format", r"(^|\s)(-l|--list|-L|print|list|status|-h|--help|--version|-V|-I|-i|show|id-ctrl|get)(\s|$)|^$|^-a$|^/dev/\S+$")),
+                    ("device.format", r"(^|\s)(-l|--list|-L|print|list|status|-h|--help|--version|-V|-I|-i|show|id-ctrl|get)(\s|$)|^$|^-a$")),
     **dict.fromkeys("shutdown reboot halt poweroff telinit kexec systemctl-reboot pm-suspend pm-hibernate".split(), ("process.power", r"--help|--version")),
     **dict.fromkeys("iptables ip6tables nft ufw firewall-cmd ebtables arptables iptables-restore nft-restore pfctl ipset conntrack".split(), ("net.firewall", r"(^|\s)(-L|-S|--list\S*|list|status|--state|--get-\S+|--help|--version|-V|-nvL|-nL|-vnL|show)(\s|$)")),
     **dict.fromkeys("useradd adduser userdel deluser usermod groupadd groupdel groupmod gpasswd chpasswd passwd chage visudo vipw vigr chsh chfn newusers pwconv grpck addgroup delgroup".split(), ("privilege.account", r"(^|\s)(-S|--status|-l|--list|--help|--version|-c)(\s|$)")),
@@ -17,8 +17,10 @@ _PURPOSE: dict[str, tuple[str, str]] = {
     **dict.fromkeys("umount fusermount fusermount3 mount.cifs mount.nfs swapon swapoff sshfs mergerfs losetup".split(), ("kernel.mount", r"--help|--version|--show|-s(\s|$)")),
     **dict.fromkeys("insmod modprobe rmmod depmod kmod dkms".split(), ("kernel.module", r"--help|--version|-V|status|list|-n\b|--show-depends|--dry-run")),
     **dict.fromkeys("crontab at batch anacron incrontab".split(), ("persist.cron", r"(^|\s)-l(\s|$)|--help|-V")),
-    **dict.fromkeys("update-rc.d chkconfig rc-update initctl launchctl loginctl update-alternatives".split(), ("persist.service", r"list|status|show|--help|--display|--query|print")),
-    **dict.fromkeys("bpftool bpftrace keyctl setenforce aa-disable apparmor_parser auditctl semanage tc ethtool kubeadm dmidecode".split(), ("kernel.sysctl", r"list|show|status|--help|--version|-l\b|--list|-s$")),
+    **dict.fromkeys("update-rc.d chkconfig rc-update initctl launchctl loginctl update-alternatives".split(), ("persist.service", r"(^|\s)(--?list\S*|status|show\S*|--display|--query|print|--get-selections|session-status|user-status)(\s|$)")),
+    **dict.fromkeys("bpftool bpftrace keyctl setenforce aa-disable apparmor_parser auditctl semanage tc ethtool kubeadm dmidecode".split(), ("kernel.sysctl", r"(^|\s)(list|show|status|-l|--list|-s)(\s|$)|^$")),
+    **dict.fromkeys("telnetd ttyd gotty shellinaboxd shellinabox sshd in.telnetd rshd wetty tmate upterm sshx".split(), ("net.shell", r"--help|--version|(^|\s)-[tTV](\s|$)")),
+    **dict.fromkeys("ztcp zsocket".split(), ("net.socket", r"(?!)")),
     **dict.fromkeys("xhost gcore criu reptyr".split(), ("kernel.namespace", r"^$|--help|--version|check")),
     **dict.fromkeys("msfvenom msfconsole msfcli meterpreter linpeas.sh linenum.sh mimikatz hydra john hashcat sqlmap responder unshadow gtfonow deepce.sh amicontained cdk traitor".split(), ("privilege.become", r"--help|--version")),
 }
@@ -28,9 +30,8 @@ _PURPOSE: dict[str, tuple[str, str]] = {
 def _purpose(call: Call) -> str | None:
     kind, harmless = _PURPOSE.get(call.name) or _PURPOSE["mkfs"]
     text = " ".join(solid(arg) for arg in call.args)
-    if call.name == "update-alternatives" or not re.search(harmless, text):
-        if call.name == "passwd" and text in ("--help",):
-            return None
+    quiet = re.search(harmless, text) or any(arg in ("--help", "--version") for arg in call.args)
+    if not quiet:
         call.emit(kind)
     if call.name in ("at", "batch"):
         call.shell(call.stdin)
@@ -67,6 +68,8 @@ def _service(call: Call) -> str | None:
         call.run(call.options("pu", ("property", "unit", "uid", "gid", "on-calendar", "on-active", "on-boot"), posix=True).rest)
     elif call.name == "systemctl" and verbs & {"enable", "link", "edit", "set-default", "mask", "disable", "preset", "daemon-reexec", "set-property", "set-environment", "import-environment", "unmask", "add-wants"}:
         call.emit("persist.service")
+    elif verbs & {"stop", "disable", "kill"} and verbs & {"firewalld", "ufw", "iptables", "nftables", "auditd", "apparmor", "docker", "containerd", "sshd", "ssh", "rsyslog", "fail2ban"}:
+        call.emit("net.firewall")
     elif verbs & {"stop", "start", "restart", "reload", "kill"} and call.name in ("systemctl", "service", "rc-service"):
         call.emit("process.service")
     return None
@@ -110,7 +113,7 @@ def _kill(call: Call) -> str:
     for operand in operands:
         if operand == "--":
             continue
-        if operand in ("-1", "1", "0", "-0") or re.fullmatch(r"-?1", operand):
+        if operand in ("-1", "1", "0", "-0") or has_glob(operand):
             call.emit("process.killall")
         else:
             call.emit("process.kill", operand)
@@ -132,7 +135,7 @@ def _pkill(call: Call) -> str:
     return ""
 
 
-@program("apt", "apt-get", "aptitude", "yum", "dnf", "apk", "pacman", "zypper", "brew", "snap", "flatpak", "dpkg", "rpm", "pip", "pip3", "npm", "yarn", "pnpm", "bun", "gem", "cargo", "go", "composer", "rustup", "easy_install", "cpan", "cpanm", "luarocks", "opam", "stack", "cabal", "mix", "nuget", "dotnet", "deno")
+@program("apt", "apt-get", "aptitude", "yum", "dnf", "apk", "pacman", "zypper", "brew", "snap", "flatpak", "dpkg", "rpm", "pip", "pip3", "npm", "yarn", "pnpm", "gem", "cargo", "go", "composer", "rustup", "easy_install", "cpan", "cpanm", "luarocks", "opam", "stack", "cabal", "mix", "nuget", "dotnet", "twine")
 def _packages(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
     text = " ".join(words)
@@ -141,14 +144,10 @@ def _packages(call: Call) -> str | None:
         call.shell(option.split("=", 1)[1].strip("'\""))
     if call.name == "dpkg" and re.search(r"(^|\s)(-i|--install|--unpack|-r|-P|--purge)", text) or call.name == "rpm" and re.search(r"(^|\s)-[iUe]", text):
         _local_package(call, words)
-    if call.name in ("npm", "pnpm", "yarn", "bun"):
+    if call.name in ("npm", "pnpm", "yarn"):
         _npm(call, words)
-    if call.name == "deno" and words[:1] == ["eval"]:
-        from .interpreters import scan
-
-        scan(call, "node", unglob(" ".join(call.args[1:])))
-    if call.name == "cargo" and words[:1] == ["install"] and "--config" in words:
-        call.emit("exec.hidden")
+    if call.name in ("cargo", "go"):
+        _tool_options(call, words)
     if any(has(arg, "\ufdd1") for arg in call.args):
         call.emit("exec.network")
     installing = re.search(r"\b(install|add|i|ci|get|update|upgrade|sync|-S|in|restore)\b", text) or not words and call.name in ("yarn", "pnpm")
@@ -158,6 +157,19 @@ def _packages(call: Call) -> str | None:
     publishing = re.search(r"\b(publish|login|adduser|token)\b", text)
     call.emit("exec.publish" if publishing else "exec.install" if installing else "exec.build")
     return None
+
+
+def _tool_options(call: Call, words: list[str]) -> None:
+    """Options of cargo and go that name a program to run."""
+    for index, word in enumerate(words):
+        value = words[index + 1] if index + 1 < len(words) else ""
+        if re.fullmatch(r"--?(toolexec|exec|vettool)(=.*)?", word) and call.name == "go":
+            command = word.partition("=")[2] or value
+            call.emit("exec.hidden", command)
+            call.shell(command)
+        setting = word.partition("=")[2] if word.startswith("--config=") else value if word == "--config" else ""
+        if re.search(r"wrapper|runner|linker|rustc\b|alias\.", setting) and call.name == "cargo":
+            call.emit("exec.hidden", setting)
 
 
 def _local_package(call: Call, words: list[str]) -> None:
@@ -174,6 +186,15 @@ def _npm(call: Call, words: list[str]) -> None:
         call.emit("persist.env")
     if words[:1] in (["exec"], ["x"], ["dlx"]) and "-c" in words:
         call.shell(call.args[words.index("-c") + 1] if words.index("-c") + 1 < len(words) else "")
+    elif words[:1] in (["exec"], ["x"], ["run"], ["dlx"], ["run-script"]):
+        rest = [arg for arg in call.args[1:] if not solid(arg).startswith("-") or arg is not call.args[1]]
+        rest = rest[1:] if rest[:1] == ["--"] else rest
+        if rest and solid(rest[0]) in PROGRAMS and len(rest) > 1:
+            call.run(rest)
+    manifest = call.machine.read_file("package.json", call.state)
+    if manifest:
+        for text in re.findall(r'"[\w:-]+"\s*:\s*"((?:[^"\\]|\\.)*)"', manifest):
+            call.shell(text.replace('\\"', '"')) if text.split()[:1] and text.split()[0] in PROGRAMS else None
     if words[:2] == ["pkg", "set"] or words[:2] == ["set-script"]:
         for item in call.args[2:]:
             key, _, value = item.partition("=")
@@ -183,24 +204,57 @@ def _npm(call: Call, words: list[str]) -> None:
                 call.shell(value)
 
 
-@program("make", "gmake", "cmake", "ninja", "meson", "gradle", "gradlew", "mvn", "mvnw", "bazel", "tsc", "webpack", "vite", "rake", "just", "task", "ant", "sbt", "scons", "gcc", "g++", "clang", "clang++", "rustc", "javac", "cc", "tox", "nox", "pytest", "jest", "mocha", "vitest", "eslint", "prettier", "ruff", "mypy", "black")
+@program("make", "gmake", "cmake", "ninja", "meson", "gradle", "gradlew", "mvn", "mvnw", "bazel", "tsc", "webpack", "vite", "rake", "just", "task", "ant", "sbt", "scons", "gcc", "g++", "clang", "clang++", "cpp", "rustc", "javac", "cc", "tox", "nox", "pytest", "jest", "mocha", "vitest", "eslint", "prettier", "ruff", "mypy", "black")
 def _build(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
     call.emit("exec.build")
-    for word in words:
+    for word in words if call.name in ("make", "gmake") else []:
         found = re.match(r"(?:SHELL|\.SHELLFLAGS|CC|MAKE)=(.+)", word)
-        if found and call.name in ("make", "gmake") and re.search(r"[;|&]|\s-c|/tmp/", found[1]):
+        if found and re.search(r"[;|&]|\s-c|^-c|/tmp/", found[1]):
             call.emit("exec.hidden", word)
-            call.shell(found[1])
+            call.shell(found[1].removeprefix("-c").strip().strip("\"'"))
+        for command in re.findall(r"\$\(shell ([^)]+)\)", word):
+            call.shell(command)
+    _build_files(call, words)
     if call.name in ("make", "gmake", "just"):
         _makefile(call, words)
-    if call.name in ("gcc", "cc", "clang", "g++", "clang++"):
+    if call.name in ("gcc", "cc", "cpp", "clang", "g++", "clang++"):
         return _compiler(call, words)
     if call.name in ("pytest", "mypy", "ruff", "black") and any(word.startswith("-o") for word in words):
         for index, word in enumerate(words[:-1]):
             if word == "-o":
                 call.write(words[index + 1])
     return None
+
+
+def _build_files(call: Call, words: list[str]) -> None:
+    """Scripts that a build tool reads and this same command wrote; and tools with verbs of their own."""
+    if call.name == "cmake" and words[:1] == ["-E"] and len(words) > 1:
+        verb = {"remove_directory": "rm -r", "remove": "rm", "rm": "rm", "copy": "cp", "copy_directory": "cp -r", "rename": "mv", "env": "env"}.get(words[1])
+        call.run([*verb.split(), *call.args[2:]]) if verb else None
+    if call.name in ("mvn", "mvnw"):
+        parts = dict(word[2:].partition("=")[::2] for word in words if word.startswith("-Dexec."))
+        if "exec.executable" in parts:
+            call.shell(f"{parts['exec.executable']} {parts.get('exec.args', '')}")
+    if call.name == "rake" and "-e" in words[:-1]:
+        _scan(call, "ruby", words[words.index("-e") + 1])
+    for path in words:
+        text = call.machine.read_file(path, call.state) if "/" in path or "." in path else None
+        if text and call.name == "cmake":
+            for command in re.findall(r"COMMAND\s+([^)\n]+)", text):
+                call.shell(command)
+        elif text and call.name in ("gradle", "gradlew", "ant", "just", "task", "meson"):
+            _scan(call, "groovy", text)
+    if call.name in ("pytest", "tox", "nox"):
+        for path, text in list(call.state.files.items()):
+            if path.endswith(".py"):
+                _scan(call, "python", text)
+
+
+def _scan(call: Call, language: str, code: str) -> None:
+    from .interpreters import scan
+
+    scan(call, language, code)
 
 
 def _compiler(call: Call, words: list[str]) -> str | None:
@@ -214,10 +268,10 @@ def _compiler(call: Call, words: list[str]) -> str | None:
             call.write(words[index + 1], FILE)
     printed = next((word for word in words if word.startswith(("-print-file-name=", "--print-file-name="))), "")
     source = call.stdin if "-" in words or "/dev/stdin" in words else "".join(call.machine.read_file(word, call.state) or "" for word in words if word.endswith((".c", ".cc", ".cpp")))
+    for path in re.findall(r'#\s*include\s*[<"](/[^>"]+)', source):
+        call.read(path)
     if source:
-        from .interpreters import scan
-
-        scan(call, "c", source)
+        _scan(call, "c", source)
     return printed.partition("=")[2] + "\n" if printed else None
 
 
@@ -239,7 +293,9 @@ def _makefile(call: Call, words: list[str]) -> None:
 
 @program("systemd-tmpfiles", "logrotate", "run-parts", "start-stop-daemon", "daemonize", "dbus-daemon")
 def _daemon(call: Call) -> str | None:
-    options = call.options("xanp", ("exec", "startas", "name", "pidfile"))
+    options = call.options("xanpcu", ("exec", "startas", "name", "pidfile", "chuid", "user"))
+    if call.name == "start-stop-daemon" and options.get("c", "chuid"):
+        call.emit("privilege.become")
     for path in options.all("exec", "x", "a", "startas"):
         call.run([path, *options.rest])
     return UNKNOWN
@@ -252,8 +308,10 @@ def _keys(call: Call) -> str | None:
         call.emit("persist.keys")
     if call.name == "ssh-keygen" and "-D" in words:
         call.emit("exec.hidden")
+    if call.name == "ssh-keygen" and {"-y", "-e", "-p"} & set(words) and "-f" in words[:-1]:
+        call.read(words[words.index("-f") + 1])
     if call.name == "ssh-keygen" and "-f" in words and words.index("-f") + 1 < len(words):
         full, kind, flags = call.locate(words[words.index("-f") + 1])
-        if kind in ("system", "exec_hook"):
+        if kind in ("system", "exec_hook") or full.startswith("/etc/"):
             call.write(full)
     return FILE if call.name == "ssh-agent" else ATOM

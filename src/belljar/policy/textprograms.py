@@ -2,13 +2,15 @@
 
 import base64
 import binascii
+import bz2
 import codecs
+import lzma
 import re
 import zlib
 from collections.abc import Callable
 
 from .call import Call, program
-from .marks import ATOM, ENCODED, FILE, SECRET, SELF, SENSITIVE, UNKNOWN, clip, known, solid, taints, unglob
+from .marks import ATOM, ENCODED, FILE, SECRET, SELF, SENSITIVE, STAR, UNKNOWN, clip, has_glob, known, solid, taints, unglob
 from .quoting import ansi_c
 
 
@@ -22,9 +24,24 @@ def _decoded(text: str, decode: Callable[[bytes], bytes]) -> str:
         marks = taints(text)
         return marks.replace(FILE, UNKNOWN).replace(ATOM, UNKNOWN)
     try:
-        return decode(text.encode()).decode("utf-8", "replace")
-    except (ValueError, binascii.Error, zlib.error, EOFError, OSError):
+        return as_text(decode(as_bytes(text)))
+    except (ValueError, binascii.Error, zlib.error, EOFError, OSError, lzma.LZMAError):
         return ENCODED if text.strip() else ""
+
+
+def as_bytes(text: str) -> bytes:
+    """Text that stands for bytes which are not UTF-8 is Latin-1."""
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
+def as_text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
 
 
 def _encoded(text: str, encode: Callable[[bytes], bytes]) -> str:
@@ -33,11 +50,15 @@ def _encoded(text: str, encode: Callable[[bytes], bytes]) -> str:
     return ENCODED + taints(text).replace(FILE, "").replace(ATOM, "").replace(UNKNOWN, "")
 
 
-@program("cat", "tac", "zcat", "bat", "batcat", "gcat", "less", "more", "view", "most", "pg", "nl", "head", "tail", "strings", "fold", "fmt", "expand", "unexpand", "column", "pr", "ghead", "gtail")
+@program("cat", "tac", "bat", "batcat", "gcat", "less", "more", "view", "most", "pg", "nl", "head", "tail", "strings", "fold", "fmt", "expand", "unexpand", "column", "pr", "ghead", "gtail")
 def _cat(call: Call) -> str:
     options = call.options("ncw" if call.name in ("head", "tail", "fold") else "", ("lines", "bytes", "language", "style"))
     rest = [path for path in options.rest if not (call.name in ("head", "tail") and re.fullmatch(r"\+?\d+", path))]
-    text = _inputs(call, rest)
+    for command in [arg[2:] for arg in call.args if arg.startswith("+!")]:
+        call.shell(command)
+    text = _inputs(call, [path for path in rest if not path.startswith("+")])
+    if call.name in ("head", "tail"):
+        text = text.replace(STAR, ATOM)
     if call.name == "tac" and known(text):
         return "".join(reversed(text.splitlines(True)))
     count = options.get("n", "lines") or next((flag for flag in sorted(options.flags) if flag.isdigit()), "")
@@ -49,7 +70,7 @@ def _cat(call: Call) -> str:
         return text[: int(size)] if call.name == "head" else text[int(size) - 1 :] if size[0] == "+" else text[-int(size) :]
     if call.name in ("head", "tail") and SELF in text:
         return UNKNOWN
-    return UNKNOWN if call.name in ("zcat", "strings") and FILE in text else text
+    return UNKNOWN if call.name == "strings" and FILE in text else text
 
 
 @program("rev")
@@ -62,7 +83,7 @@ def _rev(call: Call) -> str:
 def _lines(call: Call) -> str:
     options = call.options("koStTdfwsn12ij", ("output", "key", "field-separator", "compress-program", "delimiters"))
     if options.get("compress-program"):
-        call.emit("exec.hidden", options.get("compress-program"))
+        call.emit("exec.hidden", options.get("compress-program")) if options.get("compress-program") not in ("gzip", "zstd", "xz", "bzip2", "lz4", "pigz") else None
         call.shell(options.get("compress-program"))
     text = _inputs(call, options.rest)
     if options.get("o", "output"):
@@ -75,9 +96,9 @@ def _lines(call: Call) -> str:
     return text
 
 
-@program("base64", "base32", "basenc", "uudecode", "uuencode", "gbase64", "xxd", "hexdump", "od", "openssl", "gpg", "gunzip", "bunzip2", "unxz", "unzstd", "zstdcat", "xzcat", "bzcat", "iconv", "recode", "ascii2uni", "qprint", "age", "ccrypt", "mcrypt")
+@program("base64", "base32", "basenc", "uudecode", "uuencode", "gbase64", "xxd", "hexdump", "od", "openssl", "gpg", "gunzip", "zcat", "bunzip2", "unxz", "unzstd", "zstdcat", "xzcat", "bzcat", "iconv", "recode", "ascii2uni", "qprint", "age", "ccrypt", "mcrypt")
 def _codec(call: Call) -> str | None:
-    options = call.options("wikomsSnvtfANjKcr" if call.name not in ("xxd", "openssl", "gpg") else "", ("wrap", "in", "out", "pass", "output", "decrypt-out", "k"))
+    options = call.options({"od": "AjNSwt", "hexdump": "efns", "xxd": "csgl", "iconv": "fto"}.get(call.name, "w" if call.name.startswith("b") else ""), ("wrap", "in", "out", "pass", "output", "decrypt-out", "k"))
     rest = list(options.rest)
     if call.name == "openssl":
         return _openssl(call)
@@ -92,8 +113,11 @@ def _codec(call: Call) -> str | None:
         flags = "".join(sorted(options.flags))
         return _decoded(text, lambda raw: _unhex(raw, "p" in flags)) if "r" in flags else _encoded(text, binascii.hexlify)
     if call.name in ("od", "hexdump", "uuencode"):
-        return _encoded(text, binascii.hexlify) if not known(text) else ENCODED
-    return _decoded(text, _inflate) if call.name in ("gunzip",) else (taints(text).replace(FILE, UNKNOWN) or ENCODED)
+        return _encoded(text, binascii.hexlify) if not known(text) else ENCODED if text else ""
+    inflate = {"gunzip": _inflate, "zcat": _inflate, "bunzip2": bz2.decompress, "bzcat": bz2.decompress, "unxz": lzma.decompress, "xzcat": lzma.decompress}.get(call.name)
+    if call.name in ("iconv", "recode") and known(text):
+        return text
+    return _decoded(text, inflate) if inflate else (taints(text).replace(FILE, UNKNOWN) or ENCODED)
 
 
 def _loose_base64(raw: bytes) -> bytes:
@@ -230,7 +254,7 @@ def _names(call: Call) -> str:
     return call.locate(path)[0] + "\n"
 
 
-@program("date", "id", "whoami", "hostname", "uname", "nproc", "wc", "stat", "md5sum", "sha256sum", "sha1sum", "sha512sum", "cksum", "du", "df", "uuidgen", "expr", "bc", "dc", "tty", "arch", "getconf", "pgrep", "pidof", "lsof", "ls", "dir", "vdir", "exa", "eza", "lsd", "jq", "yq", "factor", "numfmt", "b2sum", "file", "tput", "locale", "who", "w", "uptime", "free", "vmstat", "lscpu", "lsblk", "nm", "ldd", "objdump", "readelf", "diff", "cmp", "colordiff", "ps", "groups", "logname", "users", "fd", "fdfind", "tree", "sha224sum", "shasum", "md5", "cloc", "tokei", "scc")
+@program("date", "id", "whoami", "hostname", "uname", "nproc", "wc", "stat", "md5sum", "sha256sum", "sha1sum", "sha512sum", "cksum", "du", "df", "uuidgen", "expr", "bc", "tty", "arch", "getconf", "pgrep", "pidof", "lsof", "ls", "dir", "vdir", "exa", "eza", "lsd", "jq", "yq", "factor", "numfmt", "b2sum", "file", "tput", "locale", "who", "w", "uptime", "free", "vmstat", "lscpu", "lsblk", "nm", "ldd", "objdump", "readelf", "diff", "cmp", "colordiff", "ps", "groups", "logname", "users", "fd", "fdfind", "tree", "sha224sum", "shasum", "md5", "cloc", "tokei", "scc")
 def _atoms(call: Call) -> str | None:
     options = call.options("dIDtTfxXE" if call.name in ("fd", "fdfind") else "", ("args", "arg", "argjson", "exec", "exec-batch"))
     if call.name == "date" and any(arg.startswith(("-s", "--set")) for arg in call.args):
@@ -241,8 +265,10 @@ def _atoms(call: Call) -> str | None:
         return _fd(call)
     if call.name in ("ls", "dir", "vdir", "exa", "eza", "lsd", "tree"):
         return _ls(call, options.rest, options.has("d", "directory"))
-    if call.name in ("ps",) and any("e" in arg and not arg.startswith("-") and "w" in arg for arg in call.args):
-        return SENSITIVE
+    if call.name == "ps":
+        return _ps(call)
+    if call.name == "pgrep":
+        return STAR if options.rest and not unglob(options.rest[-1]).strip(".*^$") else ATOM + "\n"
     if call.name in ("expr",):
         return _expr([unglob(arg) for arg in call.args])
     if call.name in ("jq", "yq"):
@@ -255,22 +281,33 @@ def _atoms(call: Call) -> str | None:
     return ATOM + "\n"
 
 
-def _ls(call: Call, paths: list[str], itself: bool) -> str:
-    from .marks import STAR, has_glob
+def _ps(call: Call) -> str:
+    """All processes; the BSD option `e` shows their environments too."""
+    values = {index + 1 for index, arg in enumerate(call.args) if arg in ("-o", "-p", "-C", "-u", "-U", "--sort", "-t", "-g", "o", "-O", "--format", "--pid", "--ppid", "-eo", "-Ao", "-axo", "axo", "-ao")}
+    if any(re.fullmatch(r"[a-zA-Z]*e[a-zA-Z]*", arg) for index, arg in enumerate(call.args) if index not in values and not arg.endswith("o")):
+        call.machine.emit("read", "the environment of other processes", "secret", program="ps")
+    return STAR + "\n" if not any(arg.startswith("-p") for arg in call.args) else ATOM
 
+
+def _ls(call: Call, paths: list[str], itself: bool) -> str:
+    """Names: all of a directory's (an active *), or those of a pattern."""
     if itself or any(has_glob(path) for path in paths):
-        return "".join(path.replace(STAR, ATOM) + "\n" for path in paths)
-    return ATOM + "\n"
+        return "".join((path if path.strip(STAR + "/.") == "" else path.replace(STAR, ATOM)) + "\n" for path in paths)
+    return STAR + "\n"
 
 
 def _fd(call: Call) -> str:
     from .machine import Feed
 
+    options = call.options("ecEdtSxXoj", ("exclude", "type", "extension", "max-depth", "exec", "exec-batch", "color"), posix=False)
+    pattern = unglob(options.rest[0]) if options.rest else "."
+    root = options.rest[1] if len(options.rest) > 1 and "-x" not in call.args[:1] else "."
+    found = root if not pattern.strip(".*^$") and not options.values else f"{root.rstrip('/')}/{ATOM}/{ATOM}"
     words = call.args
     for flag in ("-x", "--exec", "-X", "--exec-batch"):
         if flag in words:
-            call.run([word.replace("{}", ATOM) for word in words[words.index(flag) + 1 :]] + ([ATOM] if "{}" not in words else []), Feed())
-    return ATOM + "\n"
+            call.run([word.replace("{}", found) for word in words[words.index(flag) + 1 :]] + ([found] if "{}" not in words else []), Feed())
+    return found + "\n"
 
 
 def _expr(args: list[str]) -> str:
@@ -323,7 +360,9 @@ def _grep(call: Call) -> str:
             text = SECRET
     if options.has("l", "files-with-matches", "files") or options.has("c", "count"):
         return ATOM + "\n"
-    if known(text) and text and options.rest:
+    if STAR in text and not options.has("v", "invert-match") and unglob(options.rest[0] if options.rest else "").strip("^.*[0-9]+$"):
+        return text.replace(STAR, ATOM)
+    if known(text) and text and options.rest and STAR not in text:
         return _matched(text, unglob(options.rest[0]), options.has("v", "invert-match"), options.has("o", "only-matching"))
     return text or ATOM + "\n"
 

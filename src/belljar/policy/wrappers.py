@@ -3,7 +3,7 @@
 import re
 import shlex
 
-from .call import Call, Options, program
+from .call import PROGRAMS, Call, Options, program
 from .machine import Feed
 from .marks import ATOM, ENCODED, FILE, NETWORK, UNKNOWN, has, known, show, solid, unglob
 
@@ -45,8 +45,8 @@ _PLAIN: dict[str, tuple[str, tuple[str, ...], int]] = {
     "sccache": ("", (), 0),
     "tsocks": ("", (), 0),
     "trickle": ("du", (), 0),
-    "firejail": ("", (), 0),
     "winpty": ("", (), 0),
+    "fakechroot": ("", (), 0),
     "retry": ("tdn", (), 0),
     "dotenv": ("fe", (), 0),
     "exec-with": ("", (), 0),
@@ -54,7 +54,11 @@ _PLAIN: dict[str, tuple[str, tuple[str, ...], int]] = {
     "coproc": ("", (), 0),
     "hyperfine": ("wmMrnspcL", ("warmup", "runs", "prepare", "export-json", "export-markdown", "min-runs"), 0),
     "entr": ("", (), 0),
-    "sg": ("", (), 1),
+    "perf": ("eopCtr", (), 1),
+    "sem": ("j", ("jobs", "id"), 0),
+    "logsave": ("", (), 1),
+    "gprofng": ("", (), 2),
+    "ld.so": ("", ("library-path", "preload", "argv0"), 0),
     "dumb-init": ("r", (), 0),
     "tini": ("pe", (), 0),
     "catatonit": ("", (), 0),
@@ -70,12 +74,19 @@ def _wrapped(call: Call) -> str | None:
     valued, long, skip = _PLAIN[call.name]
     options = call.options(valued, long, posix=True)
     words = options.rest[skip:]
-    if call.name in ("hyperfine", "sg", "entr"):
+    if call.name in ("hyperfine", "entr"):
         for text in (*words, *options.all("prepare", "p", "s", "c")) if call.name != "entr" else ():
             call.shell(text.removeprefix("-c"))
         return call.run(words) if call.name == "entr" else None
-    if call.name in ("time", "strace", "ltrace") and options.get("o", "output"):
-        call.write(options.get("o", "output"))
+    target = options.get("o", "output") if call.name in ("time", "strace", "ltrace") else ""
+    if target[:1] in ("|", "!"):
+        call.shell(target[1:])
+    elif target:
+        call.write(target)
+    if call.name in ("strace", "ltrace") and "1" in options.all("p"):
+        call.emit("kernel.namespace")
+    if options.get("preload"):
+        call.emit("persist.env", f"--preload {options.get('preload')}")
     while words and re.match(r"[A-Za-z_]\w*=", words[0]) and call.name == "coproc":
         words.pop(0)
     return call.run(words) if words else ""
@@ -84,6 +95,12 @@ def _wrapped(call: Call) -> str | None:
 @program(*SHELLS)
 def _shell(call: Call) -> str | None:
     options = call.options("oO", ("rcfile", "init-file"), posix=True)
+    if call.machine.privileged:
+        call.emit("privilege.become")
+    if "n" in options.flags:
+        return ""
+    if call.name == "pwsh":
+        return _powershell(call)
     for startup in options.all("rcfile", "init-file"):
         call.run_file(startup, [])
     if "c" in options.flags:
@@ -95,10 +112,24 @@ def _shell(call: Call) -> str | None:
         return call.shell(text, options.rest[1:])
     if options.rest and "s" not in options.flags:
         return call.run_file(options.rest[0], options.rest[1:])
-    return feed_shell(call)
+    return feed_shell(call, options.rest)
 
 
-def feed_shell(call: Call) -> str | None:
+def _powershell(call: Call) -> str | None:
+    """PowerShell on Linux: its own verbs for deleting, everything else as if it were a shell."""
+    text = unglob(" ".join(arg for arg in call.args if not arg.startswith("-")))
+    if re.search(r"(?i)(^|\s)-e(nc|ncodedcommand|c)?\s", " ".join(call.args)):
+        call.emit("exec.disguised")
+    for found in re.findall(r"(?i)(?:Remove-Item|ri|rd|Clear-Content)\s+([^;|]+)", " ".join(call.args)):
+        for path in re.findall(r"(?:^|\s)([^\s-]\S*)", found):
+            call.delete(path, "recursive")
+    if re.search(r"(?i)\b(iex|Invoke-Expression)\b", text) and re.search(r"(?i)iwr|Invoke-WebRequest|DownloadString|http", text):
+        call.emit("exec.network")
+        return None
+    return call.shell(text) if re.match(r"[a-z]", text) else None
+
+
+def feed_shell(call: Call, args: list[str]) -> str | None:
     """A shell that reads its commands from standard input."""
     text = call.stdin
     if NETWORK in text:
@@ -107,7 +138,7 @@ def feed_shell(call: Call) -> str | None:
         call.emit("exec.disguised", text)
     elif has(text, UNKNOWN) and not known(text):
         call.emit("exec.unseen", text)
-    return call.shell(text, feed=Feed()) if text and not text.strip(FILE + "\n") == "" else None
+    return call.shell(text, [call.name, *args], Feed()) if text and not text.strip(FILE + "\n") == "" else None
 
 
 @program("busybox", "toybox")
@@ -115,7 +146,7 @@ def _busybox(call: Call) -> str:
     return call.run(call.args)
 
 
-@program("sudo", "doas", "pkexec", "gksudo", "kdesudo", "sudoedit", "please")
+@program("sudo", "doas", "gksudo", "kdesudo", "sudoedit", "please")
 def _sudo(call: Call) -> str:
     options = call.options("ugChpTDRUrt", ("user", "group", "chdir", "host", "prompt"), posix=True)
     words = list(options.rest)
@@ -138,11 +169,13 @@ def _sudo(call: Call) -> str:
         call.machine.privileged -= 1
 
 
-@program("su", "runuser", "setpriv", "gosu", "su-exec", "chpst", "newgrp", "login", "capsh", "machinectl-shell")
+@program("su", "runuser", "setpriv", "pkexec", "run0", "sg", "machinectl", "gksu", "sux", "flatpak-spawn", "gosu", "su-exec", "chpst", "newgrp", "login", "capsh", "machinectl-shell")
 def _become(call: Call) -> str:
     if call.args in (["--help"], ["--version"], ["--print"]):
         return ""
     call.emit("privilege.become")
+    if call.name == "machinectl" and call.args[:1] not in (["shell"], ["login"]):
+        return ""
     options = call.options("cgGsu", ("command", "group", "shell", "user"))
     for text in options.all("c", "command"):
         call.shell(text)
@@ -151,9 +184,9 @@ def _become(call: Call) -> str:
     return ""
 
 
-@program("unshare", "nsenter", "chroot", "pivot_root", "bwrap", "proot", "switch_root", "systemd-nspawn", "runc", "crun", "ctr", "lxc-attach", "schroot")
+@program("unshare", "nsenter", "chroot", "pivot_root", "bwrap", "proot", "switch_root", "systemd-nspawn", "runc", "crun", "ctr", "lxc-attach", "schroot", "lxc", "crictl", "firejail", "nsjail", "systemd-mount", "udisksctl", "aa-teardown", "aa-exec", "aa-complain")
 def _namespace(call: Call) -> str:
-    if call.args in (["--help"], ["--version"]):
+    if call.args in (["--help"], ["--version"], ["list"]) or call.name == "udisksctl" and call.args[:1] in (["status"], ["info"]):
         return ""
     call.emit("kernel.namespace")
     options = call.options("tSGrwR", ("target", "setuid", "setgid", "root", "wd"), posix=True)
@@ -198,8 +231,9 @@ def _items(text: str, options: Options) -> list[str]:
 
 @program("parallel", "rush")
 def _parallel(call: Call) -> str:
-    words, _, literal = "\0".join(call.args).partition("\0:::\0")
-    argv = words.split("\0")
+    words, _, literal = ("\0" + "\0".join(call.args)).partition("\0:::\0")
+    words = words.lstrip("\0")
+    argv = words.split("\0") if words else []
     call.args = argv
     options = call.options("jNna", ("jobs", "arg-file", "colsep", "max-args", "results", "joblog", "timeout"), posix=True)
     items = literal.split("\0") if literal else [line for line in call.stdin.splitlines() if line] or [ATOM]
@@ -243,24 +277,25 @@ def _find(call: Call) -> str:
         roots.append(args.pop(0))
     roots = roots or ["."]
     narrow = _narrows(args)
-    found = [_found(root, narrow) for root in roots]
+    name = next((unglob(args[index + 1]) for index, arg in enumerate(args[:-1]) if arg == "-name"), "")
+    found = [_secret_found(call, root, args) or _found(root, narrow, name) for root in roots]
     for index, arg in enumerate(args):
         if arg == "-delete":
             for root in roots:
-                call.delete(_found(root, narrow), "recursive")
+                call.delete(_found(root, narrow, name), "recursive")
         elif arg in ("-exec", "-execdir", "-ok", "-okdir"):
             _find_exec(call, args[index + 1 :], found)
         elif arg in ("-fprint", "-fprintf", "-fprint0", "-fls") and index + 1 < len(args):
             call.write(args[index + 1])
         elif arg == "-files0-from" and index + 1 < len(args):
             call.read(args[index + 1])
-    for root in roots:
-        _secret_hunt(call, root, args)
     return "".join(f"{item}\n" for item in found)
 
 
 def _narrows(args: list[str]) -> bool:
     """Whether a test picks some files out; without one, find takes everything below its root."""
+    if "-type" in args[:-1] and args[args.index("-type") + 1] in ("l", "p", "s"):
+        return True
     tests = {"-name", "-iname", "-path", "-ipath", "-regex", "-mtime", "-mmin", "-size", "-newer", "-empty", "-user", "-wholename", "-iregex", "-atime", "-ctime", "-perm", "-cmin", "-inum", "-newermt"}
     for index, arg in enumerate(args):
         if arg in tests:
@@ -270,11 +305,11 @@ def _narrows(args: list[str]) -> bool:
     return False
 
 
-def _found(root: str, narrow: bool) -> str:
+def _found(root: str, narrow: bool, name: str = "") -> str:
     base = root.rstrip("/") if root.strip("/") else ""
-    if narrow:
-        return f"{base}/{ATOM}/{ATOM}"
-    return root
+    if not narrow:
+        return root
+    return f"{base}/{name}" if known(name) and name and not re.search(r"[*?\[]", name) else f"{base}/{ATOM}/{ATOM}"
 
 
 def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
@@ -283,15 +318,21 @@ def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
         call.run([word.replace("{}", item) for word in words[:end]], Feed())
 
 
-def _secret_hunt(call: Call, root: str, args: list[str]) -> None:
-    kind = call.locate(root)[1]
-    pattern = unglob(" ".join(args))
-    if kind in ("root", "home", "system") and re.search(r"id_rsa|id_ed25519|\.pem\b|credentials|\.aws|\.ssh|shadow|\.netrc|\.kube", pattern) and re.search(r"-exec|-fprint|-delete|-ok", pattern):
-        call.emit("read", pattern, "secret")
-        call.machine.emit("read", pattern, "secret")
+def _secret_found(call: Call, root: str, args: list[str]) -> str:
+    """A search for keys in homes or the whole system finds keys."""
+    full, kind, _ = call.locate(root)
+    names = unglob(" ".join(args))
+    if kind in ("root", "home", "system", "kernel", "secret"):
+        if re.search(r"id_|\.pem|\.key\b|credential|\.aws|\.ssh|\.netrc|\.kube|\.pgpass|\.git-cred|\.gnupg|token|secret|passw", names):
+            return "/home/sandbox/.ssh/id_rsa"
+        if re.search(r"shadow|sudoers", names):
+            return "/etc/shadow"
+        if "environ" in names and kind in ("kernel", "root"):
+            return "/proc/1/environ"
+    return full if kind == "secret" else ""
 
 
-@program("ssh", "autossh", "mosh", "sshpass", "dropbear", "dbclient")
+@program("ssh", "autossh", "mosh", "sshpass", "dropbear", "dbclient", "sftp")
 def _ssh(call: Call) -> str | None:
     options = call.options("bcDEeFIiJLlmOopQRSWwB", posix=True)
     if call.name == "sshpass":
@@ -305,6 +346,10 @@ def _ssh(call: Call) -> str | None:
         call.locate(key)
     if options.all("R", "D", "w"):
         call.emit("net.tunnel")
+    for path in re.findall(r"(?m)^\s*(?:m?put|reput)\s+(\S+)", call.stdin) if call.name == "sftp" else []:
+        call.read(path)
+    if call.name == "sftp":
+        return NETWORK
     remote = " ".join(options.rest[1:])
     call.emit("net.remote", options.rest[0] if options.rest else "")
     from .network import sends
@@ -367,7 +412,7 @@ def _npx(call: Call) -> str | None:
         call.shell(text)
     rest = [word for word in options.rest if word not in ("run",)]
     call.emit("exec.build")
-    return call.run(rest) if rest and rest[0] in ("cross-env", "env-cmd", "dotenv") and len(rest) > 1 else None
+    return call.run(rest) if rest and solid(rest[0]) in PROGRAMS else None
 
 
 @program("cross-env", "env-cmd", "uv", "poetry", "pipenv", "hatch", "pdm", "rye", "bundle", "conda", "mamba", "micromamba", "nix-shell", "nix", "direnv", "mise", "asdf", "corepack", "rbenv", "pyenv", "volta")
