@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from belljar import Output, PolicyDenied, Session, Verdict
-from belljar.persistent import PersistentShell, exported
+from belljar.bash import exported
+from belljar.persistent import PersistentShell
 
 
 def trusted(box: Session, command: str) -> Verdict:

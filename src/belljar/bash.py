@@ -1,0 +1,214 @@
+"""One bash process that runs text after text, on a private channel: what a persistent shell is made of.
+
+Theory of operation. The bash runs LOOP. It has a private channel: descriptor 9 to read requests from, 8 to report
+on; both are closed for what it runs. A request is a text and, behind it, a nonce that the loop reads only when the
+text has run. The report repeats the nonce, so nothing that a command prints, and no report of an earlier call, is
+taken for a status. The init sends a report only after all output that was written before it.
+
+    host → 9    LENGTH NUL text     (0: the text ends with NUL; bash counts characters, so only ASCII is counted)
+                nonce NUL
+    host ← 8    s nonce status flags directory NUL      the call is over
+                e nonce exported variables NUL          follows if they changed, while the host already goes on
+
+Whether they changed is found out without a word: they are written to a file in memory and compared with the last ones.
+(bash writes what it prints line by line, and each line would wake the init and the host.)
+
+LOOP lives in the same shell as what it runs, so it trusts little: it is parsed before any alias exists; a function
+can shadow a builtin, even `builtin` itself, but not a keyword, and in POSIX mode not `unset`; its own steps are part
+of the `while` condition, where `set -e` does not apply, with their own traces (`set -x`) thrown away; there are two
+loops, so that a stray `break` leaves one; it is one line, so that bash's messages count the command's lines. What
+still ends the shell (exit, exec, kill, a timeout, Ctrl+C) ends its tree, and the next one starts with the directory
+and the exported variables of the last report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import anyio
+
+from belljar import frames
+from belljar.frames import Flag
+from belljar.spec import WORKSPACE
+
+if TYPE_CHECKING:
+    from asyncio import TimerHandle
+
+    from belljar.link import Link
+
+IDLE_SECONDS = 0.05  # after which a shell counts as idle
+LONGEST_REPORT = 8 << 20  # Linux gives a process no larger environment
+
+_LOOP = r"""
+builtin shopt -s expand_aliases; __bj_x= __bj_e= __bj_m=/dev/shm/.belljar-$$;
+while { [[ 1 ]]; } 2>/dev/null; do
+  while {
+      __bj_s=$?; __bj_f=;
+      if [[ $- == *x* ]]; then builtin set +x; __bj_x=x; fi;
+    } >/dev/null 2>&1;
+    [[ -e /dev/fd/1 && -e /dev/fd/2 ]] || __bj_f=x;
+    {
+      __bj_n=; IFS= builtin read -rd '' -u 9 __bj_n;
+      if [[ -z $__bj_n ]]; then
+        POSIXLY_CORRECT=1; unset -f builtin; unset POSIXLY_CORRECT;
+        IFS= builtin read -rd '' -u 9 __bj_n;
+      fi;
+      if builtin export -p >|"$__bj_m" && builtin mapfile -d '' __bj_v <"$__bj_m" && [[ $__bj_v != "$__bj_e" ]]; then
+        __bj_e=$__bj_v; __bj_f+=e;
+      fi;
+      builtin printf 's%s %s -%s %s\0' "$__bj_n" "$__bj_s" "$__bj_f" "$PWD" >&8 || builtin exit 1;
+      if [[ $__bj_f == *e ]]; then builtin printf 'e%s %s\0' "$__bj_n" "$__bj_e" >&8; fi;
+      __bj=; IFS= builtin read -rd '' -u 9 __bj;
+      if [[ $__bj == 0 ]]; then IFS= builtin read -rd '' -u 9 __bj;
+      else IFS= builtin read -rN "$__bj" -u 9 __bj; fi;
+      if [[ $__bj_x ]]; then __bj="__bj_x=; builtin set -x; $__bj"; fi;
+      [[ $__bj ]];
+    } >/dev/null 2>&1;
+  do builtin eval "$__bj" 8>&- 9<&-; done;
+  { if [[ -z $__bj ]]; then builtin exit 0; fi; } 2>/dev/null;
+done
+"""
+LOOP = " ".join(line.strip() for line in _LOOP.splitlines())
+_ARGV = (b"bash", b"--noprofile", b"--norc", b"-c", LOOP.encode(), b"bash")
+
+
+@dataclass(frozen=True)
+class Report:
+    status: int
+    closed: bool
+    """The command closed the shell's own output."""
+    cwd: str
+
+
+@dataclass(frozen=True)
+class State:
+    """What a new bash is given of the last one."""
+
+    cwd: str = WORKSPACE
+    exports: str = ""
+
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        return exported(self.exports)
+
+    def restore(self) -> str:
+        """Text that brings it back."""
+        return f"{{ builtin cd -- {shlex.quote(self.cwd)}\n{self.exports}\n}} >/dev/null 2>&1"
+
+
+class Bash:
+    """One bash process and its private channel."""
+
+    def __init__(
+        self, link: Link, env: Mapping[str, str], state: State | None, on_output: Callable[[int, bytes], None]
+    ) -> None:
+        self.report: Report | None = None
+        self.state: State | None = None
+        self._exports = ""
+        self._told = bytearray()
+        self._idle: TimerHandle | None = None
+        self._expected: list[bytes] = []
+        """The nonces of the reports that are to come."""
+        self._nonce, self._due = b"", False
+        """Of the last report; and whether changed variables that it announced are still to come."""
+        self._news = anyio.Event()
+        self._on_output = on_output
+        environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
+        self.execution = link.spawn(_ARGV, flags=Flag.CONTROL | Flag.DEFAULT_ENV, env=environment, on_output=self._take)
+        self.execution.when_ended(lambda: self._news.set())
+        self._unsent = self._expect() + (self._request(state.restore()) if state else b"")
+
+    def _expect(self) -> bytes:
+        self._expected.append(secrets.token_hex(8).encode())
+        return self._expected[-1] + b"\0"
+
+    def _request(self, text: str) -> bytes:
+        raw = text.encode("utf-8", "surrogateescape")
+        return (b"%d\0%b" % (len(raw), raw) if raw.isascii() and raw else b"0\0%b\0" % raw) + self._expect()
+
+    async def ask(self, text: str, timeout: float | None, grace: float) -> Report | None:
+        """Run `text`; None when the shell ended instead of answering."""
+        self.report = None
+        if self._idle is not None:
+            self._idle.cancel()
+        data, self._unsent = self._unsent + self._request(text), b""
+        armed = self.execution.deadline_frame(timeout, grace)
+        await self.execution.input(data, frames.CONTROL, ahead=armed)
+        await self._until(lambda: self.report is not None)
+        return self.report
+
+    def disarm(self, spare: float) -> None:
+        """No deadline for an idle shell. If there is time, wait for the next call, which sets its own: each word to the
+        init is a wake-up."""
+        if spare > 20 * IDLE_SECONDS:
+            self._idle = self.execution.link.loop.call_later(IDLE_SECONDS, self.disarm, 0.0)
+        elif not self.execution.over:
+            self.execution.deadline(None, 0)
+
+    async def settled(self) -> State | None:
+        """Directory and variables after the last request that was answered; None if none was."""
+        await self._until(lambda: not self._due)
+        return self.state
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        while not done() and not self.execution.over:
+            self._news = anyio.Event()
+            await self._news.wait()
+
+    def _take(self, stream: int, data: bytes) -> None:
+        if stream != frames.CONTROL:
+            return self._on_output(stream, data)
+        self._told += data
+        while (end := self._told.find(0)) >= 0:
+            message = bytes(self._told[:end])
+            del self._told[: end + 1]
+            with contextlib.suppress(ValueError):  # not one of ours
+                self._hear(message)
+        if len(self._told) > LONGEST_REPORT:
+            self.execution.kill()
+        return None
+
+    def _hear(self, message: bytes) -> None:
+        head, _, rest = message.partition(b" ")
+        told = rest.decode("utf-8", "surrogateescape")
+        if self._expected and head == b"s" + self._expected[0]:
+            status, flags, cwd = told.split(" ", 2)
+            report = Report(int(status) & 0xFF, "x" in flags, cwd)
+            self._nonce, self._due = self._expected.pop(0), "e" in flags
+            if not self._expected:
+                unmoved = self.state is not None and self.state.cwd == cwd
+                self.report, self.state = report, self.state if unmoved else State(cwd, self._exports)
+        elif head == b"e" + self._nonce and self._due:
+            self._exports, self._due = told, False
+            self.state = State(self.state.cwd, told) if self.state else None
+        self._news.set()
+
+
+_EXPORT = re.compile(
+    r"""^(?:declare -\w*x\w*|export) (\w+)=(?:"((?:[^"\\]|\\.)*)"|\$'((?:[^'\\]|\\.)*)')$""", re.DOTALL | re.MULTILINE
+)
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
+_CONTROLS = dict(zip("abtnvfrE", "\a\b\t\n\v\f\r\x1b", strict=True))
+
+
+def exported(text: str) -> dict[str, str]:
+    """The variables of an `export -p`."""
+    found = {}
+    for name, plain, quoted in _EXPORT.findall(text):
+        found[name] = _ESCAPE.sub(_character, quoted) if quoted else re.sub(r'\\([$`"\\])', r"\1", plain)
+    return found
+
+
+def _character(match: re.Match[str]) -> str:
+    code = match[1]
+    if code[0] not in "01234567":
+        return _CONTROLS.get(code, code)
+    byte = int(code, 8) & 0xFF
+    return chr(byte if byte < 0x80 else 0xDC00 + byte)  # as `surrogateescape` decodes it
