@@ -73,7 +73,7 @@ def _work(command: Any) -> None:
     check = command("check", "verdicts:check", "show the policy's verdict on a command; nothing runs")
     check.add_argument("--policy", default="default", metavar="P")
     check.add_argument("--explain", action="store_true", help="show the effects that were found")
-    check.add_argument("command", nargs="...", metavar="CMD")
+    check.add_argument("command", nargs="*", metavar="CMD")
 
 
 def _sessions(command: Any, commands: Any) -> None:
@@ -190,6 +190,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             args.command = [*words, "--", *vector] if words else vector
         elif len(words) == 1:
             args.command = words[0]
+        elif words and " " in words[0]:
+            raise UsageError(f"{words[1]!r} stands behind the command's text; options go before it")
         if not args.command:
             raise UsageError("no command given; for example: belljar run 'ls -la'")
     elif split < len(argv):
