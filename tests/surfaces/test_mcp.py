@@ -99,7 +99,7 @@ async def test_a_background_shell_is_started_read_and_ended(desk: Desk) -> None:
     seen = ""
     with anyio.fail_after(20):
         while not seen:
-            seen = text(await desk.mcp.call_tool("BashOutput", {"bash_id": shell}))
+            seen = (await desk.mcp.call_tool("BashOutput", {"bash_id": shell})).structured_content["metadata"]["stdout"]
     assert seen == "hi\n"
     assert shell in text(await desk.mcp.call_tool("ListShells", {}))
     assert not (await desk.mcp.call_tool("KillShell", {"shell_id": shell})).is_error
