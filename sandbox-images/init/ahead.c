@@ -17,12 +17,13 @@
 #define MOST 4
 #define BACK_OFF (1000 * MS)     /* after a shell that died before its time */
 #define OOM_BACK_OFF (5000 * MS) /* memory is short: leave it to the commands */
+#define PAUSE (3 * MS)
 #define CALM (2000 * MS)         /* without a miss for so long, FEWEST are enough */
 
 static struct command *pool[MOST];
 static unsigned count, target = FEWEST;
 static bool enabled;
-static uint64_t not_before, last_miss, ooms_seen;
+static uint64_t not_before, last_miss, last_claim, ooms_seen;
 
 void ahead_enable(void) { enabled = true; }
 
@@ -48,7 +49,16 @@ bool ahead_fits(const char *text)
     return true;
 }
 
-bool ahead_wanting(void) { return enabled && count < target && now >= not_before; }
+/* A command that was just given its shell has the processor to itself, unless the next would find none waiting. */
+static uint64_t refill_at(void)
+{
+    uint64_t pause = count && live_count ? last_claim + PAUSE : 0;
+    if (!enabled || count >= target)
+        return NEVER;
+    return pause > not_before ? pause : not_before;
+}
+
+bool ahead_wanting(void) { return refill_at() <= now; }
 
 void ahead_refill(void)
 {
@@ -100,6 +110,7 @@ static bool hand_over(struct command *command, const char *text)
 {
     size_t length = strlen(text) + 1;
     atomic_store(&keeper_slot(command)->claimed, 1);
+    command->main = keeper_slot(command)->main;
     bool given = write(command->feed, text, length) == (ssize_t)length;
     close(command->feed);
     command->feed = -1;
@@ -112,6 +123,7 @@ struct command *ahead_claim(const char *text)
         struct command *command = pool[0];
         if (still_good(command) && hand_over(command, text)) {
             take_out(0);
+            last_claim = now;
             return command;
         }
         ahead_discard(command);
@@ -132,8 +144,8 @@ void ahead_trim(uint64_t *next)
         not_before = now;
     }
     uint64_t at = target > FEWEST ? last_miss + CALM : NEVER;
-    if (enabled && count < target && not_before > now && not_before < at)
-        at = not_before;
+    if (refill_at() > now && refill_at() < at)
+        at = refill_at();
     if (at < *next)
         *next = at;
 }

@@ -313,7 +313,8 @@ bool commands_pump(void)
         if (command->phase == DRAINING && !command->pilot)
             stream_close(&command->streams[2]);
         for (int i = 0; i < 3; i++)
-            more |= stream_pump(&command->streams[i]);
+            while (stream_pump(&command->streams[i]) && !(more |= command->phase != DRAINING))
+                ; /* to its end in one turn: at most a pipe's worth */
         if (command->phase == DRAINING && drained(command))
             finish(command);
     }

@@ -30,6 +30,9 @@
 #define SEND_BUFFER (1 << 20)
 #define HELLO_WITHIN (5000 * MS)
 #define LOOK_AGAIN (20 * MS) /* after a full backlog */
+#define SMALL 4096           /* such output is gathered with what else is said in this turn: one wake-up for the host */
+#define HOLD (1 * MS)        /* how long a word may wait for company */
+#define ALWAYS (EPOLLIN | EPOLLRDHUP | EPOLLET)
 
 static struct connection connections[CONNECTIONS_MAX];
 static unsigned used; /* the highest ever: what must be looked through */
@@ -91,7 +94,7 @@ static void admit(int fd, uint64_t inode)
     int size = SEND_BUFFER;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     *connection = (struct connection){.source.kind = AT_CONNECTION, .fd = fd, .inode = inode, .since = now};
-    watch(fd, &connection->source, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+    watch(fd, &connection->source, ALWAYS);
 }
 
 static bool outside(int fd)
@@ -199,10 +202,21 @@ bool token_matches(const uint8_t *given, size_t length)
     return differences == 0;
 }
 
+/* Room to write is watched for only while there is none: each time the host reads, it would wake us. */
+static void set_blocked(struct connection *connection, bool blocked)
+{
+    struct epoll_event event = {.events = ALWAYS | (blocked ? EPOLLOUT : 0), .data.ptr = &connection->source};
+    if (connection->blocked != blocked)
+        epoll_ctl(epoll, EPOLL_CTL_MOD, connection->fd, &event);
+    connection->blocked = blocked;
+}
+
 void connection_event(struct connection *connection, uint32_t events)
 {
+    if (connection->fd < 0)
+        return;
     if (events & EPOLLOUT)
-        connection->blocked = false;
+        set_blocked(connection, false);
     if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         connection->readable = true;
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
@@ -316,8 +330,12 @@ uint8_t *connection_frame(struct connection *connection, uint32_t length, uint8_
         return NULL;
     uint8_t *at = connection->out + connection->out_at + connection->out_length;
     connection->out_length += FRAME_HEADER + (size_t)length;
+    connection->hold_until = 0;
     return put_header(at, length, type, stream, id);
 }
+
+/* What is queued so far may wait a moment for the next frame. */
+void connection_hold(struct connection *connection) { connection->hold_until = now + HOLD; }
 
 /* What writev did not take is kept. */
 static void keep(struct connection *connection, const struct iovec *parts, size_t sent)
@@ -341,12 +359,19 @@ static ssize_t send_parts(struct connection *connection, struct iovec *parts, in
     ssize_t sent = writev(connection->fd, parts, count);
     if (sent < 0 && errno != EAGAIN && errno != EINTR)
         connection->doomed = true;
-    connection->blocked |= sent < 0;
+    if (sent < 0)
+        set_blocked(connection, true);
     return sent < 0 ? 0 : sent;
 }
 
 void connection_output(struct connection *connection, uint8_t stream, uint64_t id, uint64_t offset, const uint8_t *data, size_t length)
 {
+    if (length <= SMALL) {
+        uint8_t *to = connection_frame(connection, (uint32_t)length + 8, OUTPUT, stream, id);
+        if (to)
+            put_bytes(put_u64(to, offset), data, length);
+        return;
+    }
     uint8_t header[FRAME_HEADER + 8];
     put_u64(put_header(header, (uint32_t)length + 8, OUTPUT, stream, id), offset);
     struct iovec parts[3] = {
@@ -355,7 +380,8 @@ void connection_output(struct connection *connection, uint8_t stream, uint64_t i
     size_t sent = (size_t)send_parts(connection, parts, 3);
     size_t whole = connection->out_length + sizeof header + length;
     keep(connection, parts + 1, sent);
-    connection->blocked |= sent < whole;
+    if (sent < whole)
+        set_blocked(connection, true);
 }
 
 static void flush(struct connection *connection)
@@ -364,9 +390,8 @@ static void flush(struct connection *connection)
     size_t sent = (size_t)send_parts(connection, &part, 1);
     connection->out_at += sent;
     connection->out_length -= sent;
-    connection->blocked |= connection->out_length > 0;
     if (connection->out_length)
-        return;
+        return set_blocked(connection, true);
     connection->out_at = 0;
     if (connection->out_size > KEEP_SIZE) {
         free(connection->out);
@@ -378,7 +403,7 @@ static void flush(struct connection *connection)
 void connections_flush(void)
 {
     EACH (connection) {
-        if (connection->out_length && !connection->blocked)
+        if (connection->out_length && !connection->blocked && connection->hold_until <= now)
             flush(connection);
         if (connection->doomed)
             hang_up(connection);
@@ -394,6 +419,8 @@ void connections_expire(uint64_t *next)
         look_into_directory();
     at = at < look_again ? at : look_again;
     EACH (connection) {
+        if (connection->out_length && connection->hold_until > now && connection->hold_until < at)
+            at = connection->hold_until;
         if (!connection->hailed && connection->since + HELLO_WITHIN <= now)
             hang_up(connection);
         else if (!connection->hailed && connection->since + HELLO_WITHIN < at)

@@ -30,7 +30,7 @@ struct connection {
     int fd;
     bool hailed;             /* a valid HELLO came */
     bool readable, hup, blocked, doomed;
-    uint64_t inode, since;
+    uint64_t inode, since, hold_until;
     uint8_t *in, *out;       /* `out` holds what the kernel did not take yet */
     size_t in_length, in_size, out_at, out_length, out_size;
 };
@@ -131,7 +131,8 @@ void connections_expire(uint64_t *next);
 unsigned connections_hailed(void);
 /* Room for a frame's payload, header already written; the connection is given up if there is no memory. */
 uint8_t *connection_frame(struct connection *connection, uint32_t length, uint8_t type, uint8_t stream, uint64_t id);
-/* Sends at once, without a copy where the kernel takes it. */
+void connection_hold(struct connection *connection);
+/* Much is sent at once, without a copy where the kernel takes it. */
 void connection_output(struct connection *connection, uint8_t stream, uint64_t id, uint64_t offset, const uint8_t *data, size_t length);
 extern uint64_t lease, lease_from;
 void lease_set(uint32_t milliseconds);

@@ -70,7 +70,7 @@ static bool pump_ring(struct stream *stream)
     size_t n = take(stream, RING_TURN);
     ring_put(&stream->ring, scratch, n);
     widen(stream);
-    return n > 0;
+    return n > 0 && stream->ready;
 }
 
 static bool pump_owner(struct stream *stream)
@@ -85,7 +85,7 @@ static bool pump_owner(struct stream *stream)
         stream->ring.total += n;
         widen(stream);
     }
-    return n > 0;
+    return n > 0 && stream->ready;
 }
 
 static uint64_t will_be(const struct stream *stream)
