@@ -113,6 +113,7 @@ class Bash:
         self.state: State | None = None
         self._exports = ""
         self._told = bytearray()
+        self._armed = False
         self._idle: TimerHandle | None = None
         self._expected: list[bytes] = []
         """The nonces of the reports that are to come."""
@@ -139,8 +140,9 @@ class Bash:
         if self._idle is not None:
             self._idle.cancel()
         data, self._unsent = self._unsent + self._request(text), b""
-        armed = self.execution.deadline_frame(timeout, grace)
-        await self.execution.input(data, frames.CONTROL, ahead=armed)
+        ahead = self.execution.deadline_frame(timeout, grace) if timeout or self._armed else b""
+        self._armed = timeout is not None
+        await self.execution.input(data, frames.CONTROL, ahead=ahead)
         await self._until(lambda: self.report is not None)
         return self.report
 
@@ -150,6 +152,7 @@ class Bash:
         if spare > 20 * IDLE_SECONDS:
             self._idle = self.execution.link.loop.call_later(IDLE_SECONDS, self.disarm, 0.0)
         elif not self.execution.over:
+            self._armed = False
             self.execution.deadline(None, 0)
 
     async def settled(self) -> State | None:

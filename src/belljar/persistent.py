@@ -57,7 +57,7 @@ class PersistentShell:
         self._state: State | None = None
         self._known: ShellState | None = None
         """What the policy knows of the shell from the commands it judged."""
-        self._lock = anyio.Lock()
+        self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
         self._listener: Callable[[Output], None] | None = None
         self._order = 0
