@@ -66,7 +66,12 @@ def test_options_reach_the_command(workspace: Path) -> None:
 
 @pytest.mark.parametrize(
     ("command", "status"),
-    [(["nosuchprogram"], 127), (["/etc/passwd"], 126), (["sh", "-c", "exit 200"], 200), (["sh", "-c", "kill -9 $$"], 137)],
+    [
+        (["nosuchprogram"], 127),
+        (["/etc/passwd"], 126),
+        (["sh", "-c", "exit 200"], 200),
+        (["sh", "-c", "kill -9 $$"], 137),
+    ],
 )
 def test_statuses_of_vectors_are_exact(workspace: Path, command: list[str], status: int) -> None:
     assert run(workspace, "--", *command).status == status
@@ -121,8 +126,8 @@ def test_json_of_a_denial_holds_the_verdict(workspace: Path) -> None:
 
 
 def test_secrets_are_masked_in_json_and_real_for_the_command(workspace: Path) -> None:
-    args = ("--json", "--env", "API_TOKEN=hunter2secret", "PASSWORD=other0ne; echo $API_TOKEN $PASSWORD > seen; cat seen")
-    answer = run(workspace, *args)
+    command = "PASSWORD=other0ne; echo $API_TOKEN $PASSWORD > seen; cat seen"
+    answer = run(workspace, "--json", "--env", "API_TOKEN=hunter2secret", command)
     assert "hunter2secret" not in answer.stdout
     assert "other0ne" not in answer.stdout
     assert answer.json["stdout"] == "*** ***\n"
@@ -161,9 +166,7 @@ def test_a_report_is_written_for_a_denial_too(workspace: Path, tmp_path: Path) -
     ("args", "title"),
     [(["rm -rf /"], "Command was denied"), (["--timeout", "0.3", "sleep 60"], "Command was stopped")],
 )
-def test_github_gets_an_annotation_and_stdout_stays_the_command_s(
-    workspace: Path, args: list[str], title: str
-) -> None:
+def test_github_gets_an_annotation_and_stdout_stays_the_command_s(workspace: Path, args: list[str], title: str) -> None:
     answer = run(workspace, "--policy", "ci", *args, env={"GITHUB_ACTIONS": "true"})
     notes = [line for line in answer.stderr.splitlines() if line.startswith("::error ")]
     assert len(notes) == 1
@@ -176,7 +179,8 @@ def test_an_ordinary_failure_is_no_annotation(workspace: Path) -> None:
 
 
 def test_ctrl_c_interrupts_the_command(workspace: Path) -> None:
-    with start("run", "--workspace", workspace, "trap 'echo caught; exit 9' INT; echo ready; sleep 60 & wait") as process:
+    command = "trap 'echo caught; exit 9' INT; echo ready; sleep 60 & wait"
+    with start("run", "--workspace", workspace, command) as process:
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signal.SIGINT)
@@ -185,7 +189,8 @@ def test_ctrl_c_interrupts_the_command(workspace: Path) -> None:
 
 
 def test_ctrl_c_twice_kills_it(workspace: Path) -> None:
-    with start("run", "--workspace", workspace, "trap 'echo caught' INT; echo ready; while :; do sleep 1; done") as process:
+    command = "trap 'echo caught' INT; echo ready; while :; do sleep 1; done"
+    with start("run", "--workspace", workspace, command) as process:
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signal.SIGINT)

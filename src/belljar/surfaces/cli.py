@@ -216,11 +216,11 @@ def _dispatch(argv: Sequence[str]) -> int:
         args = parse(argv)
     except SystemExit as answered:  # --help and --version
         return int(answered.code or 0)
-    if args.verbose or os.environ.get("BELLJAR_LOG"):
+    module, _, function = args.handler.partition(":")
+    if module != "run" or args.verbose:  # a quick command has better things to import first
         from belljar import log
 
         log.configure(verbose=args.verbose)
-    module, _, function = args.handler.partition(":")
     handler = getattr(import_module(f"belljar.surfaces.{module}"), function)
     return int(handler(args))
 

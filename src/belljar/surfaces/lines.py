@@ -12,11 +12,11 @@ from typing import Protocol
 
 from belljar import audit
 from belljar.policy.parser import ParseError, Parser
+from belljar.policy.plain import plain_words
 
 _AT_END = re.compile("reached EOF|unclosed here-document")
-_OPERATOR = re.compile(r"(?:&&|\|\|?|\|&)\s*\Z")
+_CONTINUATIONS = (")", "{ :; }", "do :; done", "in esac")
 _BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
-_PLAIN = re.compile(r"[\w\s./:=,@%+-]*\Z")
 _HISTORY = "history"
 
 
@@ -40,15 +40,13 @@ def read_command(reader: Reader, prompt: str, parser: Parser) -> str:
 def is_incomplete(text: str, parser: Parser) -> bool:
     if _BACKSLASH.search(text):
         return True
-    if _PLAIN.match(text):
+    if plain_words(text) is not None:
         return False
     error = _error(parser, text)
     if error is None:
         return False
-    if _AT_END.search(error) or _OPERATOR.search(text):
-        return True
-    # A mistake before the end stays the same whatever follows; one that a stray `)` changes was the end itself.
-    return error != _error(parser, f"{text}\n)")
+    # A mistake before the end stays the same whatever follows; one that more text changes was the end itself.
+    return bool(_AT_END.search(error)) or any(error != _error(parser, f"{text}\n{more}") for more in _CONTINUATIONS)
 
 
 def _error(parser: Parser, text: str) -> str | None:

@@ -16,12 +16,12 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
-from belljar import redact
+from belljar import log, redact
 from belljar.errors import BelljarError
 from belljar.launch import Launch
 from belljar.redact import Known
 from belljar.result import Output, Result
-from belljar.run import Run
+from belljar.running import Run
 from belljar.session import Session
 from belljar.surfaces import ci, console
 from belljar.surfaces.opening import opened
@@ -31,6 +31,7 @@ _CHUNK = 64 << 10
 
 
 def watched(args: Namespace, ahead: Future[Launch] | None) -> int:
+    log.configure(verbose=args.verbose)
     report = ci.Report(args)
     try:
         return anyio.run(_run, args, report, ahead)

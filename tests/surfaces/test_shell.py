@@ -1,0 +1,235 @@
+"""Safe mode: by pipe, and on a real terminal driven as a person would."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.surfaces.invoking import PROGRAM, Answer, belljar, environment, start
+
+PATIENCE = 40.0
+
+
+def piped(workspace: Path, *lines: str, args: tuple[str, ...] = ()) -> Answer:
+    return belljar("shell", "--workspace", workspace, *args, stdin="\n".join(lines).encode() + b"\n")
+
+
+def test_lines_run_in_one_shell_and_the_last_status_is_ours(workspace: Path) -> None:
+    answer = piped(workspace, "cd /tmp", "x=5", "pwd; echo $x", "", "exit_with() { return $1; }", "exit_with 4")
+    assert (answer.status, answer.stdout, answer.stderr) == (4, "/tmp\n5\n", "")
+
+
+def test_commands_may_span_lines(workspace: Path) -> None:
+    loop = ["for i in 1 2", "do", "echo n$i", "done"]
+    here = ["cat <<EOF", "it's a text (", "EOF"]
+    rest = ["echo a \\", "b", "true &&", "echo and", "f() {", "echo f", "}", "f"]
+    assert piped(workspace, *loop, *here, *rest).stdout == "n1\nn2\nit's a text (\na b\nand\nf\n"
+
+
+def test_an_unfinished_command_at_the_end_is_still_bash_s_to_judge(workspace: Path) -> None:
+    answer = piped(workspace, "echo first", "if true; then")
+    assert answer.stdout == "first\n"
+    assert answer.status != 0
+
+
+def test_a_denied_line_is_explained_and_the_rest_goes_on(workspace: Path) -> None:
+    answer = piped(workspace, "rm -rf /", "sudo ls", "echo after")
+    assert (answer.status, answer.stdout) == (0, "after\n")
+    denied, asked = answer.stderr.splitlines()
+    assert "denied:" in denied
+    assert "[delete.root" in denied
+    assert "needs approval (critical)" in asked
+
+
+def test_the_status_of_a_denied_last_line_is_126(workspace: Path) -> None:
+    assert piped(workspace, "rm -rf /").status == 126
+
+
+def test_exit_ends_it_with_its_status(workspace: Path) -> None:
+    answer = piped(workspace, "echo a", "exit 7", "echo b")
+    assert (answer.status, answer.stdout) == (7, "a\n")
+
+
+def test_no_lines_are_no_failure(workspace: Path) -> None:
+    answer = belljar("shell", "--workspace", workspace, stdin=b"")
+    assert (answer.status, answer.stdout, answer.stderr) == (0, "", "")
+
+
+def test_nothing_runs_on_the_host(workspace: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "on-the-host"
+    answer = piped(workspace, f"touch {marker}", "hostname", "id -u")
+    host, uid = answer.stdout.split()
+    assert not marker.exists()
+    assert host != os.uname().nodename
+    assert uid != "0"
+
+
+def test_a_timeout_holds_for_each_line(workspace: Path) -> None:
+    answer = piped(workspace, "sleep 60", "echo after", args=("--timeout", "0.5"))
+    assert (answer.status, answer.stdout) == (0, "after\n")
+    assert "timed out" in answer.stderr
+
+
+def test_a_broken_pipe_ends_it(workspace: Path) -> None:
+    with start("shell", "--workspace", workspace, stdin=-1) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(b"yes\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"y\n"
+        process.stdout.close()
+        assert process.wait(30) == 141
+
+
+def test_a_signal_ends_it_and_its_sandbox(workspace: Path) -> None:
+    with start("shell", "--workspace", workspace, stdin=-1) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(b"echo ready\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+
+
+class Terminal:
+    """A pseudo-terminal with safe mode on it."""
+
+    def __init__(self, workspace: Path, **env: str) -> None:
+        self._seen = b""
+        self._pid, self._fd = pty.fork()
+        if self._pid == 0:
+            # Nothing answers a cursor position request here.
+            settings = environment(TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1", **env)
+            os.execve(sys.executable, [*PROGRAM, "shell", "--workspace", str(workspace)], settings)
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def line(self, text: str) -> None:
+        self.until("$")
+        self.type(text + "\r")
+
+    def until(self, text: str) -> str:
+        """Everything up to `text`, which must come."""
+        end = time.monotonic() + PATIENCE
+        while text.encode() not in self._seen:
+            ready, _, _ = select.select([self._fd], [], [], max(0.0, end - time.monotonic()))
+            assert ready, f"no {text!r} in {self._seen!r}"
+            self._seen += os.read(self._fd, 65536)
+        before, _, self._seen = self._seen.partition(text.encode())
+        return before.decode("utf-8", "replace")
+
+    def status(self) -> int:
+        while True:
+            try:
+                if not os.read(self._fd, 65536):
+                    break
+            except OSError:  # the other end is closed
+                break
+        os.close(self._fd)
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+
+@pytest.fixture(params=["prompt_toolkit", "readline"])
+def editor(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    if request.param == "prompt_toolkit":
+        return {}
+    hidden = tmp_path / "hidden" / "prompt_toolkit"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError('not installed')")
+    return {"PYTHONPATH": str(hidden.parent)}
+
+
+@pytest.fixture
+def terminal(workspace: Path, tmp_path: Path) -> Terminal:
+    return Terminal(workspace, BELLJAR_STATE=str(tmp_path / "state"))
+
+
+def test_a_prompt_with_state_history_and_a_status_line(workspace: Path, tmp_path: Path, editor: dict[str, str]) -> None:
+    terminal = Terminal(workspace, BELLJAR_STATE=str(tmp_path / "state"), **editor)
+    terminal.line("cd /tmp; word=kept")
+    terminal.until("exit 0")
+    assert "MiB" in terminal.until("belljar:/tmp")
+    terminal.line("echo my-$word; false")
+    terminal.until("my-kept")
+    terminal.until("exit 1")
+    terminal.line(":quit")
+    assert terminal.status() == 1
+    assert "echo my-$word" in (tmp_path / "state" / "history").read_text()
+    assert (tmp_path / "state" / "history").stat().st_mode & 0o077 == 0
+
+
+def test_a_denial_is_explained_with_its_rule(terminal: Terminal) -> None:
+    terminal.line("rm -rf /")
+    terminal.until("denied:")
+    terminal.until("delete.root")
+    terminal.until("$")
+    terminal.type("\x04")
+    assert terminal.status() == 126
+
+
+def test_an_ask_shows_risk_and_effects_and_takes_no_yes_or_always(terminal: Terminal, workspace: Path) -> None:
+    terminal.line("sudo true; touch no")
+    shown = terminal.until("[a]lways:")
+    assert "critical" in shown
+    assert "privilege.sudo" in shown
+    terminal.type("n\r")
+    terminal.until("needs approval")
+    terminal.line("sudo true; touch yes")
+    terminal.until("[a]lways:")
+    terminal.type("y\r")
+    terminal.until("exit 0")
+    terminal.line("sudo true; touch yes")
+    terminal.until("[a]lways:")
+    terminal.type("always\r")
+    terminal.until("exit 0")
+    terminal.line("sudo true; touch yes")
+    assert "lways" not in terminal.until("exit 0")
+    terminal.line(":quit")
+    assert terminal.status() == 0
+    assert sorted(path.name for path in workspace.iterdir()) == ["yes"]
+
+
+def test_ctrl_c_interrupts_and_the_shell_is_usable_again(terminal: Terminal) -> None:
+    terminal.line("cd /tmp")
+    terminal.until("exit 0")
+    terminal.line("echo 'started'; sleep 60")
+    terminal.until("started\r\n")
+    terminal.type("\x03")
+    terminal.until("exit 130")
+    terminal.until("belljar:/tmp")
+    terminal.type("\x03")
+    terminal.line("echo 'alive'")
+    terminal.until("alive\r\n")
+    terminal.line(":quit")
+    assert terminal.status() == 0
+
+
+def test_our_own_commands_answer(terminal: Terminal) -> None:
+    terminal.line(":help")
+    terminal.until("Ctrl+C interrupts")
+    terminal.line(":policy")
+    terminal.until("default (")
+    terminal.line(":shells")
+    terminal.until("STATUS")
+    terminal.line("for i in 1 2; do")
+    terminal.until(">")
+    terminal.type("echo n$((i + 5)); done\r")
+    terminal.until("n7")
+    terminal.line("exit 5")
+    assert terminal.status() == 5
+
+
+def test_output_cannot_play_with_the_terminal(terminal: Terminal) -> None:
+    terminal.line(r"printf '\033]52;c;aGk=\007\033[31mred\033[2J'")
+    shown = terminal.until("exit 0")
+    assert "^[]52;c;aGk=^G\x1b[31mred^[[2J\x1b[0m" in shown
+    terminal.line(":quit")
+    assert terminal.status() == 0

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from belljar import log
+
+logger = logging.getLogger("belljar.tools.execute_command")
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    ours, tools = logging.getLogger("belljar"), logging.getLogger("belljar.tools")
+    before = (ours.handlers[:], ours.level, ours.propagate, tools.level)
+    yield
+    ours.handlers[:], ours.propagate = before[0], before[2]
+    ours.setLevel(before[1])
+    tools.setLevel(before[3])
+
+
+def speak() -> None:
+    logger.debug("Process spawned (pid: %d)", 7)
+    logger.info("Executing command: %s", "TOKEN=hunter2 ls\nrm", extra={"session": "bj-1", "api_key": "hunter2"})
+    logger.error("Command execution error: %s", "ls")
+
+
+def test_only_warnings_are_told_by_default_and_of_tools_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BELLJAR_LOG", raising=False)
+    log.configure()
+    speak()
+    logging.getLogger("belljar.audit").info("written")
+    logging.getLogger("belljar.audit").warning("the trail cannot be written")
+    assert capsys.readouterr().err == "belljar: the trail cannot be written\n"
+
+
+def test_records_are_one_structured_line_each_and_masked(capsys: pytest.CaptureFixture[str]) -> None:
+    log.configure("info")
+    speak()
+    executing, failed = capsys.readouterr().err.splitlines()
+    assert executing.endswith(r'Executing command: TOKEN=*** ls\nrm session="bj-1" api_key="***"')
+    assert " info belljar.tools.execute_command: " in executing
+    assert " error " in failed
+
+
+def test_json_lines_for_machines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BELLJAR_LOG", "debug,json")
+    log.configure()
+    speak()
+    records = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [record["level"] for record in records] == ["debug", "info", "error"]
+    assert records[1]["session"] == "bj-1"
+    assert "hunter2" not in str(records)
+
+
+def test_verbose_means_info(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BELLJAR_LOG", raising=False)
+    log.configure(verbose=True)
+    speak()
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_an_exception_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    log.configure("info,json")
+    try:
+        raise ValueError("PASSWORD=hunter2")
+    except ValueError:
+        logger.exception("failed")
+    said = json.loads(capsys.readouterr().err)["error"]
+    assert said.startswith("ValueError('PASSWORD=***")
+    assert "hunter2" not in said
