@@ -29,15 +29,8 @@ FLAGS = [
 ]  # fmt: skip
 STRIP = ["-s"]
 SANITIZE = [
-    "-std=gnu11",
-    "-O1",
-    "-g",
-    "-static",
-    "-Wall",
-    "-Wextra",
-    "-fsanitize=undefined",
-    "-fno-sanitize-trap=undefined",
-]
+    "-std=gnu11", "-O1", "-g", "-static", "-Wall", "-Wextra", "-fsanitize=undefined", "-fsanitize-trap=undefined",
+]  # fmt: skip
 
 
 def sources() -> list[Path]:

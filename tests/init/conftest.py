@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,10 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def init() -> Path:
-    subprocess.run(
-        [sys.executable, str(ROOT / "sandbox-images/init/build.py"), "x86_64"], check=True, capture_output=True
-    )
-    return ROOT / "src/belljar/_init/belljar-init-x86_64"
+    """What is under test. `BELLJAR_INIT=sanitize pytest tests/init` takes one that dies of undefined behaviour."""
+    build = [sys.executable, str(ROOT / "sandbox-images/init/build.py"), os.environ.get("BELLJAR_INIT", "host")]
+    return Path(subprocess.run(build, check=True, capture_output=True, text=True).stdout.split(":")[0])
 
 
 @pytest.fixture(scope="session")
