@@ -72,13 +72,17 @@ def _quiet(fraction: float | None, text: str) -> None:
     pass
 
 
+watcher: Progress = _quiet
+"""Told of builds that nobody else watches; the command line puts its progress bar here."""
+
+
 @cache
 def reference(name: str) -> str:
     """What to ask the engine for: one of our names becomes its exact image, anything else stays as it is."""
     return f"belljar/{name}:{_digest(name)}" if name in PARENTS else name
 
 
-def ensure(store: ImageStore, name: str, progress: Progress = _quiet) -> str:
+def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> str:
     """The reference of an image that is there, building it first if it is ours and missing."""
     wanted = reference(name)
     if store.image_exists(wanted):
@@ -86,7 +90,7 @@ def ensure(store: ImageStore, name: str, progress: Progress = _quiet) -> str:
     if name not in PARENTS:
         ours = ", ".join(PARENTS)
         raise ImageMissing(f"no image {name!r} here: `docker pull {name}`, or use one of {ours}")
-    return build(store, name, progress)
+    return build(store, name, progress or watcher)
 
 
 def build(store: ImageStore, name: str, progress: Progress = _quiet, *, force: bool = False) -> str:

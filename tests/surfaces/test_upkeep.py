@@ -57,8 +57,9 @@ def test_progress_is_one_line_that_rewrites_itself(monkeypatch: pytest.MonkeyPat
     bar = console.Bar()
     bar(0.5, "half\nway")
     bar(None, "more")
-    bar.close()
-    assert screen.getvalue() == "\r\x1b[K[##########          ]  50% half\\nway\r\x1b[Kmore\r\x1b[K"
+    assert screen.getvalue() == "\r\x1b[K[##########          ]  50% half\\nway\r\x1b[Kmore"
+    bar(1.0, "ready")
+    assert screen.getvalue().endswith("100% ready\r\x1b[K")
 
 
 def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

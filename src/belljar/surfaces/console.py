@@ -74,6 +74,8 @@ class Bar:
         sys.stderr.write(f"\r\x1b[K{filled}{render.plain(text)[:width]}")
         sys.stderr.flush()
         self._shown = True
+        if fraction == 1.0:
+            self.close()
 
     def close(self) -> None:
         if self._shown:

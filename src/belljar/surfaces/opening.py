@@ -11,10 +11,12 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
+from belljar import images
 from belljar.launch import Launch
 from belljar.policy import Policy, Verdict
 from belljar.sandbox import Sandbox
 from belljar.session import Session
+from belljar.surfaces import console
 from belljar.surfaces.limits import limits
 
 
@@ -56,6 +58,7 @@ def _discard(ahead: Future[Launch]) -> None:
 
 
 def planned(args: Namespace, **options: Any) -> Session:
+    images.watcher = console.Bar()
     return Session(
         args.workspace, image=args.image, limits=limits(args), policy=args.policy, network=args.network, **options
     )

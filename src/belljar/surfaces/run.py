@@ -10,9 +10,9 @@ from argparse import Namespace
 from concurrent.futures import Future
 from threading import Thread
 
-from belljar import state
+from belljar import images, state
 from belljar.launch import Launch, Plan, launch
-from belljar.surfaces import ci
+from belljar.surfaces import ci, console
 from belljar.surfaces.limits import limits
 
 
@@ -32,6 +32,7 @@ def run(args: Namespace) -> int:
 def _launched_ahead(args: Namespace) -> Future[Launch]:
     plan = Plan(args.workspace, args.image, limits(args), args.network)
     promise: Future[Launch] = Future()
+    images.watcher = console.Bar()
 
     def keep() -> None:
         try:
