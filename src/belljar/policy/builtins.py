@@ -37,11 +37,11 @@ def _pwd(call: Call) -> str:
 
 @program("echo")
 def _echo(call: Call) -> str:
-    args, escapes = list(call.args), False
+    args, flags = list(call.args), ""
     while args and re.fullmatch(r"-[neE]+", args[0]):
-        escapes = "e" in args.pop(0) or escapes
+        flags += args.pop(0)
     text = unglob(" ".join(args))
-    return (backslashes(text) if escapes else text) + "\n"
+    return (backslashes(text) if "e" in flags else text) + ("" if "n" in flags else "\n")
 
 
 @program("printf")
@@ -149,8 +149,9 @@ def _read(call: Call) -> str:
         call.machine.set(name, call.stdin.split("\n" if call.name != "read" else None)[:64], call.state)
         return ""
     names = options.rest or ["REPLY"]
-    line = call.feed.line()
-    words = line.split(None, len(names) - 1) if len(names) > 1 else [line.strip()]
+    line = call.feed.line() if call.stdin else UNKNOWN
+    ifs = call.state.env.get("IFS", " \t\n")
+    words = re.split(f"[{re.escape(ifs)}]+", line.strip(ifs), maxsplit=len(names) - 1) if isinstance(ifs, str) and ifs and len(names) > 1 else [line.strip()]
     if not known(line):
         words = [taints(line) if not known(line[:1]) else line] * len(names)
     for name, word in zip(names, words + [""] * len(names), strict=False):

@@ -131,7 +131,7 @@ class Call:
 
     def fetched(self, full: str) -> bool:
         """Whether a path lies where this command put what it got from the network."""
-        return any(full.startswith(folder.rstrip("/") + "/") for folder in self.state.fetched if folder != "/workspace")
+        return any(full.startswith(folder.rstrip("/") + "/") for folder in self.state.fetched)
 
     def run_file(self, path: str, args: list[str], same: bool = False) -> str:
         """Run a script file: its text where this command wrote it, else the project's own code."""

@@ -5,7 +5,7 @@ import re
 from . import builtins, fileprograms, git, interpreters, network, system, textprograms, wrappers  # noqa: F401  they register their programs
 from .call import PROGRAMS, Call
 from .machine import Feed, Machine
-from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, has_glob, known, solid, taints, unglob
+from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, has_glob, known, solid, taints, unglob
 from .paths import could_match, resolve
 from .shellstate import ShellState
 
@@ -15,11 +15,12 @@ _TALKS = frozenset(
     "set man tldr info whatis apropos type which command basename dirname jq yq cowsay logger say docker podman write wall".split()
 )
 _OWN_KEYS = frozenset(
-    "ls dir stat cd pushd mkdir touch chmod chown chgrp setfacl chattr file du find fd ssh scp sftp rsync ssh-add ssh-keygen ssh-copy-id mosh autossh kubectl helm k9s aws gcloud az terraform ansible "
+    "ls dir stat cd pushd mkdir touch chmod chown chgrp setfacl chattr du find fd ssh scp sftp rsync ssh-add ssh-keygen ssh-copy-id mosh autossh kubectl helm k9s aws gcloud az terraform ansible "
     "ansible-playbook npm yarn pnpm pip pip3 twine rm mv shred unlink ln tree realpath readlink gpg wc md5sum sha256sum unset rmdir truncate flock env sudo doas exec nohup time timeout source . xargs exa eza "
     "eksctl k3d kind minikube flyctl rclone restic borg gpg2 vault docker-compose tar zip install cp tee dd [[".split()
 )
 _RISKY = frozenset("rm dd shred mkfs chmod chown mv find bash sh dash zsh sudo su env python python3 perl ruby node xargs curl wget nc cat tee cp ln kill mount eval".split())
+_RUNS = ("rm", "sh", "bash", "dd", "chmod", "chown", "shred", "mkfs\\S*", "curl", "wget", "nc", "find", "sudo", "mv")
 _QUIET = frozenset(": true false test [ cd pwd echo printf ls cat head tail wc date whoami id sleep basename dirname sort uniq grep rg which type".split())
 
 
@@ -46,6 +47,8 @@ def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) 
 
 def _passed(feed: Feed) -> str:
     """What an unknown transformation leaves: not the text, but where it came from."""
+    if feed.text.strip() and known(feed.text):
+        return DISGUISED
     return taints(feed.text).replace(FILE, UNKNOWN).replace(ATOM, UNKNOWN) or UNKNOWN
 
 
@@ -67,9 +70,11 @@ def _sweep(call: Call) -> None:
         return
     for arg in call.args:
         path = re.sub(r"^(--?[\w-]+=|[\w.-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)", "", solid(arg))
-        if "/" not in path or re.search(r"\s", path) or not re.match(r"[/~.\w]", path):
+        if "/" not in path or re.search(r"\s", path) and path[0] != "/" or not re.match(r"[/~.\w]", path):
             continue
         full, kind, flags = call.locate(path)
+        if kind == "device" and call.name not in PROGRAMS and re.match(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|sg\d|mapper|disk|md\d|dm-)", full) and not {"-l", "--list", "--version", "-h", "--help", "-i"} & set(call.args):
+            call.emit("device.format")
         if kind == "kernel" and flags & {"escape", "engine"}:
             call.machine.emit("read", full, kind, flags, call.name)
         elif kind == "secret" and call.name not in _OWN_KEYS:
@@ -79,8 +84,10 @@ def _sweep(call: Call) -> None:
 def _versioned(name: str):  # type: ignore[no-untyped-def]
     if re.fullmatch(r"ld(-linux|-musl)?[\w.-]*\.so(\.\d+)?", name):
         return PROGRAMS["ld.so"]
+    if re.fullmatch(r"(ip6?tables|ebtables|arptables)-\w+", name):
+        return PROGRAMS["iptables"]
     if name.startswith("docker-credential-"):
-        return PROGRAMS["keyring"]
+        return PROGRAMS["lpass"]
     found = re.fullmatch(r"(python|perl|ruby|lua|php|node|gcc|g\+\+|clang|pip|bash)-?\d+(\.\d+)*", name)
     return PROGRAMS.get(found[1]) if found else None
 
@@ -92,6 +99,12 @@ def _stranger(call: Call) -> str:
         call.machine.simple(["command_not_found_handle", call.name, *call.args], call.state, call.feed)
     if "/" in call.name and call.fetched(call.locate(call.name)[0]):
         call.emit("exec.network", call.name)
+    for arg in call.args:
+        text = unglob(solid(arg))
+        if re.match(rf"(?:{'|'.join(_RUNS)})\s+[-/~.$]", text):
+            call.shell(text)
+    if "--" in call.args[:-1] and program_name(solid(call.args[call.args.index("--") + 1])) in PROGRAMS:
+        return call.run(call.args[call.args.index("--") + 1 :])
     for index, arg in enumerate(call.args[:-1]):
         if program_name(solid(arg)) in _RISKY and _linked_prefix(call.args[:index]):
             call.run(call.args[index:])
@@ -161,7 +174,7 @@ def _unknown(machine: Machine, name: str, args: list[str], state: ShellState, fe
     machine.emit("exec.unknown", name)
     if NETWORK in name:
         machine.emit("exec.network", name)
-    elif ENCODED in name:
+    elif has(name, ENCODED + DISGUISED):
         machine.emit("exec.disguised", name)
     elif has(name, UNKNOWN + SECRET + SENSITIVE) and not has(name, FILE) and "/" not in name:
         machine.emit("exec.unseen", name)

@@ -12,7 +12,7 @@ from .canonical import Canonical, canonical, canonical_argv
 from .effects import RISKS, Effect
 from .machine import Feed, Machine, NeedsParser, TooComplex
 from .marks import show
-from .parser import ParseError
+from .parser import ParseError, parse
 from .plain import plain_words
 from .rules import Rule, RuleFile, parse_rules, read_rules
 from .shellstate import ShellState
@@ -185,7 +185,12 @@ def observe(text: str, words: list[Any] | None, state: ShellState, parsing: bool
         machine = Machine(dispatch, parsing)
         machine.undo_branches = undo
         feed = Feed()
-        machine.simple([str(word) for word in words], current, feed) if words is not None else machine.run_text(text, current, feed)
+        if words is not None:
+            machine.simple([str(word) for word in words], current, feed)
+        elif parsing and not parse(text).get("Stmts"):
+            raise TooComplex("there is no command in it, only comments")
+        else:
+            machine.run_text(text, current, feed)
         for trap, where in machine.traps[:8]:
             with machine.under("trap"):
                 machine.run_text(trap, where)

@@ -85,6 +85,10 @@ class Expander:
             text = self._quoted(body["Parts"], escapes='$`\\')
         return re.sub(r"(?m)^\t+", "", text) if redirect["Op"] == "<<-" else text
 
+    def _separator(self) -> str:
+        """What joins "$*" and "${a[*]}"."""
+        return self._ifs()[:1]
+
     def _ifs(self) -> str:
         ifs = self.state.env.get("IFS", " \t\n")
         return ifs if isinstance(ifs, str) and known(ifs) else " \t\n"
@@ -133,7 +137,7 @@ class Expander:
                 if not value and len(parts) == 1 and fields.current == "":
                     fields.current = None
             elif value is not None:
-                fields.add(flat(value))
+                fields.add(value if isinstance(value, str) else self._separator().join(flat_list(value)))
             else:
                 fields.add(self._quoted([part], escapes='$`"\\'))
 

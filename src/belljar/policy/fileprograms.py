@@ -3,7 +3,7 @@
 import re
 
 from .call import PROGRAMS, Call, program
-from .marks import ATOM, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, solid, taints, unglob
+from .marks import ATOM, DISGUISED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, solid, taints, unglob
 from .paths import resolve
 from .wrappers import SHELLS
 
@@ -186,6 +186,8 @@ def _make(call: Call) -> str | None:
         call.machine.emit("write", full, kind, flags | ({"truncate"} if call.name == "truncate" else {"append"}), program=call.name)
         if call.name == "mkfifo":
             call.machine.fifos = True
+            call.machine.fifo_paths.add(full)
+            call.state.files[full] = UNKNOWN
     if call.name == "mkdir":
         for path in options.rest:
             full, kind, flags = call.locate(path)
@@ -204,7 +206,7 @@ def _chmod(call: Call) -> str:
     flag_like = [arg for arg in call.args if re.fullmatch(r"--?[a-zA-Z=/.\-]+", solid(arg)) and not (call.name in ("chmod", "gchmod") and re.fullmatch(r"-[rwxXst,ugoa]+", arg) and "R" not in arg)]
     recursive = any(re.fullmatch(r"-[a-zA-Z]*R[a-zA-Z]*", flag) or flag.startswith("--recur") for flag in flag_like)
     reference = any(flag.startswith("--reference") for flag in flag_like)
-    values = call.options("mMxXbnv" if call.name in ("setfacl", "setfattr") else "")
+    values = call.options("mMxXnv" if call.name in ("setfacl", "setfattr") else "")
     rest = [arg for arg in call.args if arg not in flag_like and arg != "--"]
     if call.name == "chattr":
         rest = ["", *(arg for arg in call.args if arg[:1] not in "+-=")]
@@ -233,7 +235,7 @@ def _tar(call: Call) -> str | None:
     if args and call.name in ("tar", "gtar", "bsdtar") and re.fullmatch(r"[A-Za-z]+", solid(args[0])):
         args[0] = "-" + solid(args[0])
     call.args = args
-    long = "file directory checkpoint-action to-command use-compress-program rsh-command info-script new-volume-script exclude files-from exclude-from transform strip-components owner group mode format checkpoint".split()
+    long = "file directory one-top-level output checkpoint-action to-command use-compress-program rsh-command info-script new-volume-script exclude files-from exclude-from transform strip-components owner group mode format checkpoint".split()
     options = call.options("fCTIXHbLKNVgF" if call.name != "cpio" else "CDFHIOMRE", long)
     for text in options.all("checkpoint-action"):
         if "exec=" in text:
@@ -243,6 +245,8 @@ def _tar(call: Call) -> str | None:
         if solid(text).split()[:1] and solid(text).split()[0].rsplit("/", 1)[-1] not in "gzip pigz zstd xz bzip2 lz4 lzma pbzip2 unzstd pixz zstdmt lzip brotli cat gunzip".split():
             call.emit("exec.hidden", text) if solid(text).split()[0] not in PROGRAMS or solid(text).split()[0] in SHELLS else None
         call.shell(text)
+    if call.name == "ar" and options.get("output"):
+        call.write(options.get("output"))
     create = options.has("c", "create", "r", "append", "u", "update") or call.name == "cpio" and options.has("o")
     folder = options.get("C", "directory")
     text = ""
@@ -257,7 +261,7 @@ def _tar(call: Call) -> str | None:
     archive = options.get("f", "file")
     extracting = options.has("x", "extract", "get") or call.name == "cpio" and options.has("i", "extract")
     if extracting and not options.has("O", "to-stdout"):
-        folder = folder or options.get("D", "directory")
+        folder = folder or options.get("D", "directory") or options.get("one-top-level")
         _extracted(call, folder, call.read(archive) if archive and archive != "-" else call.stdin)
         for member in options.rest:
             call.write(f"{folder}/{member}" if folder else member)
@@ -313,8 +317,15 @@ def _zip(call: Call) -> str | None:
         if options.rest and not options.has("l", "p", "t", "v", "Z"):
             _extracted(call, target, call.read(options.rest[0]))
         return UNKNOWN if options.has("p") else ""
+    if call.name in ("7z", "7za", "rar"):
+        target = next((arg[2:] for arg in call.args if re.match(r"-o.", arg)), "")
+        if options.rest[:1] in (["x"], ["e"]):
+            _extracted(call, target, call.read(options.rest[1]) if len(options.rest) > 1 else "")
+        return ""
+    for path in options.rest if not options.has("c", "stdout", "to-stdout", "k", "keep", "l", "t", "list", "test") else []:
+        call.write(path)
     if options.has("d", "decompress", "uncompress") and not options.rest:
-        return taints(call.stdin).replace(FILE, UNKNOWN) or ("\ufdd7" if call.stdin else UNKNOWN)
+        return taints(call.stdin).replace(FILE, UNKNOWN) or (DISGUISED if call.stdin else UNKNOWN)
     text = "".join(call.read(path) for path in options.rest) or call.stdin
     return taints(text) or FILE if options.has("c", "stdout", "to-stdout") or not options.rest else ""
 
@@ -328,6 +339,8 @@ def _sed(call: Call) -> str | None:
     rest = list(options.rest)
     if not scripts and not options.all("f", "file"):
         scripts, rest = [unglob(word) for word in rest[:1]], rest[1:]
+    for path in options.all("f", "file"):
+        scripts += (call.machine.read_file(path, call.state) or "").splitlines()
     for script in scripts:
         _sed_script(call, unglob(script))
     text = "".join(call.read(path) for path in rest) if rest else call.stdin
@@ -350,17 +363,15 @@ def _sed_script(call: Call, script: str) -> None:
         if "w" in found["flags"] and found["file"]:
             call.write(found["file"])
         bare = bare.replace(found[0], "")
-    for path in re.findall(r"(?:^|[;{}\n\d$])\s*w\s+(\S+)", bare):
-        call.write(path)
-    for path in re.findall(r"(?:^|[;{}\n\d$])\s*[rR]\s+(\S+)", bare):
-        call.read(path)
-    bare = re.sub(r"/(?:\\.|[^/])*/|[aic]\\.*|y(.)(?:\\.|.)*?\1(?:\\.|.)*?\1", "", bare)
-    for found in re.finditer(r"(?:^|[;{}\n\d$!,]\s*)([ew])\s+([^\n;}]+)", bare):
-        if found[1] == "e":
-            call.shell(found[2])
-    if re.search(r"(?:^|[;{}\n\d$])\s*e\s*(?:$|[;}])", bare):
-        call.emit("exec.hidden", script)
-        call.shell(call.stdin)
+    for letter, rest in re.findall(_SED_COMMAND, bare):
+        if letter == "e":
+            call.shell(rest or call.stdin)
+        elif rest.strip():
+            call.write(rest.strip()) if letter in "wW" else call.read(rest.strip())
+
+
+_SED_ADDRESS = r"(?:\d+|\$|/(?:\\.|[^/\n])*/I?)"
+_SED_COMMAND = re.compile(rf"(?:^|[;{{}}\n])\s*(?:{_SED_ADDRESS}\s*(?:,\s*[+~]?{_SED_ADDRESS})?\s*)?!?\s*([ewrRW])(?![\w])\s*([^\n;}}]*)|(?!)", re.M)
 
 
 def _substitute(scripts: list[str], text: str) -> str:
@@ -369,11 +380,11 @@ def _substitute(scripts: list[str], text: str) -> str:
     for script in scripts:
         found = re.fullmatch(_SED_SUB, script.strip())
         if not found:
-            return "\ufdd7" if text else ""
+            return DISGUISED if text else ""
         try:
             new = re.sub(r"\\(\d)", r"\\g<\1>", found["new"]).replace("&", r"\g<0>")
             old = found["old"] if "E" in script else re.sub(r"\\([(){}|+?])", r"\1", re.sub(r"(?<!\\)([(){}|+?])", r"\\\1", found["old"]))
             text = "".join(re.sub(old, new, line, count=0 if "g" in found["flags"] else 1) for line in text.splitlines(True))
         except (re.error, IndexError):
-            return "\ufdd7"
+            return DISGUISED
     return text

@@ -130,7 +130,8 @@ def _foreach(call: Call, rest: list[str]) -> str | None:
     if words[:1] == ["foreach"]:
         call.shell(unglob(" ".join(words[1:])))
     elif words[:1] == ["run"]:
-        call.shell(unglob(" ".join(rest[rest.index("run") + 1 :])))
+        command = rest[rest.index("run") + 1 :]
+        call.run(command) if len(command) > 1 else call.shell(unglob(command[0]) if command else "")
     return None
 
 
@@ -161,6 +162,8 @@ def _clone(call: Call, rest: list[str]) -> str | None:
             call.emit("persist.git", f"--template {template}") if template else None
     call.emit("net.fetch")
     words = [word for word in rest if not word.startswith("-")]
+    if words and call.locate(words[-1])[1] in ("system", "root", "kernel", "exec_hook") and words[-1].startswith(("/", "..")):
+        call.write(words[-1])
     url = next((word for word in words if re.match(r"\w+://|[\w.-]+@[\w.-]+:|git::", word)), "")
     if url and not url.startswith("file:"):
         after = words[words.index(url) + 1 :]

@@ -5,7 +5,7 @@ import re
 from .call import Call, Options, program
 from .lexscan import LexScan, fold, unknown_output
 from .machine import Feed
-from .marks import ATOM, ENCODED, FILE, NETWORK, UNKNOWN, has, has_glob, known, show, solid, taints, unglob
+from .marks import ATOM, DISGUISED, FILE, NETWORK, UNKNOWN, has, has_glob, known, show, solid, taints, unglob
 from .pyscan import PythonScan
 from .quoting import ansi_c
 
@@ -63,7 +63,7 @@ def _python_code(call: Call, code: str, argv: list[str]) -> str:
     finally:
         call.state = state
     if scanner.out and not known(scanner.out) and not taints(scanner.out).strip(UNKNOWN):
-        return ENCODED
+        return DISGUISED
     return scanner.out or UNKNOWN
 
 
@@ -71,7 +71,12 @@ def _python_code(call: Call, code: str, argv: list[str]) -> str:
 def _python(call: Call) -> str | None:
     options = call.options("cmWXQ", posix=True)
     args = [solid(arg) for arg in call.args]
+    for name in ("sitecustomize.py", "usercustomize.py"):
+        planted = call.machine.read_file(name, call.state)
+        scan(call, "python", planted) if planted else None
     for index, arg in enumerate(args):
+        if index and args[index - 1] in ("-W", "-X", "-Q"):
+            continue
         if re.fullmatch(r"-[BEIOPSbdiqsuvx]*c.*", arg):
             code = arg.split("c", 1)[1] or (call.args[index + 1] if index + 1 < len(args) else "")
             return scan(call, "python", unglob(code), call.args[index + 2 :])
@@ -84,10 +89,16 @@ def _python(call: Call) -> str | None:
             break
     if options.rest and options.rest[0] != "-":
         return _script(call, "python", options.rest)
-    return scan(call, "python", call.stdin) if call.stdin and not call.stdin.strip(FILE + "\n") == "" else None
+    return scan(call, "python", call.stdin, options.rest[1:]) if call.stdin and not call.stdin.strip(FILE + "\n") == "" else None
 
 
 def _module(call: Call, module: str, rest: list[str]) -> str | None:
+    written = call.machine.read_file(module.replace(".", "/") + ".py", call.state)
+    if written:
+        scan(call, "python", written, rest)
+    if module in ("zipfile", "tarfile") and {"-e", "--extract"} & set(rest):
+        target = rest[-1]
+        call.write(target) if call.locate(target)[1] in ("root", "system", "home", "exec_hook") and len(rest) > 2 else None
     if module in ("pip", "pytest", "build", "mypy", "ruff", "black", "tox", "poetry", "uv", "base64"):
         return call.run([module, *rest])
     if module in ("timeit", "cProfile", "trace", "pdb", "doctest"):
@@ -194,7 +205,7 @@ def _awk_code(call: Call, code: str, text: str) -> str:
     """awk runs, writes and reads through strings; fields of known input are put in their place."""
     if NETWORK in text and re.search(r"system|\|\s*\"|getline", code):
         call.emit("exec.network", code)
-    if re.search(r"while\s*\(\s*1\s*\)[^}]*system\([^)]*&", code):
+    if re.search(r"(while\s*\(\s*1\s*\)|for\s*\(\s*;\s*;\s*\))[^}]*system\([^)]*&", code):
         call.emit("process.forkbomb")
     lines = text.splitlines()[:12] if known(text) else [UNKNOWN] if not text.strip(FILE + ATOM + "\n") else [text]
     for line in lines or [""]:
@@ -204,7 +215,7 @@ def _awk_code(call: Call, code: str, text: str) -> str:
         return "".join(ansi_c(item) for item in printed) + "\n"
     if known(text) and text:
         return _awk_field(code, text)
-    return ENCODED if "BEGIN" in code and re.search(r"printf?\b", code) and not text else text or ATOM
+    return DISGUISED if "BEGIN" in code and re.search(r"printf?\b", code) and not text else text or ATOM
 
 
 def _awk_folded(code: str, line: str) -> str:
@@ -249,7 +260,7 @@ def _awk_field(code: str, text: str) -> str:
     """The output of `{print $N}` on known text; of anything more, text in disguise."""
     field = re.fullmatch(r"\s*\{\s*print\s*(?:\$(\d+|NF))?\s*;?\s*\}\s*", code)
     if not field:
-        return text if has_glob(text) or "print" not in code else ENCODED
+        return text if has_glob(text) or "print" not in code else DISGUISED
     which, lines = field[1] or "0", [line.split() for line in text.splitlines()]
     return "".join((line[-1] if which == "NF" else " ".join(line) if which == "0" else line[int(which) - 1] if int(which) <= len(line) else line[-1] if has_glob(text) else "") + "\n" for line in lines if line)
 

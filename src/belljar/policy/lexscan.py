@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 from .call import PROGRAMS, Call
-from .marks import ENCODED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has
+from .marks import DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has
 from .network import metadata
 from .quoting import ansi_c
 
@@ -21,10 +21,10 @@ _READ = re.compile(r"(?:readFile(?:Sync)?|file_get_contents|readfile|\bfile|File
 _PRINT = re.compile(r"(?:\bprint(?:f|ln)?|\bputs|\becho|console\.log|process\.stdout\.write|\bsay|io\.write|\bcat|\$stdout\.(?:write|print)|STDOUT\.(?:write|print)|fmt\.Print\w*)\s*\(?\s*(" + _STRING + r")(?=\s*[;)}\n,]|\s*$)")
 _SOCKET = re.compile(r"net\.(?:Socket|connect|createConnection|Dial)|require\(['\"]net['\"]\)|fsockopen|stream_socket_client|TCPSocket|IO::Socket|Socket\.(?:tcp|new)|socket\(|use Socket|UDPSocket|require\(['\"]socket['\"]\)|/inet/tcp|TCPServer|createServer|java\.net\.Socket|connect\(")
 _SHELLISH = re.compile(r"/bin/(?:ba|da|z|k)?sh|['\"](?:sh|bash|cmd(?:\.exe)?)['\"]|\bsh -i|cmd\.exe|STDIN|dup2|\$stdin")
-_BOMB = re.compile(r"fork\s*(?:\(\))?\s*(?:while|until)|(?:while|until|loop|for)\b[^;]{0,40}?[({\s](?:1|true|;;|do)?[^\n]{0,60}\bfork\b|while\s*\(?\s*(?:true|1)\s*\)?[^\n]{0,40}(?:spawn|fork|exec)\w*\(|setInterval\([^)]*(?:spawn|fork)|fork\s+while\s+fork|:\(\)\s*\{|1\s+while\s+fork")
+_BOMB = re.compile(r"fork\b[^\n]{0,12}redo|fork\s*(?:\{[^}]*\})?\s*while|spawn\w*\(\s*process\.(?:execPath|argv)[^\n]*f\(\)|fork\s*(?:\(\))?\s*(?:while|until)|(?:while|until|loop|for)\b[^;]{0,40}?[({\s](?:1|true|;;|do)?[^\n]{0,60}\bfork\b|while\s*\(?\s*(?:true|1)\s*\)?[^\n]{0,40}(?:spawn|fork|exec)\w*\(|setInterval\([^)]*(?:spawn|fork)|fork\s+while\s+fork|:\(\)\s*\{|1\s+while\s+fork")
 _KILL = re.compile(r"kill\s*\(?\s*['\"]?(?:9|KILL|SIGKILL|-9|TERM|15)['\"]?\s*(?:,|=>)\s*-?1\b|process\.kill\(\s*-?1\b|posix_kill\(\s*-?1\b|\bkill\(\s*-1")
 _ROOT = re.compile(r"set(?:re|e|res)?uid\s*\(?\s*0|POSIX::setuid|Process::(?:Sys\.)?(?:UID\.)?(?:set|change)?\w*uid\w*\s*\(?=?\s*0|process\.set[eu]*[ug]id\(|posix_set\w*uid\(\s*0|\$[<>]\s*=\s*0|\$UID\s*=\s*0")
-_FETCH = re.compile(r"https?\.get\(|\bfetch\(|Net::HTTP|open-uri|URI\.open|LWP|HTTP::Tiny|file_get_contents\(\s*['\"]https?:|curl_exec|axios|require\(['\"]https?['\"]\)|socket\.http|WebClient|urlopen|requests\.get|HttpURLConnection|new URL\(")
+_FETCH = re.compile(r"\bget\(\s*['\"]https?:|https?\.get\(|\bfetch\(|Net::HTTP|open-uri|URI\.open|LWP|HTTP::Tiny|file_get_contents\(\s*['\"]https?:|curl_exec|axios|require\(['\"]https?['\"]\)|socket\.http|WebClient|urlopen|requests\.get|HttpURLConnection|new URL\(")
 _EVAL = re.compile(r"\beval\b|new Function\s*\(|instance_eval|class_eval|assert\s*\(|create_function|\bload(?:string)?\s*\(|Function\s*\(|vm\.run\w+|\bsource\(|dofile|preg_replace\([^)]*/e|require\s*\(?\s*\$|\beval_string")
 
 
@@ -32,11 +32,17 @@ def _places(code: str) -> str:
     """The home and the working directory as literals; perl's and ruby's other quotes as quotes."""
     code = re.sub(r'"(?:[^"\\]|\\.)*"', lambda m: re.sub(r"\$ENV\{['\"]?HOME['\"]?\}", "/home/sandbox", m[0]), code)
     code = _CWD.sub('"."', _HOME.sub('"/home/sandbox"', code))
-    code = _QUOTES.sub(lambda m: _quote(next((g for g in m.groups() if g is not None), "")), code)
-    code = _WORDS.sub(lambda m: ", ".join(_quote(word) for word in next((g for g in m.groups() if g is not None), "").split()), code)
+    code = re.sub(r'[$#]\{\s*"([^"]*)"\s*\}', r"\1", code)
+    code = "".join(piece if index % 2 else _requoted(piece) for index, piece in enumerate(re.split(f"({_STRING})", code)))
     code = re.sub(rf"File\.expand_path\(?\s*({_STRING})\s*\)?", lambda m: m[1].replace("~", "/home/sandbox", 1), code)
     joined = rf"(?:File|path|os\.path|filepath)\.[jJ]oin\(\s*({_STRING}(?:\s*,\s*{_STRING})*)\s*\)"
     return re.sub(joined, lambda m: _quote("/".join(unquote(s, False) for s in re.findall(_STRING, m[1]))), code)
+
+
+def _requoted(code: str) -> str:
+    code = _QUOTES.sub(lambda m: _quote(next((g for g in m.groups() if g is not None), "")), code)
+    code = re.sub(r"\[\[(.*?)\]\]", lambda m: _quote(m[1]), code, flags=re.S)
+    return _WORDS.sub(lambda m: ", ".join(_quote(word) for word in next((g for g in m.groups() if g is not None), "").split()), code)
 
 
 def fold(code: str) -> str:
@@ -150,7 +156,7 @@ class LexScan:
     def _shapes(self, bare: str) -> None:
         code, call = self.code, self.call
         connected = _SOCKET.search(code) is not None
-        if connected and (_SHELLISH.search(code) or re.search(r"popen|\bexec\w*\b|\bsystem\b|spawn|`|shell_exec|subprocess", bare)):
+        if connected and (_SHELLISH.search(code) or re.search(r"popen|\bexec\w*\b|\bsystem\b|spawn|shell_exec|subprocess", bare) or "`" in code):
             call.emit("net.shell")
         if _BOMB.search(code) and self.language != "awk":
             call.emit("process.forkbomb")
@@ -171,11 +177,13 @@ class LexScan:
 
     def _evals(self) -> None:
         for found in _EVAL.finditer(self.code):
-            literal = re.match(rf"\s*\(?\s*({_STRING})", self.code[found.end() :])
+            rest = self.code[found.end() :]
+            literal = re.match(rf"\s*\(?\s*({_STRING})", rest)
             if literal:
-                inner = LexScan(self.call, self.language, unquote(literal[1]))
-                if len(inner.code) < len(self.code):
-                    inner.run()
+                for text in re.findall(_STRING, _balanced(rest.lstrip(" ("))):
+                    inner = LexScan(self.call, self.language, unquote(text, False))
+                    if len(text) < len(self.code):
+                        inner.run()
             elif re.match(r"[\s(]*(?:gz(?:inflate|uncompress)|base64|decode|unpack|Buffer|atob|pack|str_rot13|\w*[Dd]ecode)", self.code[found.end() :]):
                 self.call.emit("exec.disguised", self.code)
 
@@ -274,4 +282,4 @@ def unknown_output(code: str, printed: str) -> str:
     if NETWORK in printed:
         return printed
     prints = re.findall(r"\bprint|\bputs|\becho|console\.log|stdout|\bsay\b|write|STDOUT|\bp\b", code)
-    return printed if printed and len(prints) <= printed.count("\n") else ENCODED if prints or re.search(r"['\"]", code) else UNKNOWN
+    return printed if printed and len(prints) <= printed.count("\n") else DISGUISED if prints or re.search(r"['\"]", code) else UNKNOWN

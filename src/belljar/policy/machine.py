@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from .effects import Effect
 from .expand import Expander, flat, flat_list
-from .marks import ENCODED, NETWORK, SELF, UNKNOWN, UNSET, clip, has_glob, known, solid
+from .marks import DISGUISED, ENCODED, NETWORK, SELF, UNKNOWN, UNSET, clip, has, has_glob, known, solid
 from .parser import Node, ParseError, parse
 from .paths import could_match, resolve
 from .plain import plain_words
@@ -50,7 +50,8 @@ class Machine:
         self.effects: dict[Effect, None] = {}
         self.trail: list[str] = []
         self.traps: list[tuple[str, ShellState]] = []
-        self.fifos = False
+        self.fifos = self.blind_shell = False
+        self.fifo_paths: set[str] = set()
         self.undo_branches, self.branched = False, False
         self.sinks: dict[str, list[Node]] = {}
         self.privileged = 0
@@ -96,7 +97,7 @@ class Machine:
             if known(solid(text)):
                 self.emit("text.unparseable", str(error))
             else:
-                self.emit("exec.disguised" if ENCODED in text else "exec.unseen", text)
+                self.emit("exec.disguised" if has(text, ENCODED + DISGUISED) else "exec.unseen", text)
             return UNKNOWN
         return self.block(tree.get("Stmts"), state, feed or Feed())
 
@@ -120,6 +121,8 @@ class Machine:
         if stmts is not None:
             self.block(stmts, state.fork(), Feed(text))
             return
+        if full in self.fifo_paths and self.blind_shell and known(text):
+            self.run_text(text, state.fork())
         state.files[full] = clip((state.files.get(full, "") if append else "") + text)
 
     # -- statements ----------------------------------------------------------------------------------------------
@@ -175,6 +178,9 @@ class Machine:
             return Feed(target + "\n"), discard
         if op == "<&" and f"&{solid(target)}" in state.env:
             return Feed(flat(state.env[f"&{solid(target)}"])), discard
+        if op == ">&" and f"&{solid(target)}>" in state.env and number in ("", "1"):
+            outputs.append((flat(state.env[f"&{solid(target)}>"]), True))
+            return feed, discard
         if op in ("<&", ">&") and re.fullmatch(r"\d+-?|-", solid(target)):
             return feed, discard or (op == ">&" and number in ("", "1") and target != "1")
         if op in ("<", "<>", "<&"):
@@ -186,7 +192,9 @@ class Machine:
             outputs.append((target, op in (">>", "&>>")))
         else:
             self.write_effect(target, state, op == ">>")
-            self.write_file(target, UNKNOWN if not self.sinks else "", state, True)
+            if number not in ("", "1", "2"):
+                state.env[f"&{number}>"] = target
+                self.write_file(target, "", state, op == ">>")
         return feed, discard
 
     def _sockets(self, stmt: Node, outputs: list[tuple[str, bool]], state: ShellState) -> None:
@@ -280,6 +288,7 @@ class Machine:
 
     def _function(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
         args, state.args = state.args, words[1:]
+        state.env["FUNCNAME"] = name
         try:
             with self.under(f"{name}()"):
                 return self._guarded(name, lambda: self.statement(state.functions[name], state, feed))
@@ -386,7 +395,7 @@ class Machine:
         return out
 
     def _while_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
-        self._endless(node.get("Cond") or [], node.get("Do") or [])
+        self._endless([] if SELF in feed.text else node.get("Cond") or [], node.get("Do") or [])
         out, rounds = "", 0
         reading = any("read" in str(stmt)[:600] for stmt in node.get("Cond") or [])
         while rounds < 2 or (reading and feed.text and known(feed.text) and rounds < 24):
@@ -401,9 +410,8 @@ class Machine:
     def _endless(self, cond: list[Node], body: list[Node]) -> None:
         """`while true; do something & done` starts processes without end."""
         text = str(cond)
-        forever = not cond or re.search(r"'Value': '(true|:|1)'", text) is not None
-        waits = any(re.search(r"'Value': '(sleep|wait|read|inotifywait|break)'", str(stmt)) for stmt in body if not stmt.get("Background"))
-        if forever and "'Background': True" in str(body) and not waits:
+        forever = not cond or re.search(r"'Value': '(true|:|1|false)'", text) is not None
+        if forever and "'Background': True" in str(body) and not _waits(body):
             self.emit("process.forkbomb", "endless loop of background processes")
 
     def _for_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
@@ -479,6 +487,17 @@ class Machine:
     def _coproc_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
         with self._parallel():
             return self.statement(node["Stmt"], state.fork(), Feed(UNKNOWN))
+
+
+def _waits(node: object) -> bool:
+    """Whether something in the foreground of a loop's body waits."""
+    if isinstance(node, list):
+        return any(_waits(item) for item in node)
+    if not isinstance(node, dict) or node.get("Background"):
+        return False
+    if node.get("Type") == "Lit" and node.get("Value") in ("sleep", "wait", "read", "inotifywait", "break", "exit"):
+        return True
+    return any(_waits(child) for child in node.values() if isinstance(child, dict | list))
 
 
 def _words_below(node: object) -> Iterator[Node]:

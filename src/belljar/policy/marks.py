@@ -17,16 +17,17 @@ SENSITIVE = "\ufdd6"  # may be read here, must not be sent away: .env, the envir
 ENCODED = "\ufdd7"  # unknown text after base64, xxd and the like
 STAR, ANY, BRACKET = "\ufdd8", "\ufdd9", "\ufdda"  # an active (unquoted) * ? [
 SELF = "\ufddb"  # output that repeats for ever: `yes`, /dev/zero
+DISGUISED = "\ufddc"  # text that the command itself holds, after a change that cannot be followed
 
 GLOBS = STAR + ANY + BRACKET
-HOLES = UNKNOWN + NETWORK + SECRET + ATOM + UNSET + FILE + SENSITIVE + ENCODED + SELF
+HOLES = UNKNOWN + NETWORK + SECRET + ATOM + UNSET + FILE + SENSITIVE + ENCODED + SELF + DISGUISED
 MAX_TEXT = 200_000
 
 _SHOW = str.maketrans(
     {
         **dict.fromkeys(UNKNOWN + ATOM + FILE, "…"),
         **{NETWORK: "<network>", SECRET: "<secret>", UNSET: "", SENSITIVE: "<private>", ENCODED: "<encoded>"},
-        **{STAR: "*", ANY: "?", BRACKET: "[", SELF: "…"},
+        **{STAR: "*", ANY: "?", BRACKET: "[", SELF: "…", DISGUISED: "<disguised>"},
     }
 )
 _UNGLOB = str.maketrans({STAR: "*", ANY: "?", BRACKET: "["})

@@ -234,7 +234,7 @@ def _cloud(call: Call) -> str | None:
         "sops": r"(^|\s)(-d|--decrypt|decrypt)\b",
         "keyring": r"get",
     }
-    if call.name in reads and re.search(reads[call.name], text):
+    if call.name.startswith("docker-credential-") and "get" in call.args or call.name in reads and re.search(reads[call.name], text):
         call.machine.emit("read", call.text(), "secret", program=call.name)
         return SECRET
     if call.name == "gh" and re.match(r"gist create|release upload|issue create|pr comment", text):

@@ -219,7 +219,7 @@ def _classify_outer(path: str) -> tuple[str, frozenset[str]]:
         return "elsewhere", frozenset()
     if parts[0] in _SYSTEM:
         return "system", frozenset({"top"}) if len(parts) == 1 else frozenset({"engine"}) if parts[0] == ".belljar" else frozenset()
-    return ("system", frozenset({"top"})) if len(parts) == 1 else ("elsewhere", frozenset({"sensitive"}) if _SENSITIVE.fullmatch(path) else frozenset())
+    return ("system", frozenset({"top", "odd"})) if len(parts) == 1 else ("elsewhere", frozenset({"sensitive"}) if _SENSITIVE.fullmatch(path) else frozenset())
 
 
 def _home_flags(below: list[str]) -> frozenset[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from .call import Call
 from .machine import Feed
-from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, clip, has, known, taints
+from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, clip, has, known, taints
 
 
 _SHELL = re.compile(r"(os\.(system|popen\d?)|subprocess\.(getoutput|getstatusoutput)|commands\.\w+|pty\.spawn|asyncio\.create_subprocess_shell|platform\.popen|posix\.system|.*\.(system|popen))")
@@ -24,7 +24,7 @@ _DELETE = re.compile(r"(os\.(remove|unlink|removedirs|rmdir)|shutil\.rmtree|path
 _MOVE = re.compile(r"(shutil\.move|os\.(rename|renames|replace))")
 _COPY = re.compile(r"(shutil\.copy\w*|os\.(link|symlink))")
 _FETCH = re.compile(r"(urllib\.request\.(urlopen|urlretrieve|Request)|urllib2?\.(urlopen|urlretrieve)|requests\.\w+|httpx\.\w+|http\.client\.\w+|urllib3\..*|aiohttp\..*|.*\.urlopen)")
-_PASS = re.compile(r"(str|bytes|bytearray|pathlib\.(Pure)?(Posix)?Path|os\.path\.(abspath|realpath|normpath|expandvars|dirname)|os\.fs(path|encode|decode)|list|tuple|shlex\.quote|iter|sorted|io\.\w+|textwrap\.dedent|memoryview|sys\.intern)")
+_PASS = re.compile(r"(str|bytes|bytearray|pathlib\.(Pure)?(Posix)?Path|os\.path\.(abspath|realpath|normpath|expandvars|dirname)|os\.fs(path|encode|decode)|list|tuple|shlex\.quote|shlex\.join|iter|sorted|io\.\w+|textwrap\.dedent|memoryview|sys\.intern)")
 _LOOP_LIMIT = 256
 
 
@@ -43,7 +43,7 @@ class PythonScan:
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda] = {}
         self.argv = argv or []
-        self.looping = False
+        self.looping, self.picking = False, 0
 
     def run(self, code: str) -> bool:
         """Whether the code could be read."""
@@ -80,6 +80,11 @@ class PythonScan:
 
     def _import(self, node: ast.Import) -> None:
         for item in node.names:
+            written = self.call.machine.read_file(item.name.replace(".", "/") + ".py", self.call.state)
+            if written and known(written) and self.depth < 4:
+                self.depth += 1
+                self.run(written)
+                self.depth -= 1
             self.names[item.asname or item.name.split(".")[0]] = Ref(item.name if item.asname else item.name.split(".")[0])
 
     def _importfrom(self, node: ast.ImportFrom) -> None:
@@ -125,6 +130,15 @@ class PythonScan:
             self._bind(node.target, item)
             self.body(node.body)
         self.body(node.orelse)
+
+    def _if(self, node: ast.If) -> None:
+        """A test on the loop's variable picks some files out of all."""
+        self.value(node.test)
+        picks = any(isinstance(child, ast.Name) for child in ast.walk(node.test))
+        self.picking += picks
+        self.body(node.body)
+        self.body(node.orelse)
+        self.picking -= picks
 
     def _while(self, node: ast.While) -> None:
         self.value(node.test)
@@ -226,7 +240,9 @@ class PythonScan:
             self._bind(generators[0].target, item)
             for test in generators[0].ifs:
                 self.value(test)
+            self.picking += bool(generators[0].ifs)
             found += self._generated(element, generators[1:])
+            self.picking -= bool(generators[0].ifs)
         return found
 
     _v_generatorexp = _v_setcomp = _v_listcomp
@@ -324,7 +340,8 @@ class PythonScan:
             return self._run_argv(name, args, words)
         elif _DELETE.fullmatch(name):
             if name not in ("os.rmdir", "pathlib.Path.rmdir"):
-                call.delete(first or _text(words.get("path")), *(["recursive"] if "rmtree" in name or "removedirs" in name else []))
+                path = first or _text(words.get("path"))
+                call.delete(path.replace(STAR, ATOM) if self.picking else path, *(["recursive"] if "rmtree" in name or "removedirs" in name else []))
         elif _MOVE.fullmatch(name) or _COPY.fullmatch(name):
             program = "mv" if _MOVE.fullmatch(name) else "ln -s" if "symlink" in name else "ln" if name.endswith("link") else "cp -r"
             call.run([*program.split(), first, _text(args[1]) if len(args) > 1 else ""])
@@ -342,7 +359,7 @@ class PythonScan:
         elif name in ("os.chown", "shutil.chown"):
             call.run(["chown", _text(args[1]) if len(args) > 1 else ATOM, first])
         elif name in ("os.kill", "os.killpg", "signal.pthread_kill"):
-            if first in ("-1", "1", "0"):
+            if first in ("-1", "1", "0") or STAR in first:
                 call.emit("process.killall")
         elif name in ("os.setuid", "os.setgid", "os.seteuid", "os.setreuid", "os.setresuid"):
             call.emit("privilege.become")
@@ -365,9 +382,9 @@ class PythonScan:
         if name in ("glob.glob", "glob.iglob"):
             return [first.replace("*", STAR)]
         if name in ("os.listdir", "os.scandir"):
-            return [ATOM]
+            return [STAR]
         if name == "os.walk":
-            return [[first, [ATOM], [ATOM]]]
+            return [[first, [STAR], [STAR]]]
         if name in ("os.path.join", "posixpath.join", "pathlib.PurePath"):
             return _join([_text(arg) for arg in args])
         if name in ("os.path.expanduser",):
@@ -384,6 +401,8 @@ class PythonScan:
             return f"/tmp/{ATOM}"
         if name in ("input", "sys.stdin.read", "sys.stdin.readline", "raw_input"):
             return self.call.stdin or UNKNOWN
+        if name == "shlex.split":
+            return first.split()
         if name in ("chr",) and args and isinstance(args[0], int):
             return chr(args[0]) if 0 <= args[0] < 0x110000 else UNKNOWN
         if name == "ord" and len(first) == 1:
@@ -444,7 +463,7 @@ class PythonScan:
         if name == "split" and known(text):
             return text.split(first) if first else text.split()
         if name == "translate" or name == "decode" and first in ("hex", "base64", "rot13", "rot_13"):
-            return _codec(text, first) if name == "decode" else ENCODED if known(text) else taints(text)
+            return _codec(text, first) if name == "decode" else DISGUISED if known(text) else taints(text)
         if name == "get" and isinstance(value, dict):
             return value.get(first, UNKNOWN)
         if name in ("append", "extend", "insert") and isinstance(value, list):
@@ -507,13 +526,13 @@ class PythonScan:
         if has(text, NETWORK):
             self.call.emit("exec.network", "python exec")
         elif name in ("marshal.loads", "pickle.loads"):
-            return ENCODED
+            return DISGUISED
         elif known(text) and self.depth < 8:
             self.depth += 1
             if not self.run(text):
                 self.call.emit("exec.disguised" if len(text) > 200 else "exec.unseen", text) if name == "exec" else None
             self.depth -= 1
-        elif has(text, ENCODED):
+        elif has(text, ENCODED + DISGUISED):
             self.call.emit("exec.disguised", "python exec")
         elif has(text, UNKNOWN) and name == "exec":
             self.call.emit("exec.unseen", "python exec")
@@ -576,7 +595,7 @@ def _integer(args: list[Any]) -> Any:
     try:
         return int(_text(args[0]), args[1] if len(args) > 1 and isinstance(args[1], int) else 10)
     except ValueError:
-        return UNKNOWN
+        return args[0] if isinstance(args[0], str) and STAR in args[0] else UNKNOWN
 
 
 def _arithmetic(op: ast.operator, left: int, right: int) -> Any:
@@ -607,7 +626,7 @@ def _bytes(text: str, decode: Callable[[bytes], bytes]) -> str:
         raw = decode(text.encode("latin-1", "replace"))
         return raw.decode("utf-8") if raw.isascii() else raw.decode("latin-1")
     except (ValueError, binascii.Error, zlib.error, EOFError):
-        return ENCODED
+        return DISGUISED
 
 
 def _codec(text: str, name: str) -> str:
@@ -618,6 +637,6 @@ def _codec(text: str, name: str) -> str:
         return codecs.decode(text, "rot13")
     if name in ("hex", "base64"):
         return _bytes(text, binascii.unhexlify if name == "hex" else base64.b64decode)
-    return text if name.startswith(("utf", "ascii", "latin")) else ENCODED
+    return text if name.startswith(("utf", "ascii", "latin")) else DISGUISED
 
 

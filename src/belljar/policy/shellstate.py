@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .marks import ATOM, SENSITIVE, UNKNOWN, UNSET
+from .marks import ATOM, SENSITIVE, UNSET
 from .paths import HOME, WORKSPACE
 
 Value = str | list[str] | dict[str, str]
@@ -90,4 +90,4 @@ class ShellState:
             return "hBc"
         if _CREDENTIAL.search(name):
             return SENSITIVE + UNSET
-        return UNKNOWN if _AMBIENT.match(name) else UNSET
+        return ATOM if _AMBIENT.match(name) else UNSET

@@ -8,9 +8,9 @@ from .marks import ATOM, FILE, UNKNOWN, has, has_glob, known, solid, unglob
 # program: (effect kind, arguments that make it harmless). Without such an argument the effect is emitted.
 _PURPOSE: dict[str, tuple[str, str]] = {
     **dict.fromkeys("mkfs mke2fs mkswap mkdosfs mkntfs mkreiserfs newfs".split(), ("device.format", r"--help|--version|-V\b")),
-    **dict.fromkeys("wipefs blkdiscard sgdisk gdisk cfdisk sfdisk fdisk parted partprobe hdparm nvme badblocks cryptsetup pvcreate pvremove vgremove vgcreate lvremove lvcreate zpool zfs mdadm dmsetup losetup e2label tune2fs resize2fs debugfs flashrom fatlabel".split(),
+    **dict.fromkeys("wipefs blkdiscard sgdisk gdisk cfdisk sfdisk fdisk parted partprobe hdparm nvme badblocks cryptsetup pvcreate pvremove vgremove vgcreate lvremove lvcreate zpool zfs mdadm dmsetup losetup e2label tune2fs resize2fs debugfs flashrom fatlabel dc3dd nwipe partx sg_format efibootmgr grub-install bmaptool extlinux syslinux lilo dmraid bcache-super-show sg_dd secure-delete mkfatimage mkisofs-burn".split(),
                     ("device.format", r"(^|\s)(-l|--list|-L|print|list|status|-h|--help|--version|-V|-I|-i|show|id-ctrl|get)(\s|$)|^$|^-a$")),
-    **dict.fromkeys("shutdown reboot halt poweroff telinit kexec systemctl-reboot pm-suspend pm-hibernate".split(), ("process.power", r"--help|--version")),
+    **dict.fromkeys("shutdown reboot halt poweroff telinit kexec openrc-shutdown pm-suspend pm-hibernate rtcwake".split(), ("process.power", r"--help|--version")),
     **dict.fromkeys("iptables ip6tables nft ufw firewall-cmd ebtables arptables iptables-restore nft-restore pfctl ipset conntrack".split(), ("net.firewall", r"(^|\s)(-L|-S|--list\S*|list|status|--state|--get-\S+|--help|--version|-V|-nvL|-nL|-vnL|show)(\s|$)")),
     **dict.fromkeys("useradd adduser userdel deluser usermod groupadd groupdel groupmod gpasswd chpasswd passwd chage visudo vipw vigr chsh chfn newusers pwconv grpck addgroup delgroup".split(), ("privilege.account", r"(^|\s)(-S|--status|-l|--list|--help|--version|-c)(\s|$)")),
     **dict.fromkeys("setcap setpcap filecap pscap".split(), ("privilege.setuid", r"--help|(^|\s)-v\s")),
@@ -61,7 +61,7 @@ def _init(call: Call) -> str | None:
 def _service(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
     verbs = {word for word in words if not word.startswith("-")}
-    if verbs & {"poweroff", "reboot", "halt", "suspend", "hibernate", "kexec", "emergency", "rescue", "soft-reboot"} or "login1" in " ".join(words):
+    if verbs & {"poweroff", "reboot", "halt", "suspend", "hibernate", "kexec", "emergency", "rescue", "soft-reboot"} or re.search(r"login1|(poweroff|reboot|halt|kexec|rescue|emergency)\.target|\.(Reboot|PowerOff|Halt)\b", " ".join(words)):
         call.emit("process.power")
     elif call.name == "systemd-run":
         call.emit("persist.service")
@@ -125,7 +125,7 @@ def _pkill(call: Call) -> str:
     options = call.options("sguUGtPFnoc", ("signal", "user", "euid", "uid", "group", "parent", "session"))
     pattern = unglob(options.rest[-1]) if options.rest else ""
     text = " ".join(solid(arg) for arg in call.args)
-    everyone = call.name == "killall5" or re.search(r"(^|\s)-(u|U|-user|-euid|-uid)\s*=?(root|0|sandbox|\$)", text) or pattern.strip(".*^$ ") == "" and (bool(options.rest) or not text or re.search(r"-[uvU]", text) is not None)
+    everyone = call.name == "killall5" or options.has("v", "inverse") or re.search(r"(^|\s)-(u|U|-user|-euid|-uid)\s*=?(root|0|sandbox|\$)", text) or pattern.strip(".*^$ ") == "" and (bool(options.rest) or not text or re.search(r"-[uvU]", text) is not None)
     target = re.fullmatch(r"-?f?\s*(init|systemd|dockerd|containerd|sshd|bash|sh|tini|belljar.*)", pattern) is not None
     if call.name == "fuser":
         if options.has("k", "kill"):
@@ -154,6 +154,7 @@ def _packages(call: Call) -> str | None:
     removing = re.search(r"\b(remove|purge|autoremove|uninstall|erase)\b.*\b(coreutils|bash|libc6|systemd|python3|base-files|dpkg|apt)\b", text)
     if removing and call.name in ("apt", "apt-get", "dpkg", "yum", "dnf", "apk"):
         call.machine.emit("delete", "/usr", "system", frozenset({"recursive"}), call.name)
+    _written_code(call)
     publishing = re.search(r"\b(publish|login|adduser|token)\b", text)
     call.emit("exec.publish" if publishing else "exec.install" if installing else "exec.build")
     return None
@@ -249,6 +250,16 @@ def _build_files(call: Call, words: list[str]) -> None:
         for path, text in list(call.state.files.items()):
             if path.endswith(".py"):
                 _scan(call, "python", text)
+    _written_code(call)
+
+
+def _written_code(call: Call) -> None:
+    """Files that a package or build tool runs by their name, where this same command wrote them."""
+    for path, text in list(call.state.files.items()):
+        name = path.rsplit("/", 1)[-1]
+        language = {"setup.py": "python", "conftest.py": "python", "noxfile.py": "python", "build.rs": "other", "Rakefile": "ruby", "extconf.rb": "ruby", "Gemfile": "ruby", "build.gradle": "groovy", "gulpfile.js": "node", "Gruntfile.js": "node", "binding.gyp": "other"}.get(name)
+        if language and text.strip(FILE):
+            _scan(call, language, text)
 
 
 def _scan(call: Call, language: str, code: str) -> None:
@@ -267,7 +278,7 @@ def _compiler(call: Call, words: list[str]) -> str | None:
         if word == "-o":
             call.write(words[index + 1], FILE)
     printed = next((word for word in words if word.startswith(("-print-file-name=", "--print-file-name="))), "")
-    source = call.stdin if "-" in words or "/dev/stdin" in words else "".join(call.machine.read_file(word, call.state) or "" for word in words if word.endswith((".c", ".cc", ".cpp")))
+    source = call.stdin if "-" in words or "/dev/stdin" in words or call.name == "cpp" else "".join(call.machine.read_file(word, call.state) or "" for word in words if word.endswith((".c", ".cc", ".cpp")))
     for path in re.findall(r'#\s*include\s*[<"](/[^>"]+)', source):
         call.read(path)
     if source:

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 
 from .call import Call, program
-from .marks import ATOM, ENCODED, FILE, SECRET, SELF, SENSITIVE, STAR, UNKNOWN, clip, has_glob, known, solid, taints, unglob
+from .marks import ATOM, DISGUISED, ENCODED, FILE, SECRET, SELF, SENSITIVE, STAR, UNKNOWN, clip, has_glob, known, solid, taints, unglob
 from .quoting import ansi_c
 
 
@@ -26,7 +26,7 @@ def _decoded(text: str, decode: Callable[[bytes], bytes]) -> str:
     try:
         return as_text(decode(as_bytes(text)))
     except (ValueError, binascii.Error, zlib.error, EOFError, OSError, lzma.LZMAError):
-        return ENCODED if text.strip() else ""
+        return DISGUISED if text.strip() else ""
 
 
 def as_bytes(text: str) -> bytes:
@@ -57,6 +57,8 @@ def _cat(call: Call) -> str:
     for command in [arg[2:] for arg in call.args if arg.startswith("+!")]:
         call.shell(command)
     text = _inputs(call, [path for path in rest if not path.startswith("+")])
+    if call.name in ("nl", "pr", "column", "fmt", "fold") and text and known(text):
+        return DISGUISED
     if call.name in ("head", "tail"):
         text = text.replace(STAR, ATOM)
     if call.name == "tac" and known(text):
@@ -81,7 +83,7 @@ def _rev(call: Call) -> str:
 
 @program("sort", "uniq", "shuf", "comm", "join", "paste", "gsort")
 def _lines(call: Call) -> str:
-    options = call.options("koStTdfwsn12ij", ("output", "key", "field-separator", "compress-program", "delimiters"))
+    options = call.options({"sort": "koStT", "uniq": "fsw", "shuf": "nioe", "paste": "d", "join": "12taeoj"}.get(call.name, ""), ("output", "key", "field-separator", "compress-program", "delimiters"))
     if options.get("compress-program"):
         call.emit("exec.hidden", options.get("compress-program")) if options.get("compress-program") not in ("gzip", "zstd", "xz", "bzip2", "lz4", "pigz") else None
         call.shell(options.get("compress-program"))
@@ -92,7 +94,7 @@ def _lines(call: Call) -> str:
         lines = sorted(set(text.splitlines()) if options.has("u", "unique") else text.splitlines(), reverse=options.has("r", "reverse"))
         return "".join(line + "\n" for line in lines)
     if known(text) and call.name == "paste" and options.has("s", "serial"):
-        return (ansi_c(options.get("d", "delimiters")) or "\t").join(text.splitlines()) + "\n" if len(options.get("d", "delimiters")) < 2 else ENCODED
+        return (ansi_c(options.get("d", "delimiters")) or "\t").join(text.splitlines()) + "\n" if len(options.get("d", "delimiters")) < 2 else DISGUISED
     return text
 
 
@@ -113,11 +115,11 @@ def _codec(call: Call) -> str | None:
         flags = "".join(sorted(options.flags))
         return _decoded(text, lambda raw: _unhex(raw, "p" in flags)) if "r" in flags else _encoded(text, binascii.hexlify)
     if call.name in ("od", "hexdump", "uuencode"):
-        return _encoded(text, binascii.hexlify) if not known(text) else ENCODED if text else ""
+        return _encoded(text, binascii.hexlify) if not known(text) else DISGUISED if text else ""
     inflate = {"gunzip": _inflate, "zcat": _inflate, "bunzip2": bz2.decompress, "bzcat": bz2.decompress, "unxz": lzma.decompress, "xzcat": lzma.decompress}.get(call.name)
     if call.name in ("iconv", "recode") and known(text):
         return text
-    return _decoded(text, inflate) if inflate else (taints(text).replace(FILE, UNKNOWN) or ENCODED)
+    return _decoded(text, inflate) if inflate else (taints(text).replace(FILE, UNKNOWN) or DISGUISED)
 
 
 def _loose_base64(raw: bytes) -> bytes:
@@ -155,7 +157,7 @@ def _openssl(call: Call) -> str | None:
     if decoding and ({"-a", "-base64", "-A"} & set(words) or words[0] == "base64") and not any(re.match(r"-(aes|des|bf|rc|cam|chacha)", word) for word in words):
         return _decoded("".join(text.split()) if known(text) else text, _loose_base64)
     if decoding:
-        return taints(text).replace(FILE, UNKNOWN) or ENCODED
+        return taints(text).replace(FILE, UNKNOWN) or DISGUISED
     return _encoded(text, base64.b64encode) if words[0] in ("enc", "base64") else ATOM + taints(text).replace(FILE, "").replace(SECRET, "")
 
 
@@ -163,11 +165,14 @@ NETWORK_MARK = "\ufdd1"
 
 
 def _gpg(call: Call, rest: list[str]) -> str | None:
+    target = next((call.args[i + 1] for i, arg in enumerate(call.args[:-1]) if arg in ("-o", "--output")), "")
+    if target:
+        call.write(target)
     if re.search(r"--export-secret|--export-options.*secret", " ".join(call.args)):
         call.machine.emit("read", "~/.gnupg", "secret", program="gpg")
         return SECRET
     text = "".join(call.read(path) for path in rest) if rest else call.stdin
-    return taints(text).replace(FILE, UNKNOWN) or ENCODED
+    return taints(text).replace(FILE, UNKNOWN) or DISGUISED
 
 
 @program("tr", "gtr")
@@ -177,7 +182,7 @@ def _tr(call: Call) -> str:
     if not known(text):
         return taints(text) if not text.strip(ATOM + FILE + " \n") == "" else text
     if not sets or not all(known(word) for word in sets):
-        return ENCODED
+        return DISGUISED
     first, second = (_tr_set(word) for word in (sets + [""])[:2])
     if options.has("c", "C", "complement"):
         keep = "".join(char for char in text if char in first)
@@ -237,7 +242,7 @@ def _seq(call: Call) -> str:
 
 @program("yes")
 def _yes(call: Call) -> str:
-    return unglob(" ".join(call.args)) + "\n" if call.args else "y\n"
+    return (unglob(" ".join(call.args)) + "\n" if call.args else "y\n") + SELF
 
 
 @program("basename", "dirname", "realpath", "readlink")
@@ -268,7 +273,7 @@ def _atoms(call: Call) -> str | None:
     if call.name == "ps":
         return _ps(call)
     if call.name == "pgrep":
-        return STAR if options.rest and not unglob(options.rest[-1]).strip(".*^$") else ATOM + "\n"
+        return STAR if options.has("v", "inverse") or options.rest and not unglob(options.rest[-1]).strip(".*^$") else ATOM + "\n"
     if call.name in ("expr",):
         return _expr([unglob(arg) for arg in call.args])
     if call.name in ("jq", "yq"):
@@ -330,8 +335,8 @@ def _jq(call: Call, rest: list[str]) -> str:
         return _decoded(text.strip().strip('"'), _loose_base64)
     if known(text) and text:
         plain = re.fullmatch(r"\.(\w*)", program_text.strip())
-        return _json_field(text, plain[1]) if plain else ENCODED
-    return taints(text).replace(FILE, ATOM) or ATOM
+        return _json_field(text, plain[1]) if plain else DISGUISED
+    return taints(text).replace(FILE, UNKNOWN) or UNKNOWN
 
 
 def _json_field(text: str, name: str) -> str:
@@ -341,7 +346,7 @@ def _json_field(text: str, name: str) -> str:
         value = json.loads(text)
         value = value[name] if name else value
     except (ValueError, KeyError, TypeError, RecursionError):
-        return ENCODED
+        return DISGUISED
     return value + "\n" if isinstance(value, str) else json.dumps(value) + "\n"
 
 

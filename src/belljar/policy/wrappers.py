@@ -5,7 +5,7 @@ import shlex
 
 from .call import PROGRAMS, Call, Options, program
 from .machine import Feed
-from .marks import ATOM, ENCODED, FILE, NETWORK, UNKNOWN, has, known, show, solid, unglob
+from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, UNKNOWN, has, known, show, solid, unglob
 
 # name: short options with a value, long options with a value, operands before the command
 _PLAIN: dict[str, tuple[str, tuple[str, ...], int]] = {
@@ -94,13 +94,14 @@ def _wrapped(call: Call) -> str | None:
 
 @program(*SHELLS)
 def _shell(call: Call) -> str | None:
-    options = call.options("oO", ("rcfile", "init-file"), posix=True)
     if call.machine.privileged:
         call.emit("privilege.become")
-    if "n" in options.flags:
-        return ""
     if call.name == "pwsh":
         return _powershell(call)
+    call.args = [arg for arg in call.args if not re.fullmatch(r"\+[a-zA-Z]+", arg)]
+    options = call.options("oO", ("rcfile", "init-file"), posix=True)
+    if "n" in options.flags:
+        return ""
     for startup in options.all("rcfile", "init-file"):
         call.run_file(startup, [])
     if "c" in options.flags:
@@ -132,9 +133,10 @@ def _powershell(call: Call) -> str | None:
 def feed_shell(call: Call, args: list[str]) -> str | None:
     """A shell that reads its commands from standard input."""
     text = call.stdin
+    call.machine.blind_shell |= call.machine.fifos
     if NETWORK in text:
         call.emit("exec.network", text)
-    elif ENCODED in text:
+    elif has(text, ENCODED + DISGUISED):
         call.emit("exec.disguised", text)
     elif has(text, UNKNOWN) and not known(text):
         call.emit("exec.unseen", text)
@@ -313,6 +315,10 @@ def _found(root: str, narrow: bool, name: str = "") -> str:
 
 
 def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
+    if words[:1] and words[0] in ("chown", "chgrp") and found and not has(found[0], ATOM):
+        words = [words[0], "-R", *words[1:]]
+    elif words[:1] == ["chmod"] and found and not has(found[0], ATOM) and re.search(r"^0+$|777|666|[ao]\+\w*w|^[ago]*-", words[1] if len(words) > 1 else ""):
+        words = ["chmod", "-R", *words[1:]]
     end = next((i for i, word in enumerate(words) if word in (";", "+", "\\;")), len(words))
     for item in found:
         call.run([word.replace("{}", item) for word in words[:end]], Feed())
