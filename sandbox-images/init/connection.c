@@ -1,25 +1,14 @@
 /*
- * The connections to hosts. Two ways in, and nothing that runs inside can use either:
- *  - dial: sockets appear in a directory that the host owns and that is mounted read-only; we connect, and go on only if the
- *    listener is outside our PID namespace (SO_PEERCRED shows pid 0 for such a process);
- *  - listen: an abstract socket that anybody inside can reach, so the first frame must carry the token.
- *
- * Frames to a host are gathered in `out` and written at the end of the turn; output goes past it when it is empty. No
- * more input is taken from a host that leaves OUT_MAX of answers unread.
+ * The connections to hosts, once they are in (doorway.c). Frames to a host are gathered in `out` and written at the end of
+ * the turn; much output goes past it when it is empty. No more input is taken from a host that leaves OUT_MAX of answers unread.
  */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/inotify.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "init.h"
@@ -29,18 +18,12 @@
 #define OUT_MAX (4u << 20)
 #define SEND_BUFFER (1 << 20)
 #define HELLO_WITHIN (5000 * MS)
-#define LOOK_AGAIN (20 * MS) /* after a full backlog */
 #define SMALL 4096           /* such output is gathered with what else is said in this turn: one wake-up for the host */
 #define HOLD (1 * MS)        /* how long a word may wait for company */
 #define ALWAYS (EPOLLIN | EPOLLRDHUP | EPOLLET)
 
 static struct connection connections[CONNECTIONS_MAX];
 static unsigned used; /* the highest ever: what must be looked through */
-static struct source doorway = {.kind = AT_DOORWAY};
-static int doorway_fd = -1;
-static const char *directory;
-static char token[TOKEN_LENGTH];
-static uint64_t look_again = NEVER;
 uint64_t lease, lease_from;
 
 #define EACH(connection) \
@@ -84,7 +67,7 @@ static struct connection *vacancy(void)
     return oldest;
 }
 
-static void admit(int fd, uint64_t inode)
+void connection_admit(int fd, uint64_t inode)
 {
     struct connection *connection = vacancy();
     if (!connection) {
@@ -97,109 +80,12 @@ static void admit(int fd, uint64_t inode)
     watch(fd, &connection->source, ALWAYS);
 }
 
-static bool outside(int fd)
-{
-    struct ucred peer;
-    socklen_t length = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.pid == 0;
-}
-
-static bool connected_already(uint64_t inode)
+bool connection_known(uint64_t inode)
 {
     EACH (connection)
         if (connection->inode == inode)
             return true;
     return false;
-}
-
-static void dial(const char *name)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct stat file;
-    size_t length = strlen(name);
-    if (length < 5 || strcmp(name + length - 5, ".sock") != 0)
-        return;
-    if ((size_t)snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", directory, name) >= sizeof address.sun_path)
-        return;
-    if (lstat(address.sun_path, &file) != 0 || !S_ISSOCK(file.st_mode))
-        return;
-    /* A number alone may be used again once its socket was unlinked. */
-    uint64_t inode = file.st_ino + ((uint64_t)file.st_ctim.tv_nsec << 32);
-    if (connected_already(inode))
-        return;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return;
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 && outside(fd)) {
-        admit(fd, inode);
-        return;
-    }
-    if (errno == EAGAIN)
-        look_again = now + LOOK_AGAIN;
-    close(fd);
-}
-
-static void look_into_directory(void)
-{
-    look_again = NEVER;
-    DIR *listing = opendir(directory);
-    if (!listing)
-        return;
-    for (struct dirent *entry; (entry = readdir(listing));)
-        dial(entry->d_name);
-    closedir(listing);
-}
-
-void connections_dial(const char *where)
-{
-    directory = where;
-    doorway_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (doorway_fd < 0 || inotify_add_watch(doorway_fd, directory, IN_MOVED_TO | IN_CREATE) < 0)
-        leave("cannot watch the link directory");
-    watch(doorway_fd, &doorway, EPOLLIN);
-    look_into_directory();
-}
-
-void connections_listen(const char *secret)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "\0belljar"};
-    socklen_t length = offsetof(struct sockaddr_un, sun_path) + sizeof "\0belljar" - 1;
-    memcpy(token, secret, sizeof token);
-    doorway_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (doorway_fd < 0 || bind(doorway_fd, (struct sockaddr *)&address, length) != 0 || listen(doorway_fd, 64) != 0)
-        leave("cannot listen");
-    watch(doorway_fd, &doorway, EPOLLIN);
-}
-
-void connections_doorway(void)
-{
-    if (!directory) {
-        int fd = accept4(doorway_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
-            admit(fd, 0);
-        return;
-    }
-    char events[4096] __attribute__((aligned(8)));
-    ssize_t length = read(doorway_fd, events, sizeof events);
-    for (char *at = events; length > 0 && at < events + length;) {
-        struct inotify_event *event = (struct inotify_event *)at;
-        if (event->len)
-            dial(event->name);
-        if (event->mask & IN_Q_OVERFLOW)
-            look_into_directory();
-        at += sizeof *event + event->len;
-    }
-}
-
-/* In time that does not depend on where they differ. */
-bool token_matches(const uint8_t *given, size_t length)
-{
-    if (directory)
-        return true;
-    uint8_t differences = length != sizeof token;
-    for (size_t i = 0; i < sizeof token && i < length; i++)
-        differences |= (uint8_t)(given[i] ^ (uint8_t)token[i]);
-    return differences == 0;
 }
 
 /* Room to write is watched for only while there is none: each time the host reads, it would wake us. */
@@ -400,14 +286,19 @@ static void flush(struct connection *connection)
     }
 }
 
-void connections_flush(void)
+/* True if somebody hung up: there are commands to be looked after. */
+bool connections_flush(void)
 {
+    bool lost = false;
     EACH (connection) {
         if (connection->out_length && !connection->blocked && connection->hold_until <= now)
             flush(connection);
-        if (connection->doomed)
+        if (connection->doomed) {
             hang_up(connection);
+            lost = true;
+        }
     }
+    return lost;
 }
 
 void connections_expire(uint64_t *next)
@@ -415,9 +306,6 @@ void connections_expire(uint64_t *next)
     uint64_t at = connections_hailed() ? NEVER : lease_from + lease;
     if (at <= now)
         leave(NULL);
-    if (look_again <= now)
-        look_into_directory();
-    at = at < look_again ? at : look_again;
     EACH (connection) {
         if (connection->out_length && connection->hold_until > now && connection->hold_until < at)
             at = connection->hold_until;

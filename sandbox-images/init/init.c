@@ -5,7 +5,7 @@
  *                              ├───── keeper ─── …
  *                              └───── keeper ─── bash, waiting (ahead.c)
  *
- * PID 1 is one epoll loop: frames in (connection.c, request.c), commands through their phases (command.c), bytes both ways
+ * PID 1 is one epoll loop: frames in (doorway.c, connection.c, request.c), commands through their phases (command.c), bytes both ways
  * (stream.c). A keeper per command holds the command's whole tree (keeper.c) and reports through shared memory (keepers.c).
  *
  * All run with the same uid, so PID 1 guards itself: it is not dumpable; the kernel keeps PID 1 from signals sent inside its
@@ -92,7 +92,7 @@ static void dispatch(struct source *source, uint32_t events)
         on_notice();
         break;
     case AT_DOORWAY:
-        connections_doorway();
+        doorway_event();
         break;
     case AT_CONNECTION:
         connection_event((struct connection *)source, events);
@@ -113,6 +113,7 @@ static uint64_t tend(uint64_t next)
         command_tend(command, &next);
     }
     ahead_trim(&next);
+    doorway_tend(&next);
     connections_expire(&next);
     return next;
 }
@@ -136,9 +137,9 @@ static _Noreturn void serve(void)
         connections_serve();
         orphans_purge(&next);
         bool busy = commands_pump();
-        connections_flush(); /* before tending: who hangs up has commands to be killed, and that has to be timed */
+        busy |= connections_flush(); /* before tending: who hangs up has commands to be killed, and that has to be timed */
         next = tend(next);
-        connections_flush();
+        busy |= connections_flush();
         commands_bury();
         if (count <= 0 && !busy && ahead_wanting()) /* only when there is nothing better to do */
             ahead_refill();
@@ -216,9 +217,9 @@ int main(int argc, char **argv)
     prepare_loop();
     lease_set((uint32_t)strtoul(argv[argc - 1], NULL, 10));
     if (dial)
-        connections_dial(argv[2]);
+        doorway_dial(argv[2]);
     else
-        connections_listen(token);
+        doorway_listen(token);
     unsetenv("BELLJAR_TOKEN");
     serve();
 }

@@ -120,12 +120,11 @@ void watch(int fd, struct source *source, uint32_t events);
 _Noreturn void leave(const char *why);
 
 /* connection.c */
-void connections_dial(const char *directory);
-void connections_listen(const char *token);
-void connections_doorway(void);
+void connection_admit(int fd, uint64_t inode);
+bool connection_known(uint64_t inode);
 void connection_event(struct connection *connection, uint32_t events);
 void connections_serve(void);
-void connections_flush(void);
+bool connections_flush(void);
 bool connections_pending(void);
 void connections_expire(uint64_t *next);
 unsigned connections_hailed(void);
@@ -136,6 +135,12 @@ void connection_hold(struct connection *connection);
 void connection_output(struct connection *connection, uint8_t stream, uint64_t id, uint64_t offset, const uint8_t *data, size_t length);
 extern uint64_t lease, lease_from;
 void lease_set(uint32_t milliseconds);
+
+/* doorway.c */
+void doorway_dial(const char *directory);
+void doorway_listen(const char *token);
+void doorway_event(void);
+void doorway_tend(uint64_t *next);
 bool token_matches(const uint8_t *token, size_t length);
 
 /* request.c */

@@ -24,6 +24,7 @@
 #include "init.h"
 
 #define CHILD_STACK (64 << 10)
+#define PATIENT_PASSES 200
 
 static const struct plan *plan;
 static struct slot *slot;
@@ -158,7 +159,7 @@ static bool reap(bool *ending)
 
 static void wait_until_nothing_is_left(void)
 {
-    static const struct timespec pause = {.tv_nsec = 1000000};
+    struct timespec pause = {.tv_nsec = 1000000};
     struct purge purge = {0};
     bool ending = false;
     sigset_t awaited;
@@ -169,6 +170,8 @@ static void wait_until_nothing_is_left(void)
         if (ending) {
             proc_purge(&purge, getpid(), NULL);
             atomic_fetch_add(&slot->progress, 1);
+            if (purge.passes > PATIENT_PASSES)
+                pause.tv_nsec = 20000000; /* somebody is stuck in the kernel: no need to spin */
         }
         sigtimedwait(&awaited, NULL, ending ? &pause : NULL);
         ending |= atomic_load(&slot->condemned);
