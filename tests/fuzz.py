@@ -36,7 +36,8 @@ def some_frame(dice: random.Random) -> bytes:
     kind = dice.choice([*From, dice.randrange(256)])
     payload = dice.randbytes(dice.choice([0, 4, 8, 72, 112, dice.randrange(2000)]))
     length = len(payload) if dice.random() < 0.9 else dice.randrange(1 << 32)
-    return struct.pack("<IBBHQ", length, kind, dice.choice([0, 1, 2, 3, 9]), dice.random() < 0.02, dice.randrange(9)) + payload
+    stream, zero = dice.choice([0, 1, 2, 3, 9]), dice.random() < 0.02
+    return struct.pack("<IBBHQ", length, kind, stream, zero, dice.randrange(9)) + payload
 
 
 def decode_some(dice: random.Random) -> int:

@@ -70,11 +70,13 @@ def containers(engine: DockerEngine, session: str) -> list[str]:
 
 async def gone(engine: DockerEngine, session: str) -> None:
     with anyio.fail_after(15):
-        while await to_thread.run_sync(containers, engine, session):
+        while await to_thread.run_sync(containers, engine, session):  # noqa: ASYNC110 - the engine tells nobody
             await anyio.sleep(0.05)
 
 
-async def test_a_killed_host_leaves_nothing_once_its_lease_ran_out(engine: DockerEngine, host: Callable[..., Host]) -> None:
+async def test_a_killed_host_leaves_nothing_once_its_lease_ran_out(
+    engine: DockerEngine, host: Callable[..., Host]
+) -> None:
     killed = host(lease=1.0)
     assert containers(engine, killed.session) == ["running"]
     killed.kill()

@@ -166,7 +166,8 @@ async def test_what_is_denied_starts_no_shell(box: Session) -> None:
 
 
 async def test_a_foreground_command_that_takes_long_becomes_a_shell_and_loses_nothing(box: Session) -> None:
-    made = await box.yielding("for i in $(seq 2000); do echo $i; done; echo half; read -r _; echo end", yield_after=0.5, stdin=b"")
+    text = "for i in $(seq 2000); do echo $i; done; echo half; read -r _; echo end"
+    made = await box.yielding(text, yield_after=0.5, stdin=b"")
     assert isinstance(made, Shell)
     assert made.so_far is not None
     assert made.so_far.stdout.endswith("half\n")

@@ -72,7 +72,7 @@ class Execution:
         self.link.send(frames.frame(To.RESIZE, self.id, rows.to_bytes(2, "little") + cols.to_bytes(2, "little")))
 
     async def input(self, data: bytes, stream: int = frames.STDIN, *, ahead: bytes = b"") -> None:
-        """Hand `data` to the command; `ahead` is a frame that goes with it, for one wake-up of the init instead of two."""
+        """Hand `data` to the command; `ahead` is a frame that goes with it, to wake the init once instead of twice."""
         view = memoryview(data)
         while view and not self.over:
             free = INPUT_WINDOW - (self._sent[stream] - self._acked[stream])

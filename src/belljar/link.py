@@ -95,7 +95,8 @@ class Link:
         execution.cwd = os.fsdecode(cwd)
         data = frames.spawn(
             execution.id, argv, flags=flags, cwd=cwd, env=env,
-            deadline_ms=milliseconds(deadline), grace_ms=milliseconds(grace), ring=ring, credit=0 if flags & Flag.BACKGROUND else CREDIT, tag=tag,
+            deadline_ms=milliseconds(deadline), grace_ms=milliseconds(grace), ring=ring,
+            credit=0 if flags & Flag.BACKGROUND else CREDIT, tag=tag,
         )  # fmt: skip
         self._commands[execution.id] = execution
         try:

@@ -1,10 +1,10 @@
 """Warm throwaways: sandboxes that are started, verified and connected before anyone asks for one.
 
-A claimed sandbox was never used and is never used again. What is claimed is replaced in the background, one at a time,
-within a budget of count and memory; a burst that empties the pool falls back to cold starts. A pool that nobody claimed
-from for `idle` seconds lets its sandboxes go and fills again at the next claim. While a pool is open, every `Session` and
-`belljar.run` of its process that wants the same kind of sandbox takes from it. Should the process die, each sandbox
-ends with its lease.
+A claimed sandbox was never used and is never used again. What is claimed is replaced in the background, within a budget
+of count and memory; a burst that empties the pool falls back to cold starts. A pool that nobody claimed from for `idle`
+seconds lets its sandboxes go and fills again at the next claim. While a pool is open, every `Session` and `belljar.run`
+of its process that wants the same kind of sandbox takes from it. Should the process die, each sandbox ends with its
+lease.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self
@@ -49,7 +50,7 @@ class Pool:
         lease: float = 30.0,
         **options: Any,
     ) -> None:
-        """`memory` bounds what waiting sandboxes may take together; `options` go to each Session (policy, approve, …)."""
+        """`memory` bounds what waiting sandboxes may take together; `options` go to each Session (policy, …)."""
         if size < 0:
             raise UsageError("a pool's size is not negative")
         budget = size if memory is None else min(size, parse_size(memory) // IDLE_COST)
@@ -172,7 +173,7 @@ async def claim(plan: Plan) -> Sandbox | None:
     """A warm sandbox of this kind from whichever pool is open for it."""
     if plan.keep or not _open_pools:
         return None
-    wanted = Plan(**{**plan.__dict__, "workspace": os.path.realpath(plan.workspace)})
+    wanted = replace(plan, workspace=os.path.realpath(plan.workspace))  # noqa: ASYNC240 - a few lstat calls
     for pool in _open_pools:
         if pool.plan == wanted:
             return await pool.claim()

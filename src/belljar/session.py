@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from inspect import isawaitable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
@@ -22,13 +23,15 @@ from anyio import to_thread
 
 from belljar import audit as audits
 from belljar import frames
+from belljar.budget import Budget
 from belljar.collector import Collector
 from belljar.directory import inside
 from belljar.errors import PolicyDenied, SandboxLost, ShellNotFound, UsageError
 from belljar.execution import Execution
 from belljar.frames import Flag
 from belljar.limits import Limits
-from belljar.policy import Policy, Verdict
+from belljar.policy import BUILT_IN, Policy, Verdict
+from belljar.planted import Planted, Planting, Snapshot
 from belljar.policy.approvals import Approvals
 from belljar.result import Output, Result
 from belljar.running import Run
@@ -79,6 +82,8 @@ class Request:
     env: Mapping[bytes, bytes]
     verdict: Verdict
     options: Options
+    budget: Budget | None
+    before: Snapshot
 
 
 class Session:
@@ -96,9 +101,10 @@ class Session:
         keep: bool = False,
         id: str | None = None,
         audit: Audit | None = None,
+        planted: Planting = "report",
     ) -> None:
         self.limits = limits or Limits()
-        self.policy = Policy.load(policy) if isinstance(policy, str) else policy
+        self.policy = _policy(policy) if isinstance(policy, str) else policy
         self.network: Network = network
         self.env = dict(env or {})
         self.approvals = Approvals()
@@ -107,6 +113,7 @@ class Session:
         self._plan = Plan(str(workspace), image, self.limits, network, lease, keep)
         self._asked_id = id
         self._sandbox: Sandbox | None = None
+        self._planting, self._planted = planted, Planted(-1)
         self._shells: dict[str, Shell] = {}
         self._persistent: PersistentShell | None = None
 
@@ -127,10 +134,14 @@ class Session:
         return self._adopt(claimed or await Sandbox.launch(self._plan, self._asked_id))
 
     def _adopt(self, sandbox: Sandbox) -> Self:
-        self._sandbox = sandbox
+        self._enter(sandbox)
         self.audit.record("session_open", session=self.id, image=self._plan.image, workspace=self.workspace.path,
                           network=self.network, policy=self.policy.name)  # fmt: skip
         return self
+
+    def _enter(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._planted = Planted(sandbox.workspace.descriptor, self._planting == "undo")
 
     @classmethod
     async def attach(cls, id: str, **options: Any) -> Self:
@@ -139,7 +150,7 @@ class Session:
         plan = sandbox.plan
         session = cls(plan.workspace, image=plan.image, limits=plan.limits, network=plan.network,
                       lease=plan.lease, keep=True, **options)  # fmt: skip
-        session._sandbox = sandbox
+        session._enter(sandbox)
         await session.refresh()
         return session
 
@@ -162,7 +173,7 @@ class Session:
 
     async def stop(self) -> None:
         """End the sandbox, also a kept one."""
-        self._plan = Plan(**{**self._plan.__dict__, "keep": False})
+        self._plan = replace(self._plan, keep=False)
         await self.close()
 
     @property
@@ -194,7 +205,7 @@ class Session:
         request = await self._admit(command, options)
         collector = self._collector(request)
         execution = self._spawn(request, collector.take)
-        collector.execution = execution
+        collector.follow(execution)
         async with self._guarded(execution, collector):
             await self._feed(execution, options.get("stdin"))
             return await self._conclude(execution, collector)
@@ -206,7 +217,7 @@ class Session:
         collector = self._collector(request)
         run = Run(collector)
         execution = self._spawn(request, run.take, paced=True)
-        collector.execution = execution
+        collector.follow(execution)
         failure: Exception | None = None
         async with self._guarded(execution, collector), anyio.create_task_group() as tasks:
             tasks.start_soon(self._feed, execution, options.get("stdin"), not request.flags & Flag.PTY)
@@ -227,14 +238,14 @@ class Session:
         execution = self._spawn(request, None, background=ring or self.limits.shell_output)
         pid = await execution.started()
         self.sandbox.link.forget(execution)
-        return self._keep(Shell(self, execution.id, request.verdict.canonical, pid))
+        return self._keep(Shell(self, execution.id, request.verdict.canonical, pid), request)
 
     async def yielding(self, command: Command, *, yield_after: float, **options: Unpack[Options]) -> Result | Shell:
         """Run a command; if it takes longer than `yield_after` seconds it goes on as a background shell."""
         request = await self._admit(command, options)
         collector = self._collector(request)
         execution = self._spawn(request, collector.take)
-        collector.execution = execution
+        collector.follow(execution)
         async with self._guarded(execution, collector, yields=True):
             await self._feed(execution, options.get("stdin"))
             with anyio.move_on_after(yield_after):
@@ -242,7 +253,8 @@ class Session:
             shell = Shell(self, execution.id, request.verdict.canonical, execution.pid)
             if not await shell.take_over(execution, collector, self.limits.shell_output):
                 return await self._conclude(execution, collector)
-            return self._keep(shell)
+            collector.leave()
+            return self._keep(shell, request)
 
     def resolve_cwd(self, cwd: str | None) -> str:
         """Where a working directory is inside the sandbox; one that leaves the workspace is refused."""
@@ -258,8 +270,9 @@ class Session:
             raise ShellNotFound(f"Shell not found: {id}")
         return self._shells[id]
 
-    def _keep(self, shell: Shell) -> Shell:
+    def _keep(self, shell: Shell, request: Request) -> Shell:
         self._shells[shell.id] = shell
+        shell.follow(request.budget, lambda: self._planted.since(request.before))
         return shell
 
     async def refresh(self) -> list[Shell]:
@@ -327,7 +340,13 @@ class Session:
             raise UsageError("an empty command")
         env = _environment(given, options)
         flags = _flags(command, options)
-        return Request(argv, flags, b"" if cwd == "/workspace" else _encoded(cwd), env, verdict, options)
+        budget, before = await self.budget(), self.planted()
+        where = b"" if cwd == "/workspace" else _encoded(cwd)
+        return Request(argv, flags, where, env, verdict, options, budget, before)
+
+    async def budget(self) -> Budget | None:
+        """What a command that begins now may add to the workspace, if that is limited."""
+        return await Budget.begin(self.workspace.descriptor, self.limits)
 
     def _spawn(
         self, request: Request, take: Callable[[int, bytes], None] | None, *, paced: bool = False, background: int = 0
@@ -357,7 +376,7 @@ class Session:
         return Collector(
             cap, request.verdict, combined=bool(options.get("combined") or options.get("pty")),
             timeout=options.get("timeout"), grace=options.get("grace", GRACE),
-            limit=options.get("output_limit"), on_output=options.get("on_output"),
+            limit=options.get("output_limit"), on_output=options.get("on_output"), budget=request.budget,
         )  # fmt: skip
 
     async def _feed(self, execution: Execution, stdin: bytes | str | None, close: bool = True) -> None:
@@ -398,6 +417,16 @@ class Session:
                 with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS, shield=True):
                     execution.abandon()
                     await execution.ended()
+
+
+@cache
+def _shipped(name: str) -> Policy:
+    return Policy.load(name)
+
+
+def _policy(name: str) -> Policy:
+    """One of ours is read once per process; a file each time, since its owner may have changed it."""
+    return _shipped(name) if name in BUILT_IN else Policy.load(name)
 
 
 def _flags(command: Command, options: Options) -> Flag:
