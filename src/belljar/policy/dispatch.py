@@ -21,6 +21,10 @@ _OWN_KEYS = frozenset(
 )
 _RISKY = frozenset("rm dd shred mkfs chmod chown mv find bash sh dash zsh sudo su env python python3 perl ruby node xargs curl wget nc cat tee cp ln kill mount eval".split())
 _RUNS = ("rm", "sh", "bash", "dd", "chmod", "chown", "shred", "mkfs\\S*", "curl", "wget", "nc", "find", "sudo", "mv")
+_NETTED = frozenset(
+    "npx bunx pnpx pipx uvx npm yarn pnpm bun deno cargo go make gmake just task cmake ctest tox nox op sops vault gdb lldb ssh-agent poetry uv pipenv hatch pdm rye bundle rake gradle mvn bazel conda mamba "
+    "direnv mise nix nix-shell docker-compose terraform dotnet mix stack ninja meson rbenv pyenv asdf volta env-cmd cross-env".split()
+)
 _QUIET = frozenset(": true false test [ cd pwd echo printf ls cat head tail wc date whoami id sleep basename dirname sort uniq grep rg which type".split())
 
 
@@ -42,6 +46,8 @@ def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) 
         return _stranger(call)
     with machine.under(base):
         out = handler(call)
+        if base in _NETTED:
+            _net(Call(machine, base, args, state, feed))
     return _passed(feed) if out is None else out
 
 
@@ -95,28 +101,32 @@ def _versioned(name: str):  # type: ignore[no-untyped-def]
 def _stranger(call: Call) -> str:
     """A program nobody described: it may run, and scripts that it is handed on its input stay unseen."""
     call.emit("exec.unknown", call.name)
+    _net(call)
     if "command_not_found_handle" in call.state.functions:
         call.machine.simple(["command_not_found_handle", call.name, *call.args], call.state, call.feed)
     if "/" in call.name and call.fetched(call.locate(call.name)[0]):
         call.emit("exec.network", call.name)
-    for arg in call.args:
-        text = unglob(solid(arg))
-        if re.match(rf"(?:{'|'.join(_RUNS)})\s+[-/~.$]", text):
-            call.shell(text)
-    if "--" in call.args[:-1] and program_name(solid(call.args[call.args.index("--") + 1])) in PROGRAMS:
-        return call.run(call.args[call.args.index("--") + 1 :])
-    for index, arg in enumerate(call.args[:-1]):
-        if program_name(solid(arg)) in _RISKY and _linked_prefix(call.args[:index]):
-            call.run(call.args[index:])
-            break
     if "/" in call.name and call.locate(call.name)[1] in ("kernel", "secret", "device"):
         call.emit("kernel.namespace")
     return _passed(call.feed)
 
 
-def _linked_prefix(before: list[str]) -> bool:
-    """Options and numbers only: the words before a command that a wrapper runs."""
-    return sum(not solid(word).startswith("-") for word in before) <= 1
+def _net(call: Call) -> None:
+    """Programs that run what they are handed, in ways nobody listed: a command after `--`, a command among the arguments,
+    a command as the text of one argument."""
+    for index, arg in enumerate(call.args):
+        option = re.match(r"--?(x|c|e|s|exec\w*|cmd|command|run|eval|script|shell|on-?\w*|\w*hook\w*|\w*-cmd|\w*-command)(=|$)", call.args[index - 1] if index else "") or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
+        if not option and call.name not in _NETTED:
+            continue
+        text = unglob(solid(arg)).partition("=")[2] if solid(arg).startswith("--") else unglob(solid(arg))
+        if re.match(rf"(?:\S*/)?(?:{'|'.join(_RUNS)})\s+['\"]?[-/~.$]", text):
+            call.shell(text)
+    for index, arg in enumerate(call.args[:-1]):
+        before = [solid(word) for word in call.args[:index]]
+        after_dashes = before[-1:] == ["--"] and program_name(solid(arg)) in PROGRAMS
+        if after_dashes or program_name(solid(arg)) in _RISKY and sum(not word.startswith("-") for word in before) <= 2:
+            call.run(call.args[index:])
+            break
 
 
 def _made(machine: Machine, name: str, state: ShellState) -> str | None:
@@ -159,7 +169,8 @@ def _run_made(machine: Machine, name: str, text: str, args: list[str], state: Sh
 def _globbed(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
     """A program named by a pattern: every known program it could match is tried."""
     full = resolve(name, state.cwd, state.links, state.home())
-    plausible = [p for p in PROGRAMS if any(could_match(full, f"{folder}/{p}") for folder in ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"))]
+    folders = [folder for folder in ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin") if could_match(full.rsplit("/", 1)[0] or "/", folder)]
+    plausible = [p for p in PROGRAMS if any(could_match(full, f"{folder}/{p}") for folder in folders)]
     machine.emit("exec.glob", full)
     out = UNKNOWN
     for candidate in plausible[:60]:

@@ -187,7 +187,7 @@ def observe(text: str, words: list[Any] | None, state: ShellState, parsing: bool
         feed = Feed()
         if words is not None:
             machine.simple([str(word) for word in words], current, feed)
-        elif parsing and not parse(text).get("Stmts"):
+        elif parsing and _only_comments(text):
             raise TooComplex("there is no command in it, only comments")
         else:
             machine.run_text(text, current, feed)
@@ -199,6 +199,13 @@ def observe(text: str, words: list[Any] | None, state: ShellState, parsing: bool
         if not machine.branched:
             break
     return tuple(effects), after
+
+
+def _only_comments(text: str) -> bool:
+    try:
+        return not parse(text).get("Stmts")
+    except ParseError:
+        return False  # an effect of its own, so that the rules see it
 
 
 def _state(cwd: str, env: Mapping[str, str] | None, given: ShellState | None) -> ShellState:

@@ -40,7 +40,8 @@ class Fields:
             if index:
                 self.close()
             if piece:
-                self.add("".join(_GLOB_MARK.get(char, char) for char in piece))
+                marks = {"*": STAR, "?": ANY} if "]" not in piece else _GLOB_MARK
+                self.add("".join(marks.get(char, char) for char in piece))
 
 
 class Expander:
@@ -117,6 +118,8 @@ class Expander:
             raw = self._tilde(raw)
         if not re.search(r"[\\*?\[]", raw):
             return raw
+        if "[" in raw and "]" not in raw:
+            raw = raw.replace("[", "\\[")
         pieces = re.findall(r"\\\n|\\.|.", raw, re.S)
         return "".join("" if p == "\\\n" else p[1] if p[0] == "\\" and len(p) > 1 else _GLOB_MARK.get(p, p) for p in pieces)
 

@@ -3,7 +3,7 @@
 import re
 
 from .call import PROGRAMS, Call, program
-from .marks import ATOM, DISGUISED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, solid, taints, unglob
+from .marks import ATOM, DISGUISED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, known, solid, taints, unglob
 from .paths import resolve
 from .wrappers import SHELLS
 
@@ -235,13 +235,13 @@ def _tar(call: Call) -> str | None:
     if args and call.name in ("tar", "gtar", "bsdtar") and re.fullmatch(r"[A-Za-z]+", solid(args[0])):
         args[0] = "-" + solid(args[0])
     call.args = args
-    long = "file directory one-top-level output checkpoint-action to-command use-compress-program rsh-command info-script new-volume-script exclude files-from exclude-from transform strip-components owner group mode format checkpoint".split()
+    long = "rmt-command file directory one-top-level output checkpoint-action to-command use-compress-program rsh-command info-script new-volume-script exclude files-from exclude-from transform strip-components owner group mode format checkpoint".split()
     options = call.options("fCTIXHbLKNVgF" if call.name != "cpio" else "CDFHIOMRE", long)
     for text in options.all("checkpoint-action"):
         if "exec=" in text:
             call.emit("exec.hidden", text)
             call.shell(text.split("exec=", 1)[1])
-    for text in options.all("to-command", "use-compress-program", "I", "rsh-command", "info-script", "new-volume-script", "F"):
+    for text in options.all("to-command", "rmt-command", "use-compress-program", "I", "rsh-command", "info-script", "new-volume-script", "F"):
         if solid(text).split()[:1] and solid(text).split()[0].rsplit("/", 1)[-1] not in "gzip pigz zstd xz bzip2 lz4 lzma pbzip2 unzstd pixz zstdmt lzip brotli cat gunzip".split():
             call.emit("exec.hidden", text) if solid(text).split()[0] not in PROGRAMS or solid(text).split()[0] in SHELLS else None
         call.shell(text)
@@ -359,7 +359,8 @@ def _sed_script(call: Call, script: str) -> None:
     bare = script
     for found in re.finditer(_SED_SUB, script):
         if "e" in found["flags"]:
-            call.shell(found["new"] if not found["new"].startswith("&") else call.stdin)
+            plain = found[0][: -len(found["flags"])] if found["flags"] else found[0]
+            call.shell(_substitute([plain], call.stdin) if call.stdin and known(call.stdin) else found["new"].replace("&", UNKNOWN))
         if "w" in found["flags"] and found["file"]:
             call.write(found["file"])
         bare = bare.replace(found[0], "")

@@ -20,6 +20,8 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(("julia",), ("julia", "eE", "JpL")),
     **dict.fromkeys(("osascript",), ("osascript", "e", "l")),
     **dict.fromkeys(("groovy", "scala", "elixir", "iex", "jshell", "guile", "sbcl", "clojure", "ghc", "ghci", "runghc", "swift", "raku", "kotlin", "crystal", "nim", "jrunscript", "zx", "racket", "gst"), ("other", "ec", "")),
+    **dict.fromkeys(("swipl", "gprolog"), ("other", "gt", "")),
+    **dict.fromkeys(("ocaml", "utop"), ("other", "e", "")),
     **dict.fromkeys(("tclsh", "wish", "expectk", "octave", "gnuplot", "erl"), ("tcl", "e", "")),
 }
 _LONG_CODE = ("eval", "print", "run", "command")
@@ -38,7 +40,7 @@ def scan(call: Call, language: str, code: str, argv: list[str] | None = None) ->
         code = re.sub(r"\bfile\s+delete\s+([^\n;\]]+)", lambda m: f"delete({', '.join(repr(w) for w in m[1].split())})", code)
         code = code.replace("[socket ", "socket( ")
     with call.machine.under(f"{call.name} ({language})"):
-        scanner = LexScan(call, language, code)
+        scanner = LexScan(call, language, code, argv or [])
         scanner.run()
     return unknown_output(scanner.code, scanner.out)
 
@@ -195,6 +197,7 @@ def _awk(call: Call) -> str | None:
         name, _, value = setting.partition("=")
         code = re.sub(rf"\b{re.escape(name)}\b(?!\s*=[^=])", lambda _, text=value: '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"', code)  # type: ignore[misc]
     text = "".join(call.read(path) for path in options.rest[1:] if "=" not in path) if options.rest[1:] and not options.all("e") else call.stdin
+    code = re.sub(r"ARGV\[(\d+)\]", lambda m: _awk_quote(options.rest[int(m[1])]) if int(m[1]) < len(options.rest) else m[0], code)
     return _awk_code(call, code, text)
 
 
@@ -207,12 +210,13 @@ def _awk_code(call: Call, code: str, text: str) -> str:
         call.emit("exec.network", code)
     if re.search(r"(while\s*\(\s*1\s*\)|for\s*\(\s*;\s*;\s*\))[^}]*system\([^)]*&", code):
         call.emit("process.forkbomb")
+    folded = [_awk_folded(code, line) for line in (text.splitlines()[:40] if known(text) and text else [""])]
+    printing = [re.fullmatch(rf"\s*(?:BEGIN\s*)?\{{\s*printf?\s*\(?\s*{_AWK_STRING}\s*\)?\s*;?\s*\}}\s*", one) for one in folded]
     lines = text.splitlines()[:12] if known(text) else [UNKNOWN] if not text.strip(FILE + ATOM + "\n") else [text]
     for line in lines or [""]:
         _awk_line(call, _awk_folded(code, line), line)
-    printed = re.findall(rf"BEGIN\s*\{{\s*printf?\s*\(?\s*{_AWK_STRING}\s*\)?\s*;?\s*\}}", _awk_folded(code, ""))
-    if printed:
-        return "".join(ansi_c(item) for item in printed) + "\n"
+    if all(printing):
+        return "".join(ansi_c(found[1]) + "\n" for found in printing if found)
     if known(text) and text:
         return _awk_field(code, text)
     return DISGUISED if "BEGIN" in code and re.search(r"printf?\b", code) and not text else text or ATOM
@@ -222,8 +226,10 @@ def _awk_folded(code: str, line: str) -> str:
     """Variables, fields and concatenation worked out as far as they are literal."""
     fields = line.split()
     code = re.sub(r"ENVIRON\[\"HOME\"\]", '"/home/sandbox"', code)
-    code = re.sub(r"\$(\d+)", lambda m: _awk_quote(line if m[1] == "0" else fields[int(m[1]) - 1] if 0 < int(m[1]) <= len(fields) else UNKNOWN if not known(line) else ""), code) if line else code
+    code = re.sub(r"\$(\d+)", lambda m: _awk_quote(line if m[1] == "0" else fields[int(m[1]) - 1] if 0 < int(m[1]) <= len(fields) else UNKNOWN if not known(line) else line.strip() if has_glob(line) else ""), code) if line else code
     code = re.sub(rf"sprintf\(\s*{_AWK_STRING}\s*((?:,\s*[^),]+)*)\)", _awk_sprintf, code)
+    for _ in range(4):
+        code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
     for name, value in re.findall(rf"(\w+)\s*=\s*{_AWK_STRING}", code)[:20]:
         code = re.sub(rf"\b{name}\b(?!\s*=)", lambda _, text=value: f'"{text}"', code)  # type: ignore[misc]
     for _ in range(6):
@@ -267,17 +273,23 @@ def _awk_field(code: str, text: str) -> str:
 
 @program("vim", "vi", "nvim", "ex", "ed", "emacs", "view", "rvim", "vimdiff", "nano", "pico", "red", "gvim", "kak", "joe")
 def _editor(call: Call) -> str | None:
-    options = call.options("cuSTtr" + ("s" if call.name in ("nano", "pico") else ""), ("cmd", "eval", "execute", "load", "command"))
+    options = call.options("cuSTtrl" + ("s" if call.name in ("nano", "pico") else ""), ("cmd", "eval", "execute", "load", "command"))
     texts = [unglob(text) for text in options.all("c", "cmd", "eval", "execute", "command")]
     texts += [unglob(arg)[1:] for arg in call.args if arg.startswith("+")] + call.stdin.splitlines()[:200]
     if options.get("s"):
         call.shell(options.get("s"))
+    for path in options.all("l"):
+        _script(call, "lua", [path])
+    for text in texts:
+        if re.search(r"call-process|start-process|shell-command|make-process", text):
+            words = re.findall(r'"([^"]+)"', text)
+            call.run(words) if len(words) > 1 else None
     if NETWORK in call.stdin:
         call.emit("exec.network")
     for path in re.findall(r"delete-(?:directory|file)\s+\"([^\"]+)\"|delete\(\s*['\"]([^'\"]+)['\"]", " ".join(texts)):
         call.delete(next(part for part in path if part), "recursive")
     for text in texts:
-        for command in re.findall(r"(?:^|[|:\s]|silent\s)(?:\d*,?[\d$%.]*)!\s*(.+)|(?:r|read|w|write)\s+!\s*(.+)|system\(\s*['\"](.+?)['\"]\s*\)|(?:shell-command|call-process)\s+\"([^\"]+)\"", text):
+        for command in re.findall(r"(?:^|[|:\s]|silent\s)(?:\d*,?[\d$%.]*)!\s*(.+)|(?:r|read|w|write)\s*!\s*(.+)|(?:exe|execute)\s+['\"]!?([^'\"]+)['\"]|system\(\s*['\"](.+?)['\"]\s*\)|(?:shell-command|call-process)\s+\"([^\"]+)\"", text):
             call.shell(next(part for part in command if part))
         for path in re.findall(r"(?:^|[:|\s])(?:w|write|sav|saveas)!?\s+([^!\s|]+)", text):
             call.write(path)
@@ -297,9 +309,9 @@ def _editor(call: Call) -> str | None:
 @program("sqlite3", "mysql", "mariadb", "psql", "mongo", "mongosh", "redis-cli", "duckdb", "clickhouse")
 def _database(call: Call) -> str | None:
     text = unglob("\n".join(call.args)) + "\n" + call.stdin
-    for command in re.findall(r"(?m)^\s*\.(?:shell|system)\s+(.+)$|\\!\s*(.+)$|(?i:\bPROGRAM)\s+'([^']+)'|(?m:^)\s*system\s+(.+)$|\.(?:once|output)\s+\|(.+)$", text):
+    for command in re.findall(r"(?m)\.(?:import|output|once|read)\s+['\"]?\|([^'\"\n]+)|^\s*\.(?:shell|system)\s+(.+)$|\\!\s*(.+)$|(?i:\bPROGRAM)\s+'([^']+)'|(?m:^)\s*system\s+(.+)$|\.(?:once|output)\s+\|(.+)$", text):
         call.shell(next(part for part in command if part))
-    for path in re.findall(r"(?i)into\s+(?:outfile|dumpfile)\s+'([^']+)'|\.(?:output|once|backup|clone|save)\s+([^|\s]\S*)", text):
+    for path in re.findall(r"(?i)into\s+(?:outfile|dumpfile)\s+'([^']+)'|writefile\('([^']+)'|\bto\s+'(/[^']+)'|\.(?:output|once|backup|clone|save)\s+([^|\s]\S*)", text):
         call.write(next(part for part in path if part))
     for path in re.findall(r"(?i)load_file\('([^']+)'\)|readfile\('([^']+)'\)|copy\s+\w+\s+from\s+'([^']+)'|pg_read_file\('([^']+)'\)", text):
         call.read(next(part for part in path if part))

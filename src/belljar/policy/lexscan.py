@@ -7,9 +7,10 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
+from urllib.parse import unquote_to_bytes
 
 from .call import PROGRAMS, Call
-from .marks import DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has
+from .marks import DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
 from .network import metadata
 from .quoting import ansi_c
 
@@ -35,7 +36,7 @@ def _places(code: str) -> str:
     code = re.sub(r'[$#]\{\s*"([^"]*)"\s*\}', r"\1", code)
     code = "".join(piece if index % 2 else _requoted(piece) for index, piece in enumerate(re.split(f"({_STRING})", code)))
     code = re.sub(rf"File\.expand_path\(?\s*({_STRING})\s*\)?", lambda m: m[1].replace("~", "/home/sandbox", 1), code)
-    joined = rf"(?:File|path|os\.path|filepath)\.[jJ]oin\(\s*({_STRING}(?:\s*,\s*{_STRING})*)\s*\)"
+    joined = rf"(?:File|require\(['\"]path['\"]\)|path|os\.path|filepath)\.[jJ]oin\(\s*({_STRING}(?:\s*,\s*{_STRING})*)\s*\)"
     return re.sub(joined, lambda m: _quote("/".join(unquote(s, False) for s in re.findall(_STRING, m[1]))), code)
 
 
@@ -100,6 +101,8 @@ _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (re.compile(r"\bchr\s*\(\s*(\d+)\s*\)|\b(\d+)\.chr\b"), lambda m: _quote(chr(int(m[1] or m[2]))) if int(m[1] or m[2]) < 0xD800 else m[0]),
     (re.compile(r"pack\s*\(?\s*['\"][cCU]\*['\"]\s*,\s*([\d,\s]+)\)?"), _codes),
     (re.compile(rf"(?:strrev\(\s*{_S}\s*\)|(?:scalar\s+)?reverse\s*\(?\s*{_S}\s*\)?|{_S}\.reverse\b(?:\(\))?|{_S}\.split\(['\"]{{2}}\)\.reverse\(\)\.join\(['\"]{{2}}\))"), _decoder(lambda raw: raw[::-1])),
+    (re.compile(rf"(?:unescape|decodeURI(?:Component)?|urldecode|rawurldecode|CGI\.unescape|URI\.decode\w*)\(\s*{_S}\s*\)"), _decoder(lambda raw: unquote_to_bytes(raw))),
+    (re.compile(rf"sprintf\s*\(?\s*{_S}((?:\s*,\s*{_STRING})+)\s*\)?"), lambda m: _quote(re.sub(r"%s", "\0", unquote(m[1], False)).replace("\0", "%s") % tuple(unquote(s, False) for s in re.findall(_STRING, m[2]))) if unquote(m[1], False).count("%") == len(re.findall(_STRING, m[2])) and unquote(m[1], False).count("%s") == unquote(m[1], False).count("%") else m[0]),
     (re.compile(rf"str_rot13\(\s*{_S}\s*\)"), _decoder(lambda raw: __import__("codecs").decode(raw.decode(), "rot13").encode())),
     (re.compile(rf"\[\s*{_S}((?:\s*,\s*{_STRING})*)\s*\]\.join\(\s*{_S}?\s*\)"), lambda m: _quote((unquote(m[3]) if m[3] else ",").join(unquote(s, False) for s in re.findall(_STRING, m[1] + m[2])))),
     (re.compile(rf"join\s*\(?\s*{_S}\s*,\s*({_STRING}(?:\s*,\s*{_STRING})*)\s*\)?"), lambda m: _quote(unquote(m[1]).join(unquote(s, False) for s in re.findall(_STRING, m[2])))),
@@ -110,24 +113,24 @@ _HOME = re.compile(r"""process\.env(?:\.HOME|\[['"]HOME['"]\])|(?:require\(['"]o
 _CWD = re.compile(r"process\.cwd\(\)|Dir\.(?:pwd|getwd)|\bgetcwd\(\)|\bgetcwd\b|__dirname|\bcwd\(\)")
 _QUOTES = re.compile(r"(?<![\w$%@])(?:q|qq|%q|%Q)(?:\(([^()]*)\)|\{([^{}]*)\}|\[([^\[\]]*)\]|/([^/]*)/|\|([^|]*)\||!([^!]*)!)")
 _WORDS = re.compile(r"(?<![\w$%@])(?:qw|%w)\s*(?:\(([^()]*)\)|\{([^{}]*)\}|\[([^\[\]]*)\]|/([^/]*)/)")
-_EXECISH = re.compile(r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process|subprocess|readpipe|qx|send|call_user_func\w*|Open3|Runtime|ProcessBuilder|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process)|Command|shell|sh|run|cmd|execute|process)\b|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|\$\w+\s*\(")
+_EXECISH = re.compile(r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process|subprocess|readpipe|qx|send|call_user_func\w*|Open3|Runtime|ProcessBuilder|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process)|Command|shell|sh|run|cmd|command|execute|Process)\b|process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|\$\w+\s*\(")
 _DELETISH = re.compile(r"\b(?:rm(?:Sync|dir\w*|tree|_rf?|_r)?|unlink\w*|remove\w*|delete\w*|del|rimraf|RemoveAll|emptyDir\w*|deleteRecursively|delete-directory|truncate\w*)\b")
-_CHANGISH = re.compile(r"\b(?:l?chmod\w*|l?chown\w*|rename\w*|mv|move\w*|Move\w*)\b")
+_CHANGISH = re.compile(r"\b(?:symlink\w*|cpSync|copyFile\w*|copy_file|cp|link|l?chmod\w*|l?chown\w*|rename\w*|mv|move\w*|Move\w*)\b")
 _READISH = re.compile(r"open|read|file|slurp|load|cat|copy|include|get|<", re.I)
 _ENGINE = re.compile(r"(?:docker|containerd|podman|crio)\.sock|/proc/1/(?:root|ns|cwd|mem)")
 _POISON = re.compile(rf"(LD_PRELOAD|LD_AUDIT|BASH_ENV|PROMPT_COMMAND|NODE_OPTIONS|PERL5OPT|GIT_SSH_COMMAND|PAGER)['\"]?\s*(?:\]|\}})?\s*(?:=>|=|:|,)\s*({_STRING})")
 
 
 class LexScan:
-    def __init__(self, call: Call, language: str, code: str) -> None:
-        self.call, self.language = call, language
+    def __init__(self, call: Call, language: str, code: str, argv: list[str] | None = None) -> None:
+        self.call, self.language, self.argv = call, language, argv or []
         self.code = self._with_names(fold(_places(code)))
         self.out = ""
 
     def _with_names(self, code: str) -> str:
         """Put literals in the place of the variables that hold them."""
         for name, literal in re.findall(rf"(?:^|[;\s{{(])(?:my\s+|var\s+|let\s+|const\s+|local\s+)?([$@]?\w+)\s*:?=\s*({_STRING})", code)[:20]:
-            code = re.sub(rf"(?<![\w$'\"]){re.escape(name)}(?!\w)(?!\s*:?=[^=])", lambda _, text=literal: text, code)  # type: ignore[misc]
+            code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=])", lambda _, text=literal: text, code)  # type: ignore[misc]
             inner = literal[1:-1].replace('"', '\\"')
             inserts = [re.escape(name)] if name.startswith("$") else []
             inserts += [rf"[#$]\{{\s*(?:{re.escape(name)}|{re.escape(literal)})\s*\}}"]
@@ -136,7 +139,7 @@ class LexScan:
         return fold(code)
 
     def literals(self) -> list[str]:
-        return [unquote(literal) for literal in re.findall(_STRING, self.code)[:200]]
+        return [unquote(literal) for literal in re.findall(_STRING, self.code)[:200]] + re.findall(r"<([~/][^<>\s]*)>", self.code)
 
     def run(self) -> None:
         bare = re.sub(_STRING, '""', self.code)
@@ -144,7 +147,7 @@ class LexScan:
         self._shapes(bare)
         if _EXECISH.search(bare) or any(_EXECISH.fullmatch(word) for word in words):
             self._commands()
-        for body in re.findall(r"`((?:[^`\\]|\\.)*)`", self.code) if self.language != "node" or "zx" in self.call.args or "$`" in self.code else []:
+        for body in [body.replace("$_", self.call.stdin.strip()) for body in re.findall(r"`((?:[^`\\]|\\.)*)`", self.code)] if self.language != "node" or "zx" in self.call.args or "$`" in self.code else []:
             self.call.shell(unquote(f'"{body}"'))
         for groups in _TICKS.findall(self.code):
             self.call.shell(next((group for group in groups if group), ""))
@@ -200,8 +203,17 @@ class LexScan:
             elif name in PROGRAMS and name not in ("[", "test", ".", "file", "link", "split", "format", "type", "read", "install", "set"):
                 rest = [word for word in literals[index + 1 :] if word not in ("utf8", "utf-8", "inherit", "pipe", "ignore", "r", "w")]
                 self.call.run([name, *rest] if name not in rest[:1] else rest)
-        if re.search(r"(?:system|exec|popen)\w*\s*\(?\s*(?:\$_|\$0|<STDIN>|\$line|gets|STDIN|ARGF)", self.code) and self.call.stdin:
-            self.call.shell(self.call.stdin)
+        given = [unglob(word) for word in self.argv if word != "--"]
+        if given and solid(given[0]).rsplit("/", 1)[-1] in PROGRAMS:
+            self.call.run(given)
+        for word in given:
+            text = re.sub(r"^-+\w+=", "", word)
+            self.call.shell(text) if re.match(r"\w+\s", text) and text.split()[0] in PROGRAMS else None
+        if re.search(r"\$_\b|\$0\b|STDIN|\bgets\b|ARGF|readFileSync\(0|stdin|<>|php://input|io\.read", self.code) and self.call.stdin:
+            for line in self.call.stdin.splitlines()[:8]:
+                self.call.shell(line)
+                words = [literal for literal in literals if " " not in literal]
+                self.call.run([*words, line]) if words and words[0] in PROGRAMS else None
 
     def _paths(self, bare: str, words: list[str]) -> None:
         """Literals that are paths, in code that deletes, changes or reads."""

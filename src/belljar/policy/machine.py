@@ -346,11 +346,12 @@ class Machine:
     def _binary_cmd(self, node: Node, state: ShellState, feed: Feed) -> str:
         chain = [(node["Op"], node["Y"])]
         left = node["X"]
-        while (left.get("Cmd") or {}).get("Type") == "BinaryCmd" and not left.get("Redirs") and not left.get("Background") and not left.get("Negated"):
+        piping = node["Op"] in ("|", "|&")
+        while _joins(left, piping):
             chain.append((left["Cmd"]["Op"], left["Cmd"]["Y"]))
             left = left["Cmd"]["X"]
         chain.reverse()
-        if node["Op"] in ("|", "|&"):
+        if piping:
             out = self.statement(left, state.fork(), feed)
             for _, right in chain:
                 out = self.statement(right, state.fork(), Feed(out))
@@ -487,6 +488,13 @@ class Machine:
     def _coproc_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
         with self._parallel():
             return self.statement(node["Stmt"], state.fork(), Feed(UNKNOWN))
+
+
+def _joins(stmt: Node, piping: bool) -> bool:
+    """Whether the left side is more of the same chain (of pipes, or of && and ||)."""
+    command = stmt.get("Cmd") or {}
+    plain = not (stmt.get("Redirs") or stmt.get("Background") or stmt.get("Negated"))
+    return plain and command.get("Type") == "BinaryCmd" and (command["Op"] in ("|", "|&")) == piping
 
 
 def _waits(node: object) -> bool:

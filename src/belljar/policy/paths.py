@@ -81,16 +81,20 @@ def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str 
     return done or "/"
 
 
-@functools.lru_cache(maxsize=4096)
 def could_match(pattern: str, path: str) -> bool:
     """Whether a path with active globs (or holes) could stand for this one."""
     if any(part[:1] == "." and shape[:1] in (STAR, ANY, BRACKET) for part, shape in zip(path.split("/"), pattern.split("/"), strict=False)):
         return False  # a glob does not match a leading dot
-    regex = "".join(_regex_piece(piece) for piece in re.findall(f"{BRACKET}[^]/]*]|.", pattern, re.S))
+    regex = _shape(pattern)
+    return regex is None or regex.fullmatch(path) is not None
+
+
+@functools.lru_cache(maxsize=256)
+def _shape(pattern: str) -> re.Pattern[str] | None:
     try:
-        return re.fullmatch(regex, path) is not None
+        return re.compile("".join(_regex_piece(piece) for piece in re.findall(f"{BRACKET}[^]/]*]|.", pattern, re.S)))
     except re.error:
-        return True
+        return None
 
 
 def _regex_piece(piece: str) -> str:

@@ -134,7 +134,7 @@ class PythonScan:
     def _if(self, node: ast.If) -> None:
         """A test on the loop's variable picks some files out of all."""
         self.value(node.test)
-        picks = any(isinstance(child, ast.Name) for child in ast.walk(node.test))
+        picks = _picks(node.test)
         self.picking += picks
         self.body(node.body)
         self.body(node.orelse)
@@ -240,9 +240,10 @@ class PythonScan:
             self._bind(generators[0].target, item)
             for test in generators[0].ifs:
                 self.value(test)
-            self.picking += bool(generators[0].ifs)
+            picks = any(_picks(test) for test in generators[0].ifs)
+            self.picking += picks
             found += self._generated(element, generators[1:])
-            self.picking -= bool(generators[0].ifs)
+            self.picking -= picks
         return found
 
     _v_generatorexp = _v_setcomp = _v_listcomp
@@ -276,8 +277,9 @@ class PythonScan:
     def _v_attribute(self, node: ast.Attribute) -> Any:
         value = self.value(node.value)
         if isinstance(value, Ref) and value.bound is None:
-            if f"{value.name}.{node.attr}" == "sys.argv":
-                return ["-c", *self.argv]
+            known_names: dict[str, Any] = {"sys.argv": ["-c", *self.argv], "os.sep": "/", "os.path.sep": "/", "os.curdir": ".", "os.pardir": "..", "sys.stdin": self.call.stdin.splitlines() or UNKNOWN, "os.linesep": "\n"}
+            if f"{value.name}.{node.attr}" in known_names:
+                return known_names[f"{value.name}.{node.attr}"]
             return Ref(f"{value.name}.{node.attr}")
         if node.attr in ("text", "content", "stdout", "parent", "data"):
             return value if isinstance(value, str) else _text(value)
@@ -371,6 +373,8 @@ class PythonScan:
             call.emit("device.node")
         elif name in ("os.truncate", "pathlib.Path.write_text"):
             call.write(first)
+        elif name == "fileinput.input" and words.get("inplace") or name == "fileinput.FileInput" and words.get("inplace"):
+            call.write(first)
         elif name in ("os.chdir",):
             call.state.cwd = call.locate(first)[0]
         elif name == "os.putenv" and len(args) > 1:
@@ -459,11 +463,16 @@ class PythonScan:
         if name == "format":
             return _format(text, args, words)
         if name in ("iterdir", "glob", "rglob"):
-            return [f"{text.rstrip('/')}/{ATOM}" if not first.strip("*") else f"{text.rstrip('/')}/{ATOM}/{ATOM}"]
+            return [f"{text.rstrip('/')}/{STAR}" if not first.strip("*/") else f"{text.rstrip('/')}/{ATOM}/{ATOM}"]
         if name == "split" and known(text):
             return text.split(first) if first else text.split()
         if name == "translate" or name == "decode" and first in ("hex", "base64", "rot13", "rot_13"):
             return _codec(text, first) if name == "decode" else DISGUISED if known(text) else taints(text)
+        if name in ("extractall", "extract"):
+            target = _text(args[-1]) if args else _text(words.get("path", "."))
+            if self.call.locate(target)[1] in ("root", "system", "home", "exec_hook", "kernel"):
+                self.call.write(target, UNKNOWN, "extract")
+            return UNKNOWN
         if name == "get" and isinstance(value, dict):
             return value.get(first, UNKNOWN)
         if name in ("append", "extend", "insert") and isinstance(value, list):
@@ -476,6 +485,8 @@ class PythonScan:
             return getattr(text, name)(*([first] if args else []))
         if name in ("expanduser",):
             return text.replace("~", self.call.state.home(), 1)
+        if name in ("read", "readlines", "readline") and isinstance(value, list):
+            return "\n".join(_text(item) for item in value) if name == "read" else value if name == "readlines" else _text(value[0]) if value else ""
         if name in ("communicate", "write", "sendline") and args and known(first):
             return UNKNOWN
         return value if name in ("read", "decode", "encode", "readlines", "readline", "resolve", "absolute", "json", "items", "copy", "hex", "as_posix", "stdout", "output", "strip", "splitlines", "joinpath", "read1", "values", "keys") and not args else text if isinstance(value, str) and name in ("read", "decode", "encode", "with_suffix", "with_name", "tobytes") else UNKNOWN
@@ -501,7 +512,7 @@ class PythonScan:
     def _open(self, args: list[Any], words: dict[str, Any]) -> Any:
         path = _text(args[0]) if args else _text(words.get("file", ""))
         mode = _text(args[1]) if len(args) > 1 else _text(words.get("mode", "r"))
-        if re.search(r"[wax+]|O_(WRONLY|RDWR|CREAT|TRUNC)", mode) or len(args) > 1 and not isinstance(args[1], str):
+        if re.search(r"[wax+]", mode) or len(args) > 1 and (not isinstance(args[1], str) or args[1] == UNKNOWN):
             self.call.write(path, FILE)
             return Ref("value.file", FILE)
         return self.call.read(path)
@@ -559,7 +570,7 @@ class PythonScan:
         if isinstance(command, list):
             return self.call.run([_text(item) for item in command], feed)
         text = _text(command)
-        return self._run_text(text) if words.get("shell") or " " not in text.strip() else self.call.run(text.split(), feed)
+        return self._run_text(text) if words.get("shell") else self.call.run(text.split() or [""], feed)
 
 
 def _text(value: Any) -> str:
@@ -574,6 +585,13 @@ def _text(value: Any) -> str:
     if isinstance(value, Ref):
         return SENSITIVE if value.name == "os.environ" else _text(value.bound) if value.bound is not None else UNKNOWN
     return "" if value is None else UNKNOWN
+
+
+def _picks(test: ast.expr) -> bool:
+    """Whether a condition chooses among files by what they are called; being a file is no choice."""
+    kinds = {"is_file", "is_dir", "exists", "isfile", "isdir", "isdigit"}
+    named = any(isinstance(node, ast.Name) for node in ast.walk(test))
+    return named and not any(isinstance(node, ast.Attribute) and node.attr in kinds for node in ast.walk(test))
 
 
 def _many(value: Any) -> list[Any]:

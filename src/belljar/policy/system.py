@@ -231,7 +231,7 @@ def _build(call: Call) -> str | None:
 def _build_files(call: Call, words: list[str]) -> None:
     """Scripts that a build tool reads and this same command wrote; and tools with verbs of their own."""
     if call.name == "cmake" and words[:1] == ["-E"] and len(words) > 1:
-        verb = {"remove_directory": "rm -r", "remove": "rm", "rm": "rm", "copy": "cp", "copy_directory": "cp -r", "rename": "mv", "env": "env"}.get(words[1])
+        verb = {"remove_directory": "rm -r", "remove": "rm", "rm": "rm", "copy": "cp", "copy_directory": "cp -r", "rename": "mv", "env": "env", "time": "command", "chdir": "env -C"}.get(words[1])
         call.run([*verb.split(), *call.args[2:]]) if verb else None
     if call.name in ("mvn", "mvnw"):
         parts = dict(word[2:].partition("=")[::2] for word in words if word.startswith("-Dexec."))
@@ -241,8 +241,9 @@ def _build_files(call: Call, words: list[str]) -> None:
         _scan(call, "ruby", words[words.index("-e") + 1])
     for path in words:
         text = call.machine.read_file(path, call.state) if "/" in path or "." in path else None
-        if text and call.name == "cmake":
-            for command in re.findall(r"COMMAND\s+([^)\n]+)", text):
+        if text and call.name in ("cmake", "ninja"):
+            for command in re.findall(r"COMMAND\s+([^)\n]+)|command\s*=\s*([^\n]+)", text):
+                command = command[0] or command[1]
                 call.shell(command)
         elif text and call.name in ("gradle", "gradlew", "ant", "just", "task", "meson"):
             _scan(call, "groovy", text)
@@ -290,7 +291,9 @@ def _makefile(call: Call, words: list[str]) -> None:
     """Recipes of a makefile that this same command wrote or feeds, and --eval."""
     texts = [word.partition("=")[2] for word in words if word.startswith(("--eval=", "-E="))]
     texts += [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--eval"]
+    texts += [words[i + 1] for i, word in enumerate(words[:-1]) if word == "-E"]
     chosen = next((words[i + 1] for i, word in enumerate(words[:-1]) if word in ("-f", "--file", "--makefile")), "")
+    chosen = next((re.sub(r"^(-f|--(make)?file=)", "", word) for word in words if re.match(r"-f.|--(make)?file=", word)), chosen)
     for path in [chosen] if chosen else ["Makefile", "makefile", "GNUmakefile", "justfile"]:
         text = call.stdin if path in ("-", "/dev/stdin") else call.machine.read_file(path, call.state)
         texts += [text] if text else []
@@ -302,7 +305,7 @@ def _makefile(call: Call, words: list[str]) -> None:
             call.shell(recipe)
 
 
-@program("systemd-tmpfiles", "logrotate", "run-parts", "start-stop-daemon", "daemonize", "dbus-daemon")
+@program("systemd-tmpfiles", "logrotate", "run-parts", "start-stop-daemon", "dbus-daemon")
 def _daemon(call: Call) -> str | None:
     options = call.options("xanpcu", ("exec", "startas", "name", "pidfile", "chuid", "user"))
     if call.name == "start-stop-daemon" and options.get("c", "chuid"):

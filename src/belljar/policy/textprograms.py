@@ -59,7 +59,7 @@ def _cat(call: Call) -> str:
     text = _inputs(call, [path for path in rest if not path.startswith("+")])
     if call.name in ("nl", "pr", "column", "fmt", "fold") and text and known(text):
         return DISGUISED
-    if call.name in ("head", "tail"):
+    if call.name in ("head", "tail") and not re.search(r"(^|\s)(-n\s*)?\+\d", " ".join(call.args)):
         text = text.replace(STAR, ATOM)
     if call.name == "tac" and known(text):
         return "".join(reversed(text.splitlines(True)))
@@ -255,11 +255,11 @@ def _names(call: Call) -> str:
         name = path.rstrip("/").rsplit("/", 1)[-1] or "/"
         return (name.removesuffix(options.rest[1]) if len(options.rest) > 1 else name) + "\n"
     if call.name == "dirname":
-        return (path.rstrip("/").rsplit("/", 1)[0] if "/" in path.rstrip("/") else ".") + "\n" if path.strip("/") else "/\n"
+        return ((path.rstrip("/").rsplit("/", 1)[0] or "/") if "/" in path.rstrip("/") else ".") + "\n" if path.strip("/") else "/\n"
     return call.locate(path)[0] + "\n"
 
 
-@program("date", "id", "whoami", "hostname", "uname", "nproc", "wc", "stat", "md5sum", "sha256sum", "sha1sum", "sha512sum", "cksum", "du", "df", "uuidgen", "expr", "bc", "tty", "arch", "getconf", "pgrep", "pidof", "lsof", "ls", "dir", "vdir", "exa", "eza", "lsd", "jq", "yq", "factor", "numfmt", "b2sum", "file", "tput", "locale", "who", "w", "uptime", "free", "vmstat", "lscpu", "lsblk", "nm", "ldd", "objdump", "readelf", "diff", "cmp", "colordiff", "ps", "groups", "logname", "users", "fd", "fdfind", "tree", "sha224sum", "shasum", "md5", "cloc", "tokei", "scc")
+@program("date", "id", "whoami", "hostname", "uname", "nproc", "wc", "stat", "md5sum", "sha256sum", "sha1sum", "sha512sum", "cksum", "du", "df", "uuidgen", "expr", "bc", "tty", "getconf", "pgrep", "pidof", "lsof", "ls", "dir", "vdir", "exa", "eza", "lsd", "jq", "yq", "factor", "numfmt", "b2sum", "file", "tput", "locale", "who", "w", "uptime", "free", "vmstat", "lscpu", "lsblk", "nm", "ldd", "objdump", "readelf", "diff", "cmp", "colordiff", "ps", "groups", "logname", "users", "fd", "fdfind", "tree", "sha224sum", "shasum", "md5", "cloc", "tokei", "scc")
 def _atoms(call: Call) -> str | None:
     options = call.options("dIDtTfxXE" if call.name in ("fd", "fdfind") else "", ("args", "arg", "argjson", "exec", "exec-batch"))
     if call.name == "date" and any(arg.startswith(("-s", "--set")) for arg in call.args):
@@ -307,7 +307,7 @@ def _fd(call: Call) -> str:
     options = call.options("ecEdtSxXoj", ("exclude", "type", "extension", "max-depth", "exec", "exec-batch", "color"), posix=False)
     pattern = unglob(options.rest[0]) if options.rest else "."
     root = options.rest[1] if len(options.rest) > 1 and "-x" not in call.args[:1] else "."
-    found = root if not pattern.strip(".*^$") and not options.values else f"{root.rstrip('/')}/{ATOM}/{ATOM}"
+    found = root if not pattern.strip(".*^$") and not set(options.values) - {"x", "X"} else f"{root.rstrip('/')}/{ATOM}/{ATOM}"
     words = call.args
     for flag in ("-x", "--exec", "-X", "--exec-batch"):
         if flag in words:

@@ -5,7 +5,7 @@ import shlex
 
 from .call import PROGRAMS, Call, Options, program
 from .machine import Feed
-from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, UNKNOWN, has, known, show, solid, unglob
+from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, STAR, UNKNOWN, has, known, show, solid, unglob
 
 # name: short options with a value, long options with a value, operands before the command
 _PLAIN: dict[str, tuple[str, tuple[str, ...], int]] = {
@@ -55,6 +55,8 @@ _PLAIN: dict[str, tuple[str, tuple[str, ...], int]] = {
     "hyperfine": ("wmMrnspcL", ("warmup", "runs", "prepare", "export-json", "export-markdown", "min-runs"), 0),
     "entr": ("", (), 0),
     "perf": ("eopCtr", (), 1),
+    "arch": ("", (), 0),
+    "daemonize": ("paecoEuls", (), 0),
     "sem": ("j", ("jobs", "id"), 0),
     "logsave": ("", (), 1),
     "gprofng": ("", (), 2),
@@ -215,7 +217,7 @@ def _xargs(call: Call) -> str:
 
 def _items(text: str, options: Options) -> list[str]:
     if options.has("0", "null"):
-        return [item for item in text.split("\0") if item] if "\0" in text else [text.strip("\n")] if text else []
+        return [item for item in re.split(r"[\0\n]", text) if item]
     delimiter = options.get("d", "delimiter")
     if delimiter:
         from .quoting import ansi_c
@@ -238,11 +240,19 @@ def _parallel(call: Call) -> str:
     argv = words.split("\0") if words else []
     call.args = argv
     options = call.options("jNna", ("jobs", "arg-file", "colsep", "max-args", "results", "joblog", "timeout"), posix=True)
-    items = literal.split("\0") if literal else [line for line in call.stdin.splitlines() if line] or [ATOM]
+    if options.has("pipe", "spreadstdin"):
+        return call.run(options.rest)
+    listed = [line for path in options.all("a", "arg-file") for line in call.read(path).splitlines()]
+    items = literal.split("\0") if literal else listed or [line for line in call.stdin.splitlines() if line] or [ATOM]
     command = " ".join(options.rest)
     if not command:
         return "".join(call.shell(item) for item in items[:40])
     return "".join(call.shell(command.replace("{}", item) if "{" in command else f"{command} {item}") for item in items[:40])
+
+
+@program("pee", "mispipe")
+def _pee(call: Call) -> str:
+    return "".join(call.shell(unglob(arg)) for arg in call.args)
 
 
 @program("watch")
@@ -291,7 +301,7 @@ def _find(call: Call) -> str:
             call.write(args[index + 1])
         elif arg == "-files0-from" and index + 1 < len(args):
             call.read(args[index + 1])
-    return "".join(f"{item}\n" for item in found)
+    return "".join(f"{item}\n" + (f"{item.rstrip('/')}/{STAR}\n" if item in roots and not narrow else "") for item in found)
 
 
 def _narrows(args: list[str]) -> bool:
@@ -375,7 +385,7 @@ def _terminal(call: Call) -> str | None:
     for index, word in enumerate(words):
         if word in ("send-keys", "send", "stuff"):
             call.shell(" ".join(w for w in words[index + 1 :] if w not in ("Enter", "C-m", "-t") and not w.startswith("-")))
-        elif word in ("-dm", "-dmS", "new", "new-session", "new-window", "neww", "split-window", "run-shell", "run", "respawn-pane", "if-shell"):
+        elif word in ("-dm", "-dmS", "-m", "new", "new-session", "new-window", "neww", "split-window", "run-shell", "run", "respawn-pane", "if-shell"):
             rest = call.args[index + 1 :]
             call.args, saved = rest, call.args
             options = call.options("tncsxyFeSlp", posix=True)
