@@ -156,6 +156,8 @@ class Result:
     oom_kills: int = 0
     runs_later: tuple[str, ...] = ()
     """Files this command planted in the workspace that something on the host may run later (git hooks, ...)."""
+    undone: tuple[str, ...] = ()
+    """Such files that were taken back (`Session(planted="undo")`)."""
     _captures: tuple[Capture, Capture] = field(
         default_factory=lambda: (Capture("stdout", 2), Capture("stderr", 2)), repr=False, compare=False
     )
@@ -209,4 +211,5 @@ class Result:
             "duration", "cpu_time", "peak_memory", "survivors_killed", "started", "ended", "oom_kills",
         )  # fmt: skip
         verdict = self.verdict.as_dict() if self.verdict else None
-        return {name: getattr(self, name) for name in plain} | {"runs_later": list(self.runs_later), "verdict": verdict}
+        later = {"runs_later": list(self.runs_later), "undone": list(self.undone)}
+        return {name: getattr(self, name) for name in plain} | later | {"verdict": verdict}

@@ -26,12 +26,12 @@ from belljar import frames
 from belljar.budget import Budget
 from belljar.collector import Collector
 from belljar.directory import inside
-from belljar.errors import PolicyDenied, SandboxLost, ShellNotFound, UsageError
+from belljar.errors import PolicyDenied, ProtectionMissing, SandboxLost, ShellNotFound, UsageError
 from belljar.execution import Execution
 from belljar.frames import Flag
 from belljar.limits import Limits
-from belljar.policy import BUILT_IN, Policy, Verdict
 from belljar.planted import Planted, Planting, Snapshot
+from belljar.policy import BUILT_IN, Policy, Verdict
 from belljar.policy.approvals import Approvals
 from belljar.result import Output, Result
 from belljar.running import Run
@@ -208,7 +208,7 @@ class Session:
         collector.follow(execution)
         async with self._guarded(execution, collector):
             await self._feed(execution, options.get("stdin"))
-            return await self._conclude(execution, collector)
+            return await self._conclude(execution, collector, request)
 
     @contextlib.asynccontextmanager
     async def stream(self, command: Command, **options: Unpack[Options]) -> AsyncIterator[Run]:
@@ -221,7 +221,7 @@ class Session:
         failure: Exception | None = None
         async with self._guarded(execution, collector), anyio.create_task_group() as tasks:
             tasks.start_soon(self._feed, execution, options.get("stdin"), not request.flags & Flag.PTY)
-            tasks.start_soon(run.follow, lambda: self._conclude(execution, collector))
+            tasks.start_soon(run.follow, lambda: self._conclude(execution, collector, request))
             try:
                 yield run
             except Exception as error:  # carried past the group, which would wrap it
@@ -249,10 +249,10 @@ class Session:
         async with self._guarded(execution, collector, yields=True):
             await self._feed(execution, options.get("stdin"))
             with anyio.move_on_after(yield_after):
-                return await self._conclude(execution, collector)
+                return await self._conclude(execution, collector, request)
             shell = Shell(self, execution.id, request.verdict.canonical, execution.pid)
             if not await shell.take_over(execution, collector, self.limits.shell_output):
-                return await self._conclude(execution, collector)
+                return await self._conclude(execution, collector, request)
             collector.leave()
             return self._keep(shell, request)
 
@@ -340,13 +340,21 @@ class Session:
             raise UsageError("an empty command")
         env = _environment(given, options)
         flags = _flags(command, options)
-        budget, before = await self.budget(), self.planted()
+        budget, before = await self.budget(), self._before()
         where = b"" if cwd == "/workspace" else _encoded(cwd)
         return Request(argv, flags, where, env, verdict, options, budget, before)
 
+    def _before(self) -> Snapshot:
+        busy = self._persistent is not None or any(shell.status == "running" for shell in self._shells.values())
+        return self._planted.before(alone=not busy)
+
     async def budget(self) -> Budget | None:
         """What a command that begins now may add to the workspace, if that is limited."""
-        return await Budget.begin(self.workspace.descriptor, self.limits)
+        if self.limits.workspace_bytes is None and self.limits.workspace_entries is None:
+            return None
+        if not self.sandbox.engine.shares_files:
+            raise ProtectionMissing("workspace budget: the engine's files cannot be seen from here, nor how they grow")
+        return await to_thread.run_sync(Budget, self.workspace.descriptor, self.limits)
 
     def _spawn(
         self, request: Request, take: Callable[[int, bytes], None] | None, *, paced: bool = False, background: int = 0
@@ -385,9 +393,12 @@ class Session:
             if close and stdin:
                 execution.close_input()
 
-    async def _conclude(self, execution: Execution, collector: Collector) -> Result:
+    async def _conclude(self, execution: Execution, collector: Collector, request: Request) -> Result:
         try:
-            result = collector.result(await self._ended(execution, collector))
+            body = await self._ended(execution, collector)
+            if request.budget is not None and await request.budget.overrun():
+                collector.overran()
+            result = collector.result(body, self._planted.since(request.before))
         except SandboxLost:
             result = collector.lost()
         digest = result.verdict.digest if result.verdict else None

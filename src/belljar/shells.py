@@ -9,8 +9,10 @@ other alone, so a filter never eats what it does not show. `read(offset=…)` mo
 
 from __future__ import annotations
 
+import asyncio
 import signal as signals
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +27,7 @@ from belljar.frames import To
 from belljar.result import Result, decode, split_tail
 
 if TYPE_CHECKING:
+    from belljar.budget import Budget
     from belljar.session import Session
 
 # Python's own `re` cannot be stopped once it backtracks; `regex` understands the same patterns and can.
@@ -76,6 +79,9 @@ class Shell:
         self._written = 0
         self._killed = False
         self._body: frames.EndedBody | None = None
+        self._planted: Callable[[], tuple[tuple[str, ...], tuple[str, ...]]] = lambda: ((), ())
+        self._watching: asyncio.Task[None] | None = None
+        self._overran = False
         self.so_far: Chunk | None = None
         """What it had printed when it was turned from a foreground command into a shell."""
 
@@ -136,7 +142,9 @@ class Shell:
         chunk = await self.read(offset=0)
         collector.take(frames.STDOUT, chunk.stdout_bytes)
         collector.take(frames.STDERR, chunk.stderr_bytes)
-        return collector.result(self._body)
+        if self._overran:
+            collector.overran()
+        return collector.result(self._body, self._planted())
 
     # Steering.
 
@@ -167,6 +175,19 @@ class Shell:
         self._session.sandbox.link.send(frames.frame(kind, self._number, payload))
 
     # What is known of it.
+
+    def follow(self, budget: Budget | None, planted: Callable[[], tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
+        self._planted = planted
+        if budget is not None:
+            watching = budget.watch(self._running, self._overrun)
+            self._watching = self._session.sandbox.link.loop.create_task(watching)
+
+    async def _running(self) -> bool:
+        return await self.poll() == "running"
+
+    def _overrun(self) -> None:
+        self._overran = self._killed = True
+        self._send(To.KILL, frames.u32(int(GRACE * 1000)))
 
     def learn(self, listed: frames.Listed) -> None:
         self._learn(listed.ended)

@@ -90,6 +90,10 @@ class Workspace:
             raise
 
     @property
+    def descriptor(self) -> int:
+        return self._descriptor
+
+    @property
     def inode(self) -> tuple[int, int]:
         return self._status.st_dev, self._status.st_ino
 
