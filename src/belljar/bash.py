@@ -5,8 +5,8 @@ on; both are closed for what it runs. A request is a text and, behind it, a nonc
 text has run. The report repeats the nonce, so nothing that a command prints, and no report of an earlier call, is
 taken for a status. The init sends a report only after all output that was written before it.
 
-    host → 9    LENGTH NUL text     (0: the text ends with NUL; bash counts characters, so only ASCII is counted)
-                nonce NUL
+    host → 9    length (8 digits) text      0: the text ends with NUL; bash counts characters, so only ASCII is counted
+                nonce (16 digits)
     host ← 8    s nonce status flags directory NUL      the call is over
                 e nonce exported variables NUL          follows if they changed, while the host already goes on
 
@@ -15,10 +15,9 @@ Whether they changed is found out without a word: they are written to a file in 
 
 LOOP lives in the same shell as what it runs, so it trusts little: it is parsed before any alias exists; a function
 can shadow a builtin, even `builtin` itself, but not a keyword, and in POSIX mode not `unset`; its own steps are part
-of the `while` condition, where `set -e` does not apply, with their own traces (`set -x`) thrown away; there are two
-loops, so that a stray `break` leaves one; it is one line, so that bash's messages count the command's lines. What
-still ends the shell (exit, exec, kill, a timeout, Ctrl+C) ends its tree, and the next one starts with the directory
-and the exported variables of the last report.
+of the `while` condition, where `set -e` does not apply, and in a function, where traps don't, with their own traces
+(`set -x`) thrown away; there are two loops, so that a stray `break` leaves one; it is one line, so that bash's
+messages count the command's lines.
 """
 
 from __future__ import annotations
@@ -47,31 +46,30 @@ IDLE_SECONDS = 0.05  # after which a shell counts as idle
 LONGEST_REPORT = 8 << 20  # Linux gives a process no larger environment
 
 _LOOP = r"""
+__bj_step() {
+  __bj_s=$? __bj_f=-;
+  if [[ $- == *x* ]]; then builtin set +x; __bj_x=x; fi;
+  [[ -e /dev/fd/1 ]] || __bj_f+=x;
+  __bj_n=; builtin read -rN 16 -u 9 __bj_n;
+  if [[ -z $__bj_n ]]; then
+    POSIXLY_CORRECT=1; unset -f builtin; unset POSIXLY_CORRECT;
+    builtin read -rN 16 -u 9 __bj_n;
+  fi;
+  if builtin export -p >|"$__bj_m" && builtin mapfile -d '' __bj_v <"$__bj_m" && [[ $__bj_v != "$__bj_e" ]]; then
+    __bj_e=$__bj_v; __bj_f+=e;
+  fi;
+  builtin printf 's%s %s %s %s\0' "$__bj_n" "$__bj_s" "$__bj_f" "$PWD" >&8 || builtin exit 1;
+  if [[ $__bj_f == *e ]]; then builtin printf 'e%s %s\0' "$__bj_n" "$__bj_e" >&8; fi;
+  __bj=; builtin read -rN 8 -u 9 __bj;
+  if [[ $__bj == 00000000 ]]; then IFS= builtin read -rd '' -u 9 __bj;
+  else builtin read -rN "$__bj" -u 9 __bj; fi;
+  if [[ $__bj_x ]]; then __bj="__bj_x=; builtin set -x; $__bj"; fi;
+  [[ $__bj ]];
+};
+builtin readonly -f __bj_step;
 builtin shopt -s expand_aliases; __bj_x= __bj_e= __bj_m=/dev/shm/.belljar-$$;
 while { [[ 1 ]]; } 2>/dev/null; do
-  while {
-      __bj_s=$?; __bj_f=;
-      if [[ $- == *x* ]]; then builtin set +x; __bj_x=x; fi;
-    } >/dev/null 2>&1;
-    [[ -e /dev/fd/1 && -e /dev/fd/2 ]] || __bj_f=x;
-    {
-      __bj_n=; IFS= builtin read -rd '' -u 9 __bj_n;
-      if [[ -z $__bj_n ]]; then
-        POSIXLY_CORRECT=1; unset -f builtin; unset POSIXLY_CORRECT;
-        IFS= builtin read -rd '' -u 9 __bj_n;
-      fi;
-      if builtin export -p >|"$__bj_m" && builtin mapfile -d '' __bj_v <"$__bj_m" && [[ $__bj_v != "$__bj_e" ]]; then
-        __bj_e=$__bj_v; __bj_f+=e;
-      fi;
-      builtin printf 's%s %s -%s %s\0' "$__bj_n" "$__bj_s" "$__bj_f" "$PWD" >&8 || builtin exit 1;
-      if [[ $__bj_f == *e ]]; then builtin printf 'e%s %s\0' "$__bj_n" "$__bj_e" >&8; fi;
-      __bj=; IFS= builtin read -rd '' -u 9 __bj;
-      if [[ $__bj == 0 ]]; then IFS= builtin read -rd '' -u 9 __bj;
-      else IFS= builtin read -rN "$__bj" -u 9 __bj; fi;
-      if [[ $__bj_x ]]; then __bj="__bj_x=; builtin set -x; $__bj"; fi;
-      [[ $__bj ]];
-    } >/dev/null 2>&1;
-  do builtin eval "$__bj" 8>&- 9<&-; done;
+  while { __bj_step; } 2>/dev/null; do builtin eval "$__bj" 8>&- 9<&-; done;
   { if [[ -z $__bj ]]; then builtin exit 0; fi; } 2>/dev/null;
 done
 """
@@ -128,14 +126,14 @@ class Bash:
 
     def _expect(self) -> bytes:
         self._expected.append(secrets.token_hex(8).encode())
-        return self._expected[-1] + b"\0"
+        return self._expected[-1]
 
     def _request(self, text: str) -> bytes:
         raw = text.encode("utf-8", "surrogateescape")
-        return (b"%d\0%b" % (len(raw), raw) if raw.isascii() and raw else b"0\0%b\0" % raw) + self._expect()
+        return (b"%08d%b" % (len(raw), raw) if raw.isascii() and raw else b"00000000%b\0" % raw) + self._expect()
 
-    async def ask(self, text: str, timeout: float | None, grace: float) -> Report | None:
-        """Run `text`; None when the shell ended instead of answering."""
+    async def tell(self, text: str, timeout: float | None, grace: float) -> None:
+        """Have `text` run."""
         self.report = None
         if self._idle is not None:
             self._idle.cancel()
@@ -143,6 +141,9 @@ class Bash:
         ahead = self.execution.deadline_frame(timeout, grace) if timeout or self._armed else b""
         self._armed = timeout is not None
         await self.execution.input(data, frames.CONTROL, ahead=ahead)
+
+    async def answer(self) -> Report | None:
+        """How the text came out; None when the shell ended instead of answering."""
         await self._until(lambda: self.report is not None)
         return self.report
 

@@ -92,7 +92,6 @@ class PersistentShell:
             verdict = verdict or await self._judge(command)
             restarted = self._bash is not None and self._bash.execution.over
             bash = self._begin()
-            self._session._record("start", digest=verdict.digest, command=verdict.canonical, cwd=self.cwd)
             self._turn, self._listener = _Turn(verdict, restarted), on_output
             try:
                 self._repeat_pending()
@@ -134,7 +133,9 @@ class PersistentShell:
         patience = None if timeout is None else timeout + grace + SAFETY_NET
         try:
             with anyio.move_on_after(patience) as scope:
-                report = await bash.ask(turn.verdict.canonical, timeout, grace)
+                await bash.tell(turn.verdict.canonical, timeout, grace)
+                self._record_start(turn.verdict)  # while the shell is at work; its verdict was on record before
+                report = await bash.answer()
             if scope.cancelled_caught:
                 self._session.sandbox.link.close("its init missed a deadline")
                 report = None
@@ -146,9 +147,12 @@ class PersistentShell:
             return self._reported(turn, report)
         except SandboxLost:
             return self._result(turn, "sandbox_lost", LOST_STATUS)
-        except anyio.get_cancelled_exc_class():
+        except BaseException:
             await self._abandon(bash)
             raise
+
+    def _record_start(self, verdict: Verdict) -> None:
+        self._session._record("start", digest=verdict.digest, command=verdict.canonical, cwd=self.cwd)
 
     async def _abandon(self, bash: Bash) -> None:
         self._bash = None
