@@ -11,19 +11,19 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
-import tarfile
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from belljar import resources
-from belljar.bootstrap import Progress, bootstrap
 from belljar.errors import ImageMissing, UsageError
+
+if TYPE_CHECKING:
+    from belljar.bootstrap import Progress
 
 ROOT_IMAGE = "debian:bookworm-slim"
 PARENTS: dict[str, str | None] = {"base": None, "python": "base", "node": "base", "dev": "python"}
@@ -136,6 +136,10 @@ def _build_on_parent(store: ImageStore, name: str, wanted: str, progress: Progre
 
 
 def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
+    import tempfile  # here and below: every command asks for an image, few build one
+
+    from belljar.bootstrap import bootstrap
+
     progress(0.0, f"building {wanted} from Debian packages")
     with tempfile.TemporaryDirectory(prefix="belljar-image-") as directory:
         tar = Path(directory, "root.tar")
@@ -186,6 +190,8 @@ def _packages(name: str) -> list[str]:
 
 
 def _context(name: str) -> IO[bytes]:
+    import tarfile
+
     context = io.BytesIO()
     with tarfile.open(fileobj=context, mode="w") as tar:
         for path in _ingredients(name):

@@ -13,7 +13,6 @@ No event loop is needed here, nor imported: the command line starts a launch in 
 from __future__ import annotations
 
 import os
-import platform
 import secrets
 import select
 import socket
@@ -157,7 +156,7 @@ def _spec(
     return build_spec(
         image=image, workspace=workspace, limits=plan.limits, link=link, lease_seconds=plan.lease, network=plan.network,
         labels=state.owner_labels(id, plan.lease, plan.keep), seccomp=plan.seccomp, source=source,  # type: ignore[arg-type]
-        machine=None if engine.machine == platform.machine() else engine.machine,
+        machine=None if engine.machine == os.uname().machine else engine.machine,
     )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import quote
 
 from belljar.engines.base import Launched, Listed
 from belljar.state import LABEL
@@ -65,6 +64,15 @@ def _or_full(verb: F) -> F:
             return getattr(self._full, verb.__name__)(*args)
 
     return cast("F", call)
+
+
+def quote(text: str) -> str:
+    """For a path or a query; urllib's would cost more time than the request."""
+    return "".join(c if (c.isalnum() and c.isascii()) or c in "-._~/:@" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode())
 
 
 class LocalDocker:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -38,7 +38,8 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
 
-def build() -> Parser:
+def build(only: str | None = None) -> Parser:
+    """The parser; with `only`, just that command's group, which is all that a call of it needs."""
     parser = Parser("belljar", description="Runs commands in containers: sealed in, in full view.", epilog=EXAMPLES)
     parser.add_argument("--version", action="version", version=f"belljar {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
@@ -50,14 +51,13 @@ def build() -> Parser:
         made.add_argument("-v", "--verbose", action="store_true", help="log what happens (BELLJAR_LOG=debug: more)")
         return made
 
-    _work(command)
-    _sessions(command, commands)
-    _tools(command)
-    _upkeep(command, commands)
+    for group, names in GROUPS.items():
+        if only is None or only in names:
+            group(command, commands)
     return parser
 
 
-def _work(command: Any) -> None:
+def _work(command: Any, commands: Any) -> None:
     run = command("run", "run:run", "run one command in a throwaway container", epilog=EXAMPLES)
     _sandbox_options(run)
     _command_options(run)
@@ -101,7 +101,7 @@ def _sessions(command: Any, commands: Any) -> None:
     kill.add_argument("ids", nargs="+", metavar="ID")
 
 
-def _tools(command: Any) -> None:
+def _tools(command: Any, commands: Any) -> None:
     tools = command("tools", "tools:tools", "list the tools that agents get, or print their schemas")
     tools.add_argument("--format", choices=("anthropic", "openai", "mcp"), help="print schemas in this form")
     call = command("call", "tools:call", "make one tool call and print its result")
@@ -145,6 +145,14 @@ def _upkeep(command: Any, commands: Any) -> None:
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
 
 
+GROUPS: dict[Callable[[Any, Any], None], tuple[str, ...]] = {
+    _work: ("run", "shell", "check"),
+    _sessions: ("session", "start", "shells", "logs", "kill"),
+    _tools: ("tools", "call", "mcp"),
+    _upkeep: ("images", "doctor", "prune", "audit", "policy", "completion"),
+}
+
+
 def _sandbox_options(parser: Parser) -> None:
     sandbox = parser.add_argument_group("sandbox")
     sandbox.add_argument("--workspace", default=".", metavar="DIR", help="mounted at /workspace (default: here)")
@@ -183,7 +191,8 @@ def _variable(text: str) -> tuple[str, str]:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """`-- CMD…` is an argument vector and `CMD` alone is bash text, so where the `--` stood must be known."""
     split = list(argv).index("--") if "--" in argv else len(argv)
-    args = build().parse_args(argv[:split])
+    known = bool(argv) and any(argv[0] in names for names in GROUPS.values())
+    args = build(argv[0] if known else None).parse_args(argv[:split])
     if hasattr(args, "command"):
         words, vector = args.command, list(argv[split + 1 :])
         if split < len(argv):

@@ -29,7 +29,7 @@ async def opened(args: Namespace, ahead: Future[Launch] | None = None) -> AsyncI
     """The session that the options name, or a new one that lives as long as this block."""
     approve = approve_all if getattr(args, "yes", False) else None
     if ahead is not None:
-        box = await _adopted(ahead, args.policy, approve=approve)
+        box = await _adopted(ahead, args, approve=approve)
     elif getattr(args, "session", None):
         box = await Session.attach(args.session, policy=args.policy, approve=approve)
     else:
@@ -40,16 +40,17 @@ async def opened(args: Namespace, ahead: Future[Launch] | None = None) -> AsyncI
         await box.close()
 
 
-async def _adopted(ahead: Future[Launch], policy: str, **options: Any) -> Session:
+async def _adopted(ahead: Future[Launch], args: Namespace, **options: Any) -> Session:
     """A session in the sandbox that is being launched. Whatever fails here takes the sandbox with it."""
     try:
-        loaded = Policy.load(policy)
+        policy = Policy.load(args.policy)
+        policy.judge(args.command)  # only to load what judging needs while the engine works; the session judges
         made = await to_thread.run_sync(ahead.result, abandon_on_cancel=True)
     except BaseException:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(_discard, ahead)
         raise
-    return Session.adopt(await Sandbox.greeted(made), policy=loaded, **options)
+    return Session.adopt(await Sandbox.greeted(made), policy=policy, **options)
 
 
 def _discard(ahead: Future[Launch]) -> None:
