@@ -23,7 +23,7 @@ INIT_SOURCES := $(wildcard sandbox-images/init/*.c sandbox-images/init/*.h sandb
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
-setup: .venv/.init ## a .venv with everything, and the init compiled
+setup: .venv/.compiled ## a .venv with everything, and the init compiled
 
 .venv/.packages: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'belljar: Python 3.11 or newer is needed (PYTHON=…)' >&2; exit 1; }
@@ -34,6 +34,10 @@ setup: .venv/.init ## a .venv with everything, and the init compiled
 
 .venv/.init: .venv/.packages $(INIT_SOURCES)
 	@$(LOCKED) bash -euc '$(BIN)/python sandbox-images/init/build.py host; touch $@' >&2
+
+# Where PYTHONDONTWRITEBYTECODE is set Python would compile every module anew at each start of the command line.
+.venv/.compiled: .venv/.init $(wildcard src/belljar/*.py src/belljar/*/*.py)
+	@$(BIN)/python -m compileall -q src/belljar >&2; touch $@
 
 engine: ## an engine that answers, installed and started if need be
 	@sandbox-images/engine.sh >&2
