@@ -10,7 +10,7 @@ from .paths import resolve
 from .quoting import backslashes
 
 
-@program("cd", "pushd")
+@program("cd pushd")
 def _cd(call: Call) -> str:
     rest = [arg for arg in call.args if not re.fullmatch(r"-[LPe@n]+|--", arg)]
     target = unglob(rest[0]) if rest else call.state.home()
@@ -20,7 +20,9 @@ def _cd(call: Call) -> str:
     search = call.state.env.get("CDPATH", "")
     if isinstance(search, str) and search and not target.startswith(("/", ".")):
         target = f"{search.split(':')[0]}/{target}"
-    call.state.cwd = target if target[:1] == UNKNOWN else resolve(solid(target), call.state.cwd, call.state.links, call.state.home())
+    call.state.cwd = (
+        target if target[:1] == UNKNOWN else resolve(solid(target), call.state.cwd, call.state.links, call.state.home())
+    )
     return ""
 
 
@@ -101,7 +103,7 @@ def _one(spec: str, pending: list[str]) -> str:
         return ATOM
 
 
-@program("export", "declare", "typeset", "local", "readonly")
+@program("export declare typeset local readonly")
 def _declare(call: Call) -> str:
     reference = any(re.fullmatch(r"-\w*n\w*", arg) for arg in call.args) and call.name != "export"
     for arg in call.args:
@@ -141,7 +143,7 @@ def _shift(call: Call) -> str:
     return ""
 
 
-@program("read", "mapfile", "readarray")
+@program("read mapfile readarray")
 def _read(call: Call) -> str:
     options = call.options("adnNptui" if call.name == "read" else "dnOsuCc")
     if call.name != "read" or "a" in options.values:
@@ -151,7 +153,11 @@ def _read(call: Call) -> str:
     names = options.rest or ["REPLY"]
     line = call.feed.line() if call.stdin else UNKNOWN
     ifs = call.state.env.get("IFS", " \t\n")
-    words = re.split(f"[{re.escape(ifs)}]+", line.strip(ifs), maxsplit=len(names) - 1) if isinstance(ifs, str) and ifs and len(names) > 1 else [line.strip()]
+    words = (
+        re.split(f"[{re.escape(ifs)}]+", line.strip(ifs), maxsplit=len(names) - 1)
+        if isinstance(ifs, str) and ifs and len(names) > 1
+        else [line.strip()]
+    )
     if not known(line):
         words = [taints(line) if not known(line[:1]) else line] * len(names)
     for name, word in zip(names, words + [""] * len(names), strict=False):
@@ -171,7 +177,7 @@ def _unseen(call: Call, text: str) -> None:
         call.emit("exec.unseen", text)
 
 
-@program("source", ".")
+@program("source .")
 def _source(call: Call) -> str:
     args = call.args[1:] if call.args[:1] == ["--"] else call.args
     return call.run_file(args[0], args[1:], same=True) if args else ""
@@ -183,7 +189,7 @@ def _exec(call: Call) -> str:
     return call.run(options.rest)
 
 
-@program("builtin", "command")
+@program("builtin command")
 def _command(call: Call) -> str:
     options = call.options(posix=True)
     if options.has("v", "V"):
@@ -223,7 +229,7 @@ def _trap(call: Call) -> str:
     return ""
 
 
-@program("hash", "enable", "complete", "bind")
+@program("hash enable complete bind")
 def _hash(call: Call) -> str:
     options = call.options("pfCFx")
     if call.name == "hash" and "p" in options.values:
@@ -238,17 +244,20 @@ def _hash(call: Call) -> str:
     return ""
 
 
-@program("test", "[", ":", "true", "false", "shopt", "return", "exit", "break", "continue", "wait", "jobs", "umask", "ulimit", "getopts", "let", "fg", "bg", "disown", "history", "times", "caller", "sleep", "logout", "suspend", "help")
+@program(
+    "test [ : true false shopt return exit break continue wait jobs umask ulimit getopts let "
+    "fg bg disown history times caller sleep logout suspend help"
+)
 def _quiet(call: Call) -> str:
     return ""
 
 
-@program("which", "type", "whence", "whereis")
+@program("which type whence whereis")
 def _which(call: Call) -> str:
     return "".join(f"/usr/bin/{solid(arg)}\n" for arg in call.args if not arg.startswith("-"))
 
 
-@program("env", "printenv")
+@program("env printenv")
 def _env(call: Call) -> str:
     if call.name == "printenv":
         return flat(call.state.get(solid(call.args[0]))) if call.args else SENSITIVE
@@ -277,5 +286,3 @@ def _env(call: Call) -> str:
         return call.run(words)
     finally:
         call.state = outer
-
-

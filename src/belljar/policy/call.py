@@ -12,11 +12,11 @@ Handler = Callable[["Call"], str | None]
 PROGRAMS: dict[str, Handler] = {}
 
 
-def program(*names: str) -> Callable[[Handler], Handler]:
+def program(names: str) -> Callable[[Handler], Handler]:
     """Register the reader of these programs' arguments. It gives the abstract standard output (None: not known)."""
 
     def register(handler: Handler) -> Handler:
-        PROGRAMS.update(dict.fromkeys(names, handler))
+        PROGRAMS.update(dict.fromkeys(names.split(), handler))
         return handler
 
     return register
@@ -100,7 +100,11 @@ class Call:
         return show(" ".join([self.name, *self.args]))
 
     def read(self, path: str) -> str:
-        return self.stdin if path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0") else files.read_path(self.machine, path, self.state)
+        return (
+            self.stdin
+            if path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+            else files.read_path(self.machine, path, self.state)
+        )
 
     def write(self, path: str, text: str = UNKNOWN, *flags: str) -> None:
         files.write_path(self.machine, path, self.state, frozenset(flags))
@@ -135,7 +139,11 @@ class Call:
 
     def run_file(self, path: str, args: list[str], same: bool = False) -> str:
         """Run a script file: its text where this command wrote it, else the project's own code."""
-        text = self.stdin if path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0") else self.machine.read_file(path, self.state)
+        text = (
+            self.stdin
+            if path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+            else self.machine.read_file(path, self.state)
+        )
         full = self.locate(path)[0]
         if text is None:
             self.machine.emit("exec.script", full, self.locate(path)[1], program=self.name)

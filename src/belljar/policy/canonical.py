@@ -30,10 +30,15 @@ def canonical(command: object) -> Canonical:
     if len(command) > MAX_CHARS:
         return Canonical(command[:200], f"it is too large to judge ({len(command)} characters, {MAX_CHARS} at most)")
     if "\\\r\n" in command:
-        return Canonical(command.replace("\r", "�"), "it contains a backslash before CR LF, which shells and parsers read differently")
+        return Canonical(
+            command.replace("\r", "�"),
+            "it contains a backslash before CR LF, which shells and parsers read differently",
+        )
     text = command.replace("\r\n", "\n").strip(" \t\n")
     if _SURROGATE.search(text):
-        return Canonical(text.encode("utf-8", "replace").decode(), "it contains an unpaired surrogate, which is not text")
+        return Canonical(
+            text.encode("utf-8", "replace").decode(), "it contains an unpaired surrogate, which is not text"
+        )
     found = _CONTROL.search(text)
     if found:
         what = _NAMES.get(found[0], f"the control character U+{ord(found[0]):04X}")

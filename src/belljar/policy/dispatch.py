@@ -5,27 +5,72 @@ import re
 from . import builtins, fileprograms, git, interpreters, network, system, textprograms, wrappers  # noqa: F401  they register their programs
 from .call import PROGRAMS, Call
 from .machine import Feed, Machine
-from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, has_glob, known, solid, taints, unglob
+from .marks import (
+    ATOM,
+    DISGUISED,
+    ENCODED,
+    FILE,
+    NETWORK,
+    SECRET,
+    SENSITIVE,
+    UNKNOWN,
+    has,
+    has_glob,
+    known,
+    solid,
+    taints,
+    unglob,
+)
 from .paths import could_match, resolve
+from .quoting import listed
 from .shellstate import ShellState
 
-_BIN = re.compile(r"(/usr/local|/usr|/opt/\w+|)/s?bin/[^/]+|/usr/libexec/[^/]+|/lib\w*/(?:\S+/)?ld-\S+|.*/(?:node_modules/\.bin|\.?venv/bin|env/bin)/[^/]+")
+_BIN = re.compile(
+    r"(/usr/local|/usr|/opt/\w+|)/s?bin/[^/]+|/usr/libexec/[^/]+|/lib\w*/(?:\S+/)?ld-\S+|.*/(?:node_modules/\.b"
+    r"in|\.?venv/bin|env/bin)/[^/]+"
+)
 _TALKS = frozenset(
-    "echo printf grep egrep fgrep rg ag ack sed awk gawk git hub export declare local readonly alias test [ trap read python python3 perl ruby node php lua bash sh zsh dash eval "
-    "set man tldr info whatis apropos type which command basename dirname jq yq cowsay logger say docker podman write wall".split()
+    listed(
+        "echo printf grep egrep fgrep rg ag ack sed awk gawk git hub export declare local readonly "
+        "alias test [ trap read python python3 perl ruby node php lua bash sh zsh dash eval "
+        "set man tldr info whatis apropos type which command basename dirname jq yq cowsay logger "
+        "say docker podman write wall"
+    )
 )
 _OWN_KEYS = frozenset(
-    "ls dir stat cd pushd mkdir touch chmod chown chgrp setfacl chattr du find fd ssh scp sftp rsync ssh-add ssh-keygen ssh-copy-id mosh autossh kubectl helm k9s aws gcloud az terraform ansible "
-    "ansible-playbook npm yarn pnpm pip pip3 twine rm mv shred unlink ln tree realpath readlink gpg wc md5sum sha256sum unset rmdir truncate flock env sudo doas exec nohup time timeout source . xargs exa eza "
-    "eksctl k3d kind minikube flyctl rclone restic borg gpg2 vault docker-compose tar zip install cp tee dd [[".split()
+    listed(
+        "ls dir stat cd pushd mkdir touch chmod chown chgrp setfacl chattr du find fd ssh scp sftp "
+        "rsync ssh-add ssh-keygen ssh-copy-id mosh autossh kubectl helm k9s aws gcloud az terraform "
+        "ansible "
+        "ansible-playbook npm yarn pnpm pip pip3 twine rm mv shred unlink ln tree realpath readlink "
+        "gpg wc md5sum sha256sum unset rmdir truncate flock env sudo doas exec nohup time timeout "
+        "source . xargs exa eza "
+        "eksctl k3d kind minikube flyctl rclone restic borg gpg2 vault docker-compose tar zip install "
+        "cp tee dd [["
+    )
 )
-_RISKY = frozenset("rm dd shred mkfs chmod chown mv find bash sh dash zsh sudo su env python python3 perl ruby node xargs curl wget nc cat tee cp ln kill mount eval".split())
+_RISKY = frozenset(
+    listed(
+        "rm dd shred mkfs chmod chown mv find bash sh dash zsh sudo su env python python3 perl ruby "
+        "node xargs curl wget nc cat tee cp ln kill mount eval"
+    )
+)
 _RUNS = ("rm", "sh", "bash", "dd", "chmod", "chown", "shred", "mkfs\\S*", "curl", "wget", "nc", "find", "sudo", "mv")
 _NETTED = frozenset(
-    "npx bunx pnpx pipx uvx npm yarn pnpm bun deno cargo go make gmake just task cmake ctest tox nox op sops vault gdb lldb ssh-agent poetry uv pipenv hatch pdm rye bundle rake gradle mvn bazel conda mamba "
-    "direnv mise nix nix-shell docker-compose terraform dotnet mix stack ninja meson rbenv pyenv asdf volta env-cmd cross-env".split()
+    listed(
+        "npx bunx pnpx pipx uvx npm yarn pnpm bun deno cargo go make gmake just task cmake ctest "
+        "tox nox op sops vault gdb lldb ssh-agent poetry uv pipenv hatch pdm rye bundle rake gradle "
+        "mvn bazel conda mamba "
+        "direnv mise nix nix-shell docker-compose terraform dotnet mix stack ninja meson rbenv pyenv "
+        "asdf volta env-cmd cross-env"
+    )
 )
-_QUIET = frozenset(": true false test [ cd pwd echo printf ls cat head tail wc date whoami id sleep basename dirname sort uniq grep rg which type".split())
+_QUIET = frozenset(
+    listed(
+        ": true false test [ cd pwd echo printf ls cat head tail wc date whoami id sleep basename "
+        "dirname sort uniq grep rg which type"
+    )
+)
 
 
 def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) -> str:
@@ -76,14 +121,17 @@ def _sweep(call: Call) -> None:
         return
     for arg in call.args:
         path = re.sub(r"^(--?[\w-]+=|[\w.-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)", "", solid(arg))
-        if "/" not in path or re.search(r"\s", path) and path[0] != "/" or not re.match(r"[/~.\w]", path):
+        if "/" not in path or (re.search(r"\s", path) and path[0] != "/") or not re.match(r"[/~.\w]", path):
             continue
         full, kind, flags = call.locate(path)
-        if kind == "device" and call.name not in PROGRAMS and re.match(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|sg\d|mapper|disk|md\d|dm-)", full) and not {"-l", "--list", "--version", "-h", "--help", "-i"} & set(call.args):
+        if (
+            kind == "device"
+            and call.name not in PROGRAMS
+            and re.match(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|sg\d|mapper|disk|md\d|dm-)", full)
+            and not {"-l", "--list", "--version", "-h", "--help", "-i"} & set(call.args)
+        ):
             call.emit("device.format")
-        if kind == "kernel" and flags & {"escape", "engine"}:
-            call.machine.emit("read", full, kind, flags, call.name)
-        elif kind == "secret" and call.name not in _OWN_KEYS:
+        if (kind == "kernel" and flags & {"escape", "engine"}) or (kind == "secret" and call.name not in _OWN_KEYS):
             call.machine.emit("read", full, kind, flags, call.name)
 
 
@@ -115,7 +163,11 @@ def _net(call: Call) -> None:
     """Programs that run what they are handed, in ways nobody listed: a command after `--`, a command among the arguments,
     a command as the text of one argument."""
     for index, arg in enumerate(call.args):
-        option = re.match(r"--?(x|c|e|s|exec\w*|cmd|command|run|eval|script|shell|on-?\w*|\w*hook\w*|\w*-cmd|\w*-command)(=|$)", call.args[index - 1] if index else "") or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
+        option = re.match(
+            r"--?(x|c|e|s|exec\w*|cmd|command|run|eval|script|shell|on-?\w*|\w*hook\w*|\w*-cmd|\w*-command)(=|"
+            r"$)",
+            call.args[index - 1] if index else "",
+        ) or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
         if not option and call.name not in _NETTED:
             continue
         text = unglob(solid(arg)).partition("=")[2] if solid(arg).startswith("--") else unglob(solid(arg))
@@ -124,7 +176,7 @@ def _net(call: Call) -> None:
     for index, arg in enumerate(call.args[:-1]):
         before = [solid(word) for word in call.args[:index]]
         after_dashes = before[-1:] == ["--"] and program_name(solid(arg)) in PROGRAMS
-        if after_dashes or program_name(solid(arg)) in _RISKY and sum(not word.startswith("-") for word in before) <= 2:
+        if after_dashes or (program_name(solid(arg)) in _RISKY and sum(not word.startswith("-") for word in before) <= 2):
             call.run(call.args[index:])
             break
 
@@ -169,7 +221,11 @@ def _run_made(machine: Machine, name: str, text: str, args: list[str], state: Sh
 def _globbed(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
     """A program named by a pattern: every known program it could match is tried."""
     full = resolve(name, state.cwd, state.links, state.home())
-    folders = [folder for folder in ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin") if could_match(full.rsplit("/", 1)[0] or "/", folder)]
+    folders = [
+        folder
+        for folder in ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
+        if could_match(full.rsplit("/", 1)[0] or "/", folder)
+    ]
     plausible = [p for p in PROGRAMS if any(could_match(full, f"{folder}/{p}") for folder in folders)]
     machine.emit("exec.glob", full)
     out = UNKNOWN

@@ -76,13 +76,22 @@ class Policy:
 
     # -- judging -------------------------------------------------------------------------------------------------
 
-    def judge(self, command: object, *, cwd: str = "/workspace", env: Mapping[str, str] | None = None, shell_state: ShellState | None = None) -> Verdict:
+    def judge(
+        self,
+        command: object,
+        *,
+        cwd: str = "/workspace",
+        env: Mapping[str, str] | None = None,
+        shell_state: ShellState | None = None,
+    ) -> Verdict:
         """The verdict on a bash text (str) or an argument vector (list). Bad input is denied, never an exception."""
         state = _state(cwd, env, shell_state)
         text = _canonical(command)
         if text.problem:
             return self._refused(text, state)
-        words = list(command) if isinstance(command, Sequence) and not isinstance(command, str) else plain_words(text.text)
+        words = (
+            list(command) if isinstance(command, Sequence) and not isinstance(command, str) else plain_words(text.text)
+        )
         try:
             verdict = self._judged(text, words, state, parsing=True)
         except (ParseError, TooComplex, RecursionError) as error:
@@ -93,12 +102,21 @@ class Policy:
             verdict = self._refused(Canonical(text.text, f"it could not be understood ({type(error).__name__})"), state)
         return verdict
 
-    def judge_plain(self, command: object, *, cwd: str = "/workspace", env: Mapping[str, str] | None = None, shell_state: ShellState | None = None) -> Verdict | None:
+    def judge_plain(
+        self,
+        command: object,
+        *,
+        cwd: str = "/workspace",
+        env: Mapping[str, str] | None = None,
+        shell_state: ShellState | None = None,
+    ) -> Verdict | None:
         """The same verdict where no parser is needed, else None: for callers that must not block on a child process."""
         text = _canonical(command)
         if text.problem:
             return self._refused(text, _state(cwd, env, shell_state))
-        words = list(command) if isinstance(command, Sequence) and not isinstance(command, str) else plain_words(text.text)
+        words = (
+            list(command) if isinstance(command, Sequence) and not isinstance(command, str) else plain_words(text.text)
+        )
         if words is None:
             return None
         try:
@@ -111,13 +129,20 @@ class Policy:
     def _judged(self, text: Canonical, words: list[Any] | None, state: ShellState, parsing: bool) -> Verdict:
         effects, after = observe(text.text, words, state, parsing)
         if text.invisible:
-            effects = (*effects, Effect("text.bidi" if _BIDI & set(text.text) else "text.invisible", show(text.text[:80])))
+            effects = (
+                *effects,
+                Effect("text.bidi" if _BIDI & set(text.text) else "text.invisible", show(text.text[:80])),
+            )
         return self._decide(text.text, effects, after)
 
     def _refused(self, text: Canonical, state: ShellState) -> Verdict:
         reason = f"The command cannot be judged: {text.problem}."
         finding = Finding("text.refused", "deny", "blocked", reason)
-        return self._logged(Verdict("deny", "blocked", reason, (finding,), text.text, self._digest(text.text, state), str(self), (), state))
+        return self._logged(
+            Verdict(
+                "deny", "blocked", reason, (finding,), text.text, self._digest(text.text, state), str(self), (), state
+            )
+        )
 
     def _decide(self, text: str, effects: tuple[Effect, ...], state: ShellState) -> Verdict:
         found: dict[str, Finding] = {}
@@ -125,7 +150,9 @@ class Policy:
             if rule.id not in found and self._fires(rule, text, effects):
                 found[rule.id] = self._finding(rule, effects)
         if self.allow_programs is not None:
-            strangers = sorted({e.program for e in effects if e.kind == "exec" and e.program.lower() not in self.allow_programs})
+            strangers = sorted(
+                {e.program for e in effects if e.kind == "exec" and e.program.lower() not in self.allow_programs}
+            )
             if strangers:
                 reason = f"{show(strangers[0])} is not on this policy's list of programs; use one of: {', '.join(sorted(self.allow_programs))}."
                 found["allowlist"] = Finding("allowlist", "deny", "blocked", reason)
@@ -134,7 +161,9 @@ class Policy:
         risk = max((f.risk for f in findings), key=_RISK.__getitem__, default=self.default_risk)
         risk = max(risk, self.default_risk, key=_RISK.__getitem__)
         reason = findings[0].reason if findings and decision != "allow" else "Nothing in it is against the policy."
-        return self._logged(Verdict(decision, risk, reason, findings, text, self._digest(text, state), str(self), effects, state))
+        return self._logged(
+            Verdict(decision, risk, reason, findings, text, self._digest(text, state), str(self), effects, state)
+        )
 
     def _relevant(self, kinds: frozenset[str]) -> tuple[Rule, ...]:
         """The rules that could fire for effects of these kinds; most commands have the same few, so it is remembered."""
@@ -152,10 +181,16 @@ class Policy:
         return only_text or any(rule.matches(effect) for effect in effects)
 
     def _finding(self, rule: Rule, effects: tuple[Effect, ...]) -> Finding:
-        decision = rule.decision or ("deny" if rule.risk == "blocked" else "ask" if _RISK[rule.risk] >= _RISK.get(self.ask_at, 9) else "allow")
+        decision = rule.decision or (
+            "deny" if rule.risk == "blocked" else "ask" if _RISK[rule.risk] >= _RISK.get(self.ask_at, 9) else "allow"
+        )
         decision = "deny" if decision == "ask" and self.ask == "deny" else decision
         cause = next((effect for effect in effects if rule.regex is None and rule.matches(effect)), None)
-        reason = f"{rule.reason} ({cause.kind}: {show(cause.target)[:120]})" if cause and decision != "allow" else rule.reason
+        reason = (
+            f"{rule.reason} ({cause.kind}: {show(cause.target)[:120]})"
+            if cause and decision != "allow"
+            else rule.reason
+        )
         return Finding(rule.id, decision, "blocked" if decision == "deny" else rule.risk, reason)
 
     def _digest(self, text: str, state: ShellState) -> str:
@@ -169,12 +204,20 @@ class Policy:
                 verdict.decision,
                 verdict.risk,
                 verdict.canonical[:200],
-                extra={"decision": verdict.decision, "risk": verdict.risk, "rules": rules, "policy": verdict.policy, "digest": verdict.digest},
+                extra={
+                    "decision": verdict.decision,
+                    "risk": verdict.risk,
+                    "rules": rules,
+                    "policy": verdict.policy,
+                    "digest": verdict.digest,
+                },
             )
         return verdict
 
 
-def observe(text: str, words: list[Any] | None, state: ShellState, parsing: bool) -> tuple[tuple[Effect, ...], ShellState]:
+def observe(
+    text: str, words: list[Any] | None, state: ShellState, parsing: bool
+) -> tuple[tuple[Effect, ...], ShellState]:
     """The effects of a command, and the shell's state after it. A second pass undoes what conditions may not have done."""
     effects: dict[Effect, None] = {}
     after = state

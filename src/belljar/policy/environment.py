@@ -4,19 +4,35 @@ import re
 from typing import TYPE_CHECKING
 
 from .marks import known, solid
+from .quoting import listed
 from .shellstate import ShellState
 
 if TYPE_CHECKING:
     from .machine import Machine
 
 _NEVER = re.compile(
-    r"BASH_ENV|ENV|PROMPT_COMMAND|LD_AUDIT|GCONV_PATH|PYTHONSTARTUP|PYTHONINSPECT|PERL5DB|BASH_FUNC_.*|DYLD_INSERT_LIBRARIES|LD_PROFILE|PYTHONHOME|PERLLIB|GIT_CONFIG_COUNT|GIT_CONFIG_PARAMETERS"
-    r"|GIT_TEMPLATE_DIR|GIT_EXEC_PATH|GIT_PROXY_COMMAND|GIT_EXTERNAL_DIFF|SUDO_ASKPASS|LESSOPEN|LESSCLOSE|MANOPT|SSH_ASKPASS|GIT_ASKPASS|PYTHONBREAKPOINT|TEXMFCNF|LUA_INIT\w*|TAR_OPTIONS|ZIPOPT|MAKEFILES|ZDOTDIR"
+    r"BASH_ENV|ENV|PROMPT_COMMAND|LD_AUDIT|GCONV_PATH|PYTHONSTARTUP|PYTHONINSPECT|PERL5DB|BASH_FUNC_.*|"
+    r"DYLD_INSERT_LIBRARIES|LD_PROFILE|PYTHONHOME|PERLLIB|GIT_CONFIG_COUNT|GIT_CONFIG_PARAMETERS"
+    r"|GIT_TEMPLATE_DIR|GIT_EXEC_PATH|GIT_PROXY_COMMAND|GIT_EXTERNAL_DIFF|SUDO_ASKPASS|LESSOPEN|"
+    r"LESSCLOSE|MANOPT|SSH_ASKPASS|GIT_ASKPASS|PYTHONBREAKPOINT|TEXMFCNF|LUA_INIT\w*|TAR_OPTIONS|"
+    r"ZIPOPT|MAKEFILES|ZDOTDIR"
 )
-_COMMANDS = frozenset("PAGER GIT_PAGER MANPAGER EDITOR VISUAL GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_SSH_COMMAND GIT_SSH BROWSER SYSTEMD_PAGER PSQL_PAGER FCEDIT PSQL_EDITOR RSYNC_RSH CVS_RSH MAIL_EDITOR HGEDITOR SVN_SSH MANROFFOPT".split())
-_TOOLS = frozenset("CC CXX LD AR CPP FC RUSTC MAKE SHELL CMAKE_C_COMPILER_LAUNCHER NPM_CONFIG_SCRIPT_SHELL npm_config_script_shell CARGO_BUILD_RUSTC GOFLAGS".split())
+_COMMANDS = frozenset(
+    listed(
+        "PAGER GIT_PAGER MANPAGER EDITOR VISUAL GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_SSH_COMMAND GIT_SSH "
+        "BROWSER SYSTEMD_PAGER PSQL_PAGER FCEDIT PSQL_EDITOR RSYNC_RSH CVS_RSH MAIL_EDITOR HGEDITOR "
+        "SVN_SSH MANROFFOPT"
+    )
+)
+_TOOLS = frozenset(
+    listed(
+        "CC CXX LD AR CPP FC RUSTC MAKE SHELL CMAKE_C_COMPILER_LAUNCHER NPM_CONFIG_SCRIPT_SHELL npm_config_scri"
+        "pt_shell CARGO_BUILD_RUSTC GOFLAGS"
+    )
+)
 _OPTIONS = {
-    "NODE_OPTIONS": r"(--require|-r|--import|--loader|--experimental-loader)[= ]+(?!ts-node|tsx|dotenv|source-map|esm|@|\.?/?(node_modules|test|scripts|src)\b)|--eval|-e\b",
+    "NODE_OPTIONS": r"(--require|-r|--import|--loader|--experimental-loader)[= ]+(?!ts-node|tsx|dotenv|source-map|"
+    r"esm|@|\.?/?(node_modules|test|scripts|src)\b)|--eval|-e\b",
     "PERL5OPT": r"-[Mm](?!strict|warnings|utf8)|-d|-e|[;(]",
     "RUBYOPT": r"-r(?!bundler|rubygems|logger|set)|-e",
     "JAVA_TOOL_OPTIONS": r"-javaagent|-agentpath|-agentlib:(?!jdwp)|OnOutOfMemoryError|OnError",
@@ -39,10 +55,17 @@ _OPTIONS = {
     "SHELLOPTS": r"xtrace",
     "RUSTC_WRAPPER": r"^(?!sccache|/usr/bin/sccache|$|ccache)",
 }
-_PRELOADS = re.compile(r"lib(asan|tsan|ubsan|lsan|msan|jemalloc|tcmalloc|mimalloc|faketime|hugetlbfs|SegFault|gcc_s|stdc\+\+|cuda|nvidia|profiler)[\w.-]*|\.so[.\d]*$")
+_PRELOADS = re.compile(
+    r"lib(asan|tsan|ubsan|lsan|msan|jemalloc|tcmalloc|mimalloc|faketime|hugetlbfs|SegFault|gcc_s|"
+    r"stdc\+\+|cuda|nvidia|profiler)[\w.-]*|\.so[.\d]*$"
+)
 _QUIET = frozenset(
-    "cat less more most bat true false : vim vi nvim nano emacs code ed sed ssh delta head tail col diff-so-fancy cp mv touch tee echo printf perl-rename "
-    "subl gedit micro hx kak helix emacsclient firefox lynx w3m xdg-open open pspg ssh-agent rsh cursor".split()
+    listed(
+        "cat less more most bat true false : vim vi nvim nano emacs code ed sed ssh delta head tail "
+        "col diff-so-fancy cp mv touch tee echo printf perl-rename "
+        "subl gedit micro hx kak helix emacsclient firefox lynx w3m xdg-open open pspg ssh-agent "
+        "rsh cursor"
+    )
 )
 
 
@@ -51,19 +74,19 @@ def poisoned(machine: "Machine", name: str, value: str, state: ShellState, progr
     text = solid(value).strip()
     if not text:
         return
-    if _NEVER.fullmatch(name) or re.match(r"GIT_CONFIG_(KEY|VALUE)_", name) and _executes(text):
+    if _NEVER.fullmatch(name) or (re.match(r"GIT_CONFIG_(KEY|VALUE)_", name) and _executes(text)):
         machine.emit("persist.env", f"{name}={text}")
     elif name == "LD_PRELOAD":
-        if not re.search(r"lib(asan|tsan|ubsan|lsan|msan|jemalloc|tcmalloc|mimalloc|faketime|hugetlbfs|SegFault|profiler)", text):
+        if not re.search(
+            r"lib(asan|tsan|ubsan|lsan|msan|jemalloc|tcmalloc|mimalloc|faketime|hugetlbfs|SegFault|profiler)", text
+        ):
             machine.emit("persist.env", f"{name}={text}")
     elif name in _OPTIONS:
         if re.search(_OPTIONS[name], text):
             machine.emit("persist.env", f"{name}={text}")
     elif name in _COMMANDS:
         _command(machine, name, text, state)
-    elif text.startswith("() {") or name in _TOOLS and re.search(r"[;|&`]|\$\(|\b(ba|da|z)?sh\s+-c", text):
-        machine.emit("persist.env", f"{name}={text}")
-    elif name == "LD_LIBRARY_PATH" and re.match(r"(/tmp|/dev/shm|/var/tmp)", text) and program in ("sudo", "su"):
+    elif text.startswith("() {") or (name in _TOOLS and re.search(r"[;|&`]|\$\(|\b(ba|da|z)?sh\s+-c", text)) or (name == "LD_LIBRARY_PATH" and re.match(r"(/tmp|/dev/shm|/var/tmp)", text) and program in ("sudo", "su")):
         machine.emit("persist.env", f"{name}={text}")
 
 
@@ -74,7 +97,11 @@ def _executes(text: str) -> bool:
 def _command(machine: "Machine", name: str, text: str, state: ShellState) -> None:
     first = text.split()[0].rsplit("/", 1)[-1].strip("'\"")
     bare = re.fullmatch(r"[\w-]+", text) is not None and not re.search(r"sh$|python|perl|ruby|node|php", text)
-    strange = not bare and first not in _QUIET or re.search(r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text)
+    strange = (
+        (not bare
+        and first not in _QUIET)
+        or re.search(r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text)
+    )
     if strange and known(text):
         machine.emit("persist.env", f"{name}={text}")
         machine.run_text(text, state.fork())

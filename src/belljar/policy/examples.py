@@ -26,7 +26,9 @@ def check_examples(policy: "Policy", remember: bool = True) -> None:
                 fired = any(finding.id == rule.id for finding in policy.judge(command).rules)
                 if fired != (command in rule.match):
                     word = "does not match" if command in rule.match else "matches"
-                    raise PolicyError(f"{file.source}:{_line(file.text, rule.id)}: rule {rule.id} {word} its example {command!r}")
+                    raise PolicyError(
+                        f"{file.source}:{_line(file.text, rule.id)}: rule {rule.id} {word} its example {command!r}"
+                    )
     if remember and record is not None:
         _remember(record, stamp)
 

@@ -83,7 +83,7 @@ class Expander:
         if quoted:
             text = "".join(str(part.get("Value", "")) for part in body["Parts"])
         else:
-            text = self._quoted(body["Parts"], escapes='$`\\')
+            text = self._quoted(body["Parts"], escapes="$`\\")
         return re.sub(r"(?m)^\t+", "", text) if redirect["Op"] == "<<-" else text
 
     def _separator(self) -> str:
@@ -121,7 +121,9 @@ class Expander:
         if "[" in raw and "]" not in raw:
             raw = raw.replace("[", "\\[")
         pieces = re.findall(r"\\\n|\\.|.", raw, re.S)
-        return "".join("" if p == "\\\n" else p[1] if p[0] == "\\" and len(p) > 1 else _GLOB_MARK.get(p, p) for p in pieces)
+        return "".join(
+            "" if p == "\\\n" else p[1] if p[0] == "\\" and len(p) > 1 else _GLOB_MARK.get(p, p) for p in pieces
+        )
 
     def _tilde(self, raw: str) -> str:
         user, slash, rest = raw[1:].partition("/")
@@ -251,7 +253,7 @@ class Expander:
                 self.state.env[name] = self.text(word)
             return self.text(word) if empty else value
         if bare == "+":
-            return self.text(word) if not empty or UNSET in flat(value) and known(solid(flat(value))) is False else ""
+            return self.text(word) if not empty or (UNSET in flat(value) and known(solid(flat(value))) is False) else ""
         if bare == "?":
             return UNKNOWN if empty else value  # the shell stops here when it is empty, so what goes on is not
         if op in ("#", "##", "%", "%%"):
@@ -287,7 +289,7 @@ class Expander:
 
     def _sliced(self, node: Node, value: Value, name: str) -> Value:
         start, length = self._number(node.get("Offset")), self._number(node.get("Length"))
-        if start is None or node.get("Length") and length is None:
+        if start is None or (node.get("Length") and length is None):
             return taints(flat(value)) or UNKNOWN
         if isinstance(value, str):
             return value if not known(value) else _cut(value, start, length)
@@ -358,5 +360,10 @@ def _cased(text: str, op: str) -> str:
 
 
 def _transformed(text: str, how: str, expander: Expander) -> str:
-    simple: dict[str, Callable[[str], str]] = {"U": str.upper, "u": lambda t: t[:1].upper() + t[1:], "L": str.lower, "E": ansi_c}
+    simple: dict[str, Callable[[str], str]] = {
+        "U": str.upper,
+        "u": lambda t: t[:1].upper() + t[1:],
+        "L": str.lower,
+        "E": ansi_c,
+    }
     return simple[how](text) if how in simple else text

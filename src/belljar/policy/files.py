@@ -61,7 +61,11 @@ def write_path(machine: "Machine", path: str, state: ShellState, flags: frozense
     if kind == "secret" and not _KEYS.search(full):
         kind = "home"
         found = found | {"inner"}
-    if kind == "home" and re.search(r"/(\.local/)?bin/(ls|cd|sudo|ssh|git|cat|python3?|node|npm|bash|sh|vim|grep|make|docker|pip3?|curl)$", full):
+    if kind == "home" and re.search(
+        r"/(\.local/)?bin/(ls|cd|sudo|ssh|git|cat|python3?|node|npm|bash|sh|vim|grep|make|docker|pip3?|"
+        r"curl)$",
+        full,
+    ):
         kind = "exec_hook"
     machine.emit("write", full, kind, flags | found)
 
@@ -87,7 +91,12 @@ def change_path(machine: "Machine", path: str, state: ShellState, flags: frozens
 
 def is_loopback(host: str) -> bool:
     host = unglob(solid(host)).strip("[]").lower()
-    return bool(re.fullmatch(r"localhost|127\.[\d.]+|::1|0\.0\.0\.0|0|[\w-]+\.(local(host)?|test|internal|svc)|host\.docker\.internal", host))
+    return bool(
+        re.fullmatch(
+            r"localhost|127\.[\d.]+|::1|0\.0\.0\.0|0|[\w-]+\.(local(host)?|test|internal|svc)|host\.docker\.internal",
+            host,
+        )
+    )
 
 
 def looks_atomic(text: str) -> bool:

@@ -7,11 +7,22 @@ from .marks import ATOM, FILE, SECRET, show, solid, unglob
 from .paths import WORKSPACE
 
 _EXECUTING = re.compile(
-    r"(?i)(alias\..+|core\.(hookspath|fsmonitor|sshcommand|pager|editor|askpass|gitproxy|alternaterefscommand|attributesfile|worktree)|pager\..+|sequence\.editor|credential\..*helper|credential\.helper|diff\..+\.(command|textconv)"
-    r"|diff\.external|difftool\..+\.cmd|mergetool\..+\.cmd|merge\..+\.driver|filter\..+\.(clean|smudge|process)|gpg\.(.+\.)?program|include(if\..+)?\.path|init\.templatedir|interactive\.difffilter|protocol\.(.+\.)?allow|remote\..+\.(uploadpack|receivepack|vcs|proxy)"
-    r"|uploadpack\.packobjectshook|url\..+\.insteadof|web\.browser|man\..+\.cmd|browser\..+\.(cmd|path)|sendemail\..*|submodule\..+\.update|trailer\..+\.(command|cmd)|ssh\.variant|tar\..+\.command|guitool\..+|hook\..+|fsmonitor\..*|safe\.directory-exec|receive\.procreceiverefs|instaweb\..*|log\.showsignature-cmd)"
+    r"(?i)(alias\..+|core\.(hookspath|fsmonitor|sshcommand|pager|editor|askpass|gitproxy|alternaterefscomman"
+    r"d|attributesfile|worktree)|pager\..+|sequence\.editor|credential\..*helper|credential\.helper|"
+    r"diff\..+\.(command|textconv)"
+    r"|diff\.external|difftool\..+\.cmd|mergetool\..+\.cmd|merge\..+\.driver|filter\..+\.(clean|"
+    r"smudge|process)|gpg\.(.+\.)?program|include(if\..+)?\.path|init\.templatedir|interactive\.difffilter|"
+    r"protocol\.(.+\.)?allow|remote\..+\.(uploadpack|receivepack|vcs|proxy)"
+    r"|uploadpack\.packobjectshook|url\..+\.insteadof|web\.browser|man\..+\.cmd|browser\..+\.(cmd|"
+    r"path)|sendemail\..*|submodule\..+\.update|trailer\..+\.(command|cmd)|ssh\.variant|tar\..+\.command|"
+    r"guitool\..+|hook\..+|fsmonitor\..*|safe\.directory-exec|receive\.procreceiverefs|instaweb\..*|"
+    r"log\.showsignature-cmd)"
 )
-_HARMLESS = re.compile(r"(?i)(cat|less( -\w+)*|more|vim?|nvim|nano|emacs|code( --wait)?|true|false|:|delta|diff-so-fancy.*|store|cache.*|osxkeychain|manager(-core)?|true|never|user|ssh( -[io] ?\S+)*|gpg2?|vimdiff|meld|bat|)")
+_HARMLESS = re.compile(
+    r"(?i)(cat|less( -\w+)*|more|vim?|nvim|nano|emacs|code( --wait)?|true|false|:|delta|diff-so-fancy.*|"
+    r"store|cache.*|osxkeychain|manager(-core)?|true|never|user|ssh( -[io] ?\S+)*|gpg2?|vimdiff|"
+    r"meld|bat|)"
+)
 
 
 def _setting(call: Call, key: str, value: str) -> None:
@@ -28,20 +39,24 @@ def _setting(call: Call, key: str, value: str) -> None:
         if "ext::" in key + value:
             call.emit("persist.git", f"{key}={value}")
         return
-    if low.startswith("filter.lfs.") and value.startswith("git-lfs") or low.startswith(("pager.", "submodule.", "sendemail.")) and re.fullmatch(r"[\w-]*", value):
+    if (low.startswith("filter.lfs.") and value.startswith("git-lfs")) or (
+        low.startswith(("pager.", "submodule.", "sendemail.")) and re.fullmatch(r"[\w-]*", value)
+    ):
         return
     if low == "core.hookspath" and re.fullmatch(r"/dev/null|", value):
         return
     if low == "core.worktree" or low == "protocol.file.allow":
         return
-    if _HARMLESS.fullmatch(value) and "helper" not in low or low.startswith("credential") and re.fullmatch(r"(store|cache|osxkeychain|manager)?( --\S+( \S+)?)*", value):
+    if (_HARMLESS.fullmatch(value) and "helper" not in low) or (
+        low.startswith("credential") and re.fullmatch(r"(store|cache|osxkeychain|manager)?( --\S+( \S+)?)*", value)
+    ):
         return
     call.emit("persist.git", f"{key}={value}")
     if not value.startswith("/") or " " in value:
         call.shell(value.lstrip("!"))
 
 
-@program("git", "hub", "jj", "hg", "svn", "yadm")
+@program("git hub jj hg svn yadm")
 def _git(call: Call) -> str | None:
     args, tree = list(call.args), ""
     while args and args[0].startswith("-"):
@@ -73,12 +88,22 @@ def _git(call: Call) -> str | None:
     verb, rest = solid(args[0]), args[1:]
     if verb not in ("rebase", "format-patch"):
         _transport(call, rest)
-    pack = next((index for index, word in enumerate(rest) if re.match(r"-u", word)), -1) if verb in ("clone", "fetch", "pull", "ls-remote") else -1
+    pack = (
+        next((index for index, word in enumerate(rest) if re.match(r"-u", word)), -1)
+        if verb in ("clone", "fetch", "pull", "ls-remote")
+        else -1
+    )
     if pack >= 0:
         command = rest[pack][2:] or (rest[pack + 1] if pack + 1 < len(rest) else "")
         call.emit("exec.hidden", f"git {verb} -u {command}")
         call.shell(unglob(command))
-    if verb in ("clean", "checkout", "restore", "reset") and call.locate(tree or ".")[1] not in ("workspace", "workspace_root", "scratch", "elsewhere", "unknown"):
+    if verb in ("clean", "checkout", "restore", "reset") and call.locate(tree or ".")[1] not in (
+        "workspace",
+        "workspace_root",
+        "scratch",
+        "elsewhere",
+        "unknown",
+    ):
         call.delete(tree or ".", "recursive")
     handler = _VERBS.get(verb)
     return handler(call, rest) if handler else _other(call, verb, rest)
@@ -88,7 +113,9 @@ def _transport(call: Call, rest: list[str]) -> None:
     for index, word in enumerate(rest):
         bare = unglob(solid(word))
         found = re.match(r"--(upload-pack|receive-pack|exec)(?:=(.*))?$", bare)
-        value = found[2] if found and found[2] is not None else rest[index + 1] if found and index + 1 < len(rest) else ""
+        value = (
+            found[2] if found and found[2] is not None else rest[index + 1] if found and index + 1 < len(rest) else ""
+        )
         if found and value and not re.fullmatch(r"git[ -](upload|receive)-pack", value):
             if found[1] != "exec" or value:
                 call.emit("exec.hidden", bare)
@@ -101,8 +128,21 @@ def _transport(call: Call, rest: list[str]) -> None:
 
 
 def _config(call: Call, rest: list[str]) -> str | None:
-    words = [word for word in rest if not re.fullmatch(r"--(global|local|system|worktree|add|replace-all|type=.*|bool|int|path|set|fixed-value|show-origin)|set", word)]
-    if any(re.match(r"--(get|list|unset|get-regexp|get-all|remove-section|show-scope|name-only)|-l$|get$|list$|unset$", word) for word in rest):
+    words = [
+        word
+        for word in rest
+        if not re.fullmatch(
+            r"--(global|local|system|worktree|add|replace-all|type=.*|bool|int|path|set|fixed-value|show-origin)|"
+            r"set",
+            word,
+        )
+    ]
+    if any(
+        re.match(
+            r"--(get|list|unset|get-regexp|get-all|remove-section|show-scope|name-only)|-l$|get$|list$|unset$", word
+        )
+        for word in rest
+    ):
         return ATOM
     if rest[:1] in (["--edit"], ["-e"], ["edit"]):
         return None
@@ -137,7 +177,11 @@ def _foreach(call: Call, rest: list[str]) -> str | None:
 
 def _filter_branch(call: Call, rest: list[str]) -> str | None:
     for index, word in enumerate(rest[:-1]):
-        if re.fullmatch(r"--(tree|index|msg|env|commit|parent|tag-name|subdirectory|setup)(-filter)?|--(filename|blob|message)-callback", word):
+        if re.fullmatch(
+            r"--(tree|index|msg|env|commit|parent|tag-name|subdirectory|setup)(-filter)?|--(filename|blob|"
+            r"message)-callback",
+            word,
+        ):
             text = unglob(rest[index + 1])
             if "callback" in word:
                 from .interpreters import scan
@@ -153,7 +197,13 @@ def _filter_branch(call: Call, rest: list[str]) -> str | None:
 
 def _clone(call: Call, rest: list[str]) -> str | None:
     for index, word in enumerate(rest):
-        setting = word[9:] if word.startswith("--config=") else rest[index + 1] if word in ("-c", "--config") and index + 1 < len(rest) else ""
+        setting = (
+            word[9:]
+            if word.startswith("--config=")
+            else rest[index + 1]
+            if word in ("-c", "--config") and index + 1 < len(rest)
+            else ""
+        )
         if setting:
             key, _, value = setting.partition("=")
             _setting(call, key, value)
@@ -162,7 +212,11 @@ def _clone(call: Call, rest: list[str]) -> str | None:
             call.emit("persist.git", f"--template {template}") if template else None
     call.emit("net.fetch")
     words = [word for word in rest if not word.startswith("-")]
-    if words and call.locate(words[-1])[1] in ("system", "root", "kernel", "exec_hook") and words[-1].startswith(("/", "..")):
+    if (
+        words
+        and call.locate(words[-1])[1] in ("system", "root", "kernel", "exec_hook")
+        and words[-1].startswith(("/", ".."))
+    ):
         call.write(words[-1])
     url = next((word for word in words if re.match(r"\w+://|[\w.-]+@[\w.-]+:|git::", word)), "")
     if url and not url.startswith("file:"):
@@ -185,7 +239,9 @@ def _clean(call: Call, rest: list[str]) -> str | None:
 def _rev_parse(call: Call, rest: list[str]) -> str:
     if rest[:1] == ["--git-path"]:
         return f".git/{rest[1] if len(rest) > 1 else ''}\n"
-    return {"--show-toplevel": WORKSPACE, "--git-dir": ".git", "--git-common-dir": ".git"}.get(solid(rest[0]) if rest else "", ATOM) + "\n"
+    return {"--show-toplevel": WORKSPACE, "--git-dir": ".git", "--git-common-dir": ".git"}.get(
+        solid(rest[0]) if rest else "", ATOM
+    ) + "\n"
 
 
 def _credential(call: Call, rest: list[str]) -> str:
@@ -222,7 +278,13 @@ def _other(call: Call, verb: str, rest: list[str]) -> str | None:
             call.write(word.partition("=")[2])
         if word in ("-o", "--output") and verb in ("archive", "diff", "log") and index + 1 < len(words):
             call.write(words[index + 1])
-    if verb in ("rm",) and words and words[-1] in (".", "*", "./", "-r*", ":/") and any("r" in word for word in words if word.startswith("-")) and "--cached" not in words:
+    if (
+        verb in ("rm",)
+        and words
+        and words[-1] in (".", "*", "./", "-r*", ":/")
+        and any("r" in word for word in words if word.startswith("-"))
+        and "--cached" not in words
+    ):
         call.delete(".", "recursive")
     if verb in ("add", "hash-object", "diff", "apply", "stash", "commit", "notes", "bundle"):
         for word in words:
@@ -234,7 +296,19 @@ def _other(call: Call, verb: str, rest: list[str]) -> str | None:
                 call.emit("exec.hidden", word)
     if verb == "daemon":
         call.emit("net.listen")
-    names = verb in ("ls-files", "ls-tree", "branch", "tag", "stash", "status", "describe", "merge-base", "symbolic-ref", "remote", "for-each-ref") or any("name-only" in word or "name-status" in word or "%h" in word.lower() for word in words)
+    names = verb in (
+        "ls-files",
+        "ls-tree",
+        "branch",
+        "tag",
+        "stash",
+        "status",
+        "describe",
+        "merge-base",
+        "symbolic-ref",
+        "remote",
+        "for-each-ref",
+    ) or any("name-only" in word or "name-status" in word or "%h" in word.lower() for word in words)
     return ATOM + "\n" if names else FILE
 
 

@@ -19,7 +19,31 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(("Rscript", "R"), ("r", "e", "")),
     **dict.fromkeys(("julia",), ("julia", "eE", "JpL")),
     **dict.fromkeys(("osascript",), ("osascript", "e", "l")),
-    **dict.fromkeys(("groovy", "scala", "elixir", "iex", "jshell", "guile", "sbcl", "clojure", "ghc", "ghci", "runghc", "swift", "raku", "kotlin", "crystal", "nim", "jrunscript", "zx", "racket", "gst"), ("other", "ec", "")),
+    **dict.fromkeys(
+        (
+            "groovy",
+            "scala",
+            "elixir",
+            "iex",
+            "jshell",
+            "guile",
+            "sbcl",
+            "clojure",
+            "ghc",
+            "ghci",
+            "runghc",
+            "swift",
+            "raku",
+            "kotlin",
+            "crystal",
+            "nim",
+            "jrunscript",
+            "zx",
+            "racket",
+            "gst",
+        ),
+        ("other", "ec", ""),
+    ),
     **dict.fromkeys(("swipl", "gprolog"), ("other", "gt", "")),
     **dict.fromkeys(("ocaml", "utop"), ("other", "e", "")),
     **dict.fromkeys(("tclsh", "wish", "expectk", "octave", "gnuplot", "erl"), ("tcl", "e", "")),
@@ -37,7 +61,9 @@ def scan(call: Call, language: str, code: str, argv: list[str] | None = None) ->
         return UNKNOWN
     if language == "tcl":
         code = re.sub(r"\b(?:exec|os:cmd)\s+(?!['\"])([^\n;\]]+)", lambda m: f"system({m[1]!r})", code)
-        code = re.sub(r"\bfile\s+delete\s+([^\n;\]]+)", lambda m: f"delete({', '.join(repr(w) for w in m[1].split())})", code)
+        code = re.sub(
+            r"\bfile\s+delete\s+([^\n;\]]+)", lambda m: f"delete({', '.join(repr(w) for w in m[1].split())})", code
+        )
         code = code.replace("[socket ", "socket( ")
     with call.machine.under(f"{call.name} ({language})"):
         scanner = LexScan(call, language, code, argv or [])
@@ -48,10 +74,18 @@ def scan(call: Call, language: str, code: str, argv: list[str] | None = None) ->
 def _python_code(call: Call, code: str, argv: list[str]) -> str:
     state = call.state
     call.state = state.fork()
-    code = re.sub(r"(?m)^[!%](?:sx\s+)?(.+)$", lambda m: f"__import__('os').system({m[1]!r})", code) if call.name == "ipython" else code
+    code = (
+        re.sub(r"(?m)^[!%](?:sx\s+)?(.+)$", lambda m: f"__import__('os').system({m[1]!r})", code)
+        if call.name == "ipython"
+        else code
+    )
     try:
         with call.machine.under(f"{call.name} (python)"):
-            if re.search(r"socket", code) and re.search(r"dup2|pty\.spawn|/bin/(ba|da|z)?sh|subprocess|os\.system|os\.popen", code) and re.search(r"connect\(|bind\(|listen\(|Server\(|create_connection", code):
+            if (
+                re.search(r"socket", code)
+                and re.search(r"dup2|pty\.spawn|/bin/(ba|da|z)?sh|subprocess|os\.system|os\.popen", code)
+                and re.search(r"connect\(|bind\(|listen\(|Server\(|create_connection", code)
+            ):
                 call.emit("net.shell")
             if re.search(r"S_IS[UG]ID", code) and "chmod" in code:
                 call.emit("privilege.setuid")
@@ -69,7 +103,7 @@ def _python_code(call: Call, code: str, argv: list[str]) -> str:
     return scanner.out or UNKNOWN
 
 
-@program("python", "python2", "python3", "pypy", "pypy3", "ipython", "pythonw", "micropython")
+@program("python python2 python3 pypy pypy3 ipython pythonw micropython")
 def _python(call: Call) -> str | None:
     options = call.options("cmWXQ", posix=True)
     args = [solid(arg) for arg in call.args]
@@ -91,7 +125,11 @@ def _python(call: Call) -> str | None:
             break
     if options.rest and options.rest[0] != "-":
         return _script(call, "python", options.rest)
-    return scan(call, "python", call.stdin, options.rest[1:]) if call.stdin and not call.stdin.strip(FILE + "\n") == "" else None
+    return (
+        scan(call, "python", call.stdin, options.rest[1:])
+        if call.stdin and not call.stdin.strip(FILE + "\n") == ""
+        else None
+    )
 
 
 def _module(call: Call, module: str, rest: list[str]) -> str | None:
@@ -100,7 +138,9 @@ def _module(call: Call, module: str, rest: list[str]) -> str | None:
         scan(call, "python", written, rest)
     if module in ("zipfile", "tarfile") and {"-e", "--extract"} & set(rest):
         target = rest[-1]
-        call.write(target) if call.locate(target)[1] in ("root", "system", "home", "exec_hook") and len(rest) > 2 else None
+        call.write(target) if call.locate(target)[1] in ("root", "system", "home", "exec_hook") and len(
+            rest
+        ) > 2 else None
     if module in ("pip", "pytest", "build", "mypy", "ruff", "black", "tox", "poetry", "uv", "base64"):
         return call.run([module, *rest])
     if module in ("timeit", "cProfile", "trace", "pdb", "doctest"):
@@ -109,7 +149,7 @@ def _module(call: Call, module: str, rest: list[str]) -> str | None:
         paths = [arg for arg in rest if not arg.startswith("-")]
         _script(call, "python", paths) if paths and module != "timeit" else None
     for path in rest:
-        if call.locate(path)[1] in ("secret", "root") and module == "http.server" or call.locate(path)[1] == "secret":
+        if (call.locate(path)[1] in ("secret", "root") and module == "http.server") or call.locate(path)[1] == "secret":
             call.read(path)
     if module in ("pty", "code") and rest:
         call.run(rest)
@@ -133,7 +173,7 @@ def _script(call: Call, language: str, rest: list[str]) -> str | None:
     return scan(call, language, text, rest[1:]) if text.strip(FILE + "\n") else None
 
 
-@program(*_SIMPLE)
+@program(" ".join(_SIMPLE))
 def _interpreter(call: Call) -> str | None:
     language, coded, valued = _SIMPLE[call.name]
     options = call.options(coded + valued, _LONG_CODE, posix=True)
@@ -159,7 +199,9 @@ def _interpreter(call: Call) -> str | None:
         _in_place(call, options)
         return scan(call, language, "\n".join(dict.fromkeys(codes)), options.rest)
     if call.name == "nmap":
-        call.emit("exec.hidden") if options.get("script") and "/" in options.get("script") or "--interactive" in call.args else None
+        call.emit("exec.hidden") if (
+            options.get("script") and "/" in options.get("script")
+        ) or "--interactive" in call.args else None
         return None
     if options.rest and options.rest[0] != "-":
         return _script(call, language, options.rest)
@@ -182,7 +224,7 @@ def _in_place(call: Call, options: Options) -> None:
             call.write(path, FILE) if edits else call.read(path) if call.locate(path)[1] == "secret" else None
 
 
-@program("awk", "gawk", "mawk", "nawk", "original-awk")
+@program("awk gawk mawk nawk original-awk")
 def _awk(call: Call) -> str | None:
     options = call.options("vFfieE", ("assign", "field-separator", "file", "include", "source"), posix=True)
     if options.all("f", "file"):
@@ -195,9 +237,19 @@ def _awk(call: Call) -> str | None:
     code = unglob("\n".join(options.all("e", "source"))) or (unglob(options.rest[0]) if options.rest else "")
     for setting in options.all("v", "assign"):
         name, _, value = setting.partition("=")
-        code = re.sub(rf"\b{re.escape(name)}\b(?!\s*=[^=])", lambda _, text=value: '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"', code)  # type: ignore[misc]
-    text = "".join(call.read(path) for path in options.rest[1:] if "=" not in path) if options.rest[1:] and not options.all("e") else call.stdin
-    code = re.sub(r"ARGV\[(\d+)\]", lambda m: _awk_quote(options.rest[int(m[1])]) if int(m[1]) < len(options.rest) else m[0], code)
+        code = re.sub(
+            rf"\b{re.escape(name)}\b(?!\s*=[^=])",
+            lambda _, text=value: '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"',
+            code,
+        )  # type: ignore[misc]
+    text = (
+        "".join(call.read(path) for path in options.rest[1:] if "=" not in path)
+        if options.rest[1:] and not options.all("e")
+        else call.stdin
+    )
+    code = re.sub(
+        r"ARGV\[(\d+)\]", lambda m: _awk_quote(options.rest[int(m[1])]) if int(m[1]) < len(options.rest) else m[0], code
+    )
     return _awk_code(call, code, text)
 
 
@@ -211,7 +263,9 @@ def _awk_code(call: Call, code: str, text: str) -> str:
     if re.search(r"(while\s*\(\s*1\s*\)|for\s*\(\s*;\s*;\s*\))[^}]*system\([^)]*&", code):
         call.emit("process.forkbomb")
     folded = [_awk_folded(code, line) for line in (text.splitlines()[:40] if known(text) and text else [""])]
-    printing = [re.fullmatch(rf"\s*(?:BEGIN\s*)?\{{\s*printf?\s*\(?\s*{_AWK_STRING}\s*\)?\s*;?\s*\}}\s*", one) for one in folded]
+    printing = [
+        re.fullmatch(rf"\s*(?:BEGIN\s*)?\{{\s*printf?\s*\(?\s*{_AWK_STRING}\s*\)?\s*;?\s*\}}\s*", one) for one in folded
+    ]
     lines = text.splitlines()[:12] if known(text) else [UNKNOWN] if not text.strip(FILE + ATOM + "\n") else [text]
     for line in lines or [""]:
         _awk_line(call, _awk_folded(code, line), line)
@@ -226,7 +280,25 @@ def _awk_folded(code: str, line: str) -> str:
     """Variables, fields and concatenation worked out as far as they are literal."""
     fields = line.split()
     code = re.sub(r"ENVIRON\[\"HOME\"\]", '"/home/sandbox"', code)
-    code = re.sub(r"\$(\d+)", lambda m: _awk_quote(line if m[1] == "0" else fields[int(m[1]) - 1] if 0 < int(m[1]) <= len(fields) else UNKNOWN if not known(line) else line.strip() if has_glob(line) else ""), code) if line else code
+    code = (
+        re.sub(
+            r"\$(\d+)",
+            lambda m: _awk_quote(
+                line
+                if m[1] == "0"
+                else fields[int(m[1]) - 1]
+                if 0 < int(m[1]) <= len(fields)
+                else UNKNOWN
+                if not known(line)
+                else line.strip()
+                if has_glob(line)
+                else ""
+            ),
+            code,
+        )
+        if line
+        else code
+    )
     code = re.sub(rf"sprintf\(\s*{_AWK_STRING}\s*((?:,\s*[^),]+)*)\)", _awk_sprintf, code)
     for _ in range(4):
         code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
@@ -250,7 +322,9 @@ def _awk_sprintf(found: re.Match[str]) -> str:
 
 
 def _awk_line(call: Call, code: str, line: str) -> None:
-    for command in re.findall(rf"system\s*\(\s*{_AWK_STRING}", code) + re.findall(rf"{_AWK_STRING}\s*\|&?\s*getline", code):
+    for command in re.findall(rf"system\s*\(\s*{_AWK_STRING}", code) + re.findall(
+        rf"{_AWK_STRING}\s*\|&?\s*getline", code
+    ):
         call.shell(ansi_c(command))
     for given, command in re.findall(rf"(?:printf?\s*\(?\s*{_AWK_STRING}\)?)?[^|;}}\"]*\|&?\s*{_AWK_STRING}", code):
         call.shell(ansi_c(command), feed=Feed(ansi_c(given) or line))
@@ -268,12 +342,29 @@ def _awk_field(code: str, text: str) -> str:
     if not field:
         return text if has_glob(text) or "print" not in code else DISGUISED
     which, lines = field[1] or "0", [line.split() for line in text.splitlines()]
-    return "".join((line[-1] if which == "NF" else " ".join(line) if which == "0" else line[int(which) - 1] if int(which) <= len(line) else line[-1] if has_glob(text) else "") + "\n" for line in lines if line)
+    return "".join(
+        (
+            line[-1]
+            if which == "NF"
+            else " ".join(line)
+            if which == "0"
+            else line[int(which) - 1]
+            if int(which) <= len(line)
+            else line[-1]
+            if has_glob(text)
+            else ""
+        )
+        + "\n"
+        for line in lines
+        if line
+    )
 
 
-@program("vim", "vi", "nvim", "ex", "ed", "emacs", "view", "rvim", "vimdiff", "nano", "pico", "red", "gvim", "kak", "joe")
+@program("vim vi nvim ex ed emacs view rvim vimdiff nano pico red gvim kak joe")
 def _editor(call: Call) -> str | None:
-    options = call.options("cuSTtrl" + ("s" if call.name in ("nano", "pico") else ""), ("cmd", "eval", "execute", "load", "command"))
+    options = call.options(
+        "cuSTtrl" + ("s" if call.name in ("nano", "pico") else ""), ("cmd", "eval", "execute", "load", "command")
+    )
     texts = [unglob(text) for text in options.all("c", "cmd", "eval", "execute", "command")]
     texts += [unglob(arg)[1:] for arg in call.args if arg.startswith("+")] + call.stdin.splitlines()[:200]
     if options.get("s"):
@@ -289,7 +380,11 @@ def _editor(call: Call) -> str | None:
     for path in re.findall(r"delete-(?:directory|file)\s+\"([^\"]+)\"|delete\(\s*['\"]([^'\"]+)['\"]", " ".join(texts)):
         call.delete(next(part for part in path if part), "recursive")
     for text in texts:
-        for command in re.findall(r"(?:^|[|:\s]|silent\s)(?:\d*,?[\d$%.]*)!\s*(.+)|(?:r|read|w|write)\s*!\s*(.+)|(?:exe|execute)\s+['\"]!?([^'\"]+)['\"]|system\(\s*['\"](.+?)['\"]\s*\)|(?:shell-command|call-process)\s+\"([^\"]+)\"", text):
+        for command in re.findall(
+            r"(?:^|[|:\s]|silent\s)(?:\d*,?[\d$%.]*)!\s*(.+)|(?:r|read|w|write)\s*!\s*(.+)|(?:exe|execute)\s+['\"]!?([^'\"]+)['\"]|"
+            r"system\(\s*['\"](.+?)['\"]\s*\)|(?:shell-command|call-process)\s+\"([^\"]+)\"",
+            text,
+        ):
             call.shell(next(part for part in command if part))
         for path in re.findall(r"(?:^|[:|\s])(?:w|write|sav|saveas)!?\s+([^!\s|]+)", text):
             call.write(path)
@@ -299,37 +394,70 @@ def _editor(call: Call) -> str | None:
             scan(call, "lua", body)
     for path in [path for path in options.rest if not path.startswith("+")]:
         full, kind, flags = call.locate(path)
-        if texts and call.name in ("ed", "ex", "vim", "vi", "nvim") and any(re.search(r"(^|[|:\s])(wq?|x|wq!)\s*$", text) for text in texts):
+        if (
+            texts
+            and call.name in ("ed", "ex", "vim", "vi", "nvim")
+            and any(re.search(r"(^|[|:\s])(wq?|x|wq!)\s*$", text) for text in texts)
+        ):
             call.write(path)
         elif kind == "secret":
             call.read(path)
     return None
 
 
-@program("sqlite3", "mysql", "mariadb", "psql", "mongo", "mongosh", "redis-cli", "duckdb", "clickhouse")
+@program("sqlite3 mysql mariadb psql mongo mongosh redis-cli duckdb clickhouse")
 def _database(call: Call) -> str | None:
     text = unglob("\n".join(call.args)) + "\n" + call.stdin
-    for command in re.findall(r"(?m)\.(?:import|output|once|read)\s+['\"]?\|([^'\"\n]+)|^\s*\.(?:shell|system)\s+(.+)$|\\!\s*(.+)$|(?i:\bPROGRAM)\s+'([^']+)'|(?m:^)\s*system\s+(.+)$|\.(?:once|output)\s+\|(.+)$", text):
+    for command in re.findall(
+        r"(?m)\.(?:import|output|once|read)\s+['\"]?\|([^'\"\n]+)|^\s*\.(?:shell|system)\s+(.+)$|\\!\s*(.+)$|"
+        r"(?i:\bPROGRAM)\s+'([^']+)'|(?m:^)\s*system\s+(.+)$|\.(?:once|output)\s+\|(.+)$",
+        text,
+    ):
         call.shell(next(part for part in command if part))
-    for path in re.findall(r"(?i)into\s+(?:outfile|dumpfile)\s+'([^']+)'|writefile\('([^']+)'|\bto\s+'(/[^']+)'|\.(?:output|once|backup|clone|save)\s+([^|\s]\S*)", text):
+    for path in re.findall(
+        r"(?i)into\s+(?:outfile|dumpfile)\s+'([^']+)'|writefile\('([^']+)'|\bto\s+'(/[^']+)'|\.(?:output|"
+        r"once|backup|clone|save)\s+([^|\s]\S*)",
+        text,
+    ):
         call.write(next(part for part in path if part))
-    for path in re.findall(r"(?i)load_file\('([^']+)'\)|readfile\('([^']+)'\)|copy\s+\w+\s+from\s+'([^']+)'|pg_read_file\('([^']+)'\)", text):
+    for path in re.findall(
+        r"(?i)load_file\('([^']+)'\)|readfile\('([^']+)'\)|copy\s+\w+\s+from\s+'([^']+)'|pg_read_file\('([^']+)'\)",
+        text,
+    ):
         call.read(next(part for part in path if part))
     if call.name == "redis-cli" and re.search(r"(?i)config\s+set\s+dir|flushall.*cron|slaveof|module\s+load", text):
         call.emit("persist.cron")
     return None
 
 
-@program("man", "info", "journalctl", "xterm", "gnome-terminal", "konsole", "tcpdump", "rpmbuild", "ansible", "vagrant", "dc", "systemd-analyze", "gimp", "ctags", "scrot", "xdotool", "kitty", "alacritty", "split-filter", "nsjail", "pdb", "cowsay", "zless", "whiptail")
+@program(
+    "man info journalctl xterm gnome-terminal konsole tcpdump rpmbuild ansible vagrant dc systemd-analyze "
+    "gimp ctags scrot xdotool kitty alacritty split-filter nsjail pdb cowsay zless whiptail"
+)
 def _escapes(call: Call) -> str | None:
     """Programs with a door to a shell somewhere in their options."""
     options = call.options("PpezaHmc", ("pager", "html", "filter", "command", "args"))
-    wanted = {"man": ("P", "pager", "H", "html"), "xterm": ("e",), "gnome-terminal": ("e", "command"), "konsole": ("e",), "tcpdump": ("z",), "ansible": ("a", "args"), "vagrant": ("c", "command"), "dc": ("e",), "kitty": ("e",), "alacritty": ("e",)}.get(call.name, ())
+    wanted = {
+        "man": ("P", "pager", "H", "html"),
+        "xterm": ("e",),
+        "gnome-terminal": ("e", "command"),
+        "konsole": ("e",),
+        "tcpdump": ("z",),
+        "ansible": ("a", "args"),
+        "vagrant": ("c", "command"),
+        "dc": ("e",),
+        "kitty": ("e",),
+        "alacritty": ("e",),
+    }.get(call.name, ())
     for text in options.all(*wanted):
         text = unglob(text)
         if call.name == "dc":
             text = text.partition("!")[2]
-        elif call.name in ("man", "tcpdump") and text.split()[:1] and text.split()[0] not in ("cat", "less", "more", "most", "col"):
+        elif (
+            call.name in ("man", "tcpdump")
+            and text.split()[:1]
+            and text.split()[0] not in ("cat", "less", "more", "most", "col")
+        ):
             call.emit("exec.hidden", text)
         call.shell(text)
     if call.name in ("xterm", "gnome-terminal", "kitty", "alacritty") and options.rest:
@@ -339,12 +467,12 @@ def _escapes(call: Call) -> str | None:
     return None
 
 
-@program("java", "mono", "wasmtime", "wasmer", "wine", "dotnet-script")
+@program("java mono wasmtime wasmer wine dotnet-script")
 def _runtime(call: Call) -> str | None:
     options = call.options("", ("jar", "cp", "classpath"))
     for path in (*options.all("jar"), *options.rest[:1]):
         text = call.machine.read_file(path, call.state)
-        if text is not None and NETWORK in text or call.fetched(call.locate(path)[0]):
+        if (text is not None and NETWORK in text) or call.fetched(call.locate(path)[0]):
             call.emit("exec.network", path)
     if any(re.match(r"-(javaagent|agentpath|XX:On\w*Error)", arg) for arg in call.args):
         call.emit("exec.hidden")

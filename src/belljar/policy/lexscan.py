@@ -16,17 +16,53 @@ from .quoting import ansi_c
 
 _STRING = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`)"""
 _TICKS = re.compile(r"(?:qx|%x)\s*(?:\{([^}]*)\}|\(([^)]*)\)|\[([^\]]*)\]|/([^/]*)/|!([^!]*)!|\|([^|]*)\||'([^']*)')")
-_WRITE = re.compile(r"(?:writeFile(?:Sync)?|appendFile(?:Sync)?|createWriteStream|file_put_contents|File\.(?:write|binwrite)|IO\.(?:write|binwrite)|Deno\.writeTextFile(?:Sync)?|Bun\.write|outputFile(?:Sync)?|truncate(?:Sync)?|spit|WriteFile)\s*\(?\s*(" + _STRING + ")")
-_OPEN = re.compile(r"(?:\bopen|fopen|io\.open|File\.(?:open|new)|openSync|sysopen|copyFile(?:Sync)?|rename(?:Sync)?|\bcopy|symlink(?:Sync)?|FileUtils\.\w+|File\.(?:rename|symlink))\s*\(?\s*([^;\n]*)")
-_READ = re.compile(r"(?:readFile(?:Sync)?|file_get_contents|readfile|\bfile|File\.(?:read|readlines|foreach|open|new)|IO\.(?:read|readlines)|createReadStream|slurp|include|require_once|Deno\.readTextFile(?:Sync)?|fopen|io\.open|io\.lines|\bopen|readLines|loadfile|dofile)\s*\(?\s*([^;\n]*)")
-_PRINT = re.compile(r"(?:\bprint(?:f|ln)?|\bputs|\becho|console\.log|process\.stdout\.write|\bsay|io\.write|\bcat|\$stdout\.(?:write|print)|STDOUT\.(?:write|print)|fmt\.Print\w*)\s*\(?\s*(" + _STRING + r")(?=\s*[;)}\n,]|\s*$)")
-_SOCKET = re.compile(r"net\.(?:Socket|connect|createConnection|Dial)|require\(['\"]net['\"]\)|fsockopen|stream_socket_client|TCPSocket|IO::Socket|Socket\.(?:tcp|new)|socket\(|use Socket|UDPSocket|require\(['\"]socket['\"]\)|/inet/tcp|TCPServer|createServer|java\.net\.Socket|connect\(")
+_WRITE = re.compile(
+    r"(?:writeFile(?:Sync)?|appendFile(?:Sync)?|createWriteStream|file_put_contents|File\.(?:write|"
+    r"binwrite)|IO\.(?:write|binwrite)|Deno\.writeTextFile(?:Sync)?|Bun\.write|outputFile(?:Sync)?|"
+    r"truncate(?:Sync)?|spit|WriteFile)\s*\(?\s*(" + _STRING + ")"
+)
+_OPEN = re.compile(
+    r"(?:\bopen|fopen|io\.open|File\.(?:open|new)|openSync|sysopen|copyFile(?:Sync)?|rename(?:Sync)?|"
+    r"\bcopy|symlink(?:Sync)?|FileUtils\.\w+|File\.(?:rename|symlink))\s*\(?\s*([^;\n]*)"
+)
+_READ = re.compile(
+    r"(?:readFile(?:Sync)?|file_get_contents|readfile|\bfile|File\.(?:read|readlines|foreach|open|"
+    r"new)|IO\.(?:read|readlines)|createReadStream|slurp|include|require_once|Deno\.readTextFile(?:Sync)?|"
+    r"fopen|io\.open|io\.lines|\bopen|readLines|loadfile|dofile)\s*\(?\s*([^;\n]*)"
+)
+_PRINT = re.compile(
+    r"(?:\bprint(?:f|ln)?|\bputs|\becho|console\.log|process\.stdout\.write|\bsay|io\.write|\bcat|"
+    r"\$stdout\.(?:write|print)|STDOUT\.(?:write|print)|fmt\.Print\w*)\s*\(?\s*(" + _STRING + r")(?=\s*[;)}\n,]|\s*$)"
+)
+_SOCKET = re.compile(
+    r"net\.(?:Socket|connect|createConnection|Dial)|require\(['\"]net['\"]\)|fsockopen|stream_socket_client|"
+    r"TCPSocket|IO::Socket|Socket\.(?:tcp|new)|socket\(|use Socket|UDPSocket|require\(['\"]socket['\"]\)|"
+    r"/inet/tcp|TCPServer|createServer|java\.net\.Socket|connect\("
+)
 _SHELLISH = re.compile(r"/bin/(?:ba|da|z|k)?sh|['\"](?:sh|bash|cmd(?:\.exe)?)['\"]|\bsh -i|cmd\.exe|STDIN|dup2|\$stdin")
-_BOMB = re.compile(r"fork\b[^\n]{0,12}redo|fork\s*(?:\{[^}]*\})?\s*while|spawn\w*\(\s*process\.(?:execPath|argv)[^\n]*f\(\)|fork\s*(?:\(\))?\s*(?:while|until)|(?:while|until|loop|for)\b[^;]{0,40}?[({\s](?:1|true|;;|do)?[^\n]{0,60}\bfork\b|while\s*\(?\s*(?:true|1)\s*\)?[^\n]{0,40}(?:spawn|fork|exec)\w*\(|setInterval\([^)]*(?:spawn|fork)|fork\s+while\s+fork|:\(\)\s*\{|1\s+while\s+fork")
-_KILL = re.compile(r"kill\s*\(?\s*['\"]?(?:9|KILL|SIGKILL|-9|TERM|15)['\"]?\s*(?:,|=>)\s*-?1\b|process\.kill\(\s*-?1\b|posix_kill\(\s*-?1\b|\bkill\(\s*-1")
-_ROOT = re.compile(r"set(?:re|e|res)?uid\s*\(?\s*0|POSIX::setuid|Process::(?:Sys\.)?(?:UID\.)?(?:set|change)?\w*uid\w*\s*\(?=?\s*0|process\.set[eu]*[ug]id\(|posix_set\w*uid\(\s*0|\$[<>]\s*=\s*0|\$UID\s*=\s*0")
-_FETCH = re.compile(r"\bget\(\s*['\"]https?:|https?\.get\(|\bfetch\(|Net::HTTP|open-uri|URI\.open|LWP|HTTP::Tiny|file_get_contents\(\s*['\"]https?:|curl_exec|axios|require\(['\"]https?['\"]\)|socket\.http|WebClient|urlopen|requests\.get|HttpURLConnection|new URL\(")
-_EVAL = re.compile(r"\beval\b|new Function\s*\(|instance_eval|class_eval|assert\s*\(|create_function|\bload(?:string)?\s*\(|Function\s*\(|vm\.run\w+|\bsource\(|dofile|preg_replace\([^)]*/e|require\s*\(?\s*\$|\beval_string")
+_BOMB = re.compile(
+    r"fork\b[^\n]{0,12}redo|fork\s*(?:\{[^}]*\})?\s*while|spawn\w*\(\s*process\.(?:execPath|argv)[^\n]*f\(\)|"
+    r"fork\s*(?:\(\))?\s*(?:while|until)|(?:while|until|loop|for)\b[^;]{0,40}?[({\s](?:1|true|"
+    r";;|do)?[^\n]{0,60}\bfork\b|while\s*\(?\s*(?:true|1)\s*\)?[^\n]{0,40}(?:spawn|fork|exec)\w*\(|"
+    r"setInterval\([^)]*(?:spawn|fork)|fork\s+while\s+fork|:\(\)\s*\{|1\s+while\s+fork"
+)
+_KILL = re.compile(
+    r"kill\s*\(?\s*['\"]?(?:9|KILL|SIGKILL|-9|TERM|15)['\"]?\s*(?:,|=>)\s*-?1\b|process\.kill\(\s*-?1\b|"
+    r"posix_kill\(\s*-?1\b|\bkill\(\s*-1"
+)
+_ROOT = re.compile(
+    r"set(?:re|e|res)?uid\s*\(?\s*0|POSIX::setuid|Process::(?:Sys\.)?(?:UID\.)?(?:set|change)?\w*uid\w*\s*\(?=?\s*0|"
+    r"process\.set[eu]*[ug]id\(|posix_set\w*uid\(\s*0|\$[<>]\s*=\s*0|\$UID\s*=\s*0"
+)
+_FETCH = re.compile(
+    r"\bget\(\s*['\"]https?:|https?\.get\(|\bfetch\(|Net::HTTP|open-uri|URI\.open|LWP|HTTP::Tiny|"
+    r"file_get_contents\(\s*['\"]https?:|curl_exec|axios|require\(['\"]https?['\"]\)|socket\.http|"
+    r"WebClient|urlopen|requests\.get|HttpURLConnection|new URL\("
+)
+_EVAL = re.compile(
+    r"\beval\b|new Function\s*\(|instance_eval|class_eval|assert\s*\(|create_function|\bload(?:string)?\s*\(|"
+    r"Function\s*\(|vm\.run\w+|\bsource\(|dofile|preg_replace\([^)]*/e|require\s*\(?\s*\$|\beval_string"
+)
 
 
 def _places(code: str) -> str:
@@ -34,16 +70,23 @@ def _places(code: str) -> str:
     code = re.sub(r'"(?:[^"\\]|\\.)*"', lambda m: re.sub(r"\$ENV\{['\"]?HOME['\"]?\}", "/home/sandbox", m[0]), code)
     code = _CWD.sub('"."', _HOME.sub('"/home/sandbox"', code))
     code = re.sub(r'[$#]\{\s*"([^"]*)"\s*\}', r"\1", code)
-    code = "".join(piece if index % 2 else _requoted(piece) for index, piece in enumerate(re.split(f"({_STRING})", code)))
+    code = "".join(
+        piece if index % 2 else _requoted(piece) for index, piece in enumerate(re.split(f"({_STRING})", code))
+    )
     code = re.sub(rf"File\.expand_path\(?\s*({_STRING})\s*\)?", lambda m: m[1].replace("~", "/home/sandbox", 1), code)
-    joined = rf"(?:File|require\(['\"]path['\"]\)|path|os\.path|filepath)\.[jJ]oin\(\s*({_STRING}(?:\s*,\s*{_STRING})*)\s*\)"
+    joined = (
+        rf"(?:File|require\(['\"]path['\"]\)|path|os\.path|filepath)\.[jJ]oin\(\s*({_STRING}(?:\s*,"
+        rf"\s*{_STRING})*)\s*\)"
+    )
     return re.sub(joined, lambda m: _quote("/".join(unquote(s, False) for s in re.findall(_STRING, m[1]))), code)
 
 
 def _requoted(code: str) -> str:
     code = _QUOTES.sub(lambda m: _quote(next((g for g in m.groups() if g is not None), "")), code)
     code = re.sub(r"\[\[(.*?)\]\]", lambda m: _quote(m[1]), code, flags=re.S)
-    return _WORDS.sub(lambda m: ", ".join(_quote(word) for word in next((g for g in m.groups() if g is not None), "").split()), code)
+    return _WORDS.sub(
+        lambda m: ", ".join(_quote(word) for word in next((g for g in m.groups() if g is not None), "").split()), code
+    )
 
 
 def fold(code: str) -> str:
@@ -66,7 +109,9 @@ def unquote(literal: str, expand: bool = True) -> str:
     if literal[0] == "'" and not re.search(r"\\[xu][0-9a-fA-F]{2}|\\[0-7]{3}", body):
         return re.sub(r"\\(['\\])", r"\1", body)
     text = ansi_c(body)
-    return re.sub(r"\$\{[^}]*\}|#\{[^}]*\}|(?<![\\\w])[$@]\w+", UNKNOWN, text) if expand and literal[0] in "\"`" else text
+    return (
+        re.sub(r"\$\{[^}]*\}|#\{[^}]*\}|(?<![\\\w])[$@]\w+", UNKNOWN, text) if expand and literal[0] in '"`' else text
+    )
 
 
 def _decoder(decode: Callable[[bytes], bytes]) -> Callable[[re.Match[str]], str]:
@@ -82,7 +127,9 @@ def _decoder(decode: Callable[[bytes], bytes]) -> Callable[[re.Match[str]], str]
 
 def _codes(found: re.Match[str]) -> str:
     numbers = re.findall(r"0x[0-9a-fA-F]+|\d+", found[1])
-    return _quote("".join(chr(int(number, 0)) for number in numbers if int(number, 0) < 0xD800)) if numbers else found[0]
+    return (
+        _quote("".join(chr(int(number, 0)) for number in numbers if int(number, 0) < 0xD800)) if numbers else found[0]
+    )
 
 
 def _base64(raw: bytes) -> bytes:
@@ -91,34 +138,119 @@ def _base64(raw: bytes) -> bytes:
 
 _S = f"({_STRING})"
 _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
-    (re.compile(rf"{_S}\s*(?:\+|\.\.|\.(?!\w)|<<)\s*{_S}"), lambda m: _quote(unquote(m[1], False) + unquote(m[2], False))),
-    (re.compile(rf"(?:atob|base64_decode|decode_base64|MIME::Base64::decode(?:_base64)?|Base64\.(?:strict_|urlsafe_)?decode(?:64)?|b64decode)\s*\(?\s*{_S}\s*\)?"), _decoder(_base64)),
-    (re.compile(rf"Buffer\.from\(\s*{_S}\s*,\s*['\"]base64(?:url)?['\"]\s*\)(?:\.toString\([^)]*\))?"), _decoder(_base64)),
-    (re.compile(rf"(?:Buffer\.from\(\s*{_S}\s*,\s*['\"]hex['\"]\s*\)(?:\.toString\([^)]*\))?|hex2bin\(\s*{_S}\s*\)|pack\s*\(?\s*['\"]H\*['\"]\s*,\s*{_S}\s*\)?|\[\s*{_S}\s*\]\.pack\(?\s*['\"]H\*['\"]\s*\)?)"), _decoder(lambda raw: binascii.unhexlify(raw))),
-    (re.compile(rf"(?:{_S}\.unpack1?\(?\s*['\"]m0?['\"]\s*\)?(?:\[0\]|\.first)?|unpack\s*\(?\s*['\"]u['\"]\s*,\s*{_S}\)?)"), _decoder(_base64)),
-    (re.compile(r"String\.fromCh?a?r?CodePoint\(([\d,\sxa-fA-F]+)\)|String\.fromCharCode\(([\d,\sxa-fA-F]+)\)"), lambda m: _codes(re.match(r"(.*)", m[1] or m[2], re.S))),  # type: ignore[arg-type]
-    (re.compile(r"\[([\d,\sx]+)\]\.(?:pack\(?\s*['\"][cCU]\*['\"]\s*\)?|map\(?[^)]*chr\)?\.join(?:\([^)]*\))?)"), _codes),
-    (re.compile(r"\bchr\s*\(\s*(\d+)\s*\)|\b(\d+)\.chr\b"), lambda m: _quote(chr(int(m[1] or m[2]))) if int(m[1] or m[2]) < 0xD800 else m[0]),
+    (
+        re.compile(rf"{_S}\s*(?:\+|\.\.|\.(?!\w)|<<)\s*{_S}"),
+        lambda m: _quote(unquote(m[1], False) + unquote(m[2], False)),
+    ),
+    (
+        re.compile(
+            rf"(?:atob|base64_decode|decode_base64|MIME::Base64::decode(?:_base64)?|Base64\.(?:strict_|"
+            rf"urlsafe_)?decode(?:64)?|b64decode)\s*\(?\s*{_S}\s*\)?"
+        ),
+        _decoder(_base64),
+    ),
+    (
+        re.compile(rf"Buffer\.from\(\s*{_S}\s*,\s*['\"]base64(?:url)?['\"]\s*\)(?:\.toString\([^)]*\))?"),
+        _decoder(_base64),
+    ),
+    (
+        re.compile(
+            rf"(?:Buffer\.from\(\s*{_S}\s*,\s*['\"]hex['\"]\s*\)(?:\.toString\([^)]*\))?|hex2bin\(\s*{_S}\s*\)|"
+            rf"pack\s*\(?\s*['\"]H\*['\"]\s*,\s*{_S}\s*\)?|\[\s*{_S}\s*\]\.pack\(?\s*['\"]H\*['\"]\s*\)?)"
+        ),
+        _decoder(lambda raw: binascii.unhexlify(raw)),
+    ),
+    (
+        re.compile(
+            rf"(?:{_S}\.unpack1?\(?\s*['\"]m0?['\"]\s*\)?(?:\[0\]|\.first)?|unpack\s*\(?\s*['\"]u['\"]\s*,"
+            rf"\s*{_S}\)?)"
+        ),
+        _decoder(_base64),
+    ),
+    (
+        re.compile(r"String\.fromCh?a?r?CodePoint\(([\d,\sxa-fA-F]+)\)|String\.fromCharCode\(([\d,\sxa-fA-F]+)\)"),
+        lambda m: _codes(re.match(r"(.*)", m[1] or m[2], re.S)),
+    ),  # type: ignore[arg-type]
+    (
+        re.compile(r"\[([\d,\sx]+)\]\.(?:pack\(?\s*['\"][cCU]\*['\"]\s*\)?|map\(?[^)]*chr\)?\.join(?:\([^)]*\))?)"),
+        _codes,
+    ),
+    (
+        re.compile(r"\bchr\s*\(\s*(\d+)\s*\)|\b(\d+)\.chr\b"),
+        lambda m: _quote(chr(int(m[1] or m[2]))) if int(m[1] or m[2]) < 0xD800 else m[0],
+    ),
     (re.compile(r"pack\s*\(?\s*['\"][cCU]\*['\"]\s*,\s*([\d,\s]+)\)?"), _codes),
-    (re.compile(rf"(?:strrev\(\s*{_S}\s*\)|(?:scalar\s+)?reverse\s*\(?\s*{_S}\s*\)?|{_S}\.reverse\b(?:\(\))?|{_S}\.split\(['\"]{{2}}\)\.reverse\(\)\.join\(['\"]{{2}}\))"), _decoder(lambda raw: raw[::-1])),
-    (re.compile(rf"(?:unescape|decodeURI(?:Component)?|urldecode|rawurldecode|CGI\.unescape|URI\.decode\w*)\(\s*{_S}\s*\)"), _decoder(lambda raw: unquote_to_bytes(raw))),
-    (re.compile(rf"sprintf\s*\(?\s*{_S}((?:\s*,\s*{_STRING})+)\s*\)?"), lambda m: _quote(re.sub(r"%s", "\0", unquote(m[1], False)).replace("\0", "%s") % tuple(unquote(s, False) for s in re.findall(_STRING, m[2]))) if unquote(m[1], False).count("%") == len(re.findall(_STRING, m[2])) and unquote(m[1], False).count("%s") == unquote(m[1], False).count("%") else m[0]),
-    (re.compile(rf"str_rot13\(\s*{_S}\s*\)"), _decoder(lambda raw: __import__("codecs").decode(raw.decode(), "rot13").encode())),
-    (re.compile(rf"\[\s*{_S}((?:\s*,\s*{_STRING})*)\s*\]\.join\(\s*{_S}?\s*\)"), lambda m: _quote((unquote(m[3]) if m[3] else ",").join(unquote(s, False) for s in re.findall(_STRING, m[1] + m[2])))),
-    (re.compile(rf"join\s*\(?\s*{_S}\s*,\s*({_STRING}(?:\s*,\s*{_STRING})*)\s*\)?"), lambda m: _quote(unquote(m[1]).join(unquote(s, False) for s in re.findall(_STRING, m[2])))),
+    (
+        re.compile(
+            rf"(?:strrev\(\s*{_S}\s*\)|(?:scalar\s+)?reverse\s*\(?\s*{_S}\s*\)?|{_S}\.reverse\b(?:\(\))?|"
+            rf"{_S}\.split\(['\"]{{2}}\)\.reverse\(\)\.join\(['\"]{{2}}\))"
+        ),
+        _decoder(lambda raw: raw[::-1]),
+    ),
+    (
+        re.compile(
+            rf"(?:unescape|decodeURI(?:Component)?|urldecode|rawurldecode|CGI\.unescape|URI\.decode\w*)\(\s*{_S}\s*\)"
+        ),
+        _decoder(lambda raw: unquote_to_bytes(raw)),
+    ),
+    (
+        re.compile(rf"sprintf\s*\(?\s*{_S}((?:\s*,\s*{_STRING})+)\s*\)?"),
+        lambda m: (
+            _quote(
+                re.sub(r"%s", "\0", unquote(m[1], False)).replace("\0", "%s")
+                % tuple(unquote(s, False) for s in re.findall(_STRING, m[2]))
+            )
+            if unquote(m[1], False).count("%") == len(re.findall(_STRING, m[2]))
+            and unquote(m[1], False).count("%s") == unquote(m[1], False).count("%")
+            else m[0]
+        ),
+    ),
+    (
+        re.compile(rf"str_rot13\(\s*{_S}\s*\)"),
+        _decoder(lambda raw: __import__("codecs").decode(raw.decode(), "rot13").encode()),
+    ),
+    (
+        re.compile(rf"\[\s*{_S}((?:\s*,\s*{_STRING})*)\s*\]\.join\(\s*{_S}?\s*\)"),
+        lambda m: _quote(
+            (unquote(m[3]) if m[3] else ",").join(unquote(s, False) for s in re.findall(_STRING, m[1] + m[2]))
+        ),
+    ),
+    (
+        re.compile(rf"join\s*\(?\s*{_S}\s*,\s*({_STRING}(?:\s*,\s*{_STRING})*)\s*\)?"),
+        lambda m: _quote(unquote(m[1]).join(unquote(s, False) for s in re.findall(_STRING, m[2]))),
+    ),
 ]
 
 
-_HOME = re.compile(r"""process\.env(?:\.HOME|\[['"]HOME['"]\])|(?:require\(['"]os['"]\)\.|os\.)?homedir\(\)|Dir\.home(?:\(\))?|ENV\[['"]HOME['"]\]|(?:os\.)?getenv\(['"]HOME['"]\)|ENVIRON\[['"]HOME['"]\]|\$_(?:ENV|SERVER)\[['"]HOME['"]\]|\$ENV\{['"]?HOME['"]?\}|System\.getProperty\(['"]user\.home['"]\)""")
+_HOME = re.compile(
+    r"""process\.env(?:\.HOME|\[['"]HOME['"]\])|(?:require\(['"]os['"]\)\.|os\.)?homedir\(\)|Dir\.home(?:\(\))?|ENV\[['"]HOME['"]\]|(?:os\.)?getenv\(['"]HOME['"]\)|ENVIRON\[['"]HOME['"]\]|\$_(?:ENV|SERVER)\[['"]HOME['"]\]|\$ENV\{['"]?HOME['"]?\}|System\.getProperty\(['"]user\.home['"]\)"""
+)
 _CWD = re.compile(r"process\.cwd\(\)|Dir\.(?:pwd|getwd)|\bgetcwd\(\)|\bgetcwd\b|__dirname|\bcwd\(\)")
-_QUOTES = re.compile(r"(?<![\w$%@])(?:q|qq|%q|%Q)(?:\(([^()]*)\)|\{([^{}]*)\}|\[([^\[\]]*)\]|/([^/]*)/|\|([^|]*)\||!([^!]*)!)")
+_QUOTES = re.compile(
+    r"(?<![\w$%@])(?:q|qq|%q|%Q)(?:\(([^()]*)\)|\{([^{}]*)\}|\[([^\[\]]*)\]|/([^/]*)/|\|([^|]*)\||"
+    r"!([^!]*)!)"
+)
 _WORDS = re.compile(r"(?<![\w$%@])(?:qw|%w)\s*(?:\(([^()]*)\)|\{([^{}]*)\}|\[([^\[\]]*)\]|/([^/]*)/)")
-_EXECISH = re.compile(r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process|subprocess|readpipe|qx|send|call_user_func\w*|Open3|Runtime|ProcessBuilder|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process)|Command|shell|sh|run|cmd|command|execute|Process)\b|process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|\$\w+\s*\(")
-_DELETISH = re.compile(r"\b(?:rm(?:Sync|dir\w*|tree|_rf?|_r)?|unlink\w*|remove\w*|delete\w*|del|rimraf|RemoveAll|emptyDir\w*|deleteRecursively|delete-directory|truncate\w*)\b")
-_CHANGISH = re.compile(r"\b(?:symlink\w*|cpSync|copyFile\w*|copy_file|cp|link|l?chmod\w*|l?chown\w*|rename\w*|mv|move\w*|Move\w*)\b")
+_EXECISH = re.compile(
+    r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process|"
+    r"subprocess|readpipe|qx|send|call_user_func\w*|Open3|Runtime|ProcessBuilder|os[.:](?:cmd|"
+    r"execute|system)|System\.(?:cmd|shell|Process)|Command|shell|sh|run|cmd|command|execute|Process)\b|"
+    r"process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|\$\w+\s*\("
+)
+_DELETISH = re.compile(
+    r"\b(?:rm(?:Sync|dir\w*|tree|_rf?|_r)?|unlink\w*|remove\w*|delete\w*|del|rimraf|RemoveAll|"
+    r"emptyDir\w*|deleteRecursively|delete-directory|truncate\w*)\b"
+)
+_CHANGISH = re.compile(
+    r"\b(?:symlink\w*|cpSync|copyFile\w*|copy_file|cp|link|l?chmod\w*|l?chown\w*|rename\w*|mv|"
+    r"move\w*|Move\w*)\b"
+)
 _READISH = re.compile(r"open|read|file|slurp|load|cat|copy|include|get|<", re.I)
 _ENGINE = re.compile(r"(?:docker|containerd|podman|crio)\.sock|/proc/1/(?:root|ns|cwd|mem)")
-_POISON = re.compile(rf"(LD_PRELOAD|LD_AUDIT|BASH_ENV|PROMPT_COMMAND|NODE_OPTIONS|PERL5OPT|GIT_SSH_COMMAND|PAGER)['\"]?\s*(?:\]|\}})?\s*(?:=>|=|:|,)\s*({_STRING})")
+_POISON = re.compile(
+    rf"(LD_PRELOAD|LD_AUDIT|BASH_ENV|PROMPT_COMMAND|NODE_OPTIONS|PERL5OPT|GIT_SSH_COMMAND|PAGER)['\"]?\s*(?:\]|"
+    rf"\}})?\s*(?:=>|=|:|,)\s*({_STRING})"
+)
 
 
 class LexScan:
@@ -129,7 +261,9 @@ class LexScan:
 
     def _with_names(self, code: str) -> str:
         """Put literals in the place of the variables that hold them."""
-        for name, literal in re.findall(rf"(?:^|[;\s{{(])(?:my\s+|var\s+|let\s+|const\s+|local\s+)?([$@]?\w+)\s*:?=\s*({_STRING})", code)[:20]:
+        for name, literal in re.findall(
+            rf"(?:^|[;\s{{(])(?:my\s+|var\s+|let\s+|const\s+|local\s+)?([$@]?\w+)\s*:?=\s*({_STRING})", code
+        )[:20]:
             code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=])", lambda _, text=literal: text, code)  # type: ignore[misc]
             inner = literal[1:-1].replace('"', '\\"')
             inserts = [re.escape(name)] if name.startswith("$") else []
@@ -139,7 +273,9 @@ class LexScan:
         return fold(code)
 
     def literals(self) -> list[str]:
-        return [unquote(literal) for literal in re.findall(_STRING, self.code)[:200]] + re.findall(r"<([~/][^<>\s]*)>", self.code)
+        return [unquote(literal) for literal in re.findall(_STRING, self.code)[:200]] + re.findall(
+            r"<([~/][^<>\s]*)>", self.code
+        )
 
     def run(self) -> None:
         bare = re.sub(_STRING, '""', self.code)
@@ -147,7 +283,11 @@ class LexScan:
         self._shapes(bare)
         if _EXECISH.search(bare) or any(_EXECISH.fullmatch(word) for word in words):
             self._commands()
-        for body in [body.replace("$_", self.call.stdin.strip()) for body in re.findall(r"`((?:[^`\\]|\\.)*)`", self.code)] if self.language != "node" or "zx" in self.call.args or "$`" in self.code else []:
+        for body in (
+            [body.replace("$_", self.call.stdin.strip()) for body in re.findall(r"`((?:[^`\\]|\\.)*)`", self.code)]
+            if self.language != "node" or "zx" in self.call.args or "$`" in self.code
+            else []
+        ):
             self.call.shell(unquote(f'"{body}"'))
         for groups in _TICKS.findall(self.code):
             self.call.shell(next((group for group in groups if group), ""))
@@ -159,7 +299,11 @@ class LexScan:
     def _shapes(self, bare: str) -> None:
         code, call = self.code, self.call
         connected = _SOCKET.search(code) is not None
-        if connected and (_SHELLISH.search(code) or re.search(r"popen|\bexec\w*\b|\bsystem\b|spawn|shell_exec|subprocess", bare) or "`" in code):
+        if connected and (
+            _SHELLISH.search(code)
+            or re.search(r"popen|\bexec\w*\b|\bsystem\b|spawn|shell_exec|subprocess", bare)
+            or "`" in code
+        ):
             call.emit("net.shell")
         if _BOMB.search(code) and self.language != "awk":
             call.emit("process.forkbomb")
@@ -169,10 +313,17 @@ class LexScan:
             call.emit("privilege.become")
         if re.search(r"\bchroot\b|\bunshare\b|\bsetns\b|\bpivot_root\b", bare):
             call.emit("kernel.namespace")
-        fetched = _FETCH.search(code) is not None or re.search(r"(?:include|require)(?:_once)?\s*\(?\s*['\"]https?:", code) is not None
+        fetched = (
+            _FETCH.search(code) is not None
+            or re.search(r"(?:include|require)(?:_once)?\s*\(?\s*['\"]https?:", code) is not None
+        )
         if fetched and (_EVAL.search(bare) or re.search(r"child_process|\bsystem\b|\bexec\b|execSync|include\b", bare)):
             call.emit("exec.network", "code from the network")
-        if fetched and re.search(r"process\.env\b(?!\.(?!\w*(?:TOKEN|SECRET|KEY|PASS)))|ENV\.to_|\$_ENV|%ENV|\bENV\b(?!\[)|getenv\(\)|ENV\[['\"]\w*(?:TOKEN|SECRET|KEY|PASS)", code):
+        if fetched and re.search(
+            r"process\.env\b(?!\.(?!\w*(?:TOKEN|SECRET|KEY|PASS)))|ENV\.to_|\$_ENV|%ENV|\bENV\b(?!\[)|"
+            r"getenv\(\)|ENV\[['\"]\w*(?:TOKEN|SECRET|KEY|PASS)",
+            code,
+        ):
             call.emit("net.send", "", "sensitive")
         for name, literal in _POISON.findall(code):
             call.machine.set(name, unquote(literal), call.state.fork())
@@ -187,7 +338,10 @@ class LexScan:
                     inner = LexScan(self.call, self.language, unquote(text, False))
                     if len(text) < len(self.code):
                         inner.run()
-            elif re.match(r"[\s(]*(?:gz(?:inflate|uncompress)|base64|decode|unpack|Buffer|atob|pack|str_rot13|\w*[Dd]ecode)", self.code[found.end() :]):
+            elif re.match(
+                r"[\s(]*(?:gz(?:inflate|uncompress)|base64|decode|unpack|Buffer|atob|pack|str_rot13|\w*[Dd]ecode)",
+                self.code[found.end() :],
+            ):
                 self.call.emit("exec.disguised", self.code)
 
     def _commands(self) -> None:
@@ -200,8 +354,24 @@ class LexScan:
                 continue
             if len(text.split()) > 1:
                 self.call.shell(text)
-            elif name in PROGRAMS and name not in ("[", "test", ".", "file", "link", "split", "format", "type", "read", "install", "set"):
-                rest = [word for word in literals[index + 1 :] if word not in ("utf8", "utf-8", "inherit", "pipe", "ignore", "r", "w")]
+            elif name in PROGRAMS and name not in (
+                "[",
+                "test",
+                ".",
+                "file",
+                "link",
+                "split",
+                "format",
+                "type",
+                "read",
+                "install",
+                "set",
+            ):
+                rest = [
+                    word
+                    for word in literals[index + 1 :]
+                    if word not in ("utf8", "utf-8", "inherit", "pipe", "ignore", "r", "w")
+                ]
                 self.call.run([name, *rest] if name not in rest[:1] else rest)
         given = [unglob(word) for word in self.argv if word != "--"]
         if given and solid(given[0]).rsplit("/", 1)[-1] in PROGRAMS:
@@ -209,7 +379,10 @@ class LexScan:
         for word in given:
             text = re.sub(r"^-+\w+=", "", word)
             self.call.shell(text) if re.match(r"\w+\s", text) and text.split()[0] in PROGRAMS else None
-        if re.search(r"\$_\b|\$0\b|STDIN|\bgets\b|ARGF|readFileSync\(0|stdin|<>|php://input|io\.read", self.code) and self.call.stdin:
+        if (
+            re.search(r"\$_\b|\$0\b|STDIN|\bgets\b|ARGF|readFileSync\(0|stdin|<>|php://input|io\.read", self.code)
+            and self.call.stdin
+        ):
             for line in self.call.stdin.splitlines()[:8]:
                 self.call.shell(line)
                 words = [literal for literal in literals if " " not in literal]
@@ -227,11 +400,13 @@ class LexScan:
                 continue
             path = path.lstrip("<> ").replace("*", STAR)
             kind = self.call.locate(path)[1]
-            if deletes and not (path == "/" and re.search(r"split|join|replace", bare) and not re.search(r"rm|delete|unlink", bare)):
+            if deletes and not (
+                path == "/" and re.search(r"split|join|replace", bare) and not re.search(r"rm|delete|unlink", bare)
+            ):
                 self.call.delete(path.replace("~", "/home/sandbox", 1), "recursive")
             if changes and kind in ("root", "system", "home", "secret", "workspace_root", "device", "kernel"):
                 self.call.change(path, "recursive", "open")
-            if reads and kind in ("secret", "device") or kind == "secret" and "(" in bare:
+            if (reads and kind in ("secret", "device")) or (kind == "secret" and "(" in bare):
                 self.call.read(path)
 
     def _files(self) -> None:
@@ -239,7 +414,11 @@ class LexScan:
             self.call.write(unquote(literal))
         for args in _OPEN.findall(self.code):
             self._opened(args)
-        for args in re.findall(r"copyFile(?:Sync)?\s*\(([^;\n]*)|symlink(?:Sync)?\s*\(([^;\n]*)|\bcopy\s*\(([^;\n]*)|FileUtils\.(?:cp\w*|mv|ln_s\w*|install|copy\w*)\s*\(?([^;\n]*)|File\.symlink\s*\(?([^;\n]*)", self.code):
+        for args in re.findall(
+            r"copyFile(?:Sync)?\s*\(([^;\n]*)|symlink(?:Sync)?\s*\(([^;\n]*)|\bcopy\s*\(([^;\n]*)|FileUtils\.(?:cp\w*|"
+            r"mv|ln_s\w*|install|copy\w*)\s*\(?([^;\n]*)|File\.symlink\s*\(?([^;\n]*)",
+            self.code,
+        ):
             literals = [unquote(literal) for literal in re.findall(_STRING, "".join(args))]
             if len(literals) > 1:
                 self.call.write(literals[1])
@@ -262,7 +441,7 @@ class LexScan:
                 self.call.write(mode)
             elif re.match(r"\s*>{1,2}\s*[~/.\w]", literal):
                 self.call.write(literal.strip().lstrip("> "))
-            elif re.match(r"\s*\|", literal) or literal.strip() in ("-|", "|-") and mode:
+            elif re.match(r"\s*\|", literal) or (literal.strip() in ("-|", "|-") and mode):
                 self.call.shell(mode if literal.strip() in ("-|", "|-") else literal.strip().lstrip("|"))
             elif literal.rstrip().endswith("|") and len(literal) > 1:
                 self.call.shell(literal.rstrip().rstrip("|"))
@@ -294,4 +473,10 @@ def unknown_output(code: str, printed: str) -> str:
     if NETWORK in printed:
         return printed
     prints = re.findall(r"\bprint|\bputs|\becho|console\.log|stdout|\bsay\b|write|STDOUT|\bp\b", code)
-    return printed if printed and len(prints) <= printed.count("\n") else DISGUISED if prints or re.search(r"['\"]", code) else UNKNOWN
+    return (
+        printed
+        if printed and len(prints) <= printed.count("\n")
+        else DISGUISED
+        if prints or re.search(r"['\"]", code)
+        else UNKNOWN
+    )

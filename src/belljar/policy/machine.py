@@ -64,11 +64,22 @@ class Machine:
 
     # -- what the programs use -----------------------------------------------------------------------------------
 
-    def emit(self, kind: str, target: str = "", path_class: str = "", flags: frozenset[str] = frozenset(), program: str = "") -> None:
+    def emit(
+        self, kind: str, target: str = "", path_class: str = "", flags: frozenset[str] = frozenset(), program: str = ""
+    ) -> None:
         if self.privileged:
             flags = flags | frozenset({"sudo"})
         if len(self.effects) < MAX_EFFECTS:
-            self.effects[Effect(kind, target[:400], path_class, flags, program or (self.trail[-1] if self.trail else ""), tuple(self.trail[-8:]))] = None
+            self.effects[
+                Effect(
+                    kind,
+                    target[:400],
+                    path_class,
+                    flags,
+                    program or (self.trail[-1] if self.trail else ""),
+                    tuple(self.trail[-8:]),
+                )
+            ] = None
 
     @contextmanager
     def under(self, name: str) -> Iterator[None]:
@@ -167,7 +178,9 @@ class Machine:
             self.write_file(target, out, state, append)
         return "" if outputs or discard else out
 
-    def _redirect(self, node: Node, state: ShellState, feed: Feed, outputs: list[tuple[str, bool]], discard: bool) -> tuple[Feed, bool]:
+    def _redirect(
+        self, node: Node, state: ShellState, feed: Feed, outputs: list[tuple[str, bool]], discard: bool
+    ) -> tuple[Feed, bool]:
         op, expander = node["Op"], self.expander(state)
         number = (node.get("N") or {}).get("Value", "")
         if op in ("<<", "<<-"):
@@ -229,7 +242,9 @@ class Machine:
     def _substitution(self, part: Node, state: ShellState) -> str:
         stmts = part.get("Stmts") or []
         if len(stmts) == 1 and not stmts[0].get("Cmd"):  # $(< file)
-            return "".join(self.read_effect(self.expander(state).text(r["Word"]), state) for r in stmts[0].get("Redirs") or [])
+            return "".join(
+                self.read_effect(self.expander(state).text(r["Word"]), state) for r in stmts[0].get("Redirs") or []
+            )
         return self.block(stmts, state.fork(), Feed(self._feed.text or UNKNOWN))
 
     def _process(self, part: Node, state: ShellState) -> str:
@@ -318,7 +333,11 @@ class Machine:
             value = self._element(state.env.get(name), expander.text(node["Index"]), flat(value))
         elif node.get("Append"):
             old = state.env.get(name, "")
-            value = flat_list(old) + flat_list(value) if isinstance(old, list) or isinstance(value, list) else flat(old) + flat(value)
+            value = (
+                flat_list(old) + flat_list(value)
+                if isinstance(old, list) or isinstance(value, list)
+                else flat(old) + flat(value)
+            )
         self.set(name, value, state, program)
 
     def set(self, name: str, value: Value, state: ShellState, program: str = "") -> None:
@@ -332,15 +351,28 @@ class Machine:
     def _array(self, node: Node, expander: Expander) -> Value:
         elements = node.get("Elems") or []
         if any(element.get("Index") for element in elements):
-            keyed = {expander.text(e["Index"]) if e.get("Index") else str(i): expander.text(e.get("Value")) for i, e in enumerate(elements)}
+            keyed = {
+                expander.text(e["Index"]) if e.get("Index") else str(i): expander.text(e.get("Value"))
+                for i, e in enumerate(elements)
+            }
             return keyed if not all(key.isdigit() for key in keyed) else [keyed[key] for key in sorted(keyed, key=int)]
         return [field for element in elements for field in expander.fields(element.get("Value") or {})]
 
     @staticmethod
     def _element(old: Value | None, index: str, value: str) -> Value:
         if isinstance(old, list) and index.isdigit() and int(index) < 4096:
-            return [*old, *[""] * (int(index) - len(old)), value] if int(index) >= len(old) else [*old[: int(index)], value, *old[int(index) + 1 :]]
-        base = dict(old) if isinstance(old, dict) else {str(i): v for i, v in enumerate(old)} if isinstance(old, list) else {}
+            return (
+                [*old, *[""] * (int(index) - len(old)), value]
+                if int(index) >= len(old)
+                else [*old[: int(index)], value, *old[int(index) + 1 :]]
+            )
+        base = (
+            dict(old)
+            if isinstance(old, dict)
+            else {str(i): v for i, v in enumerate(old)}
+            if isinstance(old, list)
+            else {}
+        )
         return {**base, index: value}
 
     def _binary_cmd(self, node: Node, state: ShellState, feed: Feed) -> str:
@@ -420,7 +452,9 @@ class Machine:
         if loop["Type"] != "WordIter":
             return self._counting(loop, body, state, feed)
         expander = self.expander(state)
-        items = expander.words(loop["Items"]) if loop.get("Items") is not None or loop.get("InPos") else list(state.args)
+        items = (
+            expander.words(loop["Items"]) if loop.get("Items") is not None or loop.get("InPos") else list(state.args)
+        )
         out = ""
         for item in items[:64] or [UNSET]:
             state.env[loop["Name"]["Value"]] = item
@@ -468,7 +502,12 @@ class Machine:
 
     def _decl_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
         variant = node["Variant"]["Value"]
-        options = [field for item in node.get("Args") or [] if item.get("Naked") and not item.get("Name") for field in self.expander(state).fields(item.get("Value") or {})]
+        options = [
+            field
+            for item in node.get("Args") or []
+            if item.get("Naked") and not item.get("Name")
+            for field in self.expander(state).fields(item.get("Value") or {})
+        ]
         reference = any(re.fullmatch(r"-\w*n\w*", option) for option in options) and variant != "export"
         for item in node.get("Args") or []:
             if not item.get("Name"):

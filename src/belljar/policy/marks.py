@@ -26,8 +26,16 @@ MAX_TEXT = 200_000
 _SHOW = str.maketrans(
     {
         **dict.fromkeys(UNKNOWN + ATOM + FILE, "…"),
-        **{NETWORK: "<network>", SECRET: "<secret>", UNSET: "", SENSITIVE: "<private>", ENCODED: "<encoded>"},
-        **{STAR: "*", ANY: "?", BRACKET: "[", SELF: "…", DISGUISED: "<disguised>"},
+        NETWORK: "<network>",
+        SECRET: "<secret>",
+        UNSET: "",
+        SENSITIVE: "<private>",
+        ENCODED: "<encoded>",
+        STAR: "*",
+        ANY: "?",
+        BRACKET: "[",
+        SELF: "…",
+        DISGUISED: "<disguised>",
     }
 )
 _UNGLOB = str.maketrans({STAR: "*", ANY: "?", BRACKET: "["})

@@ -8,10 +8,17 @@ from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has
 
 _HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
 _CURL_VALUED = "AbcCdDeEFhHKmoPQrTtuUwxXYyz"
-_METADATA = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal|100\.100\.100\.200|fd00:ec2::254|metadata/identity/oauth2|0xa9fea9fe|2852039166", re.I)
+_METADATA = re.compile(
+    r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal|100\.100\.100\.200|fd00:ec2::254|"
+    r"metadata/identity/oauth2|0xa9fea9fe|2852039166",
+    re.I,
+)
 _CURL_LONG = (
-    "data data-binary data-raw data-urlencode data-ascii json form form-string header output request user url upload-file cookie cookie-jar config max-time connect-timeout retry "
-    "proxy user-agent referer cacert cert key write-out resolve retry-delay retry-max-time output-dir range interface dump-header unix-socket limit-rate connect-to netrc-file trace engine abstract-unix-socket"
+    "data data-binary data-raw data-urlencode data-ascii json form form-string header output "
+    "request user url upload-file cookie cookie-jar config max-time connect-timeout retry "
+    "proxy user-agent referer cacert cert key write-out resolve retry-delay retry-max-time output-dir "
+    "range interface dump-header unix-socket limit-rate connect-to netrc-file trace engine abstract-unix-so"
+    "cket"
 ).split()
 
 
@@ -30,11 +37,13 @@ def sends(call: Call, text: str, target: str) -> None:
     """Text leaves for a host. Credentials never may; loopback is this sandbox itself."""
     if is_loopback(host_of(target)):
         return
-    flags = [name for name, marks in (("secret", SECRET), ("sensitive", SENSITIVE), ("encoded", ENCODED)) if has(text, marks)]
+    flags = [
+        name for name, marks in (("secret", SECRET), ("sensitive", SENSITIVE), ("encoded", ENCODED)) if has(text, marks)
+    ]
     call.emit("net.send", show(target), *flags)
 
 
-@program("curl", "http", "https", "httpie", "xh", "curlie")
+@program("curl http https httpie xh curlie")
 def _curl(call: Call) -> str | None:
     options = call.options(_CURL_VALUED, _CURL_LONG)
     urls = options.rest + options.all("url")
@@ -53,7 +62,13 @@ def _curl(call: Call) -> str | None:
     body = _curl_body(call, options)
     sends(call, body + _url_taint(urls), target) if body or _url_taint(urls) else None
     local = all(url.startswith("file:") for url in urls) and bool(urls)
-    text = "".join(call.read(solid(url)[7:]) for url in urls) if local else NETWORK if not is_loopback(host_of(target)) else UNKNOWN
+    text = (
+        "".join(call.read(solid(url)[7:]) for url in urls)
+        if local
+        else NETWORK
+        if not is_loopback(host_of(target))
+        else UNKNOWN
+    )
     if not local:
         call.emit("net.fetch", show(target))
     return _curl_output(call, options, urls, text)
@@ -63,7 +78,9 @@ def _curl_body(call: Call, options: Options) -> str:
     body = ""
     for value in options.all("d", "data", "data-binary", "data-ascii", "data-urlencode", "json"):
         name, at, path = value.partition("@")
-        body += call.read(path) if at and (not name or re.fullmatch(r"\w+", name)) and path and " " not in path else value
+        body += (
+            call.read(path) if at and (not name or re.fullmatch(r"\w+", name)) and path and " " not in path else value
+        )
     for value in options.all("F", "form"):
         path = re.search(r"=[@<]([^;]+)", value)
         body += call.read(path[1]) if path else value
@@ -72,8 +89,19 @@ def _curl_body(call: Call, options: Options) -> str:
     for value in options.all("T", "upload-file"):
         body += call.read(value)
     for value in options.all("H", "header"):
-        auth = re.match(r"(?i)(authorization|.*(token|key|auth|secret|cookie)[\w-]*)\s*:", value) and "leak" not in value.lower()
-        body += SECRET if SECRET in value else SENSITIVE if SENSITIVE in value and not auth else ENCODED if ENCODED in value and not re.match(r"(?i)authorization", value) else ""
+        auth = (
+            re.match(r"(?i)(authorization|.*(token|key|auth|secret|cookie)[\w-]*)\s*:", value)
+            and "leak" not in value.lower()
+        )
+        body += (
+            SECRET
+            if SECRET in value
+            else SENSITIVE
+            if SENSITIVE in value and not auth
+            else ENCODED
+            if ENCODED in value and not re.match(r"(?i)authorization", value)
+            else ""
+        )
     if call.name in ("http", "https", "xh"):
         body += call.stdin + "".join(word for word in options.rest[1:] if "=" in word)
         for word in options.rest[1:]:
@@ -88,7 +116,9 @@ def _url_taint(urls: list[str]) -> str:
 
 def _curl_output(call: Call, options: Options, urls: list[str], text: str) -> str | None:
     targets = options.all("o", "output")
-    if call.name in ("http", "https", "xh") and options.has("d", "download") or call.name in ("http", "https", "xh") and options.all("d"):
+    if (call.name in ("http", "https", "xh") and options.has("d", "download")) or (
+        call.name in ("http", "https", "xh") and options.all("d")
+    ):
         urls = urls or options.all("d")
         targets = targets + [_basename(url) for url in urls]
     if options.has("O", "remote-name", "remote-name-all", "J"):
@@ -108,29 +138,68 @@ def _basename(url: str) -> str:
     return re.split(r"[?#]", solid(url).rstrip("/"))[0].rsplit("/", 1)[-1] or "index.html"
 
 
-@program("wget", "wget2", "aria2c", "axel", "lwp-download", "lwp-request", "GET", "POST", "lynx", "w3m", "links", "elinks", "fetch", "ftp", "tftp", "lftp", "curlftpfs", "gsutil", "smbclient")
+@program(
+    "wget wget2 aria2c axel lwp-download lwp-request GET POST lynx w3m links elinks fetch ftp "
+    "tftp lftp curlftpfs gsutil smbclient"
+)
 def _wget(call: Call) -> str | None:
-    options = call.options("OoaPeUtTQDRAIBldxi", ("output-document", "output-file", "directory-prefix", "post-data", "post-file", "body-file", "body-data", "header", "use-askpass", "execute", "timeout", "tries", "user", "password", "dir", "out", "input-file", "method"))
+    options = call.options(
+        "OoaPeUtTQDRAIBldxi",
+        (
+            "output-document",
+            "output-file",
+            "directory-prefix",
+            "post-data",
+            "post-file",
+            "body-file",
+            "body-data",
+            "header",
+            "use-askpass",
+            "execute",
+            "timeout",
+            "tries",
+            "user",
+            "password",
+            "dir",
+            "out",
+            "input-file",
+            "method",
+        ),
+    )
     if call.name in ("lftp", "ftp"):
         for text in re.findall(r"!\s*([^;'\"]+)", unglob(" ".join(call.args)) + call.stdin):
             call.shell(text)
     if options.get("use-askpass"):
         call.emit("exec.hidden", options.get("use-askpass"))
-    body = "".join(options.all("post-data", "body-data")) + "".join(call.read(path) for path in options.all("post-file", "body-file"))
+    body = "".join(options.all("post-data", "body-data")) + "".join(
+        call.read(path) for path in options.all("post-file", "body-file")
+    )
     urls = options.rest
     for url in urls:
         metadata(call, url)
     for path in options.all("i", "input-file"):
         call.read(path)
     if call.name in ("ftp", "lftp", "smbclient", "gsutil", "tftp"):
-        for path in re.findall(r"(?:^|[\s;'\"])m?(?:put|cp|rsync|mirror -R)\s+([^\s;'\"]+)", " ".join([*call.args, call.stdin])):
+        for path in re.findall(
+            r"(?:^|[\s;'\"])m?(?:put|cp|rsync|mirror -R)\s+([^\s;'\"]+)", " ".join([*call.args, call.stdin])
+        ):
             call.read(path)
     target = next((url for url in urls if "." in url or ":" in url), urls[0] if urls else "")
     sends(call, body + _url_taint(urls), target) if body or _url_taint(urls) else None
     local = is_loopback(host_of(target))
     call.emit("net.fetch", show(target))
     text = UNKNOWN if local else NETWORK
-    path = options.get("O", "output-document", "out") or ("" if call.name in ("fetch",) and options.get("o") != "-" else options.get("o") if call.name == "fetch" else "" if call.name in ("lynx", "w3m", "links", "elinks", "GET", "lwp-request", "POST") else options.get("o") if call.name in ("aria2c", "axel") else "")
+    path = options.get("O", "output-document", "out") or (
+        ""
+        if call.name in ("fetch",) and options.get("o") != "-"
+        else options.get("o")
+        if call.name == "fetch"
+        else ""
+        if call.name in ("lynx", "w3m", "links", "elinks", "GET", "lwp-request", "POST")
+        else options.get("o")
+        if call.name in ("aria2c", "axel")
+        else ""
+    )
     if call.name in ("tftp", "ftp", "smbclient"):
         return NETWORK
     if path in ("-", "/dev/stdout") or call.name in ("lynx", "w3m", "links", "elinks", "GET", "lwp-request", "POST"):
@@ -141,10 +210,17 @@ def _wget(call: Call) -> str | None:
         if call.name == "wget" and options.has("i"):
             continue
         call.write(f"{folder}/{name}" if folder else name, text)
-    return text if re.fullmatch(r"-\w*O-", " ".join(a for a in call.args if a.startswith("-") and a.endswith("O-"))) else ATOM
+    return (
+        text
+        if re.fullmatch(r"-\w*O-", " ".join(a for a in call.args if a.startswith("-") and a.endswith("O-")))
+        else ATOM
+    )
 
 
-@program("nc", "ncat", "netcat", "nc.traditional", "nc.openbsd", "socat", "telnet", "rlogin", "rsh", "pwncat", "cryptcat", "sbd", "websocat", "chisel", "ngrok", "ligolo", "frpc")
+@program(
+    "nc ncat netcat nc.traditional nc.openbsd socat telnet rlogin rsh pwncat cryptcat sbd websocat "
+    "chisel ngrok ligolo frpc"
+)
 def _netcat(call: Call) -> str | None:
     text = " ".join(solid(arg) for arg in call.args)
     if call.name == "socat":
@@ -152,7 +228,11 @@ def _netcat(call: Call) -> str | None:
     if call.name in ("chisel", "ngrok", "frpc", "ligolo"):
         call.emit("net.tunnel")
         return None
-    options = call.options("ecgGiIopPqsTVwXxmMOk" if call.name != "nc.openbsd" else "iIpPqsTVwXxmMO", ("exec", "sh-exec", "lua-exec", "source-port", "proxy"), False)
+    options = call.options(
+        "ecgGiIopPqsTVwXxmMOk" if call.name != "nc.openbsd" else "iIpPqsTVwXxmMO",
+        ("exec", "sh-exec", "lua-exec", "source-port", "proxy"),
+        False,
+    )
     command = options.get("e", "c", "exec", "sh-exec", "lua-exec")
     if command:
         call.emit("net.shell")
@@ -178,7 +258,11 @@ def _netcat(call: Call) -> str | None:
 
 
 def _socat(call: Call, text: str) -> str:
-    for found in re.findall(r"(?i)(?:EXEC|SYSTEM|SHELL):(.+?)(?=,(?:pty|stderr|setsid|sigint|sane|fork|nofork|echo|raw|ctty|su)|\s+(?:TCP|UDP|OPENSSL|UNIX|VSOCK|-)|$)", text):
+    for found in re.findall(
+        r"(?i)(?:EXEC|SYSTEM|SHELL):(.+?)(?=,(?:pty|stderr|setsid|sigint|sane|fork|nofork|echo|raw|"
+        r"ctty|su)|\s+(?:TCP|UDP|OPENSSL|UNIX|VSOCK|-)|$)",
+        text,
+    ):
         call.emit("net.shell")
         call.shell(found.strip("'\""))
     if "docker.sock" in text:
@@ -193,10 +277,10 @@ def _socat(call: Call, text: str) -> str:
     return NETWORK
 
 
-@program("dig", "nslookup", "host", "drill", "ping", "ping6", "traceroute", "whois", "resolvectl", "getent", "nping", "hping3", "arping")
+@program("dig nslookup host drill ping ping6 traceroute whois resolvectl getent nping hping3 arping")
 def _lookup(call: Call) -> str | None:
     text = "".join(call.args)
-    if has(text, SECRET + SENSITIVE + ENCODED) or FILE in text and call.name not in ("getent", "whois"):
+    if has(text, SECRET + SENSITIVE + ENCODED) or (FILE in text and call.name not in ("getent", "whois")):
         call.emit("net.send", call.text(), "encoded")
     if call.name == "getent" and call.args[:1] in (["shadow"], ["gshadow"]):
         call.machine.emit("read", "/etc/shadow", "secret", program="getent")
@@ -204,21 +288,34 @@ def _lookup(call: Call) -> str | None:
     return NETWORK if call.name in ("dig", "nslookup", "host", "drill", "whois") else None
 
 
-@program("mail", "mailx", "sendmail", "mutt", "swaks", "msmtp", "ssmtp", "slack", "telegram-send")
+@program("mail mailx sendmail mutt swaks msmtp ssmtp slack telegram-send")
 def _mail(call: Call) -> str | None:
-    text = call.stdin + "".join(call.read(call.args[i + 1]) for i, arg in enumerate(call.args[:-1]) if arg in ("-a", "-A", "--attach", "--body"))
-    call.emit("net.send", call.text(), "raw", *(["secret"] if has(text, SECRET) else []), *(["sensitive"] if has(text, SENSITIVE) else []))
+    text = call.stdin + "".join(
+        call.read(call.args[i + 1]) for i, arg in enumerate(call.args[:-1]) if arg in ("-a", "-A", "--attach", "--body")
+    )
+    call.emit(
+        "net.send",
+        call.text(),
+        "raw",
+        *(["secret"] if has(text, SECRET) else []),
+        *(["sensitive"] if has(text, SENSITIVE) else []),
+    )
     for escape in re.findall(r"(?m)^~!\s*(.+)", call.stdin):
         call.shell(escape)
     return None
 
 
-@program("aws", "az", "gcloud", "doctl", "heroku", "vault", "op", "pass", "bw", "lpass", "security", "secret-tool", "kubectl", "gh", "sops", "keyring", "oc", "helm", "terraform", "fly", "flyctl", "vercel", "netlify", "wrangler")
+@program(
+    "aws az gcloud doctl heroku vault op pass bw lpass security secret-tool kubectl gh sops keyring "
+    "oc helm terraform fly flyctl vercel netlify wrangler"
+)
 def _cloud(call: Call) -> str | None:
     """Cloud tools are everyday work, save for the commands whose purpose is to print a credential."""
     text = " ".join(solid(arg) for arg in call.args)
     reads = {
-        "aws": r"secretsmanager get-secret-value|sts get-session-token|configure get aws_secret|configure export-credentials|ssm get-parameters?.*--with-decryption|iam create-access-key|ecr get-login-password$",
+        "aws": r"secretsmanager get-secret-value|sts get-session-token|configure get aws_secret|configure "
+        r"export-credentials|ssm get-parameters?.*--with-decryption|iam create-access-key|ecr get-login-password"
+        r"$",
         "gcloud": r"auth (application-default )?print-access-token|auth print-identity-token|secrets versions access",
         "az": r"account get-access-token|keyvault secret show",
         "vault": r"(read|kv get).*secret|token lookup|print token",
@@ -234,7 +331,9 @@ def _cloud(call: Call) -> str | None:
         "sops": r"(^|\s)(-d|--decrypt|decrypt)\b",
         "keyring": r"get",
     }
-    if call.name.startswith("docker-credential-") and "get" in call.args or call.name in reads and re.search(reads[call.name], text):
+    if (call.name.startswith("docker-credential-") and "get" in call.args) or (
+        call.name in reads and re.search(reads[call.name], text)
+    ):
         call.machine.emit("read", call.text(), "secret", program=call.name)
         return SECRET
     if call.name == "gh" and re.match(r"gist create|release upload|issue create|pr comment", text):
@@ -253,5 +352,3 @@ def _cloud(call: Call) -> str | None:
             whole = kind in ("root", "home") and "inner" not in flags
             sends(call, SENSITIVE if whole else call.read(paths[0]), paths[1])
     return FILE if re.search(r"completion|hook", text) else None
-
-

@@ -35,7 +35,9 @@ class ParseError(Exception):
 
 @functools.cache
 def shfmt() -> str | None:
-    beside = (os.path.join(folder, "shfmt") for folder in (sysconfig.get_path("scripts"), os.path.dirname(sys.executable)))
+    beside = (
+        os.path.join(folder, "shfmt") for folder in (sysconfig.get_path("scripts"), os.path.dirname(sys.executable))
+    )
     return next((path for path in beside if os.access(path, os.X_OK)), None) or shutil.which("shfmt")
 
 

@@ -9,55 +9,89 @@ import functools
 import re
 
 from .marks import ANY, ATOM, BRACKET, HOLES, STAR, UNSET, has, has_glob, known, solid, unglob
+from .quoting import listed
 
 WORKSPACE = "/workspace"
 HOME = "/home/sandbox"
 
 _SCRATCH = ("/tmp", "/var/tmp", "/dev/shm", "/private/tmp")
-_SYSTEM = "bin boot etc lib lib32 lib64 libx32 opt run sbin srv usr var mnt media lost+found .belljar System Library".split()
-_HARMLESS_DEVICES = re.compile(r"/dev/(null|zero|full|u?random|tty\w*|console|std(in|out|err)|fd(/.*)?|pts(/.*)?|ptmx)$")
-_USER_DIRS = "Documents Desktop Downloads Pictures Music Videos Library .ssh .gnupg .config .aws .kube .local .docker".split()
+_SYSTEM = listed(
+    "bin boot etc lib lib32 lib64 libx32 opt run sbin srv usr var mnt media lost+found .belljar System Library"
+)
+_HARMLESS_DEVICES = re.compile(
+    r"/dev/(null|zero|full|u?random|tty\w*|console|std(in|out|err)|fd(/.*)?|pts(/.*)?|ptmx)$"
+)
+_USER_DIRS = listed(
+    "Documents Desktop Downloads Pictures Music Videos Library .ssh .gnupg .config .aws .kube .local .docker"
+)
 
 _IN_HOME_SECRETS = (
-    r"\.ssh/(?!config$|known_hosts|authorized_keys|[^/]*\.pub$|environment$|rc$).+ \.ssh \.gnupg(/.*)? \.aws/(credentials|cli/cache|sso)(/.*)? \.netrc "
-    r"_netrc \.git-credentials \.config/git/credentials \.npmrc \.pypirc \.docker/config\.json \.kube(/config)? \.pgpass \.my\.cnf "
+    r"\.ssh/(?!config$|known_hosts|authorized_keys|[^/]*\.pub$|environment$|rc$).+ \.ssh \.gnupg(/.*)? "
+    r"\.aws/(credentials|cli/cache|sso)(/.*)? \.netrc "
+    r"_netrc \.git-credentials \.config/git/credentials \.npmrc \.pypirc \.docker/config\.json "
+    r"\.kube(/config)? \.pgpass \.my\.cnf "
     r"\.config/gcloud(/.*)? \.azure(/.*)? \.config/gh(/hosts\.yml)? \.config/hub \.cargo/credentials(\.toml)? "
-    r"\.gem/credentials \.terraform\.d/credentials\.tfrc\.json \.vault-token \.password-store(/.*)? \.local/share/keyrings(/.*)? "
-    r"\.mozilla(/.*)? \.config/(google-chrome|chromium|BraveSoftware)(/.*)? \.bitcoin(/.*)? \.electrum(/.*)? \.ethereum(/.*)? "
-    r"\.m2/settings\.xml \.gradle/gradle\.properties \.config/rclone/rclone\.conf \.boto \.s3cfg \.bash_history \.zsh_history "
-    r"\.python_history \.psql_history \.mysql_history \.config/op(/.*)? \.claude/\.credentials\.json \.codex/auth\.json \.config/sops(/.*)? "
-    r"Library/Keychains(/.*)? \.aws \.subversion/auth(/.*)? \.config/doctl(/.*)? \.fly(/.*)? \.oci(/.*)? \.lesshst \.viminfo \.zhistory \.histfile"
+    r"\.gem/credentials \.terraform\.d/credentials\.tfrc\.json \.vault-token \.password-store(/.*)? "
+    r"\.local/share/keyrings(/.*)? "
+    r"\.mozilla(/.*)? \.config/(google-chrome|chromium|BraveSoftware)(/.*)? \.bitcoin(/.*)? \.electrum(/.*)? "
+    r"\.ethereum(/.*)? "
+    r"\.m2/settings\.xml \.gradle/gradle\.properties \.config/rclone/rclone\.conf \.boto \.s3cfg "
+    r"\.bash_history \.zsh_history "
+    r"\.python_history \.psql_history \.mysql_history \.config/op(/.*)? \.claude/\.credentials\.json "
+    r"\.codex/auth\.json \.config/sops(/.*)? "
+    r"Library/Keychains(/.*)? \.aws \.subversion/auth(/.*)? \.config/doctl(/.*)? \.fly(/.*)? \.oci(/.*)? "
+    r"\.lesshst \.viminfo \.zhistory \.histfile"
 ).split()
 _SECRET_HOME = re.compile(rf"(?:/home/[^/]+|/Users/[^/]+|/root)/(?:{'|'.join(_IN_HOME_SECRETS)})")
 _SECRET = re.compile(
-    r"/etc/(shadow-?|gshadow-?|sudoers(\.d(/.*)?)?|security/opasswd|krb5\.keytab|ssh/ssh_host_[^/]*_key|ssl/private(/.*)?"
+    r"/etc/(shadow-?|gshadow-?|sudoers(\.d(/.*)?)?|security/opasswd|krb5\.keytab|ssh/ssh_host_[^/]*_key|"
+    r"ssl/private(/.*)?"
     r"|NetworkManager/system-connections(/.*)?|wpa_supplicant(/.*)?|kubernetes(/.*)?|docker/key\.json)"
-    r"|/(var/)?run/secrets(/.*)?|/proc/[^/]+/(environ|mem|maps|cmdline-secret)|/proc/[^/]+/task/[^/]+/environ"
+    r"|/(var/)?run/secrets(/.*)?|/proc/[^/]+/(environ|mem|maps|cmdline-secret)|/proc/[^/]+/task/[^/]+/enviro"
+    r"n"
     r"|/var/lib/(kubelet|docker|rancher)(/.*)?|/root/\.ssh(/.*)?"
     r"|/var/spool/cron(/.*)?|.*/\.ssh/id_[a-z0-9]+|.*/\.git-credentials|.*/\.aws/credentials"
 )
 _OWN_PROC = re.compile(r"/proc/(self|thread-self|\d*)/maps$|/proc/self/mem$")
 _HOOK = re.compile(
-    r".*/\.git/(hooks(/.*)?|config|config\.worktree|info/attributes)|.*/\.git/modules/.*/(hooks/.*|config)"
-    r"|/etc/(cron[^/]*(/.*)?|anacrontab|profile(\.d(/.*)?)?|bash\.bashrc|bashrc|zsh(/.*)?|environment|ld\.so\.(preload|conf(\.d(/.*)?)?)"
-    r"|rc\.local|rc\d?\.d(/.*)?|init\.d(/.*)?|init(/.*)?|inittab|systemd(/.*)?|pam\.d(/.*)?|update-motd\.d(/.*)?|xdg/autostart(/.*)?|udev(/.*)?"
+    r".*/\.git/(hooks(/.*)?|config|config\.worktree|info/attributes)|.*/\.git/modules/.*/(hooks/.*|"
+    r"config)"
+    r"|/etc/(cron[^/]*(/.*)?|anacrontab|profile(\.d(/.*)?)?|bash\.bashrc|bashrc|zsh(/.*)?|environment|"
+    r"ld\.so\.(preload|conf(\.d(/.*)?)?)"
+    r"|rc\.local|rc\d?\.d(/.*)?|init\.d(/.*)?|init(/.*)?|inittab|systemd(/.*)?|pam\.d(/.*)?|update-motd\.d(/.*)?|"
+    r"xdg/autostart(/.*)?|udev(/.*)?"
     r"|apt/apt\.conf\.d(/.*)?|logrotate\.d(/.*)?|modules-load\.d(/.*)?|gitconfig|binfmt\.d(/.*)?)"
     r"|/(usr/)?lib/systemd/(system|user)(/.*)?|/var/spool/(cron|at)(/.*)?"
-    r"|(?:/home/[^/]+|/Users/[^/]+|/root)/(\.bashrc|\.bash_profile|\.bash_login|\.bash_logout|\.bash_aliases|\.profile|\.zshrc|\.zshenv"
-    r"|\.zprofile|\.zlogin|\.zlogout|\.kshrc|\.cshrc|\.tcshrc|\.login|\.inputrc|\.ssh/(authorized_keys2?|config|rc|environment)|\.gitconfig|\.config/git/(config|hooks(/.*)?|attributes)"
-    r"|\.config/(fish|autostart|systemd|environment\.d)(/.*)?|\.local/share/systemd(/.*)?|\.xinitrc|\.xsession(rc)?|\.xprofile|\.pam_environment|\.vimrc|\.vim/(plugin|autoload)(/.*)?"
-    r"|\.config/nvim/init\.(vim|lua)|\.ipython/profile_[^/]+/startup(/.*)?|\.jupyter/jupyter_\w+_config\.py|\.config/pip/pip\.conf|\.emacs(\.d/init\.el)?|\.pythonrc(\.py)?|\.pdbrc|\.gdbinit|\.lldbinit|\.irbrc|\.pryrc|\.tmux\.conf|\.screenrc|\.wgetrc|\.curlrc|\.forward|\.procmailrc"
+    r"|(?:/home/[^/]+|/Users/[^/]+|/root)/(\.bashrc|\.bash_profile|\.bash_login|\.bash_logout|"
+    r"\.bash_aliases|\.profile|\.zshrc|\.zshenv"
+    r"|\.zprofile|\.zlogin|\.zlogout|\.kshrc|\.cshrc|\.tcshrc|\.login|\.inputrc|\.ssh/(authorized_keys2?|"
+    r"config|rc|environment)|\.gitconfig|\.config/git/(config|hooks(/.*)?|attributes)"
+    r"|\.config/(fish|autostart|systemd|environment\.d)(/.*)?|\.local/share/systemd(/.*)?|\.xinitrc|"
+    r"\.xsession(rc)?|\.xprofile|\.pam_environment|\.vimrc|\.vim/(plugin|autoload)(/.*)?"
+    r"|\.config/nvim/init\.(vim|lua)|\.ipython/profile_[^/]+/startup(/.*)?|\.jupyter/jupyter_\w+_config\.py|"
+    r"\.config/pip/pip\.conf|\.emacs(\.d/init\.el)?|\.pythonrc(\.py)?|\.pdbrc|\.gdbinit|\.lldbinit|"
+    r"\.irbrc|\.pryrc|\.tmux\.conf|\.screenrc|\.wgetrc|\.curlrc|\.forward|\.procmailrc"
     r"|\.mailcap|\.lessfilter|Library/Launch(Agents|Daemons)(/.*)?|\.git-templates?(/.*)?)"
-    r"|/Library/Launch(Agents|Daemons)(/.*)?|.*/site-packages/(sitecustomize|usercustomize)\.py|.*/site-packages/[^/]*\.pth|.*/dist-packages/[^/]*\.pth"
+    r"|/Library/Launch(Agents|Daemons)(/.*)?|.*/site-packages/(sitecustomize|usercustomize)\.py|"
+    r".*/site-packages/[^/]*\.pth|.*/dist-packages/[^/]*\.pth"
 )
-_HOST_LATER = re.compile(rf"{WORKSPACE}/(.*/)?(\.envrc|\.vscode/(tasks|launch|settings)\.json|\.idea/.*|\.devcontainer/.*|\.mcp\.json|\.claude/settings(\.local)?\.json|\.cursor/mcp\.json)")
+_HOST_LATER = re.compile(
+    rf"{WORKSPACE}/(.*/)?(\.envrc|\.vscode/(tasks|launch|settings)\.json|\.idea/.*|\.devcontainer/.*|"
+    rf"\.mcp\.json|\.claude/settings(\.local)?\.json|\.cursor/mcp\.json)"
+)
 _SENSITIVE = re.compile(
-    r".*/(\.env(\.(?!example|sample|template|dist|test$)[\w.-]+)?|[^/]*\.(pem|key|p12|pfx|jks|keystore|kdbx)|[^/]*(credentials?|secrets?)[^/]*\.(json|ya?ml|toml|ini|txt|env)"
-    r"|secrets?|credentials?|service-account[^/]*\.json|\.npmrc|\.pypirc|\.netrc|\.htpasswd|[^/]*id_(rsa|ed25519|ecdsa|dsa)|terraform\.tfstate|\.git/config)"
+    r".*/(\.env(\.(?!example|sample|template|dist|test$)[\w.-]+)?|[^/]*\.(pem|key|p12|pfx|jks|"
+    r"keystore|kdbx)|[^/]*(credentials?|secrets?)[^/]*\.(json|ya?ml|toml|ini|txt|env)"
+    r"|secrets?|credentials?|service-account[^/]*\.json|\.npmrc|\.pypirc|\.netrc|\.htpasswd|[^/]*id_(rsa|"
+    r"ed25519|ecdsa|dsa)|terraform\.tfstate|\.git/config)"
 )
-_ENGINE = re.compile(r"(/var)?/run/(docker|containerd|podman|crio|user/\d+/(podman|docker))(/.*)?(\.sock)?.*|.*/(docker|containerd|podman|crio)\.sock")
+_ENGINE = re.compile(
+    r"(/var)?/run/(docker|containerd|podman|crio|user/\d+/(podman|docker))(/.*)?(\.sock)?.*|.*/(docker|"
+    r"containerd|podman|crio)\.sock"
+)
 _ESCAPE = re.compile(
-    r"/proc/(1|[\ufdd0\ufdd8-\ufdda]+)/(root|cwd|ns|fd|mem|exe|map_files)(/.*)?|/proc/sysrq-trigger|/proc/(kcore|kmem|kallsyms|keys|acpi|scsi)(/.*)?"
+    r"/proc/(1|[\ufdd0\ufdd8-\ufdda]+)/(root|cwd|ns|fd|mem|exe|map_files)(/.*)?|/proc/sysrq-trigger|"
+    r"/proc/(kcore|kmem|kallsyms|keys|acpi|scsi)(/.*)?"
     r"|/sys/(firmware|kernel/(security|debug|tracing))(/.*)?"
 )
 
@@ -83,7 +117,10 @@ def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str 
 
 def could_match(pattern: str, path: str) -> bool:
     """Whether a path with active globs (or holes) could stand for this one."""
-    if any(part[:1] == "." and shape[:1] in (STAR, ANY, BRACKET) for part, shape in zip(path.split("/"), pattern.split("/"), strict=False)):
+    if any(
+        part[:1] == "." and shape[:1] in (STAR, ANY, BRACKET)
+        for part, shape in zip(path.split("/"), pattern.split("/"), strict=False)
+    ):
         return False  # a glob does not match a leading dot
     regex = _shape(pattern)
     return regex is None or regex.fullmatch(path) is not None
@@ -108,8 +145,25 @@ def _regex_piece(piece: str) -> str:
 
 
 _SAMPLES = tuple(
-    "/etc/shadow /etc/gshadow /etc/sudoers /proc/1/environ /proc/1/root /root/.ssh/id_rsa /var/run/docker.sock /run/docker.sock /workspace/.git/hooks/pre-commit /workspace/.git/hooks /workspace/.git/config /etc/passwd".split()
-) + tuple(f"{h}/{f}" for h in (HOME, "/root", "/home/me") for f in (".ssh/id_rsa", ".ssh/id_ed25519", ".aws/credentials", ".netrc", ".git-credentials", ".bashrc", ".kube/config", ".docker/config.json"))
+    listed(
+        "/etc/shadow /etc/gshadow /etc/sudoers /proc/1/environ /proc/1/root /root/.ssh/id_rsa /var/run/docker.s"
+        "ock /run/docker.sock /workspace/.git/hooks/pre-commit /workspace/.git/hooks /workspace/.git/config "
+        "/etc/passwd"
+    )
+) + tuple(
+    f"{h}/{f}"
+    for h in (HOME, "/root", "/home/me")
+    for f in (
+        ".ssh/id_rsa",
+        ".ssh/id_ed25519",
+        ".aws/credentials",
+        ".netrc",
+        ".git-credentials",
+        ".bashrc",
+        ".kube/config",
+        ".docker/config.json",
+    )
+)
 
 
 def classify(path: str) -> tuple[str, frozenset[str]]:
@@ -127,8 +181,13 @@ def _classify_glob(path: str) -> tuple[str, frozenset[str]]:
         if flags or kind == "secret":
             return kind, flags | {"glob"}
     head, _, first = _split_at_glob(path)
-    whole = first.replace(".", "").replace(ANY, STAR).strip(STAR) == "" or re.fullmatch(rf"\.?{BRACKET}[!^].*][{GLOBSET}]*", first) is not None
-    if whole and first.strip("." + ANY) and path.count("/") == head.rstrip("/").count("/") + 1 or re.search(rf"/{STAR}{STAR}?(/{STAR})*$", path) and whole:
+    whole = (
+        first.replace(".", "").replace(ANY, STAR).strip(STAR) == ""
+        or re.fullmatch(rf"\.?{BRACKET}[!^].*][{GLOBSET}]*", first) is not None
+    )
+    if (whole and first.strip("." + ANY) and path.count("/") == head.rstrip("/").count("/") + 1) or (
+        re.search(rf"/{STAR}{STAR}?(/{STAR})*$", path) and whole
+    ):
         kind, flags = classify(head or "/")
         return kind, flags | {"glob", "all"}
     for sample in _SAMPLES:
@@ -210,7 +269,9 @@ def _classify_workspace(path: str) -> tuple[str, frozenset[str]]:
         flags.add("later")
     if re.search(r"/\.git(/|$)", path):
         flags.add("git")
-    return ("secret" if re.search(r"/\.ssh/id_|/\.git-credentials$|/\.aws/credentials$", path) else "workspace"), frozenset(flags)
+    return (
+        "secret" if re.search(r"/\.ssh/id_|/\.git-credentials$|/\.aws/credentials$", path) else "workspace"
+    ), frozenset(flags)
 
 
 def _classify_outer(path: str) -> tuple[str, frozenset[str]]:
@@ -222,8 +283,14 @@ def _classify_outer(path: str) -> tuple[str, frozenset[str]]:
     if re.match(r"/var/(cache|lib/apt/lists|log)/.", path):
         return "elsewhere", frozenset()
     if parts[0] in _SYSTEM:
-        return "system", frozenset({"top"}) if len(parts) == 1 else frozenset({"engine"}) if parts[0] == ".belljar" else frozenset()
-    return ("system", frozenset({"top", "odd"})) if len(parts) == 1 else ("elsewhere", frozenset({"sensitive"}) if _SENSITIVE.fullmatch(path) else frozenset())
+        return "system", frozenset({"top"}) if len(parts) == 1 else frozenset({"engine"}) if parts[
+            0
+        ] == ".belljar" else frozenset()
+    return (
+        ("system", frozenset({"top", "odd"}))
+        if len(parts) == 1
+        else ("elsewhere", frozenset({"sensitive"}) if _SENSITIVE.fullmatch(path) else frozenset())
+    )
 
 
 def _home_flags(below: list[str]) -> frozenset[str]:

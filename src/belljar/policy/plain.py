@@ -6,13 +6,18 @@ through the parser; a test holds both paths to the same verdicts.
 
 import re
 
+from .quoting import listed
+
 _WORD = re.compile(r"""(?:[A-Za-z0-9_@%+:,./-]|=|'[^']*'|"[^"$`\\!]*")+""")
 _GAP = re.compile(r"[ \t]+")
 _QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _RESERVED = frozenset(
-    "if then else elif fi do done case esac while until for in function time select coproc declare typeset local export "
-    "readonly nameref let".split()
+    listed(
+        "if then else elif fi do done case esac while until for in function time select coproc declare "
+        "typeset local export "
+        "readonly nameref let"
+    )
 )
 
 

@@ -16,15 +16,31 @@ from typing import Any
 from .call import Call
 from .machine import Feed
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, clip, has, known, taints
+from .quoting import listed
 
-
-_SHELL = re.compile(r"(os\.(system|popen\d?)|subprocess\.(getoutput|getstatusoutput)|commands\.\w+|pty\.spawn|asyncio\.create_subprocess_shell|platform\.popen|posix\.system|.*\.(system|popen))")
-_ARGV = re.compile(r"(subprocess\.(run|call|check_call|check_output|Popen)|asyncio\.create_subprocess_exec|os\.(exec|spawn|posix_spawn)\w*|.*\.(Popen|check_output|check_call|create_subprocess_exec))")
-_DELETE = re.compile(r"(os\.(remove|unlink|removedirs|rmdir)|shutil\.rmtree|pathlib\.Path\.(unlink|rmdir)|send2trash.*|.*\.rmtree|posix\.(unlink|remove))")
+_SHELL = re.compile(
+    r"(os\.(system|popen\d?)|subprocess\.(getoutput|getstatusoutput)|commands\.\w+|pty\.spawn|"
+    r"asyncio\.create_subprocess_shell|platform\.popen|posix\.system|.*\.(system|popen))"
+)
+_ARGV = re.compile(
+    r"(subprocess\.(run|call|check_call|check_output|Popen)|asyncio\.create_subprocess_exec|os\.(exec|"
+    r"spawn|posix_spawn)\w*|.*\.(Popen|check_output|check_call|create_subprocess_exec))"
+)
+_DELETE = re.compile(
+    r"(os\.(remove|unlink|removedirs|rmdir)|shutil\.rmtree|pathlib\.Path\.(unlink|rmdir)|send2trash.*|"
+    r".*\.rmtree|posix\.(unlink|remove))"
+)
 _MOVE = re.compile(r"(shutil\.move|os\.(rename|renames|replace))")
 _COPY = re.compile(r"(shutil\.copy\w*|os\.(link|symlink))")
-_FETCH = re.compile(r"(urllib\.request\.(urlopen|urlretrieve|Request)|urllib2?\.(urlopen|urlretrieve)|requests\.\w+|httpx\.\w+|http\.client\.\w+|urllib3\..*|aiohttp\..*|.*\.urlopen)")
-_PASS = re.compile(r"(str|bytes|bytearray|pathlib\.(Pure)?(Posix)?Path|os\.path\.(abspath|realpath|normpath|expandvars|dirname)|os\.fs(path|encode|decode)|list|tuple|shlex\.quote|shlex\.join|iter|sorted|io\.\w+|textwrap\.dedent|memoryview|sys\.intern)")
+_FETCH = re.compile(
+    r"(urllib\.request\.(urlopen|urlretrieve|Request)|urllib2?\.(urlopen|urlretrieve)|requests\.\w+|"
+    r"httpx\.\w+|http\.client\.\w+|urllib3\..*|aiohttp\..*|.*\.urlopen)"
+)
+_PASS = re.compile(
+    r"(str|bytes|bytearray|pathlib\.(Pure)?(Posix)?Path|os\.path\.(abspath|realpath|normpath|expandvars|"
+    r"dirname)|os\.fs(path|encode|decode)|list|tuple|shlex\.quote|shlex\.join|iter|sorted|io\.\w+|"
+    r"textwrap\.dedent|memoryview|sys\.intern)"
+)
 _LOOP_LIMIT = 256
 
 
@@ -71,12 +87,16 @@ class PythonScan:
         if handler:
             return handler(node)
         for child in ast.iter_child_nodes(node):
-            self.statement(child) if isinstance(child, ast.stmt) else self.value(child) if isinstance(child, ast.expr) else self._inner(child)
+            self.statement(child) if isinstance(child, ast.stmt) else self.value(child) if isinstance(
+                child, ast.expr
+            ) else self._inner(child)
         return None
 
     def _inner(self, node: ast.AST) -> None:
         for child in ast.iter_child_nodes(node):
-            self.statement(child) if isinstance(child, ast.stmt) else self.value(child) if isinstance(child, ast.expr) else self._inner(child)
+            self.statement(child) if isinstance(child, ast.stmt) else self.value(child) if isinstance(
+                child, ast.expr
+            ) else self._inner(child)
 
     def _import(self, node: ast.Import) -> None:
         for item in node.names:
@@ -85,12 +105,17 @@ class PythonScan:
                 self.depth += 1
                 self.run(written)
                 self.depth -= 1
-            self.names[item.asname or item.name.split(".")[0]] = Ref(item.name if item.asname else item.name.split(".")[0])
+            self.names[item.asname or item.name.split(".")[0]] = Ref(
+                item.name if item.asname else item.name.split(".")[0]
+            )
 
     def _importfrom(self, node: ast.ImportFrom) -> None:
         for item in node.names:
             if item.name == "*":
-                for name in "system popen remove unlink rmtree fork kill run call check_output Popen urlopen b64decode execv execvp spawn setuid Path".split():
+                for name in listed(
+                    "system popen remove unlink rmtree fork kill run call check_output Popen urlopen b64decode "
+                    "execv execvp spawn setuid Path"
+                ):
                     self.names.setdefault(name, Ref(f"{node.module}.{name}"))
             self.names[item.asname or item.name] = Ref(f"{node.module}.{item.name}")
 
@@ -109,7 +134,11 @@ class PythonScan:
     def _bind(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
             self.names[target.id] = value
-        elif isinstance(target, ast.Subscript) and isinstance(self.value(target.value), Ref) and self.value(target.value).name == "os.environ":
+        elif (
+            isinstance(target, ast.Subscript)
+            and isinstance(self.value(target.value), Ref)
+            and self.value(target.value).name == "os.environ"
+        ):
             self.call.machine.set(_text(self.value(target.slice)), _text(value), self.call.state)
         elif isinstance(target, ast.Tuple | ast.List):
             items = value if isinstance(value, list) else [value] * len(target.elts)
@@ -126,7 +155,13 @@ class PythonScan:
 
     def _for(self, node: ast.For) -> None:
         items = self.value(node.iter)
-        for item in (items if isinstance(items, list) else list(items) if isinstance(items, str) and known(items) else [_part(items)])[:_LOOP_LIMIT]:
+        for item in (
+            items
+            if isinstance(items, list)
+            else list(items)
+            if isinstance(items, str) and known(items)
+            else [_part(items)]
+        )[:_LOOP_LIMIT]:
             self._bind(node.target, item)
             self.body(node.body)
         self.body(node.orelse)
@@ -176,10 +211,18 @@ class PythonScan:
         return self.names[node.id] if node.id in self.names else Ref(node.id)
 
     def _v_joinedstr(self, node: ast.JoinedStr) -> str:
-        return "".join(_text(self.value(part.value if isinstance(part, ast.FormattedValue) else part)) for part in node.values)
+        return "".join(
+            _text(self.value(part.value if isinstance(part, ast.FormattedValue) else part)) for part in node.values
+        )
 
     def _v_list(self, node: ast.List) -> list[Any]:
-        return [item for element in node.elts for item in ([self.value(element)] if not isinstance(element, ast.Starred) else _many(self.value(element.value)))]
+        return [
+            item
+            for element in node.elts
+            for item in (
+                [self.value(element)] if not isinstance(element, ast.Starred) else _many(self.value(element.value))
+            )
+        ]
 
     _v_tuple = _v_set = _v_list
 
@@ -259,12 +302,18 @@ class PythonScan:
     def _v_subscript(self, node: ast.Subscript) -> Any:
         value = self.value(node.value)
         if isinstance(node.slice, ast.Slice):
-            bounds = [self.value(part) if part else None for part in (node.slice.lower, node.slice.upper, node.slice.step)]
+            bounds = [
+                self.value(part) if part else None for part in (node.slice.lower, node.slice.upper, node.slice.step)
+            ]
             whole = isinstance(value, str | list) and all(bound is None or isinstance(bound, int) for bound in bounds)
             return value[slice(*bounds)] if whole and (not isinstance(value, str) or known(value)) else value
         key = self.value(node.slice)
         if isinstance(value, Ref):
-            return self._environ(_text(key)) if value.name == "os.environ" else Ref(f"{value.name.removesuffix('.__dict__').removesuffix('.modules')}.{_text(key)}")
+            return (
+                self._environ(_text(key))
+                if value.name == "os.environ"
+                else Ref(f"{value.name.removesuffix('.__dict__').removesuffix('.modules')}.{_text(key)}")
+            )
         if isinstance(value, dict):
             return value.get(_text(key), UNKNOWN)
         if isinstance(value, list | str) and isinstance(key, int) and -len(value) <= key < len(value):
@@ -277,7 +326,15 @@ class PythonScan:
     def _v_attribute(self, node: ast.Attribute) -> Any:
         value = self.value(node.value)
         if isinstance(value, Ref) and value.bound is None:
-            known_names: dict[str, Any] = {"sys.argv": ["-c", *self.argv], "os.sep": "/", "os.path.sep": "/", "os.curdir": ".", "os.pardir": "..", "sys.stdin": self.call.stdin.splitlines() or UNKNOWN, "os.linesep": "\n"}
+            known_names: dict[str, Any] = {
+                "sys.argv": ["-c", *self.argv],
+                "os.sep": "/",
+                "os.path.sep": "/",
+                "os.curdir": ".",
+                "os.pardir": "..",
+                "sys.stdin": self.call.stdin.splitlines() or UNKNOWN,
+                "os.linesep": "\n",
+            }
             if f"{value.name}.{node.attr}" in known_names:
                 return known_names[f"{value.name}.{node.attr}"]
             return Ref(f"{value.name}.{node.attr}")
@@ -330,22 +387,37 @@ class PythonScan:
             return Ref(first) if known(first) else Ref("unknown")
         elif name == "getattr" and len(args) > 1:
             base = args[0]
-            return Ref(f"{base.name}.{_text(args[1])}") if isinstance(base, Ref) else Ref(f"value.{_text(args[1])}", base)
+            return (
+                Ref(f"{base.name}.{_text(args[1])}") if isinstance(base, Ref) else Ref(f"value.{_text(args[1])}", base)
+            )
         elif name in ("vars", "globals", "locals"):
             return args[0] if args and isinstance(args[0], Ref) else Ref("builtins")
         elif name in ("open", "io.open", "os.open", "codecs.open", "gzip.open", "zipfile.ZipFile", "tarfile.open"):
             return self._open(args, words)
         elif _SHELL.fullmatch(name):
-            command = args[0] if args and not isinstance(args[0], list) else " ".join(map(_text, args[0])) if args else ""
+            command = (
+                args[0] if args and not isinstance(args[0], list) else " ".join(map(_text, args[0])) if args else ""
+            )
             return self._run_text(_text(command))
         elif _ARGV.fullmatch(name):
             return self._run_argv(name, args, words)
         elif _DELETE.fullmatch(name):
             if name not in ("os.rmdir", "pathlib.Path.rmdir"):
                 path = first or _text(words.get("path"))
-                call.delete(path.replace(STAR, ATOM) if self.picking else path, *(["recursive"] if "rmtree" in name or "removedirs" in name else []))
+                call.delete(
+                    path.replace(STAR, ATOM) if self.picking else path,
+                    *(["recursive"] if "rmtree" in name or "removedirs" in name else []),
+                )
         elif _MOVE.fullmatch(name) or _COPY.fullmatch(name):
-            program = "mv" if _MOVE.fullmatch(name) else "ln -s" if "symlink" in name else "ln" if name.endswith("link") else "cp -r"
+            program = (
+                "mv"
+                if _MOVE.fullmatch(name)
+                else "ln -s"
+                if "symlink" in name
+                else "ln"
+                if name.endswith("link")
+                else "cp -r"
+            )
             call.run([*program.split(), first, _text(args[1]) if len(args) > 1 else ""])
         elif _FETCH.fullmatch(name):
             return self._fetch(first, args, words)
@@ -365,15 +437,19 @@ class PythonScan:
                 call.emit("process.killall")
         elif name in ("os.setuid", "os.setgid", "os.seteuid", "os.setreuid", "os.setresuid"):
             call.emit("privilege.become")
-        elif name in ("os.fork", "os.forkpty") and self.looping or name == "multiprocessing.Process" and self.looping:
+        elif (name in ("os.fork", "os.forkpty") and self.looping) or (
+            name == "multiprocessing.Process" and self.looping
+        ):
             call.emit("process.forkbomb")
         elif name in ("os.unshare", "os.setns", "os.mount", "os.chroot"):
             call.emit("kernel.namespace")
         elif name in ("os.mknod",):
             call.emit("device.node")
-        elif name in ("os.truncate", "pathlib.Path.write_text"):
-            call.write(first)
-        elif name == "fileinput.input" and words.get("inplace") or name == "fileinput.FileInput" and words.get("inplace"):
+        elif (
+            name in ("os.truncate", "pathlib.Path.write_text")
+            or (name == "fileinput.input" and words.get("inplace"))
+            or (name == "fileinput.FileInput" and words.get("inplace"))
+        ):
             call.write(first)
         elif name in ("os.chdir",):
             call.state.cwd = call.locate(first)[0]
@@ -401,7 +477,14 @@ class PythonScan:
             return state.cwd
         if name in ("os.getenv", "os.environ.get"):
             return self._environ(first)
-        if name in ("tempfile.mkdtemp", "tempfile.mktemp", "tempfile.gettempdir", "tempfile.NamedTemporaryFile", "tempfile.TemporaryDirectory", "tempfile.mkstemp"):
+        if name in (
+            "tempfile.mkdtemp",
+            "tempfile.mktemp",
+            "tempfile.gettempdir",
+            "tempfile.NamedTemporaryFile",
+            "tempfile.TemporaryDirectory",
+            "tempfile.mkstemp",
+        ):
             return f"/tmp/{ATOM}"
         if name in ("input", "sys.stdin.read", "sys.stdin.readline", "raw_input"):
             return self.call.stdin or UNKNOWN
@@ -419,13 +502,22 @@ class PythonScan:
             return list(range(*args[:3]))[:_LOOP_LIMIT]
         if name in ("reversed",) and args:
             return list(reversed(_many(args[0])))
-        if name in ("bytes", "bytearray") and args and isinstance(args[0], list) and all(isinstance(item, int) and 0 <= item < 256 for item in args[0]):
+        if (
+            name in ("bytes", "bytearray")
+            and args
+            and isinstance(args[0], list)
+            and all(isinstance(item, int) and 0 <= item < 256 for item in args[0])
+        ):
             return "".join(map(chr, args[0]))
         if name in ("bytes.fromhex", "binascii.unhexlify", "binascii.a2b_hex", "bytearray.fromhex"):
             return _bytes(first, lambda raw: binascii.unhexlify(re.sub(rb"\s", b"", raw)))
         if name in ("codecs.decode", "codecs.encode", "codecs.getdecoder"):
             return _codec(first, _text(args[1]) if len(args) > 1 else "utf-8")
-        if re.fullmatch(r"base64\.(b64decode|standard_b64decode|urlsafe_b64decode|decodebytes|decodestring|a2b_base64)|binascii\.a2b_base64", name):
+        if re.fullmatch(
+            r"base64\.(b64decode|standard_b64decode|urlsafe_b64decode|decodebytes|decodestring|a2b_base64)|"
+            r"binascii\.a2b_base64",
+            name,
+        ):
             return _bytes(first, lambda raw: base64.b64decode(raw.translate(bytes.maketrans(b"-_", b"+/")) + b"==="))
         if name in ("base64.b32decode", "base64.b16decode", "base64.b85decode", "base64.a85decode"):
             return _bytes(first, getattr(base64, name.split(".")[1]))
@@ -433,9 +525,21 @@ class PythonScan:
             return _bytes(first, lambda raw: zlib.decompressobj(47).decompress(raw, 1 << 20))
         if name.startswith("base64.") or name in ("binascii.hexlify", "json.dumps", "repr"):
             inner = args[0].name if args and isinstance(args[0], Ref) else ""
-            return SENSITIVE if inner == "os.environ" else (ENCODED if name.startswith("b") else "") + (taints(first) or first)
+            return (
+                SENSITIVE
+                if inner == "os.environ"
+                else (ENCODED if name.startswith("b") else "") + (taints(first) or first)
+            )
         if _PASS.fullmatch(name) or name == "dict":
-            return SENSITIVE if args and isinstance(args[0], Ref) and args[0].name == "os.environ" else args[0] if len(args) == 1 else _join([_text(a) for a in args]) if "Path" in name and args else first
+            return (
+                SENSITIVE
+                if args and isinstance(args[0], Ref) and args[0].name == "os.environ"
+                else args[0]
+                if len(args) == 1
+                else _join([_text(a) for a in args])
+                if "Path" in name and args
+                else first
+            )
         if name.startswith("ctypes."):
             return UNKNOWN
         if name.startswith(("socket.", "paramiko.", "smtplib.", "ftplib.")):
@@ -447,9 +551,34 @@ class PythonScan:
         text, first = _text(value), _text(args[0]) if args else ""
         if name in ("system", "popen", "spawn"):
             return self._run_text(first)
-        if name in ("mount", "umount", "unshare", "setns", "ptrace", "reboot", "init_module", "pivot_root", "chroot", "syscall", "setuid") and not known(text):
+        if name in (
+            "mount",
+            "umount",
+            "unshare",
+            "setns",
+            "ptrace",
+            "reboot",
+            "init_module",
+            "pivot_root",
+            "chroot",
+            "syscall",
+            "setuid",
+        ) and not known(text):
             self.call.emit("kernel.namespace", f"ctypes {name}")
-        if name in ("unlink", "rmtree", "write_text", "write_bytes", "touch", "read_text", "read_bytes", "open", "rename", "replace_path", "chmod", "symlink_to"):
+        if name in (
+            "unlink",
+            "rmtree",
+            "write_text",
+            "write_bytes",
+            "touch",
+            "read_text",
+            "read_bytes",
+            "open",
+            "rename",
+            "replace_path",
+            "chmod",
+            "symlink_to",
+        ):
             return self._path_method(name, text, args, words)
         if name in ("send", "sendall", "sendto", "post", "put", "sendmail", "storbinary"):
             from .network import sends
@@ -466,7 +595,7 @@ class PythonScan:
             return [f"{text.rstrip('/')}/{STAR}" if not first.strip("*/") else f"{text.rstrip('/')}/{ATOM}/{ATOM}"]
         if name == "split" and known(text):
             return text.split(first) if first else text.split()
-        if name == "translate" or name == "decode" and first in ("hex", "base64", "rot13", "rot_13"):
+        if name == "translate" or (name == "decode" and first in ("hex", "base64", "rot13", "rot_13")):
             return _codec(text, first) if name == "decode" else DISGUISED if known(text) else taints(text)
         if name in ("extractall", "extract"):
             target = _text(args[-1]) if args else _text(words.get("path", "."))
@@ -478,7 +607,13 @@ class PythonScan:
         if name in ("append", "extend", "insert") and isinstance(value, list):
             value += _many(args[-1]) if name == "extend" else [args[-1]] if args else []
             return None
-        simple: dict[str, Callable[[str], Any]] = {"lower": str.lower, "upper": str.upper, "swapcase": str.swapcase, "title": str.title, "capitalize": str.capitalize}
+        simple: dict[str, Callable[[str], Any]] = {
+            "lower": str.lower,
+            "upper": str.upper,
+            "swapcase": str.swapcase,
+            "title": str.title,
+            "capitalize": str.capitalize,
+        }
         if name in simple:
             return simple[name](text)
         if name in ("strip", "lstrip", "rstrip", "removeprefix", "removesuffix"):
@@ -486,10 +621,47 @@ class PythonScan:
         if name in ("expanduser",):
             return text.replace("~", self.call.state.home(), 1)
         if name in ("read", "readlines", "readline") and isinstance(value, list):
-            return "\n".join(_text(item) for item in value) if name == "read" else value if name == "readlines" else _text(value[0]) if value else ""
+            return (
+                "\n".join(_text(item) for item in value)
+                if name == "read"
+                else value
+                if name == "readlines"
+                else _text(value[0])
+                if value
+                else ""
+            )
         if name in ("communicate", "write", "sendline") and args and known(first):
             return UNKNOWN
-        return value if name in ("read", "decode", "encode", "readlines", "readline", "resolve", "absolute", "json", "items", "copy", "hex", "as_posix", "stdout", "output", "strip", "splitlines", "joinpath", "read1", "values", "keys") and not args else text if isinstance(value, str) and name in ("read", "decode", "encode", "with_suffix", "with_name", "tobytes") else UNKNOWN
+        return (
+            value
+            if name
+            in (
+                "read",
+                "decode",
+                "encode",
+                "readlines",
+                "readline",
+                "resolve",
+                "absolute",
+                "json",
+                "items",
+                "copy",
+                "hex",
+                "as_posix",
+                "stdout",
+                "output",
+                "strip",
+                "splitlines",
+                "joinpath",
+                "read1",
+                "values",
+                "keys",
+            )
+            and not args
+            else text
+            if isinstance(value, str) and name in ("read", "decode", "encode", "with_suffix", "with_name", "tobytes")
+            else UNKNOWN
+        )
 
     def _path_method(self, name: str, text: str, args: list[Any], words: dict[str, Any]) -> Any:
         first = _text(args[0]) if args else ""
@@ -512,7 +684,7 @@ class PythonScan:
     def _open(self, args: list[Any], words: dict[str, Any]) -> Any:
         path = _text(args[0]) if args else _text(words.get("file", ""))
         mode = _text(args[1]) if len(args) > 1 else _text(words.get("mode", "r"))
-        if re.search(r"[wax+]", mode) or len(args) > 1 and (not isinstance(args[1], str) or args[1] == UNKNOWN):
+        if re.search(r"[wax+]", mode) or (len(args) > 1 and (not isinstance(args[1], str) or args[1] == UNKNOWN)):
             self.call.write(path, FILE)
             return Ref("value.file", FILE)
         return self.call.read(path)
@@ -520,7 +692,9 @@ class PythonScan:
     def _fetch(self, url: str, args: list[Any], words: dict[str, Any]) -> Any:
         from .network import host_of, is_loopback, metadata, sends
 
-        body = "".join(_text(value) for value in [*args[1:], *(words.get(key, "") for key in ("data", "json", "files", "params"))])
+        body = "".join(
+            _text(value) for value in [*args[1:], *(words.get(key, "") for key in ("data", "json", "files", "params"))]
+        )
         marks = taints(body + url)
         if has(marks, SECRET + SENSITIVE + ENCODED):
             sends(self.call, marks, url)
@@ -563,8 +737,19 @@ class PythonScan:
             for key, value in words["env"].items():
                 self.call.machine.set(key, _text(value), self.call.state.fork())
         if re.search(r"os\.(exec|spawn|posix_spawn)|create_subprocess_exec", name):
-            flat = [item for arg in args for item in (arg if isinstance(arg, list) else [arg]) if not isinstance(item, int | dict)]
-            flat = flat[1:] if re.match(r"os\.(exec|spawn|posix)", name) and len(flat) > 1 and _text(flat[0]).rsplit("/", 1)[-1] == _text(flat[1]).rsplit("/", 1)[-1] else flat
+            flat = [
+                item
+                for arg in args
+                for item in (arg if isinstance(arg, list) else [arg])
+                if not isinstance(item, int | dict)
+            ]
+            flat = (
+                flat[1:]
+                if re.match(r"os\.(exec|spawn|posix)", name)
+                and len(flat) > 1
+                and _text(flat[0]).rsplit("/", 1)[-1] == _text(flat[1]).rsplit("/", 1)[-1]
+                else flat
+            )
             return self.call.run([_text(item) for item in flat])
         feed = Feed(_text(words["input"])) if "input" in words else Feed(UNKNOWN if "stdin" in words else "")
         if isinstance(command, list):
@@ -595,7 +780,9 @@ def _picks(test: ast.expr) -> bool:
 
 
 def _many(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else list(value) if isinstance(value, str) and known(value) else [_part(value)]
+    return (
+        value if isinstance(value, list) else list(value) if isinstance(value, str) and known(value) else [_part(value)]
+    )
 
 
 def _part(value: Any) -> Any:
@@ -617,8 +804,22 @@ def _integer(args: list[Any]) -> Any:
 
 
 def _arithmetic(op: ast.operator, left: int, right: int) -> Any:
-    table: dict[type, Callable[[int, int], int]] = {ast.Sub: int.__sub__, ast.Mult: int.__mul__, ast.BitXor: int.__xor__, ast.BitOr: int.__or__, ast.BitAnd: int.__and__, ast.RShift: int.__rshift__, ast.Mod: int.__mod__, ast.FloorDiv: int.__floordiv__}
-    if type(op) not in table or isinstance(op, ast.Mod | ast.FloorDiv) and not right or max(abs(left), abs(right)) > 1 << 64 or isinstance(op, ast.RShift) and right < 0:
+    table: dict[type, Callable[[int, int], int]] = {
+        ast.Sub: int.__sub__,
+        ast.Mult: int.__mul__,
+        ast.BitXor: int.__xor__,
+        ast.BitOr: int.__or__,
+        ast.BitAnd: int.__and__,
+        ast.RShift: int.__rshift__,
+        ast.Mod: int.__mod__,
+        ast.FloorDiv: int.__floordiv__,
+    }
+    if (
+        type(op) not in table
+        or (isinstance(op, ast.Mod | ast.FloorDiv) and not right)
+        or max(abs(left), abs(right)) > 1 << 64
+        or (isinstance(op, ast.RShift) and right < 0)
+    ):
         return UNKNOWN
     return table[type(op)](left, right)
 
@@ -656,5 +857,3 @@ def _codec(text: str, name: str) -> str:
     if name in ("hex", "base64"):
         return _bytes(text, binascii.unhexlify if name == "hex" else base64.b64decode)
     return text if name.startswith(("utf", "ascii", "latin")) else DISGUISED
-
-

@@ -4,7 +4,9 @@ import re
 
 from .marks import ANY, BRACKET, STAR, known
 
-_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|x\{[0-9A-Fa-f]+\}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|[0-7]{1,3}|c.|.)", re.S)
+_ESCAPE = re.compile(
+    r"\\(x[0-9A-Fa-f]{1,2}|x\{[0-9A-Fa-f]+\}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|[0-7]{1,3}|c.|.)", re.S
+)
 _SIMPLE = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
@@ -55,4 +57,18 @@ def _piece(piece: str) -> str:
     return re.escape("[" if piece[0] == BRACKET else piece)
 
 
-_CLASSES = {"alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "space": r"\s", "upper": "A-Z", "lower": "a-z", "punct": "!-/:-@", "xdigit": "0-9a-fA-F"}
+_CLASSES = {
+    "alpha": "a-zA-Z",
+    "digit": "0-9",
+    "alnum": "a-zA-Z0-9",
+    "space": r"\s",
+    "upper": "A-Z",
+    "lower": "a-z",
+    "punct": "!-/:-@",
+    "xdigit": "0-9a-fA-F",
+}
+
+
+def listed(names: str) -> tuple[str, ...]:
+    """A table of names, written as one text."""
+    return tuple(names.split())

@@ -11,8 +11,37 @@ from belljar.errors import PolicyError
 from .effects import DECISIONS, RISKS, Effect
 
 _POLICY_KEYS = {"name", "description", "extends", "ask_at", "ask", "allow_programs", "default_risk"}
-_RULE_KEYS = {"id", "effect", "path", "flags", "any_flags", "without", "program", "target", "regex", "ignore_case", "risk", "decision", "reason", "match", "not_match"}
-_PATHS = {"root", "system", "home", "workspace_root", "workspace", "scratch", "secret", "device", "kernel", "exec_hook", "elsewhere", "unknown"}
+_RULE_KEYS = {
+    "id",
+    "effect",
+    "path",
+    "flags",
+    "any_flags",
+    "without",
+    "program",
+    "target",
+    "regex",
+    "ignore_case",
+    "risk",
+    "decision",
+    "reason",
+    "match",
+    "not_match",
+}
+_PATHS = {
+    "root",
+    "system",
+    "home",
+    "workspace_root",
+    "workspace",
+    "scratch",
+    "secret",
+    "device",
+    "kernel",
+    "exec_hook",
+    "elsewhere",
+    "unknown",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +70,15 @@ class Rule:
     def matches(self, effect: Effect) -> bool:
         if self.effect and not any(effect.kind == kind or effect.kind.startswith(kind + ".") for kind in self.effect):
             return False
-        if self.path and effect.path_class not in self.path or self.program and effect.program.lower() not in self.program:
+        if (self.path and effect.path_class not in self.path) or (
+            self.program and effect.program.lower() not in self.program
+        ):
             return False
-        if not self.flags <= effect.flags or self.without & effect.flags or self.any_flags and not self.any_flags & effect.flags:
+        if (
+            not self.flags <= effect.flags
+            or self.without & effect.flags
+            or (self.any_flags and not self.any_flags & effect.flags)
+        ):
             return False
         return self.target is None or self.target.search(effect.target) is not None
 
@@ -96,7 +131,9 @@ class _Reader:
         rules = data.get("rule", [])
         if not isinstance(rules, list):
             raise self._error(self._line("[rule"), "rules are written [[rule]]")
-        found = tuple(self._rule(rule, self.starts[index] if index < len(self.starts) else 1) for index, rule in enumerate(rules))
+        found = tuple(
+            self._rule(rule, self.starts[index] if index < len(self.starts) else 1) for index, rule in enumerate(rules)
+        )
         self._unique(found)
         return RuleFile(
             name=head["name"],
@@ -104,7 +141,9 @@ class _Reader:
             ask_at=ask_at,
             ask=self._choice(head, "ask", ("ask", "deny"), "ask", self._line("ask")),
             extends=self._string(head, "extends", self._line("extends")),
-            allow_programs=frozenset(word.lower() for word in self._strings(head, "allow_programs", self._line("allow_programs"))),
+            allow_programs=frozenset(
+                word.lower() for word in self._strings(head, "allow_programs", self._line("allow_programs"))
+            ),
             default_risk=self._choice(head, "default_risk", RISKS[:4], "low", self._line("default_risk")),
             text=self.text,
             source=self.source,
@@ -146,7 +185,9 @@ class _Reader:
         seen: set[str] = set()
         for index, rule in enumerate(rules):
             if rule.id in seen:
-                raise self._error(self.starts[index] if index < len(self.starts) else 1, f"the id {rule.id} is used twice")
+                raise self._error(
+                    self.starts[index] if index < len(self.starts) else 1, f"the id {rule.id} is used twice"
+                )
             seen.add(rule.id)
 
     def _known(self, given: set[str], allowed: set[str], line: int, what: str) -> None:
@@ -181,7 +222,9 @@ class _Reader:
             raise self._error(line, f"{key} is not a regular expression: {error}") from error
 
     def _line(self, start: str) -> int:
-        return next((number for number, line in enumerate(self.text.splitlines(), 1) if line.strip().startswith(start)), 1)
+        return next(
+            (number for number, line in enumerate(self.text.splitlines(), 1) if line.strip().startswith(start)), 1
+        )
 
     def _error(self, line: int, reason: str) -> PolicyError:
         return PolicyError(f"{self.source}:{line}: {reason}")

@@ -43,7 +43,16 @@ class Score:
             "total": self.total,
             "right": self.total - len(self.wrong),
             "counts": {f"{wanted}->{got}": count for (wanted, got), count in sorted(self.counts.items())},
-            "wrong": [{"command": m.command, "expect": m.expected, "decision": m.decision, "reason": m.reason, "where": m.where} for m in self.wrong],
+            "wrong": [
+                {
+                    "command": m.command,
+                    "expect": m.expected,
+                    "decision": m.decision,
+                    "reason": m.reason,
+                    "where": m.where,
+                }
+                for m in self.wrong
+            ],
         }
 
     def table(self) -> str:
@@ -51,7 +60,9 @@ class Score:
         for wanted in DECISIONS:
             cells = "".join(f"{self.counts.get((wanted, got), 0):>8}" for got in DECISIONS)
             lines.append(f"{wanted:<10}{cells}")
-        lines += [f"{m.where}: expected {m.expected}, got {m.decision}: {show(str(m.command))[:160]!r}" for m in self.wrong]
+        lines += [
+            f"{m.where}: expected {m.expected}, got {m.decision}: {show(str(m.command))[:160]!r}" for m in self.wrong
+        ]
         return "\n".join([*lines, f"{self.total - len(self.wrong)} of {self.total} as expected"])
 
 

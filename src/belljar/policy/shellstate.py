@@ -7,6 +7,7 @@ from typing import Any
 
 from .marks import ATOM, SENSITIVE, UNSET
 from .paths import HOME, WORKSPACE
+from .quoting import listed
 
 Value = str | list[str] | dict[str, str]
 
@@ -39,9 +40,19 @@ BASE_ENV = {
     "NVM_DIR": f"{HOME}/.nvm",
     "CARGO_TARGET_DIR": f"{WORKSPACE}/target",
 }
-_ATOMS = frozenset("? $ ! RANDOM SRANDOM SECONDS LINENO EPOCHSECONDS EPOCHREALTIME BASHPID PPID UID EUID HOSTNAME COLUMNS LINES".split())
-_CREDENTIAL = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASS|APIKEY|CREDENTIALS?)(_|$)|(ACCESS|PRIVATE|API|SECRET|AUTH|SIGNING|DEPLOY)_?KEY|_PAT$|_KEY$")
-_AMBIENT = re.compile(r"^(CI|DEBUG|EDITOR|VISUAL|PAGER|TZ|DISPLAY|JAVA_HOME|CONDA_PREFIX|PYTHON\w*|NODE\w*|GITHUB_\w+|XDG_\w+|CC|CXX|LC_\w+|DOCKER_\w+|PYTHONPATH)$")
+_ATOMS = frozenset(
+    listed(
+        "? $ ! RANDOM SRANDOM SECONDS LINENO EPOCHSECONDS EPOCHREALTIME BASHPID PPID UID EUID HOSTNAME COLUMNS LINES"
+    )
+)
+_CREDENTIAL = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASS|APIKEY|CREDENTIALS?)(_|$)|(ACCESS|PRIVATE|API|SECRET|"
+    r"AUTH|SIGNING|DEPLOY)_?KEY|_PAT$|_KEY$"
+)
+_AMBIENT = re.compile(
+    r"^(CI|DEBUG|EDITOR|VISUAL|PAGER|TZ|DISPLAY|JAVA_HOME|CONDA_PREFIX|PYTHON\w*|NODE\w*|GITHUB_\w+|"
+    r"XDG_\w+|CC|CXX|LC_\w+|DOCKER_\w+|PYTHONPATH)$"
+)
 
 
 @dataclass(slots=True)
@@ -65,7 +76,9 @@ class ShellState:
 
     def fork(self) -> "ShellState":
         """A subshell: its variables, functions and directory are its own."""
-        return replace(self, env=dict(self.env), functions=dict(self.functions), aliases=dict(self.aliases), args=list(self.args))
+        return replace(
+            self, env=dict(self.env), functions=dict(self.functions), aliases=dict(self.aliases), args=list(self.args)
+        )
 
     def detached(self) -> "ShellState":
         """A copy that shares nothing, for the next command of a persistent shell."""

@@ -4,29 +4,91 @@ import re
 
 from .call import PROGRAMS, Call, program
 from .marks import ATOM, FILE, UNKNOWN, has, has_glob, known, solid, unglob
+from .quoting import listed
 
 # program: (effect kind, arguments that make it harmless). Without such an argument the effect is emitted.
 _PURPOSE: dict[str, tuple[str, str]] = {
-    **dict.fromkeys("mkfs mke2fs mkswap mkdosfs mkntfs mkreiserfs newfs".split(), ("device.format", r"--help|--version|-V\b")),
-    **dict.fromkeys("wipefs blkdiscard sgdisk gdisk cfdisk sfdisk fdisk parted partprobe hdparm nvme badblocks cryptsetup pvcreate pvremove vgremove vgcreate lvremove lvcreate zpool zfs mdadm dmsetup losetup e2label tune2fs resize2fs debugfs flashrom fatlabel dc3dd nwipe partx sg_format efibootmgr grub-install bmaptool extlinux syslinux lilo dmraid bcache-super-show sg_dd secure-delete mkfatimage mkisofs-burn".split(),
-                    ("device.format", r"(^|\s)(-l|--list|-L|print|list|status|-h|--help|--version|-V|-I|-i|show|id-ctrl|get)(\s|$)|^$|^-a$")),
-    **dict.fromkeys("shutdown reboot halt poweroff telinit kexec openrc-shutdown pm-suspend pm-hibernate rtcwake".split(), ("process.power", r"--help|--version")),
-    **dict.fromkeys("iptables ip6tables nft ufw firewall-cmd ebtables arptables iptables-restore nft-restore pfctl ipset conntrack".split(), ("net.firewall", r"(^|\s)(-L|-S|--list\S*|list|status|--state|--get-\S+|--help|--version|-V|-nvL|-nL|-vnL|show)(\s|$)")),
-    **dict.fromkeys("useradd adduser userdel deluser usermod groupadd groupdel groupmod gpasswd chpasswd passwd chage visudo vipw vigr chsh chfn newusers pwconv grpck addgroup delgroup".split(), ("privilege.account", r"(^|\s)(-S|--status|-l|--list|--help|--version|-c)(\s|$)")),
-    **dict.fromkeys("setcap setpcap filecap pscap".split(), ("privilege.setuid", r"--help|(^|\s)-v\s")),
-    **dict.fromkeys("umount fusermount fusermount3 mount.cifs mount.nfs swapon swapoff sshfs mergerfs losetup".split(), ("kernel.mount", r"--help|--version|--show|-s(\s|$)")),
-    **dict.fromkeys("insmod modprobe rmmod depmod kmod dkms".split(), ("kernel.module", r"--help|--version|-V|status|list|-n\b|--show-depends|--dry-run")),
-    **dict.fromkeys("crontab at batch anacron incrontab".split(), ("persist.cron", r"(^|\s)-l(\s|$)|--help|-V")),
-    **dict.fromkeys("update-rc.d chkconfig rc-update initctl launchctl loginctl update-alternatives".split(), ("persist.service", r"(^|\s)(--?list\S*|status|show\S*|--display|--query|print|--get-selections|session-status|user-status)(\s|$)")),
-    **dict.fromkeys("bpftool bpftrace keyctl setenforce aa-disable apparmor_parser auditctl semanage tc ethtool kubeadm dmidecode".split(), ("kernel.sysctl", r"(^|\s)(list|show|status|-l|--list|-s)(\s|$)|^$")),
-    **dict.fromkeys("telnetd ttyd gotty shellinaboxd shellinabox sshd in.telnetd rshd wetty tmate upterm sshx".split(), ("net.shell", r"--help|--version|(^|\s)-[tTV](\s|$)")),
-    **dict.fromkeys("ztcp zsocket".split(), ("net.socket", r"(?!)")),
-    **dict.fromkeys("xhost gcore criu reptyr".split(), ("kernel.namespace", r"^$|--help|--version|check")),
-    **dict.fromkeys("msfvenom msfconsole msfcli meterpreter linpeas.sh linenum.sh mimikatz hydra john hashcat sqlmap responder unshadow gtfonow deepce.sh amicontained cdk traitor".split(), ("privilege.become", r"--help|--version")),
+    **dict.fromkeys(
+        listed("mkfs mke2fs mkswap mkdosfs mkntfs mkreiserfs newfs"), ("device.format", r"--help|--version|-V\b")
+    ),
+    **dict.fromkeys(
+        listed(
+            "wipefs blkdiscard sgdisk gdisk cfdisk sfdisk fdisk parted partprobe hdparm nvme badblocks "
+            "cryptsetup pvcreate pvremove vgremove vgcreate lvremove lvcreate zpool zfs mdadm dmsetup "
+            "losetup e2label tune2fs resize2fs debugfs flashrom fatlabel dc3dd nwipe partx sg_format "
+            "efibootmgr grub-install bmaptool extlinux syslinux lilo dmraid bcache-super-show sg_dd secure-delete "
+            "mkfatimage mkisofs-burn"
+        ),
+        (
+            "device.format",
+            r"(^|\s)(-l|--list|-L|print|list|status|-h|--help|--version|-V|-I|-i|show|id-ctrl|get)(\s|"
+            r"$)|^$|^-a$",
+        ),
+    ),
+    **dict.fromkeys(
+        listed("shutdown reboot halt poweroff telinit kexec openrc-shutdown pm-suspend pm-hibernate rtcwake"),
+        ("process.power", r"--help|--version"),
+    ),
+    **dict.fromkeys(
+        listed(
+            "iptables ip6tables nft ufw firewall-cmd ebtables arptables iptables-restore nft-restore "
+            "pfctl ipset conntrack"
+        ),
+        (
+            "net.firewall",
+            r"(^|\s)(-L|-S|--list\S*|list|status|--state|--get-\S+|--help|--version|-V|-nvL|-nL|-vnL|show)(\s|"
+            r"$)",
+        ),
+    ),
+    **dict.fromkeys(
+        listed(
+            "useradd adduser userdel deluser usermod groupadd groupdel groupmod gpasswd chpasswd passwd "
+            "chage visudo vipw vigr chsh chfn newusers pwconv grpck addgroup delgroup"
+        ),
+        ("privilege.account", r"(^|\s)(-S|--status|-l|--list|--help|--version|-c)(\s|$)"),
+    ),
+    **dict.fromkeys(listed("setcap setpcap filecap pscap"), ("privilege.setuid", r"--help|(^|\s)-v\s")),
+    **dict.fromkeys(
+        listed("umount fusermount fusermount3 mount.cifs mount.nfs swapon swapoff sshfs mergerfs losetup"),
+        ("kernel.mount", r"--help|--version|--show|-s(\s|$)"),
+    ),
+    **dict.fromkeys(
+        listed("insmod modprobe rmmod depmod kmod dkms"),
+        ("kernel.module", r"--help|--version|-V|status|list|-n\b|--show-depends|--dry-run"),
+    ),
+    **dict.fromkeys(listed("crontab at batch anacron incrontab"), ("persist.cron", r"(^|\s)-l(\s|$)|--help|-V")),
+    **dict.fromkeys(
+        listed("update-rc.d chkconfig rc-update initctl launchctl loginctl update-alternatives"),
+        (
+            "persist.service",
+            r"(^|\s)(--?list\S*|status|show\S*|--display|--query|print|--get-selections|session-status|"
+            r"user-status)(\s|$)",
+        ),
+    ),
+    **dict.fromkeys(
+        listed(
+            "bpftool bpftrace keyctl setenforce aa-disable apparmor_parser auditctl semanage tc ethtool "
+            "kubeadm dmidecode"
+        ),
+        ("kernel.sysctl", r"(^|\s)(list|show|status|-l|--list|-s)(\s|$)|^$"),
+    ),
+    **dict.fromkeys(
+        listed("telnetd ttyd gotty shellinaboxd shellinabox sshd in.telnetd rshd wetty tmate upterm sshx"),
+        ("net.shell", r"--help|--version|(^|\s)-[tTV](\s|$)"),
+    ),
+    **dict.fromkeys(listed("ztcp zsocket"), ("net.socket", r"(?!)")),
+    **dict.fromkeys(listed("xhost gcore criu reptyr"), ("kernel.namespace", r"^$|--help|--version|check")),
+    **dict.fromkeys(
+        listed(
+            "msfvenom msfconsole msfcli meterpreter linpeas.sh linenum.sh mimikatz hydra john hashcat "
+            "sqlmap responder unshadow gtfonow deepce.sh amicontained cdk traitor"
+        ),
+        ("privilege.become", r"--help|--version"),
+    ),
 }
 
 
-@program(*_PURPOSE)
+@program(" ".join(_PURPOSE))
 def _purpose(call: Call) -> str | None:
     kind, harmless = _PURPOSE.get(call.name) or _PURPOSE["mkfs"]
     text = " ".join(solid(arg) for arg in call.args)
@@ -43,32 +105,75 @@ def _purpose(call: Call) -> str | None:
     return FILE if re.search(harmless, text) else None
 
 
-@program("format", "diskpart", "cipher")
+@program("format diskpart cipher")
 def _windows(call: Call) -> str | None:
-    if call.name != "format" or call.args and re.match(r"[A-Za-z]:", call.args[0]):
+    if call.name != "format" or (call.args and re.match(r"[A-Za-z]:", call.args[0])):
         call.emit("device.format")
     return None
 
 
 @program("init")
 def _init(call: Call) -> str | None:
-    if call.args[:1] and call.args[0] in "0 1 2 3 4 5 6 s S q u".split():
+    if call.args[:1] and call.args[0] in listed("0 1 2 3 4 5 6 s S q u"):
         call.emit("process.power")
     return None
 
 
-@program("systemctl", "service", "rc-service", "systemd-run", "busctl", "dbus-send", "gdbus", "invoke-rc.d", "supervisorctl", "pm2")
+@program("systemctl service rc-service systemd-run busctl dbus-send gdbus invoke-rc.d supervisorctl pm2")
 def _service(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
     verbs = {word for word in words if not word.startswith("-")}
-    if verbs & {"poweroff", "reboot", "halt", "suspend", "hibernate", "kexec", "emergency", "rescue", "soft-reboot"} or re.search(r"login1|(poweroff|reboot|halt|kexec|rescue|emergency)\.target|\.(Reboot|PowerOff|Halt)\b", " ".join(words)):
+    if verbs & {
+        "poweroff",
+        "reboot",
+        "halt",
+        "suspend",
+        "hibernate",
+        "kexec",
+        "emergency",
+        "rescue",
+        "soft-reboot",
+    } or re.search(
+        r"login1|(poweroff|reboot|halt|kexec|rescue|emergency)\.target|\.(Reboot|PowerOff|Halt)\b", " ".join(words)
+    ):
         call.emit("process.power")
     elif call.name == "systemd-run":
         call.emit("persist.service")
-        call.run(call.options("pu", ("property", "unit", "uid", "gid", "on-calendar", "on-active", "on-boot"), posix=True).rest)
-    elif call.name == "systemctl" and verbs & {"enable", "link", "edit", "set-default", "mask", "disable", "preset", "daemon-reexec", "set-property", "set-environment", "import-environment", "unmask", "add-wants"}:
+        call.run(
+            call.options(
+                "pu", ("property", "unit", "uid", "gid", "on-calendar", "on-active", "on-boot"), posix=True
+            ).rest
+        )
+    elif call.name == "systemctl" and verbs & {
+        "enable",
+        "link",
+        "edit",
+        "set-default",
+        "mask",
+        "disable",
+        "preset",
+        "daemon-reexec",
+        "set-property",
+        "set-environment",
+        "import-environment",
+        "unmask",
+        "add-wants",
+    }:
         call.emit("persist.service")
-    elif verbs & {"stop", "disable", "kill"} and verbs & {"firewalld", "ufw", "iptables", "nftables", "auditd", "apparmor", "docker", "containerd", "sshd", "ssh", "rsyslog", "fail2ban"}:
+    elif verbs & {"stop", "disable", "kill"} and verbs & {
+        "firewalld",
+        "ufw",
+        "iptables",
+        "nftables",
+        "auditd",
+        "apparmor",
+        "docker",
+        "containerd",
+        "sshd",
+        "ssh",
+        "rsyslog",
+        "fail2ban",
+    }:
         call.emit("net.firewall")
     elif verbs & {"stop", "start", "restart", "reload", "kill"} and call.name in ("systemctl", "service", "rc-service"):
         call.emit("process.service")
@@ -77,7 +182,11 @@ def _service(call: Call) -> str | None:
 
 @program("mount")
 def _mount(call: Call) -> str | None:
-    if call.args and call.args not in (["-l"], ["--help"], ["-V"], ["--version"]) and not (call.args[0] in ("-t", "--types") and len(call.args) == 2):
+    if (
+        call.args
+        and call.args not in (["-l"], ["--help"], ["-V"], ["--version"])
+        and not (call.args[0] in ("-t", "--types") and len(call.args) == 2)
+    ):
         call.emit("kernel.mount")
     return FILE
 
@@ -90,7 +199,7 @@ def _sysctl(call: Call) -> str | None:
     return ATOM
 
 
-@program("ip", "ifconfig", "route", "nmcli", "brctl", "iw", "iwconfig", "macchanger")
+@program("ip ifconfig route nmcli brctl iw iwconfig macchanger")
 def _ip(call: Call) -> str | None:
     text = " ".join(solid(arg) for arg in call.args)
     if "netns exec" in text or "netns add" in text:
@@ -102,7 +211,7 @@ def _ip(call: Call) -> str | None:
     return ATOM
 
 
-@program("kill", "tkill")
+@program("kill tkill")
 def _kill(call: Call) -> str:
     words = [solid(arg) for arg in call.args]
     if any(re.fullmatch(r"-(l|L|-list)", word) for word in words[:1]):
@@ -120,29 +229,46 @@ def _kill(call: Call) -> str:
     return ""
 
 
-@program("pkill", "killall", "killall5", "skill", "xkill", "fuser", "slay")
+@program("pkill killall killall5 skill xkill fuser slay")
 def _pkill(call: Call) -> str:
     options = call.options("sguUGtPFnoc", ("signal", "user", "euid", "uid", "group", "parent", "session"))
     pattern = unglob(options.rest[-1]) if options.rest else ""
     text = " ".join(solid(arg) for arg in call.args)
-    everyone = call.name == "killall5" or options.has("v", "inverse") or re.search(r"(^|\s)-(u|U|-user|-euid|-uid)\s*=?(root|0|sandbox|\$)", text) or pattern.strip(".*^$ ") == "" and (bool(options.rest) or not text or re.search(r"-[uvU]", text) is not None)
+    everyone = (
+        call.name == "killall5"
+        or options.has("v", "inverse")
+        or re.search(r"(^|\s)-(u|U|-user|-euid|-uid)\s*=?(root|0|sandbox|\$)", text)
+        or (pattern.strip(".*^$ ") == "" and (bool(options.rest) or not text or re.search(r"-[uvU]", text) is not None))
+    )
     target = re.fullmatch(r"-?f?\s*(init|systemd|dockerd|containerd|sshd|bash|sh|tini|belljar.*)", pattern) is not None
     if call.name == "fuser":
         if options.has("k", "kill"):
-            call.emit("process.killall" if any(call.locate(path)[1] in ("root", "system", "workspace_root") for path in options.rest if "/" in path) else "process.kill")
+            call.emit(
+                "process.killall"
+                if any(
+                    call.locate(path)[1] in ("root", "system", "workspace_root") for path in options.rest if "/" in path
+                )
+                else "process.kill"
+            )
         return ""
     call.emit("process.killall" if everyone or target else "process.kill")
     return ""
 
 
-@program("apt", "apt-get", "aptitude", "yum", "dnf", "apk", "pacman", "zypper", "brew", "snap", "flatpak", "dpkg", "rpm", "pip", "pip3", "npm", "yarn", "pnpm", "gem", "cargo", "go", "composer", "rustup", "easy_install", "cpan", "cpanm", "luarocks", "opam", "stack", "cabal", "mix", "nuget", "dotnet", "twine")
+@program(
+    "apt apt-get aptitude yum dnf apk pacman zypper brew snap flatpak dpkg rpm pip pip3 npm yarn "
+    "pnpm gem cargo go composer rustup easy_install cpan cpanm luarocks opam stack cabal mix "
+    "nuget dotnet twine"
+)
 def _packages(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
     text = " ".join(words)
     for option in re.findall(r"(?:-o\s*|--option[= ])(\S*(?:Pre-Invoke|Post-Invoke|Pre-Install-Pkgs)\S*=.*)", text):
         call.emit("exec.hidden", option)
         call.shell(option.split("=", 1)[1].strip("'\""))
-    if call.name == "dpkg" and re.search(r"(^|\s)(-i|--install|--unpack|-r|-P|--purge)", text) or call.name == "rpm" and re.search(r"(^|\s)-[iUe]", text):
+    if (call.name == "dpkg" and re.search(r"(^|\s)(-i|--install|--unpack|-r|-P|--purge)", text)) or (
+        call.name == "rpm" and re.search(r"(^|\s)-[iUe]", text)
+    ):
         _local_package(call, words)
     if call.name in ("npm", "pnpm", "yarn"):
         _npm(call, words)
@@ -150,8 +276,14 @@ def _packages(call: Call) -> str | None:
         _tool_options(call, words)
     if any(has(arg, "\ufdd1") for arg in call.args):
         call.emit("exec.network")
-    installing = re.search(r"\b(install|add|i|ci|get|update|upgrade|sync|-S|in|restore)\b", text) or not words and call.name in ("yarn", "pnpm")
-    removing = re.search(r"\b(remove|purge|autoremove|uninstall|erase)\b.*\b(coreutils|bash|libc6|systemd|python3|base-files|dpkg|apt)\b", text)
+    installing = re.search(r"\b(install|add|i|ci|get|update|upgrade|sync|-S|in|restore)\b", text) or (
+        not words and call.name in ("yarn", "pnpm")
+    )
+    removing = re.search(
+        r"\b(remove|purge|autoremove|uninstall|erase)\b.*\b(coreutils|bash|libc6|systemd|python3|base-files|"
+        r"dpkg|apt)\b",
+        text,
+    )
     if removing and call.name in ("apt", "apt-get", "dpkg", "yum", "dnf", "apk"):
         call.machine.emit("delete", "/usr", "system", frozenset({"recursive"}), call.name)
     _written_code(call)
@@ -183,7 +315,14 @@ def _local_package(call: Call, words: list[str]) -> None:
 
 def _npm(call: Call, words: list[str]) -> None:
     text = " ".join(words)
-    if re.search(r"config set (script-shell|init-module|git|ignore-scripts|editor|viewer|shell|node-options)|--script-shell", text) and "ignore-scripts" not in text:
+    if (
+        re.search(
+            r"config set (script-shell|init-module|git|ignore-scripts|editor|viewer|shell|node-options)|"
+            r"--script-shell",
+            text,
+        )
+        and "ignore-scripts" not in text
+    ):
         call.emit("persist.env")
     if words[:1] in (["exec"], ["x"], ["dlx"]) and "-c" in words:
         call.shell(call.args[words.index("-c") + 1] if words.index("-c") + 1 < len(words) else "")
@@ -205,7 +344,11 @@ def _npm(call: Call, words: list[str]) -> None:
                 call.shell(value)
 
 
-@program("make", "gmake", "cmake", "ninja", "meson", "gradle", "gradlew", "mvn", "mvnw", "bazel", "tsc", "webpack", "vite", "rake", "just", "task", "ant", "sbt", "scons", "gcc", "g++", "clang", "clang++", "cpp", "rustc", "javac", "cc", "tox", "nox", "pytest", "jest", "mocha", "vitest", "eslint", "prettier", "ruff", "mypy", "black")
+@program(
+    "make gmake cmake ninja meson gradle gradlew mvn mvnw bazel tsc webpack vite rake just task "
+    "ant sbt scons gcc g++ clang clang++ cpp rustc javac cc tox nox pytest jest mocha vitest "
+    "eslint prettier ruff mypy black"
+)
 def _build(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
     call.emit("exec.build")
@@ -231,7 +374,17 @@ def _build(call: Call) -> str | None:
 def _build_files(call: Call, words: list[str]) -> None:
     """Scripts that a build tool reads and this same command wrote; and tools with verbs of their own."""
     if call.name == "cmake" and words[:1] == ["-E"] and len(words) > 1:
-        verb = {"remove_directory": "rm -r", "remove": "rm", "rm": "rm", "copy": "cp", "copy_directory": "cp -r", "rename": "mv", "env": "env", "time": "command", "chdir": "env -C"}.get(words[1])
+        verb = {
+            "remove_directory": "rm -r",
+            "remove": "rm",
+            "rm": "rm",
+            "copy": "cp",
+            "copy_directory": "cp -r",
+            "rename": "mv",
+            "env": "env",
+            "time": "command",
+            "chdir": "env -C",
+        }.get(words[1])
         call.run([*verb.split(), *call.args[2:]]) if verb else None
     if call.name in ("mvn", "mvnw"):
         parts = dict(word[2:].partition("=")[::2] for word in words if word.startswith("-Dexec."))
@@ -258,7 +411,19 @@ def _written_code(call: Call) -> None:
     """Files that a package or build tool runs by their name, where this same command wrote them."""
     for path, text in list(call.state.files.items()):
         name = path.rsplit("/", 1)[-1]
-        language = {"setup.py": "python", "conftest.py": "python", "noxfile.py": "python", "build.rs": "other", "Rakefile": "ruby", "extconf.rb": "ruby", "Gemfile": "ruby", "build.gradle": "groovy", "gulpfile.js": "node", "Gruntfile.js": "node", "binding.gyp": "other"}.get(name)
+        language = {
+            "setup.py": "python",
+            "conftest.py": "python",
+            "noxfile.py": "python",
+            "build.rs": "other",
+            "Rakefile": "ruby",
+            "extconf.rb": "ruby",
+            "Gemfile": "ruby",
+            "build.gradle": "groovy",
+            "gulpfile.js": "node",
+            "Gruntfile.js": "node",
+            "binding.gyp": "other",
+        }.get(name)
         if language and text.strip(FILE):
             _scan(call, language, text)
 
@@ -279,7 +444,13 @@ def _compiler(call: Call, words: list[str]) -> str | None:
         if word == "-o":
             call.write(words[index + 1], FILE)
     printed = next((word for word in words if word.startswith(("-print-file-name=", "--print-file-name="))), "")
-    source = call.stdin if "-" in words or "/dev/stdin" in words or call.name == "cpp" else "".join(call.machine.read_file(word, call.state) or "" for word in words if word.endswith((".c", ".cc", ".cpp")))
+    source = (
+        call.stdin
+        if "-" in words or "/dev/stdin" in words or call.name == "cpp"
+        else "".join(
+            call.machine.read_file(word, call.state) or "" for word in words if word.endswith((".c", ".cc", ".cpp"))
+        )
+    )
     for path in re.findall(r'#\s*include\s*[<"](/[^>"]+)', source):
         call.read(path)
     if source:
@@ -293,19 +464,23 @@ def _makefile(call: Call, words: list[str]) -> None:
     texts += [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--eval"]
     texts += [words[i + 1] for i, word in enumerate(words[:-1]) if word == "-E"]
     chosen = next((words[i + 1] for i, word in enumerate(words[:-1]) if word in ("-f", "--file", "--makefile")), "")
-    chosen = next((re.sub(r"^(-f|--(make)?file=)", "", word) for word in words if re.match(r"-f.|--(make)?file=", word)), chosen)
+    chosen = next(
+        (re.sub(r"^(-f|--(make)?file=)", "", word) for word in words if re.match(r"-f.|--(make)?file=", word)), chosen
+    )
     for path in [chosen] if chosen else ["Makefile", "makefile", "GNUmakefile", "justfile"]:
         text = call.stdin if path in ("-", "/dev/stdin") else call.machine.read_file(path, call.state)
         texts += [text] if text else []
     for text in texts:
         if "\ufdd1" in text:
             call.emit("exec.network", "makefile")
-        for line in re.findall(r"(?m)^(?:\t| {4})\s*[@\-+]*(.+)$|^[\w.%-]+\s*:[^=\n]*;\s*[@\-+]*(.+)$|\$\(shell ([^)]+)\)", text):
+        for line in re.findall(
+            r"(?m)^(?:\t| {4})\s*[@\-+]*(.+)$|^[\w.%-]+\s*:[^=\n]*;\s*[@\-+]*(.+)$|\$\(shell ([^)]+)\)", text
+        ):
             recipe = next(part for part in line if part).replace("$$", "$")
             call.shell(recipe)
 
 
-@program("systemd-tmpfiles", "logrotate", "run-parts", "start-stop-daemon", "dbus-daemon")
+@program("systemd-tmpfiles logrotate run-parts start-stop-daemon dbus-daemon")
 def _daemon(call: Call) -> str | None:
     options = call.options("xanpcu", ("exec", "startas", "name", "pidfile", "chuid", "user"))
     if call.name == "start-stop-daemon" and options.get("c", "chuid"):
@@ -315,7 +490,7 @@ def _daemon(call: Call) -> str | None:
     return UNKNOWN
 
 
-@program("ssh-keygen", "ssh-copy-id", "ssh-add", "ssh-agent", "ssh-keyscan")
+@program("ssh-keygen ssh-copy-id ssh-add ssh-agent ssh-keyscan")
 def _keys(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
     if call.name == "ssh-copy-id":

@@ -6,6 +6,7 @@ import shlex
 from .call import PROGRAMS, Call, Options, program
 from .machine import Feed
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, STAR, UNKNOWN, has, known, show, solid, unglob
+from .quoting import listed
 
 # name: short options with a value, long options with a value, operands before the command
 _PLAIN: dict[str, tuple[str, tuple[str, ...], int]] = {
@@ -68,10 +69,10 @@ _PLAIN: dict[str, tuple[str, tuple[str, ...], int]] = {
     "runcon": ("turl", (), 0),
     "cgexec": ("g", (), 0),
 }
-SHELLS = frozenset("sh bash dash zsh ksh mksh ash fish csh tcsh rbash pdksh yash elvish nu pwsh".split())
+SHELLS = frozenset(listed("sh bash dash zsh ksh mksh ash fish csh tcsh rbash pdksh yash elvish nu pwsh"))
 
 
-@program(*_PLAIN)
+@program(" ".join(_PLAIN))
 def _wrapped(call: Call) -> str | None:
     valued, long, skip = _PLAIN[call.name]
     options = call.options(valued, long, posix=True)
@@ -94,7 +95,7 @@ def _wrapped(call: Call) -> str | None:
     return call.run(words) if words else ""
 
 
-@program(*SHELLS)
+@program(" ".join(SHELLS))
 def _shell(call: Call) -> str | None:
     if call.machine.privileged:
         call.emit("privilege.become")
@@ -126,7 +127,9 @@ def _powershell(call: Call) -> str | None:
     for found in re.findall(r"(?i)(?:Remove-Item|ri|rd|Clear-Content)\s+([^;|]+)", " ".join(call.args)):
         for path in re.findall(r"(?:^|\s)([^\s-]\S*)", found):
             call.delete(path, "recursive")
-    if re.search(r"(?i)\b(iex|Invoke-Expression)\b", text) and re.search(r"(?i)iwr|Invoke-WebRequest|DownloadString|http", text):
+    if re.search(r"(?i)\b(iex|Invoke-Expression)\b", text) and re.search(
+        r"(?i)iwr|Invoke-WebRequest|DownloadString|http", text
+    ):
         call.emit("exec.network")
         return None
     return call.shell(text) if re.match(r"[a-z]", text) else None
@@ -145,12 +148,12 @@ def feed_shell(call: Call, args: list[str]) -> str | None:
     return call.shell(text, [call.name, *args], Feed()) if text and not text.strip(FILE + "\n") == "" else None
 
 
-@program("busybox", "toybox")
+@program("busybox toybox")
 def _busybox(call: Call) -> str:
     return call.run(call.args)
 
 
-@program("sudo", "doas", "gksudo", "kdesudo", "sudoedit", "please")
+@program("sudo doas gksudo kdesudo sudoedit please")
 def _sudo(call: Call) -> str:
     options = call.options("ugChpTDRUrt", ("user", "group", "chdir", "host", "prompt"), posix=True)
     words = list(options.rest)
@@ -173,7 +176,10 @@ def _sudo(call: Call) -> str:
         call.machine.privileged -= 1
 
 
-@program("su", "runuser", "setpriv", "pkexec", "run0", "sg", "machinectl", "gksu", "sux", "flatpak-spawn", "gosu", "su-exec", "chpst", "newgrp", "login", "capsh", "machinectl-shell")
+@program(
+    "su runuser setpriv pkexec run0 sg machinectl gksu sux flatpak-spawn gosu su-exec chpst newgrp "
+    "login capsh machinectl-shell"
+)
 def _become(call: Call) -> str:
     if call.args in (["--help"], ["--version"], ["--print"]):
         return ""
@@ -188,18 +194,25 @@ def _become(call: Call) -> str:
     return ""
 
 
-@program("unshare", "nsenter", "chroot", "pivot_root", "bwrap", "proot", "switch_root", "systemd-nspawn", "runc", "crun", "ctr", "lxc-attach", "schroot", "lxc", "crictl", "firejail", "nsjail", "systemd-mount", "udisksctl", "aa-teardown", "aa-exec", "aa-complain")
+@program(
+    "unshare nsenter chroot pivot_root bwrap proot switch_root systemd-nspawn runc crun ctr lxc-attach "
+    "schroot lxc crictl firejail nsjail systemd-mount udisksctl aa-teardown aa-exec aa-complain"
+)
 def _namespace(call: Call) -> str:
-    if call.args in (["--help"], ["--version"], ["list"]) or call.name == "udisksctl" and call.args[:1] in (["status"], ["info"]):
+    if call.args in (["--help"], ["--version"], ["list"]) or (
+        call.name == "udisksctl" and call.args[:1] in (["status"], ["info"])
+    ):
         return ""
     call.emit("kernel.namespace")
     options = call.options("tSGrwR", ("target", "setuid", "setgid", "root", "wd"), posix=True)
     return call.run(options.rest[1:] if call.name == "chroot" else options.rest)
 
 
-@program("xargs", "gxargs")
+@program("xargs gxargs")
 def _xargs(call: Call) -> str:
-    options = call.options("aEILnPsd", ("arg-file", "max-args", "max-procs", "delimiter", "replace", "max-lines"), posix=True)
+    options = call.options(
+        "aEILnPsd", ("arg-file", "max-args", "max-procs", "delimiter", "replace", "max-lines"), posix=True
+    )
     text = call.read(options.get("a", "arg-file")) if options.get("a", "arg-file") else call.stdin
     items = _items(text, options)
     words = options.rest or ["echo"]
@@ -209,7 +222,11 @@ def _xargs(call: Call) -> str:
         for item in items[:40]:
             out += call.run([word.replace(token, item) for word in words], Feed())
         return out
-    size = int(options.get("n", "max-args", "L", "max-lines") or 0) if (options.get("n", "max-args", "L") or "0").isdigit() else 0
+    size = (
+        int(options.get("n", "max-args", "L", "max-lines") or 0)
+        if (options.get("n", "max-args", "L") or "0").isdigit()
+        else 0
+    )
     for start in range(0, max(1, min(len(items), 200)), size or 200):
         out += call.run(words + items[start : start + (size or 200)], Feed())
     return out
@@ -233,13 +250,15 @@ def _items(text: str, options: Options) -> list[str]:
     return text.split()
 
 
-@program("parallel", "rush")
+@program("parallel rush")
 def _parallel(call: Call) -> str:
     words, _, literal = ("\0" + "\0".join(call.args)).partition("\0:::\0")
     words = words.lstrip("\0")
     argv = words.split("\0") if words else []
     call.args = argv
-    options = call.options("jNna", ("jobs", "arg-file", "colsep", "max-args", "results", "joblog", "timeout"), posix=True)
+    options = call.options(
+        "jNna", ("jobs", "arg-file", "colsep", "max-args", "results", "joblog", "timeout"), posix=True
+    )
     if options.has("pipe", "spreadstdin"):
         return call.run(options.rest)
     listed = [line for path in options.all("a", "arg-file") for line in call.read(path).splitlines()]
@@ -247,10 +266,12 @@ def _parallel(call: Call) -> str:
     command = " ".join(options.rest)
     if not command:
         return "".join(call.shell(item) for item in items[:40])
-    return "".join(call.shell(command.replace("{}", item) if "{" in command else f"{command} {item}") for item in items[:40])
+    return "".join(
+        call.shell(command.replace("{}", item) if "{" in command else f"{command} {item}") for item in items[:40]
+    )
 
 
-@program("pee", "mispipe")
+@program("pee mispipe")
 def _pee(call: Call) -> str:
     return "".join(call.shell(unglob(arg)) for arg in call.args)
 
@@ -271,7 +292,7 @@ def _flock(call: Call) -> str:
     return call.shell(unglob(text)) if text else call.run(rest)
 
 
-@program("script", "scriptlive")
+@program("script scriptlive")
 def _script(call: Call) -> str:
     options = call.options("cTtoIOBEm", ("command", "log-out", "timing"))
     for path in options.rest[:1]:
@@ -279,11 +300,11 @@ def _script(call: Call) -> str:
     return "".join(call.shell(unglob(text)) for text in options.all("c", "command"))
 
 
-@program("find", "gfind")
+@program("find gfind")
 def _find(call: Call) -> str:
     roots = []
     args = [arg for arg in call.args]
-    while args and args[0] in ("-H", "-L", "-P") or args and args[0].startswith("-O"):
+    while (args and args[0] in ("-H", "-L", "-P")) or (args and args[0].startswith("-O")):
         args.pop(0)
     while args and not re.match(r"-|\(|!|\\\(", solid(args[0])):
         roots.append(args.pop(0))
@@ -301,18 +322,43 @@ def _find(call: Call) -> str:
             call.write(args[index + 1])
         elif arg == "-files0-from" and index + 1 < len(args):
             call.read(args[index + 1])
-    return "".join(f"{item}\n" + (f"{item.rstrip('/')}/{STAR}\n" if item in roots and not narrow else "") for item in found)
+    return "".join(
+        f"{item}\n" + (f"{item.rstrip('/')}/{STAR}\n" if item in roots and not narrow else "") for item in found
+    )
 
 
 def _narrows(args: list[str]) -> bool:
     """Whether a test picks some files out; without one, find takes everything below its root."""
     if "-type" in args[:-1] and args[args.index("-type") + 1] in ("l", "p", "s"):
         return True
-    tests = {"-name", "-iname", "-path", "-ipath", "-regex", "-mtime", "-mmin", "-size", "-newer", "-empty", "-user", "-wholename", "-iregex", "-atime", "-ctime", "-perm", "-cmin", "-inum", "-newermt"}
+    tests = {
+        "-name",
+        "-iname",
+        "-path",
+        "-ipath",
+        "-regex",
+        "-mtime",
+        "-mmin",
+        "-size",
+        "-newer",
+        "-empty",
+        "-user",
+        "-wholename",
+        "-iregex",
+        "-atime",
+        "-ctime",
+        "-perm",
+        "-cmin",
+        "-inum",
+        "-newermt",
+    }
     for index, arg in enumerate(args):
         if arg in tests:
             value = unglob(args[index + 1]) if index + 1 < len(args) else ""
-            if arg == "-empty" or value.strip("*?./!-+0") and not (index and args[index - 1] in ("!", "-not") and arg in ("-name", "-path")):
+            if arg == "-empty" or (
+                value.strip("*?./!-+0")
+                and not (index and args[index - 1] in ("!", "-not") and arg in ("-name", "-path"))
+            ):
                 return True
     return False
 
@@ -327,7 +373,12 @@ def _found(root: str, narrow: bool, name: str = "") -> str:
 def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
     if words[:1] and words[0] in ("chown", "chgrp") and found and not has(found[0], ATOM):
         words = [words[0], "-R", *words[1:]]
-    elif words[:1] == ["chmod"] and found and not has(found[0], ATOM) and re.search(r"^0+$|777|666|[ao]\+\w*w|^[ago]*-", words[1] if len(words) > 1 else ""):
+    elif (
+        words[:1] == ["chmod"]
+        and found
+        and not has(found[0], ATOM)
+        and re.search(r"^0+$|777|666|[ao]\+\w*w|^[ago]*-", words[1] if len(words) > 1 else "")
+    ):
         words = ["chmod", "-R", *words[1:]]
     end = next((i for i, word in enumerate(words) if word in (";", "+", "\\;")), len(words))
     for item in found:
@@ -339,7 +390,11 @@ def _secret_found(call: Call, root: str, args: list[str]) -> str:
     full, kind, _ = call.locate(root)
     names = unglob(" ".join(args))
     if kind in ("root", "home", "system", "kernel", "secret"):
-        if re.search(r"id_|\.pem|\.key\b|credential|\.aws|\.ssh|\.netrc|\.kube|\.pgpass|\.git-cred|\.gnupg|token|secret|passw", names):
+        if re.search(
+            r"id_|\.pem|\.key\b|credential|\.aws|\.ssh|\.netrc|\.kube|\.pgpass|\.git-cred|\.gnupg|token|"
+            r"secret|passw",
+            names,
+        ):
             return "/home/sandbox/.ssh/id_rsa"
         if re.search(r"shadow|sudoers", names):
             return "/etc/shadow"
@@ -348,7 +403,7 @@ def _secret_found(call: Call, root: str, args: list[str]) -> str:
     return full if kind == "secret" else ""
 
 
-@program("ssh", "autossh", "mosh", "sshpass", "dropbear", "dbclient", "sftp")
+@program("ssh autossh mosh sshpass dropbear dbclient sftp")
 def _ssh(call: Call) -> str | None:
     options = call.options("bcDEeFIiJLlmOopQRSWwB", posix=True)
     if call.name == "sshpass":
@@ -379,13 +434,28 @@ def _ssh(call: Call) -> str | None:
     return NETWORK
 
 
-@program("tmux", "screen", "byobu")
+@program("tmux screen byobu")
 def _terminal(call: Call) -> str | None:
     words = [unglob(arg) for arg in call.args]
     for index, word in enumerate(words):
         if word in ("send-keys", "send", "stuff"):
-            call.shell(" ".join(w for w in words[index + 1 :] if w not in ("Enter", "C-m", "-t") and not w.startswith("-")))
-        elif word in ("-dm", "-dmS", "-m", "new", "new-session", "new-window", "neww", "split-window", "run-shell", "run", "respawn-pane", "if-shell"):
+            call.shell(
+                " ".join(w for w in words[index + 1 :] if w not in ("Enter", "C-m", "-t") and not w.startswith("-"))
+            )
+        elif word in (
+            "-dm",
+            "-dmS",
+            "-m",
+            "new",
+            "new-session",
+            "new-window",
+            "neww",
+            "split-window",
+            "run-shell",
+            "run",
+            "respawn-pane",
+            "if-shell",
+        ):
             rest = call.args[index + 1 :]
             call.args, saved = rest, call.args
             options = call.options("tncsxyFeSlp", posix=True)
@@ -395,20 +465,30 @@ def _terminal(call: Call) -> str | None:
     return None
 
 
-@program("docker", "podman", "nerdctl", "docker-compose")
+@program("docker podman nerdctl docker-compose")
 def _docker(call: Call) -> str | None:
     text = " ".join(solid(arg) for arg in call.args)
-    if re.search(r"--privileged|--pid[= ]host|--net(work)?[= ]host.*--pid|--cap-add[= ](ALL|SYS_ADMIN|SYS_PTRACE|SYS_MODULE|DAC_READ_SEARCH)|--security-opt[= ](apparmor|seccomp)[=:]unconfined|--device[= ]/dev/(sd|nvme|mem|kmsg)|--userns[= ]host|--ipc[= ]host", text):
+    if re.search(
+        r"--privileged|--pid[= ]host|--net(work)?[= ]host.*--pid|--cap-add[= ](ALL|SYS_ADMIN|SYS_PTRACE|"
+        r"SYS_MODULE|DAC_READ_SEARCH)|--security-opt[= ](apparmor|seccomp)[=:]unconfined|--device[= "
+        r"]/dev/(sd|nvme|mem|kmsg)|--userns[= ]host|--ipc[= ]host",
+        text,
+    ):
         call.emit("kernel.engine")
     for mount in re.findall(r"(?:-v|--volume)[= ]?(\S+?):|(?:source|src)=([^,\s]+)", text):
         source = next(part for part in mount if part) if any(mount) else ""
         full, kind, flags = call.locate(source) if source.startswith(("/", "~", ".", "$")) else ("", "", frozenset())
-        if kind in ("root", "system", "device", "secret", "kernel") or kind == "home" and "inner" not in flags:
+        if kind in ("root", "system", "device", "secret", "kernel") or (kind == "home" and "inner" not in flags):
             call.emit("kernel.engine")
     if re.match(r"(system|volume|image|container|network|builder) prune|system prune|rm -f \S*…|volume rm", text):
         call.emit("exec.prune")
     words = [arg for arg in call.args]
-    if words[:1] == ["exec"] or words[:1] == ["run"] or words[:2] == ["compose", "exec"] or words[:2] == ["compose", "run"]:
+    if (
+        words[:1] == ["exec"]
+        or words[:1] == ["run"]
+        or words[:2] == ["compose", "exec"]
+        or words[:2] == ["compose", "run"]
+    ):
         _in_container(call, words)
     call.emit("exec.build", "", "network") if re.search(r"^(build|push|pull|compose (up|build))", text) else None
     return None
@@ -417,11 +497,16 @@ def _docker(call: Call) -> str | None:
 def _in_container(call: Call, words: list[str]) -> None:
     """What runs in another container harms that container; only secrets and scripts from the network are looked at."""
     for index, word in enumerate(words):
-        if word in SHELLS and index + 2 < len(words) and re.fullmatch(r"-\w*c", words[index + 1]) and NETWORK in words[index + 2]:
+        if (
+            word in SHELLS
+            and index + 2 < len(words)
+            and re.fullmatch(r"-\w*c", words[index + 1])
+            and NETWORK in words[index + 2]
+        ):
             call.emit("exec.network", show(words[index + 2]))
 
 
-@program("npx", "bunx", "pnpx", "uvx", "pipx")
+@program("npx bunx pnpx uvx pipx")
 def _npx(call: Call) -> str | None:
     options = call.options("cp", ("package", "call", "spec", "from", "with", "python"), posix=True)
     for text in options.all("c", "call"):
@@ -431,7 +516,10 @@ def _npx(call: Call) -> str | None:
     return call.run(rest) if rest and solid(rest[0]) in PROGRAMS else None
 
 
-@program("cross-env", "env-cmd", "uv", "poetry", "pipenv", "hatch", "pdm", "rye", "bundle", "conda", "mamba", "micromamba", "nix-shell", "nix", "direnv", "mise", "asdf", "corepack", "rbenv", "pyenv", "volta")
+@program(
+    "cross-env env-cmd uv poetry pipenv hatch pdm rye bundle conda mamba micromamba nix-shell "
+    "nix direnv mise asdf corepack rbenv pyenv volta"
+)
 def _runner(call: Call) -> str | None:
     args = [solid(arg) for arg in call.args]
     for marker in ("run", "exec", "--run", "--command", "-c"):
@@ -440,7 +528,11 @@ def _runner(call: Call) -> str | None:
             if marker in ("--run",) and rest:
                 return call.shell(rest[0])
             call.args, saved = rest, call.args
-            words = call.options("npm", ("name", "with", "python", "package", "env-file", "extra", "group", "prefix", "directory", "project"), posix=True).rest
+            words = call.options(
+                "npm",
+                ("name", "with", "python", "package", "env-file", "extra", "group", "prefix", "directory", "project"),
+                posix=True,
+            ).rest
             call.args = saved
             return call.run(words[1:] if call.name == "direnv" else words)
     while call.name == "cross-env" and args and re.match(r"\w+=", args[0]):
@@ -451,7 +543,7 @@ def _runner(call: Call) -> str | None:
     return FILE if re.search(r"init|hook|shell|activate|env|shellenv", " ".join(args[:2])) else None
 
 
-@program("expect", "unexpect")
+@program("expect unexpect")
 def _expect(call: Call) -> str | None:
     options = call.options("cf", ())
     for text in (*options.all("c"), call.stdin):
@@ -460,7 +552,7 @@ def _expect(call: Call) -> str | None:
     return None
 
 
-@program("gdb", "lldb")
+@program("gdb lldb")
 def _debugger(call: Call) -> str | None:
     text = unglob(" ".join(call.args)) + "\n" + call.stdin
     for found in re.findall(r"(?:-ex\s+|^\s*)['\"]?(?:!|shell\s+)([^'\"\n]+)", text, re.M):
@@ -475,5 +567,3 @@ def _debugger(call: Call) -> str | None:
         for found in re.findall(r"python\s+(.+)", text):
             scan(call, "python", found.rstrip("'\""))
     return None
-
-
