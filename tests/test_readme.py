@@ -1,0 +1,72 @@
+"""What the README shows is what happens: its console blocks are run and compared, its Python is run, its YAML parsed."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```console\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def steps(block: str) -> list[tuple[str, str]]:
+    """(command, expected output) pairs."""
+    parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    return [(command, rest) for command, _, rest in (part.partition("\n") for part in parts)]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("project")
+    (path / "test_sum.py").write_text("def test_adds():\n    assert 1 + 1 == 2\n")
+    for each in (path, path / "test_sum.py"):
+        os.chown(each, 1000, 1000)
+    return path
+
+
+def script(block: str) -> str:
+    """All of a block in one shell, so that variables hold; what each command said ends with a mark.
+
+    What `make` says of its own set-up is not shown; it goes to stderr.
+    """
+    lines = []
+    for command, _ in steps(block):
+        merged = "" if command.startswith("make") else "2>&1"
+        lines.append(f"{{ {command}\n}} {merged}; status=$?; [ $status = 0 ] || echo \"[exit $status]\"; echo '@@'")
+    return "\n".join(lines)
+
+
+def matches(expected: str, found: str) -> bool:
+    pattern = re.escape(expected.rstrip("\n")).replace(re.escape("…"), ".*")
+    return re.fullmatch(pattern, found.rstrip("\n"), re.DOTALL) is not None
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_the_readmes_commands_print_what_it_shows(number: int, project: Path) -> None:
+    block = BLOCKS[number]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PROJECT": str(project), "GITHUB_ACTIONS": ""}
+    cwd = ROOT if "make sandbox" in block else project
+    shell = ["bash", "-c", script(block)]
+    ran = subprocess.run(shell, capture_output=True, text=True, cwd=cwd, env=environment, stdin=subprocess.DEVNULL)
+    answers = ran.stdout.split("@@\n")
+    for (command, expected), found in zip(steps(block), answers, strict=False):
+        assert matches(expected, found), f"$ {command}\n{found}\n(the README says)\n{expected}"
+
+
+def test_the_readmes_python_runs(project: Path) -> None:
+    (program,) = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=project, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[0] == "hi"
+    assert ran.stdout.splitlines()[-2:] == ["", "deny"]
+
+
+def test_the_readme_shows_every_command_there_is() -> None:
+    shown = subprocess.run([Path(sys.executable).with_name("belljar"), "--help"], capture_output=True, text=True, check=True)
+    for name in re.findall(r"^    ([a-z]+) ", shown.stdout, re.MULTILINE):
+        assert re.search(rf"\b{name}\b", README), f"the README does not mention `belljar {name}`"
