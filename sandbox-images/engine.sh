@@ -92,4 +92,4 @@ exec 9>"$LOCK"
 flock 9
 ready && exit 0
 command -v dockerd >/dev/null || install_engine
-start_engine && ready || die "the engine did not start; the end of $LOG says: $(tail -n 3 "$LOG" 2>/dev/null)"
+{ start_engine && ready; } || die "the engine did not start; the end of $LOG says: $(tail -n 3 "$LOG" 2>/dev/null)"
