@@ -194,6 +194,16 @@ async def test_bash_output_filters_lines(tools: ToolRegistry, box: Session) -> N
     assert "line 2" in ((await tools.call("BashOutput", {"bash_id": id})).output or ""), "a filter eats nothing"
 
 
+async def test_what_did_not_fit_is_told(tools: ToolRegistry, box: Session) -> None:
+    id = await start(tools, "head -c 3000000 /dev/zero | tr '\\0' x; echo end")
+    await ended(box, id)
+    result = await tools.call("BashOutput", {"bash_id": id})
+    dropped = 3_000_004 - box.limits.shell_output
+    assert result.metadata.dropped_bytes == dropped
+    assert (result.output or "").startswith(f"[... {dropped} bytes of earlier output were dropped ...]\nxxx")
+    assert (result.output or "").endswith("x" + "end\n")
+
+
 @pytest.mark.parametrize("pattern", ["(", "[z-a]", "(?P<"])
 async def test_a_bad_filter_is_told(tools: ToolRegistry, box: Session, pattern: str) -> None:
     id = await start(tools, "echo x")

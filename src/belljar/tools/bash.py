@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from belljar.errors import ShellNotFound
-from belljar.shells import Shell
+from belljar.result import decode
+from belljar.shells import Chunk, Shell
 from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds, truncate
 from belljar.tools.parameters import Integer, Params, Text
 
@@ -21,6 +22,8 @@ DEFAULT_TIMEOUT = 120_000
 MIN_TIMEOUT = 1_000
 MAX_TIMEOUT = 600_000
 MAX_OUTPUT_SIZE = 30_000
+ONE_READ = 512 << 10  # a read that gives more may have left some
+MOST_READS = 200  # as much as the largest ring holds; a shell that prints faster is read on by the next call
 RESTARTED = "[The shell was restarted: directory and exported variables hold; functions, options and jobs are gone.]"
 
 
@@ -158,12 +161,22 @@ Usage:
     Params = BashOutputParams
 
     async def execute(self, params: BashOutputParams, call: Call) -> ToolResult:
-        chunk = await (await self.find(params.bash_id)).read(params.filter)
+        shell = await self.find(params.bash_id)
+        chunks = [await shell.read(params.filter)]
+        while max(map(len, (chunks[-1].stdout_bytes, chunks[-1].stderr_bytes))) > ONE_READ and len(chunks) < MOST_READS:
+            chunks.append(await shell.read(params.filter))
+        return self._shape(params, chunks)
+
+    def _shape(self, params: BashOutputParams, chunks: list[Chunk]) -> ToolResult:
+        stdout = decode(b"".join(chunk.stdout_bytes for chunk in chunks))
+        stderr = decode(b"".join(chunk.stderr_bytes for chunk in chunks))
+        dropped = sum(sum(chunk.dropped) for chunk in chunks)
         facts = Fields(
-            bash_id=params.bash_id, status=chunk.status, exit_code=chunk.exit_code, stdout=chunk.stdout,
-            stderr=chunk.stderr, dropped_bytes=sum(chunk.dropped),
+            bash_id=params.bash_id, status=chunks[-1].status, exit_code=chunks[-1].exit_code, stdout=stdout,
+            stderr=stderr, dropped_bytes=dropped,
         )  # fmt: skip
-        return ToolResult(True, chunk.text, metadata=facts)
+        gap = f"[... {dropped} bytes of earlier output were dropped ...]\n" if dropped else ""
+        return ToolResult(True, gap + stdout + stderr, metadata=facts)
 
     def summary(self, given: Mapping[str, Any]) -> str:
         return f"Read output of {given.get('bash_id', '')}"
