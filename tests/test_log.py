@@ -57,6 +57,23 @@ def test_json_lines_for_machines(capsys: pytest.CaptureFixture[str], monkeypatch
     assert "hunter2" not in str(records)
 
 
+def test_commands_are_told_as_they_start_and_end(capsys: pytest.CaptureFixture[str]) -> None:
+    log.configure("debug,json")
+    log.tell("start", {"session": "bj-1", "command": "TOKEN=hunter2 ls"})
+    log.tell("end", {"session": "bj-1", "cause": "exited", "exit_code": 0, "duration": 0.1})
+    log.tell("end", {"session": "bj-1", "cause": "exited", "exit_code": 3, "duration": 0.1})
+    log.tell("end", {"session": "bj-1", "cause": "timeout", "exit_code": 124, "duration": 0.1})
+    log.tell("session_close", {"session": "bj-1"})
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(record["level"], record["message"]) for record in told] == [
+        ("info", "Executing command: TOKEN=*** ls"),
+        ("info", "Command executed (exit: 0)"),
+        ("info", "Command failed (exit: 3)"),
+        ("error", "Command timeout exceeded"),
+        ("debug", "session_close"),
+    ]
+
+
 def test_verbose_means_info(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BELLJAR_LOG", raising=False)
     log.configure(verbose=True)

@@ -32,7 +32,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from belljar import redact
+from belljar import log, redact
 from belljar.errors import AuditError
 
 NAME = "audit.jsonl"
@@ -129,6 +129,7 @@ class Audit:
 
     def record(self, kind: str, **fields: Any) -> None:
         """Writes one line. Where that fails: AuditError if a trail is required, else one warning."""
+        log.tell(kind, fields)
         try:
             with self._thread_lock:
                 self._append(kind, {k: _kept(k, v) for k, v in fields.items() if v is not None})
@@ -268,7 +269,7 @@ class NoAudit(Audit):
     """BELLJAR_AUDIT=off"""
 
     def record(self, kind: str, **fields: Any) -> None:
-        pass
+        log.tell(kind, fields)
 
 
 @cache

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,6 +54,26 @@ class _WarningFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return f"belljar: {redact.text(record.getMessage())}"
+
+
+_commands = logging.getLogger("belljar.commands")
+_TOLD = ("session", "digest", "cause", "exit_code", "duration")
+
+
+def tell(kind: str, fields: Mapping[str, Any]) -> None:
+    """What goes into the audit trail, as the log says it."""
+    if not _commands.isEnabledFor(logging.INFO):
+        return
+    extra = {name: fields[name] for name in _TOLD if fields.get(name) is not None}
+    if kind == "start":
+        _commands.info("Executing command: %s", fields.get("command"), extra=extra)
+    elif kind == "end" and fields.get("cause") == "timeout":
+        _commands.error("Command timeout exceeded", extra=extra)
+    elif kind == "end":
+        word = "executed" if fields.get("exit_code") == 0 else "failed"
+        _commands.info("Command %s (exit: %s)", word, fields.get("exit_code"), extra=extra)
+    else:
+        _commands.debug("%s", kind, extra=extra)
 
 
 def configure(wish: str | None = None, *, verbose: bool = False) -> None:
