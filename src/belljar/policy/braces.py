@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from .marks import ATOM
-from .parser import Node
+from .parser import Node, TooComplex
 
 MAX_WORDS = 512
 Token = str | Node
@@ -13,7 +13,10 @@ Token = str | Node
 def brace_expand(parts: list[Node]) -> list[list[Node]]:
     if not any(part["Type"] == "Lit" and "{" in part.get("Value", "") for part in parts):
         return [parts]
-    return [_parts(tokens) for tokens in _expand(_tokens(parts))[:MAX_WORDS]]
+    words = _expand(_tokens(parts))
+    if len(words) >= MAX_WORDS:
+        raise TooComplex("its brace expansion is too large to judge")
+    return [_parts(tokens) for tokens in words]
 
 
 def _tokens(parts: list[Node]) -> list[Token]:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from . import files
-from .machine import Feed, Machine
+from .compound import Feed
+from .machine import Machine
 from .marks import UNKNOWN, has, show, solid, unglob
 from .shellstate import ShellState
 

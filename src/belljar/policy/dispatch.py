@@ -2,9 +2,28 @@
 
 import re
 
-from . import builtins, fileprograms, git, interpreters, network, system, textprograms, wrappers  # noqa: F401  they register their programs
+from . import (  # noqa: F401  they register their programs
+    archives,
+    awkprogram,
+    building,
+    builtins,
+    editors,
+    encodings,
+    fileprograms,
+    git,
+    interpreters,
+    listings,
+    network,
+    remotes,
+    searching,
+    sedprogram,
+    system,
+    textprograms,
+    wrappers,
+)
 from .call import PROGRAMS, Call
-from .machine import Feed, Machine
+from .compound import Feed
+from .machine import Machine
 from .marks import (
     ATOM,
     DISGUISED,
@@ -176,7 +195,9 @@ def _net(call: Call) -> None:
     for index, arg in enumerate(call.args[:-1]):
         before = [solid(word) for word in call.args[:index]]
         after_dashes = before[-1:] == ["--"] and program_name(solid(arg)) in PROGRAMS
-        if after_dashes or (program_name(solid(arg)) in _RISKY and sum(not word.startswith("-") for word in before) <= 2):
+        if after_dashes or (
+            program_name(solid(arg)) in _RISKY and sum(not word.startswith("-") for word in before) <= 2
+        ):
             call.run(call.args[index:])
             break
 

@@ -9,10 +9,11 @@ from typing import Any
 from belljar.errors import PolicyError
 
 from .canonical import Canonical, canonical, canonical_argv
+from .compound import Feed
 from .effects import RISKS, Effect
-from .machine import Feed, Machine, NeedsParser, TooComplex
+from .machine import Machine, NeedsParser
 from .marks import show
-from .parser import ParseError, parse
+from .parser import ParseError, TooComplex, parse
 from .plain import plain_words
 from .rules import Rule, RuleFile, parse_rules, read_rules
 from .shellstate import ShellState
@@ -234,7 +235,7 @@ def observe(
             raise TooComplex("there is no command in it, only comments")
         else:
             machine.run_text(text, current, feed)
-        for trap, where in machine.traps[:8]:
+        for trap, where in machine.traps:
             with machine.under("trap"):
                 machine.run_text(trap, where)
         effects.update(machine.effects)

@@ -86,7 +86,11 @@ def poisoned(machine: "Machine", name: str, value: str, state: ShellState, progr
             machine.emit("persist.env", f"{name}={text}")
     elif name in _COMMANDS:
         _command(machine, name, text, state)
-    elif text.startswith("() {") or (name in _TOOLS and re.search(r"[;|&`]|\$\(|\b(ba|da|z)?sh\s+-c", text)) or (name == "LD_LIBRARY_PATH" and re.match(r"(/tmp|/dev/shm|/var/tmp)", text) and program in ("sudo", "su")):
+    elif (
+        text.startswith("() {")
+        or (name in _TOOLS and re.search(r"[;|&`]|\$\(|\b(ba|da|z)?sh\s+-c", text))
+        or (name == "LD_LIBRARY_PATH" and re.match(r"(/tmp|/dev/shm|/var/tmp)", text) and program in ("sudo", "su"))
+    ):
         machine.emit("persist.env", f"{name}={text}")
 
 
@@ -97,10 +101,8 @@ def _executes(text: str) -> bool:
 def _command(machine: "Machine", name: str, text: str, state: ShellState) -> None:
     first = text.split()[0].rsplit("/", 1)[-1].strip("'\"")
     bare = re.fullmatch(r"[\w-]+", text) is not None and not re.search(r"sh$|python|perl|ruby|node|php", text)
-    strange = (
-        (not bare
-        and first not in _QUIET)
-        or re.search(r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text)
+    strange = (not bare and first not in _QUIET) or re.search(
+        r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text
     )
     if strange and known(text):
         machine.emit("persist.env", f"{name}={text}")

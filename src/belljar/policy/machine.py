@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from .compound import Compound, Feed
 from .effects import Effect
 from .expand import Expander, flat, flat_list
-from .marks import DISGUISED, ENCODED, NETWORK, SELF, UNKNOWN, UNSET, clip, has, has_glob, known, solid
-from .parser import Node, ParseError, parse
+from .marks import DISGUISED, ENCODED, NETWORK, SELF, UNKNOWN, clip, has, has_glob, known, solid
+from .parser import Node, ParseError, TooComplex, parse
 from .paths import could_match, resolve
 from .plain import plain_words
 from .shellstate import ShellState, Value
@@ -22,30 +23,11 @@ from .shellstate import ShellState, Value
 MAX_STEPS, MAX_DEPTH, MAX_SECONDS, MAX_EFFECTS = 3000, 40, 1.2, 400
 
 
-class TooComplex(Exception):
-    """The command does more than can be followed."""
-
-
 class NeedsParser(Exception):
     """The fast path met a text that only the parser can read."""
 
 
-class Feed:
-    """A standard input: text that `read` takes line by line."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str = "") -> None:
-        self.text = text
-
-    def line(self) -> str:
-        line, _, rest = self.text.partition("\n")
-        if known(line):
-            self.text = rest
-        return line
-
-
-class Machine:
+class Machine(Compound):
     def __init__(self, dispatch: Callable[["Machine", list[str], ShellState, Feed], str], parsing: bool = True) -> None:
         self.effects: dict[Effect, None] = {}
         self.trail: list[str] = []
@@ -69,17 +51,18 @@ class Machine:
     ) -> None:
         if self.privileged:
             flags = flags | frozenset({"sudo"})
-        if len(self.effects) < MAX_EFFECTS:
-            self.effects[
-                Effect(
-                    kind,
-                    target[:400],
-                    path_class,
-                    flags,
-                    program or (self.trail[-1] if self.trail else ""),
-                    tuple(self.trail[-8:]),
-                )
-            ] = None
+        if len(self.effects) >= MAX_EFFECTS:
+            raise TooComplex("it does too much to be judged")
+        self.effects[
+            Effect(
+                kind,
+                target[:400],
+                path_class,
+                flags,
+                program or (self.trail[-1] if self.trail else ""),
+                tuple(self.trail[-8:]),
+            )
+        ] = None
 
     @contextmanager
     def under(self, name: str) -> Iterator[None]:
@@ -394,163 +377,9 @@ class Machine:
                 out += self.statement(right, state, feed)
         return out
 
-    @contextmanager
-    def _branch(self, state: ShellState) -> Iterator[None]:
-        before = dict(state.env)
-        yield
-        for name, value in before.items():
-            if state.env.get(name) != value and name not in ("OLDPWD", "REPLY") and known(flat(value)):
-                self.branched = True
-                if self.undo_branches:
-                    state.env[name] = value
-
-    def _subshell(self, node: Node, state: ShellState, feed: Feed) -> str:
-        return self.block(node.get("Stmts"), state.fork(), feed)
-
-    def _block(self, node: Node, state: ShellState, feed: Feed) -> str:
-        return self.block(node.get("Stmts"), state, feed)
-
-    def _if_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
-        out = self.block(node.get("Cond"), state, feed)
-        with self._branch(state):
-            out += self.block(node.get("Then"), state, feed)
-        if node.get("Else"):
-            with self._branch(state):
-                out += self._if_clause(node["Else"], state, feed)
-        return out
-
-    def _case_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
-        self.expander(state).text(node["Word"])
-        out = ""
-        for item in node.get("Items") or []:
-            with self._branch(state):
-                out += self.block(item.get("Stmts"), state, feed)
-        return out
-
-    def _while_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
-        self._endless([] if SELF in feed.text else node.get("Cond") or [], node.get("Do") or [])
-        out, rounds = "", 0
-        reading = any("read" in str(stmt)[:600] for stmt in node.get("Cond") or [])
-        while rounds < 2 or (reading and feed.text and known(feed.text) and rounds < 24):
-            out += self.block(node.get("Cond"), state, feed)
-            with self._branch(state):
-                out += self.block(node.get("Do"), state, feed)
-            rounds += 1
-            if reading and not feed.text:
-                break
-        return out
-
-    def _endless(self, cond: list[Node], body: list[Node]) -> None:
-        """`while true; do something & done` starts processes without end."""
-        text = str(cond)
-        forever = not cond or re.search(r"'Value': '(true|:|1|false)'", text) is not None
-        if forever and "'Background': True" in str(body) and not _waits(body):
-            self.emit("process.forkbomb", "endless loop of background processes")
-
-    def _for_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
-        loop, body = node["Loop"], node.get("Do") or []
-        if loop["Type"] != "WordIter":
-            return self._counting(loop, body, state, feed)
-        expander = self.expander(state)
-        items = (
-            expander.words(loop["Items"]) if loop.get("Items") is not None or loop.get("InPos") else list(state.args)
-        )
-        out = ""
-        for item in items[:64] or [UNSET]:
-            state.env[loop["Name"]["Value"]] = item
-            out += self.block(body, state, feed)
-        if has_glob("".join(items)):
-            state.env[loop["Name"]["Value"]] = items[-1]
-        return out
-
-    def _counting(self, loop: Node, body: list[Node], state: ShellState, feed: Feed) -> str:
-        from .arithmetic import evaluate
-
-        expander, out = self.expander(state), ""
-        evaluate(loop.get("Init"), expander)
-        if not loop.get("Cond"):
-            self._endless([], body)
-        for _ in range(64):
-            if evaluate(loop.get("Cond"), expander) == "0" and loop.get("Cond"):
-                break
-            out += self.block(body, state, feed)
-            evaluate(loop.get("Post"), expander)
-        return out
-
-    def _func_decl(self, node: Node, state: ShellState, feed: Feed) -> str:
-        for name in node.get("Names") or [node["Name"]]:
-            state.functions[name["Value"]] = node["Body"]
-        return ""
-
-    def _arithm_cmd(self, node: Node, state: ShellState, feed: Feed) -> str:
-        from .arithmetic import evaluate
-
-        evaluate(node.get("X"), self.expander(state))
-        return ""
-
-    def _let_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
-        from .arithmetic import evaluate
-
-        for expression in node.get("Exprs") or []:
-            evaluate(expression, self.expander(state))
-        return ""
-
-    def _test_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
-        for word in _words_below(node.get("X")):
-            self.expander(state).text(word)
-        return ""
-
-    def _decl_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
-        variant = node["Variant"]["Value"]
-        options = [
-            field
-            for item in node.get("Args") or []
-            if item.get("Naked") and not item.get("Name")
-            for field in self.expander(state).fields(item.get("Value") or {})
-        ]
-        reference = any(re.fullmatch(r"-\w*n\w*", option) for option in options) and variant != "export"
-        for item in node.get("Args") or []:
-            if not item.get("Name"):
-                continue
-            self.assign(item, state)
-            if reference and isinstance(state.env.get(item["Name"]["Value"]), str):
-                state.env[item["Name"]["Value"]] = "\0" + flat(state.env[item["Name"]["Value"]])
-        if options:
-            return self.simple([variant, *options], state, feed)
-        if not node.get("Args"):
-            return self.simple([variant], state, feed)
-        return ""
-
-    def _time_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
-        return self.statement(node["Stmt"], state, feed) if node.get("Stmt") else ""
-
-    def _coproc_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
-        with self._parallel():
-            return self.statement(node["Stmt"], state.fork(), Feed(UNKNOWN))
-
 
 def _joins(stmt: Node, piping: bool) -> bool:
     """Whether the left side is more of the same chain (of pipes, or of && and ||)."""
     command = stmt.get("Cmd") or {}
     plain = not (stmt.get("Redirs") or stmt.get("Background") or stmt.get("Negated"))
     return plain and command.get("Type") == "BinaryCmd" and (command["Op"] in ("|", "|&")) == piping
-
-
-def _waits(node: object) -> bool:
-    """Whether something in the foreground of a loop's body waits."""
-    if isinstance(node, list):
-        return any(_waits(item) for item in node)
-    if not isinstance(node, dict) or node.get("Background"):
-        return False
-    if node.get("Type") == "Lit" and node.get("Value") in ("sleep", "wait", "read", "inotifywait", "break", "exit"):
-        return True
-    return any(_waits(child) for child in node.values() if isinstance(child, dict | list))
-
-
-def _words_below(node: object) -> Iterator[Node]:
-    if isinstance(node, dict):
-        if node.get("Type") == "Word":
-            yield node
-        else:
-            for child in node.values():
-                yield from _words_below(child)

@@ -13,13 +13,49 @@ _METADATA = re.compile(
     r"metadata/identity/oauth2|0xa9fea9fe|2852039166",
     re.I,
 )
-_CURL_LONG = (
-    "data data-binary data-raw data-urlencode data-ascii json form form-string header output "
-    "request user url upload-file cookie cookie-jar config max-time connect-timeout retry "
-    "proxy user-agent referer cacert cert key write-out resolve retry-delay retry-max-time output-dir "
-    "range interface dump-header unix-socket limit-rate connect-to netrc-file trace engine abstract-unix-so"
-    "cket"
-).split()
+_CURL_LONG = [
+    "data",
+    "data-binary",
+    "data-raw",
+    "data-urlencode",
+    "data-ascii",
+    "json",
+    "form",
+    "form-string",
+    "header",
+    "output",
+    "request",
+    "user",
+    "url",
+    "upload-file",
+    "cookie",
+    "cookie-jar",
+    "config",
+    "max-time",
+    "connect-timeout",
+    "retry",
+    "proxy",
+    "user-agent",
+    "referer",
+    "cacert",
+    "cert",
+    "key",
+    "write-out",
+    "resolve",
+    "retry-delay",
+    "retry-max-time",
+    "output-dir",
+    "range",
+    "interface",
+    "dump-header",
+    "unix-socket",
+    "limit-rate",
+    "connect-to",
+    "netrc-file",
+    "trace",
+    "engine",
+    "abstract-unix-socket",
+]
 
 
 def host_of(url: str) -> str:

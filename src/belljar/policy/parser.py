@@ -7,6 +7,7 @@ size of the tree are capped; over a cap, killed or missing, the answer is a Pars
 """
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -27,6 +28,10 @@ _MAX_CPU = 2
 _ADVICE = "put it in a script file and run that"
 
 Node = dict[str, Any]
+
+
+class TooComplex(Exception):
+    """The command does more than can be followed: a bound was reached, and a bound never lets anything through."""
 
 
 class ParseError(Exception):
@@ -80,9 +85,9 @@ class Parser:
         except ParseError:
             return
         with self._lock:
-            child, self._waiting = self._waiting, child
-        if child is not None:
-            _end(child)
+            old, self._waiting = self._waiting, child
+        if old is not None:
+            _end(old)
 
     def close(self) -> None:
         with self._lock:
@@ -123,7 +128,9 @@ def _cap(pid: int) -> None:
 
 def _converse(child: "subprocess.Popen[bytes]", text: bytes) -> tuple[bytes, bytes, str]:
     """Feed the text, collect tree and errors; the third value says which cap was reached."""
-    assert child.stdin and child.stdout and child.stderr
+    assert child.stdin
+    assert child.stdout
+    assert child.stderr
     deadline = time.monotonic() + MAX_SECONDS
     poll = select.poll()
     pending, chunks, size = memoryview(text), {child.stdout.fileno(): [], child.stderr.fileno(): []}, 0  # type: ignore[var-annotated]
@@ -170,10 +177,8 @@ def _end(child: "subprocess.Popen[bytes]", kill: bool = True) -> None:
         child.kill()
     for end in (child.stdin, child.stdout, child.stderr):
         if end is not None:
-            try:
+            with contextlib.suppress(OSError):
                 end.close()
-            except OSError:
-                pass
     child.wait()
 
 

@@ -25,23 +25,61 @@ _USER_DIRS = listed(
     "Documents Desktop Downloads Pictures Music Videos Library .ssh .gnupg .config .aws .kube .local .docker"
 )
 
-_IN_HOME_SECRETS = (
-    r"\.ssh/(?!config$|known_hosts|authorized_keys|[^/]*\.pub$|environment$|rc$).+ \.ssh \.gnupg(/.*)? "
-    r"\.aws/(credentials|cli/cache|sso)(/.*)? \.netrc "
-    r"_netrc \.git-credentials \.config/git/credentials \.npmrc \.pypirc \.docker/config\.json "
-    r"\.kube(/config)? \.pgpass \.my\.cnf "
-    r"\.config/gcloud(/.*)? \.azure(/.*)? \.config/gh(/hosts\.yml)? \.config/hub \.cargo/credentials(\.toml)? "
-    r"\.gem/credentials \.terraform\.d/credentials\.tfrc\.json \.vault-token \.password-store(/.*)? "
-    r"\.local/share/keyrings(/.*)? "
-    r"\.mozilla(/.*)? \.config/(google-chrome|chromium|BraveSoftware)(/.*)? \.bitcoin(/.*)? \.electrum(/.*)? "
-    r"\.ethereum(/.*)? "
-    r"\.m2/settings\.xml \.gradle/gradle\.properties \.config/rclone/rclone\.conf \.boto \.s3cfg "
-    r"\.bash_history \.zsh_history "
-    r"\.python_history \.psql_history \.mysql_history \.config/op(/.*)? \.claude/\.credentials\.json "
-    r"\.codex/auth\.json \.config/sops(/.*)? "
-    r"Library/Keychains(/.*)? \.aws \.subversion/auth(/.*)? \.config/doctl(/.*)? \.fly(/.*)? \.oci(/.*)? "
-    r"\.lesshst \.viminfo \.zhistory \.histfile"
-).split()
+_IN_HOME_SECRETS = [
+    r"\.ssh/(?!config$|known_hosts|authorized_keys|[^/]*\.pub$|environment$|rc$).+",
+    r"\.ssh",
+    r"\.gnupg(/.*)?",
+    r"\.aws/(credentials|cli/cache|sso)(/.*)?",
+    r"\.netrc",
+    r"_netrc",
+    r"\.git-credentials",
+    r"\.config/git/credentials",
+    r"\.npmrc",
+    r"\.pypirc",
+    r"\.docker/config\.json",
+    r"\.kube(/config)?",
+    r"\.pgpass",
+    r"\.my\.cnf",
+    r"\.config/gcloud(/.*)?",
+    r"\.azure(/.*)?",
+    r"\.config/gh(/hosts\.yml)?",
+    r"\.config/hub",
+    r"\.cargo/credentials(\.toml)?",
+    r"\.gem/credentials",
+    r"\.terraform\.d/credentials\.tfrc\.json",
+    r"\.vault-token",
+    r"\.password-store(/.*)?",
+    r"\.local/share/keyrings(/.*)?",
+    r"\.mozilla(/.*)?",
+    r"\.config/(google-chrome|chromium|BraveSoftware)(/.*)?",
+    r"\.bitcoin(/.*)?",
+    r"\.electrum(/.*)?",
+    r"\.ethereum(/.*)?",
+    r"\.m2/settings\.xml",
+    r"\.gradle/gradle\.properties",
+    r"\.config/rclone/rclone\.conf",
+    r"\.boto",
+    r"\.s3cfg",
+    r"\.bash_history",
+    r"\.zsh_history",
+    r"\.python_history",
+    r"\.psql_history",
+    r"\.mysql_history",
+    r"\.config/op(/.*)?",
+    r"\.claude/\.credentials\.json",
+    r"\.codex/auth\.json",
+    r"\.config/sops(/.*)?",
+    r"Library/Keychains(/.*)?",
+    r"\.aws",
+    r"\.subversion/auth(/.*)?",
+    r"\.config/doctl(/.*)?",
+    r"\.fly(/.*)?",
+    r"\.oci(/.*)?",
+    r"\.lesshst",
+    r"\.viminfo",
+    r"\.zhistory",
+    r"\.histfile",
+]
 _SECRET_HOME = re.compile(rf"(?:/home/[^/]+|/Users/[^/]+|/root)/(?:{'|'.join(_IN_HOME_SECRETS)})")
 _SECRET = re.compile(
     r"/etc/(shadow-?|gshadow-?|sudoers(\.d(/.*)?)?|security/opasswd|krb5\.keytab|ssh/ssh_host_[^/]*_key|"

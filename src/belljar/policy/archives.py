@@ -1,0 +1,136 @@
+"""Archives: what they take in, where they are unpacked, and the options of theirs that run something."""
+
+import re
+
+from .call import PROGRAMS, Call, program
+from .marks import DISGUISED, FILE, NETWORK, SENSITIVE, UNKNOWN, solid, taints, unglob
+from .quoting import listed
+from .wrappers import SHELLS
+
+
+@program("tar bsdtar gtar star pax cpio ar")
+def _tar(call: Call) -> str | None:
+    args = list(call.args)
+    if args and call.name in ("tar", "gtar", "bsdtar") and re.fullmatch(r"[A-Za-z]+", solid(args[0])):
+        args[0] = "-" + solid(args[0])
+    call.args = args
+    long = listed(
+        "rmt-command file directory one-top-level output checkpoint-action to-command use-compress-program "
+        "rsh-command info-script new-volume-script exclude files-from exclude-from transform strip-components "
+        "owner group mode format checkpoint"
+    )
+    options = call.options("fCTIXHbLKNVgF" if call.name != "cpio" else "CDFHIOMRE", long)
+    for text in options.all("checkpoint-action"):
+        if "exec=" in text:
+            call.emit("exec.hidden", text)
+            call.shell(text.split("exec=", 1)[1])
+    for text in options.all(
+        "to-command", "rmt-command", "use-compress-program", "I", "rsh-command", "info-script", "new-volume-script", "F"
+    ):
+        if solid(text).split()[:1] and solid(text).split()[0].rsplit("/", 1)[-1] not in listed(
+            "gzip pigz zstd xz bzip2 lz4 lzma pbzip2 unzstd pixz zstdmt lzip brotli cat gunzip"
+        ):
+            call.emit("exec.hidden", text) if solid(text).split()[0] not in PROGRAMS or solid(text).split()[
+                0
+            ] in SHELLS else None
+        call.shell(text)
+    if call.name == "ar" and options.get("output"):
+        call.write(options.get("output"))
+    create = options.has("c", "create", "r", "append", "u", "update") or (call.name == "cpio" and options.has("o"))
+    folder = options.get("C", "directory")
+    text = ""
+    if create:
+        for path in options.rest:
+            full = path if not folder or path.startswith("/") else f"{folder}/{path}"
+            kind, flags = call.locate(full)[1:]
+            text += (
+                SENSITIVE
+                if kind in ("root", "home", "system", "workspace_root") and "inner" not in flags
+                else call.read(full)
+            )
+        if options.has("remove-files"):
+            for path in options.rest:
+                call.delete(path, "recursive")
+    archive = options.get("f", "file")
+    extracting = options.has("x", "extract", "get") or (call.name == "cpio" and options.has("i", "extract"))
+    if extracting and not options.has("O", "to-stdout"):
+        folder = folder or options.get("D", "directory") or options.get("one-top-level")
+        _extracted(call, folder, call.read(archive) if archive and archive != "-" else call.stdin)
+        for member in options.rest:
+            call.write(f"{folder}/{member}" if folder else member)
+        if options.has("P", "absolute-names"):
+            call.emit("write.absolute")
+    if create and archive and archive != "-":
+        call.write(archive, taints(text) or FILE)
+        return ""
+    return (
+        (taints(text) or FILE)
+        if create
+        else taints(call.stdin).replace(FILE, UNKNOWN) or UNKNOWN
+        if options.has("O", "to-stdout")
+        else ""
+    )
+
+
+def _extracted(call: Call, folder: str, text: str) -> None:
+    """An archive is unpacked: into a system place it overwrites it; from the network, what it held came from there."""
+    kind, flags = call.locate(folder or ".")[1:]
+    if kind in ("root", "system", "kernel", "exec_hook") or (kind == "home" and "inner" not in flags and folder):
+        call.write(folder or ".", UNKNOWN, "extract")
+    if NETWORK in text:
+        call.state.fetched.add(call.locate(folder or ".")[0])
+
+
+@program("patch")
+def _patch(call: Call) -> str:
+    options = call.options("pdioBDFgrVYz", ("directory", "input", "output", "strip"))
+    folder = options.get("d", "directory")
+    for path in options.rest[:1] + options.all("o", "output"):
+        call.write(f"{folder}/{path}" if folder and not path.startswith("/") else path)
+    if call.locate(folder or ".")[1] in ("root", "system", "kernel"):
+        call.write(folder or ".")
+    return ""
+
+
+@program("zip 7z 7za unzip gzip bzip2 xz zstd compress rar")
+def _zip(call: Call) -> str | None:
+    options = call.options("dTPb" if call.name == "unzip" else "", ())
+    if call.name == "zip":
+        for flag in ("TT", "unzip-command"):
+            if flag in options.values:
+                call.emit("exec.hidden", options.get(flag))
+                call.shell(options.get(flag))
+        command = re.search(r"-TT[ =]?(.+)", unglob(" ".join(call.args)))
+        if command:
+            call.emit("exec.hidden", command[1])
+            call.shell(command[1])
+        if options.has("m"):
+            for path in options.rest[1:]:
+                call.delete(path, "recursive")
+        text = "".join(
+            SENSITIVE
+            if call.locate(path)[1] in ("root", "home", "workspace_root") and "inner" not in call.locate(path)[2]
+            else call.read(path)
+            for path in options.rest[1:]
+        )
+        if options.rest and options.rest[0] != "-":
+            call.write(options.rest[0], taints(text) or FILE)
+        return taints(text)
+    if call.name == "unzip":
+        target = options.get("d")
+        if options.rest and not options.has("l", "p", "t", "v", "Z"):
+            _extracted(call, target, call.read(options.rest[0]))
+        return UNKNOWN if options.has("p") else ""
+    if call.name in ("7z", "7za", "rar"):
+        target = next((arg[2:] for arg in call.args if re.match(r"-o.", arg)), "")
+        if options.rest[:1] in (["x"], ["e"]):
+            _extracted(call, target, call.read(options.rest[1]) if len(options.rest) > 1 else "")
+        return ""
+    for path in (
+        options.rest if not options.has("c", "stdout", "to-stdout", "k", "keep", "l", "t", "list", "test") else []
+    ):
+        call.write(path)
+    if options.has("d", "decompress", "uncompress") and not options.rest:
+        return taints(call.stdin).replace(FILE, UNKNOWN) or (DISGUISED if call.stdin else UNKNOWN)
+    text = "".join(call.read(path) for path in options.rest) or call.stdin
+    return taints(text) or FILE if options.has("c", "stdout", "to-stdout") or not options.rest else ""

@@ -1,0 +1,145 @@
+"""awk: the commands, files and text in its programs."""
+
+import re
+
+from .call import Call, program
+from .compound import Feed
+from .interpreters import _script
+from .marks import ATOM, DISGUISED, FILE, NETWORK, UNKNOWN, has_glob, known, unglob
+from .quoting import ansi_c
+
+
+@program("awk gawk mawk nawk original-awk")
+def _awk(call: Call) -> str | None:
+    options = call.options("vFfieE", ("assign", "field-separator", "file", "include", "source"), posix=True)
+    if options.all("f", "file"):
+        for path in options.all("f", "file"):
+            _script(call, "awk", [path])
+        return UNKNOWN
+    if options.get("i", "include") == "inplace":
+        for path in options.rest[1:]:
+            call.write(path)
+    code = unglob("\n".join(options.all("e", "source"))) or (unglob(options.rest[0]) if options.rest else "")
+    for setting in options.all("v", "assign"):
+        name, _, value = setting.partition("=")
+        code = re.sub(
+            rf"\b{re.escape(name)}\b(?!\s*=[^=])",
+            lambda _, text=value: '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"',
+            code,
+        )  # type: ignore[misc]
+    text = (
+        "".join(call.read(path) for path in options.rest[1:] if "=" not in path)
+        if options.rest[1:] and not options.all("e")
+        else call.stdin
+    )
+    code = re.sub(
+        r"ARGV\[(\d+)\]", lambda m: _awk_quote(options.rest[int(m[1])]) if int(m[1]) < len(options.rest) else m[0], code
+    )
+    return _awk_code(call, code, text)
+
+
+_AWK_STRING = r'"((?:[^"\\]|\\.)*)"'
+
+
+def _awk_code(call: Call, code: str, text: str) -> str:
+    """awk runs, writes and reads through strings; fields of known input are put in their place."""
+    if NETWORK in text and re.search(r"system|\|\s*\"|getline", code):
+        call.emit("exec.network", code)
+    if re.search(r"(while\s*\(\s*1\s*\)|for\s*\(\s*;\s*;\s*\))[^}]*system\([^)]*&", code):
+        call.emit("process.forkbomb")
+    folded = [_awk_folded(code, line) for line in (text.splitlines()[:40] if known(text) and text else [""])]
+    printing = [
+        re.fullmatch(rf"\s*(?:BEGIN\s*)?\{{\s*printf?\s*\(?\s*{_AWK_STRING}\s*\)?\s*;?\s*\}}\s*", one) for one in folded
+    ]
+    lines = text.splitlines()[:12] if known(text) else [UNKNOWN] if not text.strip(FILE + ATOM + "\n") else [text]
+    for line in lines or [""]:
+        _awk_line(call, _awk_folded(code, line), line)
+    if all(printing):
+        return "".join(ansi_c(found[1]) + "\n" for found in printing if found)
+    if known(text) and text:
+        return _awk_field(code, text)
+    return DISGUISED if "BEGIN" in code and re.search(r"printf?\b", code) and not text else text or ATOM
+
+
+def _awk_folded(code: str, line: str) -> str:
+    """Variables, fields and concatenation worked out as far as they are literal."""
+    fields = line.split()
+    code = re.sub(r"ENVIRON\[\"HOME\"\]", '"/home/sandbox"', code)
+    code = (
+        re.sub(
+            r"\$(\d+)",
+            lambda m: _awk_quote(
+                line
+                if m[1] == "0"
+                else fields[int(m[1]) - 1]
+                if 0 < int(m[1]) <= len(fields)
+                else UNKNOWN
+                if not known(line)
+                else line.strip()
+                if has_glob(line)
+                else ""
+            ),
+            code,
+        )
+        if line
+        else code
+    )
+    code = re.sub(rf"sprintf\(\s*{_AWK_STRING}\s*((?:,\s*[^),]+)*)\)", _awk_sprintf, code)
+    for _ in range(4):
+        code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
+    for name, value in re.findall(rf"(\w+)\s*=\s*{_AWK_STRING}", code)[:20]:
+        code = re.sub(rf"\b{name}\b(?!\s*=)", lambda _, text=value: f'"{text}"', code)  # type: ignore[misc]
+    for _ in range(6):
+        code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
+    return code
+
+
+def _awk_quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _awk_sprintf(found: re.Match[str]) -> str:
+    from .builtins import _format
+
+    args = [arg.strip().strip('"') for arg in found[2].split(",")[1:]]
+    template = re.sub(r"%c", lambda _: chr(int(args.pop(0))) if args and args[0].isdigit() else "%s", found[1])
+    return _awk_quote(_format(template, args))
+
+
+def _awk_line(call: Call, code: str, line: str) -> None:
+    for command in re.findall(rf"system\s*\(\s*{_AWK_STRING}", code) + re.findall(
+        rf"{_AWK_STRING}\s*\|&?\s*getline", code
+    ):
+        call.shell(ansi_c(command))
+    for given, command in re.findall(rf"(?:printf?\s*\(?\s*{_AWK_STRING}\)?)?[^|;}}\"]*\|&?\s*{_AWK_STRING}", code):
+        call.shell(ansi_c(command), feed=Feed(ansi_c(given) or line))
+    if re.search(r"/inet\d?/(tcp|udp)/", code):
+        call.emit("net.socket", code)
+    for path in re.findall(rf"printf?[^;}}]*>>?\s*{_AWK_STRING}", code):
+        call.write(path)
+    for path in re.findall(rf"getline[^;}}]*<\s*{_AWK_STRING}", code):
+        call.read(path)
+
+
+def _awk_field(code: str, text: str) -> str:
+    """The output of `{print $N}` on known text; of anything more, text in disguise."""
+    field = re.fullmatch(r"\s*\{\s*print\s*(?:\$(\d+|NF))?\s*;?\s*\}\s*", code)
+    if not field:
+        return text if has_glob(text) or "print" not in code else DISGUISED
+    which, lines = field[1] or "0", [line.split() for line in text.splitlines()]
+    return "".join(
+        (
+            line[-1]
+            if which == "NF"
+            else " ".join(line)
+            if which == "0"
+            else line[int(which) - 1]
+            if int(which) <= len(line)
+            else line[-1]
+            if has_glob(text)
+            else ""
+        )
+        + "\n"
+        for line in lines
+        if line
+    )

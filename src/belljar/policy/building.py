@@ -1,0 +1,231 @@
+"""Package managers and build tools, and the scripts that they run."""
+
+import re
+
+from .call import PROGRAMS, Call, program
+from .marks import FILE, has, solid
+
+
+@program(
+    "apt apt-get aptitude yum dnf apk pacman zypper brew snap flatpak dpkg rpm pip pip3 npm yarn "
+    "pnpm gem cargo go composer rustup easy_install cpan cpanm luarocks opam stack cabal mix "
+    "nuget dotnet twine"
+)
+def _packages(call: Call) -> str | None:
+    words = [solid(arg) for arg in call.args]
+    text = " ".join(words)
+    for option in re.findall(r"(?:-o\s*|--option[= ])(\S*(?:Pre-Invoke|Post-Invoke|Pre-Install-Pkgs)\S*=.*)", text):
+        call.emit("exec.hidden", option)
+        call.shell(option.split("=", 1)[1].strip("'\""))
+    if (call.name == "dpkg" and re.search(r"(^|\s)(-i|--install|--unpack|-r|-P|--purge)", text)) or (
+        call.name == "rpm" and re.search(r"(^|\s)-[iUe]", text)
+    ):
+        _local_package(call, words)
+    if call.name in ("npm", "pnpm", "yarn"):
+        _npm(call, words)
+    if call.name in ("cargo", "go"):
+        _tool_options(call, words)
+    if any(has(arg, "\ufdd1") for arg in call.args):
+        call.emit("exec.network")
+    installing = re.search(r"\b(install|add|i|ci|get|update|upgrade|sync|-S|in|restore)\b", text) or (
+        not words and call.name in ("yarn", "pnpm")
+    )
+    removing = re.search(
+        r"\b(remove|purge|autoremove|uninstall|erase)\b.*\b(coreutils|bash|libc6|systemd|python3|base-files|"
+        r"dpkg|apt)\b",
+        text,
+    )
+    if removing and call.name in ("apt", "apt-get", "dpkg", "yum", "dnf", "apk"):
+        call.machine.emit("delete", "/usr", "system", frozenset({"recursive"}), call.name)
+    _written_code(call)
+    publishing = re.search(r"\b(publish|login|adduser|token)\b", text)
+    call.emit("exec.publish" if publishing else "exec.install" if installing else "exec.build")
+    return None
+
+
+def _tool_options(call: Call, words: list[str]) -> None:
+    """Options of cargo and go that name a program to run."""
+    for index, word in enumerate(words):
+        value = words[index + 1] if index + 1 < len(words) else ""
+        if re.fullmatch(r"--?(toolexec|exec|vettool)(=.*)?", word) and call.name == "go":
+            command = word.partition("=")[2] or value
+            call.emit("exec.hidden", command)
+            call.shell(command)
+        setting = word.partition("=")[2] if word.startswith("--config=") else value if word == "--config" else ""
+        if re.search(r"wrapper|runner|linker|rustc\b|alias\.", setting) and call.name == "cargo":
+            call.emit("exec.hidden", setting)
+
+
+def _local_package(call: Call, words: list[str]) -> None:
+    call.emit("exec.install")
+    for word in words:
+        text = call.machine.read_file(word, call.state)
+        if text is not None and "\ufdd1" in text:
+            call.emit("exec.network", word)
+
+
+def _npm(call: Call, words: list[str]) -> None:
+    text = " ".join(words)
+    if (
+        re.search(
+            r"config set (script-shell|init-module|git|ignore-scripts|editor|viewer|shell|node-options)|"
+            r"--script-shell",
+            text,
+        )
+        and "ignore-scripts" not in text
+    ):
+        call.emit("persist.env")
+    if words[:1] in (["exec"], ["x"], ["dlx"]) and "-c" in words:
+        call.shell(call.args[words.index("-c") + 1] if words.index("-c") + 1 < len(words) else "")
+    elif words[:1] in (["exec"], ["x"], ["run"], ["dlx"], ["run-script"]):
+        rest = [arg for arg in call.args[1:] if not solid(arg).startswith("-") or arg is not call.args[1]]
+        rest = rest[1:] if rest[:1] == ["--"] else rest
+        if rest and solid(rest[0]) in PROGRAMS and len(rest) > 1:
+            call.run(rest)
+    manifest = call.machine.read_file("package.json", call.state)
+    if manifest:
+        for text in re.findall(r'"[\w:-]+"\s*:\s*"((?:[^"\\]|\\.)*)"', manifest):
+            call.shell(text.replace('\\"', '"')) if text.split()[:1] and text.split()[0] in PROGRAMS else None
+    if words[:2] == ["pkg", "set"] or words[:2] == ["set-script"]:
+        for item in call.args[2:]:
+            key, _, value = item.partition("=")
+            if re.match(r"scripts\.(pre|post)?(install|prepare|publish)", key):
+                call.emit("persist.later", item)
+            if key.startswith("scripts."):
+                call.shell(value)
+
+
+@program(
+    "make gmake cmake ninja meson gradle gradlew mvn mvnw bazel tsc webpack vite rake just task "
+    "ant sbt scons gcc g++ clang clang++ cpp rustc javac cc tox nox pytest jest mocha vitest "
+    "eslint prettier ruff mypy black"
+)
+def _build(call: Call) -> str | None:
+    words = [solid(arg) for arg in call.args]
+    call.emit("exec.build")
+    for word in words if call.name in ("make", "gmake") else []:
+        found = re.match(r"(?:SHELL|\.SHELLFLAGS|CC|MAKE)=(.+)", word)
+        if found and re.search(r"[;|&]|\s-c|^-c|/tmp/", found[1]):
+            call.emit("exec.hidden", word)
+            call.shell(found[1].removeprefix("-c").strip().strip("\"'"))
+        for command in re.findall(r"\$\(shell ([^)]+)\)", word):
+            call.shell(command)
+    _build_files(call, words)
+    if call.name in ("make", "gmake", "just"):
+        _makefile(call, words)
+    if call.name in ("gcc", "cc", "cpp", "clang", "g++", "clang++"):
+        return _compiler(call, words)
+    if call.name in ("pytest", "mypy", "ruff", "black") and any(word.startswith("-o") for word in words):
+        for index, word in enumerate(words[:-1]):
+            if word == "-o":
+                call.write(words[index + 1])
+    return None
+
+
+def _build_files(call: Call, words: list[str]) -> None:
+    """Scripts that a build tool reads and this same command wrote; and tools with verbs of their own."""
+    if call.name == "cmake" and words[:1] == ["-E"] and len(words) > 1:
+        verb = {
+            "remove_directory": "rm -r",
+            "remove": "rm",
+            "rm": "rm",
+            "copy": "cp",
+            "copy_directory": "cp -r",
+            "rename": "mv",
+            "env": "env",
+            "time": "command",
+            "chdir": "env -C",
+        }.get(words[1])
+        call.run([*verb.split(), *call.args[2:]]) if verb else None
+    if call.name in ("mvn", "mvnw"):
+        parts = dict(word[2:].partition("=")[::2] for word in words if word.startswith("-Dexec."))
+        if "exec.executable" in parts:
+            call.shell(f"{parts['exec.executable']} {parts.get('exec.args', '')}")
+    if call.name == "rake" and "-e" in words[:-1]:
+        _scan(call, "ruby", words[words.index("-e") + 1])
+    for path in words:
+        text = call.machine.read_file(path, call.state) if "/" in path or "." in path else None
+        if text and call.name in ("cmake", "ninja"):
+            for command in re.findall(r"COMMAND\s+([^)\n]+)|command\s*=\s*([^\n]+)", text):
+                command = command[0] or command[1]
+                call.shell(command)
+        elif text and call.name in ("gradle", "gradlew", "ant", "just", "task", "meson"):
+            _scan(call, "groovy", text)
+    if call.name in ("pytest", "tox", "nox"):
+        for path, text in list(call.state.files.items()):
+            if path.endswith(".py"):
+                _scan(call, "python", text)
+    _written_code(call)
+
+
+def _written_code(call: Call) -> None:
+    """Files that a package or build tool runs by their name, where this same command wrote them."""
+    for path, text in list(call.state.files.items()):
+        name = path.rsplit("/", 1)[-1]
+        language = {
+            "setup.py": "python",
+            "conftest.py": "python",
+            "noxfile.py": "python",
+            "build.rs": "other",
+            "Rakefile": "ruby",
+            "extconf.rb": "ruby",
+            "Gemfile": "ruby",
+            "build.gradle": "groovy",
+            "gulpfile.js": "node",
+            "Gruntfile.js": "node",
+            "binding.gyp": "other",
+        }.get(name)
+        if language and text.strip(FILE):
+            _scan(call, language, text)
+
+
+def _scan(call: Call, language: str, code: str) -> None:
+    from .interpreters import scan
+
+    scan(call, language, code)
+
+
+def _compiler(call: Call, words: list[str]) -> str | None:
+    for word in words:
+        if re.match(r"-(wrapper|fplugin|B/)", word) or word.startswith("-specs="):
+            call.emit("exec.hidden", word)
+    if "-wrapper" in words and words.index("-wrapper") + 1 < len(words):
+        call.run(words[words.index("-wrapper") + 1].split(","))
+    for index, word in enumerate(words[:-1]):
+        if word == "-o":
+            call.write(words[index + 1], FILE)
+    printed = next((word for word in words if word.startswith(("-print-file-name=", "--print-file-name="))), "")
+    source = (
+        call.stdin
+        if "-" in words or "/dev/stdin" in words or call.name == "cpp"
+        else "".join(
+            call.machine.read_file(word, call.state) or "" for word in words if word.endswith((".c", ".cc", ".cpp"))
+        )
+    )
+    for path in re.findall(r'#\s*include\s*[<"](/[^>"]+)', source):
+        call.read(path)
+    if source:
+        _scan(call, "c", source)
+    return printed.partition("=")[2] + "\n" if printed else None
+
+
+def _makefile(call: Call, words: list[str]) -> None:
+    """Recipes of a makefile that this same command wrote or feeds, and --eval."""
+    texts = [word.partition("=")[2] for word in words if word.startswith(("--eval=", "-E="))]
+    texts += [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--eval"]
+    texts += [words[i + 1] for i, word in enumerate(words[:-1]) if word == "-E"]
+    chosen = next((words[i + 1] for i, word in enumerate(words[:-1]) if word in ("-f", "--file", "--makefile")), "")
+    chosen = next(
+        (re.sub(r"^(-f|--(make)?file=)", "", word) for word in words if re.match(r"-f.|--(make)?file=", word)), chosen
+    )
+    for path in [chosen] if chosen else ["Makefile", "makefile", "GNUmakefile", "justfile"]:
+        text = call.stdin if path in ("-", "/dev/stdin") else call.machine.read_file(path, call.state)
+        texts += [text] if text else []
+    for text in texts:
+        if "\ufdd1" in text:
+            call.emit("exec.network", "makefile")
+        for line in re.findall(
+            r"(?m)^(?:\t| {4})\s*[@\-+]*(.+)$|^[\w.%-]+\s*:[^=\n]*;\s*[@\-+]*(.+)$|\$\(shell ([^)]+)\)", text
+        ):
+            recipe = next(part for part in line if part).replace("$$", "$")
+            call.shell(recipe)

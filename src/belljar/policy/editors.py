@@ -1,0 +1,127 @@
+"""Editors, databases and other programs with a door to a shell."""
+
+import re
+
+from .call import Call, program
+from .interpreters import _script, scan
+from .marks import NETWORK, unglob
+
+
+@program("vim vi nvim ex ed emacs view rvim vimdiff nano pico red gvim kak joe")
+def _editor(call: Call) -> str | None:
+    options = call.options(
+        "cuSTtrl" + ("s" if call.name in ("nano", "pico") else ""), ("cmd", "eval", "execute", "load", "command")
+    )
+    texts = [unglob(text) for text in options.all("c", "cmd", "eval", "execute", "command")]
+    texts += [unglob(arg)[1:] for arg in call.args if arg.startswith("+")] + call.stdin.splitlines()[:200]
+    if options.get("s"):
+        call.shell(options.get("s"))
+    for path in options.all("l"):
+        _script(call, "lua", [path])
+    for text in texts:
+        if re.search(r"call-process|start-process|shell-command|make-process", text):
+            words = re.findall(r'"([^"]+)"', text)
+            call.run(words) if len(words) > 1 else None
+    if NETWORK in call.stdin:
+        call.emit("exec.network")
+    for path in re.findall(r"delete-(?:directory|file)\s+\"([^\"]+)\"|delete\(\s*['\"]([^'\"]+)['\"]", " ".join(texts)):
+        call.delete(next(part for part in path if part), "recursive")
+    for text in texts:
+        for command in re.findall(
+            r"(?:^|[|:\s]|silent\s)(?:\d*,?[\d$%.]*)!\s*(.+)|(?:r|read|w|write)\s*!\s*(.+)|(?:exe|execute)\s+['\"]!?([^'\"]+)['\"]|"
+            r"system\(\s*['\"](.+?)['\"]\s*\)|(?:shell-command|call-process)\s+\"([^\"]+)\"",
+            text,
+        ):
+            call.shell(next(part for part in command if part))
+        for path in re.findall(r"(?:^|[:|\s])(?:w|write|sav|saveas)!?\s+([^!\s|]+)", text):
+            call.write(path)
+        for body in re.findall(r"(?:py3?|python3?|pyx)\s+(.+)", text):
+            scan(call, "python", body)
+        for body in re.findall(r"lua\s+(.+)", text):
+            scan(call, "lua", body)
+    for path in [path for path in options.rest if not path.startswith("+")]:
+        full, kind, flags = call.locate(path)
+        if (
+            texts
+            and call.name in ("ed", "ex", "vim", "vi", "nvim")
+            and any(re.search(r"(^|[|:\s])(wq?|x|wq!)\s*$", text) for text in texts)
+        ):
+            call.write(path)
+        elif kind == "secret":
+            call.read(path)
+    return None
+
+
+@program("sqlite3 mysql mariadb psql mongo mongosh redis-cli duckdb clickhouse")
+def _database(call: Call) -> str | None:
+    text = unglob("\n".join(call.args)) + "\n" + call.stdin
+    for command in re.findall(
+        r"(?m)\.(?:import|output|once|read)\s+['\"]?\|([^'\"\n]+)|^\s*\.(?:shell|system)\s+(.+)$|\\!\s*(.+)$|"
+        r"(?i:\bPROGRAM)\s+'([^']+)'|(?m:^)\s*system\s+(.+)$|\.(?:once|output)\s+\|(.+)$",
+        text,
+    ):
+        call.shell(next(part for part in command if part))
+    for path in re.findall(
+        r"(?i)into\s+(?:outfile|dumpfile)\s+'([^']+)'|writefile\('([^']+)'|\bto\s+'(/[^']+)'|\.(?:output|"
+        r"once|backup|clone|save)\s+([^|\s]\S*)",
+        text,
+    ):
+        call.write(next(part for part in path if part))
+    for path in re.findall(
+        r"(?i)load_file\('([^']+)'\)|readfile\('([^']+)'\)|copy\s+\w+\s+from\s+'([^']+)'|pg_read_file\('([^']+)'\)",
+        text,
+    ):
+        call.read(next(part for part in path if part))
+    if call.name == "redis-cli" and re.search(r"(?i)config\s+set\s+dir|flushall.*cron|slaveof|module\s+load", text):
+        call.emit("persist.cron")
+    return None
+
+
+@program(
+    "man info journalctl xterm gnome-terminal konsole tcpdump rpmbuild ansible vagrant dc systemd-analyze "
+    "gimp ctags scrot xdotool kitty alacritty split-filter nsjail pdb cowsay zless whiptail"
+)
+def _escapes(call: Call) -> str | None:
+    """Programs with a door to a shell somewhere in their options."""
+    options = call.options("PpezaHmc", ("pager", "html", "filter", "command", "args"))
+    wanted = {
+        "man": ("P", "pager", "H", "html"),
+        "xterm": ("e",),
+        "gnome-terminal": ("e", "command"),
+        "konsole": ("e",),
+        "tcpdump": ("z",),
+        "ansible": ("a", "args"),
+        "vagrant": ("c", "command"),
+        "dc": ("e",),
+        "kitty": ("e",),
+        "alacritty": ("e",),
+    }.get(call.name, ())
+    for text in options.all(*wanted):
+        text = unglob(text)
+        if call.name == "dc":
+            text = text.partition("!")[2]
+        elif (
+            call.name in ("man", "tcpdump")
+            and text.split()[:1]
+            and text.split()[0] not in ("cat", "less", "more", "most", "col")
+        ):
+            call.emit("exec.hidden", text)
+        call.shell(text)
+    if call.name in ("xterm", "gnome-terminal", "kitty", "alacritty") and options.rest:
+        call.run(options.rest)
+    for command in re.findall(r"(?m)^!\s*(.+)$", call.stdin) if call.name in ("dc", "man", "pdb") else []:
+        call.shell(command)
+    return None
+
+
+@program("java mono wasmtime wasmer wine dotnet-script")
+def _runtime(call: Call) -> str | None:
+    options = call.options("", ("jar", "cp", "classpath"))
+    for path in (*options.all("jar"), *options.rest[:1]):
+        text = call.machine.read_file(path, call.state)
+        if (text is not None and NETWORK in text) or call.fetched(call.locate(path)[0]):
+            call.emit("exec.network", path)
+    if any(re.match(r"-(javaagent|agentpath|XX:On\w*Error)", arg) for arg in call.args):
+        call.emit("exec.hidden")
+    call.emit("exec.build")
+    return None

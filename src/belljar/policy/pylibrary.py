@@ -1,0 +1,468 @@
+"""What Python's libraries do when they are called: the effects, and the values that come back."""
+
+import ast
+import base64
+import binascii
+import re
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from .call import Call
+from .compound import Feed
+from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, clip, has, known, taints
+from .pyvalues import Ref, _bytes, _codec, _format, _integer, _join, _many, _part, _text
+
+_SHELL = re.compile(
+    r"(os\.(system|popen\d?)|subprocess\.(getoutput|getstatusoutput)|commands\.\w+|pty\.spawn|"
+    r"asyncio\.create_subprocess_shell|platform\.popen|posix\.system|.*\.(system|popen))"
+)
+_ARGV = re.compile(
+    r"(subprocess\.(run|call|check_call|check_output|Popen)|asyncio\.create_subprocess_exec|os\.(exec|"
+    r"spawn|posix_spawn)\w*|.*\.(Popen|check_output|check_call|create_subprocess_exec))"
+)
+_DELETE = re.compile(
+    r"(os\.(remove|unlink|removedirs|rmdir)|shutil\.rmtree|pathlib\.Path\.(unlink|rmdir)|send2trash.*|"
+    r".*\.rmtree|posix\.(unlink|remove))"
+)
+_MOVE = re.compile(r"(shutil\.move|os\.(rename|renames|replace))")
+_COPY = re.compile(r"(shutil\.copy\w*|os\.(link|symlink))")
+_FETCH = re.compile(
+    r"(urllib\.request\.(urlopen|urlretrieve|Request)|urllib2?\.(urlopen|urlretrieve)|requests\.\w+|"
+    r"httpx\.\w+|http\.client\.\w+|urllib3\..*|aiohttp\..*|.*\.urlopen)"
+)
+_PASS = re.compile(
+    r"(str|bytes|bytearray|pathlib\.(Pure)?(Posix)?Path|os\.path\.(abspath|realpath|normpath|expandvars|"
+    r"dirname)|os\.fs(path|encode|decode)|list|tuple|shlex\.quote|shlex\.join|iter|sorted|io\.\w+|"
+    r"textwrap\.dedent|memoryview|sys\.intern)"
+)
+_LOOP_LIMIT = 256
+
+
+class Library:
+    """Calls of the Python reader; it is one half of PythonScan."""
+
+    call: Call
+    names: dict[str, Any]
+    functions: dict[str, Any]
+    out: str
+    depth: int
+    looping: bool
+    picking: int
+
+    def run(self, code: str) -> bool:
+        raise NotImplementedError
+
+    def body(self, statements: list[ast.stmt]) -> None:
+        raise NotImplementedError
+
+    def value(self, node: ast.AST | None) -> Any:
+        raise NotImplementedError
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def invoke(self, function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
+        name = function.name
+        if name in self.functions and self.depth < 8:
+            return self._user(self.functions[name], args, words)
+        if function.bound is not None:
+            return self._method(name.removeprefix("value."), function.bound, args, words)
+        name = name.removeprefix("builtins.").removeprefix("__builtins__.")
+        return self._library(name, args, words)
+
+    def _user(self, node: Any, args: list[Any], words: dict[str, Any]) -> Any:
+        self.depth += 1
+        for parameter, value in zip(node.args.args, args, strict=False):
+            self.names[parameter.arg] = value
+        self.names.update(words)
+        self.names["return"] = None
+        if isinstance(node, ast.Lambda):
+            self.names["return"] = self.value(node.body)
+        else:
+            self.body(node.body)
+        self.depth -= 1
+        return self.names.get("return")
+
+    def _library(self, name: str, args: list[Any], words: dict[str, Any]) -> Any:
+        call, first = self.call, _text(args[0]) if args else ""
+        if name in ("print", "sys.stdout.write", "os.write", "sys.stdout.buffer.write"):
+            self.out += " ".join(_text(arg) for arg in args) + ("\n" if name == "print" else "")
+        elif name in ("exec", "eval", "compile", "runpy.run_path", "marshal.loads", "pickle.loads"):
+            return self._dynamic(name, args)
+        elif name in ("__import__", "importlib.import_module"):
+            return Ref(first) if known(first) else Ref("unknown")
+        elif name == "getattr" and len(args) > 1:
+            base = args[0]
+            return (
+                Ref(f"{base.name}.{_text(args[1])}") if isinstance(base, Ref) else Ref(f"value.{_text(args[1])}", base)
+            )
+        elif name in ("vars", "globals", "locals"):
+            return args[0] if args and isinstance(args[0], Ref) else Ref("builtins")
+        elif name in ("open", "io.open", "os.open", "codecs.open", "gzip.open", "zipfile.ZipFile", "tarfile.open"):
+            return self._open(args, words)
+        elif _SHELL.fullmatch(name):
+            command = (
+                args[0] if args and not isinstance(args[0], list) else " ".join(map(_text, args[0])) if args else ""
+            )
+            return self._run_text(_text(command))
+        elif _ARGV.fullmatch(name):
+            return self._run_argv(name, args, words)
+        elif _DELETE.fullmatch(name):
+            if name not in ("os.rmdir", "pathlib.Path.rmdir"):
+                path = first or _text(words.get("path"))
+                call.delete(
+                    path.replace(STAR, ATOM) if self.picking else path,
+                    *(["recursive"] if "rmtree" in name or "removedirs" in name else []),
+                )
+        elif _MOVE.fullmatch(name) or _COPY.fullmatch(name):
+            program = (
+                "mv"
+                if _MOVE.fullmatch(name)
+                else "ln -s"
+                if "symlink" in name
+                else "ln"
+                if name.endswith("link")
+                else "cp -r"
+            )
+            call.run([*program.split(), first, _text(args[1]) if len(args) > 1 else ""])
+        elif _FETCH.fullmatch(name):
+            return self._fetch(first, args, words)
+        else:
+            return self._minor(name, args, words)
+        return UNKNOWN
+
+    def _minor(self, name: str, args: list[Any], words: dict[str, Any]) -> Any:
+        call, first = self.call, _text(args[0]) if args else ""
+        if name in ("os.chmod", "os.lchmod"):
+            mode = args[1] if len(args) > 1 else UNKNOWN
+            call.run(["chmod", f"{mode:o}" if isinstance(mode, int) else ATOM, first])
+        elif name in ("os.chown", "shutil.chown"):
+            call.run(["chown", _text(args[1]) if len(args) > 1 else ATOM, first])
+        elif name in ("os.kill", "os.killpg", "signal.pthread_kill"):
+            if first in ("-1", "1", "0") or STAR in first:
+                call.emit("process.killall")
+        elif name in ("os.setuid", "os.setgid", "os.seteuid", "os.setreuid", "os.setresuid"):
+            call.emit("privilege.become")
+        elif (name in ("os.fork", "os.forkpty") and self.looping) or (
+            name == "multiprocessing.Process" and self.looping
+        ):
+            call.emit("process.forkbomb")
+        elif name in ("os.unshare", "os.setns", "os.mount", "os.chroot"):
+            call.emit("kernel.namespace")
+        elif name in ("os.mknod",):
+            call.emit("device.node")
+        elif (
+            name in ("os.truncate", "pathlib.Path.write_text")
+            or (name == "fileinput.input" and words.get("inplace"))
+            or (name == "fileinput.FileInput" and words.get("inplace"))
+        ):
+            call.write(first)
+        elif name in ("os.chdir",):
+            call.state.cwd = call.locate(first)[0]
+        elif name == "os.putenv" and len(args) > 1:
+            call.machine.set(first, _text(args[1]), call.state)
+        return self._pure(name, first, args, words)
+
+    def _pure(self, name: str, first: str, args: list[Any], words: dict[str, Any]) -> Any:
+        state = self.call.state
+        if name in ("glob.glob", "glob.iglob"):
+            return [first.replace("*", STAR)]
+        if name in ("os.listdir", "os.scandir"):
+            return [STAR]
+        if name == "os.walk":
+            return [[first, [STAR], [STAR]]]
+        if name in ("os.path.join", "posixpath.join", "pathlib.PurePath"):
+            return _join([_text(arg) for arg in args])
+        if name in ("os.path.expanduser",):
+            return first.replace("~", state.home(), 1) if first.startswith("~") else first
+        if name in ("pathlib.Path.home",):
+            return state.home()
+        if name in ("site.getusersitepackages", "site.getsitepackages", "sysconfig.get_path"):
+            return f"{state.home()}/.local/lib/python3/site-packages"
+        if name in ("os.getcwd", "pathlib.Path.cwd"):
+            return state.cwd
+        if name in ("os.getenv", "os.environ.get"):
+            return self._environ(first)
+        if name in (
+            "tempfile.mkdtemp",
+            "tempfile.mktemp",
+            "tempfile.gettempdir",
+            "tempfile.NamedTemporaryFile",
+            "tempfile.TemporaryDirectory",
+            "tempfile.mkstemp",
+        ):
+            return f"/tmp/{ATOM}"
+        if name in ("input", "sys.stdin.read", "sys.stdin.readline", "raw_input"):
+            return self.call.stdin or UNKNOWN
+        if name == "shlex.split":
+            return first.split()
+        if name in ("chr",) and args and isinstance(args[0], int):
+            return chr(args[0]) if 0 <= args[0] < 0x110000 else UNKNOWN
+        if name == "ord" and len(first) == 1:
+            return ord(first)
+        if name in ("int", "len") and args:
+            return len(args[0]) if name == "len" and isinstance(args[0], str | list) else _integer(args)
+        if name == "map" and len(args) > 1 and isinstance(args[0], Ref):
+            return [self.invoke(args[0], [item], {}) for item in _many(args[1])[:_LOOP_LIMIT]]
+        if name == "range" and all(isinstance(arg, int) for arg in args) and args:
+            return list(range(*args[:3]))[:_LOOP_LIMIT]
+        if name in ("reversed",) and args:
+            return list(reversed(_many(args[0])))
+        if (
+            name in ("bytes", "bytearray")
+            and args
+            and isinstance(args[0], list)
+            and all(isinstance(item, int) and 0 <= item < 256 for item in args[0])
+        ):
+            return "".join(map(chr, args[0]))
+        if name in ("bytes.fromhex", "binascii.unhexlify", "binascii.a2b_hex", "bytearray.fromhex"):
+            return _bytes(first, lambda raw: binascii.unhexlify(re.sub(rb"\s", b"", raw)))
+        if name in ("codecs.decode", "codecs.encode", "codecs.getdecoder"):
+            return _codec(first, _text(args[1]) if len(args) > 1 else "utf-8")
+        if re.fullmatch(
+            r"base64\.(b64decode|standard_b64decode|urlsafe_b64decode|decodebytes|decodestring|a2b_base64)|"
+            r"binascii\.a2b_base64",
+            name,
+        ):
+            return _bytes(first, lambda raw: base64.b64decode(raw.translate(bytes.maketrans(b"-_", b"+/")) + b"==="))
+        if name in ("base64.b32decode", "base64.b16decode", "base64.b85decode", "base64.a85decode"):
+            return _bytes(first, getattr(base64, name.split(".")[1]))
+        if name in ("zlib.decompress", "gzip.decompress"):
+            return _bytes(first, lambda raw: zlib.decompressobj(47).decompress(raw, 1 << 20))
+        if name.startswith("base64.") or name in ("binascii.hexlify", "json.dumps", "repr"):
+            inner = args[0].name if args and isinstance(args[0], Ref) else ""
+            return (
+                SENSITIVE
+                if inner == "os.environ"
+                else (ENCODED if name.startswith("b") else "") + (taints(first) or first)
+            )
+        if _PASS.fullmatch(name) or name == "dict":
+            return (
+                SENSITIVE
+                if args and isinstance(args[0], Ref) and args[0].name == "os.environ"
+                else args[0]
+                if len(args) == 1
+                else _join([_text(a) for a in args])
+                if "Path" in name and args
+                else first
+            )
+        if name.startswith("ctypes."):
+            return UNKNOWN
+        if name.startswith(("socket.", "paramiko.", "smtplib.", "ftplib.")):
+            self.names["socket"] = Ref("socket")
+            return Ref("value.socket", NETWORK) if name.endswith("socket") else NETWORK
+        return _part(taints("".join(_text(arg) for arg in args)).replace(ATOM, "").replace(FILE, "")) or UNKNOWN
+
+    def _method(self, name: str, value: Any, args: list[Any], words: dict[str, Any]) -> Any:
+        text, first = _text(value), _text(args[0]) if args else ""
+        if name in ("system", "popen", "spawn"):
+            return self._run_text(first)
+        if name in (
+            "mount",
+            "umount",
+            "unshare",
+            "setns",
+            "ptrace",
+            "reboot",
+            "init_module",
+            "pivot_root",
+            "chroot",
+            "syscall",
+            "setuid",
+        ) and not known(text):
+            self.call.emit("kernel.namespace", f"ctypes {name}")
+        if name in (
+            "unlink",
+            "rmtree",
+            "write_text",
+            "write_bytes",
+            "touch",
+            "read_text",
+            "read_bytes",
+            "open",
+            "rename",
+            "replace_path",
+            "chmod",
+            "symlink_to",
+        ):
+            return self._path_method(name, text, args, words)
+        if name in ("send", "sendall", "sendto", "post", "put", "sendmail", "storbinary"):
+            from .network import sends
+
+            sends(self.call, "".join(_text(arg) for arg in [*args, *words.values()]), "remote")
+            return NETWORK
+        if name == "join" and args:
+            return clip(text.join(_text(item) for item in _many(args[0])))
+        if name == "replace" and len(args) > 1 and not isinstance(args[1], int):
+            return text.replace(first, _text(args[1])) if known(first) and first else text
+        if name == "format":
+            return _format(text, args, words)
+        if name in ("iterdir", "glob", "rglob"):
+            return [f"{text.rstrip('/')}/{STAR}" if not first.strip("*/") else f"{text.rstrip('/')}/{ATOM}/{ATOM}"]
+        if name == "split" and known(text):
+            return text.split(first) if first else text.split()
+        if name == "translate" or (name == "decode" and first in ("hex", "base64", "rot13", "rot_13")):
+            return _codec(text, first) if name == "decode" else DISGUISED if known(text) else taints(text)
+        if name in ("extractall", "extract"):
+            target = _text(args[-1]) if args else _text(words.get("path", "."))
+            if self.call.locate(target)[1] in ("root", "system", "home", "exec_hook", "kernel"):
+                self.call.write(target, UNKNOWN, "extract")
+            return UNKNOWN
+        if name == "get" and isinstance(value, dict):
+            return value.get(first, UNKNOWN)
+        if name in ("append", "extend", "insert") and isinstance(value, list):
+            value += _many(args[-1]) if name == "extend" else [args[-1]] if args else []
+            return None
+        simple: dict[str, Callable[[str], Any]] = {
+            "lower": str.lower,
+            "upper": str.upper,
+            "swapcase": str.swapcase,
+            "title": str.title,
+            "capitalize": str.capitalize,
+        }
+        if name in simple:
+            return simple[name](text)
+        if name in ("strip", "lstrip", "rstrip", "removeprefix", "removesuffix"):
+            return getattr(text, name)(*([first] if args else []))
+        if name in ("expanduser",):
+            return text.replace("~", self.call.state.home(), 1)
+        if name in ("read", "readlines", "readline") and isinstance(value, list):
+            return (
+                "\n".join(_text(item) for item in value)
+                if name == "read"
+                else value
+                if name == "readlines"
+                else _text(value[0])
+                if value
+                else ""
+            )
+        if name in ("communicate", "write", "sendline") and args and known(first):
+            return UNKNOWN
+        return (
+            value
+            if name
+            in (
+                "read",
+                "decode",
+                "encode",
+                "readlines",
+                "readline",
+                "resolve",
+                "absolute",
+                "json",
+                "items",
+                "copy",
+                "hex",
+                "as_posix",
+                "stdout",
+                "output",
+                "strip",
+                "splitlines",
+                "joinpath",
+                "read1",
+                "values",
+                "keys",
+            )
+            and not args
+            else text
+            if isinstance(value, str) and name in ("read", "decode", "encode", "with_suffix", "with_name", "tobytes")
+            else UNKNOWN
+        )
+
+    def _path_method(self, name: str, text: str, args: list[Any], words: dict[str, Any]) -> Any:
+        first = _text(args[0]) if args else ""
+        if name in ("unlink", "rmtree"):
+            self.call.delete(text, *(["recursive"] if name == "rmtree" else []))
+        elif name in ("write_text", "write_bytes", "touch"):
+            self.call.write(text, first or _text(words.get("data", "")))
+        elif name in ("read_text", "read_bytes"):
+            return self.call.read(text)
+        elif name == "open":
+            return self._open([text, *args], words)
+        elif name == "rename":
+            self.call.run(["mv", text, first])
+        elif name == "symlink_to":
+            self.call.run(["ln", "-s", first, text])
+        elif name == "chmod":
+            self.call.run(["chmod", f"{args[0]:o}" if args and isinstance(args[0], int) else ATOM, text])
+        return UNKNOWN
+
+    def _open(self, args: list[Any], words: dict[str, Any]) -> Any:
+        path = _text(args[0]) if args else _text(words.get("file", ""))
+        mode = _text(args[1]) if len(args) > 1 else _text(words.get("mode", "r"))
+        if re.search(r"[wax+]", mode) or (len(args) > 1 and (not isinstance(args[1], str) or args[1] == UNKNOWN)):
+            self.call.write(path, FILE)
+            return Ref("value.file", FILE)
+        return self.call.read(path)
+
+    def _fetch(self, url: str, args: list[Any], words: dict[str, Any]) -> Any:
+        from .files import is_loopback
+        from .network import host_of, metadata, sends
+
+        body = "".join(
+            _text(value) for value in [*args[1:], *(words.get(key, "") for key in ("data", "json", "files", "params"))]
+        )
+        marks = taints(body + url)
+        if has(marks, SECRET + SENSITIVE + ENCODED):
+            sends(self.call, marks, url)
+        self.call.emit("net.fetch", url)
+        metadata(self.call, url)
+        if args[1:] and isinstance(args[1], str):
+            self.call.write(args[1], NETWORK)
+        return UNKNOWN if is_loopback(host_of(url)) else NETWORK
+
+    def _dynamic(self, name: str, args: list[Any]) -> Any:
+        text = _text(args[0]) if args else ""
+        if name == "compile":
+            return text
+        if has(text, NETWORK):
+            self.call.emit("exec.network", "python exec")
+        elif name in ("marshal.loads", "pickle.loads"):
+            return DISGUISED
+        elif known(text) and self.depth < 8:
+            self.depth += 1
+            if not self.run(text):
+                self.call.emit("exec.disguised" if len(text) > 200 else "exec.unseen", text) if name == "exec" else None
+            self.depth -= 1
+        elif has(text, ENCODED + DISGUISED):
+            self.call.emit("exec.disguised", "python exec")
+        elif has(text, UNKNOWN) and name == "exec":
+            self.call.emit("exec.unseen", "python exec")
+        return UNKNOWN
+
+    def _run_text(self, text: str) -> str:
+        if NETWORK in text:
+            self.call.emit("exec.network", text)
+        elif text.strip(UNKNOWN) == "" and UNKNOWN in text:
+            self.call.emit("exec.script", text)
+            return UNKNOWN
+        return self.call.shell(text)
+
+    def _run_argv(self, name: str, args: list[Any], words: dict[str, Any]) -> Any:
+        command = args[0] if args else words.get("args", "")
+        if isinstance(words.get("env"), dict):
+            for key, value in words["env"].items():
+                self.call.machine.set(key, _text(value), self.call.state.fork())
+        if re.search(r"os\.(exec|spawn|posix_spawn)|create_subprocess_exec", name):
+            flat = [
+                item
+                for arg in args
+                for item in (arg if isinstance(arg, list) else [arg])
+                if not isinstance(item, int | dict)
+            ]
+            flat = (
+                flat[1:]
+                if re.match(r"os\.(exec|spawn|posix)", name)
+                and len(flat) > 1
+                and _text(flat[0]).rsplit("/", 1)[-1] == _text(flat[1]).rsplit("/", 1)[-1]
+                else flat
+            )
+            return self.call.run([_text(item) for item in flat])
+        feed = Feed(_text(words["input"])) if "input" in words else Feed(UNKNOWN if "stdin" in words else "")
+        if isinstance(command, list):
+            return self.call.run([_text(item) for item in command], feed)
+        text = _text(command)
+        return self._run_text(text) if words.get("shell") else self.call.run(text.split() or [""], feed)
+
+    def _environ(self, name: str) -> str:
+        return _text(self.call.state.get(name))

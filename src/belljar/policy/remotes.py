@@ -1,0 +1,173 @@
+"""Programs that run commands elsewhere: other hosts, terminals, containers, environments."""
+
+import re
+
+from .call import PROGRAMS, Call, program
+from .marks import FILE, NETWORK, show, solid, unglob
+from .wrappers import SHELLS
+
+
+@program("ssh autossh mosh sshpass dropbear dbclient sftp")
+def _ssh(call: Call) -> str | None:
+    options = call.options("bcDEeFIiJLlmOopQRSWwB", posix=True)
+    if call.name == "sshpass":
+        return call.run(call.options("pfPe", posix=True).rest)
+    for option in options.all("o"):
+        key, _, value = re.sub(r"^\s*(\w+)[\s=]+", r"\1=", option).partition("=")
+        if key.lower() in ("proxycommand", "localcommand", "knownhostscommand") and value.lower() != "none":
+            call.emit("exec.hidden", option)
+            call.shell(value)
+    for key in options.all("i"):
+        call.locate(key)
+    if options.all("R", "D", "w"):
+        call.emit("net.tunnel")
+    for path in re.findall(r"(?m)^\s*(?:m?put|reput)\s+(\S+)", call.stdin) if call.name == "sftp" else []:
+        call.read(path)
+    if call.name == "sftp":
+        return NETWORK
+    remote = " ".join(options.rest[1:])
+    call.emit("net.remote", options.rest[0] if options.rest else "")
+    from .network import sends
+
+    sends(call, call.stdin, options.rest[0] if options.rest else "")
+    if remote:
+        state = call.state.fork()
+        state.cwd = "/home/sandbox"
+        with call.machine.under("ssh"):
+            call.machine.run_text(unglob(remote), state, call.feed)
+    return NETWORK
+
+
+@program("tmux screen byobu")
+def _terminal(call: Call) -> str | None:
+    words = [unglob(arg) for arg in call.args]
+    for index, word in enumerate(words):
+        if word in ("send-keys", "send", "stuff"):
+            call.shell(
+                " ".join(w for w in words[index + 1 :] if w not in ("Enter", "C-m", "-t") and not w.startswith("-"))
+            )
+        elif word in (
+            "-dm",
+            "-dmS",
+            "-m",
+            "new",
+            "new-session",
+            "new-window",
+            "neww",
+            "split-window",
+            "run-shell",
+            "run",
+            "respawn-pane",
+            "if-shell",
+        ):
+            rest = call.args[index + 1 :]
+            call.args, saved = rest, call.args
+            options = call.options("tncsxyFeSlp", posix=True)
+            call.args = saved
+            body = options.rest[1:] if word == "-dmS" else options.rest
+            call.shell(unglob(body[0])) if len(body) == 1 else call.run(body)
+    return None
+
+
+@program("docker podman nerdctl docker-compose")
+def _docker(call: Call) -> str | None:
+    text = " ".join(solid(arg) for arg in call.args)
+    if re.search(
+        r"--privileged|--pid[= ]host|--net(work)?[= ]host.*--pid|--cap-add[= ](ALL|SYS_ADMIN|SYS_PTRACE|"
+        r"SYS_MODULE|DAC_READ_SEARCH)|--security-opt[= ](apparmor|seccomp)[=:]unconfined|--device[= "
+        r"]/dev/(sd|nvme|mem|kmsg)|--userns[= ]host|--ipc[= ]host",
+        text,
+    ):
+        call.emit("kernel.engine")
+    for mount in re.findall(r"(?:-v|--volume)[= ]?(\S+?):|(?:source|src)=([^,\s]+)", text):
+        source = next(part for part in mount if part) if any(mount) else ""
+        full, kind, flags = call.locate(source) if source.startswith(("/", "~", ".", "$")) else ("", "", frozenset())
+        if kind in ("root", "system", "device", "secret", "kernel") or (kind == "home" and "inner" not in flags):
+            call.emit("kernel.engine")
+    if re.match(r"(system|volume|image|container|network|builder) prune|system prune|rm -f \S*…|volume rm", text):
+        call.emit("exec.prune")
+    words = [arg for arg in call.args]
+    if (
+        words[:1] == ["exec"]
+        or words[:1] == ["run"]
+        or words[:2] == ["compose", "exec"]
+        or words[:2] == ["compose", "run"]
+    ):
+        _in_container(call, words)
+    call.emit("exec.build", "", "network") if re.search(r"^(build|push|pull|compose (up|build))", text) else None
+    return None
+
+
+def _in_container(call: Call, words: list[str]) -> None:
+    """What runs in another container harms that container; only secrets and scripts from the network are looked at."""
+    for index, word in enumerate(words):
+        if (
+            word in SHELLS
+            and index + 2 < len(words)
+            and re.fullmatch(r"-\w*c", words[index + 1])
+            and NETWORK in words[index + 2]
+        ):
+            call.emit("exec.network", show(words[index + 2]))
+
+
+@program("npx bunx pnpx uvx pipx")
+def _npx(call: Call) -> str | None:
+    options = call.options("cp", ("package", "call", "spec", "from", "with", "python"), posix=True)
+    for text in options.all("c", "call"):
+        call.shell(text)
+    rest = [word for word in options.rest if word not in ("run",)]
+    call.emit("exec.build")
+    return call.run(rest) if rest and solid(rest[0]) in PROGRAMS else None
+
+
+@program(
+    "cross-env env-cmd uv poetry pipenv hatch pdm rye bundle conda mamba micromamba nix-shell "
+    "nix direnv mise asdf corepack rbenv pyenv volta"
+)
+def _runner(call: Call) -> str | None:
+    args = [solid(arg) for arg in call.args]
+    for marker in ("run", "exec", "--run", "--command", "-c"):
+        if marker in args[:4]:
+            rest = call.args[args.index(marker) + 1 :]
+            if marker in ("--run",) and rest:
+                return call.shell(rest[0])
+            call.args, saved = rest, call.args
+            words = call.options(
+                "npm",
+                ("name", "with", "python", "package", "env-file", "extra", "group", "prefix", "directory", "project"),
+                posix=True,
+            ).rest
+            call.args = saved
+            return call.run(words[1:] if call.name == "direnv" else words)
+    while call.name == "cross-env" and args and re.match(r"\w+=", args[0]):
+        args.pop(0)
+    if call.name in ("cross-env", "env-cmd"):
+        return call.run(args)
+    call.emit("exec.install" if {"install", "add", "sync", "update", "upgrade"} & set(args[:3]) else "exec.build")
+    return FILE if re.search(r"init|hook|shell|activate|env|shellenv", " ".join(args[:2])) else None
+
+
+@program("expect unexpect")
+def _expect(call: Call) -> str | None:
+    options = call.options("cf", ())
+    for text in (*options.all("c"), call.stdin):
+        for spawned in re.findall(r"(?:spawn|exec|system)\s+([^;\n}]+)", text):
+            call.shell(spawned)
+    return None
+
+
+@program("gdb lldb")
+def _debugger(call: Call) -> str | None:
+    text = unglob(" ".join(call.args)) + "\n" + call.stdin
+    for found in re.findall(r"(?:-ex\s+|^\s*)['\"]?(?:!|shell\s+)([^'\"\n]+)", text, re.M):
+        call.shell(found)
+    for found in re.findall(r"call\s+(?:\(\w+\))?system\(\"([^\"]+)\"\)", text):
+        call.shell(found)
+    if re.search(r"(^|\s)(-p|--pid|attach)[= ]*1(\s|$)", text):
+        call.emit("kernel.namespace")
+    if "python" in text:
+        from .interpreters import scan
+
+        for found in re.findall(r"python\s+(.+)", text):
+            scan(call, "python", found.rstrip("'\""))
+    return None

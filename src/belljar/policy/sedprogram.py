@@ -1,0 +1,96 @@
+"""sed: its commands that run, write and read; its substitution on known text."""
+
+import re
+
+from .call import Call, program
+from .marks import DISGUISED, FILE, UNKNOWN, known, taints, unglob
+
+
+@program("sed gsed")
+def _sed(call: Call) -> str | None:
+    options = call.options("efl", ("expression", "file", "line-length"))
+    in_place = (
+        options.has("i", "in-place")
+        or any(flag.startswith("i") for flag in options.flags)
+        or "i" in options.values
+        or "in-place" in options.values
+    )
+    clustered = next((arg for arg in call.args if re.fullmatch(r"-[nrEsuz]*i.*", arg)), "")
+    scripts = options.all("e", "expression")
+    rest = list(options.rest)
+    if not scripts and not options.all("f", "file"):
+        scripts, rest = [unglob(word) for word in rest[:1]], rest[1:]
+    for path in options.all("f", "file"):
+        scripts += (call.machine.read_file(path, call.state) or "").splitlines()
+    for script in scripts:
+        _sed_script(call, unglob(script))
+    text = "".join(call.read(path) for path in rest) if rest else call.stdin
+    if in_place or clustered:
+        for path in rest:
+            call.write(
+                path,
+                FILE
+                if call.machine.read_file(path, call.state) is None
+                else _substitute(scripts, call.machine.read_file(path, call.state) or ""),
+            )
+        return ""
+    return _substitute(scripts, text)
+
+
+_SED_SUB = (
+    r"s(?P<d>[^\w\s\\])(?P<old>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<new>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<flags>[a-zA"
+    r"-Z0-9]*)(?:\s+(?P<file>\S+))?"
+)
+
+
+def _sed_script(call: Call, script: str) -> None:
+    """The commands of sed that run (`e`, `s///e`) or write (`w`)."""
+    bare = script
+    for found in re.finditer(_SED_SUB, script):
+        if "e" in found["flags"]:
+            plain = found[0][: -len(found["flags"])] if found["flags"] else found[0]
+            call.shell(
+                _substitute([plain], call.stdin)
+                if call.stdin and known(call.stdin)
+                else found["new"].replace("&", UNKNOWN)
+            )
+        if "w" in found["flags"] and found["file"]:
+            call.write(found["file"])
+        bare = bare.replace(found[0], "")
+    for letter, rest in re.findall(_SED_COMMAND, bare):
+        if letter == "e":
+            call.shell(rest or call.stdin)
+        elif rest.strip():
+            call.write(rest.strip()) if letter in "wW" else call.read(rest.strip())
+
+
+_SED_ADDRESS = r"(?:\d+|\$|/(?:\\.|[^/\n])*/I?)"
+
+
+_SED_COMMAND = re.compile(
+    rf"(?:^|[;{{}}\n])\s*(?:{_SED_ADDRESS}\s*(?:,\s*[+~]?{_SED_ADDRESS})?\s*)?!?\s*([ewrRW])(?![\w])\s*([^\n;}}]*)|"
+    rf"(?!)",
+    re.M,
+)
+
+
+def _substitute(scripts: list[str], text: str) -> str:
+    if taints(text):
+        return text
+    for script in scripts:
+        found = re.fullmatch(_SED_SUB, script.strip())
+        if not found:
+            return DISGUISED if text else ""
+        try:
+            new = re.sub(r"\\(\d)", r"\\g<\1>", found["new"]).replace("&", r"\g<0>")
+            old = (
+                found["old"]
+                if "E" in script
+                else re.sub(r"\\([(){}|+?])", r"\1", re.sub(r"(?<!\\)([(){}|+?])", r"\\\1", found["old"]))
+            )
+            text = "".join(
+                re.sub(old, new, line, count=0 if "g" in found["flags"] else 1) for line in text.splitlines(True)
+            )
+        except (re.error, IndexError):
+            return DISGUISED
+    return text
