@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
 VERSION = 1
 HEADER = struct.Struct("<IBBHQ")
@@ -55,7 +55,9 @@ class From(IntEnum):
     PIPE = 75
 
 
-class Flag(IntFlag):
+class Flag:
+    """How a command is to be spawned: bits of a plain int, since the operators of an IntFlag cost more than a frame."""
+
     SHELL = 1
     PTY = 2
     COMBINED = 4
@@ -88,7 +90,7 @@ def spawn(
     id: int,
     argv: Sequence[bytes],
     *,
-    flags: Flag,
+    flags: int,
     cwd: bytes = b"",
     env: Mapping[bytes, bytes] | None = None,
     deadline_ms: int = 0,

@@ -39,6 +39,7 @@ from belljar.execution import CREDIT, Execution
 from belljar.frames import Flag, From, To, milliseconds
 from belljar.transport import Transport
 
+OF_COMMANDS = frozenset({From.OUTPUT, From.ENDED, From.STARTED, From.SPAWN_ERROR, From.INPUT_ACK})
 RECEIVE = 1 << 20
 SMALL = 4096  # after so little there is hardly more to receive, and a try costs a system call
 RECEIVES_PER_WAKE = 8  # then the loop's other callers get their turn
@@ -80,7 +81,7 @@ class Link:
         self,
         argv: Sequence[bytes],
         *,
-        flags: Flag,
+        flags: int,
         cwd: bytes = b"",
         env: Mapping[bytes, bytes] | None = None,
         deadline: float | None = None,
@@ -215,12 +216,12 @@ class Link:
             self.close(f"the sandbox went away ({error.strerror or error})")
 
     def _take(self, kind: int, stream: int, id: int, payload: bytes) -> None:
-        if kind == From.PIPE:
-            self._take_pipe(id, stream, frames.parse_u64(payload))
-        elif kind in (From.OUTPUT, From.ENDED, From.STARTED, From.SPAWN_ERROR, From.INPUT_ACK):
+        if kind in OF_COMMANDS:
             execution = self._commands.get(id)
             if execution is not None:  # else: of a command that was given up; its last words may still be under way
                 self._tell(execution, kind, stream, payload)
+        elif kind == From.PIPE:
+            self._take_pipe(id, stream, frames.parse_u64(payload))
         elif kind == From.READ_REPLY:
             self._answer(self._reads.get(id), frames.parse_read_reply(payload), id)
         elif kind == From.LIST_REPLY:

@@ -77,7 +77,7 @@ class Request:
     """A command that was judged and may run."""
 
     argv: tuple[bytes, ...]
-    flags: Flag
+    flags: int
     cwd: bytes
     env: Mapping[bytes, bytes]
     verdict: Verdict
@@ -346,7 +346,7 @@ class Session:
 
     def _before(self) -> Snapshot:
         busy = self._persistent is not None or any(shell.status == "running" for shell in self._shells.values())
-        return self._planted.before(alone=not busy)
+        return self._planted.before(busy)
 
     async def budget(self) -> Budget | None:
         """What a command that begins now may add to the workspace, if that is limited."""
@@ -440,13 +440,13 @@ def _policy(name: str) -> Policy:
     return _shipped(name) if name in BUILT_IN else Policy.load(name)
 
 
-def _flags(command: Command, options: Options) -> Flag:
+def _flags(command: Command, options: Options) -> int:
     return (
-        (Flag.SHELL if isinstance(command, str) else Flag(0))
-        | (Flag(0) if options.get("clean_env") else Flag.DEFAULT_ENV)
-        | (Flag.COMBINED if options.get("combined") else Flag(0))
-        | (Flag.PTY if options.get("pty") else Flag(0))
-        | (Flag.STDIN if options.get("stdin") is not None or options.get("pty") else Flag(0))
+        (Flag.SHELL if isinstance(command, str) else 0)
+        | (0 if options.get("clean_env") else Flag.DEFAULT_ENV)
+        | (Flag.COMBINED if options.get("combined") else 0)
+        | (Flag.PTY if options.get("pty") else 0)
+        | (Flag.STDIN if options.get("stdin") is not None or options.get("pty") else 0)
     )
 
 
