@@ -70,7 +70,7 @@ struct sink {
     bool finished;           /* EOF is due after what is buffered */
     uint8_t *bytes;
     size_t at, length, size;
-    uint64_t received, handed;
+    uint64_t received, handed, acknowledged;
 };
 
 /* A READ that waits for something to read. */
@@ -195,6 +195,7 @@ struct plan {
     char **argv, **envp;
     const char *program, *cwd;
     int in, out, err, control_in, control_out; /* -1: none */
+    int jobs;                                  /* where the keeper of a waiting shell is given the next one; -1: it serves once */
     bool pty;
 };
 
@@ -210,6 +211,9 @@ bool ahead_fits(const char *text);
 /* keepers.c: PID 1's side */
 extern struct slot *slots;
 #define NOTICE_FD 3
+#define JOBS_FD 4
+#define RESERVED_FDS 10 /* a command may need 0, 1, 2, 8 and 9: nothing else lies below, so dup2 never hits it */
+#define JOB_PIPES 3
 void keepers_prepare(void);
 bool keeper_start(struct command *command, const struct plan *plan);
 void keeper_order(const struct command *command);

@@ -17,6 +17,7 @@
 #include "init.h"
 
 #define RING_TURN (64u << 10)
+#define CONTROL_ACK (64 << 10) /* a quarter of what a host may send ahead */
 #define WIDE_PIPE (256 << 10) /* fits the cache; wider is slower */
 #define WIDEN_AFTER (64u << 10) /* small commands do not pay for a wide pipe */
 #define END_OF_TRANSMISSION 4
@@ -149,6 +150,9 @@ static void acknowledge(struct sink *sink, uint64_t handed)
     if (handed == sink->handed)
         return;
     sink->handed = handed;
+    if (sink->number == CONTROL && handed - sink->acknowledged < CONTROL_ACK)
+        return; /* a request there has an answer of its own; this would wake the host for nothing */
+    sink->acknowledged = handed;
     struct command *command = sink->command;
     uint8_t *to = command->pilot ? connection_frame(command->pilot, 8, INPUT_ACK, sink->number, command->id) : NULL;
     if (to)

@@ -51,7 +51,6 @@ async def test_directory_variables_functions_aliases_and_options_hold(shell: Per
         ("break", 0, ""),
         ("continue; echo no", 0, ""),
         ("echo $0 $#", 0, "bash 0\n"),
-        ("#", 0, ""),
     ],
 )
 async def test_a_command_runs_as_typed(shell: PersistentShell, command: str, status: int, out: str) -> None:
