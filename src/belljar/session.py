@@ -26,7 +26,7 @@ from belljar import frames
 from belljar.budget import Budget
 from belljar.collector import Collector
 from belljar.directory import inside
-from belljar.errors import PolicyDenied, ProtectionMissing, SandboxLost, ShellNotFound, UsageError
+from belljar.errors import AuditError, PolicyDenied, ProtectionMissing, SandboxLost, ShellNotFound, UsageError
 from belljar.execution import Execution
 from belljar.frames import Flag
 from belljar.limits import Limits
@@ -363,20 +363,27 @@ class Session:
         link = self.sandbox.link
         if link.lost is not None:
             raise SandboxLost(f"{link.lost}; open a new session")
-        command = request.verdict.canonical
-        self._record(
-            "start", digest=request.verdict.digest, command=command, cwd=os.fsdecode(request.cwd), env=request.env
-        )
         flags, tag = request.flags, b""
         if background:
-            flags, tag = flags | Flag.BACKGROUND, _encoded(command)[:TAG]
+            flags, tag = flags | Flag.BACKGROUND, _encoded(request.verdict.canonical)[:TAG]
         try:
-            return link.spawn(
+            execution = link.spawn(
                 request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=options.get("timeout"),
                 grace=options.get("grace", GRACE), ring=background, tag=tag, on_output=take, paced=paced,
             )  # fmt: skip
         except frames.FrameError as error:
             raise UsageError(f"the command and its environment are too large: {error}") from error
+        self._record_start(request, execution)
+        return execution
+
+    def _record_start(self, request: Request, execution: Execution) -> None:
+        """Written while the command starts: the verdict before it was the record that nothing runs without."""
+        verdict, cwd = request.verdict, os.fsdecode(request.cwd)
+        try:
+            self._record("start", digest=verdict.digest, command=verdict.canonical, cwd=cwd, env=request.env)
+        except AuditError:
+            execution.abandon()
+            raise
 
     def _collector(self, request: Request) -> Collector:
         options = request.options
