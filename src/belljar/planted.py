@@ -14,9 +14,9 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Mapping
 from contextlib import suppress
-from itertools import islice
 from typing import Literal, NamedTuple
 
 Planting = Literal["report", "undo"]
@@ -28,21 +28,33 @@ _GIT = re.compile(
 )
 _AGENT = re.compile(rb"hooks|mcpServers|apiKeyHelper|statusLine|awsAuthRefresh|awsCredentialExport|\"env\"")
 _EDITOR = re.compile(rb"allowAutomaticTasks|terminal\.integrated|[Pp]ath\"|[Ee]xecutable|[Ii]nterpreter|[Cc]ommand")
-# What of it runs: None: whatever is in it; an expression: lines like these.
+_HOOKS: dict[str, re.Pattern[bytes] | None] = dict.fromkeys(
+    (
+        "applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit", "prepare-commit-msg",
+        "commit-msg", "post-commit", "pre-rebase", "post-checkout", "post-merge", "pre-push", "pre-receive", "update",
+        "proc-receive", "post-receive", "post-update", "push-to-checkout", "reference-transaction", "pre-auto-gc",
+        "post-rewrite", "sendemail-validate", "fsmonitor-watchman", "post-index-change",
+    )
+)  # fmt: skip
+# Where to look, from the top of the workspace down. None: all of that file runs; an expression: lines like these.
 _PLACES: dict[str, dict[str, re.Pattern[bytes] | None]] = {
-    "": dict.fromkeys([".envrc", ".mcp.json", ".exrc", ".nvimrc", ".nvim.lua", ".gdbinit", ".lldbinit"]),
-    ".git": {"config": _GIT, "config.worktree": _GIT},
+    "": dict.fromkeys(
+        (".envrc", ".mcp.json", ".exrc", ".nvimrc", ".nvim.lua", ".gdbinit", ".lldbinit", ".git", ".husky", ".vscode",
+         ".idea", ".devcontainer", ".claude", ".cursor", ".gemini")
+    ),
+    ".git": {"config": _GIT, "config.worktree": _GIT, "hooks": None},
+    ".git/hooks": _HOOKS,
+    ".husky": _HOOKS,
     ".vscode": {"tasks.json": re.compile(rb"folderOpen"), "settings.json": _EDITOR, "mcp.json": None},
     ".idea": {"startup.xml": None},
     ".devcontainer": {"devcontainer.json": re.compile(rb"initializeCommand")},
     ".claude": {"settings.json": _AGENT, "settings.local.json": _AGENT},
     ".cursor": {"mcp.json": None, "hooks.json": None},
     ".gemini": {"settings.json": _AGENT},
-}
-_FOLDERS = {".git": ".git/hooks", ".husky": ".husky"}
-_KEYS = {f"{at}/{name}".lstrip("/"): keys for at, names in _PLACES.items() for name, keys in names.items()}
+}  # fmt: skip
+_KEYS = {f"{at}/{name}": keys for at, names in _PLACES.items() for name, keys in names.items() if keys}
 _READ = 256 << 10  # longer files are not looked through: they count as they are
-_HOOKS = 512  # a folder with more in it counts as one
+_TICK = 50_000_000  # a directory that changed so short a time ago (ns) may change again and look the same
 
 
 class Seen(NamedTuple):
@@ -55,7 +67,10 @@ class Seen(NamedTuple):
     changed: int
 
 
-Snapshot = Mapping[str, Seen]
+class Snapshot(NamedTuple):
+    seen: Mapping[str, Seen]
+    contents: Mapping[str, bytes | None]
+    """Of those whose contents matter; None where there is none to be had."""
 
 
 class Planted:
@@ -63,68 +78,61 @@ class Planted:
 
     def __init__(self, root: int, undo: bool = False) -> None:
         self._root, self._undo = root, undo
-        self._last: Snapshot = {}
+        self._last: Mapping[str, Seen] | None = None
+        self._between: set[str] = set()
         self._contents: dict[str, tuple[Seen, bytes | None]] = {}
+        self._listed: dict[str, tuple[Seen | None, list[str]]] = {}
 
-    def before(self, alone: bool = True) -> Snapshot:
-        """How it is now. While other commands go on, what they plant between two looks must show: then, as it was."""
-        if alone or not self._last:
-            self._last = self._look()
-            for name, seen in self._last.items():
-                if self._undo or _KEYS.get(name):
-                    self._read(name, seen)
-        return self._last
+    def before(self, busy: bool = False) -> Snapshot:
+        """How it is now. While other commands go on (`busy`), what was planted since the last look is kept for the next
+        result; who did it, one of them or the user, cannot be known, so it is not taken back."""
+        last, self._last = self._last, self._look()
+        if busy and last is not None and last != self._last:
+            known = {name: content for name, (_, content) in self._contents.items()}
+            self._between |= set(self._found(Snapshot(last, known), self._last))
+        read = {name: self._read(name, seen) for name, seen in self._last.items() if self._undo or name in _KEYS}
+        return Snapshot(self._last, read)
 
     def since(self, before: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What was planted since: what is still there, and what was taken back."""
-        now = self._last = self._look()
-        if now == before:
-            return (), ()
-        old = {name: self._contents.get(name, (None, b""))[1] for name in before}
-        new = [(name, seen) for name, seen in now.items() if seen != before.get(name)]
-        found = [name for name, seen in new if self._runs(name, seen, old.get(name))]
-        undone = [name for name in found if self._undo and self._take_back(name, before.get(name), old.get(name))]
-        return tuple(sorted(set(found) - set(undone))), tuple(sorted(undone))
+        self._last = self._look()
+        found = self._found(before, self._last) if self._last != before.seen else []
+        undone = {name for name in found if self._undo and self._take_back(name, before)}
+        left, self._between = {*found, *self._between} - undone, set()
+        return tuple(sorted(left)), tuple(sorted(undone))
+
+    def _found(self, before: Snapshot, now: Mapping[str, Seen]) -> list[str]:
+        changed = [name for name, seen in now.items() if seen != before.seen.get(name)]
+        return [name for name in changed if self._runs(name, now[name], before.contents.get(name))]
 
     def _look(self) -> dict[str, Seen]:
         found: dict[str, Seen] = {}
-        for at, names in _PLACES.items():
-            if at and not self._enter(at, found):
-                continue
-            for name in names:
-                path = f"{at}/{name}" if at else name
-                if (seen := self._stat(path)) and not stat.S_ISDIR(seen.mode):
-                    found[path] = seen
-        for top, folder in _FOLDERS.items():
-            if (top == folder or top not in found) and self._enter(folder, found):
-                found.update(self._folder(folder))
+        if (top := self._stat(".")) is not None:
+            self._look_in("", top, found)
         return found
 
-    def _enter(self, directory: str, found: dict[str, Seen]) -> bool:
-        """Whether it is a directory. Something else in its place leads elsewhere, and counts itself."""
-        seen = self._stat(directory)
-        if seen is not None and not stat.S_ISDIR(seen.mode):
-            found[directory] = seen
-        return seen is not None and stat.S_ISDIR(seen.mode)
+    def _look_in(self, at: str, directory: Seen, found: dict[str, Seen]) -> None:
+        for name in self._names(at, directory):
+            path = f"{at}/{name}" if at else name
+            seen = self._stat(path)
+            if seen is None:
+                continue
+            if not stat.S_ISDIR(seen.mode):  # a link in place of a directory leads elsewhere, and counts itself
+                found[path] = seen
+            elif path in _PLACES:
+                self._look_in(path, seen, found)
+
+    def _names(self, at: str, directory: Seen) -> list[str]:
+        """What there is to look at in a directory; known from last time if that has not changed since."""
+        known = self._listed.get(at)
+        if known is None or known[0] != directory:
+            names = [name for name in _PLACES[at] if self._stat(f"{at}/{name}".lstrip("/"))]
+            settled = time.time_ns() - max(directory.written, directory.changed) > _TICK
+            self._listed[at] = known = directory if settled else None, names
+        return known[1]
 
     def _open(self, path: str, flags: int) -> int:
         return os.open(path or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._root)
-
-    def _folder(self, folder: str) -> Iterator[tuple[str, Seen]]:
-        try:
-            descriptor = self._open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            return
-        try:
-            names = [entry.name for entry in islice(os.scandir(descriptor), _HOOKS + 1)]
-        finally:
-            os.close(descriptor)
-        paths = [f"{folder}/{name}" for name in names if not name.endswith(".sample")]
-        if len(names) > _HOOKS:
-            paths = [folder]
-        for path in paths:
-            if (seen := self._stat(path)) and (path == folder or not stat.S_ISDIR(seen.mode)):
-                yield path, seen
 
     def _stat(self, path: str) -> Seen | None:
         try:
@@ -157,7 +165,7 @@ class Planted:
             return None
         return content if len(content) <= _READ else None
 
-    def _take_back(self, name: str, before: Seen | None, old: bytes | None) -> bool:
+    def _take_back(self, name: str, before: Snapshot) -> bool:
         """As it was. Through the parent's descriptor: whatever is swapped in meanwhile, nothing outside is touched."""
         folder, base = os.path.split(name)
         try:
@@ -165,10 +173,10 @@ class Planted:
         except OSError:
             return False
         try:
-            if before is None:
+            if name not in before.seen:
                 os.unlink(base, dir_fd=parent)
-            elif old is not None:
-                _restore(parent, base, before, old)
+            elif (content := before.contents.get(name)) is not None:
+                _restore(parent, base, before.seen[name], content)
             else:
                 return False
         except OSError:
