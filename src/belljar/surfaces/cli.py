@@ -7,9 +7,11 @@ Each sub-command names its handler as text and is imported only when it is used,
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -209,15 +211,26 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = sys.argv[1:] if argv is None else argv
+    """The whole program; without `argv` it does not return but ends the process."""
     try:
-        status = _dispatch(arguments)
+        status = _dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        return 130
+        status = 130
     except Exception as error:
-        return _failed(console.cause_of(error))
+        status = _failed(console.cause_of(error))
+    if argv is None:
+        _leave(status)
     return status
+
+
+def _leave(status: int) -> NoReturn:
+    """Taking all modules apart first, as Python would, takes a quarter of a quick command's time."""
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
 
 
 def _dispatch(argv: Sequence[str]) -> int:
