@@ -1,6 +1,7 @@
 """awk: the commands, files and text in its programs."""
 
 import re
+from collections.abc import Callable
 
 from .call import Call, program
 from .compound import Feed
@@ -22,11 +23,7 @@ def _awk(call: Call) -> str | None:
     code = unglob("\n".join(options.all("e", "source"))) or (unglob(options.rest[0]) if options.rest else "")
     for setting in options.all("v", "assign"):
         name, _, value = setting.partition("=")
-        code = re.sub(
-            rf"\b{re.escape(name)}\b(?!\s*=[^=])",
-            lambda _, text=value: '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"',
-            code,
-        )  # type: ignore[misc]
+        code = re.sub(rf"\b{re.escape(name)}\b(?!\s*=[^=])", _constant(_awk_quote(value)), code)
     text = (
         "".join(call.read(path) for path in options.rest[1:] if "=" not in path)
         if options.rest[1:] and not options.all("e")
@@ -88,10 +85,14 @@ def _awk_folded(code: str, line: str) -> str:
     for _ in range(4):
         code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
     for name, value in re.findall(rf"(\w+)\s*=\s*{_AWK_STRING}", code)[:20]:
-        code = re.sub(rf"\b{name}\b(?!\s*=)", lambda _, text=value: f'"{text}"', code)  # type: ignore[misc]
+        code = re.sub(rf"\b{name}\b(?!\s*=)", _constant(f'"{value}"'), code)
     for _ in range(6):
         code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
     return code
+
+
+def _constant(text: str) -> Callable[[re.Match[str]], str]:
+    return lambda _: text
 
 
 def _awk_quote(text: str) -> str:

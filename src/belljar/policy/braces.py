@@ -49,7 +49,9 @@ def _expand(tokens: list[Token], depth: int = 0) -> list[list[Token]]:
 
 def _options(tokens: list[Token], start: int) -> tuple[list[list[Token]], int]:
     """The alternatives of the brace at `start` and where it ends; none where it is no brace expansion."""
-    depth, options, current = 0, [], []  # type: ignore[var-annotated]
+    depth = 0
+    options: list[list[Token]] = []
+    current: list[Token] = []
     for at in range(start + 1, len(tokens)):
         token = tokens[at]
         if token == "}" and depth == 0:

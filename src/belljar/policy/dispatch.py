@@ -21,7 +21,7 @@ from . import (  # noqa: F401  they register their programs
     textprograms,
     wrappers,
 )
-from .call import PROGRAMS, Call
+from .call import PROGRAMS, Call, Handler
 from .compound import Feed
 from .machine import Machine
 from .marks import (
@@ -154,7 +154,7 @@ def _sweep(call: Call) -> None:
             call.machine.emit("read", full, kind, flags, call.name)
 
 
-def _versioned(name: str):  # type: ignore[no-untyped-def]
+def _versioned(name: str) -> Handler | None:
     if re.fullmatch(r"ld(-linux|-musl)?[\w.-]*\.so(\.\d+)?", name):
         return PROGRAMS["ld.so"]
     if re.fullmatch(r"(ip6?tables|ebtables|arptables)-\w+", name):
@@ -179,8 +179,8 @@ def _stranger(call: Call) -> str:
 
 
 def _net(call: Call) -> None:
-    """Programs that run what they are handed, in ways nobody listed: a command after `--`, a command among the arguments,
-    a command as the text of one argument."""
+    """Programs that run what they are handed, in ways nobody listed: a command after `--`, a command among the
+    arguments, a command as the text of one argument."""
     for index, arg in enumerate(call.args):
         option = re.match(
             r"--?(x|c|e|s|exec\w*|cmd|command|run|eval|script|shell|on-?\w*|\w*hook\w*|\w*-cmd|\w*-command)(=|"

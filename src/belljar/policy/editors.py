@@ -40,7 +40,7 @@ def _editor(call: Call) -> str | None:
         for body in re.findall(r"lua\s+(.+)", text):
             scan(call, "lua", body)
     for path in [path for path in options.rest if not path.startswith("+")]:
-        full, kind, flags = call.locate(path)
+        _full, kind, _flags = call.locate(path)
         if (
             texts
             and call.name in ("ed", "ex", "vim", "vi", "nvim")

@@ -155,7 +155,8 @@ class Policy:
                 {e.program for e in effects if e.kind == "exec" and e.program.lower() not in self.allow_programs}
             )
             if strangers:
-                reason = f"{show(strangers[0])} is not on this policy's list of programs; use one of: {', '.join(sorted(self.allow_programs))}."
+                listed = ", ".join(sorted(self.allow_programs))
+                reason = f"{show(strangers[0])} is not on this policy's list of programs; use one of: {listed}."
                 found["allowlist"] = Finding("allowlist", "deny", "blocked", reason)
         findings = tuple(sorted(found.values(), key=lambda f: (-_ORDER[f.decision], -_RISK[f.risk])))
         decision = max((f.decision for f in findings), key=_ORDER.__getitem__, default="allow")
@@ -167,7 +168,7 @@ class Policy:
         )
 
     def _relevant(self, kinds: frozenset[str]) -> tuple[Rule, ...]:
-        """The rules that could fire for effects of these kinds; most commands have the same few, so it is remembered."""
+        """The rules that could fire for effects of these kinds; most commands have the same few kinds."""
         if kinds not in self._by_kinds:
             if len(self._by_kinds) > 500:
                 self._by_kinds.clear()
@@ -219,7 +220,7 @@ class Policy:
 def observe(
     text: str, words: list[Any] | None, state: ShellState, parsing: bool
 ) -> tuple[tuple[Effect, ...], ShellState]:
-    """The effects of a command, and the shell's state after it. A second pass undoes what conditions may not have done."""
+    """The effects of a command, and the shell after it. A second pass undoes what conditions may not have done."""
     effects: dict[Effect, None] = {}
     after = state
     for undo in (False, True):

@@ -292,12 +292,13 @@ class Expander:
         if start is None or (node.get("Length") and length is None):
             return taints(flat(value)) or UNKNOWN
         if isinstance(value, str):
-            return value if not known(value) else _cut(value, start, length)
+            return value if not known(value) else str(_cut(value, start, length))
         items = flat_list(value)
         if name in ("@", "*"):
             items = [self.state.name, *items] if start == 0 else items
             start = start - 1 if start > 0 else start
-        return _cut(items, start, length)
+        rest: list[str] = _cut(items, start, length)
+        return rest
 
     def _number(self, node: Node | None) -> int | None:
         text = evaluate(node, self).strip() if node else ""

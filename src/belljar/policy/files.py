@@ -77,7 +77,7 @@ def socket_path(machine: "Machine", full: str) -> None:
 
 
 def delete_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str]) -> None:
-    """By now bash has expanded the tilde; one that is left is a file's name. A link is deleted, not what it points to."""
+    """bash has expanded the tilde by now; one that is left is a name. A link is deleted, not what it points to."""
     path = f"./{path}" if path.startswith("~") else path
     full, kind, found = locate(path, state, last=path.endswith("/"))
     machine.emit("delete", full, kind, flags | found)

@@ -73,7 +73,7 @@ def _decoder(decode: Callable[[bytes], bytes]) -> Callable[[re.Match[str]], str]
 
 
 def _codes(found: re.Match[str]) -> str:
-    numbers = re.findall(r"0x[0-9a-fA-F]+|\d+", found[1])
+    numbers = re.findall(r"0x[0-9a-fA-F]+|\d+", "".join(group or "" for group in found.groups()))
     return (
         _quote("".join(chr(int(number, 0)) for number in numbers if int(number, 0) < 0xD800)) if numbers else found[0]
     )
@@ -118,8 +118,8 @@ _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     ),
     (
         re.compile(r"String\.fromCh?a?r?CodePoint\(([\d,\sxa-fA-F]+)\)|String\.fromCharCode\(([\d,\sxa-fA-F]+)\)"),
-        lambda m: _codes(re.match(r"(.*)", m[1] or m[2], re.S)),
-    ),  # type: ignore[arg-type]
+        _codes,
+    ),
     (
         re.compile(r"\[([\d,\sx]+)\]\.(?:pack\(?\s*['\"][cCU]\*['\"]\s*\)?|map\(?[^)]*chr\)?\.join(?:\([^)]*\))?)"),
         _codes,

@@ -126,7 +126,7 @@ def _python(call: Call) -> str | None:
         return _script(call, "python", options.rest)
     return (
         scan(call, "python", call.stdin, options.rest[1:])
-        if call.stdin and not call.stdin.strip(FILE + "\n") == ""
+        if call.stdin and call.stdin.strip(FILE + "\n") != ""
         else None
     )
 

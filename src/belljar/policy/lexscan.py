@@ -4,6 +4,7 @@ No grammar per language: what counts is the text that reaches a call that runs, 
 """
 
 import re
+from collections.abc import Callable
 
 from .call import PROGRAMS, Call
 from .folding import _STRING, _places, fold, unquote
@@ -93,12 +94,12 @@ class LexScan:
         for name, literal in re.findall(
             rf"(?:^|[;\s{{(])(?:my\s+|var\s+|let\s+|const\s+|local\s+)?([$@]?\w+)\s*:?=\s*({_STRING})", code
         )[:20]:
-            code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=])", lambda _, text=literal: text, code)  # type: ignore[misc]
+            code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=])", _constant(literal), code)
             inner = literal[1:-1].replace('"', '\\"')
             inserts = [re.escape(name)] if name.startswith("$") else []
             inserts += [rf"[#$]\{{\s*(?:{re.escape(name)}|{re.escape(literal)})\s*\}}"]
             for insert in inserts:
-                code = re.sub(rf'(["`](?:[^"`\\]|\\.)*?){insert}(?!\w)', lambda m, text=inner: m[1] + text, code)  # type: ignore[misc]
+                code = re.sub(rf'(["`](?:[^"`\\]|\\.)*?){insert}(?!\w)', _after(inner), code)
         return fold(code)
 
     def literals(self) -> list[str]:
@@ -276,6 +277,14 @@ class LexScan:
                 self.call.shell(literal.rstrip().rstrip("|"))
             elif re.fullmatch(r"[rwa]b?\+?b?", mode) and re.search(r"[wa+]", mode) and re.match(r"[~/.\w]", literal):
                 self.call.write(literal)
+
+
+def _constant(text: str) -> Callable[[re.Match[str]], str]:
+    return lambda _: text
+
+
+def _after(text: str) -> Callable[[re.Match[str]], str]:
+    return lambda found: found[1] + text
 
 
 def _balanced(args: str) -> str:

@@ -1,9 +1,9 @@
 """The abstract interpreter: walks a syntax tree as bash would and writes down what would happen.
 
-Each command has an abstract standard output, so pipes and substitutions carry text (known or not) from one to the next.
-Both sides of a condition are taken; variables keep what the last branch left, and where a branch replaced a known value a
-second pass runs with the branches undone, so a harmless reassignment cannot hide a harmful one. Loops are bounded, and so
-are commands, nesting and time: over a bound the verdict is "too complex", a denial.
+Each command has an abstract standard output, so pipes and substitutions carry text (known or not) to the next one.
+Both sides of a condition are taken; variables keep what the last branch left, and where a branch replaced a known
+value a second pass runs with the branches undone, so a harmless reassignment cannot hide a harmful one. Loops,
+commands, nesting and time are bounded: over a bound the verdict is "too complex", a denial.
 """
 
 import re

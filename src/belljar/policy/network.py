@@ -118,8 +118,8 @@ def _curl_body(call: Call, options: Options) -> str:
             call.read(path) if at and (not name or re.fullmatch(r"\w+", name)) and path and " " not in path else value
         )
     for value in options.all("F", "form"):
-        path = re.search(r"=[@<]([^;]+)", value)
-        body += call.read(path[1]) if path else value
+        attached = re.search(r"=[@<]([^;]+)", value)
+        body += call.read(attached[1]) if attached else value
     for value in options.all("data-raw", "form-string", "b", "cookie", "A", "user-agent", "e", "referer"):
         body += value
     for value in options.all("T", "upload-file"):
@@ -141,8 +141,8 @@ def _curl_body(call: Call, options: Options) -> str:
     if call.name in ("http", "https", "xh"):
         body += call.stdin + "".join(word for word in options.rest[1:] if "=" in word)
         for word in options.rest[1:]:
-            path = re.search(r"@(.+)", word)
-            body += call.read(path[1]) if path else ""
+            attached = re.search(r"@(.+)", word)
+            body += call.read(attached[1]) if attached else ""
     return body
 
 

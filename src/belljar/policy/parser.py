@@ -1,7 +1,7 @@
 """The bash parser: shfmt in a child process with caps.
 
-Starting shfmt costs 3 ms, more than the parse itself. It reads its standard input to the end before it does anything, so
-one process is kept started ahead, waiting on its pipe; a parse takes it, feeds it and starts the next. Each process
+Starting shfmt costs 3 ms, more than the parse itself. It reads its standard input to the end before it does anything,
+so one process is kept started ahead, waiting on its pipe; a parse takes it, feeds it and starts the next. Each process
 parses one text and exits, so nothing an input does to it can reach the next one. Memory, CPU time, wall clock and the
 size of the tree are capped; over a cap, killed or missing, the answer is a ParseError and never a guess.
 """
@@ -133,7 +133,8 @@ def _converse(child: "subprocess.Popen[bytes]", text: bytes) -> tuple[bytes, byt
     assert child.stderr
     deadline = time.monotonic() + MAX_SECONDS
     poll = select.poll()
-    pending, chunks, size = memoryview(text), {child.stdout.fileno(): [], child.stderr.fileno(): []}, 0  # type: ignore[var-annotated]
+    pending, size = memoryview(text), 0
+    chunks: dict[int, list[bytes]] = {child.stdout.fileno(): [], child.stderr.fileno(): []}
     for fd in chunks:
         poll.register(fd, select.POLLIN)
     poll.register(child.stdin.fileno(), select.POLLOUT)

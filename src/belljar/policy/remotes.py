@@ -81,12 +81,12 @@ def _docker(call: Call) -> str | None:
         call.emit("kernel.engine")
     for mount in re.findall(r"(?:-v|--volume)[= ]?(\S+?):|(?:source|src)=([^,\s]+)", text):
         source = next(part for part in mount if part) if any(mount) else ""
-        full, kind, flags = call.locate(source) if source.startswith(("/", "~", ".", "$")) else ("", "", frozenset())
+        _full, kind, flags = call.locate(source) if source.startswith(("/", "~", ".", "$")) else ("", "", frozenset())
         if kind in ("root", "system", "device", "secret", "kernel") or (kind == "home" and "inner" not in flags):
             call.emit("kernel.engine")
     if re.match(r"(system|volume|image|container|network|builder) prune|system prune|rm -f \S*…|volume rm", text):
         call.emit("exec.prune")
-    words = [arg for arg in call.args]
+    words = list(call.args)
     if (
         words[:1] == ["exec"]
         or words[:1] == ["run"]

@@ -72,7 +72,7 @@ def _parallel(call: Call) -> str:
 @program("find gfind")
 def _find(call: Call) -> str:
     roots = []
-    args = [arg for arg in call.args]
+    args = list(call.args)
     while (args and args[0] in ("-H", "-L", "-P")) or (args and args[0].startswith("-O")):
         args.pop(0)
     while args and not re.match(r"-|\(|!|\\\(", solid(args[0])):

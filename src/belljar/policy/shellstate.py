@@ -57,7 +57,8 @@ _AMBIENT = re.compile(
 
 @dataclass(slots=True)
 class ShellState:
-    """A shell between two commands. `files`, `links` and `fetched` (directories unpacked from the network) belong to the file system, so subshells share them."""
+    """A shell between two commands. `files`, `links` and `fetched` (places unpacked from the network) belong to the
+    file system, so subshells share them."""
 
     cwd: str = WORKSPACE
     env: dict[str, Value] = field(default_factory=dict)

@@ -275,7 +275,7 @@ def _keys(call: Call) -> str | None:
     if call.name == "ssh-keygen" and {"-y", "-e", "-p"} & set(words) and "-f" in words[:-1]:
         call.read(words[words.index("-f") + 1])
     if call.name == "ssh-keygen" and "-f" in words and words.index("-f") + 1 < len(words):
-        full, kind, flags = call.locate(words[words.index("-f") + 1])
+        full, kind, _flags = call.locate(words[words.index("-f") + 1])
         if kind in ("system", "exec_hook") or full.startswith("/etc/"):
             call.write(full)
     return FILE if call.name == "ssh-agent" else ATOM

@@ -106,10 +106,10 @@ def _tr(call: Call) -> str:
     options = call.options()
     text, sets = call.stdin, [unglob(word) for word in options.rest]
     if not known(text):
-        return taints(text) if not text.strip(ATOM + FILE + " \n") == "" else text
+        return taints(text) if text.strip(ATOM + FILE + " \n") != "" else text
     if not sets or not all(known(word) for word in sets):
         return DISGUISED
-    first, second = (_tr_set(word) for word in (sets + [""])[:2])
+    first, second = (_tr_set(word) for word in ([*sets, ""])[:2])
     if options.has("c", "C", "complement"):
         keep = "".join(char for char in text if char in first)
         return keep if options.has("d", "delete") else "".join(char if char in first else second[-1:] for char in text)

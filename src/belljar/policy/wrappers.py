@@ -144,7 +144,7 @@ def feed_shell(call: Call, args: list[str]) -> str | None:
         call.emit("exec.disguised", text)
     elif has(text, UNKNOWN) and not known(text):
         call.emit("exec.unseen", text)
-    return call.shell(text, [call.name, *args], Feed()) if text and not text.strip(FILE + "\n") == "" else None
+    return call.shell(text, [call.name, *args], Feed()) if text and text.strip(FILE + "\n") != "" else None
 
 
 @program("busybox toybox")
