@@ -63,6 +63,7 @@ def test_tokens_are_known_by_their_shape(token: str) -> None:
         "PWD=/workspace OLDPWD=/tmp",
         "GIT_AUTHOR_NAME=Me git commit -m 'the key change'",
         "KEYBOARD=us MONKEY=3",
+        "KeyError: 'risk'",
         "python -m pytest tests/test_token.py -k key",
         "cat ~/.ssh/authorized_keys",
         "git clone https://example.invalid/secret/repo.git",

@@ -21,7 +21,7 @@ _SHORTEST_KNOWN = 4
 _NAME = (
     r"(?:token|secret|passw(?:or)?d|passphrase|passwd|credential|cookie|bearer"
     r"|(?<![a-z])(?:auth(?!or|_sock)|pass|dsn)(?![a-z])|(?<=[_-])pwd"
-    r"|(?<!mon)(?<!don)(?<!tur)(?<!hoc)key(?!board|word|stone|map|s?[_-]?(?:path|file|dir)))"
+    r"|(?<!mon)(?<!don)(?<!tur)(?<!hoc)key(?!board|word|stone|map|error|s?[_-]?(?:path|file|dir)))"
 )
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 

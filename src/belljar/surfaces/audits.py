@@ -98,7 +98,7 @@ def _line(record: dict[str, Any]) -> str:
 def _brief(value: Any) -> str:
     if isinstance(value, dict) and "decision" in value:
         rules = ",".join(rule["id"] for rule in value.get("rules", ()))
-        return f"{value['decision']}/{value['risk']} [{rules}] {json.dumps(value.get('canonical'))}"
+        return f"{value['decision']}/{value.get('risk')} [{rules}] {json.dumps(value.get('canonical'))}"
     if isinstance(value, str) and value.isalnum():
         return value[:_DIGEST]
     return json.dumps(value, ensure_ascii=False)
