@@ -31,7 +31,6 @@
 #include "init.h"
 
 #define EVENTS 64
-#define RESERVED_FDS 10 /* a command may need 0, 1, 2, 8 and 9: nothing of ours lies there, so dup2 never hits it */
 #define USAGE 64
 
 uint64_t now, boot_id;

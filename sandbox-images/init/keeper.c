@@ -3,6 +3,8 @@
  * so a process that loses its parent, by setsid and double fork too, becomes the keeper's child; no privilege is needed, and nothing
  * below can undo it. When the keeper's wait says ECHILD nothing of the command is left: that is the receipt.
  *
+ * The keeper of a shell that was spawned ahead serves again, with new pipes, when nothing is left: a fork is saved.
+ *
  * It runs with the uid of the commands, so these may signal it. It is not dumpable (a fork keeps that), blocks everything
  * that can be blocked, and PID 1 deals with SIGKILL and SIGSTOP. Orders come in the slot; SIGTERM is only the knock on the door.
  */
@@ -15,7 +17,10 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
@@ -26,7 +31,7 @@
 #define CHILD_STACK (64 << 10)
 #define PATIENT_PASSES 200
 
-static const struct plan *plan;
+static struct plan plan;
 static struct slot *slot;
 
 static _Noreturn void child_fail(enum stage stage)
@@ -38,9 +43,9 @@ static _Noreturn void child_fail(enum stage stage)
 
 static void enter_cwd(void)
 {
-    if (plan->cwd[0] != '/' && chdir(WORKSPACE) != 0)
+    if (plan.cwd[0] != '/' && chdir(WORKSPACE) != 0)
         child_fail(STAGE_CWD);
-    if (plan->cwd[0] && chdir(plan->cwd) != 0)
+    if (plan.cwd[0] && chdir(plan.cwd) != 0)
         child_fail(STAGE_CWD);
 }
 
@@ -52,7 +57,7 @@ static void place(int from, int to)
 
 static const char *search_path(void)
 {
-    for (char **env = plan->envp; *env; env++)
+    for (char **env = plan.envp; *env; env++)
         if (!strncmp(*env, "PATH=", 5))
             return *env + 5;
     return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -72,7 +77,7 @@ static void exec_along_path(const char *name)
             memcpy(path, at, length);
             path[length] = '/';
             memcpy(path + (length ? length + 1 : 0), name, name_length + 1);
-            execve(path, plan->argv, plan->envp);
+            execve(path, plan.argv, plan.envp);
         }
         forbidden |= errno == EACCES;
         if (!*end || (errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != ENAMETOOLONG))
@@ -87,21 +92,21 @@ static int child(void *unused)
 {
     (void)unused;
     setsid();
-    place(plan->in, 0);
-    place(plan->out, 1);
-    place(plan->err, 2);
-    place(plan->control_out, 8);
-    place(plan->control_in, 9);
-    if (plan->pty && ioctl(0, TIOCSCTTY, 0) != 0)
+    place(plan.in, 0);
+    place(plan.out, 1);
+    place(plan.err, 2);
+    place(plan.control_out, 8);
+    place(plan.control_in, 9);
+    if (plan.pty && ioctl(0, TIOCSCTTY, 0) != 0)
         child_fail(STAGE_RESOURCES);
     enter_cwd();
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (strchr(plan->program, '/'))
-        execve(plan->program, plan->argv, plan->envp);
+    if (strchr(plan.program, '/'))
+        execve(plan.program, plan.argv, plan.envp);
     else
-        exec_along_path(plan->program);
+        exec_along_path(plan.program);
     child_fail(STAGE_EXEC);
 }
 
@@ -115,10 +120,8 @@ static void notify(enum slot_state state)
 /* Copies of other commands' pipes came along with the fork: they would keep those open. */
 static void close_inherited(void)
 {
-    for (int fd = 0; fd < NOTICE_FD; fd++)
-        close(fd);
-    if (syscall(SYS_close_range, NOTICE_FD + 1, ~0u, 0) != 0)
-        for (long fd = NOTICE_FD + 1, end = sysconf(_SC_OPEN_MAX); fd < end; fd++)
+    if (syscall(SYS_close_range, RESERVED_FDS, ~0u, 0) != 0)
+        for (long fd = RESERVED_FDS, end = sysconf(_SC_OPEN_MAX); fd < end; fd++)
             close((int)fd);
 }
 
@@ -139,15 +142,28 @@ static void start(void)
     close_inherited();
 }
 
+static void tally(const struct rusage *usage)
+{
+    struct rusage *sum = &slot->usage;
+    timeradd(&sum->ru_utime, &usage->ru_utime, &sum->ru_utime);
+    timeradd(&sum->ru_stime, &usage->ru_stime, &sum->ru_stime);
+    if (usage->ru_maxrss > sum->ru_maxrss)
+        sum->ru_maxrss = usage->ru_maxrss;
+}
+
 /* Reaps what has ended; false when there is nobody left to wait for. */
 static bool reap(bool *ending)
 {
+    struct rusage usage;
     int status;
     pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG | (atomic_load(&slot->claimed) ? 0 : WUNTRACED))) > 0) {
+    while ((pid = wait4(-1, &status, WNOHANG | (atomic_load(&slot->claimed) ? 0 : WUNTRACED), &usage)) > 0) {
         if (WIFSTOPPED(status)) {
             *ending |= !atomic_load(&slot->claimed); /* a waiting shell that was stopped is of no use */
-        } else if (pid == slot->main) {
+            continue;
+        }
+        tally(&usage);
+        if (pid == slot->main) {
             slot->status = status;
             *ending = true;
         } else if (*ending && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) {
@@ -178,15 +194,40 @@ static void wait_until_nothing_is_left(void)
     }
 }
 
+/* The same command once more, with other pipes. False: this keeper is not needed any longer. */
+static bool next_job(void)
+{
+    int pipes[JOB_PIPES];
+    char word;
+    struct iovec part = {&word, 1};
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof pipes)];
+    } rights;
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights.space, .msg_controllen = sizeof rights.space,
+    };
+    if (recvmsg(JOBS_FD, &message, MSG_CMSG_CLOEXEC) != 1 || message.msg_controllen < CMSG_LEN(sizeof pipes))
+        return false;
+    memcpy(pipes, CMSG_DATA(&rights.header), sizeof pipes);
+    plan.control_in = pipes[0];
+    plan.out = pipes[1];
+    plan.err = pipes[2];
+    return true;
+}
+
 _Noreturn void keeper_run(const struct plan *what, struct slot *where)
 {
-    plan = what;
+    plan = *what;
     slot = where;
+    if (plan.jobs >= 0)
+        dup3(plan.jobs, JOBS_FD, O_CLOEXEC);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     setsid();
-    start();
-    wait_until_nothing_is_left();
-    getrusage(RUSAGE_CHILDREN, &slot->usage);
-    notify(SLOT_DONE);
+    do {
+        start();
+        wait_until_nothing_is_left();
+        notify(SLOT_DONE);
+    } while (plan.jobs >= 0 && next_job());
     _exit(0);
 }

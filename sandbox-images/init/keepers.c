@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,8 +18,9 @@
 
 #define SLOTS (LIVE_MAX + 64) /* ended commands' keepers may not be reaped yet */
 #define PURGE_EVERY (1 * MS)
+#define IDLE_MOST 2 /* keepers kept for the next shells */
 
-static struct { pid_t pid; struct command *command; } keepers[SLOTS];
+static struct { pid_t pid; int jobs; struct command *command; } keepers[SLOTS];
 static unsigned slots_used; /* the highest ever: what must be looked through */
 static bool orphans;
 static int oom_score = -1;
@@ -72,27 +75,88 @@ static int free_slot(void)
     return -1;
 }
 
-bool keeper_start(struct command *command, const struct plan *plan)
+static void bind_slot(unsigned at, struct command *command)
 {
-    int at = free_slot();
-    if (at < 0)
-        return false;
+    keepers[at].command = command;
+    command->live_slot = at;
+    command->keeper = keepers[at].pid;
+}
+
+static void prepare_slot(unsigned at, const struct command *command)
+{
     memset(&slots[at], 0, sizeof slots[at]);
     slots[at].state = SLOT_STARTING;
     slots[at].claimed = command->phase != WAITING;
+}
+
+/* After what it is doing now it exits. */
+static void retire(unsigned at)
+{
+    if (keepers[at].jobs >= 0)
+        close(keepers[at].jobs);
+    keepers[at].jobs = -1;
+}
+
+static bool idle(unsigned at) { return keepers[at].pid && !keepers[at].command && keepers[at].jobs >= 0; }
+
+static bool send_job(int to, const struct plan *plan)
+{
+    int pipes[JOB_PIPES] = {plan->control_in, plan->out, plan->err};
+    struct iovec part = {"", 1};
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof pipes)];
+    } rights = {.header = {.cmsg_len = CMSG_LEN(sizeof pipes), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    memcpy(CMSG_DATA(&rights.header), pipes, sizeof pipes);
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights.space, .msg_controllen = sizeof rights.space,
+    };
+    return sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+}
+
+/* A keeper whose shell has ended takes the next one: there is only one form of waiting shell. */
+static bool reuse(struct command *command, const struct plan *plan)
+{
+    for (unsigned i = 0; i < slots_used; i++) {
+        if (!idle(i))
+            continue;
+        prepare_slot(i, command);
+        if (send_job(keepers[i].jobs, plan)) {
+            bind_slot(i, command);
+            return true;
+        }
+        atomic_store(&slots[i].state, SLOT_DONE);
+        retire(i);
+    }
+    return false;
+}
+
+bool keeper_start(struct command *command, const struct plan *plan)
+{
+    struct plan own = *plan;
+    int jobs[2] = {-1, -1}, at = free_slot();
+    if (command->phase == WAITING && reuse(command, plan))
+        return true;
+    if (at < 0 || (command->phase == WAITING && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, jobs) != 0))
+        return false;
+    own.jobs = jobs[1];
+    prepare_slot((unsigned)at, command);
     set_oom_score("1000");
     pid_t pid = fork();
     if (pid == 0)
-        keeper_run(plan, &slots[at]);
+        keeper_run(&own, &slots[at]);
     set_oom_score(own_score);
-    if (pid < 0)
+    keepers[at].jobs = jobs[0];
+    if (jobs[1] >= 0)
+        close(jobs[1]);
+    if (pid < 0) {
+        retire((unsigned)at);
         return false;
+    }
     keepers[at].pid = pid;
-    keepers[at].command = command;
     if ((unsigned)at >= slots_used)
         slots_used = (unsigned)at + 1;
-    command->live_slot = (uint32_t)at;
-    command->keeper = pid;
+    bind_slot((unsigned)at, command);
     return true;
 }
 
@@ -109,8 +173,17 @@ void keeper_abandon(struct command *command)
     if (!command->keeper)
         return;
     keepers[command->live_slot].command = NULL;
+    retire(command->live_slot);
     keeper_order(command);
     command->keeper = 0;
+}
+
+static unsigned idle_count(void)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < slots_used; i++)
+        count += idle(i);
+    return count;
 }
 
 static void collect(unsigned at)
@@ -124,6 +197,8 @@ static void collect(unsigned at)
     }
     if (state < SLOT_FAILED)
         return;
+    if (state == SLOT_FAILED || command->phase == WAITING || idle_count() >= IDLE_MOST)
+        retire(at);
     keepers[at].command = NULL;
     command->keeper = 0;
     if (command->phase == WAITING)
@@ -144,6 +219,7 @@ void keepers_collect(void)
 static void keeper_died(unsigned at)
 {
     collect(at);
+    retire(at);
     struct command *command = keepers[at].command;
     keepers[at].pid = 0;
     keepers[at].command = NULL;
