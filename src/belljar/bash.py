@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from belljar.link import Link
 
 IDLE_SECONDS = 0.05  # after which a shell counts as idle
+OWN = ("PWD", "SHLVL", "_")  # what every bash sets for itself
 LONGEST_REPORT = 8 << 20  # Linux gives a process no larger environment
 
 _LOOP = r"""
@@ -97,8 +98,12 @@ class State:
         return exported(self.exports)
 
     def restore(self) -> str:
-        """Text that brings it back."""
-        return f"{{ builtin cd -- {shlex.quote(self.cwd)}\n{self.exports}\n}} >/dev/null 2>&1"
+        """Text that brings it back: made from what was read, so that nothing but variables comes back."""
+        lines = [f"builtin cd -- {shlex.quote(self.cwd)}"]
+        lines += [
+            f"builtin export {name}={shlex.quote(value)}" for name, value in self.variables.items() if name not in OWN
+        ]
+        return "{ " + "\n".join(lines) + "\n} >/dev/null 2>&1"
 
 
 class Bash:
@@ -155,6 +160,10 @@ class Bash:
         elif not self.execution.over:
             self._armed = False
             self.execution.deadline(None, 0)
+
+    @property
+    def closed(self) -> bool:
+        return self.report is not None and self.report.closed
 
     async def settled(self) -> State | None:
         """Directory and variables after the last request that was answered; None if none was."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ from belljar.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, Output, 
 from belljar.spec import WORKSPACE
 
 if TYPE_CHECKING:
+    from belljar.budget import Budget
+    from belljar.planted import Snapshot
     from belljar.policy import Verdict
     from belljar.session import Session
 
@@ -34,6 +36,8 @@ LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
 
 @dataclass(frozen=True)
 class ShellResult(Result):
+    """One call's result. Processor time and memory are the shell's, over all its calls, and not told here."""
+
     restarted: bool = False
     """The shell had to be replaced: directory and exported variables hold, functions, options and jobs are gone."""
     cwd: str = WORKSPACE
@@ -45,6 +49,8 @@ class _Turn:
 
     verdict: Verdict
     restarted: bool
+    budget: Budget | None
+    before: Snapshot
     started: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.monotonic)
     interrupted: bool = False
@@ -90,14 +96,33 @@ class PersistentShell:
         async with self._lock:
             await self.settle()
             verdict = verdict or await self._judge(command)
+            budget, before = await self._session.budget(), self._session.before()
             restarted = self._bash is not None and self._bash.execution.over
             bash = self._begin()
-            self._turn, self._listener = _Turn(verdict, restarted), on_output
+            turn = _Turn(verdict, restarted, budget, before)
+            self._turn, self._listener = turn, on_output
             try:
                 self._repeat_pending()
-                return await self._take_turn(bash, self._turn, timeout, grace)
+                with self._within(turn, bash):
+                    return await self._take_turn(bash, turn, timeout, grace)
             finally:
                 self._turn = self._listener = None
+
+    @contextlib.contextmanager
+    def _within(self, turn: _Turn, bash: Bash) -> Iterator[None]:
+        """While the call runs, see to its budget. Past it the shell is ended with all it runs."""
+        if turn.budget is None:
+            yield
+            return
+
+        async def running() -> bool:
+            return not bash.execution.over
+
+        watching = bash.execution.link.loop.create_task(turn.budget.watch(running, lambda: bash.execution.kill(GRACE)))
+        try:
+            yield
+        finally:
+            watching.cancel()
 
     def interrupt(self) -> None:
         """Ctrl+C: SIGINT to what runs, and an end to it if that is not enough."""
@@ -123,6 +148,9 @@ class PersistentShell:
         return await self._session.judge(command, shell_state=now)
 
     def _begin(self) -> Bash:
+        if self._bash is not None and self._bash.closed:  # a shell that cannot print is of no use
+            self.kill()
+            self._bash = None
         if self._bash is None or self._bash.execution.over:
             session, self._known = self._session, None
             self._bash = Bash(session.sandbox.link, session.env, self._state, self._take)
@@ -163,9 +191,6 @@ class PersistentShell:
     def _reported(self, turn: _Turn, report: Report) -> ShellResult:
         self._state = State(report.cwd, self._state.exports if self._state else "")
         self._known = turn.verdict.state_after
-        if report.closed:  # a shell that cannot print is of no use to the next call
-            self.kill()
-            self._bash = None
         restarted = turn.restarted or report.closed
         return self._result(turn, "interrupted" if turn.interrupted else "exited", report.status, restarted=restarted)
 
@@ -173,6 +198,8 @@ class PersistentShell:
         cause: Cause = ("exited", "signalled", "timeout", "killed", "out_of_memory")[body.cause - 1]
         if turn.interrupted:
             cause = "interrupted"
+        elif turn.budget is not None and turn.budget.exceeded:
+            cause = "disk_limit"
         self._bash = None
         status = {"timeout": TIMEOUT_STATUS, "interrupted": 128 + signal.SIGINT}.get(cause, body.exit_code)
         return self._result(
@@ -191,10 +218,11 @@ class PersistentShell:
     ) -> ShellResult:  # fmt: skip
         captures, self._captures = self._captures, self._fresh()
         duration = time.monotonic() - turn.clock
+        left, undone = self._session.since(turn.before)
         result = ShellResult(
             cause=cause, exit_code=status, signal=signal, duration=duration, cpu_time=0.0, peak_memory=0,
             survivors_killed=survivors, started=turn.started, ended=turn.started + duration, verdict=turn.verdict,
-            oom_kills=oom_kills, restarted=restarted, cwd=self.cwd, _captures=captures,
+            oom_kills=oom_kills, restarted=restarted, cwd=self.cwd, runs_later=left, undone=undone, _captures=captures,
         )  # fmt: skip
         digest = turn.verdict.digest
         self._session._record("end", cause=cause, exit_code=status, duration=duration, digest=digest)
@@ -213,6 +241,7 @@ class PersistentShell:
             self._listener(Output(capture.stream, data))
 
     def _repeat_pending(self) -> None:
+        if self._listener is None:
+            return
         for piece in sorted((p for c in self._captures for p in (*c.head, *c.tail)), key=lambda p: p.order):
-            if self._listener is not None:
-                self._listener(Output(piece.stream, piece.data))
+            self._listener(Output(piece.stream, piece.data))

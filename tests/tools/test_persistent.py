@@ -131,6 +131,12 @@ async def test_a_shell_that_ended_is_replaced_with_its_directory_and_variables(
     assert not after.restarted, "it was told already"
 
 
+async def test_what_a_command_exported_holds_also_when_it_ended_the_shells_output(shell: PersistentShell) -> None:
+    assert (await shell.run("export KEPT=1; exec >&-")).restarted
+    result = await shell.run("echo $KEPT")
+    assert (result.stdout, result.restarted) == ("1\n", False)
+
+
 async def test_a_timed_out_command_leaves_a_usable_shell(shell: PersistentShell) -> None:
     await shell.run("cd sub; export KEPT=1")
     result = await shell.run("echo partial; sleep 60", timeout=0.3)
