@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from belljar import Output, Session, ToolRegistry
+from belljar import Output, Session, ToolRegistry, Verdict
 from belljar.tools import ToolResult
 
 
@@ -134,6 +135,21 @@ async def test_dangerous_commands_are_blocked(tools: ToolRegistry, command: str)
 )  # fmt: skip
 async def test_everyday_commands_need_no_confirmation(tools: ToolRegistry, command: str) -> None:
     assert tools.get("Bash").judge(tools.get("Bash").check({"command": command})).decision == "allow"
+
+
+async def test_what_must_be_asked_runs_only_with_a_yes(place: Path) -> None:
+    asked = list[str]()
+
+    def approve(verdict: Verdict) -> bool:
+        asked.append(verdict.canonical)
+        return "yes" in verdict.canonical
+
+    async with Session(place, approve=approve) as box:
+        tools = ToolRegistry(box)
+        assert (await bash(tools, "sudo echo yes")).metadata.exit_code == 127, "it ran, and there is no sudo inside"
+        refused = await bash(tools, "sudo echo no")
+    assert asked == ["sudo echo yes", "sudo echo no"]
+    assert (refused.error or "").startswith("Command blocked for security reasons: sudo echo no\n")
 
 
 async def test_a_dry_run_says_what_would_run(box: Session) -> None:

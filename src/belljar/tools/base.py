@@ -10,13 +10,14 @@ import json
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import anyio
 
-from belljar.errors import BelljarError, PolicyDenied
+from belljar.errors import BelljarError, PolicyDenied, SandboxLost
 from belljar.tools.parameters import Config, Params, Problem, check, configured, schema
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ class Call:
 
         async def wait() -> None:
             await abort.wait()
-            stop()
+            with suppress(SandboxLost):
+                stop()
 
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:

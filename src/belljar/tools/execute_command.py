@@ -49,8 +49,11 @@ class ExecuteCommandParams(Params):
 
 @dataclass
 class CommandExecutionResult(ToolResult):
-    status: Status = "error"
     exit_code: int | None = None
+
+    @property
+    def status(self) -> Status:
+        return "success" if self.success else "timeout" if self.code == "TIMEOUT" else "error"
 
     @property
     def text(self) -> str:
@@ -122,7 +125,6 @@ grep sed awk sort uniq wc pwd whoami echo date."""
             Fields(duration_ms=milliseconds(result.duration), **sizes),
             code=code,
             result=result,
-            status="success" if result.ok else "timeout" if result.cause == "timeout" else "error",
             exit_code=result.exit_code,
         )
 
@@ -140,9 +142,8 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         log.error("Command validation failed: %s", params.command)
         # "bash -c" is on the document's denylist as if it were a name
         meant = self.policy.judge([*params.command.split(), *params.args])
-        unlisted = (
-            not {finding.id for finding in (*verdict.rules, *meant.rules) if finding.decision == "deny"} - NOT_LISTED
-        )
+        denied_by = {finding.id for finding in (*verdict.rules, *meant.rules) if finding.decision == "deny"}
+        unlisted = bool(denied_by) and denied_by <= NOT_LISTED
         code = "COMMAND_NOT_WHITELISTED" if unlisted else "COMMAND_BLACKLISTED"
         said = "Command not in whitelist" if unlisted else "Command is blacklisted"
         facts = Fields(verdict=verdict.as_dict())
