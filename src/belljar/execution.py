@@ -40,21 +40,37 @@ class Execution:
         self._pipes: dict[int, int] = {}
         self._muted: set[int] = set()
         self._outcome: frames.EndedBody | None = None
-        self._started: asyncio.Future[int] = link.loop.create_future()
-        self._ended: asyncio.Future[frames.EndedBody] = link.loop.create_future()
+        self._begun = False
+        self._end_is: frames.EndedBody | Exception | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._when_ended: list[Callable[[], None]] = []
 
     async def started(self) -> int:
-        return await asyncio.shield(self._started)
+        while not self._begun and self._end_is is None:
+            await self._news()
+        if isinstance(self._end_is, Exception):
+            raise self._end_is
+        return self.pid
 
     async def ended(self) -> frames.EndedBody:
-        return await asyncio.shield(self._ended)
+        while self._end_is is None:
+            await self._news()
+        if isinstance(self._end_is, Exception):
+            raise self._end_is
+        return self._end_is
+
+    async def _news(self) -> None:
+        # A future for each that waits: one that is cancelled takes nothing from the others, and no shield is needed.
+        waiter: asyncio.Future[None] = self.link.loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
 
     def when_ended(self, callback: Callable[[], None]) -> None:
-        self._ended.add_done_callback(lambda _: callback())
+        self._when_ended.append(callback)
 
     @property
     def over(self) -> bool:
-        return self._ended.done()
+        return self._end_is is not None
 
     def signal(self, signo: int) -> None:
         self.link.send(frames.frame(To.SIGNAL, self.id, frames.u32(signo)))
@@ -101,6 +117,8 @@ class Execution:
 
     def abandon(self) -> None:
         """Kill it and let its remaining output drain into nothing."""
+        if self.link.lost is not None:
+            return
         self.kill()
         for stream in (frames.STDOUT, frames.STDERR):
             self._granted[stream] = UNLIMITED
@@ -185,8 +203,8 @@ class Execution:
 
     def _start(self, pid: int) -> None:
         self.pid = pid
-        if not self._started.done():
-            self._started.set_result(pid)
+        self._begun = True
+        self._tell_all()
 
     def _ack(self, stream: int, total: int) -> None:
         if not self._acked[stream] <= total <= self._sent[stream]:
@@ -209,12 +227,16 @@ class Execution:
         self._settle(outcome)
 
     def _settle(self, outcome: frames.EndedBody | Exception) -> None:
-        for future, value in ((self._started, self.pid), (self._ended, outcome)):
-            if future.done():
-                continue
-            if isinstance(outcome, Exception):
-                future.set_exception(outcome)
-                future.exception()  # seen: a caller that never asks is not a warning
-            else:
-                future.set_result(value)  # type: ignore[arg-type]
+        if self._end_is is not None:
+            return
+        self._end_is = outcome
+        self._tell_all()
         self._wake()
+        for callback in self._when_ended:
+            callback()
+
+    def _tell_all(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

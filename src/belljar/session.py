@@ -206,9 +206,11 @@ class Session:
         collector = self._collector(request)
         execution = self._spawn(request, collector.take)
         collector.follow(execution)
-        async with self._guarded(execution, collector):
+        try:
             await self._feed(execution, options.get("stdin"))
             return await self._conclude(execution, collector, request)
+        finally:
+            await self._make_sure_it_ended(execution, collector)
 
     @contextlib.asynccontextmanager
     async def stream(self, command: Command, **options: Unpack[Options]) -> AsyncIterator[Run]:
@@ -219,15 +221,18 @@ class Session:
         execution = self._spawn(request, run.take, paced=True)
         collector.follow(execution)
         failure: Exception | None = None
-        async with self._guarded(execution, collector), anyio.create_task_group() as tasks:
-            tasks.start_soon(self._feed, execution, options.get("stdin"), not request.flags & Flag.PTY)
-            tasks.start_soon(run.follow, lambda: self._conclude(execution, collector, request))
-            try:
-                yield run
-            except Exception as error:  # carried past the group, which would wrap it
-                failure = error
-            if not execution.over:
-                tasks.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._feed, execution, options.get("stdin"), not request.flags & Flag.PTY)
+                tasks.start_soon(run.follow, lambda: self._conclude(execution, collector, request))
+                try:
+                    yield run
+                except Exception as error:  # carried past the group, which would wrap it
+                    failure = error
+                if not execution.over:
+                    tasks.cancel_scope.cancel()
+        finally:
+            await self._make_sure_it_ended(execution, collector)
         if failure is not None:
             raise failure
 
@@ -236,8 +241,13 @@ class Session:
         options["stdin"] = b""
         request = await self._admit(command, options)
         execution = self._spawn(request, None, background=ring or self.limits.shell_output)
-        pid = await execution.started()
-        self.sandbox.link.forget(execution)
+        try:
+            pid = await execution.started()
+        except BaseException:
+            execution.abandon()
+            raise
+        finally:
+            self.sandbox.link.forget(execution)
         return self._keep(Shell(self, execution.id, request.verdict.canonical, pid), request)
 
     async def yielding(self, command: Command, *, yield_after: float, **options: Unpack[Options]) -> Result | Shell:
@@ -246,7 +256,7 @@ class Session:
         collector = self._collector(request)
         execution = self._spawn(request, collector.take)
         collector.follow(execution)
-        async with self._guarded(execution, collector, yields=True):
+        try:
             await self._feed(execution, options.get("stdin"))
             with anyio.move_on_after(yield_after):
                 return await self._conclude(execution, collector, request)
@@ -255,6 +265,8 @@ class Session:
                 return await self._conclude(execution, collector, request)
             collector.leave()
             return self._keep(shell, request)
+        finally:
+            await self._make_sure_it_ended(execution, collector)
 
     def resolve_cwd(self, cwd: str | None) -> str:
         """Where a working directory is inside the sandbox; one that leaves the workspace is refused."""
@@ -272,7 +284,7 @@ class Session:
 
     def _keep(self, shell: Shell, request: Request) -> Shell:
         self._shells[shell.id] = shell
-        shell.follow(request.budget, lambda: self._planted.since(request.before))
+        shell.follow(request.budget, lambda: self.since(request.before))
         return shell
 
     async def refresh(self) -> list[Shell]:
@@ -340,13 +352,17 @@ class Session:
             raise UsageError("an empty command")
         env = _environment(given, options)
         flags = _flags(command, options)
-        budget, before = await self.budget(), self._before()
+        budget, before = await self.budget(), self.before()
         where = b"" if cwd == "/workspace" else _encoded(cwd)
         return Request(argv, flags, where, env, verdict, options, budget, before)
 
-    def _before(self) -> Snapshot:
+    def before(self) -> Snapshot:
+        """How the places are that the host may run files from, before a command begins."""
         busy = self._persistent is not None or any(shell.status == "running" for shell in self._shells.values())
         return self._planted.before(busy)
+
+    def since(self, before: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self._planted.since(before)
 
     async def budget(self) -> Budget | None:
         """What a command that begins now may add to the workspace, if that is limited."""
@@ -405,7 +421,7 @@ class Session:
             body = await self._ended(execution, collector)
             if request.budget is not None and await request.budget.overrun():
                 collector.overran()
-            result = collector.result(body, self._planted.since(request.before))
+            result = collector.result(body, self.since(request.before))
         except SandboxLost:
             result = collector.lost()
         digest = result.verdict.digest if result.verdict else None
@@ -423,18 +439,13 @@ class Session:
     def _record(self, kind: str, **fields: Any) -> None:
         self.audit.record(kind, session=self._sandbox.id if self._sandbox else None, **fields)
 
-    @contextlib.asynccontextmanager
-    async def _guarded(
-        self, execution: Execution, collector: Collector, *, yields: bool = False
-    ) -> AsyncIterator[None]:
-        """However this block is left, the command has ended (or was handed on as a shell)."""
-        try:
-            yield
-        finally:
-            if not execution.over and not collector.handed_on:
-                with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS, shield=True):
-                    execution.abandon()
-                    await execution.ended()
+    @staticmethod
+    async def _make_sure_it_ended(execution: Execution, collector: Collector) -> None:
+        """For every way out: the command has ended, or was handed on as a shell."""
+        if not execution.over and not collector.handed_on:
+            with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS, shield=True):
+                execution.abandon()
+                await execution.ended()
 
 
 @cache
