@@ -62,11 +62,10 @@ bool ahead_wanting(void) { return refill_at() <= now; }
 
 void ahead_refill(void)
 {
-    uint64_t ooms = proc_oom_kills();
-    struct command *command = ooms == ooms_seen ? command_new() : NULL;
-    if (ooms != ooms_seen)
+    struct command *command = oom_kills_known == ooms_seen ? command_new() : NULL;
+    if (oom_kills_known != ooms_seen)
         not_before = now + OOM_BACK_OFF;
-    ooms_seen = ooms;
+    ooms_seen = oom_kills_known;
     if (!command)
         return;
     command->phase = WAITING;

@@ -62,12 +62,13 @@ void watch(int fd, struct source *source, uint32_t events)
 
 static void on_signal(void)
 {
-    struct signalfd_siginfo info;
+    struct signalfd_siginfo pending[4];
     bool child = false;
-    while (read(signals, &info, sizeof info) == sizeof info) {
-        child |= info.ssi_signo == SIGCHLD;
+    ssize_t length = read(signals, pending, sizeof pending);
+    for (struct signalfd_siginfo *info = pending; length > 0 && info < pending + (size_t)length / sizeof *info; info++) {
+        child |= info->ssi_signo == SIGCHLD;
         /* From outside the namespace. sigqueue could forge the pid, but not SI_USER. */
-        if (info.ssi_signo == SIGTERM && info.ssi_code == SI_USER && info.ssi_pid == 0)
+        if (info->ssi_signo == SIGTERM && info->ssi_code == SI_USER && info->ssi_pid == 0)
             leave(NULL);
     }
     if (child)

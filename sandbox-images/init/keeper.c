@@ -138,7 +138,10 @@ static void start(void)
         _exit(0);
     }
     slot->main = pid;
-    notify(SLOT_RUNNING);
+    if (atomic_load(&slot->claimed))
+        notify(SLOT_RUNNING);
+    else
+        atomic_store(&slot->state, SLOT_RUNNING); /* of a waiting shell nobody needs to hear */
     close_inherited();
 }
 

@@ -144,6 +144,8 @@ static int open_oom_counter(void)
     return -2;
 }
 
+uint64_t oom_kills_known;
+
 uint64_t proc_oom_kills(void)
 {
     static int counter = -1;
@@ -155,5 +157,6 @@ uint64_t proc_oom_kills(void)
         return 0;
     text[n] = 0;
     const char *at = strstr(text, "oom_kill ");
-    return at ? strtoull(at + strlen("oom_kill "), NULL, 10) : 0;
+    oom_kills_known = at ? strtoull(at + strlen("oom_kill "), NULL, 10) : 0;
+    return oom_kills_known;
 }

@@ -27,5 +27,6 @@ bool proc_awake(pid_t pid);
 
 /* How many times the kernel's OOM killer struck in this container. */
 uint64_t proc_oom_kills(void);
+extern uint64_t oom_kills_known; /* when we last looked */
 
 #endif
