@@ -6,13 +6,15 @@ from typing import Any
 from .marks import ATOM
 from .parser import Node, TooComplex
 
-MAX_WORDS = 512
+MAX_WORDS, MAX_BRACES = 512, 64
 Token = str | Node
 
 
 def brace_expand(parts: list[Node]) -> list[list[Node]]:
     if not any(part["Type"] == "Lit" and "{" in part.get("Value", "") for part in parts):
         return [parts]
+    if sum(part.get("Value", "").count("{") for part in parts if part["Type"] == "Lit") > MAX_BRACES:
+        raise TooComplex("it has too many braces to judge")
     words = _expand(_tokens(parts))
     if len(words) >= MAX_WORDS:
         raise TooComplex("its brace expansion is too large to judge")

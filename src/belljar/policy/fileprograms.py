@@ -159,9 +159,8 @@ def _ln(call: Call) -> str:
         state.links[full] = (
             source if source.startswith("/") else resolve(source, base if options.has("s", "symbolic") else state.cwd)
         )
-    if target_kind == "secret" or "engine" in target_flags or target_kind == "root":
-        if not options.has("s", "symbolic"):
-            call.machine.emit("read", target, target_kind, program=call.name)
+    if (target_kind in ("secret", "root") or "engine" in target_flags) and not options.has("s", "symbolic"):
+        call.machine.emit("read", target, target_kind, program=call.name)
     made = call.machine.read_file(source, call.state)
     if made is not None:
         call.state.files[full] = made

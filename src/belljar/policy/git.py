@@ -117,9 +117,8 @@ def _transport(call: Call, rest: list[str]) -> None:
             found[2] if found and found[2] is not None else rest[index + 1] if found and index + 1 < len(rest) else ""
         )
         if found and value and not re.fullmatch(r"git[ -](upload|receive)-pack", value):
-            if found[1] != "exec" or value:
-                call.emit("exec.hidden", bare)
-                call.shell(unglob(value))
+            call.emit("exec.hidden", bare)
+            call.shell(unglob(value))
         if bare.startswith("ext::") or re.match(r"(fd|remote-ext)::", bare):
             call.emit("exec.hidden", bare)
             call.shell(re.sub(r"%.", " ", bare.partition("::")[2]))

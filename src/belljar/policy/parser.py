@@ -22,7 +22,8 @@ import time
 from typing import Any
 
 MAX_TREE = 12_000_000  # bytes of JSON; shfmt's tree is quadratic on long && chains
-MAX_SECONDS = 1.0
+MAX_SECONDS = 0.8
+AHEAD = 2  # processes waiting: a command often holds a second text, as in bash -c
 _MAX_MEMORY = 600 << 20  # of private writable memory; Go reserves address space freely, so RLIMIT_AS would misfire
 _MAX_CPU = 2
 _ADVICE = "put it in a script file and run that"
@@ -51,48 +52,52 @@ class Parser:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: subprocess.Popen[bytes] | None = None
+        self._waiting: list[subprocess.Popen[bytes]] = []
         self._pid = os.getpid()
 
     def parse(self, text: str) -> Node:
         child = self._take()
+        self._refill_soon()
         late = "interrupted"
         try:
             tree, errors, late = _converse(child, text.encode("utf-8", "surrogatepass"))
         finally:
             _end(child, kill=bool(late))
-            self._refill()
         if late:
-            raise ParseError(f"{late}; {_ADVICE}")
+            raise TooComplex(f"{late}; {_ADVICE}")
         if child.returncode:
-            raise ParseError(_blame(errors, child.returncode))
+            raise _blame(errors, child.returncode)
         return _decode(tree)
 
     def _take(self) -> "subprocess.Popen[bytes]":
         with self._lock:
-            child, self._waiting = self._waiting, None
-        if self._pid != os.getpid():
-            self._pid, child = os.getpid(), None
+            if self._pid != os.getpid():
+                self._pid, self._waiting = os.getpid(), []
+            child = self._waiting.pop() if self._waiting else None
         if child is not None and child.poll() is None:
             return child
         if child is not None:
             _end(child)
         return _spawn()
 
-    def _refill(self) -> None:
-        try:
-            child = _spawn()
-        except ParseError:
-            return
-        with self._lock:
-            old, self._waiting = self._waiting, child
-        if old is not None:
-            _end(old)
+    def _refill_soon(self) -> None:
+        """The next process starts while this one parses. A thread of its own: starting takes as long as parsing."""
+        if len(self._waiting) < AHEAD:
+            threading.Thread(target=self.refill, name="belljar-parser", daemon=True).start()
+
+    def refill(self) -> None:
+        while len(self._waiting) < AHEAD:
+            try:
+                child = _spawn()
+            except ParseError:
+                return
+            with self._lock:
+                self._waiting.append(child)
 
     def close(self) -> None:
         with self._lock:
-            child, self._waiting = self._waiting, None
-        if child is not None and self._pid == os.getpid():
+            children, self._waiting = self._waiting, []
+        for child in children if self._pid == os.getpid() else []:
             _end(child)
 
 
@@ -183,11 +188,11 @@ def _end(child: "subprocess.Popen[bytes]", kill: bool = True) -> None:
     child.wait()
 
 
-def _blame(errors: bytes, code: int) -> str:
+def _blame(errors: bytes, code: int) -> Exception:
     first = errors.decode("utf-8", "replace").strip().splitlines()[:1]
     if code < 0 or code == 2 or not first or "goroutine" in first[0]:
-        return f"the shell parser was killed (over its memory or time cap); {_ADVICE}"
-    return "it is not valid bash: " + first[0].removeprefix("<standard input>:")
+        return TooComplex(f"the shell parser was killed (over its memory or time cap); {_ADVICE}")
+    return ParseError("it is not valid bash: " + first[0].removeprefix("<standard input>:"))
 
 
 def _decode(tree: bytes) -> Node:
@@ -195,7 +200,7 @@ def _decode(tree: bytes) -> Node:
         node: Node = json.loads(tree)
         return node
     except RecursionError:
-        raise ParseError(f"it is nested too deeply to judge; {_ADVICE}") from None
+        raise TooComplex(f"it is nested too deeply to judge; {_ADVICE}") from None
     except ValueError:
         raise ParseError("the shell parser gave no readable tree") from None
 
@@ -204,12 +209,24 @@ _parser = Parser()
 atexit.register(_parser.close)
 
 
-@functools.lru_cache(maxsize=512)
 def parse(text: str) -> Node:
     """The syntax tree of a bash text. It is shared between callers: read it only."""
-    return _parser.parse(text)
+    tree = _outcome(text)
+    if isinstance(tree, Exception):
+        raise tree
+    return tree
+
+
+@functools.lru_cache(maxsize=512)
+def _outcome(text: str) -> Node | Exception:
+    try:
+        return _parser.parse(text)
+    except (ParseError, TooComplex) as error:
+        if "parser" in str(error):
+            raise  # missing or killed: the next time may be better
+        return error.with_traceback(None)
 
 
 def warm() -> None:
     """Start the first waiting process before the first command needs it."""
-    _parser._refill()
+    _parser.refill()
