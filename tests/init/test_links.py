@@ -151,7 +151,7 @@ def test_a_gibibyte_goes_through_with_flat_memory(shared_box: Box, link: Connect
     assert memory(shared_box) < 2 << 20
 
 
-def test_a_gibibyte_over_the_frames_alone_needs_no_more(make_box: MakeBox) -> None:
+def test_256_mebibytes_over_the_frames_alone_need_little_memory(make_box: MakeBox) -> None:
     box = make_box(bridged=True)
     link = box.bridge()
     link.hello(box.token.encode())
@@ -400,7 +400,7 @@ def test_no_command_can_speak_to_its_own_init(make_box: MakeBox) -> None:
     assert second.run("echo in").out == b"in\n"
 
 
-def test_a_socket_of_the_sandbox_s_own_is_not_dialled(make_box: MakeBox) -> None:
+def test_a_command_cannot_put_a_socket_into_the_link_directory(make_box: MakeBox) -> None:
     box = make_box()
     link = box.connect()
     assert link.run("touch /.belljar/link/x.sock 2>&1").out.endswith(b"Read-only file system\n")
