@@ -294,7 +294,7 @@ async def test_a_call_that_yields_comes_back_as_a_shell_with_its_output_so_far(
     tools: ToolRegistry, box: Session
 ) -> None:
     command = "echo early; mkfifo /tmp/yield-gate; read < /tmp/yield-gate; echo late"
-    result = await bash(tools, command, yield_after=300)
+    result = await bash(tools, command, yield_after=1000)
     assert result.success
     id = result.metadata.shell_id
     assert result.output == f"early\n\nCommand running in background with ID: {id}"

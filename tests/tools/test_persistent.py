@@ -139,7 +139,7 @@ async def test_what_a_command_exported_holds_also_when_it_ended_the_shells_outpu
 
 async def test_a_timed_out_command_leaves_a_usable_shell(shell: PersistentShell) -> None:
     await shell.run("cd sub; export KEPT=1")
-    result = await shell.run("echo partial; sleep 60", timeout=0.3)
+    result = await shell.run("echo partial; sleep 60", timeout=1)
     assert (result.cause, result.exit_code, result.stdout, result.restarted) == ("timeout", 124, "partial\n", True)
     assert (await shell.run("echo $PWD $KEPT; pgrep -c sleep")).stdout == "/workspace/sub 1\n0\n"
 
@@ -150,8 +150,8 @@ async def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(shell: P
 
 
 async def test_the_deadline_of_one_call_does_not_hit_the_next(shell: PersistentShell) -> None:
-    await shell.run("f() { echo kept; }", timeout=0.4)
-    result = await shell.run("sleep 0.6; f")
+    await shell.run("f() { echo kept; }", timeout=1.5)
+    result = await shell.run("sleep 1.7; f")
     assert (result.stdout, result.restarted) == ("kept\n", False)
 
 
