@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from blockbuster import blockbuster_ctx
 
 if TYPE_CHECKING:
     from belljar.engines.docker import DockerEngine
@@ -35,6 +36,23 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+# What may take as long as somebody else likes. Local files are not among it: a look at a directory or a line for the
+# audit trail costs less than the hop to a thread.
+WAITING = ("time.", "socket.", "ssl.", "threading.")
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_on_the_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "anyio_backend" not in request.fixturenames:
+        yield
+        return
+    with blockbuster_ctx("belljar") as watch:
+        for name, function in watch.functions.items():
+            if not name.startswith(WAITING):
+                function.deactivate()
+        yield
 
 
 @pytest.fixture(scope="session")
