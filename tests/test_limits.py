@@ -37,3 +37,9 @@ def test_limits_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None
 def test_limits_have_the_documented_defaults() -> None:
     limits = Limits()
     assert (limits.memory, limits.cpus, limits.pids) == (512 << 20, 1.0, 256)
+
+
+def test_files_in_memory_leave_room_for_the_next_command() -> None:
+    small = Limits(memory="64m", tmp="1g", home="1g", shm="1g", inodes=1_000_000)
+    assert (small.tmp, small.home, small.shm) == (16 << 20, 8 << 20, 8 << 20)
+    assert small.inodes == 8192

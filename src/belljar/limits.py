@@ -41,6 +41,11 @@ def _number(default: float | None, least: float, most: float = inf, read: type =
     return field(default=default, metadata={"read": read, "least": least, "most": most})
 
 
+# Files that are held in memory count as memory. Even with all of them full there is room left for the next command:
+# so much of the memory (one in …) at most; an inode with its name takes a good kilobyte.
+_IN_MEMORY = {"tmp": 4, "home": 8, "shm": 8, "inodes": 8 << 10}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     memory: int = _size(512 << 20, 16 << 20)
@@ -50,13 +55,13 @@ class Limits:
     pids: int = _number(256, 16, 4_194_304)
     """Processes and threads alive at once."""
     shm: int = _size(64 << 20)
-    """/dev/shm"""
+    """/dev/shm; at most an eighth of the memory."""
     tmp: int = _size(128 << 20, 1 << 20)
-    """/tmp, held in memory."""
+    """/tmp, held in memory: at most a quarter of it."""
     home: int = _size(64 << 20, 1 << 20)
-    """The home directory, held in memory."""
+    """The home directory, held in memory: at most an eighth of it."""
     inodes: int = _number(65536, 1024)
-    """Files and directories in each of /tmp and the home directory."""
+    """Files and directories in each of /tmp and the home directory; at most one for every 8 KiB of memory."""
     nofile: int = _number(4096, 64, 1_048_576)
     """Open descriptors per process."""
     fsize: int = _size(1 << 30, 1 << 20)
@@ -77,6 +82,8 @@ class Limits:
             given = getattr(self, each.name)
             if given is not None or each.default is not None:
                 object.__setattr__(self, each.name, _checked(each.name, given, **each.metadata))
+        for name, share in _IN_MEMORY.items():
+            object.__setattr__(self, name, min(getattr(self, name), self.memory // share))
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

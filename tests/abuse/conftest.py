@@ -1,0 +1,190 @@
+"""Hostile commands, and the oracle that follows each: nothing of them is felt outside.
+
+The policy says yes to all: what is tested is what happens when it was fooled. `make test` runs each scenario at a size
+that fits into minutes; BELLJAR_ABUSE=full runs the long ones at full length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import json
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import anyio
+import pytest
+from anyio import to_thread
+
+import belljar
+from belljar.engines.docker import DockerEngine
+from belljar.result import Cause
+from belljar.state import LABEL, run_root
+
+FULL = os.environ.get("BELLJAR_ABUSE") == "full"
+PROMPT = 20.0  # seconds: generous, on a machine that others load
+FLAT = 64 << 20  # bytes of memory that a Python process may keep for itself
+OURS = ("/.belljar/init ", "bash --noprofile --norc ")
+LIMITS = belljar.Limits(memory="128m", pids=64, cpus=1, workspace_bytes="64m", workspace_entries=5000)
+
+
+def number(everyday: int, full: int) -> int:
+    """How often: the everyday number, or the full one by hand."""
+    count = full if FULL else everyday
+    print(f"{count} of {full}")
+    return count
+
+
+class Victim:
+    """A sandbox to abuse."""
+
+    def __init__(self, box: belljar.Session, workspace: Path) -> None:
+        self.box, self.workspace = box, workspace
+        self.results: list[belljar.Result] = []
+        self._names = (f".abuse-{n}" for n in itertools.count())
+
+    async def bash(self, text: str, **options: Any) -> belljar.Result:
+        return await self.run(["bash", self.script(text)], **options)
+
+    async def python(self, text: str, **options: Any) -> belljar.Result:
+        return await self.run(["python3", self.script(text)], **options)
+
+    def script(self, text: str) -> str:
+        path = self.workspace / next(self._names)
+        path.write_text(text)
+        return f"/workspace/{path.name}"
+
+    async def run(self, command: str | list[str], **options: Any) -> belljar.Result:
+        """Whatever the command does, its result comes within its timeout and a moment."""
+        options.setdefault("timeout", 15)
+        options.setdefault("grace", 0.5)
+        with anyio.fail_after(options["timeout"] + options["grace"] + PROMPT):
+            result = await self.box.run(command, **options)
+        self.results.append(result)
+        return result
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What this process holds of the host."""
+
+    descriptors: int
+    memory: int
+    mounts: int
+    sandboxes: frozenset[str]
+    directories: frozenset[str]
+
+    @classmethod
+    def now(cls, engine: DockerEngine) -> Footprint:
+        gc.collect()
+        mine = f"{os.getpid()}:"
+        listed = [each for each in engine.list() if each.labels.get(LABEL + "owner", "").startswith(mine)]
+        with open("/proc/self/statm") as memory:
+            resident = int(memory.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return cls(
+            len(os.listdir("/proc/self/fd")), resident, Path("/proc/self/mounts").read_text().count(str(run_root())),
+            frozenset(each.id for each in listed), frozenset(os.listdir(run_root())),
+        )  # fmt: skip
+
+    def grew_from(self, before: Footprint) -> list[str]:
+        grown = {
+            "descriptors": self.descriptors > before.descriptors + 2, "memory": self.memory > before.memory + FLAT,
+            "mounts": self.mounts > before.mounts, "sandboxes": self.sandboxes - before.sandboxes,
+            "directories": self.directories - before.directories,
+        }  # fmt: skip
+        return [f"{name}: {getattr(before, name)} → {getattr(self, name)}" for name, grew in grown.items() if grew]
+
+
+@pytest.fixture(scope="package")
+async def sandbox(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Victim]:
+    workspace = tmp_path_factory.mktemp("abused")
+    options: dict[str, Any] = {"policy": "permissive", "approve": lambda verdict: True}
+    async with belljar.Session(workspace, limits=LIMITS, **options) as box:
+        yield Victim(box, workspace)
+
+
+@pytest.fixture(scope="package")
+async def bystander(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[belljar.Session]:
+    """Another session, which has nothing to do with it."""
+    async with belljar.Session(tmp_path_factory.mktemp("bystander")) as box:
+        yield box
+
+
+@pytest.fixture
+async def victim(sandbox: Victim, bystander: belljar.Session, engine: DockerEngine) -> AsyncIterator[Victim]:
+    """The sandbox, and the oracle after the scenario."""
+    assert (await sandbox.box.run("echo ready", timeout=PROMPT)).ok
+    before = await to_thread.run_sync(Footprint.now, engine)
+    watching = asyncio.create_task(_keep_working(bystander))
+    yield sandbox
+    watching.cancel()
+    with anyio.fail_after(PROMPT):
+        assert (await bystander.run("echo unharmed")).stdout == "unharmed\n"
+        assert (await sandbox.box.run("echo usable")).stdout == "usable\n"
+    for result in sandbox.results:
+        well_formed(result)
+    sandbox.results.clear()
+    await no_process_left(sandbox.box)
+    await to_thread.run_sync(_sweep, sandbox.workspace)
+    await nothing_left(engine, before)
+    assert not watching.done() or watching.cancelled(), "the bystander's commands went wrong"
+
+
+async def _keep_working(bystander: belljar.Session) -> None:
+    """The other session's commands go on meanwhile, promptly."""
+    while True:
+        with anyio.fail_after(PROMPT):
+            assert (await bystander.run("echo on")).stdout == "on\n"
+        await anyio.sleep(0.05)
+
+
+async def nothing_left(engine: DockerEngine, before: Footprint) -> None:
+    """No container, mount, directory, descriptor or memory more than before, once what ends has ended."""
+    deadline = time.monotonic() + PROMPT
+    while grown := (await to_thread.run_sync(Footprint.now, engine)).grew_from(before):
+        assert time.monotonic() < deadline, f"left behind: {grown}"
+        await anyio.sleep(0.1)
+
+
+async def no_process_left(box: belljar.Session) -> None:
+    """Only PID 1, its keepers and the shells that wait for work; killed processes get a moment to be gone."""
+    deadline = time.monotonic() + PROMPT
+    while left := [line for pid in _processes(box) if (line := _command_line(pid)) and not line.startswith(OURS)]:
+        assert time.monotonic() < deadline, f"processes left in the sandbox: {left}"
+        await anyio.sleep(0.05)
+
+
+def _processes(box: belljar.Session) -> list[str]:
+    groups = dict(line.split(":", 2)[1:] for line in Path(f"/proc/{box.sandbox.launched.pid}/cgroup").read_text().splitlines())
+    group = f"pids{groups['pids']}" if "pids" in groups else groups[""].lstrip("/")
+    return Path("/sys/fs/cgroup", group, "cgroup.procs").read_text().split()
+
+
+def _command_line(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""  # gone
+
+
+def well_formed(result: belljar.Result) -> None:
+    document = json.loads(json.dumps(result.as_dict()))
+    assert document["cause"] in get_args(Cause)
+    assert isinstance(result.exit_code, int)
+    assert 0 <= result.bytes_kept <= result.bytes_produced
+    assert result.truncated == (result.bytes_kept < result.bytes_produced)
+    assert result.duration >= 0
+    assert result.ended >= result.started
+    assert result.ok == (result.cause == "exited" and result.exit_code == 0)
+
+
+def _sweep(workspace: Path) -> None:
+    """Python's own rmtree gives up on very deep trees."""
+    subprocess.run(["find", str(workspace), "-mindepth", "1", "-maxdepth", "1", "-exec", "rm", "-rf", "{}", "+"], check=True)
+    assert not os.listdir(workspace)

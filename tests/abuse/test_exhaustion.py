@@ -1,0 +1,192 @@
+"""Commands that use up all they can get: processes, memory, disk, processor, descriptors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.abuse.conftest import LIMITS, Victim
+
+import belljar
+from belljar.errors import ProtectionMissing
+
+# Processes.
+
+FORK_BOMBS = {
+    "classic": ":(){ :|:& };:; sleep 600",
+    "that ignores signals": "trap '' TERM INT HUP; b() { b & b & }; b; while :; do sleep 1; done",
+    "of daemons": "b() { setsid bash -c \"$(declare -f b); b\" & setsid bash -c \"$(declare -f b); b\" & }; b; sleep 600",
+}
+
+
+@pytest.mark.parametrize("name", FORK_BOMBS)
+async def test_a_fork_bomb_ends_with_its_timeout(victim: Victim, name: str) -> None:
+    result = await victim.bash(FORK_BOMBS[name], timeout=1.5)
+    assert result.cause == "timeout"
+    assert result.exit_code == 124
+
+
+async def test_a_fork_bomb_whose_maker_exits_is_cleaned_up(victim: Victim) -> None:
+    result = await victim.python("""
+import os
+for _ in range(4):
+    os.fork()
+if os.getpid() % 2:
+    while True:
+        try:
+            os.fork()
+        except OSError:
+            pass
+""", timeout=2)  # fmt: skip
+    assert result.cause in ("exited", "timeout")
+
+
+async def test_a_bomb_of_threads_ends_with_its_timeout(victim: Victim) -> None:
+    result = await victim.python("""
+import threading, time
+while True:
+    try:
+        threading.Thread(target=time.sleep, args=[600], daemon=True).start()
+    except RuntimeError:
+        pass
+""", timeout=1.5)  # fmt: skip
+    assert result.cause == "timeout"
+
+
+# Memory.
+
+
+async def test_a_memory_bomb_is_told_from_the_control_group(victim: Victim) -> None:
+    result = await victim.python("x = []\nwhile True: x.append(bytearray(4 << 20))")
+    assert result.cause == "out_of_memory"
+    assert result.oom_kills >= 1
+    assert result.signal == 9
+
+
+async def test_several_memory_bombs_at_once_end(victim: Victim) -> None:
+    result = await victim.bash("for i in $(seq 4); do tail /dev/zero & done; wait", timeout=30)
+    assert result.oom_kills >= 4
+    assert result.cause in ("exited", "out_of_memory")
+
+
+async def test_a_child_that_died_of_memory_is_told_where_its_parent_lives_on(victim: Victim) -> None:
+    result = await victim.bash("tail /dev/zero; echo went on")
+    assert result.stdout == "went on\n"
+    assert (result.cause, result.oom_kills) == ("exited", 1)
+
+
+async def test_memory_hidden_in_files_counts(victim: Victim) -> None:
+    result = await victim.bash("head -c 60M /dev/zero > /dev/shm/a; head -c 100M /dev/zero > /tmp/b; rm -f /dev/shm/a /tmp/b")
+    assert result.cause in ("out_of_memory", "exited")
+    assert result.oom_kills >= 1
+
+
+# Disk.
+
+
+@pytest.mark.parametrize("place", ["/tmp", "/home/sandbox", "/dev/shm"])
+async def test_a_full_scratch_space_is_an_error_of_the_command(base_image: str, workspace: Path, place: str) -> None:
+    limits = belljar.Limits(tmp="4m", home="4m", shm="4m")
+    async with belljar.Session(workspace, limits=limits) as box:
+        result = await box.run(f"head -c 20M /dev/zero > {place}/fill; stat -c %s {place}/fill", timeout=20)
+        assert "No space left" in result.stderr
+        assert int(result.stdout) == 4 << 20
+        assert (await box.run(f"rm {place}/fill; echo usable")).stdout == "usable\n"
+
+
+async def test_filling_the_workspace_ends_at_the_budget(victim: Victim) -> None:
+    result = await victim.bash("while :; do head -c 4M /dev/zero > f$((n++)); done")
+    assert result.cause == "disk_limit"
+    assert _allocated(victim.workspace) < 1 << 30
+
+
+async def test_one_growing_file_ends_at_the_budget(victim: Victim) -> None:
+    assert (await victim.bash("cat /dev/zero > big")).cause == "disk_limit"
+
+
+async def test_filling_the_workspace_with_entries_ends_at_the_budget(victim: Victim) -> None:
+    result = await victim.python("n = 0\nwhile True: open(f'e{n}', 'w'); n += 1")
+    assert result.cause == "disk_limit"
+
+
+async def test_filling_the_workspace_with_directories_ends_at_the_budget(victim: Victim) -> None:
+    result = await victim.python("import os, itertools\nfor n in itertools.count(): os.makedirs(f'{n % 50}/{n}/x')")
+    assert result.cause == "disk_limit"
+
+
+async def test_hiding_growth_in_a_tree_too_deep_to_see_is_over_the_budget(victim: Victim) -> None:
+    result = await victim.python("import os\nfor _ in range(500): os.mkdir('d'); os.chdir('d')\nwhile True: pass")
+    assert result.cause == "disk_limit"
+    with pytest.raises(ProtectionMissing, match="nested"):
+        await victim.run("true")
+
+
+async def test_a_sparse_file_counts_what_it_allocates(victim: Victim) -> None:
+    result = await victim.bash("truncate -s 1G sparse; stat -c '%s %b' sparse")
+    assert result.cause == "exited"
+    assert result.stdout.split() == [str(1 << 30), "0"]
+
+
+async def test_many_names_of_one_file_count_its_bytes_once(victim: Victim) -> None:
+    result = await victim.bash("head -c 20M /dev/zero > a; for i in $(seq 20); do ln a a$i; done")
+    assert result.cause == "exited"
+
+
+async def test_a_quick_overrun_is_told_after_the_end(victim: Victim) -> None:
+    result = await victim.python("import os; f = os.open('q', os.O_CREAT | os.O_WRONLY); os.posix_fallocate(f, 0, 100 << 20)")
+    assert result.cause == "disk_limit"
+
+
+async def test_a_background_shell_keeps_to_its_budget_too(victim: Victim) -> None:
+    shell = await victim.box.start(["bash", victim.script("cat /dev/zero > big")])
+    result = await shell.wait(15)
+    assert (result.cause, shell.status) == ("disk_limit", "killed")
+    await victim.box.cleanup()
+
+
+async def test_a_file_larger_than_any_may_be_is_refused(victim: Victim) -> None:
+    result = await victim.bash("trap '' XFSZ; truncate -s 2G sparse || echo refused")
+    assert result.stdout == "refused\n"
+
+
+def _allocated(workspace: Path) -> int:
+    return sum(entry.stat().st_blocks * 512 for entry in os.scandir(workspace))
+
+
+# Processor and descriptors.
+
+
+async def test_burning_the_processor_ends_with_its_timeout(victim: Victim) -> None:
+    result = await victim.bash("for i in 1 2 3 4; do (while :; do :; done) & done; while :; do :; done", timeout=2)
+    assert result.cause == "timeout"
+    assert result.cpu_time <= 2.6 * LIMITS.cpus + 1, "no more than its share"
+
+
+async def test_exhausted_descriptors_are_an_error_of_the_command(victim: Victim) -> None:
+    result = await victim.python("""
+import os, socket
+held = []
+try:
+    while True:
+        held += [*os.pipe(), socket.socket(), open("/dev/null")]
+except OSError as error:
+    print(error.errno)
+""")  # fmt: skip
+    assert result.stdout == "24\n"
+
+
+async def test_descriptors_exhausted_by_every_process_at_once(victim: Victim) -> None:
+    result = await victim.python("""
+import os, time
+for _ in range(30):
+    if os.fork() == 0:
+        try:
+            while True:
+                os.pipe()
+        except OSError:
+            time.sleep(600)
+time.sleep(1)
+print("done")
+""")  # fmt: skip
+    assert (result.stdout, result.survivors_killed) == ("done\n", 30)
