@@ -253,12 +253,17 @@ _PLAIN = frozenset(("session", "digest", "decision", "risk", "rules", "cause", "
 """Fields that never hold a command's own text."""
 
 
+_JUDGED = ("decision", "risk", "digest", "policy")
+"""What a verdict says in words of ours alone."""
+
+
 def _kept(name: str, value: Any) -> Any:
     """A field as it is written: masked, and no longer than a trail should carry."""
     if isinstance(value, int | float) or name in _PLAIN:
         return value
     if hasattr(value, "as_dict"):  # a verdict
-        value = {**value.as_dict(), "digest": value.digest, "policy": value.policy}
+        told = {part: redact.value(text) for part, text in value.as_dict().items() if part not in _JUDGED}
+        return {**told, **{part: getattr(value, part) for part in _JUDGED}}
     value = redact.environment(value) if name == "env" else redact.value(value)
     if isinstance(value, str) and len(value) > _LONGEST_TEXT:
         return f"{value[:_LONGEST_TEXT]}[... {len(value) - _LONGEST_TEXT} characters left out ...]"

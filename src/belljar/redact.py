@@ -56,12 +56,13 @@ def _pattern() -> re.Pattern[str]:
     return re.compile("|".join(_PLACES), re.IGNORECASE | re.DOTALL)
 
 
-# Every match holds one of these, so most text never meets the pattern above (50 µs against 2).
-_HINT = re.compile("|".join(map(re.escape, (
+# Every match holds one of these, so most text never meets the pattern above (50 µs against 2). Looked for one by one:
+# an alternation of them is tried at every character.
+_HINTS = (
     "token", "secret", "pass", "pwd", "credential", "key", "auth", "cookie", "bearer", "dsn", "://", "-u",
     "--user", "mysql", "gh", "glpat-", "xox", "sk-", "k_live_", "k_test_", "akia", "asia", "aiza", "ya29.",
     "npm_", "pypi-", "hf_", "sg.", "dop_", "eyj",
-))))  # fmt: skip
+)  # fmt: skip
 
 
 def is_secret_name(name: str) -> bool:
@@ -75,7 +76,8 @@ def _mask(match: re.Match[str]) -> str:
 
 def text(value: str) -> str:
     """`value` with everything that stands or looks like a secret masked."""
-    return _pattern().sub(_mask, value) if _HINT.search(value.lower()) else value
+    lowered = value.lower()
+    return _pattern().sub(_mask, value) if any(hint in lowered for hint in _HINTS) else value
 
 
 def environment(env: Mapping[str, str] | Mapping[bytes, bytes]) -> dict[str, str]:
