@@ -123,6 +123,8 @@ def _zip(call: Call) -> str | None:
         return UNKNOWN if options.has("p") else ""
     if call.name in ("7z", "7za", "rar"):
         target = next((arg[2:] for arg in call.args if re.match(r"-o.", arg)), "")
+        for path in options.rest[2:] if any(arg.startswith("-sdel") for arg in call.args) else []:
+            call.delete(path, "recursive")
         if options.rest[:1] in (["x"], ["e"]):
             _extracted(call, target, call.read(options.rest[1]) if len(options.rest) > 1 else "")
         return ""

@@ -68,7 +68,7 @@ def _npm(call: Call, words: list[str]) -> None:
     text = " ".join(words)
     if (
         re.search(
-            r"config set (script-shell|init-module|git|ignore-scripts|editor|viewer|shell|node-options)|"
+            r"(?:config )?set (script-shell|init-module|git|ignore-scripts|editor|viewer|shell|node-options)|"
             r"--script-shell",
             text,
         )

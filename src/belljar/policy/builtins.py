@@ -42,7 +42,7 @@ def _echo(call: Call) -> str:
     args, flags = list(call.args), ""
     while args and re.fullmatch(r"-[neE]+", args[0]):
         flags += args.pop(0)
-    text = unglob(" ".join(args))
+    text = " ".join(args)
     return (backslashes(text) if "e" in flags else text) + ("" if "n" in flags else "\n")
 
 
@@ -51,7 +51,7 @@ def _printf(call: Call) -> str:
     args = list(call.args)
     name = args[1] if len(args) > 2 and args[0] == "-v" else ""
     args = args[2:] if name else args[1:] if args[:1] == ["--"] else args
-    text = _format(unglob(args[0]), [unglob(arg) for arg in args[1:]]) if args else ""
+    text = _format(args[0], args[1:]) if args else ""
     if name:
         call.machine.set(name, text, call.state)
         return ""

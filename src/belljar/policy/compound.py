@@ -14,10 +14,10 @@ from .shellstate import ShellState
 class Feed:
     """A standard input: text that `read` takes line by line."""
 
-    __slots__ = ("text",)
+    __slots__ = ("outside", "text")
 
-    def __init__(self, text: str = "") -> None:
-        self.text = text
+    def __init__(self, text: str = "", outside: bool = False) -> None:
+        self.text, self.outside = text, outside  # `outside`: whatever stands before the whole command
 
     def line(self) -> str:
         line, _, rest = self.text.partition("\n")

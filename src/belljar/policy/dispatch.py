@@ -31,7 +31,6 @@ from .marks import (
     FILE,
     NETWORK,
     SECRET,
-    SENSITIVE,
     UNKNOWN,
     has,
     has_glob,
@@ -71,7 +70,7 @@ _OWN_KEYS = frozenset(
 _RISKY = frozenset(
     listed(
         "rm dd shred mkfs chmod chown mv find bash sh dash zsh sudo su env python python3 perl ruby "
-        "node xargs curl wget nc cat tee cp ln kill mount eval"
+        "node xargs curl wget nc cat tee cp ln kill mount"
     )
 )
 _RUNS = ("rm", "sh", "bash", "dd", "chmod", "chown", "shred", "mkfs\\S*", "curl", "wget", "nc", "find", "sudo", "mv")
@@ -116,7 +115,10 @@ def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) 
 
 
 def _passed(feed: Feed) -> str:
-    """What an unknown transformation leaves: not the text, but where it came from."""
+    """What an unknown transformation leaves: not the text, but where it came from. With no input it is the project's
+    own code that spoke."""
+    if not feed.text or feed.outside:
+        return FILE
     if feed.text.strip() and known(feed.text):
         return DISGUISED
     return taints(feed.text).replace(FILE, UNKNOWN).replace(ATOM, UNKNOWN) or UNKNOWN
@@ -157,7 +159,7 @@ def _sweep(call: Call) -> None:
 def _versioned(name: str) -> Handler | None:
     if re.fullmatch(r"ld(-linux|-musl)?[\w.-]*\.so(\.\d+)?", name):
         return PROGRAMS["ld.so"]
-    if re.fullmatch(r"(ip6?tables|ebtables|arptables)-\w+", name):
+    if re.fullmatch(r"(ip6?tables|ebtables|arptables)-(legacy|nft)", name):
         return PROGRAMS["iptables"]
     if name.startswith("docker-credential-"):
         return PROGRAMS["lpass"]
@@ -264,7 +266,7 @@ def _unknown(machine: Machine, name: str, args: list[str], state: ShellState, fe
         machine.emit("exec.network", name)
     elif has(name, ENCODED + DISGUISED):
         machine.emit("exec.disguised", name)
-    elif has(name, UNKNOWN + SECRET + SENSITIVE) and not has(name, FILE) and "/" not in name:
+    elif has(name, UNKNOWN + SECRET) and not has(name, FILE) and "/" not in name:
         machine.emit("exec.unseen", name)
     text = [unglob(solid(arg)) for arg in args]
     if any(re.fullmatch(r"-\w*[rR]\w*|--recursive", word) for word in text) and known("".join(text)):

@@ -14,7 +14,7 @@ _NEVER = re.compile(
     r"BASH_ENV|ENV|PROMPT_COMMAND|LD_AUDIT|GCONV_PATH|PYTHONSTARTUP|PYTHONINSPECT|PERL5DB|BASH_FUNC_.*|"
     r"DYLD_INSERT_LIBRARIES|LD_PROFILE|PYTHONHOME|PERLLIB|GIT_CONFIG_COUNT|GIT_CONFIG_PARAMETERS"
     r"|GIT_TEMPLATE_DIR|GIT_EXEC_PATH|GIT_PROXY_COMMAND|GIT_EXTERNAL_DIFF|SUDO_ASKPASS|LESSOPEN|"
-    r"LESSCLOSE|MANOPT|SSH_ASKPASS|GIT_ASKPASS|PYTHONBREAKPOINT|TEXMFCNF|LUA_INIT\w*|TAR_OPTIONS|"
+    r"LESSCLOSE|MANOPT|SSH_ASKPASS|GIT_ASKPASS|TEXMFCNF|LUA_INIT\w*|TAR_OPTIONS|"
     r"ZIPOPT|MAKEFILES|ZDOTDIR"
 )
 _COMMANDS = frozenset(
@@ -31,6 +31,9 @@ _TOOLS = frozenset(
     )
 )
 _OPTIONS = {
+    "PYTHONBREAKPOINT": r"^(?!0$|(i?pdb|pudb)[.\w]*$)",
+    "PS2": r"[$`]\(|`",
+    "JDK_JAVA_OPTIONS": r"-javaagent|-agentpath|OnOutOfMemoryError|OnError",
     "NODE_OPTIONS": r"(--require|-r|--import|--loader|--experimental-loader)[= ]+(?!ts-node|tsx|dotenv|source-map|"
     r"esm|@|\.?/?(node_modules|test|scripts|src)\b)|--eval|-e\b",
     "PERL5OPT": r"-[Mm](?!strict|warnings|utf8)|-d|-e|[;(]",
@@ -80,6 +83,9 @@ def poisoned(machine: "Machine", name: str, value: str, state: ShellState, progr
         if not re.search(
             r"lib(asan|tsan|ubsan|lsan|msan|jemalloc|tcmalloc|mimalloc|faketime|hugetlbfs|SegFault|profiler)", text
         ):
+            machine.emit("persist.env", f"{name}={text}")
+    elif re.fullmatch(r"\w*(_WRAPPER|STARTUP_HOOKS)|npm_config_script_shell|NPM_CONFIG_SCRIPT_SHELL", name):
+        if not re.search(r"(^|/)(sccache|ccache)$", text):
             machine.emit("persist.env", f"{name}={text}")
     elif name in _OPTIONS:
         if re.search(_OPTIONS[name], text):

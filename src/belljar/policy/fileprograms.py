@@ -3,7 +3,7 @@
 import re
 
 from .call import Call, program
-from .marks import ATOM, FILE, SECRET, SENSITIVE, UNKNOWN, has, solid, unglob
+from .marks import ATOM, FILE, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
 from .paths import resolve
 from .quoting import listed
 
@@ -25,6 +25,8 @@ def _rm(call: Call) -> str:
     flags = ["recursive"] if recursive else []
     if call.name in ("shred", "wipe", "scrub"):
         flags.append("wipe")
+    if sum(re.fullmatch(rf"(\./)?[A-Za-z0-9]{STAR}", path) is not None for path in rest) > 8:
+        rest = [STAR, *rest]
     for path in rest:
         if call.name == "rmdir":
             continue
@@ -55,6 +57,14 @@ def _arrive(call: Call, source: str, target: str, text: str | None) -> None:
     full, kind, flags = call.locate(target)
     inside = target.rstrip("/") + "/" + (re.split(r"[/:]", source.rstrip("/"))[-1] or ATOM)
     if "sink" in flags:
+        return
+    if call.locate(source)[0] in ("/dev/null", "/dev/zero", "/dev/urandom"):
+        call.write(target, "", "truncate")
+        return
+    if kind == "home" and not flags & {"inner", "child"}:
+        if inside.rsplit("/", 1)[-1] == f".{STAR}":
+            inside = target.rstrip("/") + "/.bashrc"
+        call.write(inside, text if text is not None else FILE)
         return
     copied = re.match(r"(/usr)?(/local)?/s?bin/[^/]+$", solid(source)) is not None
     if kind in ("scratch", "workspace", "workspace_root", "home", "elsewhere", "root") or full in ("/usr/local/bin",):
@@ -127,7 +137,7 @@ def _cp(call: Call) -> str:
         call.delete(target, "recursive")
     if call.name == "rsync" and options.has("remove-source-files"):
         for path in sources:
-            call.delete(path, "recursive", "moved")
+            call.delete(path, "recursive")
     return ""
 
 

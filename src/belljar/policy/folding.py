@@ -22,7 +22,7 @@ def _places(code: str) -> str:
     )
     code = re.sub(rf"File\.expand_path\(?\s*({_STRING})\s*\)?", lambda m: m[1].replace("~", "/home/sandbox", 1), code)
     joined = (
-        rf"(?:File|require\(['\"]path['\"]\)|path|os\.path|filepath)\.[jJ]oin\(\s*({_STRING}(?:\s*,"
+        rf"(?:File|require\(['\"]path['\"]\)|\b\w+)\.[jJ]oin\(\s*({_STRING}(?:\s*,"
         rf"\s*{_STRING})*)\s*\)"
     )
     return re.sub(joined, lambda m: _quote("/".join(unquote(s, False) for s in re.findall(_STRING, m[1]))), code)

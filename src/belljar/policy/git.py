@@ -14,7 +14,7 @@ _EXECUTING = re.compile(
     r"smudge|process)|gpg\.(.+\.)?program|include(if\..+)?\.path|init\.templatedir|interactive\.difffilter|"
     r"protocol\.(.+\.)?allow|remote\..+\.(uploadpack|receivepack|vcs|proxy)"
     r"|uploadpack\.packobjectshook|url\..+\.insteadof|web\.browser|man\..+\.cmd|browser\..+\.(cmd|"
-    r"path)|sendemail\..*|submodule\..+\.update|trailer\..+\.(command|cmd)|ssh\.variant|tar\..+\.command|"
+    r"path)|sendemail\..*|submodule\..+\.update|trailer\..+\.(command|cmd)|ssh\.variant|(diff|merge)tool\..+\.path|imap\.tunnel|.*hook|.*cmd|tar\..+\.command|"
     r"guitool\..+|hook\..+|fsmonitor\..*|safe\.directory-exec|receive\.procreceiverefs|instaweb\..*|"
     r"log\.showsignature-cmd)"
 )
@@ -40,12 +40,15 @@ def _setting(call: Call, key: str, value: str) -> None:
             call.emit("persist.git", f"{key}={value}")
         return
     if (low.startswith("filter.lfs.") and value.startswith("git-lfs")) or (
-        low.startswith(("pager.", "submodule.", "sendemail.")) and re.fullmatch(r"[\w-]*", value)
+        low.startswith(("pager.", "submodule.", "sendemail."))
+        and not low.endswith("cmd")
+        and re.fullmatch(r"[\w-]*", value)
     ):
         return
     if low == "core.hookspath" and re.fullmatch(r"/dev/null|", value):
         return
-    if low == "core.worktree" or low == "protocol.file.allow":
+    places = ("workspace", "workspace_root", "scratch")
+    if low == "protocol.file.allow" or (low == "core.worktree" and call.locate(value)[1] in places):
         return
     if (_HARMLESS.fullmatch(value) and "helper" not in low) or (
         low.startswith("credential") and re.fullmatch(r"(store|cache|osxkeychain|manager)?( --\S+( \S+)?)*", value)
@@ -119,6 +122,7 @@ def _transport(call: Call, rest: list[str]) -> None:
         if found and value and not re.fullmatch(r"git[ -](upload|receive)-pack", value):
             call.emit("exec.hidden", bare)
             call.shell(unglob(value))
+        bare = bare.removeprefix("--remote=")
         if bare.startswith("ext::") or re.match(r"(fd|remote-ext)::", bare):
             call.emit("exec.hidden", bare)
             call.shell(re.sub(r"%.", " ", bare.partition("::")[2]))

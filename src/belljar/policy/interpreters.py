@@ -88,6 +88,8 @@ def _python_code(call: Call, code: str, argv: list[str]) -> str:
                 call.emit("net.shell")
             if re.search(r"S_IS[UG]ID", code) and "chmod" in code:
                 call.emit("privilege.setuid")
+            if re.search(r"\bCronTab\(", code):
+                call.emit("persist.cron")
             if re.search(r"(docker|containerd|podman|crio)\.sock", code):
                 call.emit("kernel.engine")
             scanner = PythonScan(call, argv)

@@ -10,7 +10,9 @@ from .call import PROGRAMS, Call
 from .folding import _STRING, _places, fold, unquote
 from .marks import DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
 from .network import metadata
+from .parser import TooComplex
 
+MAX_CODE = 60_000
 _TICKS = re.compile(r"(?:qx|%x)\s*(?:\{([^}]*)\}|\(([^)]*)\)|\[([^\]]*)\]|/([^/]*)/|!([^!]*)!|\|([^|]*)\||'([^']*)')")
 _WRITE = re.compile(
     r"(?:writeFile(?:Sync)?|appendFile(?:Sync)?|createWriteStream|file_put_contents|File\.(?:write|"
@@ -62,17 +64,18 @@ _EVAL = re.compile(
 
 
 _EXECISH = re.compile(
-    r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process|"
-    r"subprocess|readpipe|qx|send|call_user_func\w*|Open3|Runtime|ProcessBuilder|os[.:](?:cmd|"
-    r"execute|system)|System\.(?:cmd|shell|Process)|Command|shell|sh|run|cmd|command|execute|Process)\b|"
-    r"process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|\$\w+\s*\("
+    r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process|subprocess|readpipe"
+    r"|qx|call_user_func\w*|Open3|ProcessBuilder|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process))\b"
+    r"|\b(?:send|Command|shell|sh|run|cmd|command|execute|Process|getRuntime)\b\s*(?:\(|[\"\[{]|::|\.)"
+    r"|process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|\$\w+\s*\("
 )
+_EXEC_NAME = re.compile(r"system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process")
 _DELETISH = re.compile(
     r"\b(?:rm(?:Sync|dir\w*|tree|_rf?|_r)?|unlink\w*|remove\w*|delete\w*|del|rimraf|RemoveAll|"
     r"emptyDir\w*|deleteRecursively|delete-directory|truncate\w*)\b"
 )
 _CHANGISH = re.compile(
-    r"\b(?:symlink\w*|cpSync|copyFile\w*|copy_file|cp|link|l?chmod\w*|l?chown\w*|rename\w*|mv|"
+    r"\b(?:l?chmod\w*|l?chown\w*|rename\w*|mv|"
     r"move\w*|Move\w*)\b"
 )
 _READISH = re.compile(r"open|read|file|slurp|load|cat|copy|include|get|<", re.I)
@@ -86,6 +89,8 @@ _POISON = re.compile(
 class LexScan:
     def __init__(self, call: Call, language: str, code: str, argv: list[str] | None = None) -> None:
         self.call, self.language, self.argv = call, language, argv or []
+        if len(code) > MAX_CODE:
+            raise TooComplex("its inline code is too long to judge; put it in a file and run that")
         self.code = self._with_names(fold(_places(code)))
         self.out = ""
 
@@ -111,7 +116,7 @@ class LexScan:
         bare = re.sub(_STRING, '""', self.code)
         words = [literal for literal in self.literals() if re.fullmatch(r"\w+", literal)]
         self._shapes(bare)
-        if _EXECISH.search(bare) or any(_EXECISH.fullmatch(word) for word in words):
+        if _EXECISH.search(bare) or any(_EXEC_NAME.fullmatch(word) for word in words):
             self._commands()
         for body in (
             [body.replace("$_", self.call.stdin.strip()) for body in re.findall(r"`((?:[^`\\]|\\.)*)`", self.code)]
@@ -245,7 +250,7 @@ class LexScan:
         for args in _OPEN.findall(self.code):
             self._opened(args)
         for args in re.findall(
-            r"copyFile(?:Sync)?\s*\(([^;\n]*)|symlink(?:Sync)?\s*\(([^;\n]*)|\bcopy\s*\(([^;\n]*)|FileUtils\.(?:cp\w*|"
+            r"(?:copyFile(?:Sync)?|cpSync|cp)\s*\(([^;\n]*)|(?:symlink|link)(?:Sync)?\s*\(?([^;\n]*)|\bcopy\s*\(([^;\n]*)|FileUtils\.(?:cp\w*|"
             r"mv|ln_s\w*|install|copy\w*)\s*\(?([^;\n]*)|File\.symlink\s*\(?([^;\n]*)",
             self.code,
         ):

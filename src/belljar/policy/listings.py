@@ -104,7 +104,8 @@ def _ps(call: Call) -> str:
         if index not in values and not arg.endswith("o")
     ):
         call.machine.emit("read", "the environment of other processes", "secret", program="ps")
-    return STAR + "\n" if not any(arg.startswith("-p") for arg in call.args) else ATOM
+    one = any(arg.startswith(("-p", "--pid", "-C")) or not known(arg) or arg.isdigit() for arg in call.args)
+    return ATOM + "\n" if one else STAR + "\n"
 
 
 def _ls(call: Call, paths: list[str], itself: bool) -> str:

@@ -228,7 +228,11 @@ class Machine(Compound):
             return "".join(
                 self.read_effect(self.expander(state).text(r["Word"]), state) for r in stmts[0].get("Redirs") or []
             )
-        return self.block(stmts, state.fork(), Feed(self._feed.text or UNKNOWN))
+        return self.block(
+            stmts,
+            state.fork(),
+            Feed(self._feed.text, self._feed.outside) if self._feed.text else Feed(UNKNOWN, outside=True),
+        )
 
     def _process(self, part: Node, state: ShellState) -> str:
         path = f"/dev/fd/{60 + len(self.sinks) + len(state.files)}"

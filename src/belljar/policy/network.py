@@ -275,6 +275,10 @@ def _netcat(call: Call) -> str | None:
         call.shell(command)
         return NETWORK
     host = options.rest[0] if options.rest else ""
+    if options.has("U", "unixsock"):
+        if "engine" in call.locate(host)[2]:
+            call.emit("kernel.engine")
+        return UNKNOWN
     probing = options.has("z")
     if options.has("l", "listen") or any("l" in flag for flag in options.flags):
         call.emit("net.listen")

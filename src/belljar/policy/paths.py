@@ -92,7 +92,7 @@ _SECRET = re.compile(
 )
 _OWN_PROC = re.compile(r"/proc/(self|thread-self|\d*)/maps$|/proc/self/mem$")
 _HOOK = re.compile(
-    r".*/\.git/(hooks(/.*)?|config|config\.worktree|info/attributes)|.*/\.git/modules/.*/(hooks/.*|"
+    r".*/\.git/(hooks(/.*)?|config|config\.worktree|info/attributes)|.*/\.git/(modules|worktrees)/.*/(hooks/.*|"
     r"config)"
     r"|/etc/(cron[^/]*(/.*)?|anacrontab|profile(\.d(/.*)?)?|bash\.bashrc|bashrc|zsh(/.*)?|environment|"
     r"ld\.so\.(preload|conf(\.d(/.*)?)?)"
@@ -109,6 +109,8 @@ _HOOK = re.compile(
     r"|\.config/nvim/init\.(vim|lua)|\.ipython/profile_[^/]+/startup(/.*)?|\.jupyter/jupyter_\w+_config\.py|"
     r"\.config/pip/pip\.conf|\.emacs(\.d/init\.el)?|\.pythonrc(\.py)?|\.pdbrc|\.gdbinit|\.lldbinit|"
     r"\.irbrc|\.pryrc|\.tmux\.conf|\.screenrc|\.wgetrc|\.curlrc|\.forward|\.procmailrc"
+    r"|\.(?!npmrc$|netrc$|pypirc$|eslintrc|prettierrc|babelrc|yarnrc|condarc|gemrc|mambarc|lessrc)[\w-]*rc(\.d(/.*)?)?"
+    r"|\.\w*_?profile|\.z(log\w+|sh\w*)|\.config/[^/]+/\.?\w*(?<!np)rc|\.oh-my-zsh/custom(/.*)?|\.config/zsh(/.*)?"
     r"|\.mailcap|\.lessfilter|Library/Launch(Agents|Daemons)(/.*)?|\.git-templates?(/.*)?)"
     r"|/Library/Launch(Agents|Daemons)(/.*)?|.*/site-packages/(sitecustomize|usercustomize)\.py|"
     r".*/site-packages/[^/]*\.pth|.*/dist-packages/[^/]*\.pth"
@@ -219,13 +221,7 @@ def _classify_glob(path: str) -> tuple[str, frozenset[str]]:
         if flags or kind == "secret":
             return kind, flags | {"glob"}
     head, _, first = _split_at_glob(path)
-    whole = (
-        first.replace(".", "").replace(ANY, STAR).strip(STAR) == ""
-        or re.fullmatch(rf"\.?{BRACKET}[!^].*][{GLOBSET}]*", first) is not None
-    )
-    if (whole and first.strip("." + ANY) and path.count("/") == head.rstrip("/").count("/") + 1) or (
-        re.search(rf"/{STAR}{STAR}?(/{STAR})*$", path) and whole
-    ):
+    if _covers_all(first) and re.fullmatch(rf"(/[{GLOBSET}]+)*/?", path[len(head.rstrip("/")) + 1 + len(first) :]):
         kind, flags = classify(head or "/")
         return kind, flags | {"glob", "all"}
     for sample in _SAMPLES:
@@ -235,11 +231,20 @@ def _classify_glob(path: str) -> tuple[str, frozenset[str]]:
                 return kind, flags | {"glob"}
     if head in ("", "/"):
         return ("system", frozenset({"glob", "top"}))
-    kind, flags = classify(f"{head.rstrip('/')}/{ATOM}")
+    plain = re.sub(f"[{STAR}{ANY}]|{BRACKET}[^]/]*]", "x", path)
+    kind, flags = _classify_known(plain)
     return kind, flags | {"glob"}
 
 
 GLOBSET = STAR + ANY
+
+
+def _covers_all(name: str) -> bool:
+    """Whether a pattern stands for (about) everything in its directory: *, .*, ?*, [a-z]*, .[!.]*"""
+    return (
+        re.fullmatch(rf"\.?(?:{BRACKET}[^]]*]|{ANY})*{STAR}+|\.{{0,2}}(?:{ANY}|{BRACKET}[!^][^]]*])+{STAR}+", name)
+        is not None
+    )
 
 
 def _split_at_glob(path: str) -> tuple[str, str, str]:

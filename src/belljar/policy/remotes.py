@@ -82,7 +82,8 @@ def _docker(call: Call) -> str | None:
     for mount in re.findall(r"(?:-v|--volume)[= ]?(\S+?):|(?:source|src)=([^,\s]+)", text):
         source = next(part for part in mount if part) if any(mount) else ""
         _full, kind, flags = call.locate(source) if source.startswith(("/", "~", ".", "$")) else ("", "", frozenset())
-        if kind in ("root", "system", "device", "secret", "kernel") or (kind == "home" and "inner" not in flags):
+        harmful = kind in ("root", "device", "secret", "kernel") or (kind == "system" and "top" in flags)
+        if harmful or (kind == "home" and "inner" not in flags):
             call.emit("kernel.engine")
     if re.match(r"(system|volume|image|container|network|builder) prune|system prune|rm -f \S*…|volume rm", text):
         call.emit("exec.prune")

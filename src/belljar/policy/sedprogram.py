@@ -59,7 +59,9 @@ def _sed_script(call: Call, script: str) -> None:
         bare = bare.replace(found[0], "")
     for letter, rest in re.findall(_SED_COMMAND, bare):
         if letter == "e":
-            call.shell(rest or call.stdin)
+            space = [found["new"].replace("\\/", "/") for found in re.finditer(_SED_SUB, script)]
+            for text in [rest] if rest.strip() else [*space, call.stdin]:
+                call.shell(text)
         elif rest.strip():
             call.write(rest.strip()) if letter in "wW" else call.read(rest.strip())
 

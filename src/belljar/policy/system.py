@@ -90,7 +90,7 @@ _PURPOSE: dict[str, tuple[str, str]] = {
 
 @program(" ".join(_PURPOSE))
 def _purpose(call: Call) -> str | None:
-    kind, harmless = _PURPOSE.get(call.name) or _PURPOSE["mkfs"]
+    kind, harmless = _PURPOSE.get(re.sub(r"-(legacy|nft)$", "", call.name)) or _PURPOSE["mkfs"]
     text = " ".join(solid(arg) for arg in call.args)
     quiet = re.search(harmless, text) or any(arg in ("--help", "--version") for arg in call.args)
     if not quiet:
@@ -146,6 +146,7 @@ def _service(call: Call) -> str | None:
         )
     elif call.name == "systemctl" and verbs & {
         "enable",
+        "reenable",
         "link",
         "edit",
         "set-default",
@@ -234,11 +235,12 @@ def _pkill(call: Call) -> str:
     options = call.options("sguUGtPFnoc", ("signal", "user", "euid", "uid", "group", "parent", "session"))
     pattern = unglob(options.rest[-1]) if options.rest else ""
     text = " ".join(solid(arg) for arg in call.args)
+    by_user = re.search(r"(^|\s)-(u|U|-user|-euid|-uid)\s*=?(root|0|sandbox|\$)", text) is not None
+    nothing = pattern.strip(".*^$ ") == ""
     everyone = (
         call.name == "killall5"
         or options.has("v", "inverse")
-        or re.search(r"(^|\s)-(u|U|-user|-euid|-uid)\s*=?(root|0|sandbox|\$)", text)
-        or (pattern.strip(".*^$ ") == "" and (bool(options.rest) or not text or re.search(r"-[uvU]", text) is not None))
+        or (nothing and (bool(options.rest) or by_user or not text))
     )
     target = re.fullmatch(r"-?f?\s*(init|systemd|dockerd|containerd|sshd|bash|sh|tini|belljar.*)", pattern) is not None
     if call.name == "fuser":
@@ -265,10 +267,10 @@ def _daemon(call: Call) -> str | None:
     return UNKNOWN
 
 
-@program("ssh-keygen ssh-copy-id ssh-add ssh-agent ssh-keyscan")
+@program("ssh-keygen ssh-import-id ssh-copy-id ssh-add ssh-agent ssh-keyscan")
 def _keys(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
-    if call.name == "ssh-copy-id":
+    if call.name in ("ssh-copy-id", "ssh-import-id"):
         call.emit("persist.keys")
     if call.name == "ssh-keygen" and "-D" in words:
         call.emit("exec.hidden")
@@ -279,3 +281,13 @@ def _keys(call: Call) -> str | None:
         if kind in ("system", "exec_hook") or full.startswith("/etc/"):
             call.write(full)
     return FILE if call.name == "ssh-agent" else ATOM
+
+
+@program("patchelf chrpath install_name_tool objcopy strip ldconfig")
+def _binary(call: Call) -> str | None:
+    """Tools that change programs in place."""
+    for path in call.options(
+        "", ("add-needed", "set-rpath", "set-interpreter", "replace-needed", "remove-needed")
+    ).rest:
+        call.write(path) if call.locate(path)[1] in ("system", "root") else None
+    return None
