@@ -24,7 +24,7 @@ from belljar.errors import BelljarError, ProtectionMissing
 from belljar.limits import Limits
 
 DEPTH = 128
-PACE = 8  # a look is followed by a pause of so many times its length
+PACE = 2  # a look is followed by a pause of so many times its length
 SOONEST, LATEST = 0.03, 1.0
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

@@ -31,7 +31,7 @@ FULL = os.environ.get("BELLJAR_ABUSE") == "full"
 PROMPT = 20.0  # seconds: generous, on a machine that others load
 FLAT = 64 << 20  # bytes of memory that a Python process may keep for itself
 OURS = ("/.belljar/init ", "bash --noprofile --norc ")
-LIMITS = belljar.Limits(memory="128m", pids=64, cpus=1, workspace_bytes="64m", workspace_entries=5000)
+LIMITS = belljar.Limits(memory="128m", pids=64, cpus=1, workspace_bytes="64m", workspace_entries=1000)
 
 
 def number(everyday: int, full: int) -> int:
@@ -131,7 +131,7 @@ async def victim(sandbox: Victim, bystander: belljar.Session, engine: DockerEngi
         well_formed(result)
     sandbox.results.clear()
     await no_process_left(sandbox.box)
-    await to_thread.run_sync(_sweep, sandbox.workspace)
+    await to_thread.run_sync(sweep, sandbox.workspace)
     await nothing_left(engine, before)
     assert not watching.done() or watching.cancelled(), "the bystander's commands went wrong"
 
@@ -184,7 +184,7 @@ def well_formed(result: belljar.Result) -> None:
     assert result.ok == (result.cause == "exited" and result.exit_code == 0)
 
 
-def _sweep(workspace: Path) -> None:
+def sweep(workspace: Path) -> None:
     """Python's own rmtree gives up on very deep trees."""
     subprocess.run(["find", str(workspace), "-mindepth", "1", "-maxdepth", "1", "-exec", "rm", "-rf", "{}", "+"], check=True)
     assert not os.listdir(workspace)
