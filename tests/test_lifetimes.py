@@ -64,13 +64,18 @@ def host(workspace: Path) -> Iterator[Callable[..., Host]]:
         each.close()
 
 
-def containers(engine: DockerEngine, session: str) -> list[str]:
-    return [each.state for each in engine.list() if each.labels.get(LABEL + "session") == session]
+async def containers(engine: DockerEngine, session: str) -> list[str]:
+    listed = await to_thread.run_sync(engine.list)
+    return [each.state for each in listed if each.labels.get(LABEL + "session") == session]
+
+
+async def reaped(engine: DockerEngine) -> list[str]:
+    return await to_thread.run_sync(reap, engine)
 
 
 async def gone(engine: DockerEngine, session: str) -> None:
     with anyio.fail_after(15):
-        while await to_thread.run_sync(containers, engine, session):  # noqa: ASYNC110 - the engine tells nobody
+        while await containers(engine, session):  # noqa: ASYNC110 - the engine tells nobody
             await anyio.sleep(0.05)
 
 
@@ -78,28 +83,28 @@ async def test_a_killed_host_leaves_nothing_once_its_lease_ran_out(
     engine: DockerEngine, host: Callable[..., Host]
 ) -> None:
     killed = host(lease=1.0)
-    assert containers(engine, killed.session) == ["running"]
+    assert await containers(engine, killed.session) == ["running"]
     killed.kill()
     await gone(engine, killed.session)
-    assert killed.session in reap(engine)  # its directory
+    assert killed.session in await reaped(engine)  # its directory
     assert not (run_root() / killed.session).exists()
 
 
 async def test_the_next_start_reaps_what_a_dead_host_left(engine: DockerEngine, host: Callable[..., Host]) -> None:
     killed = host(lease=600.0)
     killed.kill()
-    assert killed.session in reap(engine)
+    assert killed.session in await reaped(engine)
     await gone(engine, killed.session)
     assert not (run_root() / killed.session).exists()
 
 
 async def test_a_living_sibling_is_never_reaped(engine: DockerEngine, host: Callable[..., Host]) -> None:
     sibling = host(lease=600.0)
-    assert sibling.session not in reap(engine)
-    assert containers(engine, sibling.session) == ["running"]
+    assert sibling.session not in await reaped(engine)
+    assert await containers(engine, sibling.session) == ["running"]
     assert (run_root() / sibling.session / "link").is_dir()
     sibling.kill()
-    reap(engine)
+    await reaped(engine)
 
 
 async def test_a_kept_session_outlives_its_maker_and_can_be_entered_by_others(
@@ -107,13 +112,19 @@ async def test_a_kept_session_outlives_its_maker_and_can_be_entered_by_others(
 ) -> None:
     maker = host(lease=60.0, keep=True)
     maker.close()
-    assert maker.session not in reap(engine)
+    assert maker.session not in await reaped(engine)
     box = await Session.attach(maker.session)
     assert (await box.run("echo still here")).stdout == "still here\n"
     shell = box.shell(maker.shell)
     assert shell.command == "echo shell output; sleep 600"
     assert (await shell.read()).stdout == "shell output\n"
+    echo = await box.start("cat")
+    await echo.write("from one host, ")
     again = await Session.attach(maker.session)
+    with anyio.fail_after(10):
+        await again.shell(echo.id).write("then another" + "." * 2_000_000)
+    again.shell(echo.id).close_input()
+    assert (await again.shell(echo.id).wait(10)).bytes_produced >= 1 << 20
     assert (await again.run("pgrep -c sleep")).stdout == "1\n"
     await again.close()
     await box.stop()
@@ -126,7 +137,7 @@ async def test_a_kept_session_ends_with_its_lease(engine: DockerEngine, host: Ca
     maker = host(lease=0.5, keep=True)
     maker.close()
     await gone(engine, maker.session)
-    assert maker.session in reap(engine)
+    assert maker.session in await reaped(engine)
 
 
 async def test_a_session_that_never_was_is_one_clear_error() -> None:

@@ -143,6 +143,24 @@ async def test_waiting_can_give_up_and_the_shell_goes_on(box: Session) -> None:
     await shell.kill()
 
 
+async def test_much_input_waits_for_a_shell_that_does_not_read_and_holds_up_nobody(box: Session) -> None:
+    shell = await box.start("read -r _; sleep 0.2; wc -c")
+    data = b"x" * 3_000_000
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shell.write, b"\n" + data)
+        assert (await box.run("echo meanwhile")).stdout == "meanwhile\n"
+    shell.close_input()
+    await shell.wait(20)
+    assert (await shell.read()).stdout == "3000000\n"
+
+
+async def test_writing_to_a_shell_that_ended_is_dropped(box: Session) -> None:
+    shell = await box.start("exit 0")
+    await shell.wait(10)
+    with anyio.fail_after(10):
+        await shell.write(b"x" * 3_000_000)
+
+
 async def test_shells_are_listed_found_and_cleaned_up(box: Session) -> None:
     await box.cleanup()
     alive, dead = await box.start("sleep 600"), await box.start("true")

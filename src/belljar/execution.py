@@ -29,6 +29,9 @@ class Execution:
     def __init__(self, link: Link, id: int, on_output: Callable[[int, bytes], None] | None, paced: bool) -> None:
         self.link, self.id, self.pid = link, id, 0
         self.program = self.cwd = ""
+        self.joined = False
+        """Whether others may have written to it before us."""
+        self._joined_at: int | None = None
         self._on_output = on_output
         self._paced = paced
         self._received = [0, 0, 0, 0]
@@ -207,9 +210,12 @@ class Execution:
         self._tell_all()
 
     def _ack(self, stream: int, total: int) -> None:
-        if not self._acked[stream] <= total <= self._sent[stream]:
+        if self.joined and self._joined_at is None:
+            self._joined_at = max(0, total - self._sent[stream])  # what others had written before us
+        total -= self._joined_at or 0
+        if not self._acked[stream] <= total <= self._sent[stream] and not self.joined:
             raise frames.FrameError("an acknowledgement of what was never sent")
-        self._acked[stream] = total
+        self._acked[stream] = min(max(total, self._acked[stream]), self._sent[stream])
         self._wake()
 
     def _wake(self) -> None:

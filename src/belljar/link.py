@@ -133,6 +133,18 @@ class Link:
     def lease(self, seconds: float) -> None:
         self.send(frames.frame(To.LEASE, 0, frames.u32(milliseconds(seconds))))
 
+    def join(self, id: int) -> Execution:
+        """A command that somebody else started, to write to."""
+        if id not in self._commands:
+            self._commands[id] = execution = Execution(self, id, None, False)
+            execution.joined = True
+        return self._commands[id]
+
+    def leave(self, id: int, ended: frames.EndedBody) -> None:
+        """What was joined is over; who still writes to it learns so."""
+        if (execution := self._commands.pop(id, None)) is not None:
+            execution._end(ended)
+
     def forget(self, execution: Execution) -> None:
         self._commands.pop(execution.id, None)
 
@@ -270,8 +282,10 @@ class Link:
 
     def _refuse(self, id: int, code: int, _text: str) -> None:
         queue = self._reads.get(id)
-        if not queue:
-            return  # a signal or input that raced with the end of its command
+        if not queue:  # a signal or input that raced with the end of its command
+            if (execution := self._commands.pop(id, None)) is not None:
+                execution._end(ShellNotFound("Shell not found"))
+            return
         future = queue.popleft()
         if not queue:
             del self._reads[id]

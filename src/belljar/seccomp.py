@@ -57,11 +57,11 @@ arch_prctl capget capset execve execveat exit exit_group fork futex futex_requeu
 futex_wake get_robust_list get_thread_area getcpu getegid geteuid getgid getgroups getpgid getpgrp getpid
 getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid ioctl ioprio_get
 ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self pidfd_open pidfd_send_signal
-prctl prlimit64 rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend
+prctl rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend
 rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity
-sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr
-sched_setparam sched_setscheduler sched_yield seccomp set_robust_list set_thread_area set_tid_address setfsgid
-setfsuid setgid setgroups setpgid setpriority setregid setresgid setresuid setreuid setrlimit setsid setuid
+sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity sched_yield seccomp
+set_robust_list set_thread_area set_tid_address setfsgid setfsuid setgid setgroups setpgid setregid setresgid
+setresuid setreuid setrlimit setsid setuid
 sigaltstack sysinfo tgkill times tkill uname vfork wait4 waitid
 """
 
@@ -95,6 +95,7 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
             _allow(_names(FILES, WAITING, MEMORY, PROCESSES, TALKING)),
             *_families(),
             *_without_set_id(),
+            *_of_oneself(),
             _allow(["clone"], _masked(0, CLONE_NEW_ANY, 0)),
             *_personalities((*PERSONALITIES, ADDR_NO_RANDOMIZE) if debug else PERSONALITIES),
             _refuse(["clone3", "openat2"], _ENOSYS),
@@ -129,6 +130,12 @@ def _without_set_id() -> list[Rule]:
     # Without O_CREAT the mode register is whatever the caller left in it.
     plain = [_allow([name], _masked(index, O_CREAT_OR_TMPFILE, 0)) for name, index in flags_at.items()]
     return [*clean, *plain]
+
+
+def _of_oneself() -> list[Rule]:
+    """Calls that change a process's limits or priority, for the caller alone: PID 1 and the keepers have its uid."""
+    whose = {"prlimit64": 0, "setpriority": 1, "sched_setattr": 0, "sched_setparam": 0, "sched_setscheduler": 0}
+    return [_allow([name], _equal(index, 0)) for name, index in whose.items()]
 
 
 def _personalities(values: Iterable[int]) -> list[Rule]:

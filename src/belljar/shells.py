@@ -149,12 +149,11 @@ class Shell:
     # Steering.
 
     async def write(self, data: bytes | str) -> None:
-        raw = data.encode() if isinstance(data, str) else data
-        for at in range(0, len(raw), 64 << 10):
-            self._send(To.INPUT, raw[at : at + (64 << 10)])
+        """To its stdin; waits while the command does not read."""
+        await self._session.sandbox.link.join(self._number).input(data.encode() if isinstance(data, str) else data)
 
     def close_input(self) -> None:
-        self._send(To.INPUT, b"")
+        self._session.sandbox.link.join(self._number).close_input()
 
     def signal(self, signo: int) -> None:
         self._killed = self._killed or signo in (signals.SIGKILL, signals.SIGTERM)
@@ -196,6 +195,7 @@ class Shell:
         if ended is None or self._body is not None:
             return
         self._body, self.exit_code = ended, ended.exit_code
+        self._session.sandbox.link.leave(self._number, ended)
         if self._killed or ended.cause == 4:
             self.status = "killed"
         else:
