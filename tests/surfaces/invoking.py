@@ -54,6 +54,6 @@ def belljar(
     return Answer(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
 
-def start(*args: str | Path, cwd: Path | None = None, **options: Any) -> subprocess.Popen[bytes]:
+def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*PROGRAM, *map(str, args)], cwd=cwd, env=environment(), **{**streams, **options})
+    return subprocess.Popen([*PROGRAM, *map(str, args)], env=environment(**(env or {})), **{**streams, **options})

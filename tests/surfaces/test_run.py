@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -206,6 +209,19 @@ def test_a_signal_that_ends_us_ends_the_command(workspace: Path, number: int) ->
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
         assert process.wait(30) == 128 + number
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_launch_leaves_nothing(workspace: Path, tmp_path: Path, number: int) -> None:
+    own = Path(tempfile.mkdtemp(prefix="bj", dir=Path(os.environ["BELLJAR_RUN"]).parent))
+    with start("run", "--workspace", workspace, "sleep 60", env={"BELLJAR_RUN": str(own)}) as process:
+        while not list(own.glob("bj-*")):
+            assert process.poll() is None
+            time.sleep(0.001)
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+    assert not list(own.glob("bj-*"))
+    shutil.rmtree(own)
 
 
 def test_a_broken_pipe_is_quiet_and_ends_the_command(workspace: Path) -> None:

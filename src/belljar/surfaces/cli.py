@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -215,9 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = _dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        status = 130
-    except Exception as error:
+    except BaseException as error:
         status = _failed(console.cause_of(error))
     if argv is None:
         _leave(status)
@@ -248,6 +247,10 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 
 def _failed(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return 128 + signal.SIGINT
+    if isinstance(error, SystemExit):  # a signal that ended us
+        return int(error.code or 0)
     if os.environ.get("BELLJAR_DEBUG"):
         import traceback
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -48,6 +49,16 @@ def hang_up() -> int:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     return BROKEN_PIPE_STATUS
+
+
+def leave_on_signals() -> None:
+    """SIGTERM and SIGHUP leave by the door, so that what was started is ended."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
 
 
 def cause_of(error: BaseException) -> BaseException:

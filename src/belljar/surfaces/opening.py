@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import AsyncIterator
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anyio
 from anyio import to_thread
 
 from belljar import images
-from belljar.launch import Launch
 from belljar.policy import Policy, Verdict
 from belljar.sandbox import Sandbox
 from belljar.session import Session
 from belljar.surfaces import console
 from belljar.surfaces.limits import limits
+
+if TYPE_CHECKING:
+    from belljar.surfaces.run import Ahead
 
 
 def approve_all(_: Verdict) -> bool:
@@ -25,7 +25,7 @@ def approve_all(_: Verdict) -> bool:
 
 
 @asynccontextmanager
-async def opened(args: Namespace, ahead: Future[Launch] | None = None) -> AsyncIterator[Session]:
+async def opened(args: Namespace, ahead: Ahead | None = None) -> AsyncIterator[Session]:
     """The session that the options name, or a new one that lives as long as this block."""
     approve = approve_all if getattr(args, "yes", False) else None
     if ahead is not None:
@@ -40,22 +40,12 @@ async def opened(args: Namespace, ahead: Future[Launch] | None = None) -> AsyncI
         await box.close()
 
 
-async def _adopted(ahead: Future[Launch], args: Namespace, **options: Any) -> Session:
-    """A session in the sandbox that is being launched. Whatever fails here takes the sandbox with it."""
-    try:
-        policy = Policy.load(args.policy)
-        policy.judge(args.command)  # only to load what judging needs while the engine works; the session judges
-        made = await to_thread.run_sync(ahead.result, abandon_on_cancel=True)
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(_discard, ahead)
-        raise
-    return Session.adopt(await Sandbox.greeted(made), policy=policy, **options)
-
-
-def _discard(ahead: Future[Launch]) -> None:
-    if ahead.exception() is None:
-        ahead.result().discard()
+async def _adopted(ahead: Ahead, args: Namespace, **options: Any) -> Session:
+    """A session in the sandbox that is being launched."""
+    policy = Policy.load(args.policy)
+    policy.judge(args.command)  # only to load what judging needs while the engine works; the session judges
+    await to_thread.run_sync(ahead.wait, abandon_on_cancel=True)
+    return Session.adopt(await Sandbox.greeted(ahead.take()), policy=policy, **options)
 
 
 def planned(args: Namespace, **options: Any) -> Session:

@@ -19,26 +19,49 @@ from belljar.surfaces.limits import limits
 def run(args: Namespace) -> int:
     if args.report:
         ci.Report(args)  # a file that cannot be written is said before anything is started
-    ahead = None if args.session else _launched_ahead(args)
+    console.leave_on_signals()
+    ahead = None if args.session else Ahead(Plan(args.workspace, args.image, limits(args), args.network))
     try:
+        if ahead is not None:
+            ahead.start()
         from belljar.surfaces.watching import watched
-    except BaseException:
-        if ahead is not None and ahead.exception() is None:
-            ahead.result().discard()
-        raise
-    return watched(args, ahead)
+
+        return watched(args, ahead)
+    finally:
+        if ahead is not None:
+            ahead.discard()
 
 
-def _launched_ahead(args: Namespace) -> Future[Launch]:
-    plan = Plan(args.workspace, args.image, limits(args), args.network)
-    promise: Future[Launch] = Future()
-    images.watcher = console.Bar()
+class Ahead:
+    """A launch that goes on while its taker gets ready."""
 
-    def keep() -> None:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._promise: Future[Launch] | None = None
+        self._taken = False
+
+    def start(self) -> None:
+        images.watcher = console.Bar()
+        self._promise = Future()
+        Thread(target=self._launch, args=(self._promise,), name="belljar-launch", daemon=True).start()
+
+    def _launch(self, promise: Future[Launch]) -> None:
         try:
-            promise.set_result(launch(plan, state.new_session_id()))
+            promise.set_result(launch(self._plan, state.new_session_id()))
         except BaseException as error:
             promise.set_exception(error)
 
-    Thread(target=keep, name="belljar-launch", daemon=True).start()
-    return promise
+    def wait(self) -> None:
+        assert self._promise is not None
+        self._promise.result()
+
+    def take(self) -> Launch:
+        """What was launched; from here on it is the taker's to end."""
+        assert self._promise is not None
+        self._taken = True
+        return self._promise.result()
+
+    def discard(self) -> None:
+        """Undo a launch that nobody took, for whatever reason."""
+        if self._promise is not None and not self._taken and self._promise.exception() is None:
+            self._promise.result().discard()

@@ -42,25 +42,11 @@ Question = tuple[Verdict, "Future[bool]"]
 
 def shell(args: Namespace) -> int:
     interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
-    with _ended_by_signals(), start_blocking_portal("asyncio") as portal:
+    console.leave_on_signals()
+    with start_blocking_portal("asyncio") as portal:
         mode = SafeMode(portal, args, interactive)
         with portal.wrap_async_context_manager(mode.box):
             return mode.converse()
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP leave by the door, so that the sandbox goes with us."""
-
-    def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class SafeMode:

@@ -10,15 +10,13 @@ import os
 import signal
 import sys
 from argparse import Namespace
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio import to_thread
 
 from belljar import log, redact
 from belljar.errors import BelljarError
-from belljar.launch import Launch
 from belljar.redact import Known
 from belljar.result import Output, Result
 from belljar.running import Run
@@ -27,10 +25,13 @@ from belljar.surfaces import ci, console
 from belljar.surfaces.opening import opened
 from belljar.surfaces.render import Screen
 
+if TYPE_CHECKING:
+    from belljar.surfaces.run import Ahead
+
 _CHUNK = 64 << 10
 
 
-def watched(args: Namespace, ahead: Future[Launch] | None) -> int:
+def watched(args: Namespace, ahead: Ahead | None) -> int:
     log.configure(verbose=args.verbose)
     report = ci.Report(args)
     try:
@@ -43,7 +44,7 @@ def watched(args: Namespace, ahead: Future[Launch] | None) -> int:
         raise error from None
 
 
-async def _run(args: Namespace, report: ci.Report, ahead: Future[Launch] | None) -> int:
+async def _run(args: Namespace, report: ci.Report, ahead: Ahead | None) -> int:
     status = 125
     async with anyio.create_task_group() as tasks:
         hands = Hands(tasks.cancel_scope)
