@@ -101,7 +101,7 @@ def test_every_bind_is_private_and_not_recursive_and_only_the_workspace_is_writa
 
 
 def test_writable_places_in_memory_are_bounded(host_config: dict[str, Any]) -> None:
-    assert set(host_config["Tmpfs"]) == {"/tmp", "/var/tmp", "/run", "/home/sandbox"}
+    assert set(host_config["Tmpfs"]) == {"/tmp", "/var/tmp", "/run", "/home/sandbox", "/dev/shm"}
     for options in host_config["Tmpfs"].values():
         assert {"nosuid", "nodev"} <= set(options.split(","))
         assert "size=" in options

@@ -261,11 +261,13 @@ def _volume_covers(volumes: Sequence[str]) -> list[dict[str, Any]]:
 def _tmpfs(limits: Limits, user: str) -> dict[str, str]:
     uid, gid = user.split(":")
     common = f"rw,exec,nosuid,nodev,nr_inodes={limits.inodes}"
-    small = f"rw,exec,nosuid,nodev,nr_inodes={limits.inodes // 16},size={min(SMALL_TMPFS, limits.memory // 32)}"
+    few = f"rw,nosuid,nodev,nr_inodes={limits.inodes // 16}"
+    small = f"{few},exec,size={min(SMALL_TMPFS, limits.memory // 32)}"
     return {
         "/tmp": f"{common},size={limits.tmp},mode=1777",
         "/var/tmp": f"{small},mode=1777",
         "/run": f"{small},mode=0755,uid={uid},gid={gid}",
+        "/dev/shm": f"{few},noexec,size={limits.shm},mode=1777",  # in place of the engine's, whose files are not counted
         HOME: f"{common},size={limits.home},mode=0700,uid={uid},gid={gid}",
     }
 
