@@ -244,6 +244,21 @@ def test_output_arrives_while_the_command_runs(workspace: Path) -> None:
         assert process.stdout.readline() == b"second\n"
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_hindrance(workspace: Path, closed: str) -> None:
+    script = f'"$@" {closed}'
+    command = [*start_args(workspace), "cat; echo out > made; echo err >&2; exit 5"]
+    assert subprocess.run(["sh", "-c", script, "sh", *command], capture_output=True, check=False).returncode == 5
+    assert (workspace / "made").read_text() == "out\n"
+
+
+def test_a_full_disk_behind_stdout_is_one_line(workspace: Path) -> None:
+    with open("/dev/full", "w") as full, start("run", "--workspace", workspace, "echo x", stdout=full) as process:
+        assert process.stderr
+        assert process.stderr.read() == b"belljar: [Errno 28] No space left on device\n"
+        assert process.wait(30) == 125
+
+
 def test_a_read_only_home_is_no_hindrance(workspace: Path) -> None:
     env = {"HOME": "/proc/1", "XDG_STATE_HOME": "/proc/1/state", "XDG_CACHE_HOME": "/proc/1/cache"}
     answer = run(workspace, "echo fine", env=env)

@@ -213,6 +213,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The whole program; without `argv` it does not return but ends the process."""
+    console.open_streams()
     try:
         status = _dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -243,7 +244,19 @@ def _dispatch(argv: Sequence[str]) -> int:
 
         log.configure(verbose=args.verbose)
     handler = getattr(import_module(f"belljar.surfaces.{module}"), function)
-    return int(handler(args))
+    try:
+        return int(handler(args))
+    except Exception as raised:
+        error = console.cause_of(raised)
+        if args.json and module != "run" and isinstance(error, BelljarError):  # `run` prints its own, with more in it
+            console.document(_told(error))
+        raise
+
+
+def _told(error: BelljarError) -> Any:
+    from belljar import redact
+
+    return redact.value(error.as_dict())
 
 
 def _failed(error: BaseException) -> int:
@@ -259,7 +272,7 @@ def _failed(error: BaseException) -> int:
         return console.hang_up()
     if isinstance(error, PolicyDenied):
         console.note(denial(error))
-    elif isinstance(error, BelljarError):
+    elif isinstance(error, BelljarError | OSError):
         console.note(str(error))
     else:
         console.note(f"unexpected {type(error).__name__}: {error} (BELLJAR_DEBUG=1 shows where)")

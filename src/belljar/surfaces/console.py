@@ -51,6 +51,17 @@ def hang_up() -> int:
     return BROKEN_PIPE_STATUS
 
 
+def open_streams() -> None:
+    """A standard stream that was closed leads nowhere; left closed, its number would go to a file of ours."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, fd)
+            if nowhere > 2:
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(fd, "r" if fd == 0 else "w", closefd=False))
+
+
 def leave_on_signals() -> None:
     """SIGTERM and SIGHUP leave by the door, so that what was started is ended."""
 
