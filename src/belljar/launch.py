@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import select
 import socket
 import struct
 import threading
@@ -87,6 +86,8 @@ def launch(plan: Plan, id: str) -> Launch:
         run_dir = RunDir.create(id)
         undo.append(run_dir.close)
         listener = Listener(run_dir.link) if engine.shares_files else None
+        if listener:
+            undo.append(listener.close)
         with workspace.staged(run_dir.path) as source:
             spec = _spec(plan, id, engine, image, workspace, source, run_dir)
             name = f"belljar-{id}"
@@ -212,16 +213,22 @@ class Listener:
 
         deadline = time.monotonic() + DIAL_SECONDS
         try:
-            while (left := deadline - time.monotonic()) > 0 and select.select([self._socket], [], [], left)[0]:
+            while (left := deadline - time.monotonic()) > 0:
+                self._socket.settimeout(left)
                 caller, _ = self._socket.accept()
                 if _peer(caller) == pid:
                     return SocketTransport(caller)
                 caller.close()
+        except TimeoutError:
+            pass
         finally:
-            self._socket.close()
-            with suppress(OSError):
-                self._path.unlink()
+            self.close()
         raise SandboxLost("the sandbox started, but its init did not call back; `belljar doctor` tells more")
+
+    def close(self) -> None:
+        self._socket.close()
+        with suppress(OSError):
+            self._path.unlink()
 
 
 def _peer(caller: socket.socket) -> int:

@@ -94,6 +94,15 @@ class Capture:
         self._tail_room = cap - cap // 2
         self._tail_size = 0
 
+    @classmethod
+    def ending(cls, stream: Stream, data: bytes, total: int) -> Capture:
+        """Of an output of which only the end was kept."""
+        made = cls(stream, 2 * len(data))
+        made._head_room = 0
+        made.add(0, data)
+        made.produced = max(total, len(data))
+        return made
+
     def add(self, order: int, data: bytes) -> None:
         self.produced += len(data)
         if self._head_room:

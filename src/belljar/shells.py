@@ -24,7 +24,7 @@ from belljar.collector import Collector
 from belljar.errors import UsageError
 from belljar.execution import UNLIMITED, Execution
 from belljar.frames import To
-from belljar.result import Result, decode, split_tail
+from belljar.result import Capture, Result, decode, split_tail
 
 if TYPE_CHECKING:
     from belljar.budget import Budget
@@ -140,8 +140,10 @@ class Shell:
         assert self._body is not None
         collector = Collector(2 * READ_LIMIT)
         chunk = await self.read(offset=0)
-        collector.take(frames.STDOUT, chunk.stdout_bytes)
-        collector.take(frames.STDERR, chunk.stderr_bytes)
+        collector.captures = (
+            Capture.ending("stdout", chunk.stdout_bytes, self._body.stdout_total),
+            Capture.ending("stderr", chunk.stderr_bytes, self._body.stderr_total),
+        )
         if self._overran:
             collector.overran()
         return collector.result(self._body, self._planted())
