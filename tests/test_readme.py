@@ -1,4 +1,4 @@
-"""What the README shows is what happens: its console blocks are run and compared, its Python is run, its YAML parsed."""
+"""What the README shows is what happens: its console blocks are run and compared, its Python is run."""
 
 import os
 import re
@@ -67,6 +67,7 @@ def test_the_readmes_python_runs(project: Path) -> None:
 
 
 def test_the_readme_shows_every_command_there_is() -> None:
-    shown = subprocess.run([Path(sys.executable).with_name("belljar"), "--help"], capture_output=True, text=True, check=True)
+    belljar = Path(sys.executable).with_name("belljar")
+    shown = subprocess.run([belljar, "--help"], capture_output=True, text=True, check=True)
     for name in re.findall(r"^    ([a-z]+) ", shown.stdout, re.MULTILINE):
         assert re.search(rf"\b{name}\b", README), f"the README does not mention `belljar {name}`"

@@ -27,7 +27,8 @@ def test_a_run_directory_is_owned_while_its_maker_lives(run_root: Path) -> None:
 
 
 def test_a_dead_makers_directory_is_not_owned(run_root: Path) -> None:
-    program = "from belljar.state import *; print(RunDir.create(new_session_id()).path, flush=True); os.kill(os.getpid(), 9)"
+    making = "from belljar.state import *; print(RunDir.create(new_session_id()).path, flush=True)"
+    program = f"{making}; os.kill(os.getpid(), 9)"
     made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     path = Path(made.stdout.strip())
     assert path.is_dir()
