@@ -216,3 +216,16 @@ async def test_two_hundred_shells_write_at_once_and_lose_nothing(box: Session, t
         await shell.wait(30)
         assert (await shell.read()).stdout == "".join(f"{line}\n" for line in range(n, n + 501))
     assert await box.cleanup() >= 200
+
+
+async def test_reading_while_another_waits_for_the_end(box: Session) -> None:
+    shell = await box.start("echo one; read -r line; echo two")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shell.wait)
+        while "one" not in (chunk := await shell.read(offset=0, wait=5)).stdout:
+            pass
+        with anyio.fail_after(10):
+            assert (await shell.read()).stdout == chunk.stdout == "one\n"
+            assert await shell.poll() == "running"
+        await shell.write("go\n")
+    assert (await shell.read()).stdout == "two\n"

@@ -52,7 +52,7 @@ static void answer_read(struct command *command, struct connection *connection, 
             from[i] = ring_start(ring);
         length[i] = readable(ring, from[i], most);
     }
-    uint8_t *to = connection_frame(connection, (uint32_t)(READ_FIXED + length[0] + length[1]), READ_REPLY, 0, command->id);
+    uint8_t *to = connection_frame(connection, (uint32_t)(READ_FIXED + length[0] + length[1]), READ_REPLY, wanted->tag, command->id);
     if (!to)
         return;
     for (int i = 0; i < 2; i++)

@@ -91,6 +91,6 @@ void frame_parse_read(const struct frame *frame, struct read_request *request)
 {
     const uint8_t *b = frame->payload;
     *request = (struct read_request){
-        .from = {get_u64(b), get_u64(b + 8)}, .max_each = get_u32(b + 16), .wait_ms = get_u32(b + 20),
+        .from = {get_u64(b), get_u64(b + 8)}, .max_each = get_u32(b + 16), .wait_ms = get_u32(b + 20), .tag = frame->stream,
     };
 }

@@ -43,6 +43,7 @@ struct spawn_request {
 struct read_request {
     uint64_t from[2];
     uint32_t max_each, wait_ms;
+    uint8_t tag; /* comes back with the answer: of several reads, the later may be answered first */
 };
 
 enum frame_status { FRAME_WHOLE, FRAME_PARTIAL, FRAME_MALFORMED };

@@ -119,8 +119,9 @@ def u64(value: int) -> bytes:
     return struct.pack("<Q", value)
 
 
-def read(id: int, out_from: int, err_from: int, limit: int, wait_ms: int) -> bytes:
-    return frame(To.READ, id, struct.pack("<QQII", out_from, err_from, limit, wait_ms))
+def read(id: int, out_from: int, err_from: int, limit: int, wait_ms: int, tag: int = 0) -> bytes:
+    """`tag` comes back with the answer: of several reads of one command, the later may be answered first."""
+    return frame(To.READ, id, struct.pack("<QQII", out_from, err_from, limit, wait_ms), tag)
 
 
 @dataclass(frozen=True, slots=True)

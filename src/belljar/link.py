@@ -33,6 +33,7 @@ from belljar.errors import (
     CommandNotFound,
     SandboxLost,
     ShellNotFound,
+    UsageError,
     WorkingDirectoryError,
 )
 from belljar.execution import CREDIT, Execution
@@ -43,6 +44,7 @@ OF_COMMANDS = frozenset({From.OUTPUT, From.ENDED, From.STARTED, From.SPAWN_ERROR
 RECEIVE = 1 << 20
 SMALL = 4096  # after so little there is hardly more to receive, and a try costs a system call
 RECEIVES_PER_WAKE = 8  # then the loop's other callers get their turn
+TAGS = 256  # reads of one command that can wait at once, each with a tag that comes back with its answer
 
 PULSE = 1.0  # how often silence is looked at while something is awaited
 SUSPECT = 2.2  # silence after which the engine is asked
@@ -62,7 +64,7 @@ class Link:
         self._outbox: deque[bytes] = deque()
         self._writing = False
         self._commands: dict[int, Execution] = {}
-        self._reads: dict[int, deque[asyncio.Future[frames.ReadReply]]] = {}
+        self._reads: dict[int, dict[int, asyncio.Future[frames.ReadReply]]] = {}
         self._lists: deque[asyncio.Future[list[frames.Listed]]] = deque()
         self._hello: asyncio.Future[int] = self.loop.create_future()
         self._pongs: deque[asyncio.Future[None]] = deque()
@@ -109,8 +111,12 @@ class Link:
 
     async def read(self, id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> frames.ReadReply:
         future: asyncio.Future[frames.ReadReply] = self.loop.create_future()
-        self.send(frames.read(id, out_from, err_from, limit, milliseconds(wait)))
-        self._reads.setdefault(id, deque()).append(future)
+        waiting = self._reads.get(id, {})
+        tag = next((tag for tag in range(TAGS) if tag not in waiting), None)
+        if tag is None:
+            raise UsageError(f"{TAGS} reads of one shell are waiting already")
+        self.send(frames.read(id, out_from, err_from, limit, milliseconds(wait), tag))
+        self._reads.setdefault(id, waiting)[tag] = future
         return await future
 
     async def list(self) -> list[frames.Listed]:
@@ -164,7 +170,8 @@ class Link:
         for execution in list(self._commands.values()):
             execution._end(self.lost)
         self._commands.clear()
-        waiting = [self._hello, *self._pongs, *self._lists, *(f for queue in self._reads.values() for f in queue)]
+        reads = [future for tagged in self._reads.values() for future in tagged.values()]
+        waiting = [self._hello, *self._pongs, *self._lists, *reads]
         for future in waiting:
             if not future.done():  # type: ignore[attr-defined]
                 future.set_exception(self.lost)  # type: ignore[attr-defined]
@@ -235,7 +242,7 @@ class Link:
         elif kind == From.PIPE:
             self._take_pipe(id, stream, frames.parse_u64(payload))
         elif kind == From.READ_REPLY:
-            self._answer(self._reads.get(id), frames.parse_read_reply(payload), id)
+            self._answer_read(id, stream, frames.parse_read_reply(payload))
         elif kind == From.LIST_REPLY:
             self._answer(self._lists, frames.parse_list(payload))
         elif kind == From.PONG:
@@ -271,28 +278,33 @@ class Link:
             self.forget(execution)
             execution._end(outcome)
 
-    def _answer(self, queue: deque[asyncio.Future[T]] | None, value: T, id: int | None = None) -> None:
+    def _answer(self, queue: deque[asyncio.Future[T]], value: T) -> None:
         if not queue:
             raise frames.FrameError("an answer to no question")
         future = queue.popleft()
-        if id is not None and not queue:
-            del self._reads[id]
         if not future.done():
             future.set_result(value)
 
+    def _answer_read(self, id: int, tag: int, reply: frames.ReadReply) -> None:
+        future = self._reads.get(id, {}).pop(tag, None)
+        if future is None:
+            raise frames.FrameError("an answer to no question")
+        if not self._reads[id]:
+            del self._reads[id]
+        if not future.done():
+            future.set_result(reply)
+
     def _refuse(self, id: int, code: int, _text: str) -> None:
-        queue = self._reads.get(id)
-        if not queue:  # a signal or input that raced with the end of its command
+        reads = self._reads.pop(id, None)
+        if not reads:  # a signal or input that raced with the end of its command
             if (execution := self._commands.pop(id, None)) is not None:
                 execution._end(ShellNotFound("Shell not found"))
             return
-        future = queue.popleft()
-        if not queue:
-            del self._reads[id]
-        if not future.done():
-            future.set_exception(
-                ShellNotFound("Shell not found") if code == errno.ENOENT else SandboxLost("the sandbox refused")
-            )
+        for future in reads.values():
+            if not future.done():
+                future.set_exception(
+                    ShellNotFound("Shell not found") if code == errno.ENOENT else SandboxLost("the sandbox refused")
+                )
 
     # Silence.
 
