@@ -40,7 +40,7 @@ _AWK_STRING = r'"((?:[^"\\]|\\.)*)"'
 
 def _awk_code(call: Call, code: str, text: str) -> str:
     """awk runs, writes and reads through strings; fields of known input are put in their place."""
-    if NETWORK in text and re.search(r"system|\|\s*\"|getline", code):
+    if NETWORK in code or (NETWORK in text and re.search(r"system|\|\s*\"|getline", code)):
         call.emit("exec.network", code)
     if re.search(r"(while\s*\(\s*1\s*\)|for\s*\(\s*;\s*;\s*\))[^}]*system\([^)]*&", code):
         call.emit("process.forkbomb")

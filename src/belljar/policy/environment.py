@@ -104,12 +104,16 @@ def _executes(text: str) -> bool:
     return re.search(r"[;|&`!]|\$\(|hooks|ssh|/|alias", text) is not None
 
 
-def _command(machine: "Machine", name: str, text: str, state: ShellState) -> None:
-    first = text.split()[0].rsplit("/", 1)[-1].strip("'\"")
+def quiet_command(text: str) -> bool:
+    """Whether an editor or a pager is only that, and not a command in its place."""
+    first = text.split()[0].rsplit("/", 1)[-1].strip("'\"") if text.split() else ""
+    if re.search(r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text):
+        return False
     bare = re.fullmatch(r"[\w-]+", text) is not None and not re.search(r"sh$|python|perl|ruby|node|php", text)
-    strange = (not bare and first not in _QUIET) or re.search(
-        r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text
-    )
-    if strange and known(text):
+    return bare or first in _QUIET
+
+
+def _command(machine: "Machine", name: str, text: str, state: ShellState) -> None:
+    if known(text) and not quiet_command(text):
         machine.emit("persist.env", f"{name}={text}")
         machine.run_text(text, state.fork())

@@ -3,6 +3,7 @@
 import re
 
 from .call import Call, program
+from .environment import quiet_command
 from .marks import ATOM, FILE, SECRET, show, solid, unglob
 from .paths import WORKSPACE
 
@@ -53,6 +54,8 @@ def _setting(call: Call, key: str, value: str) -> None:
     if (_HARMLESS.fullmatch(value) and "helper" not in low) or (
         low.startswith("credential") and re.fullmatch(r"(store|cache|osxkeychain|manager)?( --\S+( \S+)?)*", value)
     ):
+        return
+    if re.search(r"editor|pager", low) and quiet_command(value):
         return
     call.emit("persist.git", f"{key}={value}")
     if not value.startswith("/") or " " in value:

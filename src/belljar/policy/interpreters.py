@@ -88,6 +88,8 @@ def _python_code(call: Call, code: str, argv: list[str]) -> str:
                 call.emit("net.shell")
             if re.search(r"S_IS[UG]ID", code) and "chmod" in code:
                 call.emit("privilege.setuid")
+            if re.search(r"privileged\s*=\s*True|volumes\s*=\s*\{\s*['\"]/['\"]", code) and "docker" in code:
+                call.emit("kernel.engine")
             if re.search(r"\bCronTab\(", code):
                 call.emit("persist.cron")
             if re.search(r"(docker|containerd|podman|crio)\.sock", code):
@@ -184,6 +186,8 @@ def _interpreter(call: Call) -> str | None:
             call.emit("exec.network")
         if verb == "eval":
             return scan(call, language, unglob(" ".join(options.rest[1:])))
+        if NETWORK in call.stdin and "-" in options.rest + call.args:
+            call.emit("exec.network")
         if verb in ("run", "test", "install", "add", "x", "build"):
             call.emit("exec.build")
             return None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from .call import PROGRAMS, Call
 from .folding import _STRING, _places, fold, unquote
-from .marks import DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
+from .marks import ATOM, DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
 from .network import metadata
 from .parser import TooComplex
 
@@ -49,6 +49,7 @@ _KILL = re.compile(
     r"posix_kill\(\s*-?1\b|\bkill\(\s*-1"
 )
 _ROOT = re.compile(
+    r"change_privilege|"
     r"set(?:re|e|res)?uid\s*\(?\s*0|POSIX::setuid|Process::(?:Sys\.)?(?:UID\.)?(?:set|change)?\w*uid\w*\s*\(?=?\s*0|"
     r"process\.set[eu]*[ug]id\(|posix_set\w*uid\(\s*0|\$[<>]\s*=\s*0|\$UID\s*=\s*0"
 )
@@ -65,7 +66,7 @@ _EVAL = re.compile(
 
 _EXECISH = re.compile(
     r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process|subprocess|readpipe"
-    r"|qx|call_user_func\w*|Open3|ProcessBuilder|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process))\b"
+    r"|qx|run-program|call_user_func\w*|Open3|ProcessBuilder|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process))\b"
     r"|\b(?:send|Command|shell|sh|run|cmd|command|execute|Process|getRuntime)\b\s*(?:\(|[\"\[{]|::|\.)"
     r"|process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|\$\w+\s*\("
 )
@@ -154,7 +155,8 @@ class LexScan:
         )
         if fetched and (_EVAL.search(bare) or re.search(r"child_process|\bsystem\b|\bexec\b|execSync|include\b", bare)):
             call.emit("exec.network", "code from the network")
-        if fetched and re.search(
+        sending = fetched or connected or re.search(r"dns|UDP|WebSocket|nodemailer", code) is not None
+        if sending and re.search(
             r"process\.env\b(?!\.(?!\w*(?:TOKEN|SECRET|KEY|PASS)))|ENV\.to_|\$_ENV|%ENV|\bENV\b(?!\[)|"
             r"getenv\(\)|ENV\[['\"]\w*(?:TOKEN|SECRET|KEY|PASS)",
             code,
@@ -234,6 +236,9 @@ class LexScan:
             if not re.match(r"[~/]|\.{1,2}/?$|\*$|[<>]\s*[/~]", path) or re.search(r"\n|://", path):
                 continue
             path = path.lstrip("<> ").replace("*", STAR)
+            if re.search(r"readdir|scandir|listdir|\bDir\b|\bwalk|readDir|opendir", bare):
+                narrow = re.search(r"filter|endsWith|end_with|match|grep|\bif\b|\bnext\b|test\(|includes", bare)
+                path = f"{path.rstrip('/')}/{ATOM if narrow else STAR}"
             kind = self.call.locate(path)[1]
             if deletes and not (
                 path == "/" and re.search(r"split|join|replace", bare) and not re.search(r"rm|delete|unlink", bare)

@@ -20,11 +20,21 @@ from .paths import could_match, resolve
 from .plain import plain_words
 from .shellstate import ShellState, Value
 
+MAX_RECURSION = 3
 MAX_STEPS, MAX_DEPTH, MAX_SECONDS, MAX_EFFECTS = 3000, 40, 1.2, 400
 
 
 class NeedsParser(Exception):
     """The fast path met a text that only the parser can read."""
+
+
+class _Recursion:
+    """A function or script that is running: how deep, and how often it started itself beside itself."""
+
+    __slots__ = ("depth", "parallel")
+
+    def __init__(self) -> None:
+        self.depth = self.parallel = 0
 
 
 class Machine(Compound):
@@ -40,8 +50,8 @@ class Machine(Compound):
         self._dispatch, self._parsing = dispatch, parsing
         self._steps = 0
         self._deadline = time.monotonic() + MAX_SECONDS
-        self._calls: dict[str, int] = {}
-        self._background = 0
+        self._calls: dict[str, _Recursion] = {}
+        self._background = self._piping = 0
         self._feed = Feed()
 
     # -- what the programs use -----------------------------------------------------------------------------------
@@ -293,23 +303,30 @@ class Machine(Compound):
         state.env["FUNCNAME"] = name
         try:
             with self.under(f"{name}()"):
-                return self._guarded(name, lambda: self.statement(state.functions[name], state, feed))
+                body = state.functions[name]
+                return self._guarded(f"{name} {id(body)}", lambda: self.statement(body, state, feed))
         finally:
             state.args = args
 
     def _guarded(self, key: str, run: Callable[[], str]) -> str:
-        if key in self._calls:
-            self._calls[key] += 1
-            if self._background or self._calls[key] > 2:
+        """Recursion is followed a few levels. What starts itself in the background, or twice in a pipe, is a bomb."""
+        call = self._calls.setdefault(key, _Recursion())
+        if call.depth and (self._background or self._piping):
+            call.parallel += call.depth == 1
+            if self._background or call.parallel > 1:
                 self.emit("process.forkbomb", key)
+                return UNKNOWN
+        if call.depth >= MAX_RECURSION:
             return UNKNOWN
-        self._calls[key] = 1
-        background, self._background = self._background, 0
+        outer, self._background, self._piping = (self._background, self._piping), 0, 0
+        call.depth += 1
         try:
             return run()
         finally:
-            self._background = background
-            del self._calls[key]
+            call.depth -= 1
+            self._background, self._piping = outer
+            if not call.depth:
+                del self._calls[key]
 
     def assign(self, node: Node, state: ShellState, program: str = "") -> None:
         if node.get("Naked") or not node.get("Name"):
@@ -371,9 +388,11 @@ class Machine(Compound):
             left = left["Cmd"]["X"]
         chain.reverse()
         if piping:
+            self._piping += 1
             out = self.statement(left, state.fork(), feed)
             for _, right in chain:
                 out = self.statement(right, state.fork(), Feed(out))
+            self._piping -= 1
             return out
         out = self.statement(left, state, feed)
         for _, right in chain:

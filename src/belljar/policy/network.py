@@ -207,7 +207,9 @@ def _wget(call: Call) -> str | None:
             call.shell(text)
     if options.get("use-askpass"):
         call.emit("exec.hidden", options.get("use-askpass"))
-    body = "".join(options.all("post-data", "body-data")) + "".join(
+    headers = "".join(options.all("header", "U", "user-agent"))
+    body = "".join(mark for mark in (SECRET, ENCODED, SENSITIVE) if mark in headers)
+    body += "".join(options.all("post-data", "body-data")) + "".join(
         call.read(path) for path in options.all("post-file", "body-file")
     )
     urls = options.rest
@@ -376,6 +378,10 @@ def _cloud(call: Call) -> str | None:
     ):
         call.machine.emit("read", call.text(), "secret", program=call.name)
         return SECRET
+    if has("".join(call.args), SECRET + SENSITIVE):
+        sends(call, "".join(call.args), call.name)
+    if call.name == "kubectl" and re.match(r"debug node/", text):
+        call.emit("kernel.namespace")
     if call.name == "gh" and re.match(r"gist create|release upload|issue create|pr comment", text):
         for path in call.args[2:]:
             if call.locate(path)[1] == "secret" or "sensitive" in call.locate(path)[2]:

@@ -82,6 +82,10 @@ _IN_HOME_SECRETS = [
 ]
 _SECRET_HOME = re.compile(rf"(?:/home/[^/]+|/Users/[^/]+|/root)/(?:{'|'.join(_IN_HOME_SECRETS)})")
 _SECRET = re.compile(
+    r"(?:/home/[^/]+|/Users/[^/]+|/root)/\.(?:[^/]+/)*\.?(?:token|credentials?|secrets?|auth|api[_-]?key|kaggle|password)s?"
+    r"(?:\.(?:json|ya?ml|toml|ini|txt))?|(?:/home/[^/]+|/root)/\.(?:dockercfg|terraformrc|m2/settings-security\.xml)"
+    r"|/etc/(?:.*/)?(?:privkey[^/]*\.pem|[^/]*\.key|k3s\.yaml)|/etc/letsencrypt/(?:live|archive|keys)/.*"
+    r"|"
     r"/etc/(shadow-?|gshadow-?|sudoers(\.d(/.*)?)?|security/opasswd|krb5\.keytab|ssh/ssh_host_[^/]*_key|"
     r"ssl/private(/.*)?"
     r"|NetworkManager/system-connections(/.*)?|wpa_supplicant(/.*)?|kubernetes(/.*)?|docker/key\.json)"

@@ -286,11 +286,13 @@ class Library:
             "symlink_to",
         ):
             return self._path_method(name, text, args, words)
-        if name in ("send", "sendall", "sendto", "post", "put", "sendmail", "storbinary"):
+        if name in ("send", "sendall", "sendto", "post", "put", "request", "publish", "sendmail", "storbinary"):
             from .network import sends
 
             sends(self.call, "".join(_text(arg) for arg in [*args, *words.values()]), "remote")
             return NETWORK
+        if name == "environ" and not args:
+            self.call.machine.emit("read", "the environment of other processes", "secret", program="python")
         if name == "join" and args:
             return clip(text.join(_text(item) for item in _many(args[0])))
         if name == "replace" and len(args) > 1 and not isinstance(args[1], int):

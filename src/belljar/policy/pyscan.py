@@ -290,6 +290,7 @@ class PythonScan(Library):
             known_names: dict[str, Any] = {
                 "sys.argv": ["-c", *self.argv],
                 "os.sep": "/",
+                "sys.executable": "/usr/bin/python3",
                 "os.path.sep": "/",
                 "os.curdir": ".",
                 "os.pardir": "..",

@@ -75,14 +75,18 @@ def _docker(call: Call) -> str | None:
     if re.search(
         r"--privileged|--pid[= ]host|--net(work)?[= ]host.*--pid|--cap-add[= ](ALL|SYS_ADMIN|SYS_PTRACE|"
         r"SYS_MODULE|DAC_READ_SEARCH)|--security-opt[= ](apparmor|seccomp)[=:]unconfined|--device[= "
-        r"]/dev/(sd|nvme|mem|kmsg)|--userns[= ]host|--ipc[= ]host",
+        r"]/dev/(sd|nvme|mem|kmsg)|--userns[= ]host|"
+        r"--grant-all-permissions|--allow[= ]security\.insecure|--ipc[= ]host",
         text,
     ):
         call.emit("kernel.engine")
     for mount in re.findall(r"(?:-v|--volume)[= ]?(\S+?):|(?:source|src)=([^,\s]+)", text):
         source = next(part for part in mount if part) if any(mount) else ""
-        _full, kind, flags = call.locate(source) if source.startswith(("/", "~", ".", "$")) else ("", "", frozenset())
-        harmful = kind in ("root", "device", "secret", "kernel") or (kind == "system" and "top" in flags)
+        full, kind, flags = call.locate(source) if source.startswith(("/", "~", ".", "$")) else ("", "", frozenset())
+        whole = "top" in flags or full in ("/var/run", "/var/lib")
+        harmful = kind in ("root", "device", "secret", "kernel") or (kind == "system" and whole)
+            kind == "system" and ("top" in flags or full in ("/var/run", "/var/lib"))
+        )
         if harmful or (kind == "home" and "inner" not in flags):
             call.emit("kernel.engine")
     if re.match(r"(system|volume|image|container|network|builder) prune|system prune|rm -f \S*…|volume rm", text):
@@ -162,6 +166,8 @@ def _debugger(call: Call) -> str | None:
     text = unglob(" ".join(call.args)) + "\n" + call.stdin
     for found in re.findall(r"(?:-ex\s+|^\s*)['\"]?(?:!|shell\s+)([^'\"\n]+)", text, re.M):
         call.shell(found)
+    if re.search(r"generate-core-file|\bgcore\b|dump memory", text):
+        call.machine.emit("read", "the memory of another process", "secret", program=call.name)
     for found in re.findall(r"call\s+(?:\(\w+\))?system\(\"([^\"]+)\"\)", text):
         call.shell(found)
     if re.search(r"(^|\s)(-p|--pid|attach)[= ]*1(\s|$)", text):

@@ -92,7 +92,9 @@ _PURPOSE: dict[str, tuple[str, str]] = {
 def _purpose(call: Call) -> str | None:
     kind, harmless = _PURPOSE.get(re.sub(r"-(legacy|nft)$", "", call.name)) or _PURPOSE["mkfs"]
     text = " ".join(solid(arg) for arg in call.args)
-    quiet = re.search(harmless, text) or any(arg in ("--help", "--version") for arg in call.args)
+    quiet = (re.search(harmless, text) and not (call.name == "passwd" and "-l" in call.args)) or any(
+        arg in ("--help", "--version") for arg in call.args
+    )
     if not quiet:
         call.emit(kind)
     if call.name in ("at", "batch"):
@@ -195,7 +197,7 @@ def _mount(call: Call) -> str | None:
 @program("sysctl")
 def _sysctl(call: Call) -> str | None:
     text = " ".join(solid(arg) for arg in call.args)
-    if re.search(r"(^|\s)(-w|--write|-p|--load|--system)|=", text):
+    if re.search(r"(^|\s)(-w|--write|-p|-f|--load|--system)|=", text):
         call.emit("kernel.sysctl")
     return ATOM
 
@@ -235,7 +237,7 @@ def _pkill(call: Call) -> str:
     options = call.options("sguUGtPFnoc", ("signal", "user", "euid", "uid", "group", "parent", "session"))
     pattern = unglob(options.rest[-1]) if options.rest else ""
     text = " ".join(solid(arg) for arg in call.args)
-    by_user = re.search(r"(^|\s)-(u|U|-user|-euid|-uid)\s*=?(root|0|sandbox|\$)", text) is not None
+    by_user = re.search(r"(^|\s)-(u|U|-user|-euid|-uid)", text) is not None
     nothing = pattern.strip(".*^$ ") == ""
     everyone = (
         call.name == "killall5"

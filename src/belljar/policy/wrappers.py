@@ -85,7 +85,7 @@ def _wrapped(call: Call) -> str | None:
         call.shell(target[1:])
     elif target:
         call.write(target)
-    if call.name in ("strace", "ltrace") and "1" in options.all("p"):
+    if call.name in ("strace", "ltrace", "perf") and "1" in options.all("p") + options.rest:
         call.emit("kernel.namespace")
     if options.get("preload"):
         call.emit("persist.env", f"--preload {options.get('preload')}")
@@ -121,6 +121,8 @@ def _shell(call: Call) -> str | None:
 def _powershell(call: Call) -> str | None:
     """PowerShell on Linux: its own verbs for deleting, everything else as if it were a shell."""
     text = unglob(" ".join(arg for arg in call.args if not arg.startswith("-")))
+    if NETWORK in call.stdin:
+        call.emit("exec.network")
     if re.search(r"(?i)(^|\s)-e(nc|ncodedcommand|c)?\s", " ".join(call.args)):
         call.emit("exec.disguised")
     for found in re.findall(r"(?i)(?:Remove-Item|ri|rd|Clear-Content)\s+([^;|]+)", " ".join(call.args)):
@@ -176,7 +178,8 @@ def _sudo(call: Call) -> str:
 
 
 @program(
-    "su runuser setpriv pkexec run0 sg machinectl gksu sux flatpak-spawn gosu su-exec chpst newgrp "
+    "su runuser setpriv pkexec run0 sg machinectl gksu sulogin agetty setuidgid sux flatpak-spawn gosu "
+    "su-exec chpst newgrp "
     "login capsh machinectl-shell"
 )
 def _become(call: Call) -> str:
@@ -233,4 +236,5 @@ def _script(call: Call) -> str:
     options = call.options("cTtoIOBEm", ("command", "log-out", "timing"))
     for path in options.rest[:1]:
         call.write(path)
-    return "".join(call.shell(unglob(text)) for text in options.all("c", "command"))
+    out = "".join(call.shell(unglob(text)) for text in options.all("c", "command"))
+    return out + (call.run(options.rest[1:]) if len(options.rest) > 1 else "")

@@ -1,0 +1,35 @@
+"""Approvals: for one digest, or for the session by effects; never by prefix, never for a denial."""
+
+import pytest
+
+from belljar.policy import Approvals, Policy
+
+POLICY = Policy.load("default")
+
+
+def test_an_answer_holds_for_the_same_command_only() -> None:
+    approvals = Approvals()
+    approvals.remember(POLICY.judge("sudo ls /root"))
+    assert approvals.covers(POLICY.judge("sudo ls /root"))
+    assert not approvals.covers(POLICY.judge("sudo ls /root; sudo id"))
+    assert not approvals.covers(POLICY.judge("sudo ls /root", cwd="/tmp"))
+
+
+def test_a_session_answer_holds_for_the_same_kind_of_effects() -> None:
+    approvals = Approvals()
+    approvals.remember(POLICY.judge("sudo apt-get install jq"), scope="session")
+    assert approvals.covers(POLICY.judge("sudo apt-get install ripgrep"))
+    assert not approvals.covers(POLICY.judge("sudo apt-get install jq && sudo systemctl restart x"))
+    assert not approvals.covers(POLICY.judge("sudo id"))
+
+
+def test_a_denial_is_never_covered() -> None:
+    approvals = Approvals()
+    approvals.remember(POLICY.judge("rm -rf /"), scope="session")
+    assert not approvals.covers(POLICY.judge("rm -rf /"))
+    assert approvals.covers(POLICY.judge("ls"))
+
+
+def test_other_scopes_are_refused() -> None:
+    with pytest.raises(ValueError, match="session"):
+        Approvals().remember(POLICY.judge("sudo ls"), scope="ever")

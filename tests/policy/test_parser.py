@@ -1,0 +1,52 @@
+"""The parser: real shfmt processes, no zombies, safe in threads and after a fork."""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from belljar.policy import Policy, parser
+
+POLICY = Policy.load("default")
+
+
+def test_a_syntax_error_says_where() -> None:
+    with pytest.raises(parser.ParseError, match="not valid bash: 1:"):
+        parser.parse("echo $(")
+
+
+def test_many_threads_parse_at_once() -> None:
+    with ThreadPoolExecutor(8) as threads:
+        verdicts = list(threads.map(lambda n: POLICY.judge(f"echo {n} | cat; rm -rf /"), range(40)))
+    assert {verdict.decision for verdict in verdicts} == {"deny"}
+
+
+def test_a_forked_child_parses_with_processes_of_its_own() -> None:
+    parser.warm()
+    for thread in threading.enumerate():
+        if thread.name == "belljar-parser":
+            thread.join()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if POLICY.judge("echo forked | cat").decision == "allow" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert POLICY.judge("echo parent | cat").decision == "allow"
+
+
+def test_no_zombie_is_left() -> None:
+    for number in range(5):
+        POLICY.judge(f"echo {number} | cat")
+    waiting = {child.pid for child in parser._parser._waiting}
+    for pid in waiting:
+        with open(f"/proc/{pid}/stat") as stat:
+            assert stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_caps_are_in_force_on_a_waiting_process() -> None:
+    import resource
+
+    parser.warm()
+    child = parser._parser._waiting[0]
+    assert resource.prlimit(child.pid, resource.RLIMIT_DATA)[0] == 600 << 20
+    assert resource.prlimit(child.pid, resource.RLIMIT_CPU)[0] == 2

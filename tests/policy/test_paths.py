@@ -1,0 +1,65 @@
+"""Path classes."""
+
+import pytest
+
+from belljar.policy.marks import ANY, ATOM, STAR, UNKNOWN
+from belljar.policy.paths import classify, resolve
+
+CASES = {
+    "/": "root",
+    "/etc": "system",
+    "/etc/hosts": "system",
+    "/usr/bin/ls": "system",
+    "/workspace": "workspace_root",
+    "/workspace/.git": "workspace_root",
+    "/workspace/src/a.py": "workspace",
+    "/workspace/.git/hooks/pre-commit": "exec_hook",
+    "/tmp/x": "scratch",
+    "/var/tmp/x": "scratch",
+    "/dev/null": "scratch",
+    "/dev/sda": "device",
+    "/proc/cpuinfo": "kernel",
+    "/sys/kernel": "kernel",
+    "/home/sandbox": "home",
+    "/home/other/x": "home",
+    "/root": "home",
+    "/home/sandbox/.bashrc": "exec_hook",
+    "/home/sandbox/.ssh/id_rsa": "secret",
+    "/home/sandbox/.ssh/id_rsa.pub": "home",
+    "/etc/shadow": "secret",
+    "/var/run/docker.sock": "kernel",
+    f"/{STAR}": "root",
+    f"/usr/{STAR}": "system",
+    f"/workspace/{STAR}": "workspace_root",
+    f"/workspace/{STAR}.pyc": "workspace",
+    f"/{ANY}{ANY}{ANY}/sh{ANY}dow": "secret",
+    f"/tmp/{ATOM}": "scratch",
+    f"/workspace/{UNKNOWN}": "workspace",
+    f"/{UNKNOWN}": "unknown",
+}
+
+
+@pytest.mark.parametrize(("path", "kind"), CASES.items(), ids=[repr(path) for path in CASES])
+def test_a_path_has_its_class(path: str, kind: str) -> None:
+    assert classify(path)[0] == kind
+
+
+@pytest.mark.parametrize(
+    ("path", "full"),
+    [
+        ("..", "/"),
+        ("a/../b", "/workspace/b"),
+        ("//etc//./x/", "/etc/x"),
+        ("~", "/home/sandbox"),
+        ("~root/x", "/root/x"),
+    ],
+)
+def test_paths_are_resolved(path: str, full: str) -> None:
+    assert resolve(path, "/workspace") == full
+
+
+def test_links_are_followed_except_for_the_last_when_the_link_is_meant() -> None:
+    links = {"/workspace/l": "/"}
+    assert resolve("l/etc", "/workspace", links) == "/etc"
+    assert resolve("l", "/workspace", links) == "/"
+    assert resolve("l", "/workspace", links, last=False) == "/workspace/l"

@@ -1,0 +1,64 @@
+"""Verdicts: what they say, to machines, to people, to the log."""
+
+import logging
+
+import pytest
+
+from belljar.policy import Policy
+
+POLICY = Policy.load("default")
+
+
+def test_a_verdict_has_the_fields_of_the_contract() -> None:
+    found = POLICY.judge("rm -rf /").as_dict()
+    assert set(found) == {"decision", "risk", "reason", "rules", "canonical"}
+    assert set(found["rules"][0]) == {"id", "decision", "risk", "reason"}
+    assert "effects" in POLICY.judge("ls").as_dict(effects=True)
+
+
+def test_the_trail_tells_how_an_effect_comes_about() -> None:
+    verdict = POLICY.judge("bash -c 'echo / | xargs rm -rf'")
+    deletion = next(effect for effect in verdict.effects if effect.kind == "delete")
+    assert deletion.trail == ("bash", "xargs", "rm")
+    assert (deletion.target, deletion.path_class) == ("/", "root")
+    assert "bash → xargs → rm" in verdict.explain()
+
+
+def test_the_reason_tells_what_to_do_instead() -> None:
+    assert "Name the directory inside /workspace" in POLICY.judge("rm -rf /").reason
+
+
+def test_blocked_is_exactly_denied() -> None:
+    for command in ("rm -rf /", "sudo ls", "ls", "make", "echo 'a"):
+        verdict = POLICY.judge(command)
+        assert (verdict.risk == "blocked") == (verdict.decision == "deny")
+
+
+def test_the_digest_binds_text_directory_and_policy() -> None:
+    one = POLICY.judge("sudo ls")
+    assert one.digest == POLICY.judge("  sudo ls\n").digest
+    assert one.digest != POLICY.judge("sudo ls", cwd="/tmp").digest
+    assert one.digest != Policy.load("strict").judge("sudo ls").digest
+
+
+def test_each_decision_is_logged_with_rule_ids_and_policy_version(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="belljar.policy"):
+        POLICY.judge("rm -rf /")
+    record = caplog.records[-1]
+    assert "delete.root" in record.rules  # type: ignore[attr-defined]
+    assert record.policy == str(POLICY)  # type: ignore[attr-defined]
+
+
+def test_a_persistent_shell_is_followed_from_command_to_command() -> None:
+    state = POLICY.judge("cd / && x=etc && alias ll='rm -rf' && f() { rm -rf \"$@\"; }").state_after
+    assert state is not None
+    for command in ("rm -rf *", "rm -rf /$x", "ll /usr", "f ~"):
+        assert POLICY.judge(command, shell_state=state).decision == "deny"
+    assert POLICY.judge("rm -rf /tmp/$x", shell_state=state).decision == "allow"
+
+
+def test_directory_and_environment_count() -> None:
+    assert POLICY.judge("rm -rf *", cwd="/workspace/build").decision == "allow"
+    assert POLICY.judge("rm -rf *", cwd="/").decision == "deny"
+    assert POLICY.judge('rm -rf "$DIR"', env={"DIR": "/"}).decision == "deny"
+    assert POLICY.judge('rm -rf "$DIR"', env={"DIR": "build"}).decision == "allow"
