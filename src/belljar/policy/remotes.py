@@ -85,8 +85,6 @@ def _docker(call: Call) -> str | None:
         full, kind, flags = call.locate(source) if source.startswith(("/", "~", ".", "$")) else ("", "", frozenset())
         whole = "top" in flags or full in ("/var/run", "/var/lib")
         harmful = kind in ("root", "device", "secret", "kernel") or (kind == "system" and whole)
-            kind == "system" and ("top" in flags or full in ("/var/run", "/var/lib"))
-        )
         if harmful or (kind == "home" and "inner" not in flags):
             call.emit("kernel.engine")
     if re.match(r"(system|volume|image|container|network|builder) prune|system prune|rm -f \S*…|volume rm", text):
