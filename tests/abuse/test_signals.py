@@ -1,0 +1,88 @@
+"""Commands that will not end, or that attack who ends them."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from tests.abuse.conftest import PROMPT, Victim
+
+
+async def test_ignoring_every_signal_delays_the_end_by_the_grace_period_only(victim: Victim) -> None:
+    result = await victim.python("""
+import signal, time
+for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+    signal.signal(number, signal.SIG_IGN)
+print("deaf", flush=True)
+time.sleep(600)
+""", timeout=1)  # fmt: skip
+    assert (result.cause, result.signal, result.stdout) == ("timeout", 9, "deaf\n")
+
+
+async def test_forking_away_from_every_signal_does_not_help(victim: Victim) -> None:
+    result = await victim.python("""
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: None)
+while True:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+""", timeout=1)  # fmt: skip
+    assert result.cause in ("exited", "timeout")  # its first process exits at once, which ends the command
+
+
+async def test_a_stopped_command_ends_with_its_timeout(victim: Victim) -> None:
+    result = await victim.bash("kill -STOP $$", timeout=1)
+    assert result.cause == "timeout"
+
+
+async def test_stopping_everything_stops_nothing_else(victim: Victim) -> None:
+    result = await victim.bash("kill -STOP -1; kill -STOP 1; kill -STOP $PPID; kill -STOP $$", timeout=1)
+    assert result.cause == "timeout"
+
+
+async def test_killing_everything_ends_the_commands_and_not_the_sandbox(victim: Victim) -> None:
+    shell = await victim.box.start(["sleep", "600"])
+    result = await victim.bash("kill -9 -1; echo still here; kill -9 $$", timeout=5)
+    assert result.cause in ("signalled", "killed", "exited")
+    with anyio.fail_after(PROMPT):
+        ended = await shell.wait()
+    assert ended.cause in ("signalled", "killed"), "the kernel lets a user signal all of its processes"
+    await victim.box.cleanup()
+
+
+async def test_killing_everything_again_and_again(victim: Victim) -> None:
+    for _ in range(10):
+        result = await victim.run(["bash", victim.script("kill -9 -1")], timeout=10)
+        assert result.cause in ("exited", "signalled", "killed")
+
+
+@pytest.mark.parametrize("whom", ["1", "$PPID"])
+async def test_no_signal_moves_pid_1_or_the_keeper(victim: Victim, whom: str) -> None:
+    text = f"for s in $(seq 1 64); do kill -$s {whom}; done 2>/dev/null; echo tried"
+    result = await victim.bash(text, timeout=5)
+    assert result.cause in ("exited", "signalled", "killed", "timeout")
+    assert victim.box.is_open
+
+
+async def test_signals_in_a_storm(victim: Victim) -> None:
+    result = await victim.python("""
+import os, time
+end = time.monotonic() + 1
+while time.monotonic() < end:
+    for pid in (1, os.getppid()):
+        for number in (1, 2, 3, 10, 12, 13, 15, 17, 18):
+            os.kill(pid, number)
+print("stormed")
+""")  # fmt: skip
+    assert result.stdout == "stormed\n"
+
+
+async def test_interrupting_what_cannot_be_interrupted(victim: Victim) -> None:
+    script = victim.script("trap '' INT; echo on; while :; do sleep 0.05; done")
+    async with victim.box.stream(["bash", script], timeout=20) as run:
+        async for event in run:
+            if getattr(event, "data", b"") == b"on\n":
+                run.interrupt()
+                run.kill()
+    assert run.result is not None
+    assert run.result.cause in ("interrupted", "killed", "signalled")
