@@ -25,12 +25,13 @@ from belljar.spec import WORKSPACE
 if TYPE_CHECKING:
     from belljar.budget import Budget
     from belljar.planted import Snapshot
-    from belljar.policy import Verdict
+    from belljar.policy import Policy, Verdict
     from belljar.session import Session
 
 GRACE = 2.0
 INTERRUPT_SECONDS = 2.0  # how long a command may think about Ctrl+C before it is ended
 SAFETY_NET = 5.0  # the init enforces the deadline; past this much more, the host no longer believes it
+REMEMBERED = 64  # verdicts
 LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
 
 
@@ -63,6 +64,7 @@ class PersistentShell:
         self._state: State | None = None
         self._known: ShellState | None = None
         """What the policy knows of the shell from the commands it judged."""
+        self._judged: dict[str, tuple[ShellState, Policy, Verdict]] = {}
         self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
         self._listener: Callable[[Output], None] | None = None
@@ -145,7 +147,16 @@ class PersistentShell:
         """Judged where the shell is, with its variables and with the functions and aliases of earlier calls."""
         known = self._known or ShellState.fresh(self.cwd, self._session.env)
         now = replace(known, cwd=self.cwd, env=known.env | (self.environment or {}))
-        return await self._session.judge(command, shell_state=now)
+        verdict = await self._session.judge(command, shell_state=now, known=self._recall(command, now))
+        if len(self._judged) >= REMEMBERED:
+            self._judged.clear()
+        self._judged[command] = now, self._session.policy, verdict
+        return verdict
+
+    def _recall(self, command: str, now: ShellState) -> Verdict | None:
+        """The verdict on the same command in the same state: agents say the same thing again and again."""
+        state, policy, verdict = self._judged.get(command, (None, None, None))
+        return verdict if state == now and policy is self._session.policy else None
 
     def _begin(self) -> Bash:
         if self._bash is not None and self._bash.closed:  # a shell that cannot print is of no use

@@ -267,6 +267,15 @@ async def test_a_command_is_judged_where_the_shell_is_and_nothing_denied_runs(sh
     assert (await shell.run("pwd")).stdout == "/\n"
 
 
+async def test_the_same_command_is_judged_anew_when_the_shell_has_changed(shell: PersistentShell) -> None:
+    await shell.run("export DIR=/tmp/scratch; mkdir -p $DIR")
+    for _ in range(3):
+        assert (await shell.run('rm -rf "$DIR"')).exit_code == 0
+    await shell.run("export DIR=/")
+    with pytest.raises(PolicyDenied):
+        await shell.run('rm -rf "$DIR"')
+
+
 async def test_the_shell_tells_its_environment(shell: PersistentShell) -> None:
     assert shell.environment is None
     await shell.run("export A=1; unset LC_CTYPE")
