@@ -1,0 +1,106 @@
+"""Much of everything: many sandboxes one after the other, many at once, many ends that race; and clocks that jump."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import to_thread
+from tests.abuse.conftest import PROMPT, Footprint, Victim, nothing_left, number, well_formed
+
+import belljar
+from belljar.engines.docker import DockerEngine
+
+
+async def test_timeouts_that_race_the_exit_are_one_or_the_other(victim: Victim) -> None:
+    """500 commands that end just when their time is up."""
+    causes: dict[str, int] = {}
+
+    async def race(n: int) -> None:
+        result = await victim.run(["sleep", "0.05"], timeout=0.04 + 0.02 * (n % 50) / 50)
+        assert (result.cause, result.exit_code) in {("exited", 0), ("timeout", 124)}
+        causes[result.cause] = causes.get(result.cause, 0) + 1
+
+    for start in range(0, 500, 10):
+        async with anyio.create_task_group() as tasks:
+            for n in range(start, start + 10):
+                tasks.start_soon(race, n)
+    print(causes)
+    assert sum(causes.values()) == 500
+
+
+async def test_interrupts_and_kills_that_race_the_exit(victim: Victim) -> None:
+    for n in range(60):
+        async with victim.box.stream(["sleep", "0.01"]) as run:
+            await anyio.sleep(0.0005 * (n % 30))
+            run.kill() if n % 2 else run.interrupt()
+            async for _ in run:
+                pass
+        assert run.result is not None
+        well_formed(run.result)
+
+
+async def test_many_sandboxes_one_after_the_other(base_image: str, workspace: Path, engine: DockerEngine) -> None:
+    """1,000 by hand, 40 in `make test`: each new, each gone."""
+    await belljar.run("true", workspace)
+    before = await to_thread.run_sync(Footprint.now, engine)
+    for n in range(number(40, 1000)):
+        result = await belljar.run(f"echo {n} > /tmp/n; cat /tmp/n", workspace, timeout=PROMPT)
+        assert result.stdout == f"{n}\n"
+    await nothing_left(engine, before)
+
+
+async def test_many_sandboxes_from_a_pool(base_image: str, workspace: Path, engine: DockerEngine) -> None:
+    """1,000 by hand, 40 in `make test`."""
+    before = await to_thread.run_sync(Footprint.now, engine)
+    async with belljar.Pool(workspace, size=4) as pool:
+        for n in range(number(40, 1000)):
+            async with pool.session() as box:
+                assert (await box.run("ls /tmp | wc -l; touch /tmp/used", timeout=PROMPT)).stdout == "0\n", n
+    await nothing_left(engine, before)
+
+
+async def test_many_sessions_at_once(base_image: str, workspace: Path, engine: DockerEngine) -> None:
+    """200 by hand, 24 in `make test`."""
+    count = number(24, 200)
+    before = await to_thread.run_sync(Footprint.now, engine)
+    answers: dict[int, str] = {}
+    all_open = anyio.Event()
+    limits = belljar.Limits(memory="64m", pids=32, cpus=0.5)
+
+    async def one(n: int) -> None:
+        async with belljar.Session(workspace, limits=limits) as box:
+            first = await box.run(f"echo {n}", timeout=60)
+            answers[n] = first.stdout
+            if len(answers) == count:
+                all_open.set()
+            await all_open.wait()
+            assert (await box.run(f"echo {n}", timeout=60)).stdout == first.stdout
+
+    with anyio.fail_after(60 + 3 * count):
+        async with anyio.create_task_group() as tasks:
+            for n in range(count):
+                tasks.start_soon(one, n)
+    assert answers == {n: f"{n}\n" for n in range(count)}
+    await nothing_left(engine, before)
+
+
+@pytest.mark.parametrize("jump", [-86400.0, 86400.0, -3e9])
+async def test_a_wall_clock_that_jumps_moves_no_deadline(victim: Victim, monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+    """Deadlines, leases and heartbeats run on the monotonic clock, here and in the init; only dates follow the wall."""
+    real, jumped = time.time, False
+    monkeypatch.setattr(time, "time", lambda: real() + (jump if jumped else 0.0))
+    async with victim.box.stream(["bash", victim.script("echo on; sleep 1; echo off")], timeout=20) as run:
+        async for _ in run:
+            jumped = True
+    assert run.result is not None
+    assert (run.result.cause, run.result.stdout) == ("exited", "on\noff\n")
+    assert 1 <= run.result.duration < PROMPT
+    assert (await victim.bash("sleep 600", timeout=0.5)).cause == "timeout"
+
+
+async def test_dates_that_commands_see_or_forge_move_no_deadline(victim: Victim) -> None:
+    result = await victim.bash("touch -d 1970-01-01 old; touch -d 2200-01-01 new; date -s 2000-01-01; sleep 600", timeout=1)
+    assert result.cause == "timeout"

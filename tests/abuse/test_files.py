@@ -1,0 +1,213 @@
+"""Commands that attack through the workspace, the one place that both sides touch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import to_thread
+from tests.abuse.conftest import PROMPT, Victim
+
+import belljar
+from belljar.errors import CommandError, WorkingDirectoryError
+
+
+@pytest.fixture
+async def undoing(base_image: str, workspace: Path) -> AsyncIterator[Victim]:
+    options = {"policy": "permissive", "approve": lambda verdict: True, "planted": "undo"}
+    async with belljar.Session(workspace, **options) as box:  # type: ignore[arg-type]
+        yield Victim(box, workspace)
+
+
+# The working directory.
+
+
+async def test_deleting_the_working_directory_under_a_command(victim: Victim) -> None:
+    (victim.workspace / "here").mkdir(mode=0o777)
+    result = await victim.bash("rmdir /workspace/here; pwd; echo still here; ls", cwd="here")
+    assert "still here\n" in result.stdout
+    with pytest.raises(WorkingDirectoryError):
+        await victim.run("pwd", cwd="here")
+
+
+async def test_a_working_directory_that_is_swapped_for_a_link_leads_nowhere_outside(victim: Victim) -> None:
+    """While a link to / takes turns with a directory, commands run there or are refused; none sees the host's root."""
+    secret = Path("/run", f"belljar-secret-{os.getpid()}")
+    secret.write_text("the host's own")
+    swap = victim.script("""
+mkdir -p real; cd /workspace
+while :; do ln -sfn / link; rm -f link; mkdir link; rmdir link; ln -sfn real link; rm -f link; done
+""")
+    shell = await victim.box.start(["bash", swap])
+    try:
+        outcomes = {await _try_there(victim, secret.name) for _ in range(150)}
+    finally:
+        await shell.kill(0)
+        await victim.box.cleanup()
+        secret.unlink()
+    assert outcomes <= {"refused", "absent"}
+
+
+async def _try_there(victim: Victim, name: str) -> str:
+    try:
+        result = await victim.run(["cat", f"run/{name}"], cwd="link")
+    except CommandError:
+        return "refused"
+    return "absent" if result.exit_code else "BREACH"
+
+
+@pytest.mark.parametrize("part", ["sub", "sub/deeper"])
+async def test_a_part_of_the_workspace_swapped_for_a_link_does_not_move_the_workspace(victim: Victim, part: str) -> None:
+    (victim.workspace / "sub" / "deeper").mkdir(parents=True)
+    result = await victim.bash(f"mv {part} moved; ln -s /etc {part}; ls -d {part}; cat {part}/shadow")
+    assert result.exit_code != 0
+    with pytest.raises(WorkingDirectoryError):
+        await victim.run("pwd", cwd=part)
+    assert (await victim.run("pwd")).stdout == "/workspace\n"
+
+
+async def test_a_workspace_that_is_moved_away_meanwhile_stays_the_same_directory(base_image: str, workspace: Path) -> None:
+    async with belljar.Session(workspace) as box:
+        moved = workspace.with_name("moved")
+        workspace.rename(moved)
+        workspace.symlink_to("/etc")
+        assert (await box.run("touch mine; ls -A")).stdout == "mine\n"
+        assert (moved / "mine").exists()
+        workspace.unlink()
+
+
+# Files that the host may run.
+
+
+PLANTS = {
+    ".git/hooks/pre-commit": "mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
+    ".git/config": "git init -q . && git config core.fsmonitor evil",
+    ".envrc": "echo evil > .envrc",
+    ".vscode/tasks.json": "mkdir .vscode; echo '{\"runOptions\": {\"runOn\": \"folderOpen\"}}' > .vscode/tasks.json",
+    ".claude/settings.json": "mkdir .claude; echo '{\"hooks\": {}}' > .claude/settings.json",
+    ".mcp.json": "echo '{}' > .mcp.json",
+    ".husky/pre-push": "mkdir .husky; echo evil > .husky/pre-push",
+    ".git": "mkdir elsewhere; ln -s elsewhere .git",
+    ".vscode": "ln -s elsewhere .vscode",
+    ".devcontainer/devcontainer.json": "mkdir .devcontainer; echo '\"initializeCommand\"' > .devcontainer/devcontainer.json",
+}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+async def test_what_the_host_may_run_later_is_told(victim: Victim, name: str) -> None:
+    result = await victim.bash(PLANTS[name])
+    assert result.ok, result.stderr
+    assert result.runs_later == (name,)
+    assert (await victim.bash("echo innocent")).runs_later == ()
+
+
+async def test_a_hook_that_is_moved_in_with_its_whole_directory_is_told(victim: Victim) -> None:
+    await victim.bash("mkdir -p prepared/hooks; echo evil > prepared/hooks/post-checkout")
+    assert (await victim.bash("mv prepared .git")).runs_later == (".git/hooks/post-checkout",)
+
+
+async def test_a_hook_that_changes_is_told_however_it_is_dated(victim: Victim) -> None:
+    await victim.bash("mkdir -p .git/hooks; echo good > .git/hooks/pre-commit")
+    text = "f=.git/hooks/pre-commit; touch -r $f /tmp/when; echo evil > $f; touch -r /tmp/when $f"
+    assert (await victim.bash(text)).runs_later == (".git/hooks/pre-commit",)
+
+
+async def test_a_plant_of_a_background_shell_is_told_by_the_next_result(victim: Victim) -> None:
+    shell = await victim.box.start(["bash", victim.script("read -r; echo evil > .envrc; echo done; sleep 600")])
+    await victim.run("true")
+    await shell.write("go\n")
+    with anyio.fail_after(PROMPT):
+        while not (await shell.read(wait=1)).stdout:
+            pass
+    assert (await victim.run("true")).runs_later == (".envrc",)
+    await shell.kill(0)
+    await victim.box.cleanup()
+
+
+async def test_everyday_git_is_not_told(victim: Victim) -> None:
+    await victim.bash("git init -q . && git config user.name me && git config user.email me@here")
+    everyday = "echo hi > file; git add file; git commit -qm hi; git remote add origin url; git checkout -qb other"
+    assert (await victim.bash(everyday)).runs_later == ()
+
+
+async def test_plants_can_be_undone(undoing: Victim) -> None:
+    hooks = undoing.workspace / ".git" / "hooks"
+    await undoing.bash("git init -q .")
+    (hooks / "pre-commit").write_text("the user's own\n")
+    (hooks / "pre-commit").chmod(0o777)
+    config = (undoing.workspace / ".git" / "config").read_text()
+    result = await undoing.bash("""
+echo evil > .git/hooks/pre-commit; echo evil > .git/hooks/post-merge; git config core.pager evil; echo evil > .envrc
+""")
+    assert result.runs_later == ()
+    assert result.undone == (".envrc", ".git/config", ".git/hooks/post-merge", ".git/hooks/pre-commit")
+    assert (hooks / "pre-commit").read_text() == "the user's own\n"
+    assert not (hooks / "post-merge").exists()
+    assert not (undoing.workspace / ".envrc").exists()
+    assert (undoing.workspace / ".git" / "config").read_text() == config
+
+
+async def test_undoing_touches_nothing_through_a_link(undoing: Victim, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "hooks").mkdir(parents=True)
+    (outside / "hooks" / "pre-commit").write_text("not theirs")
+    result = await undoing.bash(f"ln -s {outside} .git; ln -s {outside}/hooks .husky")
+    assert result.undone == (".git", ".husky")
+    assert (outside / "hooks" / "pre-commit").read_text() == "not theirs"
+
+
+# Things that are no files.
+
+
+async def test_special_files_hang_nobody(victim: Victim) -> None:
+    result = await victim.python("""
+import os, socket
+for name in (".envrc", ".mcp.json", "fifo"):
+    os.mkfifo(name)
+os.makedirs(".git/hooks")
+os.mkfifo(".git/config")
+os.mkfifo(".git/hooks/pre-commit")
+socket.socket(socket.AF_UNIX).bind("sock")
+os.symlink("loop", "loop")
+os.symlink("/dev/zero", "zero")
+for device in ((1, 3), (8, 0)):
+    try:
+        os.mknod("device", 0o20666, os.makedev(*device))
+        print("BREACH")
+    except PermissionError:
+        pass
+""")  # fmt: skip
+    assert (result.cause, result.stdout) == ("exited", "")
+    assert ".git/config" in result.runs_later
+    for cwd in ("fifo", "sock", "loop", "zero"):
+        with pytest.raises(WorkingDirectoryError):
+            await victim.run("true", cwd=cwd)
+    assert stat.S_ISSOCK((victim.workspace / "sock").lstat().st_mode)
+
+
+async def test_a_socket_of_the_host_in_the_workspace_is_in_the_open(victim: Victim) -> None:
+    """What is known and told: a socket that the host itself put into the workspace can be talked to from inside."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(victim.workspace / "host.sock"))
+    listener.listen()
+    os.chmod(victim.workspace / "host.sock", 0o666)
+    result = await victim.python("import socket; socket.socket(socket.AF_UNIX).connect('host.sock'); print('open')")
+    listener.close()
+    assert result.stdout == "open\n"
+
+
+@pytest.mark.parametrize("policy_budget", [True, False])
+async def test_deep_trees_cost_nobody_their_stack(base_image: str, workspace: Path, policy_budget: bool) -> None:
+    limits = belljar.Limits(workspace_entries=100_000) if policy_budget else belljar.Limits()
+    async with belljar.Session(workspace, limits=limits) as box:
+        text = "import os\nfor _ in range(3000): os.mkdir('deep'); os.chdir('deep')\nprint('dug')"
+        (workspace / "dig.py").write_text(text)
+        result = await box.run(["python3", "dig.py"], timeout=60)
+        assert result.cause == ("disk_limit" if policy_budget else "exited")
+    with anyio.fail_after(60):
+        await to_thread.run_sync(lambda: os.system(f"rm -rf {workspace}/deep"))
