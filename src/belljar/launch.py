@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from belljar.engines.docker import DockerEngine
     from belljar.transport import SocketTransport, Transport
 
+UNDO_SECONDS = 0.4
 DIAL_SECONDS = 4.5  # a container that started has its init dial at once
 
 
@@ -91,7 +92,7 @@ def launch(plan: Plan, id: str) -> Launch:
         with workspace.staged(run_dir.path) as source:
             spec = _spec(plan, id, engine, image, workspace, source, run_dir)
             name = f"belljar-{id}"
-            undo.append(lambda: engine.destroy(name))
+            undo.append(lambda: _destroy_soon(engine, name))
             launched = engine.start(engine.create(spec, name))
         pid = launched.pid if engine.shares_files else None
         workspace.check_mounted(pid)
@@ -129,6 +130,18 @@ def _undone_on_failure() -> Iterator[list[Callable[[], None]]]:
             with suppress(EngineError, OSError):
                 step()
         raise
+
+
+def _destroy_soon(engine: DockerEngine, name: str) -> None:
+    """Beside us, if the engine takes its time: whoever waits has waited for it once already."""
+
+    def destroy() -> None:
+        with suppress(EngineError, OSError):
+            engine.destroy(name)
+
+    thread = threading.Thread(target=destroy, name="belljar-undo", daemon=True)
+    thread.start()
+    thread.join(UNDO_SECONDS)
 
 
 _images: dict[tuple[int, str], Image] = {}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Sandbox"]
 
+DESTROY_SECONDS = 3.5  # longer and it goes on beside us
 GOODBYE_SECONDS = 1.0  # an init that was told to shut down needs a few milliseconds
 STARTS_AT_ONCE = 8  # a burst queues here, where waiting is cheap, not in the daemon, where it looks like a hang
 
@@ -85,7 +86,7 @@ class Sandbox:
         """Nothing of it is left: processes now, the container within moments (it removes itself), the directory now."""
         try:
             if not await self._said_goodbye():
-                with anyio.move_on_after(DIAL_SECONDS, shield=True), suppress(EngineError):
+                with anyio.move_on_after(DESTROY_SECONDS, shield=True), suppress(EngineError):
                     await to_thread.run_sync(self.engine.destroy, self.launched.id, abandon_on_cancel=True)
         finally:
             if self.held is not None:

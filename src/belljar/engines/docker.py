@@ -69,6 +69,8 @@ def _translated(doing: str) -> Iterator[None]:
         ) from error
     except (errors.DockerException, requests.exceptions.RequestException, OSError, ValueError) as error:
         raise EngineError(f"{doing}: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise EngineError(f"{doing}: the engine's answer makes no sense ({error!r})") from error
 
 
 def candidates() -> list[str]:

@@ -10,19 +10,22 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Callable
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from belljar.engines.base import Launched, Listed
+from belljar.errors import EngineError, EngineUnavailable
 from belljar.state import LABEL
 
 if TYPE_CHECKING:
     from belljar.engines.docker import DockerEngine
     from belljar.spec import ContainerSpec
 
-REQUEST_SECONDS = 4.5
+REQUEST_SECONDS = 4.5  # the promise is an answer within 5 s, never a hang; so one that did not come is not asked for again
+ANSWER_MAX = 64 << 20
 MINIMUM_API = (1, 41)
 F = TypeVar("F", bound=Callable[..., Any])
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -60,7 +63,7 @@ def _or_full(verb: F) -> F:
     def call(self: LocalDocker, *args: Any) -> Any:
         try:
             return verb(self, *args)
-        except (_Unexpected, OSError, ValueError, KeyError):
+        except (_Unexpected, OSError, ValueError, KeyError, TypeError):
             return getattr(self._full, verb.__name__)(*args)
 
     return cast("F", call)
@@ -92,7 +95,7 @@ class LocalDocker:
         path = socket_path()
         try:
             return cls(path) if path else None
-        except (_Unexpected, OSError, ValueError, KeyError):
+        except (_Unexpected, OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     @cached_property
@@ -144,11 +147,28 @@ class LocalDocker:
             f"{method} {path} HTTP/1.0\r\nHost: docker\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
         )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
-            connection.settimeout(REQUEST_SECONDS)
-            connection.connect(self._path)
-            connection.sendall(f"{head}\r\n\r\n".encode() + data)
-            answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+            try:
+                connection.settimeout(REQUEST_SECONDS)
+                connection.connect(self._path)
+                connection.sendall(f"{head}\r\n\r\n".encode() + data)
+                answer = _receive(connection, time.monotonic() + REQUEST_SECONDS)
+            except TimeoutError:
+                raise EngineUnavailable(f"the engine at {self.host} did not answer in time") from None
         start, _, content = answer.partition(b"\r\n\r\n")
         if start.split(b" ", 2)[1:2] != [str(expected).encode()]:
             raise _Unexpected
         return json.loads(content) if content else {}
+
+
+def _receive(connection: socket.socket, deadline: float) -> bytes:
+    """All that comes until the other side closes; an engine that drips is no better than one that is silent."""
+    answer = bytearray()
+    while part := connection.recv(1 << 16):
+        answer += part
+        if len(answer) > ANSWER_MAX:
+            raise EngineError("the engine's answer has no end")
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+    return bytes(answer)
