@@ -7,6 +7,7 @@ from .call import Call, program
 from .compound import Feed
 from .interpreters import _script
 from .marks import ATOM, DISGUISED, FILE, NETWORK, UNKNOWN, has_glob, known, unglob
+from .parser import TooComplex
 from .quoting import ansi_c
 
 
@@ -35,11 +36,14 @@ def _awk(call: Call) -> str | None:
     return _awk_code(call, code, text)
 
 
+MAX_CODE = 8000
 _AWK_STRING = r'"((?:[^"\\]|\\.)*)"'
 
 
 def _awk_code(call: Call, code: str, text: str) -> str:
     """awk runs, writes and reads through strings; fields of known input are put in their place."""
+    if len(code) > MAX_CODE:
+        raise TooComplex("its awk program is too long to judge; put it in a file")
     if NETWORK in code or (NETWORK in text and re.search(r"system|\|\s*\"|getline", code)):
         call.emit("exec.network", code)
     if re.search(r"(while\s*\(\s*1\s*\)|for\s*\(\s*;\s*;\s*\))[^}]*system\([^)]*&", code):

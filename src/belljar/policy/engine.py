@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from belljar.errors import PolicyError
 from .canonical import Canonical, canonical, canonical_argv
 from .compound import Feed
 from .effects import RISKS, Effect
-from .machine import Machine, NeedsParser
+from .machine import MAX_SECONDS, Machine, NeedsParser
 from .marks import show
 from .parser import ParseError, TooComplex, parse
 from .plain import plain_words
@@ -222,12 +223,12 @@ def observe(
 ) -> tuple[tuple[Effect, ...], ShellState]:
     """The effects of a command, and the shell after it. A second pass undoes what conditions may not have done."""
     effects: dict[Effect, None] = {}
-    after = state
+    after, deadline = state, time.monotonic() + MAX_SECONDS
     for undo in (False, True):
         from .dispatch import dispatch
 
         current = state.detached()
-        machine = Machine(dispatch, parsing)
+        machine = Machine(dispatch, parsing, deadline)
         machine.undo_branches = undo
         feed = Feed()
         if words is not None:

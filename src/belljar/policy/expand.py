@@ -9,11 +9,28 @@ from typing import Any
 
 from .arithmetic import evaluate
 from .braces import brace_expand
-from .marks import ANY, ATOM, BRACKET, FILE, SENSITIVE, STAR, UNKNOWN, UNSET, clip, has, known, solid, taints, unglob
+from .marks import (
+    ANY,
+    ATOM,
+    BRACKET,
+    DISGUISED,
+    FILE,
+    SENSITIVE,
+    STAR,
+    UNKNOWN,
+    UNSET,
+    clip,
+    has,
+    known,
+    solid,
+    taints,
+    unglob,
+)
 from .parser import Node
 from .quoting import ansi_c, pattern_regex
 from .shellstate import ShellState, Value
 
+MAX_SUBJECT = 2000  # trimming a longer value is not followed
 _GLOB_MARK = {"*": STAR, "?": ANY, "[": BRACKET}
 
 
@@ -282,8 +299,8 @@ class Expander:
         pattern, new = self._pattern(repl.get("Orig")), self.text(repl.get("With"))
         anchor = pattern[:1] if pattern[:1] in ("#", "%") and not repl.get("All") else ""
         regex = pattern_regex(pattern[len(anchor) :])
-        if regex is None or not known(text):
-            return taints(text + new) or text
+        if regex is None or not known(text) or len(text) > MAX_SUBJECT:
+            return taints(text + new) or DISGUISED
         regex = {"#": "^", "%": ""}.get(anchor, "") + f"(?:{regex})" + ("$" if anchor == "%" else "")
         return re.sub(regex, lambda _: new, text, count=0 if repl.get("All") else 1, flags=re.S)
 
@@ -344,8 +361,8 @@ def unsplit(text: str) -> str:
 
 def _trimmed(text: str, pattern: str, op: str) -> str:
     regex = pattern_regex(pattern)
-    if regex is None:
-        return taints(text + pattern) or UNKNOWN
+    if regex is None or len(text) > MAX_SUBJECT:
+        return taints(text + pattern) or DISGUISED
     if not known(text) and not known(solid(text)):
         return text if FILE not in text else taints(text)
     text = solid(text)

@@ -12,7 +12,7 @@ from .marks import ATOM, DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, h
 from .network import metadata
 from .parser import TooComplex
 
-MAX_CODE = 60_000
+MAX_CODE = 16_000
 _TICKS = re.compile(r"(?:qx|%x)\s*(?:\{([^}]*)\}|\(([^)]*)\)|\[([^\]]*)\]|/([^/]*)/|!([^!]*)!|\|([^|]*)\||'([^']*)')")
 _WRITE = re.compile(
     r"(?:writeFile(?:Sync)?|appendFile(?:Sync)?|createWriteStream|file_put_contents|File\.(?:write|"
@@ -54,7 +54,7 @@ _ROOT = re.compile(
     r"process\.set[eu]*[ug]id\(|posix_set\w*uid\(\s*0|\$[<>]\s*=\s*0|\$UID\s*=\s*0"
 )
 _FETCH = re.compile(
-    r"\bget\(\s*['\"]https?:|https?\.get\(|\bfetch\(|Net::HTTP|open-uri|URI\.open|LWP|HTTP::Tiny|"
+    r"\bgetstore\(|\bmirror\(|DownloadFile|\bget\(\s*['\"]https?:|https?\.get\(|\bfetch\(|Net::HTTP|open-uri|URI\.open|LWP|HTTP::Tiny|"
     r"file_get_contents\(\s*['\"]https?:|curl_exec|axios|require\(['\"]https?['\"]\)|socket\.http|"
     r"WebClient|urlopen|requests\.get|HttpURLConnection|new URL\("
 )
@@ -100,6 +100,7 @@ class LexScan:
         for name, literal in re.findall(
             rf"(?:^|[;\s{{(])(?:my\s+|var\s+|let\s+|const\s+|local\s+)?([$@]?\w+)\s*:?=\s*({_STRING})", code
         )[:20]:
+            self.call.machine.tick()
             code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=])", _constant(literal), code)
             inner = literal[1:-1].replace('"', '\\"')
             inserts = [re.escape(name)] if name.startswith("$") else []

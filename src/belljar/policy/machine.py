@@ -21,11 +21,14 @@ from .plain import plain_words
 from .shellstate import ShellState, Value
 
 MAX_RECURSION = 3
-MAX_STEPS, MAX_DEPTH, MAX_SECONDS, MAX_EFFECTS = 3000, 40, 1.2, 400
+MAX_STEPS, MAX_DEPTH, MAX_SECONDS, MAX_EFFECTS = 3000, 40, 1.0, 400
 
 
 class NeedsParser(Exception):
     """The fast path met a text that only the parser can read."""
+
+
+Dispatch = Callable[["Machine", list[str], ShellState, Feed], str]
 
 
 class _Recursion:
@@ -38,7 +41,7 @@ class _Recursion:
 
 
 class Machine(Compound):
-    def __init__(self, dispatch: Callable[["Machine", list[str], ShellState, Feed], str], parsing: bool = True) -> None:
+    def __init__(self, dispatch: Dispatch, parsing: bool = True, deadline: float = 0.0) -> None:
         self.effects: dict[Effect, None] = {}
         self.trail: list[str] = []
         self.traps: list[tuple[str, ShellState]] = []
@@ -49,7 +52,7 @@ class Machine(Compound):
         self.privileged = 0
         self._dispatch, self._parsing = dispatch, parsing
         self._steps = 0
-        self._deadline = time.monotonic() + MAX_SECONDS
+        self._deadline = deadline or time.monotonic() + MAX_SECONDS
         self._calls: dict[str, _Recursion] = {}
         self._background = self._piping = 0
         self._feed = Feed()
@@ -135,13 +138,14 @@ class Machine(Compound):
         return clip("".join([self.statement(stmt, state, feed) for stmt in stmts or []]))
 
     def statement(self, stmt: Node, state: ShellState, feed: Feed) -> str:
-        self._count()
+        self.tick()
         if stmt.get("Background") or stmt.get("Coprocess"):
             with self._parallel():
                 return self._redirected(stmt, state.fork(), feed)
         return self._redirected(stmt, state, feed)
 
-    def _count(self) -> None:
+    def tick(self) -> None:
+        """Count one step; over the bounds of steps or time, stop."""
         self._steps += 1
         if self._steps > MAX_STEPS or time.monotonic() > self._deadline:
             raise TooComplex("it does too much to be judged")
@@ -277,7 +281,7 @@ class Machine(Compound):
 
     def simple(self, words: list[str], state: ShellState, feed: Feed) -> str:
         """Run one simple command, its words expanded."""
-        self._count()
+        self.tick()
         while words and words[0] != "" and solid(words[0]) == "":
             words = words[1:]
         if not words:

@@ -8,6 +8,13 @@ from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has
 
 _HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
 _CURL_VALUED = "AbcCdDeEFhHKmoPQrTtuUwxXYyz"
+_VENDOR_HOSTS = {
+    "gh": "github",
+    "hf": "huggingface",
+    "npm": "npm|registry",
+    "google": "google",
+    "azure": "azure|microsoft",
+}
 _METADATA = re.compile(
     r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal|100\.100\.100\.200|fd00:ec2::254|"
     r"metadata/identity/oauth2|0xa9fea9fe|2852039166",
@@ -95,7 +102,7 @@ def _curl(call: Call) -> str | None:
             sends(call, call.read(found), "config")
     for url in urls:
         metadata(call, url)
-    body = _curl_body(call, options)
+    body = _curl_body(call, options, host_of(target))
     sends(call, body + _url_taint(urls), target) if body or _url_taint(urls) else None
     local = all(url.startswith("file:") for url in urls) and bool(urls)
     text = (
@@ -110,7 +117,7 @@ def _curl(call: Call) -> str | None:
     return _curl_output(call, options, urls, text)
 
 
-def _curl_body(call: Call, options: Options) -> str:
+def _curl_body(call: Call, options: Options, host: str) -> str:
     body = ""
     for value in options.all("d", "data", "data-binary", "data-ascii", "data-urlencode", "json"):
         name, at, path = value.partition("@")
@@ -129,6 +136,9 @@ def _curl_body(call: Call, options: Options) -> str:
             re.match(r"(?i)(authorization|.*(token|key|auth|secret|cookie)[\w-]*)\s*:", value)
             and "leak" not in value.lower()
         )
+        vendor = re.search(rf"{SENSITIVE}([a-z]+)", solid(value))
+        if vendor and auth and not re.search(_VENDOR_HOSTS.get(vendor[1], vendor[1]), host):
+            auth = None
         body += (
             SECRET
             if SECRET in value

@@ -111,7 +111,7 @@ _HOOK = re.compile(
     r"|\.config/(fish|autostart|systemd|environment\.d)(/.*)?|\.local/share/systemd(/.*)?|\.xinitrc|"
     r"\.xsession(rc)?|\.xprofile|\.pam_environment|\.vimrc|\.vim/(plugin|autoload)(/.*)?"
     r"|\.config/nvim/init\.(vim|lua)|\.ipython/profile_[^/]+/startup(/.*)?|\.jupyter/jupyter_\w+_config\.py|"
-    r"\.config/pip/pip\.conf|\.emacs(\.d/init\.el)?|\.pythonrc(\.py)?|\.pdbrc|\.gdbinit|\.lldbinit|"
+    r"\.emacs(\.d/init\.el)?|\.pythonrc(\.py)?|\.pdbrc|\.gdbinit|\.lldbinit|"
     r"\.irbrc|\.pryrc|\.tmux\.conf|\.screenrc|\.wgetrc|\.curlrc|\.forward|\.procmailrc"
     r"|\.(?!npmrc$|netrc$|pypirc$|eslintrc|prettierrc|babelrc|yarnrc|condarc|gemrc|mambarc|lessrc)[\w-]*rc(\.d(/.*)?)?"
     r"|\.\w*_?profile|\.z(log\w+|sh\w*)|\.config/[^/]+/\.?\w*(?<!np)rc|\.oh-my-zsh/custom(/.*)?|\.config/zsh(/.*)?"
@@ -166,7 +166,9 @@ def could_match(pattern: str, path: str) -> bool:
         for part, shape in zip(path.split("/"), pattern.split("/"), strict=False)
     ):
         return False  # a glob does not match a leading dot
-    regex = _shape(pattern)
+    if pattern.count(STAR) > 12:
+        return True
+    regex = _shape(re.sub(f"{STAR}+", STAR, pattern))
     return regex is None or regex.fullmatch(path) is not None
 
 
@@ -327,7 +329,7 @@ def _classify_outer(path: str) -> tuple[str, frozenset[str]]:
         return "home", _home_flags(parts[1:])
     if parts[0] == "root":
         return "home", _home_flags(["root", *parts[1:]])
-    if re.match(r"/var/(cache|lib/apt/lists|log)/.", path):
+    if re.match(r"/var/lib/apt/lists(/|$)|/var/(cache|log)/.", path):
         return "elsewhere", frozenset()
     if parts[0] in _SYSTEM:
         return "system", frozenset({"top"}) if len(parts) == 1 else frozenset({"engine"}) if parts[

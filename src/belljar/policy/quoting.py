@@ -40,6 +40,9 @@ def pattern_regex(pattern: str) -> str | None:
     """A shell pattern with marks for its active globs, as a regular expression; None where it is not known."""
     if not known(pattern):
         return None
+    pattern = re.sub(f"{STAR}+", STAR, pattern)
+    if pattern.count(STAR) > _MAX_REPEATS:
+        return None
     pieces = re.findall(f"{BRACKET}[!^]?]?[^]]*]|.", pattern, re.S)
     return "".join(_piece(piece) for piece in pieces)
 
@@ -67,6 +70,17 @@ _CLASSES = {
     "punct": "!-/:-@",
     "xdigit": "0-9a-fA-F",
 }
+
+
+_MAX_SUBJECT, _MAX_REPEATS = 4000, 3
+
+
+def bounded(pattern: str, text: str) -> bool:
+    """Whether a pattern from the command may be run on a text here. Python's engine backtracks without a bound, so: no
+    repeated group, no back reference, few repeats, short text."""
+    if len(text) > _MAX_SUBJECT or len(pattern) > 400 or re.search(r"\)[*+{]|\\[1-9]", pattern):
+        return False
+    return len(re.findall(r"(?<!\\)(?:[*+]|\{\d*,)", pattern)) <= _MAX_REPEATS
 
 
 def listed(names: str) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ import re
 
 from .call import Call, program
 from .marks import DISGUISED, FILE, UNKNOWN, known, taints, unglob
+from .parser import TooComplex
+from .quoting import bounded
 
 
 @program("sed gsed")
@@ -37,6 +39,7 @@ def _sed(call: Call) -> str | None:
     return _substitute(scripts, text)
 
 
+MAX_SCRIPT = 16_000
 _SED_SUB = (
     r"s(?P<d>[^\w\s\\])(?P<old>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<new>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<flags>[a-zA"
     r"-Z0-9]*)(?:\s+(?P<file>\S+))?"
@@ -45,6 +48,8 @@ _SED_SUB = (
 
 def _sed_script(call: Call, script: str) -> None:
     """The commands of sed that run (`e`, `s///e`) or write (`w`)."""
+    if len(script) > MAX_SCRIPT:
+        raise TooComplex("its sed script is too long to judge; put it in a file")
     bare = script
     for found in re.finditer(_SED_SUB, script):
         if "e" in found["flags"]:
@@ -90,6 +95,8 @@ def _substitute(scripts: list[str], text: str) -> str:
                 if "E" in script
                 else re.sub(r"\\([(){}|+?])", r"\1", re.sub(r"(?<!\\)([(){}|+?])", r"\\\1", found["old"]))
             )
+            if not bounded(old, text):
+                return DISGUISED
             text = "".join(
                 re.sub(old, new, line, count=0 if "g" in found["flags"] else 1) for line in text.splitlines(True)
             )

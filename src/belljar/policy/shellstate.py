@@ -49,6 +49,9 @@ _CREDENTIAL = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASS|APIKEY|CREDENTIALS?)(_|$)|(ACCESS|PRIVATE|API|SECRET|"
     r"AUTH|SIGNING|DEPLOY)_?KEY|_PAT$|_KEY$"
 )
+_VENDORS = frozenset(
+    ["anthropic", "openai", "aws", "github", "gh", "gitlab", "npm", "pypi", "slack", "stripe", "hf", "azure", "google"]
+)
 _AMBIENT = re.compile(
     r"^(CI|DEBUG|EDITOR|VISUAL|PAGER|TZ|DISPLAY|JAVA_HOME|CONDA_PREFIX|PYTHON\w*|NODE\w*|GITHUB_\w+|"
     r"XDG_\w+|CC|CXX|LC_\w+|DOCKER_\w+|PYTHONPATH)$"
@@ -103,5 +106,6 @@ class ShellState:
         if name in ("-", "BASHOPTS", "SHELLOPTS"):
             return "hBc"
         if _CREDENTIAL.search(name):
-            return SENSITIVE + UNSET
+            vendor = name.split("_")[0].lower()
+            return SENSITIVE + UNSET + (vendor if vendor in _VENDORS else "")
         return ATOM if _AMBIENT.match(name) else UNSET

@@ -17,7 +17,7 @@ from .marks import (
     taints,
     unglob,
 )
-from .quoting import ansi_c
+from .quoting import ansi_c, bounded
 
 
 @program(
@@ -258,6 +258,8 @@ def _grep(call: Call) -> str:
 
 
 def _matched(text: str, pattern: str, invert: bool, only: bool) -> str:
+    if not bounded(pattern, text):
+        return text
     try:
         regex = re.compile(
             re.sub(

@@ -106,6 +106,8 @@ def _shell(call: Call) -> str | None:
         return ""
     for startup in options.all("rcfile", "init-file"):
         call.run_file(startup, [])
+        if call.locate(startup)[1] not in ("workspace", "workspace_root") and startup != "/dev/null":
+            call.emit("persist.env", f"--rcfile {startup}")
     if "c" in options.flags:
         if not options.rest:
             return ""
