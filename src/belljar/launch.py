@@ -94,6 +94,8 @@ def launch(plan: Plan, id: str) -> Launch:
             name = f"belljar-{id}"
             undo.append(lambda: _destroy_soon(engine, name))
             launched = engine.start(engine.create(spec, name))
+        if not launched.pid:
+            raise EngineError("the engine says that the sandbox was started, but it does not run")
         pid = launched.pid if engine.shares_files else None
         workspace.check_mounted(pid)
         transport = listener.accept(launched.pid) if listener else engine.bridge(launched.id)

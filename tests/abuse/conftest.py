@@ -89,7 +89,7 @@ class Footprint:
             resident = int(memory.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return cls(
             len(os.listdir("/proc/self/fd")), resident, Path("/proc/self/mounts").read_text().count(str(run_root())),
-            frozenset(each.id for each in listed), frozenset(os.listdir(run_root())),
+            frozenset(each.id for each in listed), frozenset(name for name in os.listdir(run_root()) if "bj-" in name),
         )  # fmt: skip
 
     def grew_from(self, before: Footprint) -> list[str]:
@@ -106,6 +106,7 @@ async def sandbox(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> 
     workspace = tmp_path_factory.mktemp("abused")
     options: dict[str, Any] = {"policy": "permissive", "approve": lambda verdict: True}
     async with belljar.Session(workspace, limits=LIMITS, **options) as box:
+        await box.run("echo warm > /tmp/up && rm /tmp/up")  # the policy's parser, which stays
         yield Victim(box, workspace)
 
 

@@ -44,7 +44,7 @@ async def test_interrupts_and_kills_that_race_the_exit(victim: Victim) -> None:
 
 async def test_many_sandboxes_one_after_the_other(base_image: str, workspace: Path, engine: DockerEngine) -> None:
     """1,000 by hand, 40 in `make test`: each new, each gone."""
-    await belljar.run("true", workspace)
+    await belljar.run("echo warm > /tmp/up; rm /tmp/up", workspace)  # the policy's parser, which stays
     before = await to_thread.run_sync(Footprint.now, engine)
     for n in range(number(40, 1000)):
         result = await belljar.run(f"echo {n} > /tmp/n; cat /tmp/n", workspace, timeout=PROMPT)

@@ -35,4 +35,6 @@ def forget() -> None:
     """Look again at the next `connect` (another DOCKER_HOST, a restarted engine)."""
     global _engine
     with _lock:
+        if _engine is not None:
+            _engine.close()
         _engine = None

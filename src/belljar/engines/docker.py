@@ -100,6 +100,9 @@ class DockerEngine(DockerImages):
         self.machine = str(about.get("Architecture", "x86_64"))
         self.shares_files = self._shares_files(about)
 
+    def close(self) -> None:
+        self.api.close()
+
     @classmethod
     def find(cls) -> DockerEngine:
         tried = []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from belljar.engines.docker import DockerEngine
     from belljar.spec import ContainerSpec
 
-REQUEST_SECONDS = 4.5  # the promise is an answer within 5 s, never a hang; so one that did not come is not asked for again
+REQUEST_SECONDS = 4.5  # the promise is an answer within 5 s, never a hang: what did not come is not asked for again
 ANSWER_MAX = 64 << 20
 MINIMUM_API = (1, 41)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,6 +103,10 @@ class LocalDocker:
         from belljar.engines.docker import DockerEngine
 
         return DockerEngine(self.host)
+
+    def close(self) -> None:
+        if "_full" in self.__dict__:
+            self._full.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._full, name)
