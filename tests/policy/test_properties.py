@@ -74,7 +74,7 @@ WRAPPERS = [
     "command {}",
     "timeout 5 {}",
     "true; {}",
-    "({})",
+    "( {} )",
     "{{ {}; }}",
     "nohup {}",
     "nice -n 5 {}",

@@ -44,7 +44,10 @@ def _packages(call: Call) -> str | None:
 
 
 def _tool_options(call: Call, words: list[str]) -> None:
-    """Options of cargo and go that name a program to run."""
+    """Options of cargo and go that name a program to run; code that this command wrote and go runs."""
+    for path in words if call.name == "go" and words[:1] == ["run"] else []:
+        text = call.machine.read_file(path, call.state) if "/" in path or path.endswith(".go") else None
+        _scan(call, "other", text) if text else None
     for index, word in enumerate(words):
         value = words[index + 1] if index + 1 < len(words) else ""
         if re.fullmatch(r"--?(toolexec|exec|vettool)(=.*)?", word) and call.name == "go":

@@ -66,7 +66,8 @@ _EVAL = re.compile(
 
 _EXECISH = re.compile(
     r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process|subprocess|readpipe"
-    r"|qx|run-program|call_user_func\w*|Open3|ProcessBuilder|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process))\b"
+    r"|qx|run-program|shell script|call_user_func\w*|Open3|ProcessBuilder"
+    r"|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process))\b"
     r"|\b(?:send|Command|shell|sh|run|cmd|command|execute|Process|getRuntime)\b\s*(?:\(|[\"\[{]|::|\.)"
     r"|process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|\$\w+\s*\("
 )

@@ -408,3 +408,15 @@ def _cloud(call: Call) -> str | None:
             whole = kind in ("root", "home") and "inner" not in flags
             sends(call, SENSITIVE if whole else call.read(paths[0]), paths[1])
     return FILE if re.search(r"completion|hook", text) else None
+
+
+@program(
+    "croc wormhole magic-wormhole ffsend pastebinit gist wgetpaste ipfs s3cmd mc b2 gdrive dropbox_uploader slackcat ntfy transfer termbin hastebin dpaste sprunge"
+)
+def _uploader(call: Call) -> str | None:
+    """Programs whose purpose is to hand files to others."""
+    text = call.stdin + "".join(
+        call.read(path) for path in call.args if re.search(r"[./~]", path) and "://" not in path
+    )
+    sends(call, text, call.name)
+    return None

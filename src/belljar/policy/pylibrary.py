@@ -289,7 +289,8 @@ class Library:
         if name in ("send", "sendall", "sendto", "post", "put", "request", "publish", "sendmail", "storbinary"):
             from .network import sends
 
-            sends(self.call, "".join(_text(arg) for arg in [*args, *words.values()]), "remote")
+            text = "".join(_text(arg) for arg in [*args, *words.values()])
+            sends(self.call, SENSITIVE + text if name.startswith("send") and FILE in text else text, "remote")
             return NETWORK
         if name == "environ" and not args:
             self.call.machine.emit("read", "the environment of other processes", "secret", program="python")
