@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from belljar import engines, images, resources, state, verification
 from belljar.engines.base import Launched
-from belljar.errors import EngineError, SandboxLost, SessionNotFound
+from belljar.errors import BelljarError, EngineError, SandboxLost, SessionNotFound
 from belljar.initfile import local_link
 from belljar.limits import Limits
 from belljar.spec import ContainerSpec, Image, LinkPlan, Network, build_spec
@@ -127,10 +127,12 @@ def _undone_on_failure() -> Iterator[list[Callable[[], None]]]:
     undo: list[Callable[[], None]] = []
     try:
         yield undo
-    except BaseException:
+    except BaseException as failure:
         for step in reversed(undo):
             with suppress(EngineError, OSError):
                 step()
+        if isinstance(failure, OSError):
+            raise BelljarError(f"Cannot set up a sandbox in {state.run_root()}: {failure.strerror}") from failure
         raise
 
 

@@ -30,6 +30,8 @@ def reap(engine: Engine) -> list[str]:
         if path.name not in living and not state.owned(path):
             state.remove_run_dir(path)
             reaped.add(path.name)
+    for path in state.unborn_dirs():
+        state.remove_run_dir(path)
     if reaped:
         log.info("reaped %s", ", ".join(sorted(reaped)))
     return sorted(reaped)

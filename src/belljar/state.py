@@ -27,6 +27,7 @@ from belljar.errors import BelljarError, UsageError
 
 LABEL = "org.belljar."
 _SESSION_ID = re.compile(r"bj-[0-9a-f]{12}")
+_UNBORN = re.compile(r"\.bj-[0-9a-f]{12}\.(\d+)\.(\d+)\.(\d+)")
 
 
 def new_session_id() -> str:
@@ -72,14 +73,18 @@ class RunDir:
     @classmethod
     def create(cls, id: str) -> RunDir:
         path = _make_root() / id
-        unborn = path.with_name(f".{id}")
+        unborn = path.with_name(f".{id}.{os.getpid()}.{start_time(os.getpid())}.{_namespace()}")
+        lock = -1
         try:
             unborn.mkdir(mode=0o700)
             lock = _lock(unborn)
             (unborn / "link").mkdir()
             (unborn / "link").chmod(0o755)
-            unborn.rename(path)  # seen by a reaper only once it is locked
+            unborn.rename(path)  # before it is locked, its name tells a reaper whose it is
         except OSError as error:
+            if lock >= 0:
+                os.close(lock)
+            shutil.rmtree(unborn, ignore_errors=True)
             raise BelljarError(f"Cannot create {path}: {error.strerror}") from error
         return cls(path, lock)
 
@@ -135,6 +140,16 @@ def run_dirs() -> list[Path]:
         return []
 
 
+def unborn_dirs() -> list[Path]:
+    """Those whose makers died before they were done."""
+    try:
+        found = [(entry, _UNBORN.fullmatch(entry.name)) for entry in run_root().iterdir()]
+    except OSError:
+        return []
+    ours = [(entry, match) for entry, match in found if match and match[3] == str(_namespace())]
+    return [entry for entry, match in ours if start_time(int(match[1])) != int(match[2])]
+
+
 def remove_run_dir(path: Path) -> None:
     workspace.release_staging(
         path / "workspace"
@@ -149,12 +164,16 @@ def boot_id() -> str:
         return ""
 
 
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
 def _world() -> str:
     """Where a pid means something: this boot, this PID namespace."""
-    try:
-        return f"{boot_id()}:{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return ""
+    return f"{boot_id()}:{_namespace()}"
 
 
 def start_time(pid: int) -> int | None:

@@ -1,0 +1,79 @@
+"""A host process that dies: forks children that open a session, run commands and close it, and are killed at a given step.
+
+    python -m tests.abuse.dying_host WORKSPACE            prints how many steps there are
+    python -m tests.abuse.dying_host WORKSPACE STEP…      one child for each; prints their pids
+
+A step is a call of one of Belljar's own functions, in whatever thread. The child kills itself there with SIGKILL: no
+handler, no clean-up. Forked, because to import everything anew would take longer than all the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+import anyio
+
+import belljar
+import belljar.engines.docker
+import belljar.persistent
+import belljar.reaper
+
+AT_ONCE = 4
+
+
+class Countdown:
+    """Counts Belljar's calls; at `last`, the end."""
+
+    def __init__(self, last: int) -> None:
+        self.count, self._last = 0, last
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_globals.get("__name__", "").startswith("belljar"):
+            self.count += 1
+            if self.count == self._last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def life(workspace: str, token: str) -> None:
+    async with belljar.Session(workspace, lease=60) as box:
+        await box.run(f"echo {token}-a >> tokens")
+        await box.start(f"echo {token}-b >> tokens; sleep 600")
+        await box.persistent.run(f"echo {token}-c >> tokens")
+
+
+def live(workspace: str, step: int) -> int:
+    countdown = Countdown(step)
+    threading.setprofile(countdown)
+    sys.setprofile(countdown)
+    anyio.run(life, workspace, f"{os.getpid()}")
+    sys.setprofile(None)
+    return countdown.count
+
+
+def main() -> None:
+    workspace, *steps = sys.argv[1:]
+    if not steps:
+        print(live(workspace, 0))
+        return
+    running: set[int] = set()
+    for step in steps:
+        while len(running) >= AT_ONCE:
+            running.discard(os.wait()[0])
+        child = os.fork()
+        if child == 0:
+            os.close(1)
+            live(workspace, int(step))
+            os._exit(0)
+        print(child, flush=True)
+        running.add(child)
+    while running:
+        running.discard(os.wait()[0])
+
+
+if __name__ == "__main__":
+    main()
