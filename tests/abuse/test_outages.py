@@ -1,0 +1,213 @@
+"""What the sandbox stands on goes away: its container, its engine, the disk under its traces."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+from tests.abuse.conftest import PROMPT, Footprint, nothing_left
+
+import belljar
+from belljar import engines
+from belljar.engines.docker import DockerEngine
+from belljar.errors import BelljarError, SandboxLost
+from belljar.result import Output
+
+HANG = 5.0
+
+
+# The container.
+
+
+@pytest.mark.parametrize("deed", ["kill", "pause", "remove", "stop"])
+async def test_a_container_that_is_taken_away_mid_command_is_told_in_time(
+    base_image: str, workspace: Path, engine: DockerEngine, docker_client: Any, deed: str
+) -> None:
+    before = await to_thread.run_sync(Footprint.now, engine)
+    async with belljar.Session(workspace) as box:
+        container = await to_thread.run_sync(docker_client.containers.get, box.sandbox.launched.id)
+        deeds = {"remove": lambda: container.remove(force=True), "stop": lambda: container.stop(timeout=1)}
+        async with box.stream("echo up; sleep 600") as run:
+            async for event in run:
+                if isinstance(event, Output):
+                    await to_thread.run_sync(deeds.get(deed) or getattr(container, deed))
+                    broken = time.monotonic()
+        assert time.monotonic() - broken < HANG
+        assert run.result is not None
+        assert (run.result.cause, run.result.stdout) == ("sandbox_lost", "up\n")
+        with pytest.raises(SandboxLost):
+            await box.run("true")
+        closing = time.monotonic()
+    assert time.monotonic() - closing < HANG
+    await nothing_left(engine, before)
+
+
+# The engine: a private one, so that nobody else is hurt.
+
+
+class PrivateEngine:
+    """A daemon of our own, with its own everything, and one small image."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.host = f"unix://{place}/docker.sock"
+        self._log = open(place / "log", "wb")
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        options = ["--data-root", f"{self.place}/data", "--exec-root", f"{self.place}/exec", "-H", self.host,
+                   "--pidfile", f"{self.place}/pid", "--bridge=none", "--iptables=false", "--storage-driver=vfs"]  # fmt: skip
+        self._daemon = subprocess.Popen(["dockerd", *options], stdout=self._log, stderr=self._log)
+        deadline = time.monotonic() + 40
+        while self.docker("version", check=False).returncode:
+            assert self._daemon.poll() is None, (self.place / "log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "the private engine does not start"
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        assert self._daemon is not None
+        self._daemon.kill()
+        self._daemon.wait()
+
+    def docker(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(["docker", "-H", self.host, *arguments], check=check, capture_output=True, timeout=60)
+
+    def close(self) -> None:
+        if self._daemon is not None and self._daemon.poll() is None:
+            for container in self.docker("ps", "-aq", check=False).stdout.decode().split():
+                self.docker("rm", "-f", container, check=False)
+            self._daemon.terminate()
+            self._daemon.wait(30)
+        self._log.close()
+        for mount in [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if str(self.place) in line]:
+            subprocess.run(["umount", "-l", mount], check=False)
+        shutil.rmtree(self.place, ignore_errors=True)
+
+
+def image_of(place: Path) -> Path:
+    """Bash and what it needs, from this machine: loading the base image would take longer than the test."""
+    tar = place / "image.tar"
+    programs = [shutil.which(name) or name for name in ("bash", "sleep", "cat")]
+    found = subprocess.run(["ldd", *programs], check=True, capture_output=True, text=True).stdout.split()
+    with tarfile.open(tar, "w", dereference=True) as archive:
+        for program in programs:
+            archive.add(program, f"bin/{Path(program).name}")
+        for library in {word for word in found if word.startswith("/") and not word.endswith(":")}:
+            archive.add(library, library.lstrip("/"))
+    return tar
+
+
+@pytest.fixture
+def private(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateEngine]:
+    if os.geteuid() != 0 or not shutil.which("dockerd"):
+        pytest.skip("an engine of our own needs root and dockerd")
+    place = Path(f"/run/belljar-engine-{os.getpid()}")
+    place.mkdir()
+    engine = PrivateEngine(place)
+    try:
+        engine.start()
+        engine.docker("import", str(image_of(place)), "small:latest")
+        monkeypatch.setenv("DOCKER_HOST", engine.host)
+        engines.forget()
+        yield engine
+    finally:
+        monkeypatch.undo()
+        engines.forget()
+        engine.close()
+
+
+async def test_an_engine_that_dies_mid_command_and_comes_back(private: PrivateEngine, workspace: Path) -> None:
+    """Commands do not go through the engine, so one that runs goes on without it; what needs it fails in time."""
+    box = await belljar.Session(workspace, image="small:latest").open()
+    async with box.stream("echo once >> ran; echo up; read -r; echo on", stdin=b"", timeout=60) as run:
+        async for event in run:
+            if isinstance(event, Output) and event.data == b"up\n":
+                await to_thread.run_sync(private.kill)
+                with anyio.fail_after(HANG), pytest.raises(BelljarError):
+                    await belljar.run("true", workspace, image="small:latest")
+                await run.write(b"go\n")
+    assert run.result is not None
+    assert run.result.stdout == "up\non\n"
+    with anyio.fail_after(HANG):
+        await box.close()
+    await to_thread.run_sync(private.start)
+    with anyio.fail_after(PROMPT):
+        result = await belljar.run("echo again; cat ran", workspace, image="small:latest")
+    assert result.stdout == "again\nonce\n"
+    listed = await to_thread.run_sync(engines.connect().list)
+    with anyio.fail_after(PROMPT):
+        while listed:
+            await anyio.sleep(0.2)
+            listed = await to_thread.run_sync(engines.connect().list)
+
+
+# The directory of our own.
+
+
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    place = Path(f"/run/belljar-full-{os.getpid()}")
+    place.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=32,mode=0700", "tmpfs", str(place)], check=True)
+    monkeypatch.setenv("BELLJAR_RUN", str(place))
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+        place.rmdir()
+
+
+@pytest.mark.parametrize("lack", ["bytes", "files", "none of it writable"])
+async def test_a_full_or_read_only_state_directory_is_a_clear_error(
+    base_image: str, workspace: Path, engine: DockerEngine, small_disk: Path, lack: str
+) -> None:
+    before = await to_thread.run_sync(Footprint.now, engine)
+    if lack == "bytes":
+        subprocess.run(["head", "-c", "2M", "/dev/zero"], stdout=(small_disk / "fill").open("wb"), check=False)
+    elif lack == "files":
+        _use_up_files(small_disk)
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with anyio.fail_after(HANG), pytest.raises(BelljarError, match=str(small_disk)):
+        await belljar.run("true", workspace)
+    assert not [name for name in os.listdir(small_disk) if "bj-" in name]
+    await nothing_left(engine, before)
+
+
+def _use_up_files(place: Path) -> None:
+    for n in range(64):
+        try:
+            (place / str(n)).touch()
+        except OSError:
+            return
+
+
+async def test_a_state_directory_that_fills_up_at_any_moment(
+    base_image: str, workspace: Path, engine: DockerEngine, small_disk: Path
+) -> None:
+    """With room for one more file each time, until there is room enough."""
+    before = await to_thread.run_sync(Footprint.now, engine)
+    _use_up_files(small_disk)
+    fillers = sorted(entry for entry in small_disk.iterdir() if entry.name.isdigit())
+    outcomes = []
+    for filler in fillers[:12]:
+        try:
+            outcomes.append((await belljar.run("echo ran", workspace, timeout=PROMPT)).stdout)
+        except BelljarError as error:
+            outcomes.append(type(error).__name__)
+        filler.unlink()
+    assert "ran\n" in outcomes
+    assert outcomes[0] == "BelljarError"
+    assert not [name for name in os.listdir(small_disk) if "bj-" in name]
+    await nothing_left(engine, before)
