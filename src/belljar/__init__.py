@@ -42,7 +42,7 @@ _HOMES = {
     "Shell": "shells",
     "ToolRegistry": "tools",
 }
-__all__ = sorted([*_HOMES, "errors", "sync"])  # noqa: PLE0605
+__all__ = sorted([*_HOMES, "errors", "sync"])
 
 
 def __getattr__(name: str) -> Any:
