@@ -131,7 +131,8 @@ def _zip(call: Call) -> str | None:
     for path in (
         options.rest if not options.has("c", "stdout", "to-stdout", "k", "keep", "l", "t", "list", "test") else []
     ):
-        call.write(path)
+        held = call.machine.read_file(path, call.state)
+        call.write(path, held if held is not None else UNKNOWN)
     if options.has("d", "decompress", "uncompress") and not options.rest:
         return taints(call.stdin).replace(FILE, UNKNOWN) or (DISGUISED if call.stdin else UNKNOWN)
     text = "".join(call.read(path) for path in options.rest) or call.stdin

@@ -62,6 +62,8 @@ def _number(node: Node, expander: "Expander") -> int | None:
 
 def _word(text: str, expander: "Expander", depth: int = 0) -> int | None:
     text = solid(text).strip()
+    if re.match(r"\w+\[", text):
+        expander.subscripts(text)
     if text == "":
         return 0
     based = re.fullmatch(r"(\d{1,2})#([0-9A-Za-z@_]+)", text)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from .call import Call, program
 from .compound import Feed
 from .interpreters import _script
-from .marks import ATOM, DISGUISED, FILE, NETWORK, UNKNOWN, has_glob, known, unglob
+from .marks import ATOM, DISGUISED, FILE, NETWORK, STAR, UNKNOWN, has_glob, known, unglob
 from .parser import TooComplex
 from .quoting import ansi_c
 
@@ -33,10 +33,20 @@ def _awk(call: Call) -> str | None:
     code = re.sub(
         r"ARGV\[(\d+)\]", lambda m: _awk_quote(options.rest[int(m[1])]) if int(m[1]) < len(options.rest) else m[0], code
     )
+    for variable, held in call.state.env.items():
+        if isinstance(held, str) and f'ENVIRON["{variable}"]' in code:
+            code = code.replace(f'ENVIRON["{variable}"]', _awk_quote(held))
+    separator = options.get("F", "field-separator")
+    if separator and known(text) and len(separator) == 1:
+        text = "\n".join(
+            " ".join(field.replace(" ", FIELD_GAP) for field in line.split(separator)) for line in text.split("\n")
+        )
+        return _awk_code(call, code, text).replace(FIELD_GAP, " ")
     return _awk_code(call, code, text)
 
 
 MAX_CODE = 8000
+FIELD_GAP = "\ufddd"  # a blank inside a field that another separator cut out
 _AWK_STRING = r'"((?:[^"\\]|\\.)*)"'
 
 
@@ -46,6 +56,8 @@ def _awk_code(call: Call, code: str, text: str) -> str:
         raise TooComplex("its awk program is too long to judge; put it in a file")
     if NETWORK in code or (NETWORK in text and re.search(r"system|\|\s*\"|getline", code)):
         call.emit("exec.network", code)
+    if has_glob(text) and re.search(r"/[^/{}]+/\s*[{&|]|==|!=|~|>|<", re.sub(_AWK_STRING, "", code)):
+        text = text.replace(STAR, ATOM)  # a condition picks some
     if re.search(r"(while\s*\(\s*1\s*\)|for\s*\(\s*;\s*;\s*\))[^}]*system\([^)]*&", code):
         call.emit("process.forkbomb")
     folded = [_awk_folded(code, line) for line in (text.splitlines()[:40] if known(text) and text else [""])]
@@ -115,13 +127,13 @@ def _awk_line(call: Call, code: str, line: str) -> None:
     for command in re.findall(rf"system\s*\(\s*{_AWK_STRING}", code) + re.findall(
         rf"{_AWK_STRING}\s*\|&?\s*getline", code
     ):
-        call.shell(ansi_c(command))
+        call.shell(ansi_c(command).replace(FIELD_GAP, " "))
     for given, command in re.findall(rf"(?:printf?\s*\(?\s*{_AWK_STRING}\)?)?[^|;}}\"]*\|&?\s*{_AWK_STRING}", code):
         call.shell(ansi_c(command), feed=Feed(ansi_c(given) or line))
     if re.search(r"/inet\d?/(tcp|udp)/", code):
         call.emit("net.socket", code)
-    for path in re.findall(rf"printf?[^;}}]*>>?\s*{_AWK_STRING}", code):
-        call.write(path)
+    for text, path in re.findall(rf"printf?\s*\(?\s*(?:{_AWK_STRING})?[^;}}]*?>>?\s*{_AWK_STRING}", code):
+        call.write(path, ansi_c(text) + "\n" if text else UNKNOWN)
     for path in re.findall(rf"getline[^;}}]*<\s*{_AWK_STRING}", code):
         call.read(path)
 

@@ -111,6 +111,8 @@ def _build(call: Call) -> str | None:
         if found and re.search(r"[;|&]|\s-c|^-c|/tmp/", found[1]):
             call.emit("exec.hidden", word)
             call.shell(found[1].removeprefix("-c").strip().strip("\"'"))
+        if found and call.machine.read_file(found[1], call.state):
+            call.run_file(found[1], [])
         for command in re.findall(r"\$\(shell ([^)]+)\)", word):
             call.shell(command)
     _build_files(call, words)

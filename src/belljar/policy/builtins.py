@@ -48,6 +48,7 @@ def _echo(call: Call) -> str:
 
 @program("printf")
 def _printf(call: Call) -> str:
+    _subscripts(call)
     args = list(call.args)
     name = args[1] if len(args) > 2 and args[0] == "-v" else ""
     args = args[2:] if name else args[1:] if args[:1] == ["--"] else args
@@ -105,6 +106,7 @@ def _one(spec: str, pending: list[str]) -> str:
 
 @program("export declare typeset local readonly")
 def _declare(call: Call) -> str:
+    _subscripts(call)
     reference = any(re.fullmatch(r"-\w*n\w*", arg) for arg in call.args) and call.name != "export"
     for arg in call.args:
         name, equals, value = solid(arg).partition("=")
@@ -116,6 +118,7 @@ def _declare(call: Call) -> str:
 
 @program("unset")
 def _unset(call: Call) -> str:
+    _subscripts(call)
     for arg in call.args:
         call.state.env.pop(solid(arg), None)
         call.state.functions.pop(solid(arg), None)
@@ -145,7 +148,10 @@ def _shift(call: Call) -> str:
 
 @program("read mapfile readarray")
 def _read(call: Call) -> str:
+    _subscripts(call)
     options = call.options("adnNptui" if call.name == "read" else "dnOsuCc")
+    for command in options.all("C") if call.name != "read" else []:
+        call.shell(command)
     if call.name != "read" or "a" in options.values:
         name = options.get("a") or (options.rest[0] if options.rest else "MAPFILE")
         call.machine.set(name, call.stdin.split("\n" if call.name != "read" else None)[:64], call.state)
@@ -173,6 +179,8 @@ def _eval(call: Call) -> str:
 
 
 def _unseen(call: Call, text: str) -> None:
+    if not known(text):
+        call.machine.run_suspects(call.state)
     if solid(text) and not known(text) and has(text, UNKNOWN) and not solid(text).strip(UNKNOWN + " \n"):
         call.emit("exec.unseen", text)
 
@@ -249,7 +257,24 @@ def _hash(call: Call) -> str:
     "fg bg disown history times caller sleep logout suspend help"
 )
 def _quiet(call: Call) -> str:
+    _subscripts(call)
     return ""
+
+
+def _subscripts(call: Call) -> None:
+    for arg in call.args:
+        if re.match(r"\w+\[", arg):
+            call.machine.run_subscripts(arg, call.state)
+
+
+@program("compgen")
+def _compgen(call: Call) -> str | None:
+    options = call.options("AGWFCXPS")
+    for text in options.all("W", "C"):
+        call.machine.run_subscripts(text, call.state)
+    for text in options.all("C"):
+        call.shell(text)
+    return None
 
 
 @program("which type whence whereis")

@@ -84,6 +84,8 @@ class Compound:
         self.expander(state).text(node["Word"])
         out = ""
         for item in node.get("Items") or []:
+            for pattern in item.get("Patterns") or []:
+                self.expander(state).text(pattern)
             with self._branch(state):
                 out += self.block(item.get("Stmts"), state, feed)
         return out
@@ -154,7 +156,9 @@ class Compound:
 
     def _test_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
         for word in _words_below(node.get("X")):
-            self.expander(state).text(word)
+            text = self.expander(state).text(word)
+            if re.match(r"\w+\[", text):
+                self.expander(state).subscripts(text)
         return ""
 
     def _decl_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
@@ -182,8 +186,12 @@ class Compound:
         return self.statement(node["Stmt"], state, feed) if node.get("Stmt") else ""
 
     def _coproc_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
+        stmt, name = node["Stmt"], node.get("Name")
+        command = stmt.get("Cmd") or {"Type": "CallExpr"}
+        if name and command["Type"] == "CallExpr":  # before a simple command there is no name: it is the first word
+            stmt = {**stmt, "Cmd": {**command, "Args": [name, *(command.get("Args") or [])]}}
         with self._parallel():
-            return self.statement(node["Stmt"], state.fork(), Feed(UNKNOWN))
+            return self.statement(stmt, state.fork(), feed if feed.text else Feed(UNKNOWN))
 
 
 def _waits(node: object) -> bool:

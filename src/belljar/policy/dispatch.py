@@ -100,7 +100,7 @@ def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) 
         return _run_made(machine, name, made, args, state, feed)
     if not known(name):
         return _unknown(machine, name, args, state, feed)
-    base = program_name(_linked(name, state) or name)
+    base = program_name(_linked(name, state) or name, state.cwd)
     call = Call(machine, base, args, state, feed)
     handler = PROGRAMS.get(base) or (PROGRAMS["mkfs"] if re.match(r"mkfs\.|mke2fs", base) else None) or _versioned(base)
     machine.emit("exec", name, flags=frozenset({"quiet"}) if base in _QUIET else frozenset(), program=base)
@@ -124,9 +124,9 @@ def _passed(feed: Feed) -> str:
     return taints(feed.text).replace(FILE, UNKNOWN).replace(ATOM, UNKNOWN) or UNKNOWN
 
 
-def program_name(name: str) -> str:
-    """`/bin/rm` is rm; `./rm` is the project's own program, whatever its name."""
-    full = resolve(name, "/workspace")
+def program_name(name: str, cwd: str = "/workspace") -> str:
+    """`/bin/rm` is rm; `./rm` is the project's own program, whatever its name (unless the project is in /bin)."""
+    full = resolve(name, cwd)
     return name.rsplit("/", 1)[-1] if "/" in name and _BIN.fullmatch(full) else name
 
 

@@ -24,7 +24,7 @@ log = logging.getLogger("belljar.policy")
 log.addHandler(logging.NullHandler())
 
 BUILT_IN = ("default", "strict", "ci", "permissive", "literal")
-_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_BIDI = frozenset("\u200b\u200c\u200e\u200f\u2060\u00ad\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _ORDER = {"allow": 0, "ask": 1, "deny": 2}
 _RISK = {risk: index for index, risk in enumerate(RISKS)}
 

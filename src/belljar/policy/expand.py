@@ -64,8 +64,14 @@ class Fields:
 class Expander:
     """Expands words in one shell state; `substitute` runs the statements of $(…) and `procsub` those of <(…)."""
 
-    def __init__(self, state: ShellState, substitute: Callable[[Node], str], procsub: Callable[[Node], str]) -> None:
-        self.state, self._substitute, self._procsub = state, substitute, procsub
+    def __init__(
+        self,
+        state: ShellState,
+        substitute: Callable[[Node], str],
+        procsub: Callable[[Node], str],
+        subscripts: Callable[[str], None],
+    ) -> None:
+        self.state, self._substitute, self._procsub, self.subscripts = state, substitute, procsub, subscripts
 
     def words(self, nodes: list[Node]) -> list[str]:
         return [field for node in nodes for field in self.fields(node)]
@@ -272,6 +278,7 @@ class Expander:
         if bare == "+":
             return self.text(word) if not empty or (UNSET in flat(value) and known(solid(flat(value))) is False) else ""
         if bare == "?":
+            self.text(word)
             return UNKNOWN if empty else value  # the shell stops here when it is empty, so what goes on is not
         if op in ("#", "##", "%", "%%"):
             return self._mapped(value, lambda text: _trimmed(text, self._pattern(word), op))
@@ -297,7 +304,8 @@ class Expander:
 
     def _replaced(self, repl: Node, text: str) -> str:
         pattern, new = self._pattern(repl.get("Orig")), self.text(repl.get("With"))
-        anchor = pattern[:1] if pattern[:1] in ("#", "%") and not repl.get("All") else ""
+        raw = str(((repl.get("Orig") or {}).get("Parts") or [{}])[0].get("Value", ""))
+        anchor = pattern[:1] if raw[:1] in ("#", "%") and not repl.get("All") else ""
         regex = pattern_regex(pattern[len(anchor) :])
         if regex is None or not known(text) or len(text) > MAX_SUBJECT:
             return taints(text + new) or DISGUISED
@@ -384,4 +392,6 @@ def _transformed(text: str, how: str, expander: Expander) -> str:
         "L": str.lower,
         "E": ansi_c,
     }
+    if how == "P":
+        expander.subscripts(text)
     return simple[how](text) if how in simple else text

@@ -4,7 +4,7 @@ import re
 
 from .call import Call, program
 from .environment import quiet_command
-from .marks import ATOM, FILE, SECRET, show, solid, unglob
+from .marks import ATOM, FILE, SECRET, STAR, show, solid, unglob
 from .paths import WORKSPACE
 
 _EXECUTING = re.compile(
@@ -302,6 +302,8 @@ def _other(call: Call, verb: str, rest: list[str]) -> str | None:
                 call.emit("exec.hidden", word)
     if verb == "daemon":
         call.emit("net.listen")
+    if verb == "ls-files" and not [word for word in words if word not in ("-z", "--", ".", "-c", "--cached")]:
+        return STAR + "\n"
     names = verb in (
         "ls-files",
         "ls-tree",

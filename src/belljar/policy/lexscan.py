@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 from .call import PROGRAMS, Call
 from .folding import _STRING, _places, fold, unquote
+from .machine import SUSPECT
 from .marks import ATOM, DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
 from .network import metadata
 from .parser import TooComplex
+from .shellstate import BASE_ENV
 
 MAX_CODE = 16_000
 _TICKS = re.compile(r"(?:qx|%x)\s*(?:\{([^}]*)\}|\(([^)]*)\)|\[([^\]]*)\]|/([^/]*)/|!([^!]*)!|\|([^|]*)\||'([^']*)')")
@@ -93,8 +95,21 @@ class LexScan:
         self.call, self.language, self.argv = call, language, argv or []
         if len(code) > MAX_CODE:
             raise TooComplex("its inline code is too long to judge; put it in a file and run that")
-        self.code = self._with_names(fold(_places(code)))
+        self.code = self._with_names(fold(_places(self._with_environment(code))))
         self.out = ""
+
+    def _with_environment(self, code: str) -> str:
+        """Put the values in the place of environment variables, and files that this command wrote in theirs."""
+        for name, value in self.call.state.env.items():
+            if isinstance(value, str) and name in code and name.isidentifier() and name not in BASE_ENV:
+                quoted = rf"['\"]?{name}['\"]?"
+                forms = rf"process\.env(?:\.{name}\b|\[{quoted}\])|\$?ENV[\[{{]{quoted}[\]}}]|getenv\({quoted}\)"
+                code = re.sub(forms, _constant(_quoted(value)), code)
+        for path in re.findall(r"['\"]([\w./-]+)['\"]", code) if self.call.state.files else []:
+            text = self.call.machine.read_file(path, self.call.state)
+            if text and SUSPECT.match(text) and _EXECISH.search(code):
+                self.call.shell(text)
+        return code
 
     def _with_names(self, code: str) -> str:
         """Put literals in the place of the variables that hold them."""
@@ -252,8 +267,9 @@ class LexScan:
                 self.call.read(path)
 
     def _files(self) -> None:
-        for literal in _WRITE.findall(self.code):
-            self.call.write(unquote(literal))
+        for found in _WRITE.finditer(self.code):
+            content = re.match(rf"\s*,\s*({_STRING})", self.code[found.end() :])
+            self.call.write(unquote(found[1]), unquote(content[1]) if content else UNKNOWN)
         for args in _OPEN.findall(self.code):
             self._opened(args)
         for args in re.findall(
@@ -289,6 +305,10 @@ class LexScan:
                 self.call.shell(literal.rstrip().rstrip("|"))
             elif re.fullmatch(r"[rwa]b?\+?b?", mode) and re.search(r"[wa+]", mode) and re.match(r"[~/.\w]", literal):
                 self.call.write(literal)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _constant(text: str) -> Callable[[re.Match[str]], str]:

@@ -160,7 +160,8 @@ def _jq(call: Call, rest: list[str]) -> str:
     if known(text) and text:
         plain = re.fullmatch(r"\.(\w*)", program_text.strip())
         return _json_field(text, plain[1]) if plain else DISGUISED
-    return taints(text).replace(FILE, UNKNOWN) or UNKNOWN
+    made = "".join(f'"x": "{literal}"\n' for literal in re.findall(r'=\s*"((?:[^"\\]|\\.)*)"', program_text))
+    return made + (taints(text).replace(FILE, UNKNOWN) or UNKNOWN)
 
 
 def _json_field(text: str, name: str) -> str:

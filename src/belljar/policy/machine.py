@@ -21,6 +21,9 @@ from .plain import plain_words
 from .shellstate import ShellState, Value
 
 MAX_RECURSION = 3
+SUSPECT = re.compile(
+    r"\s*(?:\S*/)?(?:rm|dd|sh|bash|chmod|chown|shred|mkfs\S*|curl|wget|nc|find|sudo|mv|eval|kill)\s+\S"
+)
 MAX_STEPS, MAX_DEPTH, MAX_SECONDS, MAX_EFFECTS = 3000, 40, 1.0, 400
 
 
@@ -56,6 +59,7 @@ class Machine(Compound):
         self._calls: dict[str, _Recursion] = {}
         self._background = self._piping = 0
         self._feed = Feed()
+        self.literals: list[str] = []  # the arguments in this pipeline: what a shell at its end might be handed
 
     # -- what the programs use -----------------------------------------------------------------------------------
 
@@ -111,6 +115,18 @@ class Machine(Compound):
     def run_script(self, key: str, text: str, state: ShellState, feed: Feed) -> str:
         """A file or a function by name: calling itself in parallel is a fork bomb, calling itself once is recursion."""
         return self._guarded(key, lambda: self.run_text(text, state, feed))
+
+    def run_suspects(self, state: ShellState) -> None:
+        """A shell runs text that cannot be computed: then what this command holds is what it might run."""
+        for text in [*self.literals, *state.files.values()]:
+            for candidate in (text, text.partition("=")[2], text.lstrip("+"), *re.findall(r"'([^']+)'", text)):
+                if SUSPECT.match(candidate):
+                    self.run_text(candidate, state.fork())
+
+    def run_subscripts(self, text: str, state: ShellState) -> None:
+        """bash evaluates the subscript of `a[$(…)]` in arithmetic, tests and assignments even where it is quoted."""
+        for inner in re.findall(r"\$\((.*)\)|`([^`]*)`", text):
+            self.run_text(inner[0] or inner[1], state.fork())
 
     def read_file(self, path: str, state: ShellState) -> str | None:
         """What this command itself wrote there."""
@@ -181,11 +197,12 @@ class Machine(Compound):
         op, expander = node["Op"], self.expander(state)
         number = (node.get("N") or {}).get("Value", "")
         if op in ("<<", "<<-"):
-            return Feed(expander.heredoc(node)), discard
+            text = expander.heredoc(node)
+            return self._fed(number, text, state, feed), discard
         fields = expander.fields(node["Word"]) if op != "<<<" else []
         target = fields[0] if len(fields) == 1 else expander.text(node["Word"])
         if op == "<<<":
-            return Feed(target + "\n"), discard
+            return self._fed(number, target + "\n", state, feed), discard
         if op == "<&" and f"&{solid(target)}" in state.env:
             return Feed(flat(state.env[f"&{solid(target)}"])), discard
         if op == ">&" and f"&{solid(target)}>" in state.env and number in ("", "1"):
@@ -197,15 +214,26 @@ class Machine(Compound):
             text = self.read_effect(target, state)
             if number not in ("", "0"):
                 state.env[f"&{number}"] = text
+                self._fed(number, text, state, feed)
             return (Feed(text) if number in ("", "0") else feed), discard
         if number in ("", "1") or op in ("&>", "&>>"):
             outputs.append((target, op in (">>", "&>>")))
         else:
             self.write_effect(target, state, op == ">>")
+            if solid(target) in self.sinks:
+                self.write_file(target, UNKNOWN, state)
             if number not in ("", "1", "2"):
                 state.env[f"&{number}>"] = target
                 self.write_file(target, "", state, op == ">>")
         return feed, discard
+
+    @staticmethod
+    def _fed(number: str, text: str, state: ShellState, feed: Feed) -> Feed:
+        """Text given to a descriptor: the standard input, or a file that /dev/fd names."""
+        if number in ("", "0"):
+            return Feed(text)
+        state.files[f"/dev/fd/{number}"] = state.files[f"/proc/self/fd/{number}"] = text
+        return feed
 
     def _sockets(self, stmt: Node, outputs: list[tuple[str, bool]], state: ShellState) -> None:
         """A shell whose ends are sockets is a reverse shell, whatever it is called."""
@@ -234,7 +262,12 @@ class Machine(Compound):
         return str(handler(node, state, feed))
 
     def expander(self, state: ShellState) -> Expander:
-        return Expander(state, lambda part: self._substitution(part, state), lambda part: self._process(part, state))
+        return Expander(
+            state,
+            lambda part: self._substitution(part, state),
+            lambda part: self._process(part, state),
+            lambda text: self.run_subscripts(text, state),
+        )
 
     def _substitution(self, part: Node, state: ShellState) -> str:
         stmts = part.get("Stmts") or []
@@ -287,6 +320,8 @@ class Machine(Compound):
         if not words:
             return ""
         name = solid(words[0])
+        if self._piping:
+            self.literals += [word for word in words[1:] if " " in word]
         if name in state.aliases and known(name):
             return self._alias(name, words, state, feed)
         if name in state.functions:
@@ -393,10 +428,11 @@ class Machine(Compound):
         chain.reverse()
         if piping:
             self._piping += 1
+            outer, self.literals = self.literals, []
             out = self.statement(left, state.fork(), feed)
             for _, right in chain:
                 out = self.statement(right, state.fork(), Feed(out))
-            self._piping -= 1
+            self._piping, self.literals = self._piping - 1, outer
             return out
         out = self.statement(left, state, feed)
         for _, right in chain:

@@ -411,7 +411,8 @@ def _cloud(call: Call) -> str | None:
 
 
 @program(
-    "croc wormhole magic-wormhole ffsend pastebinit gist wgetpaste ipfs s3cmd mc b2 gdrive dropbox_uploader slackcat ntfy transfer termbin hastebin dpaste sprunge"
+    "croc wormhole magic-wormhole ffsend pastebinit gist wgetpaste ipfs s3cmd mc b2 gdrive dropbox_uploader "
+    "slackcat ntfy transfer termbin hastebin dpaste sprunge"
 )
 def _uploader(call: Call) -> str | None:
     """Programs whose purpose is to hand files to others."""

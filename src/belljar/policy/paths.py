@@ -311,7 +311,7 @@ def _secret(path: str) -> bool:
 def _classify_workspace(path: str) -> tuple[str, frozenset[str]]:
     if _HOOK.fullmatch(path):
         return "exec_hook", frozenset()
-    if path == WORKSPACE + "/.git":
+    if re.fullmatch(rf"{WORKSPACE}/\.git(/objects|/refs|/HEAD)?", path):
         return "workspace_root", frozenset({"git"})
     flags = {"sensitive"} if _SENSITIVE.fullmatch(path) else set()
     if _HOST_LATER.fullmatch(path):

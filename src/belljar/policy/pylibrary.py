@@ -255,6 +255,10 @@ class Library:
 
     def _method(self, name: str, value: Any, args: list[Any], words: dict[str, Any]) -> Any:
         text, first = _text(value), _text(args[0]) if args else ""
+        if isinstance(value, Ref) and value.name.startswith("file:"):
+            if name in ("write", "writelines"):
+                self.call.machine.write_file(value.name[5:], first, self.call.state, append=True)
+            return value
         if name in ("system", "popen", "spawn"):
             return self._run_text(first)
         if name in (
@@ -394,8 +398,8 @@ class Library:
         path = _text(args[0]) if args else _text(words.get("file", ""))
         mode = _text(args[1]) if len(args) > 1 else _text(words.get("mode", "r"))
         if re.search(r"[wax+]", mode) or (len(args) > 1 and (not isinstance(args[1], str) or args[1] == UNKNOWN)):
-            self.call.write(path, FILE)
-            return Ref("value.file", FILE)
+            self.call.write(path, "" if "w" in mode else FILE)
+            return Ref("file:" + path, FILE)
         return self.call.read(path)
 
     def _fetch(self, url: str, args: list[Any], words: dict[str, Any]) -> Any:

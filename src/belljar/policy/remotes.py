@@ -3,7 +3,7 @@
 import re
 
 from .call import PROGRAMS, Call, program
-from .marks import FILE, NETWORK, show, solid, unglob
+from .marks import FILE, NETWORK, known, show, solid, unglob
 from .wrappers import SHELLS
 
 
@@ -30,7 +30,8 @@ def _ssh(call: Call) -> str | None:
     from .network import sends
 
     sends(call, call.stdin, options.rest[0] if options.rest else "")
-    if remote:
+    if remote or known(call.stdin):
+        remote = remote or call.stdin
         state = call.state.fork()
         state.cwd = "/home/sandbox"
         with call.machine.under("ssh"):

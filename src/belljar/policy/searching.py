@@ -6,6 +6,7 @@ import shlex
 from .call import Call, Options, program
 from .compound import Feed
 from .marks import ATOM, STAR, has, known, solid, unglob
+from .quoting import backslashes
 
 
 @program("xargs gxargs")
@@ -91,6 +92,9 @@ def _find(call: Call) -> str:
             call.write(args[index + 1])
         elif arg == "-files0-from" and index + 1 < len(args):
             call.read(args[index + 1])
+    printed = [args[index + 1] for index, arg in enumerate(args[:-1]) if arg == "-printf"]
+    if printed:
+        return backslashes(re.sub(r"%\S", ATOM, unglob(printed[0])))
     return "".join(
         f"{item}\n" + (f"{item.rstrip('/')}/{STAR}\n" if item in roots and not narrow else "") for item in found
     )

@@ -3,6 +3,7 @@
 import re
 
 from .call import Call, program
+from .machine import SUSPECT
 from .marks import DISGUISED, FILE, UNKNOWN, known, taints, unglob
 from .parser import TooComplex
 from .quoting import bounded
@@ -24,17 +25,13 @@ def _sed(call: Call) -> str | None:
         scripts, rest = [unglob(word) for word in rest[:1]], rest[1:]
     for path in options.all("f", "file"):
         scripts += (call.machine.read_file(path, call.state) or "").splitlines()
-    for script in scripts:
-        _sed_script(call, unglob(script))
     text = "".join(call.read(path) for path in rest) if rest else call.stdin
+    for script in scripts:
+        _sed_script(call, unglob(script), text)
     if in_place or clustered:
         for path in rest:
-            call.write(
-                path,
-                FILE
-                if call.machine.read_file(path, call.state) is None
-                else _substitute(scripts, call.machine.read_file(path, call.state) or ""),
-            )
+            old = call.machine.read_file(path, call.state)
+            call.write(path, _inserted(scripts) + (FILE if old is None else _substitute(scripts, old)))
         return ""
     return _substitute(scripts, text)
 
@@ -46,7 +43,14 @@ _SED_SUB = (
 )
 
 
-def _sed_script(call: Call, script: str) -> None:
+def _inserted(scripts: list[str]) -> str:
+    """Lines that a script adds to a file: they run where the file is a script."""
+    lines = [line for script in scripts for line in re.findall(r"(?:^|[;\n}/\d$])\s*[aic]\\?\s*(.+)", script)]
+    lines += [found["new"].replace("\\/", "/") for script in scripts for found in re.finditer(_SED_SUB, script)]
+    return "".join(f"{line}\n" for line in lines if SUSPECT.match(line) or "import " in line)
+
+
+def _sed_script(call: Call, script: str, given: str) -> None:
     """The commands of sed that run (`e`, `s///e`) or write (`w`)."""
     if len(script) > MAX_SCRIPT:
         raise TooComplex("its sed script is too long to judge; put it in a file")
@@ -54,18 +58,14 @@ def _sed_script(call: Call, script: str) -> None:
     for found in re.finditer(_SED_SUB, script):
         if "e" in found["flags"]:
             plain = found[0][: -len(found["flags"])] if found["flags"] else found[0]
-            call.shell(
-                _substitute([plain], call.stdin)
-                if call.stdin and known(call.stdin)
-                else found["new"].replace("&", UNKNOWN)
-            )
+            call.shell(_substitute([plain], given) if given and known(given) else found["new"].replace("&", UNKNOWN))
         if "w" in found["flags"] and found["file"]:
             call.write(found["file"])
         bare = bare.replace(found[0], "")
     for letter, rest in re.findall(_SED_COMMAND, bare):
         if letter == "e":
             space = [found["new"].replace("\\/", "/") for found in re.finditer(_SED_SUB, script)]
-            for text in [rest] if rest.strip() else [*space, call.stdin]:
+            for text in [rest] if rest.strip() else [*space, given]:
                 call.shell(text)
         elif rest.strip():
             call.write(rest.strip()) if letter in "wW" else call.read(rest.strip())

@@ -33,6 +33,8 @@ def _cat(call: Call) -> str:
     text = _inputs(call, [path for path in rest if not path.startswith("+")])
     if call.name in ("nl", "pr", "column", "fmt", "fold") and text and known(text):
         return DISGUISED
+    if call.name == "head" and text.rstrip(SELF) != text and known(text.rstrip(SELF)):
+        text = text.rstrip(SELF)
     if call.name in ("head", "tail") and not re.search(r"(^|\s)(-n\s*)?\+\d", " ".join(call.args)):
         text = text.replace(STAR, ATOM)
     if call.name == "tac" and known(text):
@@ -57,7 +59,7 @@ def _cat(call: Call) -> str:
             else text[-int(size) :]
         )
     if call.name in ("head", "tail") and SELF in text:
-        return UNKNOWN
+        return text.replace(SELF, "") or UNKNOWN
     return UNKNOWN if call.name == "strings" and FILE in text else text
 
 
