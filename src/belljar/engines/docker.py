@@ -124,7 +124,8 @@ class DockerEngine(DockerImages):
             from docker.utils import kwargs_from_env
 
             tls = {"tls": kwargs_from_env()["tls"]}
-        return APIClient(base_url=self.host, version="auto", timeout=timeout, max_pool_size=32, **tls)
+        # docker-py keeps a pool of connections for every single URL: those of containers long gone too, if it may.
+        return APIClient(base_url=self.host, version="auto", timeout=timeout, num_pools=1, max_pool_size=32, **tls)
 
     def _check_version(self) -> None:
         version = tuple(int(part) for part in self.api.api_version.split("."))
