@@ -77,5 +77,6 @@ def test_a_fault_in_a_reader_denies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_invisible_and_direction_changing_characters_are_flagged() -> None:
-    assert POLICY.judge("echo a\u200bb").risk == "medium"
+    assert POLICY.judge("rm\u200b -rf build").decision == "ask"
     assert POLICY.judge("echo \u202egnp.exe").decision == "ask"
+    assert POLICY.judge("git commit -m '👩\u200d💻 works'").decision == "allow"  # an emoji is joined with one

@@ -7,6 +7,7 @@ from . import (  # noqa: F401  they register their programs
     awkprogram,
     building,
     builtins,
+    clouds,
     editors,
     encodings,
     fileprograms,

@@ -15,7 +15,7 @@ def _xargs(call: Call) -> str:
         "aEILnPsd", ("arg-file", "max-args", "max-procs", "delimiter", "replace", "max-lines"), posix=True
     )
     text = call.read(options.get("a", "arg-file")) if options.get("a", "arg-file") else call.stdin
-    items = _items(text, options)
+    items = _items(text, options) or ([] if text else [ATOM])
     words = options.rest or ["echo"]
     token = options.get("I", "replace") or ("{}" if options.has("i", "replace") else "")
     out = ""

@@ -1,0 +1,139 @@
+"""Python's pure functions: text in, text out."""
+
+import base64
+import binascii
+import re
+import zlib
+from typing import Any
+
+from .call import Call
+from .marks import ATOM, ENCODED, FILE, NETWORK, SENSITIVE, STAR, UNKNOWN, taints
+from .pyvalues import Ref, _bytes, _codec, _integer, _join, _many, _part, _text
+
+_SHELL = re.compile(
+    r"(os\.(system|popen\d?)|subprocess\.(getoutput|getstatusoutput)|commands\.\w+|pty\.spawn|"
+    r"asyncio\.create_subprocess_shell|platform\.popen|posix\.system|.*\.(system|popen))"
+)
+_ARGV = re.compile(
+    r"(subprocess\.(run|call|check_call|check_output|Popen)|asyncio\.create_subprocess_exec|os\.(exec|"
+    r"spawn|posix_spawn)\w*|.*\.(Popen|check_output|check_call|create_subprocess_exec))"
+)
+_DELETE = re.compile(
+    r"(os\.(remove|unlink|removedirs|rmdir)|shutil\.rmtree|pathlib\.Path\.(unlink|rmdir)|send2trash.*|"
+    r".*\.rmtree|posix\.(unlink|remove))"
+)
+_MOVE = re.compile(r"(shutil\.move|os\.(rename|renames|replace))")
+_COPY = re.compile(r"(shutil\.copy\w*|os\.(link|symlink))")
+_FETCH = re.compile(
+    r"(urllib\.request\.(urlopen|urlretrieve|Request)|urllib2?\.(urlopen|urlretrieve)|requests\.\w+|"
+    r"httpx\.\w+|http\.client\.\w+|urllib3\..*|aiohttp\..*|.*\.urlopen)"
+)
+_PASS = re.compile(
+    r"(str|bytes|bytearray|pathlib\.(Pure)?(Posix)?Path|os\.path\.(abspath|realpath|normpath|expandvars|"
+    r"dirname)|os\.fs(path|encode|decode)|list|tuple|shlex\.quote|shlex\.join|iter|sorted|io\.\w+|"
+    r"textwrap\.dedent|memoryview|sys\.intern)"
+)
+_LOOP_LIMIT = 256
+
+
+class Pure:
+    """The part of the Python reader that computes values."""
+
+    call: Call
+    names: dict[str, Any]
+
+    def invoke(self, function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def _environ(self, name: str) -> str:
+        return _text(self.call.state.get(name))
+
+    def _pure(self, name: str, first: str, args: list[Any], words: dict[str, Any]) -> Any:
+        state = self.call.state
+        if name in ("glob.glob", "glob.iglob"):
+            return [first.replace("*", STAR)]
+        if name in ("os.listdir", "os.scandir"):
+            return [STAR]
+        if name == "os.walk":
+            return [[first, [STAR], [STAR]]]
+        if name in ("os.path.join", "posixpath.join", "pathlib.PurePath"):
+            return _join([_text(arg) for arg in args])
+        if name in ("os.path.expanduser",):
+            return first.replace("~", state.home(), 1) if first.startswith("~") else first
+        if name in ("pathlib.Path.home",):
+            return state.home()
+        if name in ("site.getusersitepackages", "site.getsitepackages", "sysconfig.get_path"):
+            return f"{state.home()}/.local/lib/python3/site-packages"
+        if name in ("os.getcwd", "pathlib.Path.cwd"):
+            return state.cwd
+        if name in ("os.getenv", "os.environ.get"):
+            return self._environ(first)
+        if name in (
+            "tempfile.mkdtemp",
+            "tempfile.mktemp",
+            "tempfile.gettempdir",
+            "tempfile.NamedTemporaryFile",
+            "tempfile.TemporaryDirectory",
+            "tempfile.mkstemp",
+        ):
+            return f"/tmp/{ATOM}"
+        if name in ("input", "sys.stdin.read", "sys.stdin.readline", "raw_input"):
+            return self.call.stdin or UNKNOWN
+        if name == "shlex.split":
+            return first.split()
+        if name in ("chr",) and args and isinstance(args[0], int):
+            return chr(args[0]) if 0 <= args[0] < 0x110000 else UNKNOWN
+        if name == "ord" and len(first) == 1:
+            return ord(first)
+        if name in ("int", "len") and args:
+            return len(args[0]) if name == "len" and isinstance(args[0], str | list) else _integer(args)
+        if name == "map" and len(args) > 1 and isinstance(args[0], Ref):
+            return [self.invoke(args[0], [item], {}) for item in _many(args[1])[:_LOOP_LIMIT]]
+        if name == "range" and all(isinstance(arg, int) for arg in args) and args:
+            return list(range(*args[:3]))[:_LOOP_LIMIT]
+        if name in ("reversed",) and args:
+            return list(reversed(_many(args[0])))
+        if (
+            name in ("bytes", "bytearray")
+            and args
+            and isinstance(args[0], list)
+            and all(isinstance(item, int) and 0 <= item < 256 for item in args[0])
+        ):
+            return "".join(map(chr, args[0]))
+        if name in ("bytes.fromhex", "binascii.unhexlify", "binascii.a2b_hex", "bytearray.fromhex"):
+            return _bytes(first, lambda raw: binascii.unhexlify(re.sub(rb"\s", b"", raw)))
+        if name in ("codecs.decode", "codecs.encode", "codecs.getdecoder"):
+            return _codec(first, _text(args[1]) if len(args) > 1 else "utf-8")
+        if re.fullmatch(
+            r"base64\.(b64decode|standard_b64decode|urlsafe_b64decode|decodebytes|decodestring|a2b_base64)|"
+            r"binascii\.a2b_base64",
+            name,
+        ):
+            return _bytes(first, lambda raw: base64.b64decode(raw.translate(bytes.maketrans(b"-_", b"+/")) + b"==="))
+        if name in ("base64.b32decode", "base64.b16decode", "base64.b85decode", "base64.a85decode"):
+            return _bytes(first, getattr(base64, name.split(".")[1]))
+        if name in ("zlib.decompress", "gzip.decompress"):
+            return _bytes(first, lambda raw: zlib.decompressobj(47).decompress(raw, 1 << 20))
+        if name.startswith("base64.") or name in ("binascii.hexlify", "json.dumps", "repr"):
+            inner = args[0].name if args and isinstance(args[0], Ref) else ""
+            return (
+                SENSITIVE
+                if inner == "os.environ"
+                else (ENCODED if name.startswith("b") else "") + (taints(first) or first)
+            )
+        if _PASS.fullmatch(name) or name == "dict":
+            return (
+                SENSITIVE
+                if args and isinstance(args[0], Ref) and args[0].name == "os.environ"
+                else args[0]
+                if len(args) == 1
+                else _join([_text(a) for a in args])
+                if "Path" in name and args
+                else first
+            )
+        if name.startswith("ctypes."):
+            return UNKNOWN
+        if name.startswith(("socket.", "paramiko.", "smtplib.", "ftplib.")):
+            self.names["socket"] = Ref("socket")
+            return Ref("value.socket", NETWORK) if name.endswith("socket") else NETWORK
+        return _part(taints("".join(_text(arg) for arg in args)).replace(ATOM, "").replace(FILE, "")) or UNKNOWN
