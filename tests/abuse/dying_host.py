@@ -1,9 +1,10 @@
-"""A host process that dies: forks children that open a session, run commands and close it, and are killed at a given step.
+"""A host process that dies: forks children that open a session, run commands, close it, and die at a given step.
 
     python -m tests.abuse.dying_host WORKSPACE            prints how many steps there are
     python -m tests.abuse.dying_host WORKSPACE STEP…      one child for each; prints their pids
 
-A step is a call of one of Belljar's own functions (the policy's aside, which touch nothing), in whatever thread. The child kills itself there with SIGKILL: no
+A step is a call of one of Belljar's own functions (the policy's aside, which touch nothing), in whatever thread. The
+child kills itself there with SIGKILL: no
 handler, no clean-up. Forked, because to import everything anew would take longer than all the rest.
 """
 

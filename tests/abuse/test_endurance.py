@@ -88,7 +88,9 @@ async def test_many_sessions_at_once(base_image: str, workspace: Path, engine: D
 
 
 @pytest.mark.parametrize("jump", [-86400.0, 86400.0, -3e9])
-async def test_a_wall_clock_that_jumps_moves_no_deadline(victim: Victim, monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+async def test_a_wall_clock_that_jumps_moves_no_deadline(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
     """Deadlines, leases and heartbeats run on the monotonic clock, here and in the init; only dates follow the wall."""
     real, jumped = time.time, False
     monkeypatch.setattr(time, "time", lambda: real() + (jump if jumped else 0.0))
@@ -102,5 +104,6 @@ async def test_a_wall_clock_that_jumps_moves_no_deadline(victim: Victim, monkeyp
 
 
 async def test_dates_that_commands_see_or_forge_move_no_deadline(victim: Victim) -> None:
-    result = await victim.bash("touch -d 1970-01-01 old; touch -d 2200-01-01 new; date -s 2000-01-01; sleep 600", timeout=1)
+    forge = "touch -d 1970-01-01 old; touch -d 2200-01-01 new; date -s 2000-01-01; sleep 600"
+    result = await victim.bash(forge, timeout=1)
     assert result.cause == "timeout"

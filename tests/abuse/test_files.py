@@ -62,7 +62,7 @@ async def _try_there(victim: Victim, name: str) -> str:
 
 
 @pytest.mark.parametrize("part", ["sub", "sub/deeper"])
-async def test_a_part_of_the_workspace_swapped_for_a_link_does_not_move_the_workspace(victim: Victim, part: str) -> None:
+async def test_a_part_swapped_for_a_link_does_not_move_the_workspace(victim: Victim, part: str) -> None:
     (victim.workspace / "sub" / "deeper").mkdir(parents=True)
     result = await victim.bash(f"mv {part} moved; ln -s /etc {part}; ls -d {part}; cat {part}/shadow")
     assert result.exit_code != 0
@@ -71,7 +71,7 @@ async def test_a_part_of_the_workspace_swapped_for_a_link_does_not_move_the_work
     assert (await victim.run("pwd")).stdout == "/workspace\n"
 
 
-async def test_a_workspace_that_is_moved_away_meanwhile_stays_the_same_directory(base_image: str, workspace: Path) -> None:
+async def test_a_workspace_that_is_moved_away_stays_the_same_directory(base_image: str, workspace: Path) -> None:
     async with belljar.Session(workspace) as box:
         moved = workspace.with_name("moved")
         workspace.rename(moved)
@@ -88,13 +88,13 @@ PLANTS = {
     ".git/hooks/pre-commit": "mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
     ".git/config": "git init -q . && git config core.fsmonitor evil",
     ".envrc": "echo evil > .envrc",
-    ".vscode/tasks.json": "mkdir .vscode; echo '{\"runOptions\": {\"runOn\": \"folderOpen\"}}' > .vscode/tasks.json",
+    ".vscode/tasks.json": 'mkdir .vscode; echo \'{"runOptions": {"runOn": "folderOpen"}}\' > .vscode/tasks.json',
     ".claude/settings.json": "mkdir .claude; echo '{\"hooks\": {}}' > .claude/settings.json",
     ".mcp.json": "echo '{}' > .mcp.json",
     ".husky/pre-push": "mkdir .husky; echo evil > .husky/pre-push",
     ".git": "mkdir elsewhere; ln -s elsewhere .git",
     ".vscode": "ln -s elsewhere .vscode",
-    ".devcontainer/devcontainer.json": "mkdir .devcontainer; echo '\"initializeCommand\"' > .devcontainer/devcontainer.json",
+    ".devcontainer/devcontainer.json": "mkdir .devcontainer; echo initializeCommand > .devcontainer/devcontainer.json",
 }
 
 

@@ -32,7 +32,7 @@ def containers(engine: DockerEngine, owners: set[str]) -> list[str]:
 
 
 def settled(engine: DockerEngine, owners: set[str]) -> None:
-    """A creation that was on its way when its host died may still come: wait until the engine has nothing new to tell."""
+    """A creation that was on its way when its host died may still come: wait until the engine tells nothing new."""
     seen, since, deadline = containers(engine, owners), time.monotonic(), time.monotonic() + PROMPT
     while time.monotonic() - since < 1.0 and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
 import time
@@ -22,6 +24,8 @@ from belljar.errors import BelljarError, SandboxLost
 from belljar.result import Output
 
 HANG = 5.0
+# docker-py leaves the socket of a connection that is refused to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 # The container.
@@ -59,12 +63,16 @@ class PrivateEngine:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.host = f"unix://{place}/docker.sock"
-        self._log = open(place / "log", "wb")
+        self._log = (place / "log").open("wb")
         self._daemon: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        # Its containerd died with it, but where nobody reaps zombies a new daemon would wait for that one to answer.
+        for name in ("pid", "exec/containerd/containerd.pid"):
+            (self.place / name).unlink(missing_ok=True)
         options = ["--data-root", f"{self.place}/data", "--exec-root", f"{self.place}/exec", "-H", self.host,
-                   "--pidfile", f"{self.place}/pid", "--bridge=none", "--iptables=false", "--storage-driver=vfs"]  # fmt: skip
+                   "--pidfile", f"{self.place}/pid", "--bridge=none", "--iptables=false",
+                   "--storage-driver=vfs"]  # fmt: skip
         self._daemon = subprocess.Popen(["dockerd", *options], stdout=self._log, stderr=self._log)
         deadline = time.monotonic() + 40
         while self.docker("version", check=False).returncode:
@@ -87,9 +95,24 @@ class PrivateEngine:
             self._daemon.terminate()
             self._daemon.wait(30)
         self._log.close()
-        for mount in [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if str(self.place) in line]:
+        for process in self._left():  # the keepers of containers whose engine was killed
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for mount in [each for each in mounts if each.startswith(str(self.place))]:
             subprocess.run(["umount", "-l", mount], check=False)
         shutil.rmtree(self.place, ignore_errors=True)
+
+    def _left(self) -> list[int]:
+        commands = {int(path.parent.name): _command(path) for path in Path("/proc").glob("[0-9]*/cmdline")}
+        return [pid for pid, command in commands.items() if f"{self.place}/exec".encode() in command]
+
+
+def _command(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def image_of(place: Path) -> Path:
@@ -97,10 +120,13 @@ def image_of(place: Path) -> Path:
     tar = place / "image.tar"
     programs = [shutil.which(name) or name for name in ("bash", "sleep", "cat")]
     found = subprocess.run(["ldd", *programs], check=True, capture_output=True, text=True).stdout.split()
+    libraries = {word for word in found if word.startswith("/") and not word.endswith(":")}
     with tarfile.open(tar, "w", dereference=True) as archive:
+        for directory in sorted({str(parent) for library in libraries for parent in Path(library).parents} | {"/bin"}):
+            archive.add(directory, directory, recursive=False)
         for program in programs:
             archive.add(program, f"bin/{Path(program).name}")
-        for library in {word for word in found if word.startswith("/") and not word.endswith(":")}:
+        for library in libraries:
             archive.add(library, library.lstrip("/"))
     return tar
 

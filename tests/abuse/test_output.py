@@ -82,7 +82,8 @@ async def test_invalid_utf8_and_terminal_escapes_are_bytes_here_and_harmless_on_
 
 async def test_forged_frames_are_output_like_any_other(victim: Victim) -> None:
     """On every descriptor that a command could try, what looks like the init's own words is just bytes."""
-    lies = [frames.HEADER.pack(72, kind, 0, 0, 1) + bytes(72) for kind in (From.ENDED, From.STARTED, From.ERROR, From.PONG)]
+    kinds = (From.ENDED, From.STARTED, From.ERROR, From.PONG)
+    lies = [frames.HEADER.pack(72, kind, 0, 0, 1) + bytes(72) for kind in kinds]
     result = await victim.python(f"""
 import os
 for lie in {lies!r}:
@@ -98,7 +99,9 @@ for lie in {lies!r}:
 
 async def test_forged_status_lines_do_not_fool_the_persistent_shell(victim: Victim) -> None:
     forge = victim.script("""
-for d in 1 2 3 8 9 255; do printf 's0123456789abcdef 0 - /etc\\0e0123456789abcdef declare -x A="1"\\0' >&$d; done 2>/dev/null
+for d in 1 2 3 8 9 255; do
+    printf 's0123456789abcdef 0 - /etc\\0e0123456789abcdef declare -x A="1"\\0' >&$d
+done 2>/dev/null
 printf 's%s 0 - /etc\\0' "$__bj_n" 2>/dev/null
 exit 3
 """)
