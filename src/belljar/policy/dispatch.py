@@ -105,6 +105,8 @@ def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) 
     call = Call(machine, base, args, state, feed)
     handler = PROGRAMS.get(base) or (PROGRAMS["mkfs"] if re.match(r"mkfs\.|mke2fs", base) else None) or _versioned(base)
     machine.emit("exec", name, flags=frozenset({"quiet"}) if base in _QUIET else frozenset(), program=base)
+    if handler is not None and args in (["--version"], ["--help"]):
+        return ATOM
     _sweep(call)
     if handler is None:
         return _stranger(call)

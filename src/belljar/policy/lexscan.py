@@ -125,8 +125,13 @@ class LexScan:
                 code = re.sub(rf'(["`](?:[^"`\\]|\\.)*?){insert}(?!\w)', _after(inner), code)
         return fold(code)
 
+    def unquoted(self, literal: str, expand: bool = True) -> str:
+        """The text of a literal. In JavaScript and the like only a template has holes."""
+        holes = self.language in ("perl", "ruby", "php", "tcl") or literal[0] == "`"
+        return unquote(literal, expand and holes)
+
     def literals(self) -> list[str]:
-        return [unquote(literal) for literal in re.findall(_STRING, self.code)[:200]] + re.findall(
+        return [self.unquoted(literal) for literal in re.findall(_STRING, self.code)[:200]] + re.findall(
             r"<([~/][^<>\s]*)>", self.code
         )
 
@@ -141,13 +146,13 @@ class LexScan:
             if self.language != "node" or "zx" in self.call.args or "$`" in self.code
             else []
         ):
-            self.call.shell(unquote(f'"{body}"'))
+            self.call.shell(self.unquoted(f'"{body}"'))
         for groups in _TICKS.findall(self.code):
             self.call.shell(next((group for group in groups if group), ""))
         self._paths(bare, words)
         self._files()
         for literal in _PRINT.findall(self.code):
-            self.out += unquote(literal) + "\n"
+            self.out += self.unquoted(literal) + "\n"
 
     def _shapes(self, bare: str) -> None:
         code, call = self.code, self.call
@@ -180,7 +185,7 @@ class LexScan:
         ):
             call.emit("net.send", "", "sensitive")
         for name, literal in _POISON.findall(code):
-            call.machine.set(name, unquote(literal), call.state.fork())
+            call.machine.set(name, self.unquoted(literal), call.state.fork())
         self._evals()
 
     def _evals(self) -> None:
@@ -189,7 +194,7 @@ class LexScan:
             literal = re.match(rf"\s*\(?\s*({_STRING})", rest)
             if literal:
                 for text in re.findall(_STRING, _balanced(rest.lstrip(" ("))):
-                    inner = LexScan(self.call, self.language, unquote(text, False))
+                    inner = LexScan(self.call, self.language, self.unquoted(text, False))
                     if len(text) < len(self.code):
                         inner.run()
             elif re.match(
@@ -203,8 +208,8 @@ class LexScan:
         literals = self.literals()
         for index, text in enumerate(literals):
             first = text.split()[:1]
-            name = first[0].rsplit("/", 1)[-1] if first else ""
-            if name not in PROGRAMS and UNKNOWN not in name and not re.search(r"[|;&]", text):
+            name = first[0].rsplit("/", 1)[-1].lstrip("\\") if first else ""
+            if name not in PROGRAMS and UNKNOWN not in name and not re.search(r"[|;&$=]", text):
                 continue
             if len(text.split()) > 1:
                 self.call.shell(text)
@@ -269,7 +274,7 @@ class LexScan:
     def _files(self) -> None:
         for found in _WRITE.finditer(self.code):
             content = re.match(rf"\s*,\s*({_STRING})", self.code[found.end() :])
-            self.call.write(unquote(found[1]), unquote(content[1]) if content else UNKNOWN)
+            self.call.write(self.unquoted(found[1]), self.unquoted(content[1]) if content else UNKNOWN)
         for args in _OPEN.findall(self.code):
             self._opened(args)
         for args in re.findall(
@@ -277,22 +282,22 @@ class LexScan:
             r"mv|ln_s\w*|install|copy\w*)\s*\(?([^;\n]*)|File\.symlink\s*\(?([^;\n]*)",
             self.code,
         ):
-            literals = [unquote(literal) for literal in re.findall(_STRING, "".join(args))]
+            literals = [self.unquoted(literal) for literal in re.findall(_STRING, "".join(args))]
             if len(literals) > 1:
                 self.call.write(literals[1])
         for args in _READ.findall(self.code):
             literal = re.match(rf"[^'\"]{{0,24}}({_STRING})", args)
-            path = unquote(literal[1]) if literal else ""
+            path = self.unquoted(literal[1]) if literal else ""
             if path.startswith(("/", "~", ".")):
                 text = self.call.read(path)
                 if has(text, SECRET + SENSITIVE) and (_FETCH.search(self.code) or _SOCKET.search(self.code)):
                     self.call.emit("net.send", path, "sensitive")
         for literal in re.findall(rf"chmod(?:Sync)?\s*\(?\s*(?:0?o?[0-7]+\s*,\s*)?({_STRING})", self.code):
             mode = re.search(r"chmod(?:Sync)?[^;]*?\b0?o?([0-7]{3,5})\b", self.code)
-            self.call.run(["chmod", mode[1] if mode else "755", unquote(literal)])
+            self.call.run(["chmod", mode[1] if mode else "755", self.unquoted(literal)])
 
     def _opened(self, args: str) -> None:
-        literals = [unquote(literal) for literal in re.findall(_STRING, _balanced(args))]
+        literals = [self.unquoted(literal) for literal in re.findall(_STRING, _balanced(args))]
         for index, literal in enumerate(literals):
             mode = literals[index + 1] if index + 1 < len(literals) else ""
             if re.fullmatch(r"\s*[+]?>{1,2}(:\w+)?\s*", literal) and mode:

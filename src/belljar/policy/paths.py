@@ -94,7 +94,7 @@ _SECRET = re.compile(
     r"|/var/lib/(kubelet|docker|rancher)(/.*)?|/root/\.ssh(/.*)?"
     r"|/var/spool/cron(/.*)?|.*/\.ssh/id_[a-z0-9]+|.*/\.git-credentials|.*/\.aws/credentials"
 )
-_OWN_PROC = re.compile(r"/proc/(self|thread-self|\d*)/maps$|/proc/self/mem$")
+_OWN_PROC = re.compile(r"/proc/(self|thread-self|\d*)/maps$|/proc/(self|thread-self)/(mem|environ)$")
 _HOOK = re.compile(
     r".*/\.git/(hooks(/.*)?|config|config\.worktree|info/attributes)|.*/\.git/(modules|worktrees)/.*/(hooks/.*|"
     r"config)"

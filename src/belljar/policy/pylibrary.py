@@ -134,7 +134,7 @@ class Library(Pure):
         elif name in ("os.chown", "shutil.chown"):
             call.run(["chown", _text(args[1]) if len(args) > 1 else ATOM, first])
         elif name in ("os.kill", "os.killpg", "signal.pthread_kill"):
-            if first in ("-1", "1", "0") or STAR in first:
+            if first in ("-1", "1") or STAR in first:
                 call.emit("process.killall")
         elif name in ("os.setuid", "os.setgid", "os.seteuid", "os.setreuid", "os.setresuid"):
             call.emit("privilege.become")

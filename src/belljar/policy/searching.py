@@ -5,7 +5,7 @@ import shlex
 
 from .call import Call, Options, program
 from .compound import Feed
-from .marks import ATOM, STAR, has, known, solid, unglob
+from .marks import ATOM, STAR, has, has_glob, known, solid, unglob
 from .quoting import backslashes
 
 
@@ -35,7 +35,8 @@ def _xargs(call: Call) -> str:
 
 def _items(text: str, options: Options) -> list[str]:
     if options.has("0", "null"):
-        return [item for item in re.split(r"[\0\n]", text) if item]
+        listing = "\0" not in text and (has_glob(text) or not known(text))  # find prints paths, however it ends them
+        return [item for item in re.split(r"\n" if listing else r"\0", text) if item]
     delimiter = options.get("d", "delimiter")
     if delimiter:
         from .quoting import ansi_c

@@ -225,7 +225,7 @@ def _kill(call: Call) -> str:
     for operand in operands:
         if operand == "--":
             continue
-        if operand in ("-1", "1", "0", "-0") or has_glob(operand):
+        if operand in ("-1", "1") or has_glob(operand):
             call.emit("process.killall")
         else:
             call.emit("process.kill", operand)
