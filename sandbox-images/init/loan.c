@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -42,14 +43,16 @@ bool stream_lend(struct stream *stream)
         return false;
     stream->lent = true;
     stream->ready = false;
+    epoll_ctl(epoll, EPOLL_CTL_DEL, stream->fd, NULL); /* else each write would wake us too */
     return true;
 }
 
 void stream_return(struct stream *stream, uint64_t taken)
 {
-    if (!stream->lent)
+    if (!stream->lent || stream->fd < 0)
         return;
     stream->lent = false;
+    watch(stream->fd, &stream->source, EPOLLIN | EPOLLET);
     if (taken > stream->ring.total)
         stream->ring.total = taken;
 }
