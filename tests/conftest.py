@@ -38,9 +38,9 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-# What may take as long as somebody else likes. Local files are not among it: a look at a directory or a line for the
-# audit trail costs less than the hop to a thread.
-WAITING = ("time.", "socket.", "ssl.", "threading.")
+# What may take as long as somebody else likes. Local files and short locks are not among it: a look at a directory or a
+# line for the audit trail costs less than the hop to a thread.
+WAITING = ("time.", "socket.", "ssl.")
 
 
 @pytest.fixture(autouse=True)

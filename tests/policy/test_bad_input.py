@@ -49,7 +49,7 @@ def test_crlf_line_ends_become_lf() -> None:
 
 def test_a_missing_parser_denies_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parser, "shfmt", lambda: None)
-    monkeypatch.setattr(parser._parser, "_waiting", [])
+    parser._parser.close()
     verdict = POLICY.judge("ls | head # parser is missing")
     assert verdict.decision == "deny"
     assert "not installed" in verdict.reason
