@@ -40,17 +40,24 @@ def _walk(workspace: str, path: PurePosixPath, cwd: str, look: bool) -> list[str
         if done[:1] != ["workspace"] and part != "workspace":
             raise _outside(cwd)
         here = os.path.join(workspace, *done[1:], part) if done else workspace
-        if look and done and os.path.islink(here):
+        if look and done and (link := _link(here)) is not None:
             links += 1
             if links > _LINKS:
                 raise WorkingDirectoryError(f"Invalid working directory: {cwd}: too many symbolic links")
-            target = PurePosixPath(os.readlink(here))
+            target = PurePosixPath(link)
             if target.is_absolute():
                 done, target = [], target.relative_to("/")
             todo.extend(reversed(target.parts))
             continue
         done.append(part)
     return done
+
+
+def _link(path: str) -> str | None:
+    try:
+        return os.readlink(path)
+    except OSError:  # not a link, or no longer
+        return None
 
 
 def _outside(cwd: str) -> WorkingDirectoryError:
