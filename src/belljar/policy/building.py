@@ -45,6 +45,8 @@ def _packages(call: Call) -> str | None:
 
 def _tool_options(call: Call, words: list[str]) -> None:
     """Options of cargo and go that name a program to run; code that this command wrote and go runs."""
+    for path, code in list(call.state.files.items()) if call.name == "cargo" else []:
+        _scan(call, "other", code) if path.endswith(".rs") else None
     for path in words if call.name == "go" and words[:1] == ["run"] else []:
         text = call.machine.read_file(path, call.state) if "/" in path or path.endswith(".go") else None
         _scan(call, "other", text) if text else None
@@ -146,6 +148,8 @@ def _build_files(call: Call, words: list[str]) -> None:
         parts = dict(word[2:].partition("=")[::2] for word in words if word.startswith("-Dexec."))
         if "exec.executable" in parts:
             call.shell(f"{parts['exec.executable']} {parts.get('exec.args', '')}")
+    for path, code in list(call.state.files.items()) if call.name == "javac" else []:
+        _scan(call, "other", code) if path.endswith(".java") else None
     if call.name == "rake" and "-e" in words[:-1]:
         _scan(call, "ruby", words[words.index("-e") + 1])
     for path in words:
@@ -159,7 +163,7 @@ def _build_files(call: Call, words: list[str]) -> None:
     if call.name in ("pytest", "tox", "nox"):
         for path, text in list(call.state.files.items()):
             if path.endswith(".py"):
-                _scan(call, "python", text)
+                _scan(call, "python hooks", text)
     _written_code(call)
 
 
@@ -229,8 +233,33 @@ def _makefile(call: Call, words: list[str]) -> None:
     for text in texts:
         if "\ufdd1" in text:
             call.emit("exec.network", "makefile")
-        for line in re.findall(
-            r"(?m)^(?:\t| {4})\s*[@\-+]*(.+)$|^[\w.%-]+\s*:[^=\n]*;\s*[@\-+]*(.+)$|\$\(shell ([^)]+)\)", text
-        ):
-            recipe = next(part for part in line if part).replace("$$", "$")
+        goals = [word for word in words if not word.startswith("-") and "=" not in word]
+        for recipe in _recipes(text, goals, call):
             call.shell(recipe)
+
+
+def _recipes(text: str, goals: list[str], call: Call) -> list[str]:
+    """The commands of the targets that are reached, with make's variables put in."""
+    values = dict(re.findall(r"(?m)^(\w+)\s*[:?+]*=\s*(.*?)\s*$", text))
+    values = {"HOME": call.state.home(), "PWD": call.state.cwd, "CURDIR": call.state.cwd, "RM": "rm -f"} | values
+    rules: dict[str, tuple[list[str], list[str]]] = {}
+    current: list[str] = []
+    for line in text.replace("\\\n", " ").split("\n"):
+        rule = re.match(r"([\w.%/ -]+?)\s*::?(?!=)\s*([^;=]*)(?:;(.*))?$", line)
+        if line[:1] in ("\t", " ") and line.strip():
+            current.append(line.strip().lstrip("@-+"))
+        elif rule:
+            current = [rule[3].strip().lstrip("@-+")] if rule[3] else []
+            rules.update(dict.fromkeys(rule[1].split(), (rule[2].split(), current)))
+    pending = [goal for goal in goals if goal in rules] or [name for name in rules if not name.startswith(".")][:1]
+    found = re.findall(r"\$\(shell ([^)]+)\)", text)
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop(0)
+        if name in rules and name not in seen:
+            seen.add(name)
+            pending += rules[name][0]
+            found += rules[name][1]
+    for _ in range(3):
+        found = [re.sub(r"\$[({](\w+)[)}]", lambda m: values.get(m[1], m[0]), recipe) for recipe in found]
+    return [re.sub(r"\$\(\w+\)", "", recipe).replace("$$", "$") for recipe in found]

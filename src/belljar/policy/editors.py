@@ -119,6 +119,8 @@ def _runtime(call: Call) -> str | None:
     options = call.options("", ("jar", "cp", "classpath"))
     for path in (*options.all("jar"), *options.rest[:1]):
         text = call.machine.read_file(path, call.state)
+        if text and path.endswith(".java"):
+            scan(call, "other", text)
         if (text is not None and NETWORK in text) or call.fetched(call.locate(path)[0]):
             call.emit("exec.network", path)
     if any(re.match(r"-(javaagent|agentpath|XX:On\w*Error)", arg) for arg in call.args):

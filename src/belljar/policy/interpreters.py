@@ -54,8 +54,8 @@ def scan(call: Call, language: str, code: str, argv: list[str] | None = None) ->
     """Look through code for effects; gives what it prints."""
     if NETWORK in code:
         call.emit("exec.network", show(code[:200]))
-    if language == "python":
-        return _python_code(call, code, argv or [])
+    if language in ("python", "python hooks"):
+        return _python_code(call, code, argv or [], hooks=language != "python")
     if language == "c" and not re.search(r"system|exec|fork|setuid|unlink|socket", code):
         return UNKNOWN
     if language == "tcl":
@@ -70,7 +70,7 @@ def scan(call: Call, language: str, code: str, argv: list[str] | None = None) ->
     return unknown_output(scanner.code, scanner.out)
 
 
-def _python_code(call: Call, code: str, argv: list[str]) -> str:
+def _python_code(call: Call, code: str, argv: list[str], hooks: bool = False) -> str:
     state = call.state
     call.state = state.fork()
     code = (
@@ -99,6 +99,8 @@ def _python_code(call: Call, code: str, argv: list[str]) -> str:
                 lexical = LexScan(call, "python", code)
                 lexical.run()
                 return unknown_output(code, lexical.out)
+            if hooks:
+                scanner.run_hooks()
     finally:
         call.state = state
     if scanner.out and not known(scanner.out) and not taints(scanner.out).strip(UNKNOWN):

@@ -205,7 +205,8 @@ class LexScan:
 
     def _commands(self) -> None:
         """The code can run something: each literal that is a command, and each list of literals that is one."""
-        literals = self.literals()
+        printed = {self.unquoted(literal) for literal in _PRINT.findall(self.code)}
+        literals = [literal for literal in self.literals() if literal not in printed]
         for index, text in enumerate(literals):
             first = text.split()[:1]
             name = first[0].rsplit("/", 1)[-1].lstrip("\\") if first else ""
@@ -251,6 +252,7 @@ class LexScan:
         """Literals that are paths, in code that deletes, changes or reads."""
         deletes = _DELETISH.search(bare) or any(_DELETISH.fullmatch(word) for word in words)
         changes, reads = _CHANGISH.search(bare), _READISH.search(bare)
+        only_read = {self.unquoted(text) for text in re.findall(rf"[rR]ead\w*\s*\(\s*({_STRING})", self.code)}
         for path in self.literals():
             if _ENGINE.search(path):
                 self.call.emit("kernel.engine", path)
@@ -262,8 +264,12 @@ class LexScan:
                 narrow = re.search(r"filter|endsWith|end_with|match|grep|\bif\b|\bnext\b|test\(|includes", bare)
                 path = f"{path.rstrip('/')}/{ATOM if narrow else STAR}"
             kind = self.call.locate(path)[1]
-            if deletes and not (
-                path == "/" and re.search(r"split|join|replace", bare) and not re.search(r"rm|delete|unlink", bare)
+            if (
+                deletes
+                and path not in only_read
+                and not (
+                    path == "/" and re.search(r"split|join|replace", bare) and not re.search(r"rm|delete|unlink", bare)
+                )
             ):
                 self.call.delete(path.replace("~", "/home/sandbox", 1), "recursive")
             if changes and kind in ("root", "system", "home", "secret", "workspace_root", "device", "kernel"):

@@ -40,6 +40,8 @@ class Library(Pure):
     """Calls of the Python reader; it is one half of PythonScan."""
 
     functions: dict[str, Any]
+    classes: set[str]
+    methods: dict[str, ast.FunctionDef]
     out: str
     depth: int
     looping: bool
@@ -58,6 +60,11 @@ class Library(Pure):
 
     def invoke(self, function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
         name = function.name
+        if name in self.classes and "__init__" in self.methods and self.depth < 8:
+            self._user(self.methods["__init__"], [UNKNOWN, *args], words)
+            return Ref("instance", UNKNOWN)
+        if name.startswith("value.") and name[6:] in self.methods and self.depth < 8:
+            return self._user(self.methods[name[6:]], [function.bound, *args], words)
         if name in self.functions and self.depth < 8:
             return self._user(self.functions[name], args, words)
         if function.bound is not None:

@@ -5,10 +5,11 @@ called; whatever reaches a call that runs, deletes, writes, reads or sends becom
 """
 
 import ast
+import re
 from typing import Any
 
 from .call import Call
-from .marks import UNKNOWN, clip, known
+from .marks import ATOM, UNKNOWN, clip, known
 from .parser import TooComplex
 from .pylibrary import Library
 from .pyvalues import Ref, _arithmetic, _many, _part, _percent, _picks, _text
@@ -23,6 +24,8 @@ class PythonScan(Library):
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda] = {}
         self.argv = argv or []
+        self.classes: set[str] = set()
+        self.methods: dict[str, ast.FunctionDef] = {}
         self.looping, self.picking = False, 0
 
     def run(self, code: str) -> bool:
@@ -36,6 +39,12 @@ class PythonScan(Library):
         except RecursionError:
             self.call.emit("exec.unseen", "python")
         return True
+
+    def run_hooks(self) -> None:
+        """What a test framework would call by name."""
+        for name, node in list(self.functions.items()):
+            if re.match(r"(test|pytest|setup|teardown)_?", name) and not isinstance(node, ast.Lambda):
+                self._user(node, [f"/tmp/{ATOM}" if "tmp" in p.arg else UNKNOWN for p in node.args.args], {})
 
     # -- statements ----------------------------------------------------------------------------------------------
 
@@ -104,10 +113,20 @@ class PythonScan(Library):
             and self.value(target.value).name == "os.environ"
         ):
             self.call.machine.set(_text(self.value(target.slice)), _text(value), self.call.state)
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            self.names[f"{target.value.id}.{target.attr}"] = value
         elif isinstance(target, ast.Tuple | ast.List):
             items = value if isinstance(value, list) else [value] * len(target.elts)
             for element, item in zip(target.elts, items, strict=False):
                 self._bind(element, item)
+
+    def _classdef(self, node: ast.ClassDef) -> None:
+        self.classes.add(node.name)
+        for statement in node.body:
+            if isinstance(statement, ast.FunctionDef):
+                self.methods[statement.name] = statement
+            else:
+                self.statement(statement)
 
     def _functiondef(self, node: ast.FunctionDef) -> None:
         self.functions[node.name] = node
@@ -285,6 +304,8 @@ class PythonScan(Library):
         return _part(value)
 
     def _v_attribute(self, node: ast.Attribute) -> Any:
+        if isinstance(node.value, ast.Name) and f"{node.value.id}.{node.attr}" in self.names:
+            return self.names[f"{node.value.id}.{node.attr}"]
         value = self.value(node.value)
         if isinstance(value, Ref) and value.bound is None:
             known_names: dict[str, Any] = {
