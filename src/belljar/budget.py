@@ -3,7 +3,9 @@
 No engine bounds what is written to a bind mount, so growth is measured while the command runs, against what was there
 when it began. Bytes are those that the disk really holds: a sparse file counts what it allocates, a file with several
 names once; links are never followed. Looking is paced by what it costs, so what is written between two looks can go
-over; the last look comes after the end. A disk quota, where there is one, is the hard wall.
+over; the last look comes after the end. A file that is deleted but still open is in no directory: where the disk has
+lost more room than the directories explain, the sandbox's descriptors are looked through. A disk quota, where there
+is one, is the hard wall.
 
 The walk holds a descriptor per level. What it cannot see (deeper than DEPTH, or shut by its owner) cannot be bounded
 either: a command that makes such a place is over its budget, and where there is one already none is begun.
@@ -15,6 +17,7 @@ import os
 import stat
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -22,6 +25,7 @@ from anyio import to_thread
 
 from belljar.errors import BelljarError, ProtectionMissing
 from belljar.limits import Limits
+from belljar.usage import processes
 
 DEPTH = 128
 PACE = 2  # a look is followed by a pause of so many times its length
@@ -110,13 +114,35 @@ def _excuse(error: OSError, name: str, directory: int) -> None:
         raise Unseen(f"{name!r} cannot be read")
 
 
+def deleted(pids: list[int], device: int) -> int:
+    """Bytes in files that are deleted, but held open by these processes."""
+    found = {}
+    for pid in pids:
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue  # ended, or not ours to look into
+        for name in names:
+            with suppress(OSError):
+                status = os.stat(f"/proc/{pid}/fd/{name}")
+                if status.st_dev == device and status.st_nlink == 0:
+                    found[status.st_ino] = status.st_blocks * 512
+    return sum(found.values())
+
+
+def _free(root: int) -> int:
+    status = os.fstatvfs(root)
+    return status.f_bfree * status.f_frsize
+
+
 class Budget:
     """One command's."""
 
-    def __init__(self, root: int, limits: Limits) -> None:
-        """Blocking: looks at the whole workspace."""
+    def __init__(self, root: int, limits: Limits, init: int) -> None:
+        """Blocking: looks at the whole workspace. `init` is the pid of the sandbox's PID 1 here."""
         self.exceeded = False
-        self._root = root
+        self._root, self._init = root, init
+        self._free = _free(root)
         try:
             start = measure(root)
         except Unseen as place:
@@ -133,7 +159,10 @@ class Budget:
         except Unseen:
             self.exceeded = True
             return None
-        self.exceeded |= usage.bytes > self._most.bytes or usage.entries > self._most.entries
+        room = self._most.bytes - usage.bytes
+        if self._free - _free(self._root) > room >= 0:
+            room -= deleted(processes(self._init), os.fstat(self._root).st_dev)
+        self.exceeded |= room < 0 or usage.entries > self._most.entries
         return usage
 
     async def overrun(self) -> bool:

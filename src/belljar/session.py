@@ -371,7 +371,7 @@ class Session:
             return None
         if not self.sandbox.engine.shares_files:
             raise ProtectionMissing("workspace budget: the engine's files cannot be seen from here, nor how they grow")
-        return await to_thread.run_sync(Budget, self.workspace.descriptor, self.limits)
+        return await to_thread.run_sync(Budget, self.workspace.descriptor, self.limits, self.sandbox.launched.pid)
 
     def _spawn(
         self, request: Request, take: Callable[[int, bytes], None] | None, *, paced: bool = False, background: int = 0

@@ -15,19 +15,34 @@ _FILES = {
 
 def usage(pid: int) -> dict[str, int]:
     """Bytes of memory and number of processes of the group that process `pid` is in."""
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    except OSError:
-        return {}
-    groups = {names: path for _, names, path in (line.split(":", 2) for line in lines)}
+    groups = _groups(pid)
     found = {name: _read(groups, *places) for name, places in _FILES.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
+def processes(pid: int) -> list[int]:
+    """All that are in the group of process `pid`."""
+    text = _text(_groups(pid), "pids", "cgroup.procs", "cgroup.procs")
+    return [int(each) for each in text.split()] if text else []
+
+
+def _groups(pid: int) -> dict[str, str]:
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return {}
+    return {names: path for _, names, path in (line.split(":", 2) for line in lines)}
+
+
 def _read(groups: dict[str, str], controller: str, first: str, second: str) -> int | None:
+    text = _text(groups, controller, first, second)
+    return int(text) if text and text.strip().isdigit() else None
+
+
+def _text(groups: dict[str, str], controller: str, first: str, second: str) -> str | None:
     path = next((path for names, path in groups.items() if controller in names.split(",")), None)
     old, new = f"{controller}/{path}/{first}", f"{groups.get('', '')}/{second}"
     try:
-        return int((_ROOT / (new if path is None else old).lstrip("/").replace("//", "/")).read_text())
+        return (_ROOT / (new if path is None else old).lstrip("/").replace("//", "/")).read_text()
     except (OSError, ValueError):
         return None

@@ -148,6 +148,11 @@ async def test_many_names_of_one_file_count_its_bytes_once(victim: Victim) -> No
     assert result.cause == "exited"
 
 
+async def test_files_that_are_deleted_while_they_grow_are_found(victim: Victim) -> None:
+    result = await victim.bash("exec 5> hidden; rm hidden; cat /dev/zero >&5")
+    assert result.cause == "disk_limit"
+
+
 async def test_a_quick_overrun_is_told_after_the_end(victim: Victim) -> None:
     result = await victim.bash("fallocate -l 100M quick")
     assert result.cause == "disk_limit"
