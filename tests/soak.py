@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -47,34 +48,31 @@ class Soak:
     async def work(self, seed: int, until: float) -> None:
         dice = random.Random(seed)
         while time.monotonic() < until:
-            async with belljar.Session(self.workspace, limits=belljar.Limits(memory="128m", pids=64)) as box:
-                for _ in range(dice.randrange(20, 60)):
-                    if time.monotonic() >= until:
-                        break
-                    await self.one(dice, box)
+            with self.counted("session"):
+                async with belljar.Session(self.workspace, limits=belljar.Limits(memory="128m", pids=64)) as box:
+                    for _ in range(dice.randrange(20, 60)):
+                        if time.monotonic() < until and box.is_open:
+                            await self.one(dice, box)
 
     async def one(self, dice: random.Random, box: belljar.Session) -> None:
         deed = dice.choice(DEEDS)
-        name = deed.__name__.strip("_")
+        with self.counted(deed.__name__.strip("_")), anyio.fail_after(60):
+            await deed(self, box, dice)
+
+    @contextmanager
+    def counted(self, name: str) -> Iterator[None]:
         try:
-            with anyio.fail_after(60):
-                await deed(self, box, dice)
+            yield
             self.done[name] += 1
         except Exception as error:
             self.failed[f"{name}: {type(error).__name__}: {str(error)[:80]}"] += 1
-            if not box.is_open:
-                await box.close()
-                await box.open()
 
     async def throwaways(self, pool: belljar.Pool, until: float) -> None:
         while time.monotonic() < until:
-            async with pool.session() as box:
-                result = await box.run("echo fresh; ls /tmp", timeout=30)
-                self._check("throwaway", result.stdout == "fresh\n")
+            with self.counted("throwaway"):
+                async with pool.session() as box:
+                    assert (await box.run("echo fresh; ls /tmp", timeout=30)).stdout == "fresh\n"
             await anyio.sleep(0.2)
-
-    def _check(self, name: str, right: bool) -> None:
-        (self.done if right else self.failed)[name] += 1
 
     # The figures.
 
