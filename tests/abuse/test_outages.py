@@ -73,7 +73,9 @@ class PrivateEngine:
         options = ["--data-root", f"{self.place}/data", "--exec-root", f"{self.place}/exec", "-H", self.host,
                    "--pidfile", f"{self.place}/pid", "--bridge=none", "--iptables=false",
                    "--storage-driver=vfs"]  # fmt: skip
-        self._daemon = subprocess.Popen(["dockerd", *options], stdout=self._log, stderr=self._log)
+        # In a network namespace of its own: a daemon without a bridge deletes the interface docker0, whosever it is.
+        command = ["unshare", "--net", "dockerd", *options]
+        self._daemon = subprocess.Popen(command, stdout=self._log, stderr=self._log)
         deadline = time.monotonic() + 40
         while self.docker("version", check=False).returncode:
             assert self._daemon.poll() is None, (self.place / "log").read_text()[-2000:]
@@ -133,8 +135,9 @@ def image_of(place: Path) -> Path:
 
 @pytest.fixture
 def private(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateEngine]:
-    if os.geteuid() != 0 or not shutil.which("dockerd"):
-        pytest.skip("an engine of our own needs root and dockerd")
+    if os.geteuid() != 0 or not shutil.which("dockerd") or not shutil.which("unshare"):
+        pytest.skip("an engine of our own needs root, dockerd and a network namespace")
+    interfaces = set(os.listdir("/sys/class/net"))
     place = Path(f"/run/belljar-engine-{os.getpid()}")
     place.mkdir()
     engine = PrivateEngine(place)
@@ -148,6 +151,7 @@ def private(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateEngine]:
         monkeypatch.undo()
         engines.forget()
         engine.close()
+    assert {"docker0"} & interfaces <= set(os.listdir("/sys/class/net")), "the private engine touched the shared one"
 
 
 async def test_an_engine_that_dies_mid_command_and_comes_back(private: PrivateEngine, workspace: Path) -> None:
