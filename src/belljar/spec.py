@@ -267,7 +267,8 @@ def _tmpfs(limits: Limits, user: str) -> dict[str, str]:
         "/tmp": f"{common},size={limits.tmp},mode=1777",
         "/var/tmp": f"{small},mode=1777",
         "/run": f"{small},mode=0755,uid={uid},gid={gid}",
-        "/dev/shm": f"{few},noexec,size={limits.shm},mode=1777",  # in place of the engine's, whose files are not counted
+        # In place of the engine's, whose files are not counted.
+        "/dev/shm": f"{few},noexec,size={limits.shm},mode=1777",
         HOME: f"{common},size={limits.home},mode=0700,uid={uid},gid={gid}",
     }
 
