@@ -20,12 +20,14 @@
 #include "init.h"
 
 #define LOOK_AGAIN (20 * MS) /* after a full backlog */
+#define LOOK_EVERY (200 * MS) /* where the directory cannot be watched */
 
 static struct source doorway = {.kind = AT_DOORWAY};
 static int doorway_fd = -1;
 static const char *directory;
 static char token[TOKEN_LENGTH];
 static uint64_t look_again = NEVER;
+static bool unwatched; /* the kernel has few inotify instances for a user, and all sandboxes share one user */
 
 static bool outside(int fd)
 {
@@ -63,7 +65,7 @@ static void dial(const char *name)
 
 static void look_into_directory(void)
 {
-    look_again = NEVER;
+    look_again = unwatched ? now + LOOK_EVERY : NEVER;
     DIR *listing = opendir(directory);
     if (!listing)
         return;
@@ -76,9 +78,9 @@ void doorway_dial(const char *where)
 {
     directory = where;
     doorway_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (doorway_fd < 0 || inotify_add_watch(doorway_fd, directory, IN_MOVED_TO | IN_CREATE) < 0)
-        leave("cannot watch the link directory");
-    watch(doorway_fd, &doorway, EPOLLIN);
+    unwatched = doorway_fd < 0 || inotify_add_watch(doorway_fd, directory, IN_MOVED_TO | IN_CREATE) < 0;
+    if (!unwatched)
+        watch(doorway_fd, &doorway, EPOLLIN);
     look_into_directory();
 }
 

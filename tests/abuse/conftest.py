@@ -23,6 +23,7 @@ import pytest
 from anyio import to_thread
 
 import belljar
+from belljar import engines
 from belljar.engines.docker import DockerEngine
 from belljar.result import Cause
 from belljar.state import LABEL, run_root
@@ -143,6 +144,13 @@ async def _keep_working(bystander: belljar.Session) -> None:
         with anyio.fail_after(PROMPT):
             assert (await bystander.run("echo on")).stdout == "on\n"
         await anyio.sleep(0.05)
+
+
+async def warmed_up(workspace: Path, engine: DockerEngine) -> Footprint:
+    """What is held before a scenario, with all that stays for the process's life: the engine's client, the parser."""
+    await to_thread.run_sync(lambda: engines.connect().info())
+    await belljar.run("echo warm > /tmp/up; rm /tmp/up", workspace)
+    return await to_thread.run_sync(Footprint.now, engine)
 
 
 async def nothing_left(engine: DockerEngine, before: Footprint) -> None:

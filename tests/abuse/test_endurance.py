@@ -7,8 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio import to_thread
-from tests.abuse.conftest import PROMPT, Footprint, Victim, nothing_left, number, well_formed
+from tests.abuse.conftest import PROMPT, Victim, nothing_left, number, warmed_up, well_formed
 
 import belljar
 from belljar.engines.docker import DockerEngine
@@ -44,8 +43,7 @@ async def test_interrupts_and_kills_that_race_the_exit(victim: Victim) -> None:
 
 async def test_many_sandboxes_one_after_the_other(base_image: str, workspace: Path, engine: DockerEngine) -> None:
     """1,000 by hand, 40 in `make test`: each new, each gone."""
-    await belljar.run("echo warm > /tmp/up; rm /tmp/up", workspace)  # the policy's parser, which stays
-    before = await to_thread.run_sync(Footprint.now, engine)
+    before = await warmed_up(workspace, engine)
     for n in range(number(40, 1000)):
         result = await belljar.run(f"echo {n} > /tmp/n; cat /tmp/n", workspace, timeout=PROMPT)
         assert result.stdout == f"{n}\n"
@@ -54,7 +52,7 @@ async def test_many_sandboxes_one_after_the_other(base_image: str, workspace: Pa
 
 async def test_many_sandboxes_from_a_pool(base_image: str, workspace: Path, engine: DockerEngine) -> None:
     """1,000 by hand, 40 in `make test`."""
-    before = await to_thread.run_sync(Footprint.now, engine)
+    before = await warmed_up(workspace, engine)
     async with belljar.Pool(workspace, size=4) as pool:
         for n in range(number(40, 1000)):
             async with pool.session() as box:
@@ -65,7 +63,7 @@ async def test_many_sandboxes_from_a_pool(base_image: str, workspace: Path, engi
 async def test_many_sessions_at_once(base_image: str, workspace: Path, engine: DockerEngine) -> None:
     """200 by hand, 24 in `make test`."""
     count = number(24, 200)
-    before = await to_thread.run_sync(Footprint.now, engine)
+    before = await warmed_up(workspace, engine)
     answers: dict[int, str] = {}
     all_open = anyio.Event()
     limits = belljar.Limits(memory="64m", pids=32, cpus=0.5)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import anyio
 import pytest
-from tests.abuse.conftest import LIMITS, Victim, sweep
+from tests.abuse.conftest import LIMITS, PROMPT, Victim, sweep
 
 import belljar
 from belljar.errors import ProtectionMissing
@@ -194,6 +195,32 @@ except OSError as error:
     print(error.errno)
 """)  # fmt: skip
     assert result.stdout == "24\n"
+
+
+async def test_a_hoard_of_inotify_instances_keeps_no_other_sandbox_from_starting(victim: Victim) -> None:
+    """The kernel counts them per user, and all sandboxes of one host share a user."""
+    hoard = """
+import ctypes, time
+libc = ctypes.CDLL(None)
+while libc.inotify_init() >= 0:
+    pass
+print("all", flush=True)
+time.sleep(600)
+"""
+    shell = await victim.box.start(["python3", victim.script(hoard)])
+    try:
+        with anyio.fail_after(PROMPT):
+            while "all" not in (await shell.read(offset=0, wait=1)).stdout:
+                pass
+            await belljar.run("true", victim.workspace)
+            kept = await belljar.Session(victim.workspace, keep=True).open()
+            other = await belljar.Session.attach(kept.id)
+            assert (await other.run("echo in")).stdout == "in\n"
+            await other.close()
+            await kept.stop()
+    finally:
+        await shell.kill(0)
+        await victim.box.cleanup()
 
 
 async def test_descriptors_exhausted_by_every_process_at_once(victim: Victim) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio import to_thread
-from tests.abuse.conftest import PROMPT, Footprint, nothing_left
+from tests.abuse.conftest import PROMPT, Footprint, nothing_left, warmed_up
 
 import belljar
 from belljar import engines
@@ -35,9 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 async def test_a_container_that_is_taken_away_mid_command_is_told_in_time(
     base_image: str, workspace: Path, engine: DockerEngine, deed: str
 ) -> None:
-    await to_thread.run_sync(lambda: engines.connect().info())  # the full client, which stays
-    await belljar.run("echo warm > /tmp/up; rm /tmp/up", workspace)  # the policy's parser, which stays
-    before = await to_thread.run_sync(Footprint.now, engine)
+    before = await warmed_up(workspace, engine)
     async with belljar.Session(workspace) as box:
         async with box.stream("echo up; sleep 600") as run:
             async for event in run:
