@@ -119,7 +119,7 @@ class Audit:
         keep: int = _KEEP,
     ) -> None:
         self.where = where or directory()
-        self._required = required
+        self.required = required
         self._rotate_at, self._keep = rotate_at, keep
         self._thread_lock = threading.Lock()
         self._head_fd = self._fd = self._file = -1
@@ -142,7 +142,7 @@ class Audit:
 
     def _unwritable(self, error: OSError) -> None:
         message = f"the audit trail in {self.where} cannot be written: {error.strerror or error}"
-        if self._required:
+        if self.required:
             raise AuditError(f"{message}; nothing runs without it while BELLJAR_AUDIT=required") from error
         if not self._warned:
             _log.warning("%s; going on without it (BELLJAR_STATE names another place)", message)

@@ -82,6 +82,8 @@ class Request:
     env: Mapping[bytes, bytes]
     verdict: Verdict
     options: Options
+    unrecorded: bool
+    """Whether the audit trail has yet to hear of the verdict."""
     budget: Budget | None
     before: Snapshot
 
@@ -316,21 +318,26 @@ class Session:
 
     async def judge(
         self, command: Command, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
-        policy: Policy | None = None, known: Verdict | None = None, **state: Any,
+        policy: Policy | None = None, known: Verdict | None = None, starting: bool = False, **state: Any,
     ) -> Verdict:  # fmt: skip
         """The verdict, if the command may run; PolicyDenied if not. A tool may have it judged by its own `policy`;
-        a caller that has the verdict on this command in this very state gives it as `known`."""
+        a caller that has the verdict on this command in this very state gives it as `known`; one that starts the
+        command at once records the verdict then (`starting`)."""
         judging = policy or self.policy
         facts = {"cwd": self.resolve_cwd(cwd), "env": {**self.env, **(env or {})}, **state}
         verdict = known or judging.judge_plain(command, **facts)
         if verdict is None:
             verdict = await to_thread.run_sync(lambda: judging.judge(command, **facts))
-        self._record("verdict", verdict=verdict)
+        if not (starting and self._recorded_later(verdict)):
+            self._record("verdict", verdict=verdict)
         if verdict.decision == "ask" and await self._approved(verdict):
             return verdict
         if verdict.decision != "allow":
             raise PolicyDenied(verdict)
         return verdict
+
+    def _recorded_later(self, verdict: Verdict) -> bool:
+        return verdict.decision == "allow" and not self.audit.required
 
     async def _approved(self, verdict: Verdict) -> bool:
         if self.approvals.covers(verdict):
@@ -347,7 +354,8 @@ class Session:
     async def _admit(self, command: Command, options: Options) -> Request:
         cwd = self.resolve_cwd(options.get("cwd"))
         given = {**self.env, **(options.get("env") or {})}
-        verdict = options.get("verdict") or await self.judge(command, cwd=options.get("cwd"), env=options.get("env"))
+        known = options.get("verdict")
+        verdict = known or await self.judge(command, cwd=options.get("cwd"), env=options.get("env"), starting=True)
         argv = (_encoded(verdict.canonical),) if isinstance(command, str) else tuple(_encoded(word) for word in command)
         if not argv:
             raise UsageError("an empty command")
@@ -355,7 +363,8 @@ class Session:
         flags = _flags(command, options)
         budget, before = await self.budget(), self.before()
         where = b"" if cwd == "/workspace" else _encoded(cwd)
-        return Request(argv, flags, where, env, verdict, options, budget, before)
+        unrecorded = known is None and self._recorded_later(verdict)
+        return Request(argv, flags, where, env, verdict, options, unrecorded, budget, before)
 
     def before(self) -> Snapshot:
         """How the places are that the host may run files from, before a command begins."""
@@ -394,9 +403,11 @@ class Session:
         return execution
 
     def _record_start(self, request: Request, execution: Execution) -> None:
-        """Written while the command starts: the verdict before it was the record that nothing runs without."""
+        """Written while the command starts; where nothing runs without a record, the verdict's stands already."""
         verdict, cwd = request.verdict, os.fsdecode(request.cwd)
         try:
+            if request.unrecorded:
+                self._record("verdict", verdict=verdict)
             self._record("start", digest=verdict.digest, command=verdict.canonical, cwd=cwd, env=request.env)
         except AuditError:
             execution.abandon()

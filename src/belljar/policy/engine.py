@@ -45,6 +45,7 @@ class Policy:
         self.name = files[0].name
         self.version = hashlib.sha256("\0".join(file.text for file in files).encode()).hexdigest()[:12]
         self.rules: tuple[Rule, ...] = tuple(rule for file in files for rule in file.rules)
+        self._plain: dict[tuple[str, str], Verdict] = {}
         self._by_kinds: dict[frozenset[str], tuple[Rule, ...]] = {}
         # Less trusted layers come later and may only tighten: the lowest asking risk, the smallest allowlist hold.
         self.ask_at = min((file.ask_at for file in files), key=lambda risk: _RISK.get(risk, 9))
@@ -113,6 +114,22 @@ class Policy:
         shell_state: ShellState | None = None,
     ) -> Verdict | None:
         """The same verdict where no parser is needed, else None: for callers that must not block on a child process."""
+        if type(command) is not str or env or shell_state is not None:
+            return self._judge_plain(command, cwd, env, shell_state)
+        # A verdict depends on nothing but the text and the state it runs in, and agents repeat themselves.
+        known = self._plain.get((command, cwd))
+        if known is not None:
+            return self._logged(known)
+        verdict = self._judge_plain(command, cwd, None, None)
+        if verdict is not None and len(command) < 500:
+            if len(self._plain) >= 500:
+                self._plain.clear()
+            self._plain[command, cwd] = verdict
+        return verdict
+
+    def _judge_plain(
+        self, command: object, cwd: str, env: Mapping[str, str] | None, shell_state: ShellState | None
+    ) -> Verdict | None:
         text = _canonical(command)
         if text.problem:
             return self._refused(text, _state(cwd, env, shell_state))
