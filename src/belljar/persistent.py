@@ -55,6 +55,8 @@ class _Turn:
     started: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.monotonic)
     interrupted: bool = False
+    unrecorded: bool = False
+    """Whether the audit trail has yet to hear of the verdict."""
 
 
 class PersistentShell:
@@ -97,11 +99,12 @@ class PersistentShell:
         """One command in the shell. Calls take turns; what a job printed since the last one comes first."""
         async with self._lock:
             await self.settle()
-            verdict = verdict or await self._judge(command)
+            known, verdict = verdict, verdict or await self._judge(command)
             budget, before = await self._session.budget(), self._session.before()
             restarted = self._bash is not None and self._bash.execution.over
             bash = self._begin()
             turn = _Turn(verdict, restarted, budget, before)
+            turn.unrecorded = known is None and self._session.recorded_later(verdict)
             self._turn, self._listener = turn, on_output
             try:
                 self._repeat_pending()
@@ -147,7 +150,8 @@ class PersistentShell:
         """Judged where the shell is, with its variables and with the functions and aliases of earlier calls."""
         known = self._known or ShellState.fresh(self.cwd, self._session.env)
         now = replace(known, cwd=self.cwd, env=known.env | (self.environment or {}))
-        verdict = await self._session.judge(command, shell_state=now, known=self._recall(command, now))
+        recalled = self._recall(command, now)
+        verdict = await self._session.judge(command, shell_state=now, known=recalled, starting=True)
         if len(self._judged) >= REMEMBERED:
             self._judged.clear()
         self._judged[command] = now, self._session.policy, verdict
@@ -173,7 +177,7 @@ class PersistentShell:
         try:
             with anyio.move_on_after(patience) as scope:
                 await bash.tell(turn.verdict.canonical, timeout, grace)
-                self._record_start(turn.verdict)  # while the shell is at work; its verdict was on record before
+                self._record_start(turn)  # while the shell is at work
                 report = await bash.answer()
             if scope.cancelled_caught:
                 self._session.sandbox.link.close("its init missed a deadline")
@@ -190,7 +194,10 @@ class PersistentShell:
             await self._abandon(bash)
             raise
 
-    def _record_start(self, verdict: Verdict) -> None:
+    def _record_start(self, turn: _Turn) -> None:
+        verdict = turn.verdict
+        if turn.unrecorded:
+            self._session._record("verdict", verdict=verdict)
         self._session._record("start", digest=verdict.digest, command=verdict.canonical, cwd=self.cwd)
 
     async def _abandon(self, bash: Bash) -> None:

@@ -328,7 +328,7 @@ class Session:
         verdict = known or judging.judge_plain(command, **facts)
         if verdict is None:
             verdict = await to_thread.run_sync(lambda: judging.judge(command, **facts))
-        if not (starting and self._recorded_later(verdict)):
+        if not (starting and self.recorded_later(verdict)):
             self._record("verdict", verdict=verdict)
         if verdict.decision == "ask" and await self._approved(verdict):
             return verdict
@@ -336,7 +336,7 @@ class Session:
             raise PolicyDenied(verdict)
         return verdict
 
-    def _recorded_later(self, verdict: Verdict) -> bool:
+    def recorded_later(self, verdict: Verdict) -> bool:
         return verdict.decision == "allow" and not self.audit.required
 
     async def _approved(self, verdict: Verdict) -> bool:
@@ -363,7 +363,7 @@ class Session:
         flags = _flags(command, options)
         budget, before = await self.budget(), self.before()
         where = b"" if cwd == "/workspace" else _encoded(cwd)
-        unrecorded = known is None and self._recorded_later(verdict)
+        unrecorded = known is None and self.recorded_later(verdict)
         return Request(argv, flags, where, env, verdict, options, unrecorded, budget, before)
 
     def before(self) -> Snapshot:
