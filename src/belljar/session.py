@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from inspect import isawaitable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import anyio
 from anyio import to_thread
@@ -33,7 +33,8 @@ from belljar.limits import Limits
 from belljar.planted import Planted, Planting, Snapshot
 from belljar.policy import BUILT_IN, Policy, Verdict
 from belljar.policy.approvals import Approvals
-from belljar.result import Output, Result
+from belljar.request import Command, Options, Request, encoded, environment, flags_of
+from belljar.result import Result
 from belljar.running import Run
 from belljar.sandbox import Plan, Sandbox
 from belljar.shells import Shell
@@ -47,45 +48,12 @@ if TYPE_CHECKING:
     from belljar.audit import Audit
     from belljar.persistent import PersistentShell
 
-Command = str | Sequence[str]
 Approver = Callable[[Verdict], bool | Awaitable[bool]]
 
 GRACE = 2.0
 SAFETY_NET = 5.0  # the init enforces the deadline; past this much more, the host no longer believes it
 TAG = 2000  # how much of its command a shell can still tell in a list
 LAST_WORDS = 3.0  # how long a cancelled command's death is waited for
-
-
-class Options(TypedDict, total=False):
-    """How one command is to run."""
-
-    timeout: float | None
-    env: Mapping[str, str] | None
-    cwd: str | None
-    stdin: bytes | str | None
-    combined: bool
-    pty: bool
-    clean_env: bool
-    grace: float
-    output_limit: int | None
-    on_output: Callable[[Output], None] | None
-    verdict: Verdict | None
-
-
-@dataclass(frozen=True)
-class Request:
-    """A command that was judged and may run."""
-
-    argv: tuple[bytes, ...]
-    flags: int
-    cwd: bytes
-    env: Mapping[bytes, bytes]
-    verdict: Verdict
-    options: Options
-    unrecorded: bool
-    """Whether the audit trail has yet to hear of the verdict."""
-    budget: Budget | None
-    before: Snapshot
 
 
 class Session:
@@ -356,13 +324,13 @@ class Session:
         given = {**self.env, **(options.get("env") or {})}
         known = options.get("verdict")
         verdict = known or await self.judge(command, cwd=options.get("cwd"), env=options.get("env"), starting=True)
-        argv = (_encoded(verdict.canonical),) if isinstance(command, str) else tuple(_encoded(word) for word in command)
+        argv = (encoded(verdict.canonical),) if isinstance(command, str) else tuple(encoded(word) for word in command)
         if not argv:
             raise UsageError("an empty command")
-        env = _environment(given, options)
-        flags = _flags(command, options)
+        env = environment(given, options)
+        flags = flags_of(command, options)
         budget, before = await self.budget(), self.before()
-        where = b"" if cwd == "/workspace" else _encoded(cwd)
+        where = b"" if cwd == "/workspace" else encoded(cwd)
         unrecorded = known is None and self.recorded_later(verdict)
         return Request(argv, flags, where, env, verdict, options, unrecorded, budget, before)
 
@@ -391,7 +359,7 @@ class Session:
             raise SandboxLost(f"{link.lost}; open a new session")
         flags, tag = request.flags, b""
         if background:
-            flags, tag = flags | Flag.BACKGROUND, _encoded(request.verdict.canonical)[:TAG]
+            flags, tag = flags | Flag.BACKGROUND, encoded(request.verdict.canonical)[:TAG]
         try:
             execution = link.spawn(
                 request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=options.get("timeout"),
@@ -468,32 +436,6 @@ def _shipped(name: str) -> Policy:
 def _policy(name: str) -> Policy:
     """One of ours is read once per process; a file each time, since its owner may have changed it."""
     return _shipped(name) if name in BUILT_IN else Policy.load(name)
-
-
-def _flags(command: Command, options: Options) -> int:
-    return (
-        (Flag.SHELL if isinstance(command, str) else 0)
-        | (0 if options.get("clean_env") else Flag.DEFAULT_ENV)
-        | (Flag.COMBINED if options.get("combined") else 0)
-        | (Flag.PTY if options.get("pty") else 0)
-        | (Flag.STDIN if options.get("stdin") is not None or options.get("pty") else 0)
-    )
-
-
-def _environment(given: Mapping[str, str], options: Options) -> dict[bytes, bytes]:
-    for name, value in given.items():
-        if not name or "=" in name or "\0" in name or "\0" in value:
-            raise UsageError(f"{name!r} is not a variable that can be set")
-    if options.get("pty"):
-        given = {"TERM": "xterm-256color", **given}
-    return {_encoded(name): _encoded(value) for name, value in given.items()}
-
-
-def _encoded(text: str) -> bytes:
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise UsageError(f"text that cannot be encoded: {error}") from error
 
 
 async def run(command: Command, workspace: str | PathLike[str] = ".", **options: Any) -> Result:

@@ -14,6 +14,7 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from belljar import session as _session
+from belljar.request import Command
 from belljar.result import Event, Result
 from belljar.shells import Shell as _Shell
 
@@ -38,7 +39,7 @@ async def _serve(started: Future[BlockingPortal]) -> None:
         await made.sleep_until_stopped()
 
 
-def run(command: _session.Command, workspace: str = ".", **options: Any) -> Result:
+def run(command: Command, workspace: str = ".", **options: Any) -> Result:
     return portal().call(lambda: _session.run(command, workspace, **options))
 
 
@@ -86,7 +87,7 @@ class Session(_Blocking):
         portal().call(self._wrapped.close)
 
     @contextmanager
-    def stream(self, command: _session.Command, **options: Any) -> Iterator[Iterator[Event]]:
+    def stream(self, command: Command, **options: Any) -> Iterator[Iterator[Event]]:
         with portal().wrap_async_context_manager(self._wrapped.stream(command, **options)) as run:
             yield _events(run)
 

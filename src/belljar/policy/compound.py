@@ -1,6 +1,7 @@
 """Compound commands: conditions, loops, functions, declarations, as the interpreter walks them."""
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -32,28 +33,28 @@ class Compound:
     branched: bool
     undo_branches: bool
 
-    def block(self, stmts: list[Node] | None, state: ShellState, feed: Feed) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def block(self, stmts: list[Node] | None, state: ShellState, feed: Feed) -> str: ...
 
-    def statement(self, stmt: Node, state: ShellState, feed: Feed) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def statement(self, stmt: Node, state: ShellState, feed: Feed) -> str: ...
 
-    def simple(self, words: list[str], state: ShellState, feed: Feed) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def simple(self, words: list[str], state: ShellState, feed: Feed) -> str: ...
 
-    def assign(self, node: Node, state: ShellState, program: str = "") -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def assign(self, node: Node, state: ShellState, program: str = "") -> None: ...
 
-    def expander(self, state: ShellState) -> Expander:
-        raise NotImplementedError
+    @abstractmethod
+    def expander(self, state: ShellState) -> Expander: ...
 
+    @abstractmethod
     def emit(
         self, kind: str, target: str = "", path_class: str = "", flags: frozenset[str] = frozenset(), program: str = ""
-    ) -> None:
-        raise NotImplementedError
+    ) -> None: ...
 
-    def _parallel(self) -> AbstractContextManager[None]:
-        raise NotImplementedError
+    @abstractmethod
+    def _parallel(self) -> AbstractContextManager[None]: ...
 
     @contextmanager
     def _branch(self, state: ShellState) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -47,14 +48,14 @@ class Library(Pure):
     looping: bool
     picking: int
 
-    def run(self, code: str) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def run(self, code: str) -> bool: ...
 
-    def body(self, statements: list[ast.stmt]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def body(self, statements: list[ast.stmt]) -> None: ...
 
-    def value(self, node: ast.AST | None) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def value(self, node: ast.AST | None) -> Any: ...
 
     # -- calls ---------------------------------------------------------------------------------------------------
 

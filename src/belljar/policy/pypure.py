@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 import zlib
+from abc import abstractmethod
 from typing import Any
 
 from .call import Call
@@ -42,8 +43,8 @@ class Pure:
     call: Call
     names: dict[str, Any]
 
-    def invoke(self, function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def invoke(self, function: Ref, args: list[Any], words: dict[str, Any]) -> Any: ...
 
     def _environ(self, name: str) -> str:
         return _text(self.call.state.get(name))

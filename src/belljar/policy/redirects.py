@@ -1,6 +1,7 @@
 """Redirections: where a statement's text comes from and goes to."""
 
 import re
+from abc import abstractmethod
 
 from .compound import Compound, Feed
 from .expand import flat
@@ -15,17 +16,17 @@ class Redirects(Compound):
     sinks: dict[str, list[Node]]
     _feed: Feed
 
-    def command(self, node: Node | None, state: ShellState, feed: Feed) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def command(self, node: Node | None, state: ShellState, feed: Feed) -> str: ...
 
-    def read_effect(self, path: str, state: ShellState) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def read_effect(self, path: str, state: ShellState) -> str: ...
 
-    def write_effect(self, path: str, state: ShellState, append: bool) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def write_effect(self, path: str, state: ShellState, append: bool) -> None: ...
 
-    def write_file(self, path: str, text: str, state: ShellState, append: bool = False) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def write_file(self, path: str, text: str, state: ShellState, append: bool = False) -> None: ...
 
     def _redirected(self, stmt: Node, state: ShellState, feed: Feed) -> str:
         outputs: list[tuple[str, bool]] = []
