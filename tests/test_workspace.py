@@ -248,14 +248,17 @@ def test_an_exchange_covers_every_id_once(pair: tuple[int, int], expected: str) 
     assert idmap._exchange(*pair) == expected
 
 
+def children() -> set[str]:
+    return {child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()}
+
+
 @as_root
 def test_the_child_that_lends_its_namespace_is_gone_at_once(root_workspace: Path, tmp_path: Path) -> None:
     idmap._user_namespace.cache_clear()
+    before = children()
     with Workspace.open(root_workspace) as pinned, pinned.staged(tmp_path / "run"):
-        tasks = Path("/proc/self/task").iterdir()
-        children = [child for task in tasks for child in (task / "children").read_text().split()]
-        states = {Path(f"/proc/{child}/comm").read_text() for child in children}
-    assert not any(state.startswith(("python", "pytest")) for state in states)
+        new = {Path(f"/proc/{child}/comm").read_text() for child in children() - before}
+    assert not any(name.startswith(("python", "pytest")) for name in new)
 
 
 @pytest.mark.parametrize(
