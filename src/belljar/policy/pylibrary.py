@@ -29,12 +29,6 @@ _FETCH = re.compile(
     r"(urllib\.request\.(urlopen|urlretrieve|Request)|urllib2?\.(urlopen|urlretrieve)|requests\.\w+|"
     r"httpx\.\w+|http\.client\.\w+|urllib3\..*|aiohttp\..*|.*\.urlopen)"
 )
-_PASS = re.compile(
-    r"(str|bytes|bytearray|pathlib\.(Pure)?(Posix)?Path|os\.path\.(abspath|realpath|normpath|expandvars|"
-    r"dirname)|os\.fs(path|encode|decode)|list|tuple|shlex\.quote|shlex\.join|iter|sorted|io\.\w+|"
-    r"textwrap\.dedent|memoryview|sys\.intern)"
-)
-_LOOP_LIMIT = 256
 
 
 class Library(Pure):

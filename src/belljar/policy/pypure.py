@@ -11,24 +11,6 @@ from .call import Call
 from .marks import ATOM, ENCODED, FILE, NETWORK, SENSITIVE, STAR, UNKNOWN, taints
 from .pyvalues import Ref, _bytes, _codec, _integer, _join, _many, _part, _text
 
-_SHELL = re.compile(
-    r"(os\.(system|popen\d?)|subprocess\.(getoutput|getstatusoutput)|commands\.\w+|pty\.spawn|"
-    r"asyncio\.create_subprocess_shell|platform\.popen|posix\.system|.*\.(system|popen))"
-)
-_ARGV = re.compile(
-    r"(subprocess\.(run|call|check_call|check_output|Popen)|asyncio\.create_subprocess_exec|os\.(exec|"
-    r"spawn|posix_spawn)\w*|.*\.(Popen|check_output|check_call|create_subprocess_exec))"
-)
-_DELETE = re.compile(
-    r"(os\.(remove|unlink|removedirs|rmdir)|shutil\.rmtree|pathlib\.Path\.(unlink|rmdir)|send2trash.*|"
-    r".*\.rmtree|posix\.(unlink|remove))"
-)
-_MOVE = re.compile(r"(shutil\.move|os\.(rename|renames|replace))")
-_COPY = re.compile(r"(shutil\.copy\w*|os\.(link|symlink))")
-_FETCH = re.compile(
-    r"(urllib\.request\.(urlopen|urlretrieve|Request)|urllib2?\.(urlopen|urlretrieve)|requests\.\w+|"
-    r"httpx\.\w+|http\.client\.\w+|urllib3\..*|aiohttp\..*|.*\.urlopen)"
-)
 _PASS = re.compile(
     r"(str|bytes|bytearray|pathlib\.(Pure)?(Posix)?Path|os\.path\.(abspath|realpath|normpath|expandvars|"
     r"dirname)|os\.fs(path|encode|decode)|list|tuple|shlex\.quote|shlex\.join|iter|sorted|io\.\w+|"
