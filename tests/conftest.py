@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,6 +28,12 @@ def pytest_configure() -> None:
     os.environ["BELLJAR_RUN"] = str(_RUN)
     os.environ["XDG_STATE_HOME"] = str(_RUN / "state")
     os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A failure is shown when it happens: a run that is cut short says what had failed."""
+    if report.failed:
+        print(f"\n{report.nodeid} failed ({report.when}):\n{report.longreprtext}", file=sys.__stderr__, flush=True)
 
 
 def pytest_unconfigure() -> None:

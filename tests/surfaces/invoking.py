@@ -54,6 +54,15 @@ def belljar(
     return Answer(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
 
-def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
+class Started(subprocess.Popen[bytes]):
+    """Left with an exception it is killed, or leaving would wait for what the test gave up on."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
+
+
+def start(*args: str | Path, env: dict[str, str] | None = None, **options: Any) -> Started:
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*PROGRAM, *map(str, args)], env=environment(**(env or {})), **{**streams, **options})
+    return Started([*PROGRAM, *map(str, args)], env=environment(**(env or {})), **{**streams, **options})

@@ -98,6 +98,26 @@ def test_a_signal_ends_it_and_its_sandbox(workspace: Path) -> None:
         assert process.wait(30) == 128 + signal.SIGTERM
 
 
+def test_a_signal_ends_it_while_nobody_reads_what_a_command_prints(workspace: Path) -> None:
+    with start("shell", "--workspace", workspace, stdin=-1) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(b"yes\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"y\n"
+        time.sleep(0.5)  # pipe and queue fill up
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_while_it_opens(workspace: Path, number: signal.Signals) -> None:
+    with start("shell", "--workspace", workspace, stdin=-1, env={"BELLJAR_LOG": "debug"}) as process:
+        time.sleep(0.4)
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+
+
 class Terminal:
     """A pseudo-terminal with safe mode on it."""
 
@@ -125,6 +145,9 @@ class Terminal:
             self._seen += os.read(self._fd, 65536)
         before, _, self._seen = self._seen.partition(text.encode())
         return before.decode("utf-8", "replace")
+
+    def signal(self, number: int) -> None:
+        os.kill(self._pid, number)
 
     def status(self) -> int:
         while True:
@@ -195,6 +218,13 @@ def test_an_ask_shows_risk_and_effects_and_takes_no_yes_or_always(terminal: Term
     terminal.line(":quit")
     assert terminal.status() == 0
     assert sorted(path.name for path in workspace.iterdir()) == ["yes"]
+
+
+def test_a_signal_ends_it_while_it_asks(terminal: Terminal) -> None:
+    terminal.line("sudo true")
+    terminal.until("[a]lways:")
+    terminal.signal(signal.SIGHUP)
+    assert terminal.status() == 128 + signal.SIGHUP
 
 
 def test_ctrl_c_interrupts_and_the_shell_is_usable_again(terminal: Terminal) -> None:

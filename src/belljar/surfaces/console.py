@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 BROKEN_PIPE_STATUS = 141
+LONGEST_WAIT = 0.5
 
 
 def say(text: str) -> None:
@@ -62,14 +63,45 @@ def open_streams() -> None:
             setattr(sys, name, os.fdopen(fd, "r" if fd == 0 else "w", closefd=False))
 
 
-def leave_on_signals() -> None:
-    """SIGTERM and SIGHUP leave by the door, so that what was started is ended."""
+class Door:
+    """SIGTERM and SIGHUP leave by the door, so that what was started is ended; Ctrl+C is told apart from them.
 
-    def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
+    A handler that raises wherever it lands may leave a lock held that the way out needs. Ours raises only inside `with
+    door:`, which stands around single waits that hold nothing: a read, a write. Elsewhere it notes and knocks.
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, leave)
+    Python runs handlers between two of its steps: a signal just before a wait would be acted on after it. A timer
+    breaks every wait into short ones.
+    """
+
+    def __init__(self, knock: Callable[[int], None] = lambda number: None, *, interrupts: bool = False) -> None:
+        self.number: int | None = None  # of the signal that asked us to leave
+        self._knock, self._ajar = knock, False
+        for number in (signal.SIGTERM, signal.SIGHUP, *([signal.SIGINT] if interrupts else [])):
+            signal.signal(number, self._signalled)
+        signal.signal(signal.SIGALRM, lambda *_: None)
+
+    def __enter__(self) -> None:
+        self._ajar = True
+        self.check()
+        signal.setitimer(signal.ITIMER_REAL, LONGEST_WAIT, LONGEST_WAIT)
+
+    def __exit__(self, *_: object) -> None:
+        self._ajar = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def check(self) -> None:
+        if self.number is not None:
+            self._ajar = False
+            raise SystemExit(128 + self.number)
+
+    def _signalled(self, number: int, _: object) -> None:
+        if number != signal.SIGINT:
+            self.number = self.number or number
+        elif self._ajar:
+            raise KeyboardInterrupt
+        if self._ajar:
+            self.check()
+        self._knock(number)
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -19,14 +19,14 @@ from belljar.surfaces.limits import limits
 def run(args: Namespace) -> int:
     if args.report:
         ci.Report(args)  # a file that cannot be written is said before anything is started
-    console.leave_on_signals()
+    door = console.Door()
     ahead = None if args.session else Ahead(Plan(args.workspace, args.image, limits(args), args.network))
     try:
         if ahead is not None:
             ahead.start()
         from belljar.surfaces.watching import watched
 
-        return watched(args, ahead)
+        return watched(args, ahead, door)
     finally:
         if ahead is not None:
             ahead.discard()

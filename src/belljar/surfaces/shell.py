@@ -8,16 +8,18 @@ last command's status is ours.
 
 from __future__ import annotations
 
+import asyncio
 import os
-import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from queue import Queue
+from queue import SimpleQueue
+from threading import Semaphore
 from typing import Any
 
+import anyio
 from anyio import to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -42,21 +44,49 @@ Question = tuple[Verdict, "Future[bool]"]
 
 def shell(args: Namespace) -> int:
     interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
-    console.leave_on_signals()
     with start_blocking_portal("asyncio") as portal:
         mode = SafeMode(portal, args, interactive)
-        with portal.wrap_async_context_manager(mode.box):
+        with mode.opened():
             return mode.converse()
 
 
 class SafeMode:
+    box: Session
+
     def __init__(self, portal: BlockingPortal, args: Namespace, interactive: bool) -> None:
-        self.box: Session = portal.call(lambda: planned(args, approve=self._ask if interactive else None))
         self._portal, self._args, self._interactive = portal, args, interactive
-        self._happenings: Queue[Output | Question | None] = Queue(_HAPPENINGS)
-        self._reader: Reader = Terminal() if interactive else Pipe()
-        self._parser = Parser()
+        self._happenings: SimpleQueue[Output | Question | None] = SimpleQueue()
+        self._room, self._gone = Semaphore(_HAPPENINGS), False
+        self._opening, self._running, self._interrupts = True, False, 0
         self._status, self._over, self._line_open = 0, False, False
+        self._door = console.Door(self._knocked, interrupts=True)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        self._left = self._portal.call(anyio.Event)
+        holding = self._portal.start_task_soon(self._hold)
+        holding.add_done_callback(lambda _: self._happenings.put(None))
+        self._next()  # it is open, or could not be opened
+        self._opening = False
+        if holding.done():
+            holding.result()
+        self._reader: Reader = Terminal() if self._interactive else Pipe()
+        self._parser = Parser()
+        try:
+            yield
+        finally:
+            self._gone = True
+            self._room.release()
+            self._portal.call(self._left.set)
+            holding.result()
+
+    async def _hold(self) -> None:
+        """Keeps the session open as long as we converse."""
+        self._loop = asyncio.get_running_loop()
+        self.box = planned(self._args, approve=self._ask if self._interactive else None)
+        async with self.box:
+            self._happenings.put(None)
+            await self._left.wait()
 
     def converse(self) -> int:
         if self._interactive:
@@ -73,13 +103,17 @@ class SafeMode:
 
     def _step(self) -> None:
         try:
-            text = read_command(self._reader, f"belljar:{self.box.persistent.cwd}$ ", self._parser)
+            text = read_command(self, f"belljar:{self.box.persistent.cwd}$ ", self._parser)
         except KeyboardInterrupt:
             return
         if self._interactive and text.strip().startswith(":") and (own := self._own(text.strip())):
             own()
         elif text.strip():
             self._carry_out(text)
+
+    def read(self, prompt: str) -> str:
+        with self._door:
+            return self._reader.read(prompt)
 
     # Running.
 
@@ -97,42 +131,49 @@ class SafeMode:
             self._concluded(result)
 
     def _watched(self, text: str) -> Result:
+        """Ctrl+C goes to the command. If we cannot go on (a broken pipe), the command ends with the session."""
         screens = {name: render.Screen() for name, fd in _FDS.items() if os.isatty(fd)}
-        future = self._portal.start_task_soon(self._run, text)
-        future.add_done_callback(lambda _: self._happenings.put(None))
-        with self._hands_on(future):
-            while (happening := self._happenings.get()) is not None:
+        self._interrupts, self._running = 0, True
+        try:
+            future = self._portal.start_task_soon(self._run, text)
+            future.add_done_callback(lambda _: self._happen(None))
+            while (happening := self._next()) is not None:
+                self._room.release()
                 if isinstance(happening, Output):
                     self._print(happening, screens)
                 else:
                     self._answer(*happening)
+            self._room.release()
+        finally:
+            self._running = False
         for name, screen in screens.items():
             self._put(_FDS[name], screen.feed(b"", final=True))
         return future.result()
 
     async def _run(self, text: str) -> Result:
-        return await self.box.persistent.run(text, timeout=self._args.timeout, on_output=self._happenings.put)
+        return await self.box.persistent.run(text, timeout=self._args.timeout, on_output=self._happen)
 
-    @contextmanager
-    def _hands_on(self, future: Future[Result]) -> Iterator[None]:
-        """Ctrl+C goes to the command. If we cannot go on (a broken pipe), the command is ended and waited for."""
-        shell, times = self.box.persistent, 0
+    def _happen(self, what: Output | Question | None) -> None:
+        """On the session's thread, which waits here while the terminal does not read."""
+        if not self._gone:
+            self._room.acquire()
+        self._happenings.put(what)
 
-        def pass_on(*_: object) -> None:
-            nonlocal times
-            times += 1
-            self._portal.start_task_soon(shell.interrupt if times == 1 else shell.kill)
+    def _next(self) -> Output | Question | None:
+        happening = self._happenings.get()
+        self._door.check()
+        return happening
 
-        before = signal.signal(signal.SIGINT, pass_on)
-        try:
-            yield
-        except BaseException:
-            self._portal.start_task_soon(shell.kill)
-            while self._happenings.get() is not None:
-                pass
-            raise
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def _knocked(self, number: int) -> None:
+        """A signal that came between two steps of ours, whatever these hold: no lock may be taken here."""
+        if self._opening:
+            self._door.number = number
+        if self._door.number is not None:
+            self._happenings.put(None)
+        elif self._running:
+            self._interrupts += 1
+            shell = self.box.persistent
+            self._loop.call_soon_threadsafe(shell.interrupt if self._interrupts == 1 else shell.kill)
 
     def _print(self, output: Output, screens: dict[str, render.Screen]) -> None:
         screen = screens.get(output.stream)
@@ -142,7 +183,8 @@ class SafeMode:
         view = memoryview(data)
         while view:
             self._line_open = view[-1] != ord("\n")
-            view = view[os.write(fd, view) :]
+            with self._door:
+                view = view[os.write(fd, view) :]
 
     def _concluded(self, result: Result) -> None:
         self._status = result.exit_code
@@ -165,20 +207,18 @@ class SafeMode:
 
     async def _ask(self, verdict: Verdict) -> bool:
         answer: Future[bool] = Future()
-        self._happenings.put((verdict, answer))
-        return await to_thread.run_sync(answer.result)
+        self._happen((verdict, answer))
+        return await to_thread.run_sync(answer.result, abandon_on_cancel=True)
 
     def _answer(self, verdict: Verdict, answer: Future[bool]) -> None:
         """y: this once; always: whatever has the same effects, as long as this session lives."""
         console.note("this needs your approval")
         sys.stderr.write(f"{render.safe(verdict.explain())}\n")
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            said = input("run it? [y]es / [n]o / [a]lways: ").strip().lower()
+            with self._door:
+                said = input("run it? [y]es / [n]o / [a]lways: ").strip().lower()
         except (EOFError, KeyboardInterrupt):
             said = "no"
-        finally:
-            signal.signal(signal.SIGINT, before)
         if said in ("a", "always"):
             self.box.approvals.remember(verdict, scope="session")
         answer.set_result(said in ("y", "yes", "a", "always"))

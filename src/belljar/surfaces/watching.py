@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 _CHUNK = 64 << 10
 
 
-def watched(args: Namespace, ahead: Ahead | None) -> int:
+def watched(args: Namespace, ahead: Ahead | None, door: console.Door) -> int:
     log.configure(verbose=args.verbose)
     report = ci.Report(args)
     try:
-        return anyio.run(_run, args, report, ahead)
+        return anyio.run(_run, args, report, ahead, door)
     except Exception as raised:
         error = console.cause_of(raised)
         if isinstance(error, BelljarError):
@@ -44,11 +44,11 @@ def watched(args: Namespace, ahead: Ahead | None) -> int:
         raise error from None
 
 
-async def _run(args: Namespace, report: ci.Report, ahead: Ahead | None) -> int:
+async def _run(args: Namespace, report: ci.Report, ahead: Ahead | None, door: console.Door) -> int:
     status = 125
     async with anyio.create_task_group() as tasks:
         hands = Hands(tasks.cancel_scope)
-        tasks.start_soon(hands.listen)
+        tasks.start_soon(hands.listen, door)
         async with opened(args, ahead) as box:
             result = await _watch(box, args, hands)
             report.ended(result, box)
@@ -102,8 +102,10 @@ class Hands:
     def hold(self, running: Run) -> None:
         self._running = running
 
-    async def listen(self) -> None:
+    async def listen(self, door: console.Door) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
+            if door.number is not None:  # it came before we listened
+                self._pass_on(door.number)
             async for number in received:
                 self._pass_on(number)
 
