@@ -6,6 +6,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -111,11 +112,15 @@ def test_a_signal_ends_it_while_nobody_reads_what_a_command_prints(workspace: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_while_it_opens(workspace: Path, number: signal.Signals) -> None:
-    with start("shell", "--workspace", workspace, stdin=-1, env={"BELLJAR_LOG": "debug"}) as process:
-        time.sleep(0.4)
-        process.send_signal(number)
-        assert process.wait(30) == 128 + number
+def test_a_signal_ends_it_while_it_opens(workspace: Path, tmp_path: Path, number: signal.Signals) -> None:
+    with socket.socket(socket.AF_UNIX) as engine:  # that never answers
+        engine.bind(str(tmp_path / "engine"))
+        engine.listen()
+        env = {"DOCKER_HOST": f"unix://{tmp_path}/engine"}
+        with start("shell", "--workspace", workspace, stdin=-1, env=env) as process:
+            with engine.accept()[0]:
+                process.send_signal(number)
+                assert process.wait(30) == 128 + number
 
 
 class Terminal:

@@ -64,7 +64,7 @@ def open_streams() -> None:
 
 
 class Door:
-    """SIGTERM and SIGHUP leave by the door, so that what was started is ended; Ctrl+C is told apart from them.
+    """SIGTERM and SIGHUP leave by the door, so that what was started is ended; Ctrl+C only knocks.
 
     A handler that raises wherever it lands may leave a lock held that the way out needs. Ours raises only inside `with
     door:`, which stands around single waits that hold nothing: a read, a write. Elsewhere it notes and knocks.
@@ -97,8 +97,6 @@ class Door:
     def _signalled(self, number: int, _: object) -> None:
         if number != signal.SIGINT:
             self.number = self.number or number
-        elif self._ajar:
-            raise KeyboardInterrupt
         if self._ajar:
             self.check()
         self._knock(number)

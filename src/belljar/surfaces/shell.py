@@ -57,7 +57,7 @@ class SafeMode:
         self._portal, self._args, self._interactive = portal, args, interactive
         self._happenings: SimpleQueue[Output | Question | None] = SimpleQueue()
         self._room, self._gone = Semaphore(_HAPPENINGS), False
-        self._opening, self._running, self._interrupts = True, False, 0
+        self._opening, self._reading, self._running, self._interrupts = True, False, False, 0
         self._status, self._over, self._line_open = 0, False, False
         self._door = console.Door(self._knocked, interrupts=True)
 
@@ -112,8 +112,18 @@ class SafeMode:
             self._carry_out(text)
 
     def read(self, prompt: str) -> str:
-        with self._door:
+        with self._listening():
             return self._reader.read(prompt)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Somebody may type; Ctrl+C is an answer too."""
+        self._reading = True
+        try:
+            with self._door:
+                yield
+        finally:
+            self._reading = False
 
     # Running.
 
@@ -166,6 +176,8 @@ class SafeMode:
 
     def _knocked(self, number: int) -> None:
         """A signal that came between two steps of ours, whatever these hold: no lock may be taken here."""
+        if self._reading and self._door.number is None:
+            raise KeyboardInterrupt
         if self._opening:
             self._door.number = number
         if self._door.number is not None:
@@ -215,7 +227,7 @@ class SafeMode:
         console.note("this needs your approval")
         sys.stderr.write(f"{render.safe(verdict.explain())}\n")
         try:
-            with self._door:
+            with self._listening():
                 said = input("run it? [y]es / [n]o / [a]lways: ").strip().lower()
         except (EOFError, KeyboardInterrupt):
             said = "no"
