@@ -92,6 +92,9 @@ def _patch(call: Call) -> str:
     return ""
 
 
+_SUFFIX = {"bzip2": "bz2", "xz": "xz", "zstd": "zst", "compress": "Z"}
+
+
 @program("zip 7z 7za unzip gzip bzip2 xz zstd compress rar")
 def _zip(call: Call) -> str | None:
     options = call.options("dTPb" if call.name == "unzip" else "", ())
@@ -133,7 +136,12 @@ def _zip(call: Call) -> str | None:
     ):
         held = call.machine.read_file(path, call.state)
         call.write(path, held if held is not None else UNKNOWN)
+        call.write(f"{path}.{_SUFFIX.get(call.name, 'gz')}", held) if held else None
     if options.has("d", "decompress", "uncompress") and not options.rest:
         return taints(call.stdin).replace(FILE, UNKNOWN) or (DISGUISED if call.stdin else UNKNOWN)
     text = "".join(call.read(path) for path in options.rest) or call.stdin
-    return taints(text) or FILE if options.has("c", "stdout", "to-stdout") or not options.rest else ""
+    return (
+        taints(text) or (DISGUISED if text else FILE)
+        if options.has("c", "stdout", "to-stdout") or not options.rest
+        else ""
+    )

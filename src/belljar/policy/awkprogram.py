@@ -100,7 +100,12 @@ def _awk_folded(code: str, line: str) -> str:
     code = re.sub(rf"sprintf\(\s*{_AWK_STRING}\s*((?:,\s*[^),]+)*)\)", _awk_sprintf, code)
     for _ in range(4):
         code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
+    code = re.sub(
+        rf"to(low|upp)er\(\s*({_AWK_STRING})\s*\)", lambda m: m[2].lower() if m[1] == "low" else m[2].upper(), code
+    )
     for name, value in re.findall(rf"(\w+)\s*=\s*{_AWK_STRING}", code)[:20]:
+        for old, new in re.findall(rf"g?sub\(\s*[/\"]([^/\"]*)[/\"]\s*,\s*{_AWK_STRING}\s*,\s*{name}\s*\)", code):
+            value = value.replace(old, new)
         code = re.sub(rf"\b{name}\b(?!\s*=)", _constant(f'"{value}"'), code)
     for _ in range(6):
         code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
@@ -128,6 +133,9 @@ def _awk_line(call: Call, code: str, line: str) -> None:
         rf"{_AWK_STRING}\s*\|&?\s*getline", code
     ):
         call.shell(ansi_c(command).replace(FIELD_GAP, " "))
+    bare = re.sub(_AWK_STRING, '""', code)
+    if re.search(r"system\s*\(\s*[^\s\"]", bare) and '"' in bare and not re.search(r"\$|getline|ARGV|ENVIRON", bare):
+        call.emit("exec.disguised", code)
     for given, command in re.findall(rf"(?:printf?\s*\(?\s*{_AWK_STRING}\)?)?[^|;}}\"]*\|&?\s*{_AWK_STRING}", code):
         call.shell(ansi_c(command), feed=Feed(ansi_c(given) or line))
     if re.search(r"/inet\d?/(tcp|udp)/", code):

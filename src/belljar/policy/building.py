@@ -3,7 +3,14 @@
 import re
 
 from .call import PROGRAMS, Call, program
+from .machine import SUSPECT
 from .marks import FILE, has, solid
+
+_CONFIG = re.compile(r"[\w.-]+\.config\.[cm]?[jt]s|\.\w+rc\.[cm]?js|(gulp|Grunt)file\.[cm]?[jt]s")
+_RECIPES = re.compile(
+    r"build\.ninja|CMakeLists\.txt|Taskfile[.\w]*\.ya?ml|Procfile|tox\.ini|pyproject\.toml|composer\.json|deno\.jsonc?|"
+    r"\.pre-commit-config\.yaml|lefthook\.yml|\.?(mise|config)\.toml|dvc\.yaml|pom\.xml|build\.xml|Snakefile|[jJ]ustfile"
+)
 
 
 @program(
@@ -47,9 +54,11 @@ def _tool_options(call: Call, words: list[str]) -> None:
     """Options of cargo and go that name a program to run; code that this command wrote and go runs."""
     for path, code in list(call.state.files.items()) if call.name == "cargo" else []:
         _scan(call, "other", code) if path.endswith(".rs") else None
-    for path in words if call.name == "go" and words[:1] == ["run"] else []:
-        text = call.machine.read_file(path, call.state) if "/" in path or path.endswith(".go") else None
-        _scan(call, "other", text) if text else None
+    for path, code in list(call.state.files.items()) if call.name == "go" else []:
+        if path.endswith(".go"):
+            _scan(call, "other", code)
+            for command in re.findall(r"(?m)^//go:generate\s+(.+)", code):
+                call.shell(command)
     for index, word in enumerate(words):
         value = words[index + 1] if index + 1 < len(words) else ""
         if re.fullmatch(r"--?(toolexec|exec|vettool)(=.*)?", word) and call.name == "go":
@@ -102,8 +111,8 @@ def _npm(call: Call, words: list[str]) -> None:
 
 @program(
     "make gmake cmake ninja meson gradle gradlew mvn mvnw bazel tsc webpack vite rake just task "
-    "ant sbt scons gcc g++ clang clang++ cpp rustc javac cc tox nox pytest jest mocha vitest "
-    "eslint prettier ruff mypy black"
+    "ant sbt scons gcc g++ clang clang++ tcc cpp rustc javac cc tox nox pytest jest mocha vitest "
+    "eslint prettier ruff mypy black foreman honcho overmind pre-commit lefthook invoke inv fab poe dvc snakemake mise"
 )
 def _build(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
@@ -119,8 +128,12 @@ def _build(call: Call) -> str | None:
             call.shell(command)
     _build_files(call, words)
     if call.name in ("make", "gmake", "just"):
+        outer = call.state.cwd
+        for folder in [words[i + 1] for i, word in enumerate(words[:-1]) if word in ("-C", "--directory", "-d")]:
+            call.state.cwd = call.locate(folder)[0]
         _makefile(call, words)
-    if call.name in ("gcc", "cc", "cpp", "clang", "g++", "clang++"):
+        call.state.cwd = outer
+    if call.name in ("gcc", "cc", "cpp", "clang", "g++", "clang++", "tcc"):
         return _compiler(call, words)
     if call.name in ("pytest", "mypy", "ruff", "black") and any(word.startswith("-o") for word in words):
         for index, word in enumerate(words[:-1]):
@@ -148,17 +161,15 @@ def _build_files(call: Call, words: list[str]) -> None:
         parts = dict(word[2:].partition("=")[::2] for word in words if word.startswith("-Dexec."))
         if "exec.executable" in parts:
             call.shell(f"{parts['exec.executable']} {parts.get('exec.args', '')}")
-    for path, code in list(call.state.files.items()) if call.name == "javac" else []:
-        _scan(call, "other", code) if path.endswith(".java") else None
+    for path, code in list(call.state.files.items()) if call.name in ("javac", "rustc") else []:
+        _scan(call, "other", code) if path.endswith((".java", ".rs")) else None
     if call.name == "rake" and "-e" in words[:-1]:
         _scan(call, "ruby", words[words.index("-e") + 1])
     for path in words:
         text = call.machine.read_file(path, call.state) if "/" in path or "." in path else None
-        if text and call.name in ("cmake", "ninja"):
-            for command in re.findall(r"COMMAND\s+([^)\n]+)|command\s*=\s*([^\n]+)", text):
-                command = command[0] or command[1]
-                call.shell(command)
-        elif text and call.name in ("gradle", "gradlew", "ant", "just", "task", "meson"):
+        if text and call.name in ("cmake", "ninja", "ant", "just", "task"):
+            _recipe(call, text)
+        elif text and call.name in ("gradle", "gradlew", "meson"):
             _scan(call, "groovy", text)
     if call.name in ("pytest", "tox", "nox"):
         for path, text in list(call.state.files.items()):
@@ -171,27 +182,54 @@ def _written_code(call: Call) -> None:
     """Files that a package or build tool runs by their name, where this same command wrote them."""
     for path, text in list(call.state.files.items()):
         name = path.rsplit("/", 1)[-1]
-        language = {
-            "setup.py": "python",
-            "conftest.py": "python",
-            "noxfile.py": "python",
-            "build.rs": "other",
-            "Rakefile": "ruby",
-            "extconf.rb": "ruby",
-            "Gemfile": "ruby",
-            "build.gradle": "groovy",
-            "gulpfile.js": "node",
-            "Gruntfile.js": "node",
-            "binding.gyp": "other",
-        }.get(name)
+        if _RECIPES.fullmatch(name) and text not in call.machine.judged:
+            call.machine.judged.add(text)
+            _recipe(call, text)
+        if name == "pyproject.toml" and "backend-path" in text:
+            for code in [code for path, code in call.state.files.items() if path.endswith(".py")]:
+                _scan(call, "python", code)
+        language = (
+            "node"
+            if _CONFIG.fullmatch(name)
+            else {
+                "setup.py": "python",
+                "conftest.py": "python",
+                "noxfile.py": "python",
+                "build.rs": "other",
+                "Rakefile": "ruby",
+                "extconf.rb": "ruby",
+                "Gemfile": "ruby",
+                "build.gradle": "groovy",
+                "build.gradle.kts": "groovy",
+                "settings.gradle": "groovy",
+                "tasks.py": "python",
+                "fabfile.py": "python",
+                "SConstruct": "python",
+                "binding.gyp": "other",
+            }.get(name)
+        )
         if language and text.strip(FILE):
             _scan(call, language, text)
 
 
+def _recipe(call: Call, text: str) -> None:
+    """A file of commands in a format of its own: each value that is a command, each argument list; cmake's `file`."""
+    for line in text.splitlines()[:500]:
+        value = re.sub(r"^[\s-]*(?:\"?[\w.:-]+\"?\s*[:=]\s+)?[@>|-]*|.*\bCOMMAND\s+", "", line).rstrip("), ")
+        quoted = re.fullmatch(r"\[?\s*([\"'])(.*)\1\s*;?\]?", value)
+        value = re.sub(r"\$ENV\{(\w+)\}", r"$\1", quoted[2] if quoted else value)
+        if SUSPECT.match(value) or (value.split()[:1] and value.split()[0] in PROGRAMS and re.search(r"[~|;]", value)):
+            call.shell(re.sub(r"[\"'],\s*[\"']", " ", value))
+    for verb, path in re.findall(r"\bfile\s*\(\s*([A-Z_]+)\s+\"?([^\s\")]+)", text):
+        call.run(["rm", "-r", path]) if verb.startswith("REMOVE") else None
+        call.write(path) if verb in ("WRITE", "APPEND") else call.read(path) if verb in ("READ", "STRINGS") else None
+
+
 def _scan(call: Call, language: str, code: str) -> None:
     from .interpreters import scan
+    from .lexscan import MAX_CODE
 
-    scan(call, language, code)
+    scan(call, language, code[:MAX_CODE])
 
 
 def _compiler(call: Call, words: list[str]) -> str | None:
@@ -227,6 +265,8 @@ def _makefile(call: Call, words: list[str]) -> None:
     chosen = next(
         (re.sub(r"^(-f|--(make)?file=)", "", word) for word in words if re.match(r"-f.|--(make)?file=", word)), chosen
     )
+    for path in [f"{word}{suffix}" for word in words for suffix in (".c", ".cc", ".cpp")]:  # make's own rules
+        _scan(call, "c", call.machine.read_file(path, call.state) or "")
     for path in [chosen] if chosen else ["Makefile", "makefile", "GNUmakefile", "justfile"]:
         text = call.stdin if path in ("-", "/dev/stdin") else call.machine.read_file(path, call.state)
         texts += [text] if text else []
@@ -241,6 +281,7 @@ def _makefile(call: Call, words: list[str]) -> None:
 def _recipes(text: str, goals: list[str], call: Call) -> list[str]:
     """The commands of the targets that are reached, with make's variables put in."""
     values = dict(re.findall(r"(?m)^(\w+)\s*[:?+]*=\s*(.*?)\s*$", text))
+    bodies = dict(re.findall(r"(?ms)^define\s+(\w+).*?\n(.*?)^endef", text))
     values = {"HOME": call.state.home(), "PWD": call.state.cwd, "CURDIR": call.state.cwd, "RM": "rm -f"} | values
     rules: dict[str, tuple[list[str], list[str]]] = {}
     current: list[str] = []
@@ -261,5 +302,14 @@ def _recipes(text: str, goals: list[str], call: Call) -> list[str]:
             pending += rules[name][0]
             found += rules[name][1]
     for _ in range(3):
+        found = [
+            re.sub(r"\$\(call (\w+),?([^()]*)\)", lambda m: _called(bodies.get(m[1], ""), m[2]), one) for one in found
+        ]
         found = [re.sub(r"\$[({](\w+)[)}]", lambda m: values.get(m[1], m[0]), recipe) for recipe in found]
     return [re.sub(r"\$\(\w+\)", "", recipe).replace("$$", "$") for recipe in found]
+
+
+def _called(body: str, args: str) -> str:
+    """make's `$(call name,a,b)`: the body with $(1), $(2) put in."""
+    given = ["", *args.split(",")]
+    return re.sub(r"\$\((\d)\)", lambda m: given[int(m[1])] if int(m[1]) < len(given) else "", body)

@@ -8,6 +8,7 @@ from .files import locate
 from .marks import ATOM, SENSITIVE, UNKNOWN, has, known, show, solid, taints, unglob
 from .paths import resolve
 from .quoting import backslashes
+from .shellstate import Value
 
 
 @program("cd pushd")
@@ -152,13 +153,14 @@ def _read(call: Call) -> str:
     options = call.options("adnNptui" if call.name == "read" else "dnOsuCc")
     for command in options.all("C") if call.name != "read" else []:
         call.shell(command)
+    ifs = call.state.env.get("IFS", " \t\n")
     if call.name != "read" or "a" in options.values:
         name = options.get("a") or (options.rest[0] if options.rest else "MAPFILE")
-        call.machine.set(name, call.stdin.split("\n" if call.name != "read" else None)[:64], call.state)
+        call.machine.set(name, _items(call, ifs, options.get("d"))[:64], call.state)
         return ""
     names = options.rest or ["REPLY"]
-    line = call.feed.line() if call.stdin else UNKNOWN
-    ifs = call.state.env.get("IFS", " \t\n")
+    whole = options.values.get("d") == [""]  # up to a NUL, that is everything
+    line = call.feed.take() if whole else call.feed.line() if call.stdin else UNKNOWN
     words = (
         re.split(f"[{re.escape(ifs)}]+", line.strip(ifs), maxsplit=len(names) - 1)
         if isinstance(ifs, str) and ifs and len(names) > 1
@@ -169,6 +171,14 @@ def _read(call: Call) -> str:
     for name, word in zip(names, words + [""] * len(names), strict=False):
         call.machine.set(solid(name), word, call.state)
     return ""
+
+
+def _items(call: Call, ifs: Value, delimiter: str) -> list[str]:
+    """The elements that `read -a` (one line, split at IFS) or mapfile (split at -d) puts into an array."""
+    if call.name != "read":
+        return re.split(re.escape(delimiter[:1] or "\n"), call.stdin)
+    cuts = f"[{re.escape(ifs)}]" if isinstance(ifs, str) and ifs.strip() else r"\s+"
+    return re.split(cuts, call.stdin.strip("\n" if cuts != r"\s+" else None))
 
 
 @program("eval")
@@ -252,8 +262,22 @@ def _hash(call: Call) -> str:
     return ""
 
 
+@program("getopts")
+def _getopts(call: Call) -> str:
+    """The next option of the arguments: its letter, and in OPTARG its value."""
+    given, state = call.args[2:] or call.state.args, call.state
+    at = flat(state.env.get("OPTIND", "1"))
+    word = given[int(at) - 1] if at.isdigit() and 0 < int(at) <= len(given) else ""
+    takes = re.search(rf"{re.escape(word[1:2])}:", solid(call.args[0])) if word[1:2] and call.args else None
+    value = word[2:] or (given[int(at)] if takes and int(at) < len(given) else "")
+    state.env["OPTARG"] = value if takes else UNKNOWN
+    state.env["OPTIND"] = str(int(at) + (2 if takes and not word[2:] else 1)) if word else at
+    call.machine.set(solid(call.args[1]), word[1:2] or ATOM, state) if len(call.args) > 1 else None
+    return ""
+
+
 @program(
-    "test [ : true false shopt return exit break continue wait jobs umask ulimit getopts let "
+    "test [ : true false shopt return exit break continue wait jobs umask ulimit let "
     "fg bg disown history times caller sleep logout suspend help"
 )
 def _quiet(call: Call) -> str:

@@ -26,6 +26,11 @@ class Feed:
             self.text = rest
         return line
 
+    def take(self) -> str:
+        """All of it at once."""
+        text, self.text = self.text or UNKNOWN, ""
+        return text
+
 
 class Compound:
     """One half of the machine; the other runs statements and simple commands."""
@@ -52,6 +57,9 @@ class Compound:
     def emit(
         self, kind: str, target: str = "", path_class: str = "", flags: frozenset[str] = frozenset(), program: str = ""
     ) -> None: ...
+
+    @abstractmethod
+    def attach(self, name: str, stmt: Node, state: ShellState) -> None: ...
 
     @abstractmethod
     def _parallel(self) -> AbstractContextManager[None]: ...
@@ -175,6 +183,10 @@ class Compound:
             if not item.get("Name"):
                 continue
             self.assign(item, state)
+            for change in [
+                str.lower if "l" in option else str.upper for option in options if re.search("[lu]", option)
+            ]:
+                state.env[item["Name"]["Value"]] = change(flat(state.env.get(item["Name"]["Value"], "")))
             if reference and isinstance(state.env.get(item["Name"]["Value"]), str):
                 state.env[item["Name"]["Value"]] = "\0" + flat(state.env[item["Name"]["Value"]])
         if options:
@@ -191,6 +203,8 @@ class Compound:
         command = stmt.get("Cmd") or {"Type": "CallExpr"}
         if name and command["Type"] == "CallExpr":  # before a simple command there is no name: it is the first word
             stmt = {**stmt, "Cmd": {**command, "Args": [name, *(command.get("Args") or [])]}}
+            name = None
+        self.attach(self.expander(state).text(name) if name else "COPROC", stmt, state)
         with self._parallel():
             return self.statement(stmt, state.fork(), feed if feed.text else Feed(UNKNOWN))
 

@@ -130,6 +130,8 @@ def _passed(feed: Feed) -> str:
 def program_name(name: str, cwd: str = "/workspace") -> str:
     """`/bin/rm` is rm; `./rm` is the project's own program, whatever its name (unless the project is in /bin)."""
     full = resolve(name, cwd)
+    if name.endswith(("/gradlew", "/mvnw")):  # a project's copy of the tool
+        return name.rsplit("/", 1)[-1]
     return name.rsplit("/", 1)[-1] if "/" in name and _BIN.fullmatch(full) else name
 
 
@@ -204,7 +206,6 @@ def _net(call: Call) -> None:
             program_name(solid(arg)) in _RISKY and sum(not word.startswith("-") for word in before) <= 2
         ):
             call.run(call.args[index:])
-            break
 
 
 def _made(machine: Machine, name: str, state: ShellState) -> str | None:

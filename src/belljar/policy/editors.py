@@ -3,25 +3,27 @@
 import re
 
 from .call import Call, program
+from .compound import Feed
 from .interpreters import _script, scan
-from .marks import NETWORK, unglob
+from .marks import DISGUISED, NETWORK, unglob
 
 
 @program("vim vi nvim ex ed emacs view rvim vimdiff nano pico red gvim kak joe")
 def _editor(call: Call) -> str | None:
     options = call.options(
-        "cuSTtrl" + ("s" if call.name in ("nano", "pico") else ""), ("cmd", "eval", "execute", "load", "command")
+        "cuSTtrl" + ("s" if call.name in ("nano", "pico") else ""),
+        ("cmd", "eval", "execute", "load", "command", "script"),
     )
     texts = [unglob(text) for text in options.all("c", "cmd", "eval", "execute", "command")]
     texts += [unglob(arg)[1:] for arg in call.args if arg.startswith("+")] + call.stdin.splitlines()[:200]
+    written = [call.machine.read_file(path, call.state) or "" for path in options.all("S", "u", "l", "load", "script")]
+    texts += [line for text in written for line in text.splitlines()[:200]]
     if options.get("s"):
         call.shell(options.get("s"))
     for path in options.all("l"):
         _script(call, "lua", [path])
-    for text in texts:
-        if re.search(r"call-process|start-process|shell-command|make-process", text):
-            words = re.findall(r'"([^"]+)"', text)
-            call.run(words) if len(words) > 1 else None
+    for text in texts if call.name == "emacs" else []:
+        scan(call, "lisp", text)
     if NETWORK in call.stdin:
         call.emit("exec.network")
     for path in re.findall(r"delete-(?:directory|file)\s+\"([^\"]+)\"|delete\(\s*['\"]([^'\"]+)['\"]", " ".join(texts)):
@@ -34,6 +36,8 @@ def _editor(call: Call) -> str | None:
         ):
             call.shell(next(part for part in command if part))
         for path in re.findall(r"(?:^|[:|\s])(?:w|write|sav|saveas)!?\s+([^!\s|]+)", text):
+            call.write(path)
+        for path in re.findall(r"writefile\(.*,\s*['\"]([^'\"]+)['\"]", text):
             call.write(path)
         for body in re.findall(r"(?:py3?|python3?|pyx)\s+(.+)", text):
             scan(call, "python", body)
@@ -55,23 +59,23 @@ def _editor(call: Call) -> str | None:
 @program("sqlite3 mysql mariadb psql mongo mongosh redis-cli duckdb clickhouse")
 def _database(call: Call) -> str | None:
     text = unglob("\n".join(call.args)) + "\n" + call.stdin
+    for path in re.findall(r"(?m)(?:\.read|\\i|\\\.|^source|^-f|^--file=?)\s+([^\s|]+)", text):
+        text += "\n" + (call.machine.read_file(path, call.state) or "")
     for command in re.findall(
         r"(?m)\.(?:import|output|once|read)\s+['\"]?\|([^'\"\n]+)|^\s*\.(?:shell|system)\s+(.+)$|\\!\s*(.+)$|"
-        r"(?i:\bPROGRAM)\s+'([^']+)'|(?m:^)\s*system\s+(.+)$|\.(?:once|output)\s+\|(.+)$",
+        r"(?i:\bPROGRAM)\s+'([^']+)'|(?m:^)\s*system\s+(.+)$|\.(?:once|output)\s+\|(.+)$|"
+        r"\\[og]\s*\|\s*(.+)$|\bedit\([^()]*,\s*'([^']+)'",
         text,
     ):
-        call.shell(next(part for part in command if part))
+        call.shell(next(part for part in command if part), feed=Feed(DISGUISED))
     for path in re.findall(
         r"(?i)into\s+(?:outfile|dumpfile)\s+'([^']+)'|writefile\('([^']+)'|\bto\s+'(/[^']+)'|\.(?:output|"
         r"once|backup|clone|save)\s+([^|\s]\S*)",
         text,
     ):
         call.write(next(part for part in path if part))
-    for path in re.findall(
-        r"(?i)load_file\('([^']+)'\)|readfile\('([^']+)'\)|copy\s+\w+\s+from\s+'([^']+)'|pg_read_file\('([^']+)'\)",
-        text,
-    ):
-        call.read(next(part for part in path if part))
+    for path in re.findall(r"(?i)(?:\w*(?:file|read|load|scan)\w*\(\s*|\b(?:from|infile)\s+)'([^']+)'", text):
+        call.read(path)
     if call.name == "redis-cli" and re.search(r"(?i)config\s+set\s+dir|flushall.*cron|slaveof|module\s+load", text):
         call.emit("persist.cron")
     return None

@@ -65,7 +65,7 @@ def _encoded(text: str, encode: Callable[[bytes], bytes]) -> str:
 )
 def _codec(call: Call) -> str | None:
     options = call.options(
-        {"od": "AjNSwt", "hexdump": "efns", "xxd": "csgl", "iconv": "fto"}.get(
+        {"od": "AjNSwt", "hexdump": "efns", "xxd": "csgl", "iconv": "fto", "uudecode": "o"}.get(
             call.name, "w" if call.name.startswith("b") else ""
         ),
         ("wrap", "in", "out", "pass", "output", "decrypt-out", "k"),

@@ -224,6 +224,8 @@ class Expander:
         if isinstance(value, str) and value.startswith("\0"):
             base, _, rest = value[1:].partition("[")
             value, index = self.state.get(base) if base != name else UNKNOWN, index or rest.rstrip("]") or None
+        if isinstance(value, list) and index and index.isidentifier():
+            index = flat(self.state.get(index))
         return _indexed(value, index)
 
     def _positional(self, number: int) -> str:

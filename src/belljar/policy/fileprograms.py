@@ -224,6 +224,7 @@ def _make(call: Call) -> str | None:
         call.shell(unglob(command)) if command else None
         for path in options.rest[1:] if call.name == "split" else []:
             call.write(path)
+            call.machine.write_file(f"{path}aa", call.read(options.rest[0]), call.state)  # all of it: `cat path*`
         return ""
     for path in options.rest if call.name not in ("split", "csplit", "mkdir", "mknod") else []:
         full, kind, flags = call.locate(path)

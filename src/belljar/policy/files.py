@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SELF, SENSITIVE, UNKNOWN, UNSET, has, solid, unglob
+from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SELF, SENSITIVE, UNKNOWN, UNSET, has, solid, unglob
 from .paths import classify, resolve
 from .shellstate import ShellState
 
@@ -23,7 +23,7 @@ def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, f
             return UNSET, "unknown", frozenset({"unset"})
         full, kind, flags = locate(bare, state, last)
         return full, kind, flags | {"unset"}
-    if path[:1] in (UNKNOWN, NETWORK, SECRET, SENSITIVE, ENCODED, FILE, SELF) and path:
+    if path[:1] in (UNKNOWN, NETWORK, SECRET, SENSITIVE, ENCODED, FILE, SELF, DISGUISED) and path:
         return path, "unknown", frozenset({"unknown"})
     full = resolve(path, state.cwd, state.links, state.home(), last)
     if full[:1] != "/":

@@ -16,7 +16,6 @@ def _places(code: str) -> str:
     """The home and the working directory as literals; perl's and ruby's other quotes as quotes."""
     code = re.sub(r'"(?:[^"\\]|\\.)*"', lambda m: re.sub(r"\$ENV\{['\"]?HOME['\"]?\}", "/home/sandbox", m[0]), code)
     code = _CWD.sub('"."', _HOME.sub('"/home/sandbox"', code))
-    code = re.sub(r'[$#]\{\s*"([^"]*)"\s*\}', r"\1", code)
     code = "".join(
         piece if index % 2 else _requoted(piece) for index, piece in enumerate(re.split(f"({_STRING})", code))
     )
@@ -87,6 +86,11 @@ _S = f"({_STRING})"
 
 
 _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
+    (re.compile(r'[$#]\{\s*"([^"]*)"\s*\}'), lambda m: m[1]),
+    (
+        re.compile(r"(?<=['\"]data:)[\w/;=+-]*;base64,([\w+/=]+)"),
+        lambda m: "," + _base64(m[1].encode()).decode("utf-8", "replace").replace("\\", "\\\\").replace('"', '\\"'),
+    ),
     (
         re.compile(rf"{_S}\s*(?:\+|\.\.|\.(?!\w)|<<)\s*{_S}"),
         lambda m: _quote(unquote(m[1], False) + unquote(m[2], False)),
@@ -117,7 +121,10 @@ _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
         _decoder(_base64),
     ),
     (
-        re.compile(r"String\.fromCh?a?r?CodePoint\(([\d,\sxa-fA-F]+)\)|String\.fromCharCode\(([\d,\sxa-fA-F]+)\)"),
+        re.compile(
+            r"\b(?:String\.from(?:CharCode|CodePoint)|(?:string|utf8)\.char|intToUtf8|rawToChar)\("
+            r"\s*(?:\.{3}\s*\[|(?:as\.raw\()?c\()?([\d,\sxa-fA-F]+)[\])]{0,2}?\)"
+        ),
         _codes,
     ),
     (

@@ -48,6 +48,7 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(("tclsh", "wish", "expectk", "octave", "gnuplot", "erl"), ("tcl", "e", "")),
 }
 _LONG_CODE = ("eval", "print", "run", "command")
+_LONG_FILES = ("require", "import", "loader")
 
 
 def scan(call: Call, language: str, code: str, argv: list[str] | None = None) -> str:
@@ -138,9 +139,9 @@ def _python(call: Call) -> str | None:
 
 
 def _module(call: Call, module: str, rest: list[str]) -> str | None:
-    written = call.machine.read_file(module.replace(".", "/") + ".py", call.state)
-    if written:
-        scan(call, "python", written, rest)
+    for path in (".py", "/__main__.py"):
+        written = call.machine.read_file(module.replace(".", "/") + path, call.state)
+        scan(call, "python", written, rest) if written else None
     if module in ("zipfile", "tarfile") and {"-e", "--extract"} & set(rest):
         target = rest[-1]
         call.write(target) if call.locate(target)[1] in ("root", "system", "home", "exec_hook") and len(
@@ -151,7 +152,10 @@ def _module(call: Call, module: str, rest: list[str]) -> str | None:
     if module in ("timeit", "cProfile", "trace", "pdb", "doctest"):
         for code in [unglob(arg) for arg in rest if not arg.startswith("-")] if module == "timeit" else []:
             scan(call, "python", code)
-        paths = [arg for arg in rest if not arg.startswith("-")]
+        commands = [rest[i + 1] for i, arg in enumerate(rest[:-1]) if arg in ("-c", "--command")] + [call.stdin]
+        for code in commands if module == "pdb" else []:
+            scan(call, "python", re.sub(r"(?m)^\s*!", "", unglob(code)))
+        paths = [arg for arg in rest if not arg.startswith("-") and arg not in commands]
         _script(call, "python", paths) if paths and module != "timeit" else None
     for path in rest:
         if (call.locate(path)[1] in ("secret", "root") and module == "http.server") or call.locate(path)[1] == "secret":
@@ -181,7 +185,7 @@ def _script(call: Call, language: str, rest: list[str]) -> str | None:
 @program(" ".join(_SIMPLE))
 def _interpreter(call: Call) -> str | None:
     language, coded, valued = _SIMPLE[call.name]
-    options = call.options(coded + valued, _LONG_CODE, posix=True)
+    options = call.options(coded + valued, _LONG_CODE + _LONG_FILES, posix=True)
     if call.name in ("bun", "deno", "crystal") and options.rest:
         verb = solid(options.rest[0])
         if any(re.match(r"https?://", solid(arg)) for arg in call.args) and verb in ("run", "install", "eval", "x"):
@@ -193,6 +197,11 @@ def _interpreter(call: Call) -> str | None:
         if verb in ("run", "test", "install", "add", "x", "build"):
             call.emit("exec.build")
             return None
+    for path in options.all("r", "require", "import", "loader") if language in ("node", "ruby") else []:
+        text = call.machine.read_file(path, call.state) or call.machine.read_file(f"{path}.rb", call.state)
+        scan(call, language, text) if text else None
+    if any(re.match(r"auto_(pre|ap)pend_file=.", setting) for setting in options.all("d")):
+        call.emit("exec.hidden")
     if call.name == "php" and options.get("t"):
         call.read(options.get("t")) if call.locate(options.get("t"))[1] in ("secret", "root", "home") else None
     codes = [unglob(code) for code in options.all(*coded, *_LONG_CODE)]

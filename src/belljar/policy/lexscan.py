@@ -13,6 +13,7 @@ from .marks import ATOM, DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, h
 from .network import metadata
 from .parser import TooComplex
 from .shellstate import BASE_ENV
+from .textprograms import translate
 
 MAX_CODE = 16_000
 _TICKS = re.compile(r"(?:qx|%x)\s*(?:\{([^}]*)\}|\(([^)]*)\)|\[([^\]]*)\]|/([^/]*)/|!([^!]*)!|\|([^|]*)\||'([^']*)')")
@@ -58,21 +59,29 @@ _ROOT = re.compile(
 _FETCH = re.compile(
     r"\bgetstore\(|\bmirror\(|DownloadFile|\bget\(\s*['\"]https?:|https?\.get\(|\bfetch\(|Net::HTTP|open-uri|URI\.open|LWP|HTTP::Tiny|"
     r"file_get_contents\(\s*['\"]https?:|curl_exec|axios|require\(['\"]https?['\"]\)|socket\.http|"
-    r"WebClient|urlopen|requests\.get|HttpURLConnection|new URL\("
+    r"WebClient|urlopen|requests\.get|HttpURLConnection|new URL\(|\bdownload(?:\.file)?\("
 )
 _EVAL = re.compile(
     r"\beval\b|new Function\s*\(|instance_eval|class_eval|assert\s*\(|create_function|\bload(?:string)?\s*\(|"
-    r"Function\s*\(|vm\.run\w+|\bsource\(|dofile|preg_replace\([^)]*/e|require\s*\(?\s*\$|\beval_string"
+    r"Function\s*\(|vm\.run\w+|\brunIn\w+|\bsource\(|dofile|preg_replace\([^)]*/e|require\s*\(?\s*\$|\beval_string"
 )
 
 
 _EXECISH = re.compile(
     r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process|subprocess|readpipe"
-    r"|qx|run-program|shell script|call_user_func\w*|Open3|ProcessBuilder"
+    r"|qx|run-program|shell script|call_user_func\w*|Open3|ProcessBuilder|commandLine|Exec"
+    r"|(?:shell-command|call-process|start-process|make-process)[\w-]*"
     r"|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process))\b"
     r"|\b(?:send|Command|shell|sh|run|cmd|command|execute|Process|getRuntime)\b\s*(?:\(|[\"\[{]|::|\.)"
     r"|process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|\$\w+\s*\("
 )
+_RUN = re.compile(r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|eval)\b")
+_DECODES = re.compile(
+    r"\b(?:tr|y)/|\bs/|\b(?:un)?pack\b|\bchr\b|fromC(?:har|ode)|[dD]ecode|\batob\b|b64|base64|rot13|strrev|strtr|str_replace|"
+    r"rawToChar|charCodeAt|\.char\b|\bChar\(|\bxor\b|\"\"[)\]]*[.:](?:tr|g?sub|replace\w*|split|bytes|chars|reverse|each_char|unpack)\b"
+)
+_ARGUMENTS = re.compile(r"argv|ARGV|\barg\[|\bshift\b|commandArgs|\bARGS\b|os\.Args|Deno\.args")
+_STDIN = re.compile(r"\$_\b|\$0\b|STDIN|\bgets\b|ARGF|readFileSync\(0|stdin|<>|php://input|io\.read|io\.lines\(\)")
 _EXEC_NAME = re.compile(r"system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process")
 _DELETISH = re.compile(
     r"\b(?:rm(?:Sync|dir\w*|tree|_rf?|_r)?|unlink\w*|remove\w*|delete\w*|del|rimraf|RemoveAll|"
@@ -117,6 +126,7 @@ class LexScan:
             rf"(?:^|[;\s{{(])(?:my\s+|var\s+|let\s+|const\s+|local\s+)?([$@]?\w+)\s*:?=\s*({_STRING})", code
         )[:20]:
             self.call.machine.tick()
+            literal = _edited(name, literal, code)
             code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=])", _constant(literal), code)
             inner = literal[1:-1].replace('"', '\\"')
             inserts = [re.escape(name)] if name.startswith("$") else []
@@ -131,9 +141,15 @@ class LexScan:
         return unquote(literal, expand and holes)
 
     def literals(self) -> list[str]:
-        return [self.unquoted(literal) for literal in re.findall(_STRING, self.code)[:200]] + re.findall(
-            r"<([~/][^<>\s]*)>", self.code
-        )
+        found = [self.unquoted(literal) for literal in re.findall(_STRING, self.code)[:200]]
+        return found + re.findall(r"<([~/][^<>\s]*)>", self.code) + self._given()
+
+    def _given(self) -> list[str]:
+        """Arguments and lines of the standard input, where the code looks at them."""
+        given = self.argv if _ARGUMENTS.search(self.code) else []
+        looping = any(re.fullmatch(r"-[\w.]*[np]\w*", arg) for arg in self.call.args)
+        lines = re.split(r"[\n\0]", self.call.stdin)[:8] if looping or _STDIN.search(self.code) else []
+        return [unglob(word) for word in given if word != "--"] + [line for line in lines if line]
 
     def run(self) -> None:
         bare = re.sub(_STRING, '""', self.code)
@@ -148,7 +164,7 @@ class LexScan:
         ):
             self.call.shell(self.unquoted(f'"{body}"'))
         for groups in _TICKS.findall(self.code):
-            self.call.shell(next((group for group in groups if group), ""))
+            self.call.shell(self.unquoted(f'"{next((group for group in groups if group), "")}"'))
         self._paths(bare, words)
         self._files()
         for literal in _PRINT.findall(self.code):
@@ -169,11 +185,11 @@ class LexScan:
             call.emit("process.killall")
         if _ROOT.search(code):
             call.emit("privilege.become")
-        if re.search(r"\bchroot\b|\bunshare\b|\bsetns\b|\bpivot_root\b", bare):
+        if re.search(r"\bsyscall\s*\(?\s*\d|\bchroot\b|\bunshare\b|\bsetns\b|\bpivot_root\b", bare):
             call.emit("kernel.namespace")
         fetched = (
             _FETCH.search(code) is not None
-            or re.search(r"(?:include|require)(?:_once)?\s*\(?\s*['\"]https?:", code) is not None
+            or re.search(r"(?:include|require|source|import)(?:_once)?\s*\(?\s*['\"]https?:", code) is not None
         )
         if fetched and (_EVAL.search(bare) or re.search(r"child_process|\bsystem\b|\bexec\b|execSync|include\b", bare)):
             call.emit("exec.network", "code from the network")
@@ -191,7 +207,9 @@ class LexScan:
     def _evals(self) -> None:
         for found in _EVAL.finditer(self.code):
             rest = self.code[found.end() :]
-            literal = re.match(rf"\s*\(?\s*({_STRING})", rest)
+            literal = re.match(rf"[\s(]*(?:[\w.]+\s*[(=]\s*){{0,3}}({_STRING})", rest)
+            if _STDIN.search(rest.partition(";")[0]) and self.call.stdin:
+                LexScan(self.call, self.language, self.call.stdin).run()
             if literal:
                 for text in re.findall(_STRING, _balanced(rest.lstrip(" ("))):
                     inner = LexScan(self.call, self.language, self.unquoted(text, False))
@@ -202,6 +220,9 @@ class LexScan:
                 self.code[found.end() :],
             ):
                 self.call.emit("exec.disguised", self.code)
+        for text in self.literals() if re.search(r"include|require|import", self.code) else []:
+            if text.startswith("data:"):
+                LexScan(self.call, self.language, text.partition(",")[2]).run()
 
     def _commands(self) -> None:
         """The code can run something: each literal that is a command, and each list of literals that is one."""
@@ -239,14 +260,24 @@ class LexScan:
         for word in given:
             text = re.sub(r"^-+\w+=", "", word)
             self.call.shell(text) if re.match(r"\w+\s", text) and text.split()[0] in PROGRAMS else None
-        if (
-            re.search(r"\$_\b|\$0\b|STDIN|\bgets\b|ARGF|readFileSync\(0|stdin|<>|php://input|io\.read", self.code)
-            and self.call.stdin
-        ):
+        self._computed()
+        if _STDIN.search(self.code) and self.call.stdin:
             for line in self.call.stdin.splitlines()[:8]:
                 self.call.shell(line)
                 words = [literal for literal in literals if " " not in literal]
                 self.call.run([*words, line]) if words and words[0] in PROGRAMS else None
+
+    def _computed(self) -> None:
+        """A command that the code computes in a way that folding could not follow is one in disguise."""
+        bare = re.sub(_STRING, '""', self.code)
+        if self.language == "node" and not re.search(r"child_process|process\.|Bun|Deno", self.code):
+            return
+        for found in _RUN.finditer(bare):
+            args = _balanced(re.sub(r"^\s*\(", "", bare[found.end() :])).partition(";")[0].partition("\n")[0]
+            sources = [rf"(?<![\w$]){re.escape(name)}\s*=~?[^;\n]*" for name in re.findall(r"[$@]?[A-Za-z_]\w*", args)]
+            texts = [args] + [text for source in sources[:4] for text in re.findall(source, bare)]
+            if any(_DECODES.search(text) for text in texts):
+                self.call.emit("exec.disguised", self.code)
 
     def _paths(self, bare: str, words: list[str]) -> None:
         """Literals that are paths, in code that deletes, changes or reads."""
@@ -316,6 +347,18 @@ class LexScan:
                 self.call.shell(literal.rstrip().rstrip("|"))
             elif re.fullmatch(r"[rwa]b?\+?b?", mode) and re.search(r"[wa+]", mode) and re.match(r"[~/.\w]", literal):
                 self.call.write(literal)
+
+
+def _edited(name: str, literal: str, code: str) -> str:
+    """The literal after perl's `=~ tr/…/…/` and `=~ s/…/…/` on the variable that holds it."""
+    subject = rf"(?:{re.escape(name)}(?:\s*=\s*{_STRING}\s*\))?\s*=~\s*)" + ("?" if name == "$_" else "")
+    for verb, _, old, new in re.findall(rf"(?<![\w$]){subject}\b(tr|y|s)([/|#!,])(.*?)\2(.*?)\2", code)[:8]:
+        text = unquote(literal, False)
+        if verb != "s":
+            literal = _quoted(translate(text, old, new))
+        elif re.escape(old) == old:
+            literal = _quoted(text.replace(old, new))
+    return literal
 
 
 def _quoted(text: str) -> str:

@@ -47,7 +47,7 @@ def _atoms(call: Call) -> str | None:
     if call.name in ("expr",):
         return _expr([unglob(arg) for arg in call.args])
     if call.name in ("jq", "yq"):
-        return _jq(call, options.rest)
+        return _jq(call, options.rest, options.has("n", "null-input"))
     if call.name in (
         "wc",
         "md5sum",
@@ -145,8 +145,8 @@ def _expr(args: list[str]) -> str:
     return ATOM + "\n"
 
 
-def _jq(call: Call, rest: list[str]) -> str:
-    """jq can print what its program holds as text; apart from that it picks from its input."""
+def _jq(call: Call, rest: list[str], alone: bool) -> str:
+    """jq can print what its program holds as text; apart from that it picks from its input (`alone`: it has none)."""
     if not rest:
         return call.stdin
     program_text = unglob(rest[0])
@@ -161,7 +161,7 @@ def _jq(call: Call, rest: list[str]) -> str:
         plain = re.fullmatch(r"\.(\w*)", program_text.strip())
         return _json_field(text, plain[1]) if plain else DISGUISED
     made = "".join(f'"x": "{literal}"\n' for literal in re.findall(r'=\s*"((?:[^"\\]|\\.)*)"', program_text))
-    return made + (taints(text).replace(FILE, UNKNOWN) or UNKNOWN)
+    return made + (DISGUISED if alone else taints(text).replace(FILE, UNKNOWN) or UNKNOWN)
 
 
 def _json_field(text: str, name: str) -> str:

@@ -60,6 +60,7 @@ class Machine(Redirects):
         self._calls: dict[str, _Recursion] = {}
         self._background = self._piping = 0
         self._feed = Feed()
+        self.judged: set[str] = set()  # files of commands that a build tool has been seen to read
         self.literals: list[str] = []  # the arguments in this pipeline: what a shell at its end might be handed
 
     # -- what the programs use -----------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class Machine(Redirects):
         full = resolve(path, state.cwd, state.links, state.home())
         stmts = self.sinks.get(full)
         if stmts is not None:
-            self.block(stmts, state.fork(), Feed(text))
+            self.block(stmts, state.captured(), Feed(text))
             return
         if full in self.fifo_paths and self.blind_shell and known(text):
             self.run_text(text, state.fork())
@@ -209,17 +210,24 @@ class Machine(Redirects):
             )
         return self.block(
             stmts,
-            state.fork(),
+            state.captured(),
             Feed(self._feed.text, self._feed.outside) if self._feed.text else Feed(UNKNOWN, outside=True),
         )
 
     def _process(self, part: Node, state: ShellState) -> str:
         path = f"/dev/fd/{60 + len(self.sinks) + len(state.files)}"
         if part["Op"] == "<(":
-            state.files[path] = self.block(part.get("Stmts"), state.fork(), Feed())
+            state.files[path] = self.block(part.get("Stmts"), state.captured(), Feed())
         else:
             self.sinks[path] = part.get("Stmts") or []
         return path
+
+    def attach(self, name: str, stmt: Node, state: ShellState) -> None:
+        """The two ends of a coprocess: what it says is not known, what is written to it is its input."""
+        number = 60 + len(self.sinks) + len(state.files)
+        ends = [f"/dev/fd/{number}", f"/dev/fd/{number + 1}"]
+        state.files[ends[0]], self.sinks[ends[1]] = UNKNOWN, [stmt]
+        state.env[name] = ends
 
     # -- commands ------------------------------------------------------------------------------------------------
 
@@ -321,6 +329,9 @@ class Machine(Redirects):
         poisoned(self, name, flat(value), state, program)
         if name == "PWD":
             return
+        element = re.fullmatch(r"(\w+)\[(.*)\]", name)
+        if element:
+            name, value = element[1], self._element(state.env.get(element[1], []), element[2], flat(value))
         state.env[name] = clip(value) if isinstance(value, str) else value
 
     def _array(self, node: Node, expander: Expander) -> Value:
@@ -361,9 +372,10 @@ class Machine(Redirects):
         if piping:
             self._piping += 1
             outer, self.literals = self.literals, []
-            out = self.statement(left, state.fork(), feed)
-            for _, right in chain:
-                out = self.statement(right, state.fork(), Feed(out))
+            out = self.statement(left, state.captured(), feed)
+            for _, right in chain[:-1]:
+                out = self.statement(right, state.captured(), Feed(out))
+            out = self.statement(chain[-1][1], state.fork(), Feed(out))
             self._piping, self.literals = self._piping - 1, outer
             return out
         out = self.statement(left, state, feed)

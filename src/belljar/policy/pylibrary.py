@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .compound import Feed
+from .machine import SUSPECT
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, clip, has, known, taints
 from .pypure import Pure
 from .pyvalues import Ref, _codec, _format, _many, _text
@@ -23,6 +24,10 @@ _DELETE = re.compile(
     r"(os\.(remove|unlink|removedirs|rmdir)|shutil\.rmtree|pathlib\.Path\.(unlink|rmdir)|send2trash.*|"
     r".*\.rmtree|posix\.(unlink|remove))"
 )
+_CODE = re.compile(
+    r"timeit\.(timeit|repeat)|(cP|p)rofile\.run(ctx)?|(b|p)db\.run\w*|code\.\w+|(marshal|c?[pP]ickle|dill|cloudpickle)\.loads"
+)
+_FILE_CODE = re.compile(r"runpy\.run_path|imp\.load_source|importlib\.util\.spec_from_file_location|execfile")
 _MOVE = re.compile(r"(shutil\.move|os\.(rename|renames|replace))")
 _COPY = re.compile(r"(shutil\.copy\w*|os\.(link|symlink))")
 _FETCH = re.compile(
@@ -41,6 +46,8 @@ class Library(Pure):
     depth: int
     looping: bool
     picking: int
+    held: list[str]  # the literals of the code
+    spawned: list[str]  # the process that waits for input
 
     @abstractmethod
     def run(self, code: str) -> bool: ...
@@ -55,8 +62,10 @@ class Library(Pure):
 
     def invoke(self, function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
         name = function.name
-        if name in self.classes and "__init__" in self.methods and self.depth < 8:
-            self._user(self.methods["__init__"], [UNKNOWN, *args], words)
+        if name in self.classes and self.depth < 8:
+            special = [method for name, method in self.methods.items() if re.fullmatch(r"__\w+__", name)]
+            for method in special:  # __init__, and what may be called without a call: __exit__, __del__, __str__
+                self._user(method, [UNKNOWN, *args], words)
             return Ref("instance", UNKNOWN)
         if name.startswith("value.") and name[6:] in self.methods and self.depth < 8:
             return self._user(self.methods[name[6:]], [function.bound, *args], words)
@@ -84,8 +93,13 @@ class Library(Pure):
         call, first = self.call, _text(args[0]) if args else ""
         if name in ("print", "sys.stdout.write", "os.write", "sys.stdout.buffer.write"):
             self.out += " ".join(_text(arg) for arg in args) + ("\n" if name == "print" else "")
-        elif name in ("exec", "eval", "compile", "runpy.run_path", "marshal.loads", "pickle.loads"):
-            return self._dynamic(name, args)
+        elif name in ("exec", "eval", "compile") or _CODE.fullmatch(name):
+            return self._dynamic(name, args or list(words.values()))
+        elif _FILE_CODE.fullmatch(name):
+            texts = [call.machine.read_file(_text(arg), call.state) or "" for arg in args[:2]]
+            return self._dynamic("exec", ["".join(texts)])
+        elif name == "operator.methodcaller":
+            return self._method(first, UNKNOWN, args[1:], words)
         elif name in ("__import__", "importlib.import_module"):
             return Ref(first) if known(first) else Ref("unknown")
         elif name == "getattr" and len(args) > 1:
@@ -124,9 +138,24 @@ class Library(Pure):
             call.run([*program.split(), first, _text(args[1]) if len(args) > 1 else ""])
         elif _FETCH.fullmatch(name):
             return self._fetch(first, args, words)
+        elif (handed := self._handed(args, words)) is not None:
+            return handed
         else:
             return self._minor(name, args, words)
         return UNKNOWN
+
+    def _handed(self, args: list[Any], words: dict[str, Any]) -> Any:
+        """A function that runs something, handed to another (a thread, a pool, atexit, partial) with its arguments."""
+        given = [*args, *words.values()]
+        for index, value in enumerate(given):
+            name = value.name.removeprefix("builtins.") if isinstance(value, Ref) and value.bound is None else ""
+            if name in ("exec", "eval") or _SHELL.fullmatch(name) or _ARGV.fullmatch(name) or _DELETE.fullmatch(name):
+                rest = given[index + 1 :] or given[:index]
+                rest = rest[0] if len(rest) == 1 and isinstance(rest[0], list) else rest
+                for each in [rest] if _ARGV.fullmatch(name) else [[item] for item in rest]:
+                    self._library(name, each, {})
+                return Ref(name)
+        return None
 
     def _minor(self, name: str, args: list[Any], words: dict[str, Any]) -> Any:
         call, first = self.call, _text(args[0]) if args else ""
@@ -162,6 +191,7 @@ class Library(Pure):
 
     def _method(self, name: str, value: Any, args: list[Any], words: dict[str, Any]) -> Any:
         text, first = _text(value), _text(args[0]) if args else ""
+        self._handed(args, words)
         if isinstance(value, Ref) and value.name.startswith("file:"):
             if name in ("write", "writelines"):
                 self.call.machine.write_file(value.name[5:], first, self.call.state, append=True)
@@ -251,7 +281,9 @@ class Library(Pure):
                 else ""
             )
         if name in ("communicate", "write", "sendline") and args and known(first):
-            return UNKNOWN
+            return self.call.run(self.spawned, Feed(first)) if self.spawned else UNKNOWN
+        if name == "to_bytes":
+            return DISGUISED
         return (
             value
             if name
@@ -331,7 +363,9 @@ class Library(Pure):
             return text
         if has(text, NETWORK):
             self.call.emit("exec.network", "python exec")
-        elif name in ("marshal.loads", "pickle.loads"):
+        elif name.endswith(".loads"):
+            if name != "marshal.loads" and (known(text) or has(text, DISGUISED)):
+                self.call.emit("exec.disguised", name)
             return DISGUISED
         elif known(text) and self.depth < 8:
             self.depth += 1
@@ -349,6 +383,8 @@ class Library(Pure):
             self.call.emit("exec.network", text)
         elif text.strip(UNKNOWN) == "" and UNKNOWN in text:
             self.call.emit("exec.script", text)
+            for suspect in [line.partition("=")[2] or line for held in self.held for line in held.splitlines()]:
+                self.call.shell(suspect) if SUSPECT.match(suspect) else None
             return UNKNOWN
         return self.call.shell(text)
 
@@ -372,6 +408,8 @@ class Library(Pure):
                 else flat
             )
             return self.call.run([_text(item) for item in flat])
+        if "stdin" in words:
+            self.spawned = [_text(item) for item in command] if isinstance(command, list) else _text(command).split()
         feed = Feed(_text(words["input"])) if "input" in words else Feed(UNKNOWN if "stdin" in words else "")
         if isinstance(command, list):
             return self.call.run([_text(item) for item in command], feed)

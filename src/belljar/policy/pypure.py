@@ -8,13 +8,16 @@ from abc import abstractmethod
 from typing import Any
 
 from .call import Call
-from .marks import ATOM, ENCODED, FILE, NETWORK, SENSITIVE, STAR, UNKNOWN, taints
-from .pyvalues import Ref, _bytes, _codec, _integer, _join, _many, _part, _text
+from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SENSITIVE, STAR, UNKNOWN, known, taints
+from .pyvalues import Ref, _bytes, _codec, _integer, _join, _literal, _many, _part, _text
 
 _PASS = re.compile(
     r"(str|bytes|bytearray|pathlib\.(Pure)?(Posix)?Path|os\.path\.(abspath|realpath|normpath|expandvars|"
     r"dirname)|os\.fs(path|encode|decode)|list|tuple|shlex\.quote|shlex\.join|iter|sorted|io\.\w+|"
     r"textwrap\.dedent|memoryview|sys\.intern)"
+)
+_TRANSFORMS = re.compile(
+    r"(html|re|struct|quopri|uu|binascii|codecs|string|urllib\.parse|bz2|lzma)\.(?!compile|match|search)"
 )
 _LOOP_LIMIT = 256
 
@@ -119,4 +122,10 @@ class Pure:
         if name.startswith(("socket.", "paramiko.", "smtplib.", "ftplib.")):
             self.names["socket"] = Ref("socket")
             return Ref("value.socket", NETWORK) if name.endswith("socket") else NETWORK
+        if name in ("json.loads", "ast.literal_eval") and known(first):
+            return _literal(first)
+        if name == "fileinput.input" and not args:
+            return self.call.stdin.splitlines() or UNKNOWN
+        if _TRANSFORMS.match(name) and args and known("".join(_text(arg) for arg in args)):
+            return DISGUISED
         return _part(taints("".join(_text(arg) for arg in args)).replace(ATOM, "").replace(FILE, "")) or UNKNOWN

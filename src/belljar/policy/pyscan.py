@@ -27,6 +27,8 @@ class PythonScan(Library):
         self.classes: set[str] = set()
         self.methods: dict[str, ast.FunctionDef] = {}
         self.looping, self.picking = False, 0
+        self.held: list[str] = []
+        self.spawned: list[str] = []
 
     def run(self, code: str) -> bool:
         """Whether the code could be read."""
@@ -34,6 +36,9 @@ class PythonScan(Library):
             tree = ast.parse(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return False
+        self.held += [
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
         try:
             self.body(tree.body)
         except RecursionError:
@@ -127,6 +132,9 @@ class PythonScan(Library):
                 self.methods[statement.name] = statement
             else:
                 self.statement(statement)
+            for target in statement.targets if isinstance(statement, ast.Assign) else []:
+                if isinstance(target, ast.Name):
+                    self.names[f"self.{target.id}"] = self.names[target.id]
 
     def _functiondef(self, node: ast.FunctionDef) -> None:
         self.functions[node.name] = node

@@ -4,6 +4,7 @@ import ast
 import base64
 import binascii
 import codecs
+import json
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -56,6 +57,13 @@ def _join(parts: list[str]) -> str:
     for part in parts:
         path = part if part.startswith("/") or not path else f"{path.rstrip('/')}/{part}"
     return path
+
+
+def _literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return DISGUISED
 
 
 def _integer(args: list[Any]) -> Any:

@@ -43,6 +43,12 @@ class Redirects(Compound):
         for target, append in outputs:
             self.write_effect(target, state, append)
             self.write_file(target, out, state, append)
+        words = (stmt.get("Cmd") or {}).get("Args") or []
+        if outputs and len(words) == 1 and (words[0].get("Parts") or [{}])[0].get("Value") == "exec":
+            state.env["&1>"] = outputs[-1][0]
+        elif words and out and not outputs and not discard and "&1>" in state.env:
+            self.write_file(flat(state.env["&1>"]), out, state, append=True)
+            return ""
         return "" if outputs or discard else out
 
     def _redirect(
@@ -50,6 +56,8 @@ class Redirects(Compound):
     ) -> tuple[Feed, bool]:
         op, expander = node["Op"], self.expander(state)
         number = (node.get("N") or {}).get("Value", "")
+        if number[:1] == "{":  # bash picks a number and puts it into the variable
+            state.env[number[1:-1]] = number = str(10 + len(state.files))
         if op in ("<<", "<<-"):
             text = expander.heredoc(node)
             return self._fed(number, text, state, feed), discard
@@ -67,7 +75,6 @@ class Redirects(Compound):
         if op in ("<", "<>", "<&"):
             text = self.read_effect(target, state)
             if number not in ("", "0"):
-                state.env[f"&{number}"] = text
                 self._fed(number, text, state, feed)
             return (Feed(text) if number in ("", "0") else feed), discard
         if number in ("", "1") or op in ("&>", "&>>"):
@@ -86,7 +93,7 @@ class Redirects(Compound):
         """Text given to a descriptor: the standard input, or a file that /dev/fd names."""
         if number in ("", "0"):
             return Feed(text)
-        state.files[f"/dev/fd/{number}"] = state.files[f"/proc/self/fd/{number}"] = text
+        state.files[f"/dev/fd/{number}"] = state.files[f"/proc/self/fd/{number}"] = state.env[f"&{number}"] = text
         return feed
 
     def _sockets(self, stmt: Node, outputs: list[tuple[str, bool]], state: ShellState) -> None:

@@ -163,7 +163,9 @@ def _expect(call: Call) -> str | None:
 @program("gdb lldb")
 def _debugger(call: Call) -> str | None:
     text = unglob(" ".join(call.args)) + "\n" + call.stdin
-    for found in re.findall(r"(?:-ex\s+|^\s*)['\"]?(?:!|shell\s+)([^'\"\n]+)", text, re.M):
+    for path in call.options("xs", ("command", "source")).all("x", "s", "command", "source"):
+        text += "\n" + (call.machine.read_file(path, call.state) or "")
+    for found in re.findall(r"(?:-(?:ex|o|O)\s+|^\s*)['\"]?(?:!|(?:platform )?shell\s+)([^'\"\n]+)", text, re.M):
         call.shell(found)
     if re.search(r"generate-core-file|\bgcore\b|dump memory", text):
         call.machine.emit("read", "the memory of another process", "secret", program=call.name)
@@ -171,9 +173,9 @@ def _debugger(call: Call) -> str | None:
         call.shell(found)
     if re.search(r"(^|\s)(-p|--pid|attach)[= ]*1(\s|$)", text):
         call.emit("kernel.namespace")
-    if "python" in text:
+    if "python" in text or "script" in text:
         from .interpreters import scan
 
-        for found in re.findall(r"python\s+(.+)", text):
+        for found in re.findall(r"(?:python|script)\s+(.+)", text):
             scan(call, "python", found.rstrip("'\""))
     return None

@@ -68,7 +68,8 @@ def _sed_script(call: Call, script: str, given: str) -> None:
             for text in [rest] if rest.strip() else [*space, given]:
                 call.shell(text)
         elif rest.strip():
-            call.write(rest.strip()) if letter in "wW" else call.read(rest.strip())
+            changed = bare != script and given and known(given)
+            call.write(rest.strip(), DISGUISED if changed else given) if letter in "wW" else call.read(rest.strip())
 
 
 _SED_ADDRESS = r"(?:\d+|\$|/(?:\\.|[^/\n])*/I?)"

@@ -84,6 +84,12 @@ class ShellState:
             self, env=dict(self.env), functions=dict(self.functions), aliases=dict(self.aliases), args=list(self.args)
         )
 
+    def captured(self) -> "ShellState":
+        """A subshell whose output goes to us, wherever `exec >` sent that of its parent."""
+        copy = self.fork()
+        copy.env.pop("&1>", None)
+        return copy
+
     def detached(self) -> "ShellState":
         """A copy that shares nothing, for the next command of a persistent shell."""
         copy = self.fork()

@@ -1,6 +1,7 @@
 """Programs that print and transform text. Known text is really transformed; what is not known keeps its taint."""
 
 import re
+from itertools import zip_longest
 
 from .call import Call, program
 from .encodings import _inputs
@@ -86,6 +87,11 @@ def _lines(call: Call) -> str:
         ) else None
         call.shell(options.get("compress-program"))
     text = _inputs(call, options.rest)
+    if call.name == "paste" and len(options.rest) > 1 and known(text) and not options.has("s", "serial"):
+        columns = [call.read(path).splitlines() for path in options.rest]
+        return "".join(
+            (options.get("d", "delimiters") or "\t").join(row) + "\n" for row in zip_longest(*columns, fillvalue="")
+        )
     if options.get("o", "output"):
         call.write(options.get("o", "output"), text)
     if known(text) and call.name == "sort":
@@ -119,7 +125,12 @@ def _tr(call: Call) -> str:
         return "".join(char for char in text if char not in first)
     if not second:
         return re.sub(r"(.)\1+", lambda m: m[1] if m[1] in first else m[0], text, flags=re.S)
-    second = second + second[-1] * (len(first) - len(second))
+    return translate(text, *sets[:2])
+
+
+def translate(text: str, old: str, new: str) -> str:
+    first, second = _tr_set(old), _tr_set(new)
+    second += second[-1:] * (len(first) - len(second))
     return text.translate({ord(a): b for a, b in reversed(list(zip(first, second, strict=False)))})
 
 
