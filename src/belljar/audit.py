@@ -15,6 +15,10 @@ ends without reading the trail. A writer that was killed leaves audit.jsonl long
 whole lines that continue the chain are taken over, a torn one is closed off with a `torn` record that
 says so. If the trail is *shorter* than the head says, somebody cut it: writing goes on from the head,
 so that the gap stays visible.
+
+A session notes what happens and writes it in its event loop's next turn, all that came up by then at once: the files
+are locked and looked at once per command instead of three times, and not while somebody waits for the result. With
+BELLJAR_AUDIT=required every record is on disk before anything goes on.
 """
 
 from __future__ import annotations
@@ -25,12 +29,14 @@ import json
 import logging
 import os
 import threading
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from belljar import log, redact
 from belljar.errors import AuditError
@@ -107,6 +113,20 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     return None
 
 
+class Note(NamedTuple):
+    """What happened, and when; written soon."""
+
+    pid: int
+    time: float
+    kind: str
+    fields: dict[str, Any]
+
+    def record(self, seq: int, prev: str) -> dict[str, Any]:
+        when = datetime.fromtimestamp(self.time, UTC).isoformat(timespec="microseconds")
+        kept = {name: _kept(name, value) for name, value in self.fields.items() if value is not None}
+        return {"seq": seq, "time": when, "kind": self.kind, "pid": self.pid, **kept, "prev": prev}
+
+
 class Audit:
     """Appends to the trail in `where`, opened at the first record. Safe for threads and other processes."""
 
@@ -125,18 +145,33 @@ class Audit:
         self._head_fd = self._fd = self._file = -1
         self._pid = 0
         """Whose descriptors these are."""
+        self._notes: list[Note] = []
         self._warned = False
 
     def record(self, kind: str, **fields: Any) -> None:
         """Writes one line. Where that fails: AuditError if a trail is required, else one warning."""
+        self.note(kind, **fields)
+        self.flush()
+
+    def note(self, kind: str, **fields: Any) -> None:
+        """To be written by the next `flush`."""
         log.tell(kind, fields)
+        self._notes.append(Note(os.getpid(), time.time(), kind, fields))
+
+    def flush(self) -> None:
+        if not self._notes:
+            return
         try:
             with self._thread_lock:
-                self._append(kind, {k: _kept(k, v) for k, v in fields.items() if v is not None})
+                notes, self._notes = self._notes, []
+                own = [note for note in notes if note.pid == os.getpid()]  # the others are our parent's to write
+                if own:
+                    self._append(own)
         except OSError as error:
             self._unwritable(error)
 
     def close(self) -> None:
+        self.flush()
         with self._thread_lock:
             self._close()
 
@@ -148,13 +183,13 @@ class Audit:
             _log.warning("%s; going on without it (BELLJAR_STATE names another place)", message)
         self._warned = True
 
-    def _append(self, kind: str, fields: dict[str, Any]) -> None:
+    def _append(self, notes: Sequence[Note]) -> None:
         self._lock()
         try:
             head = self._current()
             if head.size >= self._rotate_at:
                 self._rotate(head)
-            self._write(head, kind, fields)
+            self._write(head, notes)
         finally:
             with suppress(OSError):
                 fcntl.flock(self._head_fd, fcntl.LOCK_UN)
@@ -168,14 +203,17 @@ class Audit:
                 return
             self._close()  # the directory was removed under us
 
-    def _write(self, head: Head, kind: str, fields: dict[str, Any]) -> None:
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
-        start = {"seq": head.seq + 1, "time": now, "kind": kind, "pid": self._pid}
-        line, digest = seal({**start, **fields, "prev": head.hash})
-        written = os.write(self._fd, line)
-        if written != len(line):
-            raise OSError(f"only {written} of {len(line)} bytes could be written")
-        head.seq, head.hash, head.size = head.seq + 1, digest, head.size + len(line)
+    def _write(self, head: Head, notes: Sequence[Note]) -> None:
+        lines, seq, digest = [], head.seq, head.hash
+        for note in notes:
+            seq += 1
+            line, digest = seal(note.record(seq, digest))
+            lines.append(line)
+        data = b"".join(lines)
+        written = os.write(self._fd, data)
+        if written != len(data):
+            raise OSError(f"only {written} of {len(data)} bytes could be written")
+        head.seq, head.hash, head.size = seq, digest, head.size + len(data)
         os.pwrite(self._head_fd, head.line(), 0)
 
     def _current(self) -> Head:
@@ -202,7 +240,7 @@ class Audit:
         if rest and not rest.endswith(b"\n"):
             head.size += os.write(self._fd, b"\n")
         if torn > 0:
-            self._write(head, "torn", {"bytes": torn})
+            self._write(head, [Note(self._pid, time.time(), "torn", {"bytes": torn})])
 
     def _rebuilt(self) -> Head:
         """The head is new or was lost: take the chain up behind the last whole line there is."""
@@ -273,7 +311,7 @@ def _kept(name: str, value: Any) -> Any:
 class NoAudit(Audit):
     """BELLJAR_AUDIT=off"""
 
-    def record(self, kind: str, **fields: Any) -> None:
+    def note(self, kind: str, **fields: Any) -> None:
         log.tell(kind, fields)
 
 

@@ -55,8 +55,6 @@ class _Turn:
     started: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.monotonic)
     interrupted: bool = False
-    unrecorded: bool = False
-    """Whether the audit trail has yet to hear of the verdict."""
 
 
 class PersistentShell:
@@ -99,12 +97,11 @@ class PersistentShell:
         """One command in the shell. Calls take turns; what a job printed since the last one comes first."""
         async with self._lock:
             await self.settle()
-            known, verdict = verdict, verdict or await self._judge(command)
+            verdict = verdict or await self._judge(command)
             budget, before = await self._session.budget(), self._session.before()
             restarted = self._bash is not None and self._bash.execution.over
             bash = self._begin()
             turn = _Turn(verdict, restarted, budget, before)
-            turn.unrecorded = known is None and self._session.recorded_later(verdict)
             self._turn, self._listener = turn, on_output
             try:
                 self._repeat_pending()
@@ -151,7 +148,7 @@ class PersistentShell:
         known = self._known or ShellState.fresh(self.cwd, self._session.env)
         now = replace(known, cwd=self.cwd, env=known.env | (self.environment or {}))
         recalled = self._recall(command, now)
-        verdict = await self._session.judge(command, shell_state=now, known=recalled, starting=True)
+        verdict = await self._session.judge(command, shell_state=now, known=recalled)
         if len(self._judged) >= REMEMBERED:
             self._judged.clear()
         self._judged[command] = now, self._session.policy, verdict
@@ -177,7 +174,7 @@ class PersistentShell:
         try:
             with anyio.move_on_after(patience) as scope:
                 await bash.tell(turn.verdict.canonical, timeout, grace)
-                self._record_start(turn)  # while the shell is at work
+                self._session._record("start", digest=turn.verdict.digest, command=turn.verdict.canonical, cwd=self.cwd)
                 report = await bash.answer()
             if scope.cancelled_caught:
                 self._session.sandbox.link.close("its init missed a deadline")
@@ -193,12 +190,6 @@ class PersistentShell:
         except BaseException:
             await self._abandon(bash)
             raise
-
-    def _record_start(self, turn: _Turn) -> None:
-        verdict = turn.verdict
-        if turn.unrecorded:
-            self._session._record("verdict", verdict=verdict)
-        self._session._record("start", digest=verdict.digest, command=verdict.canonical, cwd=self.cwd)
 
     async def _abandon(self, bash: Bash) -> None:
         self._bash = None

@@ -43,8 +43,6 @@ class Request:
     env: Mapping[bytes, bytes]
     verdict: Verdict
     options: Options
-    unrecorded: bool
-    """Whether the audit trail has yet to hear of the verdict."""
     budget: Budget | None
     before: Snapshot
 

@@ -9,6 +9,7 @@ run("make test")
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -286,26 +287,21 @@ class Session:
 
     async def judge(
         self, command: Command, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
-        policy: Policy | None = None, known: Verdict | None = None, starting: bool = False, **state: Any,
+        policy: Policy | None = None, known: Verdict | None = None, **state: Any,
     ) -> Verdict:  # fmt: skip
         """The verdict, if the command may run; PolicyDenied if not. A tool may have it judged by its own `policy`;
-        a caller that has the verdict on this command in this very state gives it as `known`; one that starts the
-        command at once records the verdict then (`starting`)."""
+        a caller that has the verdict on this command in this very state gives it as `known`."""
         judging = policy or self.policy
         facts = {"cwd": self.resolve_cwd(cwd), "env": {**self.env, **(env or {})}, **state}
         verdict = known or judging.judge_plain(command, **facts)
         if verdict is None:
             verdict = await to_thread.run_sync(lambda: judging.judge(command, **facts))
-        if not (starting and self.recorded_later(verdict)):
-            self._record("verdict", verdict=verdict)
+        self._record("verdict", verdict=verdict)
         if verdict.decision == "ask" and await self._approved(verdict):
             return verdict
         if verdict.decision != "allow":
             raise PolicyDenied(verdict)
         return verdict
-
-    def recorded_later(self, verdict: Verdict) -> bool:
-        return verdict.decision == "allow" and not self.audit.required
 
     async def _approved(self, verdict: Verdict) -> bool:
         if self.approvals.covers(verdict):
@@ -322,8 +318,7 @@ class Session:
     async def _admit(self, command: Command, options: Options) -> Request:
         cwd = self.resolve_cwd(options.get("cwd"))
         given = {**self.env, **(options.get("env") or {})}
-        known = options.get("verdict")
-        verdict = known or await self.judge(command, cwd=options.get("cwd"), env=options.get("env"), starting=True)
+        verdict = options.get("verdict") or await self.judge(command, cwd=options.get("cwd"), env=options.get("env"))
         argv = (encoded(verdict.canonical),) if isinstance(command, str) else tuple(encoded(word) for word in command)
         if not argv:
             raise UsageError("an empty command")
@@ -331,8 +326,7 @@ class Session:
         flags = flags_of(command, options)
         budget, before = await self.budget(), self.before()
         where = b"" if cwd == "/workspace" else encoded(cwd)
-        unrecorded = known is None and self.recorded_later(verdict)
-        return Request(argv, flags, where, env, verdict, options, unrecorded, budget, before)
+        return Request(argv, flags, where, env, verdict, options, budget, before)
 
     def before(self) -> Snapshot:
         """How the places are that the host may run files from, before a command begins."""
@@ -374,8 +368,6 @@ class Session:
         """Written while the command starts; where nothing runs without a record, the verdict's stands already."""
         verdict, cwd = request.verdict, os.fsdecode(request.cwd)
         try:
-            if request.unrecorded:
-                self._record("verdict", verdict=verdict)
             self._record("start", digest=verdict.digest, command=verdict.canonical, cwd=cwd, env=request.env)
         except AuditError:
             execution.abandon()
@@ -417,7 +409,12 @@ class Session:
         raise SandboxLost("the sandbox's init missed a deadline")
 
     def _record(self, kind: str, **fields: Any) -> None:
-        self.audit.record(kind, session=self._sandbox.id if self._sandbox else None, **fields)
+        audit, session = self.audit, self._sandbox.id if self._sandbox else None
+        if audit.required:
+            return audit.record(kind, session=session, **fields)
+        audit.note(kind, session=session, **fields)
+        asyncio.get_running_loop().call_soon(audit.flush)
+        return None
 
     @staticmethod
     async def _make_sure_it_ended(execution: Execution, collector: Collector) -> None:
