@@ -41,7 +41,7 @@ from belljar.frames import Flag, From, To, milliseconds
 from belljar.transport import Transport
 
 OF_COMMANDS = frozenset({From.OUTPUT, From.ENDED, From.STARTED, From.SPAWN_ERROR, From.INPUT_ACK})
-RECEIVE = 1 << 20
+RECEIVE = 64 << 10  # the allocator serves it from its heap; what it maps anew for each try costs ten times the try
 SMALL = 4096  # after so little there is hardly more to receive, and a try costs a system call
 RECEIVES_PER_WAKE = 8  # then the loop's other callers get their turn
 TAGS = 256  # reads of one command that can wait at once, each with a tag that comes back with its answer
