@@ -68,6 +68,11 @@ def inside(docker_client: Any, image: str, script: str) -> str:
     return str(done.decode())
 
 
+def test_its_bash_starts_without_a_linker_and_knows_users_and_characters(base_image: str, docker_client: Any) -> None:
+    script = "file -L /bin/bash | grep -o 'statically linked'; echo ~sandbox ~root; LC_CTYPE=C.UTF-8; x=äö€; echo ${#x}"
+    assert inside(docker_client, base_image, script) == "statically linked\n/home/sandbox /root\n3\n"
+
+
 def test_an_image_of_ours_is_named_by_its_recipe(recipes: Path) -> None:
     before = images.reference("python")
     (recipes / "base/packages").write_text("bash\n")

@@ -117,10 +117,9 @@ def test_a_signal_ends_it_while_it_opens(workspace: Path, tmp_path: Path, number
         engine.bind(str(tmp_path / "engine"))
         engine.listen()
         env = {"DOCKER_HOST": f"unix://{tmp_path}/engine"}
-        with start("shell", "--workspace", workspace, stdin=-1, env=env) as process:
-            with engine.accept()[0]:
-                process.send_signal(number)
-                assert process.wait(30) == 128 + number
+        with start("shell", "--workspace", workspace, stdin=-1, env=env) as process, engine.accept()[0]:
+            process.send_signal(number)
+            assert process.wait(30) == 128 + number
 
 
 class Terminal:
