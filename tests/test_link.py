@@ -56,7 +56,8 @@ def spawned(pair: Pair, **options: object) -> Execution:
 
 async def test_a_command_is_told_its_start_output_and_end(pair: Pair) -> None:
     heard: list[bytes] = []
-    execution = spawned(pair, on_output=lambda stream, data: heard.append(data))
+    execution = spawned(pair)
+    execution.on_output = lambda stream, data: heard.append(data)
     pair.say(From.STARTED, execution.id, frames.u32(12))
     pair.output(execution.id, b"hi")
     pair.say(From.ENDED, execution.id, ENDED)

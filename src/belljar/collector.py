@@ -23,6 +23,7 @@ _STREAMS: dict[int, Stream] = {frames.STDOUT: "stdout", frames.STDERR: "stderr"}
 class Collector:
     def __init__(
         self,
+        execution: Execution,
         cap: int,
         verdict: Verdict | None = None,
         *,
@@ -34,7 +35,7 @@ class Collector:
         budget: Budget | None = None,
     ) -> None:
         self.captures = (Capture("stdout", cap), Capture("stderr", cap))
-        self.execution: Execution | None = None
+        self.execution = execution
         self.timeout, self.grace = timeout, grace
         self.handed_on = False
         self.budget = budget
@@ -43,17 +44,14 @@ class Collector:
         self._order = 0
         self._stopped: Cause | None = None
         self._started = time.time()
-
-    def follow(self, execution: Execution) -> None:
-        """This is the command; if it has a budget, see to it from now on."""
-        self.execution = execution
-        if self.budget is not None:
-            watching = self.budget.watch(self._running, lambda: self.stop("disk_limit"))
+        execution.on_output = self.take
+        if budget is not None:
+            watching = budget.watch(self._running, lambda: self.stop("disk_limit"))
             self._watching = execution.link.loop.create_task(watching)
             execution.when_ended(self.leave)
 
     async def _running(self) -> bool:
-        return self.execution is not None and not self.execution.over
+        return not self.execution.over
 
     def leave(self) -> None:
         if self._watching is not None:
@@ -81,13 +79,11 @@ class Collector:
     def stop(self, cause: Cause) -> None:
         """End the command for a reason of ours; the result will tell it."""
         self._stopped = self._stopped or cause
-        if self.execution is not None:
-            self.execution.kill(self.grace)
+        self.execution.kill(self.grace)
 
     def interrupt(self) -> None:
         self._stopped = self._stopped or "interrupted"
-        if self.execution is not None:
-            self.execution.signal(signal.SIGINT)
+        self.execution.signal(signal.SIGINT)
 
     def result(self, body: frames.EndedBody, planted: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())) -> Result:
         cause = self._cause(body)

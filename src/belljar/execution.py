@@ -26,13 +26,13 @@ UNLIMITED = (1 << 63) - 1
 
 
 class Execution:
-    def __init__(self, link: Link, id: int, on_output: Callable[[int, bytes], None] | None, paced: bool) -> None:
+    def __init__(self, link: Link, id: int, program: str = "", cwd: str = "", *, paced: bool = False) -> None:
         self.link, self.id, self.pid = link, id, 0
-        self.program = self.cwd = ""
+        self.program, self.cwd = program, cwd
+        self.on_output: Callable[[int, bytes], None] | None = None
         self.joined = False
         """Whether others may have written to it before us."""
         self._joined_at: int | None = None
-        self._on_output = on_output
         self._paced = paced
         self._received = [0, 0, 0, 0]
         self._consumed = [0, 0, 0, 0]
@@ -126,7 +126,7 @@ class Execution:
         for stream in (frames.STDOUT, frames.STDERR):
             self._granted[stream] = UNLIMITED
             self.link.send(frames.frame(To.CREDIT, self.id, frames.u64(UNLIMITED), stream))
-        self._on_output, self._paced = None, False
+        self.on_output, self._paced = None, False
         for stream in self._pipes:
             self._listen(stream)
 
@@ -149,8 +149,8 @@ class Execution:
 
     def _deliver(self, stream: int, data: bytes) -> None:
         self._received[stream] += len(data)
-        if self._on_output is not None:
-            self._on_output(stream, data)
+        if self.on_output is not None:
+            self.on_output(stream, data)
         if not self._paced:
             self.consumed(stream, len(data))
 

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 VERSION = 1
 HEADER = struct.Struct("<IBBHQ")
@@ -124,8 +125,7 @@ def read(id: int, out_from: int, err_from: int, limit: int, wait_ms: int, tag: i
     return frame(To.READ, id, struct.pack("<QQII", out_from, err_from, limit, wait_ms), tag)
 
 
-@dataclass(frozen=True, slots=True)
-class EndedBody:
+class EndedBody(NamedTuple):
     cause: int
     exit_code: int
     signal: int
@@ -175,8 +175,7 @@ def _unpack(form: struct.Struct, payload: bytes) -> tuple[int, ...]:
 
 
 def parse_ended(payload: bytes) -> EndedBody:
-    *fields, _zero = _unpack(_ENDED, payload)
-    body = EndedBody(*fields)
+    body = EndedBody._make(_unpack(_ENDED, payload)[:-1])
     if body.cause not in _CAUSES or body.exit_code > 255 or body.signal > 127:
         raise FrameError("an ending that cannot be")
     return body

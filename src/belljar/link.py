@@ -20,7 +20,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -90,23 +89,17 @@ class Link:
         grace: float = 2.0,
         ring: int = 0,
         tag: bytes = b"",
-        on_output: Callable[[int, bytes], None] | None = None,
         paced: bool = False,
     ) -> Execution:
-        execution = Execution(self, secrets.randbits(63) | 1, on_output, paced)
-        execution.program = "bash" if flags & Flag.SHELL else os.fsdecode(argv[0])
-        execution.cwd = os.fsdecode(cwd)
-        data = frames.spawn(
-            execution.id, argv, flags=flags, cwd=cwd, env=env,
+        id = int.from_bytes(os.urandom(8), "little") >> 1 | 1
+        self.send(frames.spawn(
+            id, argv, flags=flags, cwd=cwd, env=env,
             deadline_ms=milliseconds(deadline), grace_ms=milliseconds(grace), ring=ring,
             credit=0 if flags & Flag.BACKGROUND else CREDIT, tag=tag,
-        )  # fmt: skip
-        self._commands[execution.id] = execution
-        try:
-            self.send(data)
-        except SandboxLost:
-            self.forget(execution)
-            raise
+        ))  # fmt: skip
+        # The rest is made ready while the command starts: nothing of it is heard before the loop's next turn.
+        program = "bash" if flags & Flag.SHELL else os.fsdecode(argv[0])
+        self._commands[id] = execution = Execution(self, id, program, os.fsdecode(cwd), paced=paced)
         return execution
 
     async def read(self, id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> frames.ReadReply:
@@ -142,7 +135,7 @@ class Link:
     def join(self, id: int) -> Execution:
         """A command that somebody else started, to write to."""
         if id not in self._commands:
-            self._commands[id] = execution = Execution(self, id, None, False)
+            self._commands[id] = execution = Execution(self, id)
             execution.joined = True
         return self._commands[id]
 

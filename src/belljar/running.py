@@ -10,7 +10,6 @@ import anyio
 
 from belljar import frames
 from belljar.collector import Collector
-from belljar.execution import Execution
 from belljar.result import Ended, Event, Output, Result, Started
 
 
@@ -18,18 +17,14 @@ class Run:
     """Iterate over it for `Started`, `Output`… and `Ended`. What is not consumed holds the command back, not memory."""
 
     def __init__(self, collector: Collector) -> None:
-        self._collector = collector
+        self._collector, self._execution = collector, collector.execution
+        self._execution.on_output = self.take
         self._events: deque[tuple[int, Event]] = deque()
         self._news = anyio.Event()
         self._over = False
         self._announced = False
         self._failure: BaseException | None = None
         self.result: Result | None = None
-
-    @property
-    def _execution(self) -> Execution:
-        assert self._collector.execution is not None
-        return self._collector.execution
 
     @property
     def pid(self) -> int:

@@ -174,9 +174,8 @@ class Session:
     async def run(self, command: Command, **options: Unpack[Options]) -> Result:
         """Run a command to its end: text in a new bash, a list as an argument vector."""
         request = await self._admit(command, options)
-        collector = self._collector(request)
-        execution = self._spawn(request, collector.take)
-        collector.follow(execution)
+        execution = self._spawn(request)
+        collector = self._collector(request, execution)
         try:
             await self._feed(execution, options.get("stdin"))
             return await self._conclude(execution, collector, request)
@@ -187,10 +186,9 @@ class Session:
     async def stream(self, command: Command, **options: Unpack[Options]) -> AsyncIterator[Run]:
         """Run a command and watch: `Started`, `Output`…, `Ended`. Leaving early kills it."""
         request = await self._admit(command, options)
-        collector = self._collector(request)
+        execution = self._spawn(request, paced=True)
+        collector = self._collector(request, execution)
         run = Run(collector)
-        execution = self._spawn(request, run.take, paced=True)
-        collector.follow(execution)
         failure: Exception | None = None
         try:
             async with anyio.create_task_group() as tasks:
@@ -211,7 +209,7 @@ class Session:
         """Start a background shell: it goes on until it ends, is killed or the session closes."""
         options["stdin"] = b""
         request = await self._admit(command, options)
-        execution = self._spawn(request, None, background=ring or self.limits.shell_output)
+        execution = self._spawn(request, background=ring or self.limits.shell_output)
         try:
             pid = await execution.started()
         except BaseException:
@@ -224,9 +222,8 @@ class Session:
     async def yielding(self, command: Command, *, yield_after: float, **options: Unpack[Options]) -> Result | Shell:
         """Run a command; if it takes longer than `yield_after` seconds it goes on as a background shell."""
         request = await self._admit(command, options)
-        collector = self._collector(request)
-        execution = self._spawn(request, collector.take)
-        collector.follow(execution)
+        execution = self._spawn(request)
+        collector = self._collector(request, execution)
         try:
             await self._feed(execution, options.get("stdin"))
             with anyio.move_on_after(yield_after):
@@ -344,9 +341,7 @@ class Session:
             raise ProtectionMissing("workspace budget: the engine's files cannot be seen from here, nor how they grow")
         return await to_thread.run_sync(Budget, self.workspace.descriptor, self.limits, self.sandbox.launched.pid)
 
-    def _spawn(
-        self, request: Request, take: Callable[[int, bytes], None] | None, *, paced: bool = False, background: int = 0
-    ) -> Execution:
+    def _spawn(self, request: Request, *, paced: bool = False, background: int = 0) -> Execution:
         options = request.options
         link = self.sandbox.link
         if link.lost is not None:
@@ -357,7 +352,7 @@ class Session:
         try:
             execution = link.spawn(
                 request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=options.get("timeout"),
-                grace=options.get("grace", GRACE), ring=background, tag=tag, on_output=take, paced=paced,
+                grace=options.get("grace", GRACE), ring=background, tag=tag, paced=paced,
             )  # fmt: skip
         except frames.FrameError as error:
             raise UsageError(f"the command and its environment are too large: {error}") from error
@@ -373,11 +368,11 @@ class Session:
             execution.abandon()
             raise
 
-    def _collector(self, request: Request) -> Collector:
+    def _collector(self, request: Request, execution: Execution) -> Collector:
         options = request.options
         cap = max(self.limits.output, options.get("output_limit") or 0)  # what a caller pays for with a kill is kept
         return Collector(
-            cap, request.verdict, combined=bool(options.get("combined") or options.get("pty")),
+            execution, cap, request.verdict, combined=bool(options.get("combined") or options.get("pty")),
             timeout=options.get("timeout"), grace=options.get("grace", GRACE),
             limit=options.get("output_limit"), on_output=options.get("on_output"), budget=request.budget,
         )  # fmt: skip

@@ -138,7 +138,7 @@ class Shell:
 
     async def result(self) -> Result:
         assert self._body is not None
-        collector = Collector(2 * READ_LIMIT)
+        collector = Collector(Execution(self._session.sandbox.link, self._number), 2 * READ_LIMIT)
         chunk = await self.read(offset=0)
         collector.captures = (
             Capture.ending("stdout", chunk.stdout_bytes, self._body.stdout_total),
