@@ -4,8 +4,18 @@ import re
 
 from .call import PROGRAMS, Call, program
 from .machine import SUSPECT
-from .marks import FILE, has, solid
+from .marks import FILE, has, known, solid
 
+# tool: (suffix of the sources that it makes or runs, their language, the verbs that do)
+_SOURCES = {
+    "cargo": ("rs", "other", "run r build b test t bench install nextest"),
+    "go": ("go", "other", "run build test install generate"),
+    "rustc": ("rs", "other", ""),
+    **dict.fromkeys(("javac", "gradle", "gradlew", "mvn", "mvnw"), ("java", "other", "")),
+    **dict.fromkeys(("jest", "vitest", "mocha"), ("[cm]?[jt]sx?", "node", "")),
+}
+_LIFE_CYCLE = ("install", "prepare", "prepublish", "publishOnly", "prepublishOnly", "pack", "publish", "dependencies")
+_SPAWNS = re.compile(r"os/exec|os\.Remove|std::(process|fs)|child_process|ProcessBuilder|getRuntime|java\.n?io|rmSync")
 _CONFIG = re.compile(r"[\w.-]+\.config\.[cm]?[jt]s|\.\w+rc\.[cm]?js|(gulp|Grunt)file\.[cm]?[jt]s")
 _RECIPES = re.compile(
     r"build\.ninja|CMakeLists\.txt|Taskfile[.\w]*\.ya?ml|Procfile|tox\.ini|pyproject\.toml|composer\.json|deno\.jsonc?|"
@@ -51,14 +61,10 @@ def _packages(call: Call) -> str | None:
 
 
 def _tool_options(call: Call, words: list[str]) -> None:
-    """Options of cargo and go that name a program to run; code that this command wrote and go runs."""
-    for path, code in list(call.state.files.items()) if call.name == "cargo" else []:
-        _scan(call, "other", code) if path.endswith(".rs") else None
+    """Options of cargo and go that name a program to run, and the commands for go generate."""
     for path, code in list(call.state.files.items()) if call.name == "go" else []:
-        if path.endswith(".go"):
-            _scan(call, "other", code)
-            for command in re.findall(r"(?m)^//go:generate\s+(.+)", code):
-                call.shell(command)
+        for command in re.findall(r"(?m)^//go:generate\s+(.+)", code) if path.endswith(".go") else []:
+            call.shell(command)
     for index, word in enumerate(words):
         value = words[index + 1] if index + 1 < len(words) else ""
         if re.fullmatch(r"--?(toolexec|exec|vettool)(=.*)?", word) and call.name == "go":
@@ -96,10 +102,7 @@ def _npm(call: Call, words: list[str]) -> None:
         rest = rest[1:] if rest[:1] == ["--"] else rest
         if rest and solid(rest[0]) in PROGRAMS and len(rest) > 1:
             call.run(rest)
-    manifest = call.machine.read_file("package.json", call.state)
-    if manifest:
-        for text in re.findall(r'"[\w:-]+"\s*:\s*"((?:[^"\\]|\\.)*)"', manifest):
-            call.shell(text.replace('\\"', '"')) if text.split()[:1] and text.split()[0] in PROGRAMS else None
+    _npm_scripts(call, words)
     if words[:2] == ["pkg", "set"] or words[:2] == ["set-script"]:
         for item in call.args[2:]:
             key, _, value = item.partition("=")
@@ -107,6 +110,21 @@ def _npm(call: Call, words: list[str]) -> None:
                 call.emit("persist.later", item)
             if key.startswith("scripts."):
                 call.shell(value)
+
+
+def _npm_scripts(call: Call, words: list[str]) -> None:
+    """The scripts of a package.json that this same command wrote, as far as they are reached."""
+    manifest = call.machine.read_file("package.json", call.state) or ""
+    scripts = dict(re.findall(r'"([\w:.-]+)"\s*:\s*"((?:[^"\\]|\\.)*)"', manifest))
+    verbs = [word for word in words if not word.startswith("-")] or ["install"]
+    name = verbs[1] if verbs[0] in ("run", "run-script", "rum", "urn") and len(verbs) > 1 else verbs[0]
+    names = {"t": ["test"], "tst": ["test"]}.get(name, [name])
+    if name in ("install", "i", "ci", "add", "publish", "pack", "install-test", "it", "link", "rebuild"):
+        names = [*_LIFE_CYCLE, *(["test"] if name in ("install-test", "it") else [])]
+    for step in [prefix + name for name in names for prefix in ("pre", "", "post")]:
+        if step in scripts and known(scripts[step]):
+            text = scripts[step].replace('\\"', '"').replace("\\\\", "\\")
+            call.machine.run_script(f"npm:{step}", text, call.state.fork(), call.feed)
 
 
 @program(
@@ -161,8 +179,6 @@ def _build_files(call: Call, words: list[str]) -> None:
         parts = dict(word[2:].partition("=")[::2] for word in words if word.startswith("-Dexec."))
         if "exec.executable" in parts:
             call.shell(f"{parts['exec.executable']} {parts.get('exec.args', '')}")
-    for path, code in list(call.state.files.items()) if call.name in ("javac", "rustc") else []:
-        _scan(call, "other", code) if path.endswith((".java", ".rs")) else None
     if call.name == "rake" and "-e" in words[:-1]:
         _scan(call, "ruby", words[words.index("-e") + 1])
     for path in words:
@@ -180,6 +196,11 @@ def _build_files(call: Call, words: list[str]) -> None:
 
 def _written_code(call: Call) -> None:
     """Files that a package or build tool runs by their name, where this same command wrote them."""
+    suffix, source, verbs = _SOURCES.get(call.name, ("", "", ""))
+    built = suffix and (not verbs or {*verbs.split()} & {*call.args[:2]})
+    for path, text in list(call.state.files.items()) if built else []:
+        if re.search(rf"\.({suffix})$", path) and _SPAWNS.search(text):
+            _scan(call, source, text)
     for path, text in list(call.state.files.items()):
         name = path.rsplit("/", 1)[-1]
         if _RECIPES.fullmatch(name) and text not in call.machine.judged:

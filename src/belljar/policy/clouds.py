@@ -5,6 +5,7 @@ import re
 from .call import Call, program
 from .marks import FILE, SECRET, SENSITIVE, has, solid
 from .network import sends
+from .remotes import in_container
 
 
 @program("mail mailx sendmail mutt swaks msmtp ssmtp slack telegram-send")
@@ -57,6 +58,8 @@ def _cloud(call: Call) -> str | None:
         return SECRET
     if has("".join(call.args), SECRET + SENSITIVE):
         sends(call, "".join(call.args), call.name)
+    if call.name in ("kubectl", "oc") and "exec" in call.args and "--" in call.args:
+        in_container(call, call.args[call.args.index("--") + 1 :])
     if call.name == "kubectl" and re.match(r"debug node/", text):
         call.emit("kernel.namespace")
     if call.name == "gh" and re.match(r"gist create|release upload|issue create|pr comment", text):

@@ -144,10 +144,15 @@ def _openssl(call: Call) -> str | None:
     if "-engine" in paths and "/" in paths["-engine"]:
         call.emit("exec.hidden")
     text = call.read(paths["-in"]) if "-in" in paths else call.stdin
-    decoding = ("-d" in words and words[0] in ("enc", "base64")) or (words[0] == "base64" and "-d" in words)
+    made = _openssl_made(words, text)
     if "-out" in paths:
-        call.write(paths["-out"], taints(text) or FILE)
+        call.write(paths["-out"], made if words[0] in ("enc", "base64") else FILE)
         return ""
+    return made
+
+
+def _openssl_made(words: list[str], text: str) -> str:
+    decoding = "-d" in words and words[0] in ("enc", "base64")
     if (
         decoding
         and ({"-a", "-base64", "-A"} & set(words) or words[0] == "base64")

@@ -47,6 +47,10 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(("ocaml", "utop"), ("other", "e", "")),
     **dict.fromkeys(("tclsh", "wish", "expectk", "octave", "gnuplot", "erl"), ("tcl", "e", "")),
 }
+# Running something that is not written out in the code.
+_OBEYS = re.compile(
+    r"(?:subprocess\.\w+|Popen|os\.system|os\.popen|check_output|getoutput)\(\s*(?!\[?\s*(?:f?['\"]|sys\.))"
+)
 _LONG_CODE = ("eval", "print", "run", "command")
 _LONG_FILES = ("require", "import", "loader")
 
@@ -62,7 +66,7 @@ def scan(call: Call, language: str, code: str, argv: list[str] | None = None) ->
     if language == "tcl":
         code = re.sub(r"\b(?:exec|os:cmd)\s+(?!['\"])([^\n;\]]+)", lambda m: f"system({m[1]!r})", code)
         code = re.sub(
-            r"\bfile\s+delete\s+([^\n;\]]+)", lambda m: f"delete({', '.join(repr(w) for w in m[1].split())})", code
+            r"\bfile\s+delete\s+([^\n;\]]+)", lambda m: f"unlink({', '.join(repr(w) for w in m[1].split())})", code
         )
         code = code.replace("[socket ", "socket( ")
     with call.machine.under(f"{call.name} ({language})"):
@@ -83,7 +87,7 @@ def _python_code(call: Call, code: str, argv: list[str], hooks: bool = False) ->
         with call.machine.under(f"{call.name} (python)"):
             if (
                 re.search(r"socket", code)
-                and re.search(r"dup2|pty\.spawn|/bin/(ba|da|z)?sh|subprocess|os\.system|os\.popen", code)
+                and (re.search(r"dup2|pty\.spawn|/bin/(ba|da|z)?sh", code) or _OBEYS.search(code))
                 and re.search(r"connect\(|bind\(|listen\(|Server\(|create_connection", code)
             ):
                 call.emit("net.shell")

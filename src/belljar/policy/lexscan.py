@@ -33,7 +33,9 @@ _READ = re.compile(
 )
 _PRINT = re.compile(
     r"(?:\bprint(?:f|ln)?|\bputs|\becho|console\.log|process\.stdout\.write|\bsay|io\.write|\bcat|"
-    r"\$stdout\.(?:write|print)|STDOUT\.(?:write|print)|fmt\.Print\w*)\s*\(?\s*(" + _STRING + r")(?=\s*[;)}\n,]|\s*$)"
+    r"\$stdout\.(?:write|print)|STDOUT\.(?:write|print)|fmt\.Print\w*)\s*\(?\s*("
+    + _STRING
+    + r")(?=\s*[;)}\n,]|\s*$|\s+(?:for|if|unless|while)\b)"
 )
 _SOCKET = re.compile(
     r"net\.(?:Socket|connect|createConnection|Dial)|require\(['\"]net['\"]\)|fsockopen|stream_socket_client|"
@@ -73,7 +75,7 @@ _EXECISH = re.compile(
     r"|(?:shell-command|call-process|start-process|make-process)[\w-]*"
     r"|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process))\b"
     r"|\b(?:send|Command|shell|sh|run|cmd|command|execute|Process|getRuntime)\b\s*(?:\(|[\"\[{]|::|\.)"
-    r"|process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|\$\w+\s*\("
+    r"|process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|(?<!my )\$\w+\s*\("
 )
 _RUN = re.compile(r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|eval)\b")
 _DECODES = re.compile(
@@ -83,10 +85,22 @@ _DECODES = re.compile(
 _ARGUMENTS = re.compile(r"argv|ARGV|\barg\[|\bshift\b|commandArgs|\bARGS\b|os\.Args|Deno\.args")
 _STDIN = re.compile(r"\$_\b|\$0\b|STDIN|\bgets\b|ARGF|readFileSync\(0|stdin|<>|php://input|io\.read|io\.lines\(\)")
 _EXEC_NAME = re.compile(r"system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process")
+# Calls that delete files. Maps and sets have `delete` and `remove` too: those need a receiver that is a file system's.
 _DELETISH = re.compile(
-    r"\b(?:rm(?:Sync|dir\w*|tree|_rf?|_r)?|unlink\w*|remove\w*|delete\w*|del|rimraf|RemoveAll|"
-    r"emptyDir\w*|deleteRecursively|delete-directory|truncate\w*)\b"
+    r"\b(?:rm(?:Sync|dir\w*|tree|_rf?|_r)?|unlink\w*|rimraf|RemoveAll|removeItem|removeSync|remove_\w+|emptyDir\w*|del|"
+    r"delete(?:Dir|Recursively|Sync|IfExists|OnExit|_entry\w*|-directory|-file)|truncate\w*)\b"
+    r"|\b(?:Files?|FileUtils|Dir(?:ectory)?|Path(?:name|s)?|os|fs\w*|IO|io|Deno|file|FileSystem|default)[.:]+"
+    r"(?:[rR]emove|[dD]elete)\w*|\.delete\b(?!\s*[(\w'\"])|\.delete\(\s*\)|:delete\b|(?<![\w.>:])remove\s*\("
 )
+_IMPORTS = re.compile(r"(?:const|let|var|import|use)\b[^;\n{]*\{[^}]*\}\s*(?:=\s*require|from|;)")
+# Where a path-like literal is no path: separators, comparisons, routes, keys.
+_NO_PATH_BEFORE = re.compile(
+    r"(?:split|[jJ]oin|replace\w*|g?sub!?|starts?_?[wW]ith\??|ends?_?[wW]ith\??|HasPrefix|HasSuffix|Contains|includes?\??"
+    r"|[iI]ndexOf|match|test|equals|explode|implode|HandleFunc|Handle|route|Split|Join|TrimSuffix|TrimPrefix"
+    r"|\b(?:app|router|server|api|r|mux|http|client|request|axios)\.\w+|(?<![\w.:])(?:get|post|put|patch|delete|redirect|href))"
+    r"\s*\(?\s*$|(?:[=!]==?|=~|\beq|\bne|\bcase|\bwhen)\s*$"
+)
+_NO_PATH_AFTER = re.compile(r"\s*(?:=>|[=!]==?|:(?!:))")
 _CHANGISH = re.compile(
     r"\b(?:l?chmod\w*|l?chown\w*|rename\w*|mv|"
     r"move\w*|Move\w*)\b"
@@ -102,8 +116,11 @@ _POISON = re.compile(
 class LexScan:
     def __init__(self, call: Call, language: str, code: str, argv: list[str] | None = None) -> None:
         self.call, self.language, self.argv = call, language, argv or []
+        self.stdin = call.stdin if call.stdin != code else ""
         if len(code) > MAX_CODE:
             raise TooComplex("its inline code is too long to judge; put it in a file and run that")
+        if language in ("node", "groovy", "c", "other"):
+            code = re.sub(r"(?ms)^[ \t]*(?://[^\n]*|/\*.*?\*/)", "", code)
         self.code = self._with_names(fold(_places(self._with_environment(code))))
         self.out = ""
 
@@ -148,7 +165,7 @@ class LexScan:
         """Arguments and lines of the standard input, where the code looks at them."""
         given = self.argv if _ARGUMENTS.search(self.code) else []
         looping = any(re.fullmatch(r"-[\w.]*[np]\w*", arg) for arg in self.call.args)
-        lines = re.split(r"[\n\0]", self.call.stdin)[:8] if looping or _STDIN.search(self.code) else []
+        lines = re.split(r"[\n\0]", self.stdin)[:8] if looping or _STDIN.search(self.code) else []
         return [unglob(word) for word in given if word != "--"] + [line for line in lines if line]
 
     def run(self) -> None:
@@ -173,11 +190,10 @@ class LexScan:
     def _shapes(self, bare: str) -> None:
         code, call = self.code, self.call
         connected = _SOCKET.search(code) is not None
-        if connected and (
-            _SHELLISH.search(code)
-            or re.search(r"popen|\bexec\w*\b|\bsystem\b|spawn|shell_exec|subprocess", bare)
-            or "`" in code
-        ):
+        runs = "`" in code or re.search(r"popen|\bexec\w*\b|\bsystem\b|spawn|shell_exec|subprocess", bare) is not None
+        if self.language == "node":
+            runs = "child_process" in code and re.search(r"\b(?:exec|spawn)\w*\(\s*[^\s'\"`)]", code) is not None
+        if connected and (_SHELLISH.search(code) or runs):
             call.emit("net.shell")
         if _BOMB.search(code) and self.language != "awk":
             call.emit("process.forkbomb")
@@ -208,8 +224,8 @@ class LexScan:
         for found in _EVAL.finditer(self.code):
             rest = self.code[found.end() :]
             literal = re.match(rf"[\s(]*(?:[\w.]+\s*[(=]\s*){{0,3}}({_STRING})", rest)
-            if _STDIN.search(rest.partition(";")[0]) and self.call.stdin:
-                LexScan(self.call, self.language, self.call.stdin).run()
+            if _STDIN.search(rest.partition(";")[0]) and self.stdin:
+                LexScan(self.call, self.language, self.stdin).run()
             if literal:
                 for text in re.findall(_STRING, _balanced(rest.lstrip(" ("))):
                     inner = LexScan(self.call, self.language, self.unquoted(text, False))
@@ -234,7 +250,9 @@ class LexScan:
             if name not in PROGRAMS and UNKNOWN not in name and not re.search(r"[|;&$=]", text):
                 continue
             if len(text.split()) > 1:
-                self.call.shell(text)
+                self._guess(text, sure=name in PROGRAMS)
+                for path in self._fillers(text, literals):
+                    self.call.shell(text.rstrip(UNKNOWN) + path)
             elif name in PROGRAMS and name not in (
                 "[",
                 "test",
@@ -261,8 +279,8 @@ class LexScan:
             text = re.sub(r"^-+\w+=", "", word)
             self.call.shell(text) if re.match(r"\w+\s", text) and text.split()[0] in PROGRAMS else None
         self._computed()
-        if _STDIN.search(self.code) and self.call.stdin:
-            for line in self.call.stdin.splitlines()[:8]:
+        if _STDIN.search(self.code) and self.stdin:
+            for line in self.stdin.splitlines()[:8]:
                 self.call.shell(line)
                 words = [literal for literal in literals if " " not in literal]
                 self.call.run([*words, line]) if words and words[0] in PROGRAMS else None
@@ -279,12 +297,30 @@ class LexScan:
             if any(_DECODES.search(text) for text in texts):
                 self.call.emit("exec.disguised", self.code)
 
+    def _guess(self, text: str, sure: bool) -> None:
+        """Run a literal that may be a command. One that begins with no program and is no bash either was none."""
+        effects = self.call.machine.effects
+        before = len(effects)
+        self.call.shell(text)
+        for effect in list(effects)[before:]:
+            if effect.kind == "text.unparseable" and not sure:
+                del effects[effect]
+
+    @staticmethod
+    def _fillers(text: str, literals: list[str]) -> list[str]:
+        """A command that ends open (`"rm -rf " + d`) is completed by whatever paths the code names."""
+        return [word for word in literals if re.match(r"[~/]\S*$", word)][:4] if text[-1] in UNKNOWN + " " else []
+
     def _paths(self, bare: str, words: list[str]) -> None:
         """Literals that are paths, in code that deletes, changes or reads."""
-        deletes = _DELETISH.search(bare) or any(_DELETISH.fullmatch(word) for word in words)
+        by_name = any(_DELETISH.fullmatch(word) for word in words)
+        deletes = by_name or _DELETISH.search(bare) is not None
+        named = self._named_targets() if deletes and not by_name else None
         changes, reads = _CHANGISH.search(bare), _READISH.search(bare)
         only_read = {self.unquoted(text) for text in re.findall(rf"[rR]ead\w*\s*\(\s*({_STRING})", self.code)}
-        for path in self.literals():
+        for path in named or []:
+            self.call.delete(path.replace("*", STAR).replace("~", "/home/sandbox", 1), "recursive")
+        for path in self._path_literals():
             if _ENGINE.search(path):
                 self.call.emit("kernel.engine", path)
             metadata(self.call, path)
@@ -295,18 +331,36 @@ class LexScan:
                 narrow = re.search(r"filter|endsWith|end_with|match|grep|\bif\b|\bnext\b|test\(|includes", bare)
                 path = f"{path.rstrip('/')}/{ATOM if narrow else STAR}"
             kind = self.call.locate(path)[1]
-            if (
-                deletes
-                and path not in only_read
-                and not (
-                    path == "/" and re.search(r"split|join|replace", bare) and not re.search(r"rm|delete|unlink", bare)
-                )
-            ):
+            if deletes and named is None and path not in only_read:
                 self.call.delete(path.replace("~", "/home/sandbox", 1), "recursive")
             if changes and kind in ("root", "system", "home", "secret", "workspace_root", "device", "kernel"):
                 self.call.change(path, "recursive", "open")
             if (reads and kind in ("secret", "device")) or (kind == "secret" and "(" in bare):
                 self.call.read(path)
+
+    def _path_literals(self) -> list[str]:
+        found = [
+            self.unquoted(literal[0])
+            for literal in list(re.finditer(_STRING, self.code))[:200]
+            if not _NO_PATH_BEFORE.search(self.code[max(0, literal.start() - 40) : literal.start()])
+            and not _NO_PATH_AFTER.match(self.code, literal.end())
+        ]
+        return found + re.findall(r"<([~/][^<>\s]*)>", self.code) + self._given()
+
+    def _named_targets(self) -> list[str] | None:
+        """The paths to delete where each call names its own outright; else None: it may be any path in the code."""
+        masked = re.sub(_STRING, lambda m: m[0][0] + "\0" * (len(m[0]) - 2) + m[0][0], self.code)
+        masked = _IMPORTS.sub(lambda m: " " * len(m[0]), masked)
+        found = []
+        for call in _DELETISH.finditer(masked):
+            named = re.match(
+                rf"\s*\(?\s*\[?\s*((?:{_STRING}\s*,\s*)*{_STRING})\s*([+.]?)", self.code[call.end() :]
+            ) or re.search(rf"(?:File|Path\w*|new|of)\(({_STRING})\s*\)\s*\.?()$", self.code[: call.start()])
+            paths = [self.unquoted(text) for text in re.findall(_STRING, named[1])] if named else []
+            if not named or any(path[:1] in ("", UNKNOWN) for path in paths):
+                return None
+            found += [path + (STAR if named[2] else "") for path in paths]
+        return found or None
 
     def _files(self) -> None:
         for found in _WRITE.finditer(self.code):

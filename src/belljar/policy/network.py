@@ -287,6 +287,7 @@ def _netcat(call: Call) -> str | None:
         call.shell(command)
         return NETWORK
     host = options.rest[0] if options.rest else ""
+    host = host_of(host) if "://" in host else host
     if options.has("U", "unixsock"):
         if "engine" in call.locate(host)[2]:
             call.emit("kernel.engine")

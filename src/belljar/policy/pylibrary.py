@@ -78,8 +78,16 @@ class Library(Pure):
 
     def _user(self, node: Any, args: list[Any], words: dict[str, Any]) -> Any:
         self.depth += 1
-        for parameter, value in zip(node.args.args, args, strict=False):
+        given, names = node.args, node.args.args
+        for parameter, default in [
+            *zip(names[len(names) - len(given.defaults) :], given.defaults, strict=True),
+            *((name, value) for name, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value),
+        ]:
+            self.names[parameter.arg] = self.value(default)
+        for parameter, value in zip(names, args, strict=False):
             self.names[parameter.arg] = value
+        if given.vararg:
+            self.names[given.vararg.arg] = args[len(names) :]
         self.names.update(words)
         self.names["return"] = None
         if isinstance(node, ast.Lambda):

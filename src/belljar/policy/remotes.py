@@ -6,6 +6,8 @@ from .call import PROGRAMS, Call, program
 from .marks import FILE, NETWORK, known, show, solid, unglob
 from .wrappers import SHELLS
 
+_FOREIGN = {"exec.network", "net.shell", "process.forkbomb", ("delete", "root"), ("read", "secret")}
+
 
 @program("ssh autossh mosh sshpass dropbear dbclient sftp")
 def _ssh(call: Call) -> str | None:
@@ -90,27 +92,33 @@ def _docker(call: Call) -> str | None:
             call.emit("kernel.engine")
     if re.match(r"(system|volume|image|container|network|builder) prune|system prune|rm -f \S*…|volume rm", text):
         call.emit("exec.prune")
-    words = list(call.args)
-    if (
-        words[:1] == ["exec"]
-        or words[:1] == ["run"]
-        or words[:2] == ["compose", "exec"]
-        or words[:2] == ["compose", "run"]
-    ):
-        _in_container(call, words)
+    words = list(call.args[1:] if call.args[:1] == ["compose"] else call.args)
+    if words[:1] == ["exec"]:
+        call.args, saved = words[1:], call.args
+        rest = call.options("ewu", ("env", "env-file", "workdir", "user", "index", "detach-keys"), posix=True).rest
+        call.args = saved
+        in_container(call, rest[1:])
+    if words[:1] == ["run"]:
+        _network_code(call, words)
     call.emit("exec.build", "", "network") if re.search(r"^(build|push|pull|compose (up|build))", text) else None
     return None
 
 
-def _in_container(call: Call, words: list[str]) -> None:
-    """What runs in another container harms that container; only secrets and scripts from the network are looked at."""
-    for index, word in enumerate(words):
-        if (
-            word in SHELLS
-            and index + 2 < len(words)
-            and re.fullmatch(r"-\w*c", words[index + 1])
-            and NETWORK in words[index + 2]
-        ):
+def in_container(call: Call, argv: list[str]) -> None:
+    """What runs in another container harms that container: its root, its credentials and foreign code still count."""
+    outer, call.machine.effects = call.machine.effects, {}
+    try:
+        call.machine.simple(list(argv), call.state.detached(), call.feed)
+    finally:
+        inner, call.machine.effects = call.machine.effects, outer
+    for effect in inner:
+        if effect.kind in _FOREIGN or (effect.kind, effect.path_class) in _FOREIGN:
+            outer[effect] = None
+
+
+def _network_code(call: Call, words: list[str]) -> None:
+    for index, word in enumerate(words[:-2]):
+        if word in SHELLS and re.fullmatch(r"-\w*c", words[index + 1]) and NETWORK in words[index + 2]:
             call.emit("exec.network", show(words[index + 2]))
 
 

@@ -109,6 +109,8 @@ class ShellState:
             return self.cwd
         if name == "_":
             return self.last
+        if name == "BASH_SOURCE" and self.name != "bash":
+            return self.name
         if name in ("-", "BASHOPTS", "SHELLOPTS"):
             return "hBc"
         if _CREDENTIAL.search(name):

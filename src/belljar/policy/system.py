@@ -81,10 +81,11 @@ _PURPOSE: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
         listed(
             "msfvenom msfconsole msfcli meterpreter linpeas.sh linenum.sh mimikatz hydra john hashcat "
-            "sqlmap responder unshadow gtfonow deepce.sh amicontained cdk traitor"
+            "sqlmap responder unshadow gtfonow deepce.sh amicontained traitor"
         ),
         ("privilege.become", r"--help|--version"),
     ),
+    "cdk": ("privilege.become", r"^(?!(auto-escape|eva\w*|run|kcurl|ectl|ucurl|dcurl|nc|probe)(\s|$))"),
 }
 
 
@@ -95,6 +96,8 @@ def _purpose(call: Call) -> str | None:
     quiet = (re.search(harmless, text) and not (call.name == "passwd" and "-l" in call.args)) or any(
         arg in ("--help", "--version") for arg in call.args
     )
+    if kind == "device.format" and _only_images(call):
+        return None
     if not quiet:
         call.emit(kind)
     if call.name in ("at", "batch"):
@@ -105,6 +108,15 @@ def _purpose(call: Call) -> str | None:
             if found and known(found[1]):
                 call.shell(found[1])
     return FILE if re.search(harmless, text) else None
+
+
+def _only_images(call: Call) -> bool:
+    """A file system made in an ordinary file is that file's business."""
+    if not re.match(r"mk|parted|[csg]?f?disk|e2label|tune2fs|resize2fs|fatlabel|wipefs", call.name):
+        return False
+    words = call.options().rest
+    ordinary = all(call.locate(word)[1] in ("workspace", "scratch") and "/dev/" not in word for word in words)
+    return ordinary and any(re.search(r"/|\.\w+$", word) for word in words)
 
 
 @program("format diskpart cipher")
