@@ -16,6 +16,15 @@ def test_a_syntax_error_says_where() -> None:
         parser.parse("echo $(")
 
 
+@pytest.mark.parametrize("text", ["echo a # b \\\nid", "x=$(echo a # b \\\nid\n)", "echo é # ü \\\n# c \\\nid"])
+def test_a_comment_ends_with_its_line_whatever_it_ends_in(text: str) -> None:
+    assert "id" in {effect.target for effect in POLICY.judge(text).effects}
+
+
+def test_a_text_of_nothing_but_joined_comments_gets_a_verdict() -> None:
+    assert POLICY.judge("echo a # b \\\n" * 400).decision in ("allow", "deny")
+
+
 def test_many_threads_parse_at_once() -> None:
     with ThreadPoolExecutor(8) as threads:
         verdicts = list(threads.map(lambda n: POLICY.judge(f"echo {n} | cat; rm -rf /"), range(40)))

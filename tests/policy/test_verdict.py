@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from belljar.policy import Policy
+from belljar.policy.marks import show
 
 POLICY = Policy.load("default")
 
@@ -62,3 +63,32 @@ def test_directory_and_environment_count() -> None:
     assert POLICY.judge("rm -rf *", cwd="/").decision == "deny"
     assert POLICY.judge('rm -rf "$DIR"', env={"DIR": "/"}).decision == "deny"
     assert POLICY.judge('rm -rf "$DIR"', env={"DIR": "build"}).decision == "allow"
+
+
+def test_a_program_shadowed_by_an_earlier_command_is_blamed_once() -> None:
+    first = POLICY.judge("ls() { chmod -R 777 /; }")
+    assert first.decision == "deny"
+    assert POLICY.judge("pwd", shell_state=first.state_after).decision == "allow"
+    assert POLICY.judge("ls", shell_state=first.state_after).decision == "deny"
+
+
+@pytest.mark.parametrize(
+    ("script", "out"),
+    [
+        ("sed 's/a/b/;s/c/d/' <<< ac", "bd"),
+        ("sed -n 2p <<< $'x\\ny'", "y"),
+        ("sed '1d;$!d' <<< $'x\\ny\\nz'", "z"),
+        ("sed -E 's/(a)(b)/\\2\\1/' <<< ab", "ba"),
+        ("sed 's/\\(a\\)b/\\1\\/c/' <<< ab", "a/c"),
+        ("sed 'y/ab/xy/' <<< ba", "yx"),
+        ("sed -n 's/^k=//p' <<< $'j=1\\nk=2'", "2"),
+        ("expr xyz : 'x\\(.*\\)'", "yz"),
+        ("cut -d, -f2- --output-delimiter=: <<< a,b,c", "b:c"),
+        ("paste -d+ <(echo a) <(echo b)", "a+b"),
+        ("awk -F: '$3>=1000{print $6}' <<< u:x:1000:1000:n:h", "h"),
+        ("date +x%Yy", "x…y"),
+    ],
+)
+def test_text_is_followed_through_the_programs_that_change_it(script: str, out: str) -> None:
+    effects = POLICY.judge(f'touch "p-$({script})"').effects
+    assert f"/workspace/p-{out}" in {show(effect.target) for effect in effects}

@@ -140,8 +140,5 @@ def _zip(call: Call) -> str | None:
     if options.has("d", "decompress", "uncompress") and not options.rest:
         return taints(call.stdin).replace(FILE, UNKNOWN) or (DISGUISED if call.stdin else UNKNOWN)
     text = "".join(call.read(path) for path in options.rest) or call.stdin
-    return (
-        taints(text) or (DISGUISED if text else FILE)
-        if options.has("c", "stdout", "to-stdout") or not options.rest
-        else ""
-    )
+    packed = taints(text) or (DISGUISED if text.strip() else FILE)
+    return packed if options.has("c", "stdout", "to-stdout") or not options.rest else ""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from .call import Call, program
 from .compound import Feed
 from .interpreters import _script
-from .marks import ATOM, DISGUISED, FILE, NETWORK, STAR, UNKNOWN, has_glob, known, unglob
+from .marks import ATOM, DISGUISED, FILE, NETWORK, STAR, UNKNOWN, has_glob, known, taints, unglob
 from .parser import TooComplex
 from .quoting import ansi_c
 
@@ -36,7 +36,13 @@ def _awk(call: Call) -> str | None:
     for variable, held in call.state.env.items():
         if isinstance(held, str) and f'ENVIRON["{variable}"]' in code:
             code = code.replace(f'ENVIRON["{variable}"]', _awk_quote(held))
-    separator = options.get("F", "field-separator")
+    clear = "".join(line for line in text.splitlines(True) if known(line))
+    if clear and clear != text:  # a file whose beginning is known
+        return _awk_text(call, code, clear, options.get("F", "field-separator")) + taints(text)
+    return _awk_text(call, code, text, options.get("F", "field-separator"))
+
+
+def _awk_text(call: Call, code: str, text: str, separator: str) -> str:
     if separator and known(text) and len(separator) == 1:
         text = "\n".join(
             " ".join(field.replace(" ", FIELD_GAP) for field in line.split(separator)) for line in text.split("\n")
@@ -97,6 +103,9 @@ def _awk_folded(code: str, line: str) -> str:
         if line
         else code
     )
+    code = re.sub(
+        rf"\bprintf\s*\(?\s*{_AWK_STRING}\s*((?:,\s*[^),;}}|>]+)+)\)?", lambda m: f"printf {_awk_sprintf(m)}", code
+    )
     code = re.sub(rf"sprintf\(\s*{_AWK_STRING}\s*((?:,\s*[^),]+)*)\)", _awk_sprintf, code)
     for _ in range(4):
         code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
@@ -147,8 +156,8 @@ def _awk_line(call: Call, code: str, line: str) -> None:
 
 
 def _awk_field(code: str, text: str) -> str:
-    """The output of `{print $N}` on known text; of anything more, text in disguise."""
-    field = re.fullmatch(r"\s*\{\s*print\s*(?:\$(\d+|NF))?\s*;?\s*\}\s*", code)
+    """The output of `{print $N}` on known text, as if every line met its condition; of more, text in disguise."""
+    field = re.fullmatch(r"[^{}\"]*\{\s*print\s*(?:\$(\d+|NF))?\s*;?\s*\}\s*", code)
     if not field:
         return text if has_glob(text) or "print" not in code else DISGUISED
     which, lines = field[1] or "0", [line.split() for line in text.splitlines()]

@@ -31,7 +31,12 @@ _RECIPES = re.compile(
 def _packages(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
     text = " ".join(words)
-    for option in re.findall(r"(?:-o\s*|--option[= ])(\S*(?:Pre-Invoke|Post-Invoke|Pre-Install-Pkgs)\S*=.*)", text):
+    for macro in re.findall(r"%\((.*)\)", text) if call.name == "rpm" else []:
+        call.shell(macro)
+    for option in re.findall(
+        r"(?:-o\s*|--option[= ]|--(?=p))(\S*(?:Pre-Invoke|Post-Invoke|Pre-Install-Pkgs|pre-invoke|post-invoke)\S*=.*)",
+        text,
+    ):
         call.emit("exec.hidden", option)
         call.shell(option.split("=", 1)[1].strip("'\""))
     if (call.name == "dpkg" and re.search(r"(^|\s)(-i|--install|--unpack|-r|-P|--purge)", text)) or (
@@ -88,8 +93,8 @@ def _npm(call: Call, words: list[str]) -> None:
     text = " ".join(words)
     if (
         re.search(
-            r"(?:config )?set (script-shell|init-module|git|ignore-scripts|editor|viewer|shell|node-options)|"
-            r"--script-shell",
+            r"(?:config )?set (script-shell|init-module|git|ignore-scripts|editor|viewer|shell|node-options|"
+            r"yarn-?[pP]ath)|--script-shell",
             text,
         )
         and "ignore-scripts" not in text
@@ -187,6 +192,10 @@ def _build_files(call: Call, words: list[str]) -> None:
             _recipe(call, text)
         elif text and call.name in ("gradle", "gradlew", "meson"):
             _scan(call, "groovy", text)
+    tasks = call.machine.read_file("Taskfile.yml", call.state) if call.name == "task" else None
+    for line in re.findall(r"[^\n\"'\[\]]+", tasks or ""):
+        command = re.sub(r"^[\s-]*(cmd:)?\s*", "", line)
+        call.shell(command) if SUSPECT.match(command) else None
     if call.name in ("pytest", "tox", "nox"):
         for path, text in list(call.state.files.items()):
             if path.endswith(".py"):

@@ -5,10 +5,9 @@ import re
 from .call import Call, program
 from .expand import flat
 from .files import locate
-from .marks import ATOM, SENSITIVE, UNKNOWN, has, known, show, solid, taints, unglob
+from .marks import ATOM, SENSITIVE, STAR, UNKNOWN, has, known, show, solid, taints, unglob
 from .paths import resolve
 from .quoting import backslashes
-from .shellstate import Value
 
 
 @program("cd pushd")
@@ -52,7 +51,8 @@ def _printf(call: Call) -> str:
     _subscripts(call)
     args = list(call.args)
     name = args[1] if len(args) > 2 and args[0] == "-v" else ""
-    args = args[2:] if name else args[1:] if args[:1] == ["--"] else args
+    args = args[2:] if name else args
+    args = args[1:] if args[:1] == ["--"] else args
     text = _format(args[0], args[1:]) if args else ""
     if name:
         call.machine.set(name, text, call.state)
@@ -84,12 +84,17 @@ def _once(template: str, pending: list[str]) -> str:
     return "".join([*pieces, backslashes(template[at:])])
 
 
+def clock(template: str) -> str:
+    """What a time looks like in a format: the format's own text, and numbers nobody knows."""
+    return re.sub(r"%[-_0^#+:]*[A-Za-z]", ATOM, template) or ATOM
+
+
 def _one(spec: str, pending: list[str]) -> str:
     if "*" in spec and pending:
         spec = spec.replace("*", pending.pop(0), 1)
     value, kind = (pending.pop(0) if pending else ""), spec[-1]
     if kind == "T":
-        return ATOM
+        return clock(spec[spec.index("(") + 1 : -2])
     if kind in "sbq":
         text = backslashes(value) if kind == "b" else value
         precision = re.search(r"\.(\d+)", spec)
@@ -153,19 +158,18 @@ def _read(call: Call) -> str:
     options = call.options("adnNptui" if call.name == "read" else "dnOsuCc")
     for command in options.all("C") if call.name != "read" else []:
         call.shell(command)
-    ifs = call.state.env.get("IFS", " \t\n")
+    feed = call.machine.source = call.state.feeds.get(solid(options.get("u")), call.feed)
+    ifs = flat(call.state.env.get("IFS", " \t\n"))
     if call.name != "read" or "a" in options.values:
         name = options.get("a") or (options.rest[0] if options.rest else "MAPFILE")
-        call.machine.set(name, _items(call, ifs, options.get("d"))[:64], call.state)
+        separator = options.get("d")[:1] or ("\0" if "d" in options.values else "\n")
+        items = re.split(_separators(ifs), feed.text.strip()) if call.name == "read" else feed.text.split(separator)
+        call.machine.set(name, items[:64], call.state)
         return ""
     names = options.rest or ["REPLY"]
     whole = options.values.get("d") == [""]  # up to a NUL, that is everything
-    line = call.feed.take() if whole else call.feed.line() if call.stdin else UNKNOWN
-    words = (
-        re.split(f"[{re.escape(ifs)}]+", line.strip(ifs), maxsplit=len(names) - 1)
-        if isinstance(ifs, str) and ifs and len(names) > 1
-        else [line.strip()]
-    )
+    line = feed.take() if whole else feed.line() if feed.text else UNKNOWN
+    words = re.split(_separators(ifs), line.strip(), maxsplit=len(names) - 1) if len(names) > 1 else [line.strip()]
     if not known(line):
         words = [taints(line) if not known(line[:1]) else line] * len(names)
     for name, word in zip(names, words + [""] * len(names), strict=False):
@@ -173,12 +177,10 @@ def _read(call: Call) -> str:
     return ""
 
 
-def _items(call: Call, ifs: Value, delimiter: str) -> list[str]:
-    """The elements that `read -a` (one line, split at IFS) or mapfile (split at -d) puts into an array."""
-    if call.name != "read":
-        return re.split(re.escape(delimiter[:1] or "\n"), call.stdin)
-    cuts = f"[{re.escape(ifs)}]" if isinstance(ifs, str) and ifs.strip() else r"\s+"
-    return re.split(cuts, call.stdin.strip("\n" if cuts != r"\s+" else None))
+def _separators(ifs: str) -> str:
+    """What cuts fields: blanks of IFS together are one cut, any other character is one by itself."""
+    blank = f"[\0{''.join(char for char in ifs if char.isspace())}]"
+    return f"{blank}*[\1{re.escape(''.join(ifs.split()))}]{blank}*|{blank}+"
 
 
 @program("eval")
@@ -259,6 +261,15 @@ def _hash(call: Call) -> str:
         call.emit("persist.env", f"enable -f {options.get('f')}")
     elif call.name in ("complete", "bind") and options.all("C", "x"):
         call.shell(options.get("C", "x").partition(":")[2] if call.name == "bind" else options.get("C"))
+        if call.locate(options.get("C"))[1] == "scratch":
+            call.emit("persist.env", f"complete -C {options.get('C')}")
+    return ""
+
+
+@program("fc")
+def _fc(call: Call) -> str:
+    if call.args[:1] in (["-s"], ["-e"]):
+        call.machine.run_suspects(call.state)
     return ""
 
 
@@ -294,6 +305,8 @@ def _subscripts(call: Call) -> None:
 @program("compgen")
 def _compgen(call: Call) -> str | None:
     options = call.options("AGWFCXPS")
+    if options.all("G"):
+        return options.get("G").replace("*", STAR) + "\n"
     for text in options.all("W", "C"):
         call.machine.run_subscripts(text, call.state)
     for text in options.all("C"):

@@ -3,7 +3,7 @@
 import re
 
 from .call import Call, program
-from .marks import FILE, SECRET, SENSITIVE, has, solid
+from .marks import FILE, NETWORK, SECRET, SENSITIVE, has, solid
 from .network import sends
 from .remotes import in_container
 
@@ -27,7 +27,7 @@ def _mail(call: Call) -> str | None:
 
 @program(
     "aws az gcloud doctl heroku vault op pass bw lpass security secret-tool kubectl gh sops keyring "
-    "oc helm terraform fly flyctl vercel netlify wrangler"
+    "oc helm terraform fly flyctl vercel netlify wrangler gsutil"
 )
 def _cloud(call: Call) -> str | None:
     """Cloud tools are everyday work, save for the commands whose purpose is to print a credential."""
@@ -71,12 +71,16 @@ def _cloud(call: Call) -> str | None:
     if "upload" in text:
         for path in call.args:
             sends(call, call.read(path), "cloud") if call.locate(path)[1] == "secret" else None
-    if re.match(r"s3 (cp|sync|mv)|storage (cp|blob)|blob upload", text):
-        paths = [arg for arg in call.args[2:] if not arg.startswith("-")]
-        if paths and len(paths) > 1 and re.match(r"s3:|gs:", paths[1]):
+    if re.match(r"((s3|storage) )?(-\S+ )*(cp|sync|mv|rsync)\s", text):
+        paths = [arg for arg in call.args if arg == "-" or (arg[:1] != "-" and re.search(r"[/.~:]", arg))]
+        if len(paths) > 1 and re.match(r"s3:|gs:", paths[1]):
             kind, flags = call.locate(paths[0])[1:] if paths[0] != "-" else ("", frozenset())
             whole = kind in ("root", "home") and "inner" not in flags
             sends(call, SENSITIVE if whole else call.read(paths[0]), paths[1])
+        elif len(paths) > 1 and re.match(r"s3:|gs:", paths[0]) and paths[1] != "-":
+            call.write(paths[1], NETWORK)
+    if re.match(r"(s3 )?cp (s3|gs):\S+ -|(storage )?cat |api |gist view", text):
+        return NETWORK
     return FILE if re.search(r"completion|hook", text) else None
 
 

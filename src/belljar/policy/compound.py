@@ -37,6 +37,7 @@ class Compound:
 
     branched: bool
     undo_branches: bool
+    source: Feed  # what the last `read` took its line from
 
     @abstractmethod
     def block(self, stmts: list[Node] | None, state: ShellState, feed: Feed) -> str: ...
@@ -103,12 +104,15 @@ class Compound:
         self._endless([] if SELF in feed.text else node.get("Cond") or [], node.get("Do") or [])
         out, rounds = "", 0
         reading = any("read" in str(stmt)[:600] for stmt in node.get("Cond") or [])
-        while rounds < 2 or (reading and feed.text and known(feed.text) and rounds < 200):
+        source, least = feed, max(2, len(state.args) if "getopts" in str(node.get("Cond"))[:600] else 0)
+        while rounds < least or (reading and source.text and known(source.text) and rounds < 200):
+            self.source = feed
             out += self.block(node.get("Cond"), state, feed)
+            source = self.source
             with self._branch(state):
                 out += self.block(node.get("Do"), state, feed)
             rounds += 1
-            if reading and not feed.text:
+            if reading and not source.text:
                 break
         return out
 

@@ -81,7 +81,7 @@ _NETTED = frozenset(
         "tox nox op sops vault gdb lldb ssh-agent poetry uv pipenv hatch pdm rye bundle rake gradle "
         "mvn bazel conda mamba "
         "direnv mise nix nix-shell docker-compose terraform dotnet mix stack ninja meson rbenv pyenv "
-        "asdf volta env-cmd cross-env"
+        "asdf volta env-cmd cross-env xterm uxterm rxvt urxvt"
     )
 )
 _QUIET = frozenset(
@@ -146,7 +146,7 @@ def _sweep(call: Call) -> None:
     if call.name in _TALKS:
         return
     for arg in call.args:
-        path = re.sub(r"^(--?[\w-]+=|[\w.-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)", "", solid(arg))
+        path = re.sub(r"^(--?[\w-]+=|[\w.\[\]-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)", "", solid(arg))
         if "/" not in path or (re.search(r"\s", path) and path[0] != "/") or not re.match(r"[/~.\w]", path):
             continue
         full, kind, flags = call.locate(path)
@@ -272,6 +272,7 @@ def _unknown(machine: Machine, name: str, args: list[str], state: ShellState, fe
         machine.emit("exec.disguised", name)
     elif has(name, UNKNOWN + SECRET) and not has(name, FILE) and "/" not in name:
         machine.emit("exec.unseen", name)
+    machine.run_suspects(state)
     text = [unglob(solid(arg)) for arg in args]
     if any(re.fullmatch(r"-\w*[rR]\w*|--recursive", word) for word in text) and known("".join(text)):
         PROGRAMS["rm"](Call(machine, "rm", args, state, feed))

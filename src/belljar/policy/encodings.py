@@ -132,11 +132,9 @@ def _openssl(call: Call) -> str | None:
         if flag in ("-in", "-out", "-connect", "-engine", "-key", "-inkey")
     }
     if words[:1] == ["s_client"]:
-        call.emit(
-            "net.socket",
-            paths.get("-connect", ""),
-            *(["local"] if re.match(r"localhost|127\.", paths.get("-connect", "")) else []),
-        )
+        if call.stdin.strip(" \nQ") or call.machine.fifos:  # else it only looks at the certificate
+            local = re.match(r"localhost|127\.", paths.get("-connect", ""))
+            call.emit("net.socket", paths.get("-connect", ""), *(["local"] if local else []))
         from .network import sends
 
         sends(call, call.stdin, paths.get("-connect", ""))

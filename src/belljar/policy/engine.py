@@ -13,7 +13,7 @@ from .canonical import Canonical, canonical, canonical_argv
 from .compound import Feed
 from .effects import RISKS, Effect
 from .machine import MAX_SECONDS, Machine, NeedsParser
-from .marks import show
+from .marks import ATOM, show
 from .parser import ParseError, TooComplex, parse
 from .plain import plain_words
 from .rules import Rule, RuleFile, parse_rules, read_rules
@@ -254,6 +254,7 @@ def observe(
             raise TooComplex("there is no command in it, only comments")
         else:
             machine.run_text(text, current, feed)
+        _shadows(machine, state, current)
         for trap, where in machine.traps:
             with machine.under("trap"):
                 machine.run_text(trap, where)
@@ -262,6 +263,20 @@ def observe(
         if not machine.branched:
             break
     return tuple(effects), after
+
+
+def _shadows(machine: Machine, before: ShellState, after: ShellState) -> None:
+    """What stays in the shell under the name of a program runs whenever that program is called."""
+    from .call import PROGRAMS
+
+    made = {
+        name: after.detached()
+        for old, new in ((before.aliases, after.aliases), (before.functions, after.functions))
+        for name, body in new.items()
+        if name in PROGRAMS and body is not old.get(name) and not str(body).startswith(f"{name} ")
+    }
+    for name, shell in made.items():
+        machine.simple([name, ATOM], shell, Feed())
 
 
 def _only_comments(text: str) -> bool:

@@ -32,6 +32,7 @@ _TOOLS = frozenset(
 )
 _OPTIONS = {
     "PYTHONBREAKPOINT": r"^(?!0$|(i?pdb|pudb)[.\w]*$)",
+    "DOCKER_HOST": r"^unix:///(var/)?run/docker\.sock|^tcp://(172\.17\.0\.1|host\.docker\.internal)",
     "PS2": r"[$`]\(|`",
     "JDK_JAVA_OPTIONS": r"-javaagent|-agentpath|OnOutOfMemoryError|OnError",
     "NODE_OPTIONS": r"(--require|-r|--import|--loader|--experimental-loader)[= ]+(?!ts-node|tsx|dotenv|source-map|"
@@ -70,6 +71,26 @@ _QUIET = frozenset(
         "rsh cursor"
     )
 )
+
+
+# files of settings: the lines in them that make a program run something
+_SCRATCH_PROGRAM = r"""[\["'\s]*(/tmp/|/var/tmp/|/dev/shm/|~/\.|(ba|da|z)?sh\b|[^"'\n]*[;|&`])"""
+_SETTINGS = {
+    re.compile(r".*/\.npmrc"): re.compile(
+        r"(?m)^\s*(script-shell|onload-script)\s*=|node-options\s*=.*(--require|--import)"
+    ),
+    re.compile(r".*/\.cargo/config(\.toml)?"): re.compile(
+        rf"(rustc|rustc(-workspace)?-wrapper|linker|runner|credential-process)\s*=\s*{_SCRATCH_PROGRAM}"
+    ),
+    re.compile(r".*/\.yarnrc(\.yml)?"): re.compile(rf"(?i)yarn-?path:?\s*{_SCRATCH_PROGRAM}"),
+    re.compile(r".*/\.vscode/tasks\.json"): re.compile(r"folderOpen"),
+}
+
+
+def planted(machine: "Machine", path: str, text: str) -> None:
+    """Tell when text written to a file of settings makes a program run something."""
+    if any(name.fullmatch(path) and line.search(text) for name, line in _SETTINGS.items()):
+        machine.emit("persist.env", path)
 
 
 def poisoned(machine: "Machine", name: str, value: str, state: ShellState, program: str = "") -> None:

@@ -205,7 +205,7 @@ class Expander:
     def parameter(self, node: Node) -> Value:
         name = (node.get("Param") or {}).get("Value", "")
         if node.get("Names"):
-            return [key for key in self.state.env if key.startswith(name)] or UNKNOWN
+            return [key for key in self.state.env if key.startswith(name)] or name + ATOM
         index = self._index(node.get("Index"))
         if node.get("Length"):
             return self._length(name, index)
@@ -254,7 +254,7 @@ class Expander:
             return [str(key) for key in (value if isinstance(value, dict) else range(len(flat_list(value))))]
         target = flat(value)
         if not known(target) or not target:
-            return UNKNOWN if target != UNSET else UNSET
+            return UNKNOWN + SENSITIVE if target != UNSET else UNSET  # whatever the environment holds
         base, _, rest = target.partition("[")
         return self._modified(node, base, self.lookup(base, rest.rstrip("]") or None))
 
@@ -396,4 +396,5 @@ def _transformed(text: str, how: str, expander: Expander) -> str:
     }
     if how == "P":
         expander.subscripts(text)
+        text = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text).replace(r"\w", expander.state.cwd)
     return simple[how](text) if how in simple else text

@@ -3,7 +3,7 @@
 import re
 
 from .call import Call, program
-from .marks import ATOM, FILE, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
+from .marks import ATOM, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
 from .paths import resolve
 from .quoting import listed
 
@@ -87,6 +87,8 @@ def _arrive(call: Call, source: str, target: str, text: str | None) -> None:
 @program("cp gcp install ginstall scp rsync ditto rclone")
 def _cp(call: Call) -> str:
     if call.name == "rclone":
+        if call.args[:1] == ["cat"]:
+            return NETWORK
         call.args = call.args[1:]
     valued = {
         "cp": "tS",
@@ -119,9 +121,9 @@ def _cp(call: Call) -> str:
     sources = options.rest if options.get("t", "target-directory") else options.rest[:-1]
     remote = call.name in ("scp", "rsync", "rclone") and re.match(r"(?:[\w.@-]+:|rsync://)", target) is not None
     for path in sources:
-        if re.match(r"(?:[\w.@-]+:|rsync://)", path) and call.name in ("scp", "rsync"):
+        if re.match(r"(?:[\w.@-]+:|rsync://)", path) and call.name in ("scp", "rsync", "rclone"):
             call.emit("net.fetch", path)
-            _arrive(call, path, target, "\ufdd1") if not remote else None
+            _arrive(call, path, target, NETWORK) if not remote else None
             continue
         text = call.read(path)
         if remote:

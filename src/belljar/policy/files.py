@@ -3,14 +3,35 @@
 import re
 from typing import TYPE_CHECKING
 
-from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SELF, SENSITIVE, UNKNOWN, UNSET, has, solid, unglob
-from .paths import classify, resolve
+from .marks import (
+    ATOM,
+    DISGUISED,
+    ENCODED,
+    FILE,
+    HOLES,
+    NETWORK,
+    SECRET,
+    SELF,
+    SENSITIVE,
+    UNKNOWN,
+    UNSET,
+    has,
+    solid,
+    unglob,
+)
+from .paths import HOME, classify, resolve
 from .shellstate import ShellState
 
 if TYPE_CHECKING:
     from .machine import Machine
 
 _NONE: frozenset[str] = frozenset()
+CONTENTS = {
+    "/dev/null": "",
+    **dict.fromkeys(("/dev/zero", "/dev/urandom", "/dev/random"), SELF),
+    "/etc/passwd": f"root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000:me:{HOME}:/bin/bash\n{SENSITIVE}",
+    "/etc/group": f"root:x:0:\nsandbox:x:1000:\n{SENSITIVE}",
+}
 _LOCAL_HOST = re.compile(r"(localhost|127\.[\d.]+|::1|0\.0\.0\.0|[a-z][a-z0-9_-]*|host\.docker\.internal)")
 _KEYS = re.compile(r"/\.(ssh|gnupg|aws|kube|docker|config/gcloud)(/|$)|^/etc/|^/(var/)?run/|^/proc/|^/root/|history$")
 
@@ -24,12 +45,20 @@ def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, f
         full, kind, flags = locate(bare, state, last)
         return full, kind, flags | {"unset"}
     if path[:1] in (UNKNOWN, NETWORK, SECRET, SENSITIVE, ENCODED, FILE, SELF, DISGUISED) and path:
-        return path, "unknown", frozenset({"unknown"})
+        return path, _by_tail(path), frozenset({"unknown", "disguised"} if path[0] == DISGUISED else {"unknown"})
     full = resolve(path, state.cwd, state.links, state.home(), last)
     if full[:1] != "/":
         return full, "unknown", frozenset({"unknown"})
     kind, flags = classify(full)
     return full, kind, flags | ({"slash"} if path.endswith("/") else _NONE)
+
+
+def _by_tail(path: str) -> str:
+    """Wherever it may be: a key is a key, and a file that runs by itself does so, in any home and any library."""
+    tail = path.lstrip(HOLES)
+    places = (f"{HOME}{tail}", f"{HOME}/site-packages{tail}") if tail[:1] == "/" and ".." not in tail else ()
+    kinds = [classify(resolve(place, "/"))[0] for place in places]
+    return next((kind for kind in kinds if kind in ("secret", "exec_hook")), "unknown")
 
 
 def read_path(machine: "Machine", path: str, state: ShellState) -> str:
@@ -46,8 +75,8 @@ def read_path(machine: "Machine", path: str, state: ShellState) -> str:
         return SECRET
     if "sensitive" in flags or "/environ" in full:
         return SENSITIVE
-    if full in ("/dev/zero", "/dev/urandom", "/dev/random"):
-        return SELF
+    if full in CONTENTS:
+        return CONTENTS[full]
     return FILE if kind != "unknown" else UNKNOWN
 
 

@@ -7,6 +7,7 @@ from .folding import fold
 from .lexscan import LexScan, unknown_output
 from .marks import DISGUISED, FILE, NETWORK, UNKNOWN, has, known, show, solid, taints, unglob
 from .pyscan import PythonScan
+from .wrappers import feed_shell
 
 # interpreter: (language, options that hold code, other options with a value)
 _SIMPLE: dict[str, tuple[str, str, str]] = {
@@ -164,6 +165,8 @@ def _module(call: Call, module: str, rest: list[str]) -> str | None:
     for path in rest:
         if (call.locate(path)[1] in ("secret", "root") and module == "http.server") or call.locate(path)[1] == "secret":
             call.read(path)
+    if module == "pty" and not rest:
+        return feed_shell(call, [])
     if module in ("pty", "code") and rest:
         call.run(rest)
     if module in ("http.server", "SimpleHTTPServer"):
@@ -217,7 +220,8 @@ def _interpreter(call: Call) -> str | None:
         return call.run(options.rest)
     if codes:
         _in_place(call, options)
-        return scan(call, language, "\n".join(dict.fromkeys(codes)), options.rest)
+        out = scan(call, language, "\n".join(dict.fromkeys(codes)), options.rest)
+        return DISGUISED if out == UNKNOWN and call.stdin.strip() and known(call.stdin) else out
     if call.name == "nmap":
         call.emit("exec.hidden") if (
             options.get("script") and "/" in options.get("script")

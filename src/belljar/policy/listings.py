@@ -3,6 +3,7 @@
 import codecs
 import re
 
+from .builtins import clock
 from .call import Call, program
 from .encodings import _decoded, _inputs, _loose_base64
 from .marks import (
@@ -16,6 +17,7 @@ from .marks import (
     taints,
     unglob,
 )
+from .quoting import basic_regex, bounded
 
 
 @program(
@@ -30,6 +32,8 @@ def _atoms(call: Call) -> str | None:
     )
     if call.name == "date" and any(arg.startswith(("-s", "--set")) for arg in call.args):
         call.emit("kernel.clock")
+    if call.name == "date":
+        return clock(next((unglob(arg[1:]) for arg in call.args if arg.startswith("+")), "")) + "\n"
     if call.name == "hostname" and options.rest and not options.flags:
         call.emit("kernel.clock")
     if call.name in ("fd", "fdfind"):
@@ -125,7 +129,7 @@ def _fd(call: Call) -> str:
     root = options.rest[1] if len(options.rest) > 1 and "-x" not in call.args[:1] else "."
     found = (
         root
-        if not pattern.strip(".*^$") and not set(options.values) - {"x", "X"}
+        if not pattern.strip(".*^$") and not set(options.values) - {"x", "X", "exec", "exec-batch"}
         else f"{root.rstrip('/')}/{ATOM}/{ATOM}"
     )
     words = call.args
@@ -142,6 +146,9 @@ def _fd(call: Call) -> str:
 def _expr(args: list[str]) -> str:
     if len(args) == 4 and args[0] == "substr" and args[2].isdigit() and args[3].isdigit() and known(args[1]):
         return args[1][int(args[2]) - 1 : int(args[2]) - 1 + int(args[3])] + "\n"
+    if len(args) == 3 and args[1] == ":" and known("".join(args)) and bounded(args[2], args[0]):
+        found = re.match(basic_regex(args[2]), args[0])
+        return (found[1] if found and found.re.groups else ATOM) + "\n"
     return ATOM + "\n"
 
 

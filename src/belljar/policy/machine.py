@@ -25,7 +25,7 @@ MAX_RECURSION = 3
 SUSPECT = re.compile(
     r"\s*(?:\S*/)?(?:rm|dd|sh|bash|chmod|chown|shred|mkfs\S*|curl|wget|nc|find|sudo|mv|eval|kill)\s+\S"
 )
-MAX_STEPS, MAX_DEPTH, MAX_SECONDS, MAX_EFFECTS = 3000, 40, 1.0, 400
+MAX_STEPS, MAX_DEPTH, MAX_SECONDS, MAX_EFFECTS, MAX_LITERALS = 3000, 40, 1.0, 400, 100
 
 
 class NeedsParser(Exception):
@@ -59,9 +59,9 @@ class Machine(Redirects):
         self._deadline = deadline or time.monotonic() + MAX_SECONDS
         self._calls: dict[str, _Recursion] = {}
         self._background = self._piping = 0
-        self._feed = Feed()
+        self._feed = self.source = Feed()
         self.judged: set[str] = set()  # files of commands that a build tool has been seen to read
-        self.literals: list[str] = []  # the arguments in this pipeline: what a shell at its end might be handed
+        self.literals: list[str] = []  # the longer arguments: what a shell that reads unknown text might be handed
 
     # -- what the programs use -----------------------------------------------------------------------------------
 
@@ -147,6 +147,11 @@ class Machine(Redirects):
             self.block(stmts, state.captured(), Feed(text))
             return
         if full in self.fifo_paths and self.blind_shell and known(text):
+            self.run_text(text, state.fork())
+        from .environment import planted
+
+        planted(self, full, text)
+        if full.endswith("/.envrc"):
             self.run_text(text, state.fork())
         state.files[full] = clip((state.files.get(full, "") if append else "") + text)
 
@@ -260,7 +265,7 @@ class Machine(Redirects):
         if not words:
             return ""
         name = solid(words[0])
-        if self._piping:
+        if len(self.literals) < MAX_LITERALS:
             self.literals += [word for word in words[1:] if " " in word]
         if name in state.aliases and known(name):
             return self._alias(name, words, state, feed)
@@ -371,12 +376,11 @@ class Machine(Redirects):
         chain.reverse()
         if piping:
             self._piping += 1
-            outer, self.literals = self.literals, []
             out = self.statement(left, state.captured(), feed)
             for _, right in chain[:-1]:
                 out = self.statement(right, state.captured(), Feed(out))
             out = self.statement(chain[-1][1], state.fork(), Feed(out))
-            self._piping, self.literals = self._piping - 1, outer
+            self._piping -= 1
             return out
         out = self.statement(left, state, feed)
         for _, right in chain:

@@ -74,6 +74,8 @@ def metadata(call: Call, url: str) -> None:
     """A cloud's metadata service hands out the machine's own credentials."""
     if _METADATA.search(solid(url)):
         call.machine.emit("read", show(url), "secret", program=call.name)
+    if re.search(r":237[56]/(v[\d.]+/)?(containers|images|exec|build|volumes|plugins|swarm)", solid(url)):
+        call.emit("kernel.engine")
 
 
 def sends(call: Call, text: str, target: str) -> None:
@@ -186,7 +188,7 @@ def _basename(url: str) -> str:
 
 @program(
     "wget wget2 aria2c axel lwp-download lwp-request GET POST lynx w3m links elinks fetch ftp "
-    "tftp lftp curlftpfs gsutil smbclient"
+    "tftp lftp curlftpfs smbclient"
 )
 def _wget(call: Call) -> str | None:
     options = call.options(
@@ -227,7 +229,7 @@ def _wget(call: Call) -> str | None:
         metadata(call, url)
     for path in options.all("i", "input-file"):
         call.read(path)
-    if call.name in ("ftp", "lftp", "smbclient", "gsutil", "tftp"):
+    if call.name in ("ftp", "lftp", "smbclient", "tftp"):
         for path in re.findall(
             r"(?:^|[\s;'\"])m?(?:put|cp|rsync|mirror -R)\s+([^\s;'\"]+)", " ".join([*call.args, call.stdin])
         ):
@@ -253,10 +255,8 @@ def _wget(call: Call) -> str | None:
     if path in ("-", "/dev/stdout") or call.name in ("lynx", "w3m", "links", "elinks", "GET", "lwp-request", "POST"):
         return text
     folder = options.get("P", "directory-prefix", "dir") or (options.get("d") if call.name == "aria2c" else "")
-    for url in urls:
+    for url in urls or options.all("i", "input-file") if path or not options.all("i", "input-file") else []:
         name = path or _basename(url)
-        if call.name == "wget" and options.has("i"):
-            continue
         call.write(f"{folder}/{name}" if folder else name, text)
     return (
         text
@@ -335,7 +335,10 @@ def _lookup(call: Call) -> str | None:
     text = "".join(call.args)
     if has(text, SECRET + SENSITIVE + ENCODED) or (FILE in text and call.name not in ("getent", "whois")):
         call.emit("net.send", call.text(), "encoded")
-    if call.name == "getent" and call.args[:1] in (["shadow"], ["gshadow"]):
-        call.machine.emit("read", "/etc/shadow", "secret", program="getent")
-        return SECRET
+    if call.name == "getent" and call.args[:1]:
+        text = call.read(f"/etc/{solid(call.args[0])}")
+        return (
+            "".join(line + "\n" for line in text.split("\n") if not call.args[1:] or solid(call.args[1]) in line)
+            or FILE
+        )
     return NETWORK if call.name in ("dig", "nslookup", "host", "drill", "whois") else None

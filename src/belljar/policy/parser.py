@@ -23,6 +23,7 @@ from typing import Any
 
 MAX_TREE = 12_000_000  # bytes of JSON; shfmt's tree is quadratic on long && chains
 MAX_SECONDS = 0.8
+MAX_COMMENTS = 8  # parses, until no comment runs into the line after it
 AHEAD = 2  # processes waiting: a command often holds a second text, as in bash -c
 _MAX_MEMORY = 600 << 20  # of private writable memory; Go reserves address space freely, so RLIMIT_AS would misfire
 _MAX_CPU = 2
@@ -220,11 +221,34 @@ def parse(text: str) -> Node:
 @functools.lru_cache(maxsize=512)
 def _outcome(text: str) -> Node | Exception:
     try:
-        return _parser.parse(text)
+        return _comments_ended(_parser.parse(text), text)
     except (ParseError, TooComplex) as error:
         if "parser" in str(error):
             raise  # missing or killed: the next time may be better
         return error.with_traceback(None)
+
+
+def _comments_ended(tree: Node, text: str) -> Node:
+    """shfmt lets a backslash at a comment's end join the next line to it; for bash, that line is a command."""
+    raw = text.encode("utf-8", "surrogatepass")
+    for _ in range(MAX_COMMENTS):
+        ends = _joined_comments(tree) if b"\\\n" in raw and b"#" in raw else []
+        if not ends:
+            return tree
+        for end in ends:
+            raw = raw[: end - 2] + b" " + raw[end - 1 :]
+        tree = _parser.parse(raw.decode("utf-8", "surrogatepass"))
+    raise TooComplex(f"its comments cannot be told from its commands; {_ADVICE}")
+
+
+def _joined_comments(node: object) -> list[int]:
+    if isinstance(node, list):
+        return [end for child in node for end in _joined_comments(child)]
+    if not isinstance(node, dict):
+        return []
+    if "Hash" in node and str(node.get("Text", "")).endswith("\\\n"):
+        return [int(node["End"]["Offset"])]
+    return [end for child in node.values() if isinstance(child, dict | list) for end in _joined_comments(child)]
 
 
 def warm() -> None:

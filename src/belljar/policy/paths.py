@@ -97,7 +97,7 @@ _SECRET = re.compile(
 _OWN_PROC = re.compile(r"/proc/(self|thread-self|\d*)/maps$|/proc/(self|thread-self)/(mem|environ)$")
 _HOOK = re.compile(
     r".*/\.git/(hooks(/.*)?|config|config\.worktree|info/attributes)|.*/\.git/(modules|worktrees)/.*/(hooks/.*|"
-    r"config)"
+    r"config(\.worktree)?)"
     r"|/etc/(cron[^/]*(/.*)?|anacrontab|profile(\.d(/.*)?)?|bash\.bashrc|bashrc|zsh(/.*)?|environment|"
     r"ld\.so\.(preload|conf(\.d(/.*)?)?)"
     r"|rc\.local|rc\d?\.d(/.*)?|init\.d(/.*)?|init(/.*)?|inittab|systemd(/.*)?|pam\.d(/.*)?|update-motd\.d(/.*)?|"
@@ -115,7 +115,7 @@ _HOOK = re.compile(
     r"\.irbrc|\.pryrc|\.tmux\.conf|\.screenrc|\.wgetrc|\.curlrc|\.forward|\.procmailrc"
     r"|\.(?!npmrc$|netrc$|pypirc$|eslintrc|prettierrc|babelrc|yarnrc|condarc|gemrc|mambarc|lessrc)[\w-]*rc(\.d(/.*)?)?"
     r"|\.\w*_?profile|\.z(log\w+|sh\w*)|\.config/[^/]+/\.?\w*(?<!np)rc|\.oh-my-zsh/custom(/.*)?|\.config/zsh(/.*)?"
-    r"|\.mailcap|\.lessfilter|Library/Launch(Agents|Daemons)(/.*)?|\.git-templates?(/.*)?)"
+    r"|\.gradle/init(\.d/.*|\.gradle(\.kts)?)|\.mailcap|\.lessfilter|Library/Launch(Agents|Daemons)(/.*)?|\.git-templates?(/.*)?)"
     r"|/Library/Launch(Agents|Daemons)(/.*)?|.*/site-packages/(sitecustomize|usercustomize)\.py|"
     r".*/site-packages/[^/]*\.pth|.*/dist-packages/[^/]*\.pth"
 )

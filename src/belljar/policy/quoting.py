@@ -72,6 +72,15 @@ _CLASSES = {
 }
 
 
+def classes(pattern: str) -> str:
+    return re.sub(r"\[:(\w+):\]", lambda m: _CLASSES.get(m[1], ""), pattern)
+
+
+def basic_regex(pattern: str) -> str:
+    """grep's and sed's older syntax, where a group is \\(…\\), as Python writes it."""
+    return re.sub(r"\\([(){}|+?])", r"\1", re.sub(r"(?<!\\)([(){}|+?])", r"\\\1", classes(pattern)))
+
+
 _MAX_SUBJECT, _MAX_REPEATS = 4000, 3
 
 

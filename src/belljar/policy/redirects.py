@@ -65,8 +65,8 @@ class Redirects(Compound):
         target = fields[0] if len(fields) == 1 else expander.text(node["Word"])
         if op == "<<<":
             return self._fed(number, target + "\n", state, feed), discard
-        if op == "<&" and f"&{solid(target)}" in state.env:
-            return Feed(flat(state.env[f"&{solid(target)}"])), discard
+        if op == "<&" and solid(target) in state.feeds:
+            return state.feeds[solid(target)], discard
         if op == ">&" and f"&{solid(target)}>" in state.env and number in ("", "1"):
             outputs.append((flat(state.env[f"&{solid(target)}>"]), True))
             return feed, discard
@@ -74,9 +74,7 @@ class Redirects(Compound):
             return feed, discard or (op == ">&" and number in ("", "1") and target != "1")
         if op in ("<", "<>", "<&"):
             text = self.read_effect(target, state)
-            if number not in ("", "0"):
-                self._fed(number, text, state, feed)
-            return (Feed(text) if number in ("", "0") else feed), discard
+            return self._fed(number, text, state, feed), discard
         if number in ("", "1") or op in ("&>", "&>>"):
             outputs.append((target, op in (">>", "&>>")))
         else:
@@ -93,7 +91,8 @@ class Redirects(Compound):
         """Text given to a descriptor: the standard input, or a file that /dev/fd names."""
         if number in ("", "0"):
             return Feed(text)
-        state.files[f"/dev/fd/{number}"] = state.files[f"/proc/self/fd/{number}"] = state.env[f"&{number}"] = text
+        state.files[f"/dev/fd/{number}"] = state.files[f"/proc/self/fd/{number}"] = text
+        state.feeds[number] = Feed(text)
         return feed
 
     def _sockets(self, stmt: Node, outputs: list[tuple[str, bool]], state: ShellState) -> None:

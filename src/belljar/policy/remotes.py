@@ -90,6 +90,8 @@ def _docker(call: Call) -> str | None:
         harmful = kind in ("root", "device", "secret", "kernel") or (kind == "system" and whole)
         if harmful or (kind == "home" and "inner" not in flags):
             call.emit("kernel.engine")
+    for host in re.findall(r"(?:^|\s)(?:-H|--host)[= ]?unix://(\S+)", text):
+        call.emit("kernel.engine") if "engine" in call.locate(host)[2] else None
     if re.match(r"(system|volume|image|container|network|builder) prune|system prune|rm -f \S*…|volume rm", text):
         call.emit("exec.prune")
     words = list(call.args[1:] if call.args[:1] == ["compose"] else call.args)

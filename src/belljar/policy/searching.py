@@ -159,6 +159,11 @@ def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
         call.run([word.replace("{}", item) for word in words[:end]], Feed())
 
 
+@program("locate mlocate plocate")
+def _locate(call: Call) -> str:
+    return (_secret_found(call, "/", call.options("nld").rest) or f"/{ATOM}/{ATOM}") + "\n"
+
+
 def _secret_found(call: Call, root: str, args: list[str]) -> str:
     """A search for keys in homes or the whole system finds keys."""
     full, kind, _ = call.locate(root)

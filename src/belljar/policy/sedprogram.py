@@ -1,12 +1,13 @@
 """sed: its commands that run, write and read; its substitution on known text."""
 
 import re
+from collections.abc import Callable, Iterator
 
 from .call import Call, program
 from .machine import SUSPECT
 from .marks import DISGUISED, FILE, UNKNOWN, known, taints, unglob
 from .parser import TooComplex
-from .quoting import bounded
+from .quoting import basic_regex, bounded, classes
 
 
 @program("sed gsed")
@@ -33,14 +34,15 @@ def _sed(call: Call) -> str | None:
             old = call.machine.read_file(path, call.state)
             call.write(path, _inserted(scripts) + (FILE if old is None else _substitute(scripts, old)))
         return ""
-    return _substitute(scripts, text)
+    extended = options.has("E", "r", "regexp-extended")
+    return _substitute(scripts, text, extended, options.has("n", "quiet", "silent"))
 
 
 MAX_SCRIPT = 16_000
-_SED_SUB = (
-    r"s(?P<d>[^\w\s\\])(?P<old>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<new>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<flags>[a-zA"
-    r"-Z0-9]*)(?:\s+(?P<file>\S+))?"
+_SUBSTITUTE = (
+    r"s(?P<d>[^\w\s\\])(?P<old>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<new>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<flags>[a-zA-Z0-9]*)"
 )
+_SED_SUB = rf"{_SUBSTITUTE}(?:\s+(?P<file>\S+))?"
 
 
 def _inserted(scripts: list[str]) -> str:
@@ -82,25 +84,79 @@ _SED_COMMAND = re.compile(
 )
 
 
-def _substitute(scripts: list[str], text: str) -> str:
-    if taints(text):
+_SED_STEP = re.compile(
+    rf"[\s;]*(?:(?P<first>{_SED_ADDRESS})(?:,(?P<last>\d+|\$))?)?\s*(?P<negated>!?)\s*"
+    rf"(?:{_SUBSTITUTE}|y(?P<e>[^\w\s\\])(?P<old_set>.*?)(?P=e)(?P<new_set>.*?)(?P=e)|(?P<verb>[dpq]))\s*(?=[;\n]|$)"
+)
+Step = dict[str, str]
+
+
+def _substitute(scripts: list[str], text: str, extended: bool = False, quiet: bool = False) -> str:
+    """What sed makes of known text: substitutions, deletions and prints are followed, anything else is a disguise."""
+    if taints(text) or not text:
         return text
-    for script in scripts:
-        found = re.fullmatch(_SED_SUB, script.strip())
-        if not found:
-            return DISGUISED if text else ""
-        try:
-            new = re.sub(r"\\(\d)", r"\\g<\1>", found["new"]).replace("&", r"\g<0>")
-            old = (
-                found["old"]
-                if "E" in script
-                else re.sub(r"\\([(){}|+?])", r"\1", re.sub(r"(?<!\\)([(){}|+?])", r"\\\1", found["old"]))
-            )
-            if not bounded(old, text):
-                return DISGUISED
-            text = "".join(
-                re.sub(old, new, line, count=0 if "g" in found["flags"] else 1) for line in text.splitlines(True)
-            )
-        except (re.error, IndexError):
+    script, steps, at = "\n".join(scripts).strip("; \n"), [], 0
+    while at < len(script):
+        found = _SED_STEP.match(script, at)
+        if not found or not bounded((found["old"] or "") + (found["first"] or ""), text):
             return DISGUISED
-    return text
+        steps.append({name: value or "" for name, value in found.groupdict().items()})
+        at = found.end()
+    try:
+        lines = list(_edited(steps, text.splitlines(), extended, quiet))
+    except (re.error, IndexError, ValueError):
+        return DISGUISED
+    return "\n".join(lines) + ("\n" if text.endswith("\n") and lines else "")
+
+
+def _edited(steps: list[Step], lines: list[str], extended: bool, quiet: bool) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        ended = ""
+        for step in steps:
+            if not _addressed(step, number, len(lines), line, extended):
+                continue
+            before = line
+            if step["verb"] in ("d", "q"):
+                ended = step["verb"]
+                break
+            if step["e"]:
+                line = line.translate(str.maketrans(step["old_set"], step["new_set"]))
+            elif not step["verb"]:
+                count = 0 if "g" in step["flags"] else 1
+                line = re.sub(_regex(step["old"], extended), _replacement(step["new"]), line, count=count)
+            if step["verb"] == "p" or ("p" in step["flags"] and line != before):
+                yield line
+        if ended != "d" and not quiet:
+            yield line
+        if ended == "q":
+            return
+
+
+def _addressed(step: Step, number: int, total: int, line: str, extended: bool) -> bool:
+    first, last = step["first"], step["last"]
+    if first.startswith("/"):
+        if last:
+            raise ValueError("a range that begins with a pattern")
+        hit = re.search(_regex(first.rstrip("I")[1:-1], extended), line) is not None
+    else:
+        begin, end = (total if place == "$" else int(place or 0) for place in (first, last or first))
+        hit = not first or begin <= number <= end
+    return hit != bool(step["negated"])
+
+
+def _regex(old: str, extended: bool) -> str:
+    return classes(old) if extended else basic_regex(old)
+
+
+def _replacement(new: str) -> Callable[[re.Match[str]], str]:
+    if re.search(r"\\[ULEul]", new):
+        raise ValueError("letters change their case")
+    pieces = re.findall(r"\\.|.", new, re.S)
+
+    def change(found: re.Match[str]) -> str:
+        special = {"&": found[0], "\\n": "\n", "\\t": "\t"}
+        return "".join(
+            special[p] if p in special else found[int(p[1])] or "" if p[1:].isdigit() else p[-1] for p in pieces
+        )
+
+    return change

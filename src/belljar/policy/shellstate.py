@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from copy import copy as shallow
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,6 +74,7 @@ class ShellState:
     files: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     fetched: set[str] = field(default_factory=set)
+    feeds: dict[str, Any] = field(default_factory=dict)  # open descriptors; a subshell shares them, as it does offsets
 
     @classmethod
     def fresh(cls, cwd: str, env: Mapping[str, str] | None) -> "ShellState":
@@ -94,6 +96,7 @@ class ShellState:
         """A copy that shares nothing, for the next command of a persistent shell."""
         copy = self.fork()
         copy.files, copy.links, copy.fetched = dict(self.files), dict(self.links), set(self.fetched)
+        copy.feeds = {number: shallow(feed) for number, feed in self.feeds.items()}
         return copy
 
     def home(self) -> str:

@@ -61,7 +61,7 @@ _PURPOSE: dict[str, tuple[str, str]] = {
         listed("update-rc.d chkconfig rc-update initctl launchctl loginctl update-alternatives"),
         (
             "persist.service",
-            r"(^|\s)(--?list\S*|status|show\S*|--display|--query|print|--get-selections|session-status|"
+            r"(^|\s)((--?)?list\S*|status|show\S*|--display|--query|print|--get-selections|session-status|"
             r"user-status)(\s|$)",
         ),
     ),
@@ -76,8 +76,11 @@ _PURPOSE: dict[str, tuple[str, str]] = {
         listed("telnetd ttyd gotty shellinaboxd shellinabox sshd in.telnetd rshd wetty tmate upterm sshx"),
         ("net.shell", r"--help|--version|(^|\s)-[tTV](\s|$)"),
     ),
+    **dict.fromkeys(listed("xterm uxterm rxvt urxvt"), ("net.shell", r"^(?!.*-d(isplay)?\s+[\w.]+:)")),
     **dict.fromkeys(listed("ztcp zsocket"), ("net.socket", r"(?!)")),
-    **dict.fromkeys(listed("xhost gcore criu reptyr"), ("kernel.namespace", r"^$|--help|--version|check")),
+    **dict.fromkeys(
+        listed("xhost gcore criu reptyr newuidmap newgidmap"), ("kernel.namespace", r"^$|--help|--version|check")
+    ),
     **dict.fromkeys(
         listed(
             "msfvenom msfconsole msfcli meterpreter linpeas.sh linenum.sh mimikatz hydra john hashcat "

@@ -33,7 +33,7 @@ def _cat(call: Call) -> str:
         call.shell(command)
     text = _inputs(call, [path for path in rest if not path.startswith("+")])
     if call.name in ("nl", "pr", "column", "fmt", "fold") and text and known(text):
-        return DISGUISED
+        return _laid_out(call.name, text, options.get("w"))
     if call.name == "head" and text.rstrip(SELF) != text and known(text.rstrip(SELF)):
         text = text.rstrip(SELF)
     if call.name in ("head", "tail") and not re.search(r"(^|\s)(-n\s*)?\+\d", " ".join(call.args)):
@@ -64,6 +64,19 @@ def _cat(call: Call) -> str:
     return UNKNOWN if call.name == "strings" and FILE in text else text
 
 
+def _laid_out(name: str, text: str, width: str) -> str:
+    lines = text.splitlines()
+    if name == "nl":
+        lines = [f"{number:6}\t{line}" for number, line in enumerate(lines, 1)]
+    elif name == "fold" and width.isdigit() and int(width):
+        lines = [line[at : at + int(width)] for line in lines for at in range(0, len(line), int(width))]
+    elif name == "column":
+        lines = ["  ".join(line.split()) for line in lines]
+    else:
+        return DISGUISED
+    return "\n".join(lines) + "\n"
+
+
 @program("rev")
 def _rev(call: Call) -> str:
     text = _inputs(call, call.options().rest)
@@ -87,11 +100,10 @@ def _lines(call: Call) -> str:
         ) else None
         call.shell(options.get("compress-program"))
     text = _inputs(call, options.rest)
+    joint = ansi_c((options.all("d", "delimiters") or ["\t"])[-1])
     if call.name == "paste" and len(options.rest) > 1 and known(text) and not options.has("s", "serial"):
         columns = [call.read(path).splitlines() for path in options.rest]
-        return "".join(
-            (options.get("d", "delimiters") or "\t").join(row) + "\n" for row in zip_longest(*columns, fillvalue="")
-        )
+        return "".join(joint.join(row) + "\n" for row in zip_longest(*columns, fillvalue=""))
     if options.get("o", "output"):
         call.write(options.get("o", "output"), text)
     if known(text) and call.name == "sort":
@@ -101,12 +113,8 @@ def _lines(call: Call) -> str:
         )
         return "".join(line + "\n" for line in lines)
     if known(text) and call.name == "paste" and options.has("s", "serial"):
-        return (
-            (ansi_c(options.get("d", "delimiters")) or "\t").join(text.splitlines()) + "\n"
-            if len(options.get("d", "delimiters")) < 2
-            else DISGUISED
-        )
-    return text
+        return joint.join(text.splitlines()) + "\n" if len(joint) < 2 else DISGUISED
+    return DISGUISED if call.name == "join" and known(text) and text else text
 
 
 @program("tr gtr")
@@ -162,12 +170,17 @@ def _cut(call: Call) -> str:
     options = call.options("cdfb", ("characters", "delimiter", "fields", "bytes", "output-delimiter"))
     text = _inputs(call, options.rest)
     spec = unglob(options.get("c", "b", "f", "characters", "bytes", "fields"))
-    if not known(text):
-        return text if not taints(text).strip(ATOM + FILE) else taints(text)
     delimiter = options.get("d", "delimiter") or "\t"
     by_field = bool(options.get("f", "fields"))
-    lines = [_pick(line.split(delimiter) if by_field else list(line), spec) for line in text.splitlines()]
-    return "".join((delimiter if by_field else "").join(line) + "\n" for line in lines)
+    joint = options.get("output-delimiter") or (delimiter if by_field else "")
+    out = ""
+    for line in text.splitlines(True):
+        if not known(line):
+            out += line if not taints(line).strip(ATOM + FILE) else taints(line)
+            continue
+        line = line.rstrip("\n")
+        out += joint.join(_pick(line.split(delimiter) if by_field else list(line), spec)) + "\n"
+    return out
 
 
 def _pick(items: list[str], spec: str) -> list[str]:
@@ -250,7 +263,7 @@ def _grep(call: Call) -> str:
         if (
             kind in ("home", "root")
             and "inner" not in flags
-            and options.has("r", "R", "recursive")
+            and (options.has("r", "R", "recursive") or call.name in ("rg", "ag", "ack", "ugrep"))
             and re.search(r"(?i)key|secret|passw|token|BEGIN", " ".join(call.args))
         ):
             call.machine.emit("read", full, "secret", program=call.name)

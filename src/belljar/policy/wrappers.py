@@ -9,7 +9,7 @@ from .quoting import listed
 
 # name: short options with a value, long options with a value, operands before the command
 _PLAIN: dict[str, tuple[str, tuple[str, ...], int]] = {
-    "nohup": ("", (), 0),
+    **dict.fromkeys(("nohup", "!"), ("", (), 0)),
     "nice": ("n", ("adjustment",), 0),
     "ionice": ("cnpPu", ("class", "classdata"), 0),
     "timeout": ("ks", ("kill-after", "signal"), 1),
@@ -30,7 +30,7 @@ _PLAIN: dict[str, tuple[str, tuple[str, ...], int]] = {
     "xvfb-run": ("nefspl", (), 0),
     "linux32": ("", (), 0),
     "linux64": ("", (), 0),
-    "setarch": ("", (), 1),
+    **dict.fromkeys(("setarch", "x86_64", "i386", "i686", "aarch64", "uname26"), ("", (), 0)),
     "numactl": ("CmNpil", (), 0),
     "faketime": ("f", (), 1),
     "rlwrap": ("Sc", (), 0),
