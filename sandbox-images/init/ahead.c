@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -94,15 +95,24 @@ void ahead_discard(struct command *command)
     not_before = now + BACK_OFF;
 }
 
-/* An earlier command may have killed or stopped the shell or its keeper, or put another directory in place of its own. */
+/* An earlier command may have killed the shell or its keeper, stopped the keeper, or put another directory in place of its own. */
 static bool still_good(const struct command *command)
 {
     const struct slot *slot = keeper_slot(command);
     uint64_t dev, ino;
     siginfo_t changed = {0};
     waitid(P_PID, (id_t)command->keeper, &changed, WEXITED | WSTOPPED | WNOHANG | WNOWAIT);
-    return !changed.si_pid && atomic_load(&slot->state) == SLOT_RUNNING && proc_awake(slot->main)
+    return !changed.si_pid && atomic_load(&slot->state) == SLOT_RUNNING
         && cwd_of_now(&dev, &ino) && dev == command->cwd_dev && ino == command->cwd_ino;
+}
+
+/* Or it may have stopped the shell. That is looked at when the text was given, so that no other command waits for the look; a
+ * shell that has read it was stopped by its own command, or not at all. */
+static void wake(const struct command *command)
+{
+    int unread = 0;
+    if (proc_stopped(command->main) && ioctl(command->feed, FIONREAD, &unread) == 0 && unread)
+        kill(command->main, SIGCONT);
 }
 
 static bool hand_over(struct command *command, const char *text)
@@ -111,6 +121,8 @@ static bool hand_over(struct command *command, const char *text)
     atomic_store(&keeper_slot(command)->claimed, 1);
     command->main = keeper_slot(command)->main;
     bool given = write(command->feed, text, length) == (ssize_t)length;
+    if (given)
+        wake(command);
     close(command->feed);
     command->feed = -1;
     return given;
