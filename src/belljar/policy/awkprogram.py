@@ -14,10 +14,13 @@ from .quoting import ansi_c
 @program("awk gawk mawk nawk original-awk")
 def _awk(call: Call) -> str | None:
     options = call.options("vFfieE", ("assign", "field-separator", "file", "include", "source"), posix=True)
-    if options.all("f", "file"):
-        for path in options.all("f", "file"):
+    scripts = options.all("f", "file")
+    written = [call.stdin if path == "/dev/stdin" else call.machine.read_file(path, call.state) for path in scripts]
+    if None in written:
+        for path in scripts:
             _script(call, "awk", [path])
         return UNKNOWN
+    options.rest = [unglob("\n".join(text or "" for text in written)), *options.rest] if scripts else options.rest
     if options.get("i", "include") == "inplace":
         for path in options.rest[1:]:
             call.write(path)
@@ -138,6 +141,8 @@ def _awk_sprintf(found: re.Match[str]) -> str:
 
 
 def _awk_line(call: Call, code: str, line: str) -> None:
+    for text, path in re.findall(rf"printf?\s*\(?\s*(?:{_AWK_STRING})?[^;}}]*?>>?\s*{_AWK_STRING}", code):
+        call.write(path, ansi_c(text) + "\n" if text else UNKNOWN)
     for command in re.findall(rf"system\s*\(\s*{_AWK_STRING}", code) + re.findall(
         rf"{_AWK_STRING}\s*\|&?\s*getline", code
     ):
@@ -149,8 +154,6 @@ def _awk_line(call: Call, code: str, line: str) -> None:
         call.shell(ansi_c(command), feed=Feed(ansi_c(given) or line))
     if re.search(r"/inet\d?/(tcp|udp)/", code):
         call.emit("net.socket", code)
-    for text, path in re.findall(rf"printf?\s*\(?\s*(?:{_AWK_STRING})?[^;}}]*?>>?\s*{_AWK_STRING}", code):
-        call.write(path, ansi_c(text) + "\n" if text else UNKNOWN)
     for path in re.findall(rf"getline[^;}}]*<\s*{_AWK_STRING}", code):
         call.read(path)
 

@@ -1,6 +1,8 @@
 """Package managers and build tools, and the scripts that they run."""
 
+import json
 import re
+import shlex
 
 from .call import PROGRAMS, Call, program
 from .machine import SUSPECT
@@ -249,10 +251,32 @@ def _recipe(call: Call, text: str) -> None:
         quoted = re.fullmatch(r"\[?\s*([\"'])(.*)\1\s*;?\]?", value)
         value = re.sub(r"\$ENV\{(\w+)\}", r"$\1", quoted[2] if quoted else value)
         if SUSPECT.match(value) or (value.split()[:1] and value.split()[0] in PROGRAMS and re.search(r"[~|;]", value)):
-            call.shell(re.sub(r"[\"'],\s*[\"']", " ", value))
+            call.shell(re.sub(r"[\"'],\s*[\"']", " ", value)) if _whole(value) else None
+    for command in _scripts(text):
+        call.shell(command)
     for verb, path in re.findall(r"\bfile\s*\(\s*([A-Z_]+)\s+\"?([^\s\")]+)", text):
         call.run(["rm", "-r", path]) if verb.startswith("REMOVE") else None
         call.write(path) if verb in ("WRITE", "APPEND") else call.read(path) if verb in ("READ", "STRINGS") else None
+
+
+def _whole(text: str) -> bool:
+    try:
+        return bool(shlex.split(text))
+    except ValueError:
+        return False
+
+
+def _scripts(text: str) -> list[str]:
+    """The scripts of a composer.json or deno.json."""
+    try:
+        manifest = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    parts = [manifest.get(key) for key in ("scripts", "tasks")] if isinstance(manifest, dict) else []
+    values = [value for part in parts if isinstance(part, dict) for value in part.values()]
+    return [
+        text for value in values for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)
+    ]
 
 
 def _scan(call: Call, language: str, code: str) -> None:

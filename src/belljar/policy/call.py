@@ -146,6 +146,7 @@ class Call:
             else self.machine.read_file(path, self.state)
         )
         full = self.locate(path)[0]
+        self.machine.blind_shell |= full in self.machine.fifo_paths
         if text is None:
             self.machine.emit("exec.script", full, self.locate(path)[1], program=self.name)
             if full.startswith(("/dev/tcp/", "/dev/udp/")) or self.fetched(full):

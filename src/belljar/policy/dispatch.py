@@ -81,7 +81,7 @@ _NETTED = frozenset(
         "tox nox op sops vault gdb lldb ssh-agent poetry uv pipenv hatch pdm rye bundle rake gradle "
         "mvn bazel conda mamba "
         "direnv mise nix nix-shell docker-compose terraform dotnet mix stack ninja meson rbenv pyenv "
-        "asdf volta env-cmd cross-env xterm uxterm rxvt urxvt"
+        "asdf volta env-cmd cross-env xterm uxterm rxvt urxvt composer"
     )
 )
 _QUIET = frozenset(

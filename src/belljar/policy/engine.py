@@ -239,11 +239,11 @@ def observe(
     text: str, words: list[Any] | None, state: ShellState, parsing: bool
 ) -> tuple[tuple[Effect, ...], ShellState]:
     """The effects of a command, and the shell after it. A second pass undoes what conditions may not have done."""
+    from .dispatch import dispatch  # the first time takes a while, which is not the command's fault
+
     effects: dict[Effect, None] = {}
     after, deadline = state, time.monotonic() + MAX_SECONDS
     for undo in (False, True):
-        from .dispatch import dispatch
-
         current = state.detached()
         machine = Machine(dispatch, parsing, deadline)
         machine.undo_branches = undo

@@ -87,6 +87,7 @@ _S = f"({_STRING})"
 
 _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (re.compile(r'[$#]\{\s*"([^"]*)"\s*\}'), lambda m: m[1]),
+    (re.compile(rf"(?:escapeshellarg|shellescape|Shellwords\.escape)\(\s*{_S}\s*\)"), lambda m: m[1]),
     (
         re.compile(r"(?<=['\"]data:)[\w/;=+-]*;base64,([\w+/=]+)"),
         lambda m: "," + _base64(m[1].encode()).decode("utf-8", "replace").replace("\\", "\\\\").replace('"', '\\"'),
@@ -179,7 +180,7 @@ _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
 
 
 _HOME = re.compile(
-    r"""process\.env(?:\.HOME|\[['"]HOME['"]\])|(?:require\(['"]os['"]\)\.|os\.)?homedir\(\)|Dir\.home(?:\(\))?|ENV\[['"]HOME['"]\]|(?:os\.)?getenv\(['"]HOME['"]\)|ENVIRON\[['"]HOME['"]\]|\$_(?:ENV|SERVER)\[['"]HOME['"]\]|\$ENV\{['"]?HOME['"]?\}|System\.getProperty\(['"]user\.home['"]\)"""
+    r"""Deno\.env\.get\(['"]HOME['"]\)|process\.env(?:\.HOME|\[['"]HOME['"]\])|(?:require\(['"]os['"]\)\.|os\.)?homedir\(\)|Dir\.home(?:\(\))?|ENV\[['"]HOME['"]\]|(?:os\.)?getenv\(['"]HOME['"]\)|ENVIRON\[['"]HOME['"]\]|\$_(?:ENV|SERVER)\[['"]HOME['"]\]|\$ENV\{['"]?HOME['"]?\}|System\.getProperty\(['"]user\.home['"]\)"""
 )
 
 

@@ -201,12 +201,16 @@ def _interpreter(call: Call) -> str | None:
             return scan(call, language, unglob(" ".join(options.rest[1:])))
         if NETWORK in call.stdin and "-" in options.rest + call.args:
             call.emit("exec.network")
+        if verb == "run" and options.rest[1:2] == ["-"]:
+            return scan(call, language, call.stdin)
         if verb in ("run", "test", "install", "add", "x", "build"):
             call.emit("exec.build")
             return None
     for path in options.all("r", "require", "import", "loader") if language in ("node", "ruby") else []:
         text = call.machine.read_file(path, call.state) or call.machine.read_file(f"{path}.rb", call.state)
         scan(call, language, text) if text else None
+    if language == "node" and options.has("check"):
+        return ""
     if any(re.match(r"auto_(pre|ap)pend_file=.", setting) for setting in options.all("d")):
         call.emit("exec.hidden")
     if call.name == "php" and options.get("t"):

@@ -42,7 +42,9 @@ _SOCKET = re.compile(
     r"TCPSocket|IO::Socket|Socket\.(?:tcp|new)|socket\(|use Socket|UDPSocket|require\(['\"]socket['\"]\)|"
     r"/inet/tcp|TCPServer|createServer|java\.net\.Socket|connect\("
 )
-_SHELLISH = re.compile(r"/bin/(?:ba|da|z|k)?sh|['\"](?:sh|bash|cmd(?:\.exe)?)['\"]|\bsh -i|cmd\.exe|STDIN|dup2|\$stdin")
+_SHELLISH = re.compile(
+    r"/bin/(?:ba|da|z|k)?sh|['\"](?:sh|bash|cmd(?:\.exe)?)['\"]|\bsh (?:-i|\d?[<>]&)|cmd\.exe|STDIN|dup2|\$stdin"
+)
 _BOMB = re.compile(
     r"fork\b[^\n]{0,12}redo|fork\s*(?:\{[^}]*\})?\s*while|spawn\w*\(\s*process\.(?:execPath|argv)[^\n]*f\(\)|"
     r"fork\s*(?:\(\))?\s*(?:while|until)|(?:while|until|loop|for)\b[^;]{0,40}?[({\s](?:1|true|"
@@ -77,9 +79,16 @@ _EXECISH = re.compile(
     r"|\b(?:send|Command|shell|sh|run|cmd|command|execute|Process|getRuntime)\b\s*(?:\(|[\"\[{]|::|\.)"
     r"|process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|(?<!my )\$\w+\s*\("
 )
+_LIST = rf"{_STRING}(?:\s*,\s*{_STRING})*"
+_LOOP = re.compile(  # [a, b].each { |x|   for x of [a, b]   foreach ([a, b] as x)
+    rf"(?P<a>{_LIST})\s*\]?\.(?:each|map|forEach)\w*\s*[({{]?\s*(?:do\s*)?[|(]?\s*(?P<x>\w+)\s*\)?\s*(?:\||=>)|"
+    rf"\bfor(?:each)?\b\s*\(?\s*(?:const|let|var|my)?\s*(?P<y>\$?\w+)\s*(?:of|in|=)?\s*[\[(]+\s*(?P<b>{_LIST})|"
+    rf"\bforeach\s*\(\s*\[?\s*(?P<c>{_LIST})\s*\]?\s+as\s+(?P<z>\$\w+)"
+)
+_MODULES = ("", ".js", ".mjs", ".cjs", ".ts", ".rb", ".lua", ".pm", ".pl", ".php")
 _RUN = re.compile(r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|eval)\b")
 _DECODES = re.compile(
-    r"\b(?:tr|y)/|\bs/|\b(?:un)?pack\b|\bchr\b|fromC(?:har|ode)|[dD]ecode|\batob\b|b64|base64|rot13|strrev|strtr|str_replace|"
+    r"\b(?:tr|y)/|\bs/|\b(?:un)?pack1?\b|\bchr\b|fromC(?:har|ode)|[dD]ecode|\batob\b|b64|base64|rot13|strrev|strtr|str_replace|"
     r"rawToChar|charCodeAt|\.char\b|\bChar\(|\bxor\b|\"\"[)\]]*[.:](?:tr|g?sub|replace\w*|split|bytes|chars|reverse|each_char|unpack)\b"
 )
 _ARGUMENTS = re.compile(r"argv|ARGV|\barg\[|\bshift\b|commandArgs|\bARGS\b|os\.Args|Deno\.args")
@@ -95,7 +104,7 @@ _DELETISH = re.compile(
 _IMPORTS = re.compile(r"(?:const|let|var|import|use)\b[^;\n{]*\{[^}]*\}\s*(?:=\s*require|from|;)")
 # Where a path-like literal is no path: separators, comparisons, routes, keys.
 _NO_PATH_BEFORE = re.compile(
-    r"(?:split|[jJ]oin|replace\w*|g?sub!?|starts?_?[wW]ith\??|ends?_?[wW]ith\??|HasPrefix|HasSuffix|Contains|includes?\??"
+    r"(?:split|[jJ]oin|replace\w*|g?sub!?|starts?_?[wW]ith\??|ends?_?[wW]ith\??|HasPrefix|HasSuffix|[cC]ontains|includes?\??"
     r"|[iI]ndexOf|match|test|equals|explode|implode|HandleFunc|Handle|route|Split|Join|TrimSuffix|TrimPrefix"
     r"|\b(?:app|router|server|api|r|mux|http|client|request|axios)\.\w+|(?<![\w.:])(?:get|post|put|patch|delete|redirect|href))"
     r"\s*\(?\s*$|(?:[=!]==?|=~|\beq|\bne|\bcase|\bwhen)\s*$"
@@ -135,6 +144,12 @@ class LexScan:
             text = self.call.machine.read_file(path, self.call.state)
             if text and SUSPECT.match(text) and _EXECISH.search(code):
                 self.call.shell(text)
+            if re.search(
+                rf"(?:require\w*|import|from|include\w*|load\w*|\bdo(?:file)?)\s*\(?\s*['\"]{re.escape(path)}['\"]",
+                code,
+            ):
+                texts = [self.call.machine.read_file(path + suffix, self.call.state) for suffix in _MODULES]
+                code += "".join(f"\n{text}" for text in texts if text)
         return code
 
     def _with_names(self, code: str) -> str:
@@ -150,7 +165,7 @@ class LexScan:
             inserts += [rf"[#$]\{{\s*(?:{re.escape(name)}|{re.escape(literal)})\s*\}}"]
             for insert in inserts:
                 code = re.sub(rf'(["`](?:[^"`\\]|\\.)*?){insert}(?!\w)', _after(inner), code)
-        return fold(code)
+        return fold(_unrolled(code))
 
     def unquoted(self, literal: str, expand: bool = True) -> str:
         """The text of a literal. In JavaScript and the like only a template has holes."""
@@ -169,10 +184,14 @@ class LexScan:
         return [unglob(word) for word in given if word != "--"] + [line for line in lines if line]
 
     def run(self) -> None:
+        outer, moved = self.call.state, re.search(rf"\bchdir\s*\(?\s*({_STRING})", self.code, re.I)
+        if moved:
+            self.call.state = outer.fork()
+            self.call.state.cwd = self.call.locate(self.unquoted(moved[1]))[0]
         bare = re.sub(_STRING, '""', self.code)
         words = [literal for literal in self.literals() if re.fullmatch(r"\w+", literal)]
         self._shapes(bare)
-        if _EXECISH.search(bare) or any(_EXEC_NAME.fullmatch(word) for word in words):
+        if _EXECISH.search(bare) or "|-" in self.code or any(_EXEC_NAME.fullmatch(word) for word in words):
             self._commands()
         for body in (
             [body.replace("$_", self.call.stdin.strip()) for body in re.findall(r"`((?:[^`\\]|\\.)*)`", self.code)]
@@ -186,6 +205,7 @@ class LexScan:
         self._files()
         for literal in _PRINT.findall(self.code):
             self.out += self.unquoted(literal) + "\n"
+        self.call.state = outer
 
     def _shapes(self, bare: str) -> None:
         code, call = self.code, self.call
@@ -243,7 +263,8 @@ class LexScan:
     def _commands(self) -> None:
         """The code can run something: each literal that is a command, and each list of literals that is one."""
         printed = {self.unquoted(literal) for literal in _PRINT.findall(self.code)}
-        literals = [literal for literal in self.literals() if literal not in printed]
+        piped = any(re.fullmatch(r"(?:/\S*/)?(?:ba|da|z|k)?sh", literal) for literal in self.literals())
+        literals = [literal for literal in self.literals() if piped or literal not in printed]
         for index, text in enumerate(literals):
             first = text.split()[:1]
             name = first[0].rsplit("/", 1)[-1].lstrip("\\") if first else ""
@@ -413,6 +434,19 @@ def _edited(name: str, literal: str, code: str) -> str:
         elif re.escape(old) == old:
             literal = _quoted(text.replace(old, new))
     return literal
+
+
+def _unrolled(code: str) -> str:
+    """Loops over a list of literals: the code once more for each, with the literal in the variable's place."""
+    for name, items in re.findall(rf"(?:^|[;\s(])([$@]?\w+)\s*=\s*[\[(]?\s*({_STRING}(?:\s*,\s*{_STRING})+)", code)[:4]:
+        code = re.sub(rf"(?<![\w$@]){re.escape(name)}(?!\w)(?!\s*=)", _constant(f"[{items}]"), code)
+    whole = code
+    for found in list(_LOOP.finditer(whole))[:3]:
+        items, name = found["a"] or found["b"] or found["c"], found["x"] or found["y"] or found["z"]
+        for literal in re.findall(_STRING, items)[:8]:
+            copy = re.sub(rf"[#$]\{{\s*{re.escape(name)}\s*\}}", _constant(literal[1:-1]), whole[found.end() :])
+            code += "\n" + re.sub(rf"(?<![\w$]){re.escape(name)}(?!\w)", _constant(literal), copy)
+    return code if len(code) <= MAX_CODE else whole
 
 
 def _quoted(text: str) -> str:

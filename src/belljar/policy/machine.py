@@ -364,7 +364,8 @@ class Machine(Redirects):
             if isinstance(old, list)
             else {}
         )
-        return {**base, index: value}
+        made = {**base, index: value}
+        return dict(sorted(made.items(), key=lambda item: int(item[0]))) if all(map(str.isdigit, made)) else made
 
     def _binary_cmd(self, node: Node, state: ShellState, feed: Feed) -> str:
         chain = [(node["Op"], node["Y"])]

@@ -203,6 +203,8 @@ class Library(Pure):
         if isinstance(value, Ref) and value.name.startswith("file:"):
             if name in ("write", "writelines"):
                 self.call.machine.write_file(value.name[5:], first, self.call.state, append=True)
+            if name == "add":  # to an archive
+                self.call.read(first)
             return value
         if name in ("system", "popen", "spawn"):
             return self._run_text(first)

@@ -78,16 +78,23 @@ class PythonScan(Library):
 
     def _import(self, node: ast.Import) -> None:
         for item in node.names:
-            written = self.call.machine.read_file(item.name.replace(".", "/") + ".py", self.call.state)
-            if written and known(written) and self.depth < 4:
-                self.depth += 1
-                self.run(written)
-                self.depth -= 1
+            self._load(item.name)
             self.names[item.asname or item.name.split(".")[0]] = Ref(
                 item.name if item.asname else item.name.split(".")[0]
             )
 
+    def _load(self, module: str) -> None:
+        written = self.call.machine.read_file(module.replace(".", "/") + ".py", self.call.state)
+        if written and known(written) and self.depth < 4:
+            self.depth += 1
+            self.run(written)
+            self.depth -= 1
+            self.functions.update(
+                {f"{module}.{name}": node for name, node in self.functions.items() if "." not in name}
+            )
+
     def _importfrom(self, node: ast.ImportFrom) -> None:
+        self._load(node.module or "")
         for item in node.names:
             if item.name == "*":
                 for name in listed(
