@@ -22,16 +22,15 @@ messages count the command's lines.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import re
-import secrets
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
-
-import anyio
 
 from belljar import frames
 from belljar.frames import Flag
@@ -122,7 +121,7 @@ class Bash:
         """The nonces of the reports that are to come."""
         self._nonce, self._due = b"", False
         """Of the last report; and whether changed variables that it announced are still to come."""
-        self._news = anyio.Event()
+        self._news = asyncio.Event()
         self._on_output = on_output
         environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
         self.execution = link.spawn(_ARGV, flags=Flag.CONTROL | Flag.DEFAULT_ENV, env=environment)
@@ -131,7 +130,7 @@ class Bash:
         self._unsent = self._expect() + (self._request(state.restore()) if state else b"")
 
     def _expect(self) -> bytes:
-        self._expected.append(secrets.token_hex(8).encode())
+        self._expected.append(os.urandom(8).hex().encode())
         return self._expected[-1]
 
     def _request(self, text: str) -> bytes:
@@ -173,7 +172,7 @@ class Bash:
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while not done() and not self.execution.over:
-            self._news = anyio.Event()
+            self._news = asyncio.Event()
             await self._news.wait()
 
     def _take(self, stream: int, data: bytes) -> None:

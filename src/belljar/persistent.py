@@ -64,6 +64,7 @@ class PersistentShell:
         self._state: State | None = None
         self._known: ShellState | None = None
         """What the policy knows of the shell from the commands it judged."""
+        self._told: tuple[ShellState | None, State | None, ShellState] | None = None
         self._judged: dict[str, tuple[ShellState, Policy, Verdict]] = {}
         self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
@@ -105,22 +106,21 @@ class PersistentShell:
             self._turn, self._listener = turn, on_output
             try:
                 self._repeat_pending()
-                with self._within(turn, bash):
+                if budget is None:
+                    return await self._take_turn(bash, turn, timeout, grace)
+                with self._within(budget, bash):
                     return await self._take_turn(bash, turn, timeout, grace)
             finally:
                 self._turn = self._listener = None
 
     @contextlib.contextmanager
-    def _within(self, turn: _Turn, bash: Bash) -> Iterator[None]:
+    def _within(self, budget: Budget, bash: Bash) -> Iterator[None]:
         """While the call runs, see to its budget. Past it the shell is ended with all it runs."""
-        if turn.budget is None:
-            yield
-            return
 
         async def running() -> bool:
             return not bash.execution.over
 
-        watching = bash.execution.link.loop.create_task(turn.budget.watch(running, lambda: bash.execution.kill(GRACE)))
+        watching = bash.execution.link.loop.create_task(budget.watch(running, lambda: bash.execution.kill(GRACE)))
         try:
             yield
         finally:
@@ -145,8 +145,7 @@ class PersistentShell:
 
     async def _judge(self, command: str) -> Verdict:
         """Judged where the shell is, with its variables and with the functions and aliases of earlier calls."""
-        known = self._known or ShellState.fresh(self.cwd, self._session.env)
-        now = replace(known, cwd=self.cwd, env=known.env | (self.environment or {}))
+        now = self._now()
         recalled = self._recall(command, now)
         verdict = await self._session.judge(command, shell_state=now, known=recalled)
         if len(self._judged) >= REMEMBERED:
@@ -154,10 +153,18 @@ class PersistentShell:
         self._judged[command] = now, self._session.policy, verdict
         return verdict
 
+    def _now(self) -> ShellState:
+        """What is known of the shell's state; the same object as long as nothing changes."""
+        if self._told is None or self._told[0] is not self._known or self._told[1] is not self._state:
+            known = self._known or ShellState.fresh(self.cwd, self._session.env)
+            now = replace(known, cwd=self.cwd, env=known.env | (self.environment or {}))
+            self._told = self._known, self._state, now
+        return self._told[2]
+
     def _recall(self, command: str, now: ShellState) -> Verdict | None:
         """The verdict on the same command in the same state: agents say the same thing again and again."""
         state, policy, verdict = self._judged.get(command, (None, None, None))
-        return verdict if state == now and policy is self._session.policy else None
+        return verdict if (state is now or state == now) and policy is self._session.policy else None
 
     def _begin(self) -> Bash:
         if self._bash is not None and self._bash.closed:  # a shell that cannot print is of no use
@@ -169,18 +176,10 @@ class PersistentShell:
         return self._bash
 
     async def _take_turn(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> ShellResult:
-        execution = bash.execution
-        patience = None if timeout is None else timeout + grace + SAFETY_NET
         try:
-            with anyio.move_on_after(patience) as scope:
-                await bash.tell(turn.verdict.canonical, timeout, grace)
-                self._session._record("start", digest=turn.verdict.digest, command=turn.verdict.canonical, cwd=self.cwd)
-                report = await bash.answer()
-            if scope.cancelled_caught:
-                self._session.sandbox.link.close("its init missed a deadline")
-                report = None
+            report = await self._exchange(bash, turn, timeout, grace)
             if report is None:
-                return self._ended(turn, await execution.ended())
+                return self._ended(turn, await bash.execution.ended())
             if timeout is not None or turn.interrupted:
                 spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.clock)
                 bash.disarm(spare)
@@ -190,6 +189,16 @@ class PersistentShell:
         except BaseException:
             await self._abandon(bash)
             raise
+
+    async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
+        await bash.tell(turn.verdict.canonical, timeout, grace)
+        self._session._record("start", digest=turn.verdict.digest, command=turn.verdict.canonical, cwd=self.cwd)
+        if timeout is None:
+            return await bash.answer()
+        with anyio.move_on_after(timeout + grace + SAFETY_NET):
+            return await bash.answer()
+        self._session.sandbox.link.close("its init missed a deadline")
+        return None
 
     async def _abandon(self, bash: Bash) -> None:
         self._bash = None

@@ -168,7 +168,8 @@ async def test_ctrl_c_ends_the_command_and_the_shell_is_usable_again(shell: Pers
 
 
 async def test_a_program_may_take_ctrl_c_and_end_well(shell: PersistentShell) -> None:
-    program = "trap 'echo bye; exit 5' INT; echo up; while :; do sleep 0.05; done"
+    # Until it waits for its child, bash takes a SIGINT for its own: the pause is for it to get there.
+    program = "trap 'echo bye; exit 5' INT; sleep 0.3; echo up; while :; do sleep 0.05; done"
     result = await shell.run(
         f"bash -c {program!r}; echo $?", on_output=lambda o: shell.interrupt() if o.data == b"up\n" else None
     )
