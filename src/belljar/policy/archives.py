@@ -50,7 +50,7 @@ def _tar(call: Call) -> str | None:
             )
         if options.has("remove-files"):
             for path in options.rest:
-                call.delete(path, "recursive")
+                call.delete(path if not folder or path.startswith("/") else f"{folder}/{path}", "recursive")
     archive = options.get("f", "file")
     extracting = options.has("x", "extract", "get") or (call.name == "cpio" and options.has("i", "extract"))
     if extracting and not options.has("O", "to-stdout"):

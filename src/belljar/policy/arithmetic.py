@@ -1,10 +1,11 @@
 """Shell arithmetic, as far as it is known."""
 
+import operator
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .marks import ATOM, known, solid
+from .marks import ATOM, has_glob, known, solid
 from .parser import Node
 
 if TYPE_CHECKING:
@@ -118,3 +119,27 @@ def _assign(node: Node, value: int | None, expander: "Expander") -> None:
     name = parts[0].get("Value", "") if len(parts) == 1 else ""
     if re.fullmatch(r"[A-Za-z_]\w*", name):
         expander.state.env[name] = ATOM if value is None else str(value)
+
+
+_COMPARE: dict[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-lt": operator.lt,
+    "-le": operator.le,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+}
+
+
+def truth(words: list[str]) -> bool | None:
+    """Whether a test of known words holds; None where nobody can tell."""
+    match [solid(word) for word in words]:
+        case [text] | ["-n", text] if known(text):
+            return text != ""
+        case ["-z", text] if known(text):
+            return text == ""
+        case [left, "=" | "==" | "!=" as op, right] if known(left + right) and not has_glob(right):
+            return (left == right) == (op != "!=")
+        case [left, op, right] if op in _COMPARE and re.fullmatch(r"-?\d{1,9}/-?\d{1,9}", f"{left}/{right}"):
+            return _COMPARE[op](int(left), int(right))
+    return None

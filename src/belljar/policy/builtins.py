@@ -2,6 +2,7 @@
 
 import re
 
+from .arithmetic import truth
 from .call import Call, program
 from .expand import flat
 from .files import locate
@@ -164,7 +165,8 @@ def _read(call: Call) -> str:
         name = options.get("a") or (options.rest[0] if options.rest else "MAPFILE")
         separator = options.get("d")[:1] or ("\0" if "d" in options.values else "\n")
         items = re.split(_separators(ifs), feed.text.strip()) if call.name == "read" else feed.text.split(separator)
-        call.machine.set(name, items[:64], call.state)
+        skip, origin = (int(n) if n.isdigit() and len(n) < 4 else 0 for n in (options.get("s"), options.get("O")))
+        call.machine.set(name, [""] * origin + items[skip:64], call.state)
         return ""
     names = options.rest or ["REPLY"]
     whole = options.values.get("d") == [""]  # up to a NUL, that is everything
@@ -293,6 +295,7 @@ def _getopts(call: Call) -> str:
 )
 def _quiet(call: Call) -> str:
     _subscripts(call)
+    call.machine.truth = truth([word for word in call.args if word != "]"]) if call.name in ("[", "test") else None
     return ""
 
 
@@ -336,11 +339,9 @@ def _env(call: Call) -> str:
             call.emit("text.unparseable", split)
     if options.get("C", "chdir"):
         state.cwd = locate(options.get("C", "chdir"), state)[0]
-    while words and re.match(r"[A-Za-z_]\w*=|BASH_FUNC", solid(words[0])):
-        name, _, value = solid(words.pop(0)).partition("=")
-        call.machine.set(name, value, state, words[0] if words else "")
-    while words and words[0] == "-":
-        words.pop(0)
+    while words and re.match(r"-$|[A-Za-z_]\w*=|BASH_FUNC", solid(words[0])):
+        name, equals, value = solid(words.pop(0)).partition("=")
+        call.machine.set(name, value, state, words[0] if words else "") if equals else None
     if not words:
         return SENSITIVE
     call.state, outer = state, call.state

@@ -107,6 +107,12 @@ class Call:
             else files.read_path(self.machine, path, self.state)
         )
 
+    def serve(self, folder: str) -> None:
+        """Hand a directory to whoever connects."""
+        _, kind, flags = self.locate(folder)
+        if kind in ("root", "secret") or (kind == "home" and "inner" not in flags):
+            self.emit("net.send", "whoever connects", "sensitive")
+
     def write(self, path: str, text: str = UNKNOWN, *flags: str) -> None:
         files.write_path(self.machine, path, self.state, frozenset(flags))
         self.machine.write_file(path, text, self.state, "append" in flags)

@@ -5,11 +5,13 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from .arithmetic import evaluate
+from .arithmetic import evaluate, truth
 from .expand import Expander, flat
 from .marks import SELF, UNKNOWN, UNSET, has_glob, known
 from .parser import Node
 from .shellstate import ShellState
+
+MAX_ROUNDS = 24  # of a loop whose condition is known to hold: enough to put a command together
 
 
 class Feed:
@@ -38,6 +40,7 @@ class Compound:
     branched: bool
     undo_branches: bool
     source: Feed  # what the last `read` took its line from
+    truth: bool | None  # what the last test came to, where that is known
 
     @abstractmethod
     def block(self, stmts: list[Node] | None, state: ShellState, feed: Feed) -> str: ...
@@ -61,6 +64,9 @@ class Compound:
 
     @abstractmethod
     def attach(self, name: str, stmt: Node, state: ShellState) -> None: ...
+
+    @abstractmethod
+    def spare(self) -> bool: ...
 
     @abstractmethod
     def _parallel(self) -> AbstractContextManager[None]: ...
@@ -105,10 +111,15 @@ class Compound:
         out, rounds = "", 0
         reading = any("read" in str(stmt)[:600] for stmt in node.get("Cond") or [])
         source, least = feed, max(2, len(state.args) if "getopts" in str(node.get("Cond"))[:600] else 0)
-        while rounds < least or (reading and source.text and known(source.text) and rounds < 200):
-            self.source = feed
+        holds: bool | None = None
+        while (
+            rounds < least
+            or (reading and source.text and known(source.text) and rounds < 200)
+            or (holds and rounds < MAX_ROUNDS and self.spare())
+        ):
+            self.source, self.truth = feed, None
             out += self.block(node.get("Cond"), state, feed)
-            source = self.source
+            source, holds = self.source, self.truth if not node.get("Until") else self.truth is False
             with self._branch(state):
                 out += self.block(node.get("Do"), state, feed)
             rounds += 1
@@ -159,7 +170,8 @@ class Compound:
         return ""
 
     def _arithm_cmd(self, node: Node, state: ShellState, feed: Feed) -> str:
-        evaluate(node.get("X"), self.expander(state))
+        value = evaluate(node.get("X"), self.expander(state))
+        self.truth = value != "0" if value.isdigit() else None
         return ""
 
     def _let_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
@@ -168,10 +180,13 @@ class Compound:
         return ""
 
     def _test_clause(self, node: Node, state: ShellState, feed: Feed) -> str:
-        for word in _words_below(node.get("X")):
-            text = self.expander(state).text(word)
+        words = [self.expander(state).text(word) for word in _words_below(node.get("X"))]
+        for text in words:
             if re.match(r"\w+\[", text):
                 self.expander(state).subscripts(text)
+        test = node.get("X") or {}
+        plain = all((test.get(side) or {"Type": "Word"})["Type"] == "Word" for side in ("X", "Y"))
+        self.truth = truth([*words[:-1], *([test["Op"]] if "Op" in test else []), *words[-1:]]) if plain else None
         return ""
 
     def _decl_clause(self, node: Node, state: ShellState, feed: Feed) -> str:

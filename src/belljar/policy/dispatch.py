@@ -102,6 +102,8 @@ def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) 
     if not known(name):
         return _unknown(machine, name, args, state, feed)
     base = program_name(_linked(name, state) or name, state.cwd)
+    if base in ("busybox", "toybox") and name.rsplit("/", 1)[-1] in PROGRAMS:
+        base = name.rsplit("/", 1)[-1]  # it is what its link is called
     call = Call(machine, base, args, state, feed)
     handler = PROGRAMS.get(base) or (PROGRAMS["mkfs"] if re.match(r"mkfs\.|mke2fs", base) else None) or _versioned(base)
     machine.emit("exec", name, flags=frozenset({"quiet"}) if base in _QUIET else frozenset(), program=base)
@@ -232,6 +234,8 @@ def _run_made(machine: Machine, name: str, text: str, args: list[str], state: Sh
     if NETWORK in text:
         call.emit("exec.network", name)
         return NETWORK
+    if interpreter in ("sed", "gsed") and shebang and shebang[2]:
+        return call.run([interpreter, shebang[2], name, *args])
     if interpreter in wrappers.SHELLS or not re.match(r"python|perl|ruby|node|php|lua|awk", interpreter):
         inner = state.fork()
         inner.name, inner.args = name, args

@@ -176,5 +176,5 @@ def _gpg(call: Call, rest: list[str]) -> str | None:
     if re.search(r"--export-secret|--export-options.*secret", " ".join(call.args)):
         call.machine.emit("read", "~/.gnupg", "secret", program="gpg")
         return SECRET
-    text = "".join(call.read(path) for path in rest) if rest else call.stdin
+    text = "".join(call.read(path) for path in rest) + call.stdin
     return taints(text).replace(FILE, UNKNOWN) or DISGUISED

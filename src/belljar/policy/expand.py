@@ -220,6 +220,8 @@ class Expander:
             return str(len(self.state.args))
         if name.isdigit():
             return self._positional(int(name))
+        if name == "BASH_CMDS" and index:
+            return f"/usr/bin/{index}"
         value = self.state.get(name)
         if isinstance(value, str) and value.startswith("\0"):
             base, _, rest = value[1:].partition("[")
@@ -249,7 +251,7 @@ class Expander:
         return str(len(value))
 
     def _indirect(self, node: Node, name: str, index: str | None) -> Value:
-        value = self.state.get(name)
+        value = self.state.get(name) if name != "#" else self.lookup(name)
         if index in ("@", "*"):
             return [str(key) for key in (value if isinstance(value, dict) else range(len(flat_list(value))))]
         target = flat(value)
@@ -269,6 +271,11 @@ class Expander:
 
     def _operated(self, exp: Node, name: str, value: Value) -> Value:
         op, word = exp["Op"], exp.get("Word")
+        for part in (word or {}).get("Parts") or []:
+            if (
+                part["Type"] == "SglQuoted"
+            ):  # inside double quotes these quotes are text, and what they hold is expanded
+                self.subscripts(part.get("Value", ""))
         empty = flat(value) in ("", UNSET) if op.startswith(":") else value == UNSET
         bare = op.lstrip(":")
         if bare in ("-", "="):
@@ -285,6 +292,7 @@ class Expander:
         if op in ("#", "##", "%", "%%"):
             return self._mapped(value, lambda text: _trimmed(text, self._pattern(word), op))
         if op in ("^", "^^", ",", ",,"):
+            self._pattern(word)
             return self._mapped(value, lambda text: _cased(text, op))
         return self._mapped(value, lambda text: _transformed(text, self.text(word), self))
 

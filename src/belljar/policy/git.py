@@ -4,6 +4,7 @@ import re
 
 from .call import Call, program
 from .environment import quiet_command
+from .expand import flat
 from .marks import ATOM, FILE, SECRET, STAR, show, solid, unglob
 from .paths import WORKSPACE
 
@@ -64,7 +65,7 @@ def _setting(call: Call, key: str, value: str) -> None:
 
 @program("git hub jj hg svn yadm")
 def _git(call: Call) -> str | None:
-    args, tree = list(call.args), ""
+    args, tree = list(call.args), flat(call.state.env.get("GIT_WORK_TREE", ""))
     while args and args[0].startswith("-"):
         flag = solid(args.pop(0))
         if flag in ("-c", "--config-env") and args:

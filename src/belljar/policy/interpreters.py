@@ -163,7 +163,9 @@ def _module(call: Call, module: str, rest: list[str]) -> str | None:
         paths = [arg for arg in rest if not arg.startswith("-") and arg not in commands]
         _script(call, "python", paths) if paths and module != "timeit" else None
     for path in rest:
-        if (call.locate(path)[1] in ("secret", "root") and module == "http.server") or call.locate(path)[1] == "secret":
+        if module == "http.server":
+            call.serve(path)
+        elif call.locate(path)[1] == "secret":
             call.read(path)
     if module == "pty" and not rest:
         return feed_shell(call, [])
@@ -214,7 +216,7 @@ def _interpreter(call: Call) -> str | None:
     if any(re.match(r"auto_(pre|ap)pend_file=.", setting) for setting in options.all("d")):
         call.emit("exec.hidden")
     if call.name == "php" and options.get("t"):
-        call.read(options.get("t")) if call.locate(options.get("t"))[1] in ("secret", "root", "home") else None
+        call.serve(options.get("t"))
     codes = [unglob(code) for code in options.all(*coded, *_LONG_CODE)]
     codes += _late_codes(call, coded) + [solid(arg).partition(":")[2] for arg in call.args if arg.startswith("--eval:")]
     if call.name in ("node", "nodejs") and options.all("p", "print"):

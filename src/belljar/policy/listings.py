@@ -10,6 +10,8 @@ from .marks import (
     ATOM,
     DISGUISED,
     FILE,
+    SECRET,
+    SENSITIVE,
     STAR,
     UNKNOWN,
     has_glob,
@@ -48,6 +50,12 @@ def _atoms(call: Call) -> str | None:
             if options.has("v", "inverse") or (options.rest and not unglob(options.rest[-1]).strip(".*^$"))
             else ATOM + "\n"
         )
+    if call.name == "lsof" and any(
+        call.locate(path)[1] in ("root", "system") for path in options.rest if path[:1] == "/"
+    ):
+        return STAR + "\n"
+    if call.name == "pidof" and {"init", "systemd"} & set(options.rest):
+        return "1\n"
     if call.name in ("expr",):
         return _expr([unglob(arg) for arg in call.args])
     if call.name in ("jq", "yq"):
@@ -168,6 +176,7 @@ def _jq(call: Call, rest: list[str], alone: bool) -> str:
         plain = re.fullmatch(r"\.(\w*)", program_text.strip())
         return _json_field(text, plain[1]) if plain else DISGUISED
     made = "".join(f'"x": "{literal}"\n' for literal in re.findall(r'=\s*"((?:[^"\\]|\\.)*)"', program_text))
+    made += "".join(mark for mark in (SECRET, SENSITIVE) if mark in "".join(call.args))
     return made + (DISGUISED if alone else taints(text).replace(FILE, UNKNOWN) or UNKNOWN)
 
 

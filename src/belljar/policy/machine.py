@@ -60,6 +60,7 @@ class Machine(Redirects):
         self._calls: dict[str, _Recursion] = {}
         self._background = self._piping = 0
         self._feed = self.source = Feed()
+        self.truth: bool | None = None
         self.judged: set[str] = set()  # files of commands that a build tool has been seen to read
         self.literals: list[str] = []  # the longer arguments: what a shell that reads unknown text might be handed
 
@@ -172,6 +173,10 @@ class Machine(Redirects):
         self._steps += 1
         if self._steps > MAX_STEPS or time.monotonic() > self._deadline:
             raise TooComplex("it does too much to be judged")
+
+    def spare(self) -> bool:
+        """Whether there is room for more rounds of a loop than have to be."""
+        return self._steps < MAX_STEPS // 4
 
     @contextmanager
     def _parallel(self) -> Iterator[None]:
@@ -334,6 +339,11 @@ class Machine(Redirects):
         poisoned(self, name, flat(value), state, program)
         if name == "PWD":
             return
+        held = state.env.get(name)
+        if isinstance(held, str) and held.startswith("\0") and not flat(value).startswith("\0"):
+            name = held[1:]  # a reference
+        if re.match(r"\w+\[.*[$`]", flat(value)):  # arithmetic that meets this name evaluates its subscript
+            self.run_subscripts(flat(value), state)
         element = re.fullmatch(r"(\w+)\[(.*)\]", name)
         if element:
             name, value = element[1], self._element(state.env.get(element[1], []), element[2], flat(value))

@@ -330,6 +330,12 @@ def _socat(call: Call, text: str) -> str:
     return NETWORK
 
 
+@program("httpd darkhttpd webfsd mini_httpd thttpd lighttpd")
+def _httpd(call: Call) -> None:
+    for path in call.args:
+        call.serve(path) if path[:1] == "/" else None
+
+
 @program("dig nslookup host drill ping ping6 traceroute whois resolvectl getent nping hping3 arping")
 def _lookup(call: Call) -> str | None:
     text = "".join(call.args)

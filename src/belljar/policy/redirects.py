@@ -74,6 +74,8 @@ class Redirects(Compound):
             return feed, discard or (op == ">&" and number in ("", "1") and target != "1")
         if op in ("<", "<>", "<&"):
             text = self.read_effect(target, state)
+            if op == "<>" and number not in ("", "0"):
+                state.env[f"&{number}>"] = target
             return self._fed(number, text, state, feed), discard
         if number in ("", "1") or op in ("&>", "&>>"):
             outputs.append((target, op in (">>", "&>>")))

@@ -3,6 +3,7 @@
 import re
 
 from .call import PROGRAMS, Call, program
+from .files import is_loopback
 from .marks import FILE, NETWORK, known, show, solid, unglob
 from .wrappers import SHELLS
 
@@ -23,10 +24,17 @@ def _ssh(call: Call) -> str | None:
         call.locate(key)
     if options.all("R", "D", "w"):
         call.emit("net.tunnel")
-    for path in re.findall(r"(?m)^\s*(?:m?put|reput)\s+(\S+)", call.stdin) if call.name == "sftp" else []:
-        call.read(path)
+    for path in options.all("F"):
+        for command in re.findall(
+            r"(?mi)^\s*(?:Proxy|Local)Command[\s=]+(.+)", call.machine.read_file(path, call.state) or ""
+        ):
+            call.emit("exec.hidden", command)
     if call.name == "sftp":
+        for verb, rest in re.findall(r"(?m)^\s*(!|m?put\b|reput\b)\s*(\S.*)", call.stdin):
+            call.shell(rest) if verb == "!" else call.read(rest.split()[0])
         return NETWORK
+    if re.match(r"root@", options.rest[0] if options.rest else "") and is_loopback(options.rest[0][5:]):
+        call.emit("privilege.become")
     remote = " ".join(options.rest[1:])
     call.emit("net.remote", options.rest[0] if options.rest else "")
     from .network import sends
@@ -44,6 +52,8 @@ def _ssh(call: Call) -> str | None:
 @program("tmux screen byobu")
 def _terminal(call: Call) -> str | None:
     words = [unglob(arg) for arg in call.args]
+    if words[:1] == ["-c"] and call.name == "tmux":
+        call.shell(" ".join(words[1:]))
     for index, word in enumerate(words):
         if word in ("send-keys", "send", "stuff"):
             call.shell(

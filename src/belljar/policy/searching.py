@@ -5,7 +5,7 @@ import shlex
 
 from .call import Call, Options, program
 from .compound import Feed
-from .marks import ATOM, STAR, has, has_glob, known, solid, unglob
+from .marks import ATOM, SELF, STAR, has, has_glob, known, solid, unglob
 from .quoting import backslashes
 
 
@@ -17,6 +17,8 @@ def _xargs(call: Call) -> str:
     text = call.read(options.get("a", "arg-file")) if options.get("a", "arg-file") else call.stdin
     items = _items(text, options) or ([] if text else [ATOM])
     words = options.rest or ["echo"]
+    if SELF in text and options.get("P", "max-procs") == "0":
+        call.emit("process.forkbomb")
     token = options.get("I", "replace") or ("{}" if options.has("i", "replace") else "")
     out = ""
     if token:

@@ -77,6 +77,9 @@ _PURPOSE: dict[str, tuple[str, str]] = {
         ("net.shell", r"--help|--version|(^|\s)-[tTV](\s|$)"),
     ),
     **dict.fromkeys(listed("xterm uxterm rxvt urxvt"), ("net.shell", r"^(?!.*-d(isplay)?\s+[\w.]+:)")),
+    **dict.fromkeys(
+        listed("timedatectl hwclock ntpdate adjtimex"), ("kernel.clock", r"^$|--help|show|status|list|-r\b")
+    ),
     **dict.fromkeys(listed("ztcp zsocket"), ("net.socket", r"(?!)")),
     **dict.fromkeys(
         listed("xhost gcore criu reptyr newuidmap newgidmap"), ("kernel.namespace", r"^$|--help|--version|check")
@@ -154,6 +157,8 @@ def _service(call: Call) -> str | None:
         r"login1|(poweroff|reboot|halt|kexec|rescue|emergency)\.target|\.(Reboot|PowerOff|Halt)\b", " ".join(words)
     ):
         call.emit("process.power")
+    elif {"kill", "*"} <= {unglob(verb) for verb in verbs}:
+        call.emit("process.killall")
     elif call.name == "systemd-run":
         call.emit("persist.service")
         call.run(
@@ -224,7 +229,7 @@ def _ip(call: Call) -> str | None:
         call.emit("kernel.namespace")
         if "exec" in call.args:
             call.run(call.args[call.args.index("exec") + 2 :])
-    elif re.search(r"\b(add|del|delete|set|flush|change|replace|up|down|hw|gw)\b", text):
+    elif re.search(r"\b(add|del|delete|set|flush|change|replace|up|down|hw|gw|off|modify|disconnect)\b", text):
         call.emit("net.firewall")
     return ATOM
 

@@ -158,7 +158,7 @@ def _busybox(call: Call) -> str:
     return call.run(call.args)
 
 
-@program("sudo doas gksudo kdesudo sudoedit please")
+@program("sudo doas dzdo gksudo kdesudo sudoedit please")
 def _sudo(call: Call) -> str:
     options = call.options("ugChpTDRUrt", ("user", "group", "chdir", "host", "prompt"), posix=True)
     words = list(options.rest)
@@ -183,7 +183,7 @@ def _sudo(call: Call) -> str:
 
 @program(
     "su runuser setpriv pkexec run0 sg machinectl gksu sulogin agetty setuidgid sux flatpak-spawn gosu "
-    "su-exec chpst newgrp "
+    "su-exec chpst newgrp ksu "
     "login capsh machinectl-shell"
 )
 def _become(call: Call) -> str:
@@ -222,6 +222,8 @@ def _pee(call: Call) -> str:
 @program("watch")
 def _watch(call: Call) -> str:
     options = call.options("nqs", ("interval",), posix=True)
+    if options.has("x", "exec"):
+        return call.run(options.rest)
     return call.shell(unglob(" ".join(options.rest)))
 
 
