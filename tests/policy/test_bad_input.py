@@ -1,5 +1,6 @@
 """Input that cannot be judged: a denial with a reason, never an exception, never an allowance."""
 
+import time
 from typing import Any
 
 import pytest
@@ -41,6 +42,13 @@ def test_bad_input_is_denied_with_a_reason(command: Any) -> None:
         assert (verdict.decision, verdict.risk) == ("deny", "blocked")
         assert verdict.reason
         assert verdict.rules
+
+
+@pytest.mark.parametrize("unit", ["exec(", "exec x;", '"a",', 'a="b";', '["a"].each{|x|', 'rm("/a");'])
+def test_code_that_says_one_thing_a_thousand_times_is_judged_in_bounded_time(unit: str) -> None:
+    began = time.process_time()
+    POLICY.judge(["perl", "-e", unit * (15_000 // len(unit))])
+    assert time.process_time() - began < 2
 
 
 def test_crlf_line_ends_become_lf() -> None:

@@ -5,6 +5,7 @@ No grammar per language: what counts is the text that reaches a call that runs, 
 
 import re
 from collections.abc import Callable
+from itertools import islice
 
 from .call import PROGRAMS, Call
 from .folding import _STRING, _places, fold, unquote
@@ -79,7 +80,7 @@ _EXECISH = re.compile(
     r"|\b(?:send|Command|shell|sh|run|cmd|command|execute|Process|getRuntime)\b\s*(?:\(|[\"\[{]|::|\.)"
     r"|process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|(?<!my )\$\w+\s*\("
 )
-_LIST = rf"{_STRING}(?:\s*,\s*{_STRING})*"
+_LIST = rf"{_STRING}(?:\s*,\s*{_STRING}){{0,15}}"
 _LOOP = re.compile(  # [a, b].each { |x|   for x of [a, b]   foreach ([a, b] as x)
     rf"(?P<a>{_LIST})\s*\]?\.(?:each|map|forEach)\w*\s*[({{]?\s*(?:do\s*)?[|(]?\s*(?P<x>\w+)\s*\)?\s*(?:\||=>)|"
     rf"\bfor(?:each)?\b\s*\(?\s*(?:const|let|var|my)?\s*(?P<y>\$?\w+)\s*(?:of|in|=)?\s*[\[(]+\s*(?P<b>{_LIST})|"
@@ -311,8 +312,9 @@ class LexScan:
         bare = re.sub(_STRING, '""', self.code)
         if self.language == "node" and not re.search(r"child_process|process\.|Bun|Deno", self.code):
             return
-        for found in _RUN.finditer(bare):
-            args = _balanced(re.sub(r"^\s*\(", "", bare[found.end() :])).partition(";")[0].partition("\n")[0]
+        for found in islice(_RUN.finditer(bare), 40):
+            rest = re.sub(r"^\s*\(", "", bare[found.end() : found.end() + 600])
+            args = re.split(r"[;\n]", _balanced(rest))[0]
             sources = [rf"(?<![\w$]){re.escape(name)}\s*=~?[^;\n]*" for name in re.findall(r"[$@]?[A-Za-z_]\w*", args)]
             texts = [args] + [text for source in sources[:4] for text in re.findall(source, bare)]
             if any(_DECODES.search(text) for text in texts):
