@@ -143,10 +143,12 @@ def _awk_sprintf(found: re.Match[str]) -> str:
 def _awk_line(call: Call, code: str, line: str) -> None:
     for text, path in re.findall(rf"printf?\s*\(?\s*(?:{_AWK_STRING})?[^;}}]*?>>?\s*{_AWK_STRING}", code):
         call.write(path, ansi_c(text) + "\n" if text else UNKNOWN)
-    for command in re.findall(rf"system\s*\(\s*{_AWK_STRING}", code) + re.findall(
-        rf"{_AWK_STRING}\s*\|&?\s*getline", code
-    ):
+    for command in re.findall(rf"system\s*\(\s*{_AWK_STRING}", code):
         call.shell(ansi_c(command).replace(FIELD_GAP, " "))
+    for command, name in re.findall(rf"{_AWK_STRING}\s*\|&?\s*getline\s*(\w*)", code):
+        out = call.shell(ansi_c(command).replace(FIELD_GAP, " "))
+        if name and re.search(rf"system\s*\(\s*{name}\b|\b{name}\s*\|", code):
+            call.shell(out)
     bare = re.sub(_AWK_STRING, '""', code)
     if re.search(r"system\s*\(\s*[^\s\"]", bare) and '"' in bare and not re.search(r"\$|getline|ARGV|ENVIRON", bare):
         call.emit("exec.disguised", code)

@@ -194,8 +194,8 @@ def _build_files(call: Call, words: list[str]) -> None:
             _recipe(call, text)
         elif text and call.name in ("gradle", "gradlew", "meson"):
             _scan(call, "groovy", text)
-    tasks = call.machine.read_file("Taskfile.yml", call.state) if call.name == "task" else None
-    for line in re.findall(r"[^\n\"'\[\]]+", tasks or ""):
+    tasks = (call.machine.read_file("Taskfile.yml", call.state) or "") if call.name == "task" else ""
+    for line in re.findall(r"[^\n\"'\[\]]+", _reached(tasks, words)):
         command = re.sub(r"^[\s-]*(cmd:)?\s*", "", line)
         call.shell(command) if SUSPECT.match(command) else None
     if call.name in ("pytest", "tox", "nox"):
@@ -214,6 +214,7 @@ def _written_code(call: Call) -> None:
             _scan(call, source, text)
     for path, text in list(call.state.files.items()):
         name = path.rsplit("/", 1)[-1]
+        text = _reached(text, call.args) if call.name == "task" and name.startswith("Taskfile") else text
         if _RECIPES.fullmatch(name) and text not in call.machine.judged:
             call.machine.judged.add(text)
             _recipe(call, text)
@@ -244,8 +245,21 @@ def _written_code(call: Call) -> None:
             _scan(call, language, text)
 
 
+def _reached(text: str, goals: list[str]) -> str:
+    """Of a Taskfile, what stands before the tasks and the tasks that are reached; all of it where none is named."""
+    head, _, rest = text.partition("\ntasks:")
+    tasks = dict(re.findall(r"(?m)^ {2}([\w:-]+):(.*\n(?: {3,}.*\n|\n)*)", rest + "\n"))
+    pending, found = [goal for goal in goals if goal in tasks], [head]
+    while pending:
+        body = tasks.pop(pending.pop(), "")
+        found.append(body)
+        pending += [name for name in tasks if re.search(rf"\b{re.escape(name)}\b", body)]
+    return "\n".join(found) if len(found) > 1 else text
+
+
 def _recipe(call: Call, text: str) -> None:
     """A file of commands in a format of its own: each value that is a command, each argument list; cmake's `file`."""
+    text = re.sub(r"(?m)^\s*entry:.*(?=(?:\n.*){0,3}\n\s*language:\s*(?:pygrep|fail)\b)", "", text)  # a pattern
     for line in text.splitlines()[:500]:
         value = re.sub(r"^[\s-]*(?:\"?[\w.:-]+\"?\s*[:=]\s+)?[@>|-]*|.*\bCOMMAND\s+", "", line).rstrip("), ")
         quoted = re.fullmatch(r"\[?\s*([\"'])(.*)\1\s*;?\]?", value)
@@ -283,7 +297,9 @@ def _scan(call: Call, language: str, code: str) -> None:
     from .interpreters import scan
     from .lexscan import MAX_CODE
 
-    scan(call, language, code[:MAX_CODE])
+    if f"{language}:{code}" not in call.machine.judged:
+        call.machine.judged.add(f"{language}:{code}")
+        scan(call, language, code[:MAX_CODE])
 
 
 def _compiler(call: Call, words: list[str]) -> str | None:

@@ -78,6 +78,10 @@ def _database(call: Call) -> str | None:
         call.read(path)
     if call.name == "redis-cli" and re.search(r"(?i)config\s+set\s+dir|flushall.*cron|slaveof|module\s+load", text):
         call.emit("persist.cron")
+    if call.name == "mongosh" and "child_process" in text:
+        from .interpreters import scan
+
+        scan(call, "node", text)
     return None
 
 

@@ -173,6 +173,10 @@ _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
         ),
     ),
     (
+        re.compile(rf"\bpaste(0?)\(\s*({_STRING}(?:\s*,\s*{_STRING})*)\s*\)"),
+        lambda m: _quote(("" if m[1] else " ").join(unquote(s, False) for s in re.findall(_STRING, m[2]))),
+    ),
+    (
         re.compile(rf"join\s*\(?\s*{_S}\s*,\s*({_STRING}(?:\s*,\s*{_STRING})*)\s*\)?"),
         lambda m: _quote(unquote(m[1]).join(unquote(s, False) for s in re.findall(_STRING, m[2]))),
     ),

@@ -48,6 +48,8 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(("ocaml", "utop"), ("other", "e", "")),
     **dict.fromkeys(("tclsh", "wish", "expectk", "octave", "gnuplot", "erl"), ("tcl", "e", "")),
 }
+# Only the syntax is looked at (perl's -c runs BEGIN blocks).
+_CHECKED = {"ruby": r"^-w?c\b", "php": r"^-l\b", "node": r"^(--check|-c)\b"}
 # Running something that is not written out in the code.
 _OBEYS = re.compile(
     r"(?:subprocess\.\w+|Popen|os\.system|os\.popen|check_output|getoutput)\(\s*(?!\[?\s*(?:f?['\"]|sys\.))"
@@ -215,6 +217,8 @@ def _interpreter(call: Call) -> str | None:
         return ""
     if any(re.match(r"auto_(pre|ap)pend_file=.", setting) for setting in options.all("d")):
         call.emit("exec.hidden")
+    if call.name in _CHECKED and re.search(_CHECKED[call.name], " ".join(call.args)):
+        return None
     if call.name == "php" and options.get("t"):
         call.serve(options.get("t"))
     codes = [unglob(code) for code in options.all(*coded, *_LONG_CODE)]

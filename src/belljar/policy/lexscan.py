@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from .call import PROGRAMS, Call
+from .deletions import DELETISH, named_targets, path_literals
 from .folding import _STRING, _places, fold, unquote
 from .machine import SUSPECT
 from .marks import ATOM, DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
@@ -42,6 +43,9 @@ _SOCKET = re.compile(
     r"net\.(?:Socket|connect|createConnection|Dial)|require\(['\"]net['\"]\)|fsockopen|stream_socket_client|"
     r"TCPSocket|IO::Socket|Socket\.(?:tcp|new)|socket\(|use Socket|UDPSocket|require\(['\"]socket['\"]\)|"
     r"/inet/tcp|TCPServer|createServer|java\.net\.Socket|connect\("
+)
+_REQUEST = re.compile(  # what the other side sent, not merely compared
+    r"\.(?:url|query|body|params|headers|search\w*)\b(?!\s*[!=]==?)|\.on\(\s*['\"]data|\.pipe\(|require\(['\"](?:node:)?(?:net|tls)"
 )
 _SHELLISH = re.compile(
     r"/bin/(?:ba|da|z|k)?sh|['\"](?:sh|bash|cmd(?:\.exe)?)['\"]|\bsh (?:-i|\d?[<>]&)|cmd\.exe|STDIN|dup2|\$stdin"
@@ -94,23 +98,11 @@ _DECODES = re.compile(
 )
 _ARGUMENTS = re.compile(r"argv|ARGV|\barg\[|\bshift\b|commandArgs|\bARGS\b|os\.Args|Deno\.args")
 _STDIN = re.compile(r"\$_\b|\$0\b|STDIN|\bgets\b|ARGF|readFileSync\(0|stdin|<>|php://input|io\.read|io\.lines\(\)")
+_SUBSTITUTION = re.compile(  # what perl's s/…/…/ looks for and puts in is text, unless it is evaluated
+    r"(?:^|(?<=[;{\s]))(?<!=~)(?<!=~\s)s([/#|!,])(?:\\.|(?!\1).)*\1(?:\\.|(?!\1).)*\1(?!\w*e)"
+)
+_PROGRAM_PATH = re.compile(r"^(?:(?:/usr(?:/local)?)?/s?bin/|\.{0,2}/\S*/|\./)(?=[^/]+$)")
 _EXEC_NAME = re.compile(r"system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process")
-# Calls that delete files. Maps and sets have `delete` and `remove` too: those need a receiver that is a file system's.
-_DELETISH = re.compile(
-    r"\b(?:rm(?:Sync|dir\w*|tree|_rf?|_r)?|unlink\w*|rimraf|RemoveAll|removeItem|removeSync|remove_\w+|emptyDir\w*|del|"
-    r"delete(?:Dir|Recursively|Sync|IfExists|OnExit|_entry\w*|-directory|-file)|truncate\w*)\b"
-    r"|\b(?:Files?|FileUtils|Dir(?:ectory)?|Path(?:name|s)?|os|fs\w*|IO|io|Deno|file|FileSystem|default)[.:]+"
-    r"(?:[rR]emove|[dD]elete)\w*|\.delete\b(?!\s*[(\w'\"])|\.delete\(\s*\)|:delete\b|(?<![\w.>:])remove\s*\("
-)
-_IMPORTS = re.compile(r"(?:const|let|var|import|use)\b[^;\n{]*\{[^}]*\}\s*(?:=\s*require|from|;)")
-# Where a path-like literal is no path: separators, comparisons, routes, keys.
-_NO_PATH_BEFORE = re.compile(
-    r"(?:split|[jJ]oin|replace\w*|g?sub!?|starts?_?[wW]ith\??|ends?_?[wW]ith\??|HasPrefix|HasSuffix|[cC]ontains|includes?\??"
-    r"|[iI]ndexOf|match|test|equals|explode|implode|HandleFunc|Handle|route|Split|Join|TrimSuffix|TrimPrefix"
-    r"|\b(?:app|router|server|api|r|mux|http|client|request|axios)\.\w+|(?<![\w.:])(?:get|post|put|patch|delete|redirect|href))"
-    r"\s*\(?\s*$|(?:[=!]==?|=~|\beq|\bne|\bcase|\bwhen)\s*$"
-)
-_NO_PATH_AFTER = re.compile(r"\s*(?:=>|[=!]==?|:(?!:))")
 _CHANGISH = re.compile(
     r"\b(?:l?chmod\w*|l?chown\w*|rename\w*|mv|"
     r"move\w*|Move\w*)\b"
@@ -129,6 +121,7 @@ class LexScan:
         self.stdin = call.stdin if call.stdin != code else ""
         if len(code) > MAX_CODE:
             raise TooComplex("its inline code is too long to judge; put it in a file and run that")
+        code = _SUBSTITUTION.sub("1", code) if language == "perl" else code
         if language in ("node", "groovy", "c", "other"):
             code = re.sub(r"(?ms)^[ \t]*(?://[^\n]*|/\*.*?\*/)", "", code)
         self.code = self._with_names(fold(_places(self._with_environment(code))))
@@ -214,6 +207,7 @@ class LexScan:
         runs = "`" in code or re.search(r"popen|\bexec\w*\b|\bsystem\b|spawn|shell_exec|subprocess", bare) is not None
         if self.language == "node":
             runs = "child_process" in code and re.search(r"\b(?:exec|spawn)\w*\(\s*[^\s'\"`)]", code) is not None
+            runs = runs and _REQUEST.search(code) is not None
         if connected and (_SHELLISH.search(code) or runs):
             call.emit("net.shell")
         if _BOMB.search(code) and self.language != "awk":
@@ -268,7 +262,7 @@ class LexScan:
         literals = [literal for literal in self.literals() if piped or literal not in printed]
         for index, text in enumerate(literals):
             first = text.split()[:1]
-            name = first[0].rsplit("/", 1)[-1].lstrip("\\") if first else ""
+            name = _PROGRAM_PATH.sub("", first[0]).lstrip("\\") if first else ""
             if name not in PROGRAMS and UNKNOWN not in name and not re.search(r"[|;&$=]", text):
                 continue
             if len(text.split()) > 1:
@@ -336,14 +330,14 @@ class LexScan:
 
     def _paths(self, bare: str, words: list[str]) -> None:
         """Literals that are paths, in code that deletes, changes or reads."""
-        by_name = any(_DELETISH.fullmatch(word) for word in words)
-        deletes = by_name or _DELETISH.search(bare) is not None
-        named = self._named_targets() if deletes and not by_name else None
+        by_name = any(DELETISH.fullmatch(word) for word in words)
+        deletes = by_name or DELETISH.search(bare) is not None
+        named = named_targets(self.code, self.unquoted) if deletes and not by_name else None
         changes, reads = _CHANGISH.search(bare), _READISH.search(bare)
         only_read = {self.unquoted(text) for text in re.findall(rf"[rR]ead\w*\s*\(\s*({_STRING})", self.code)}
         for path in named or []:
             self.call.delete(path.replace("*", STAR).replace("~", "/home/sandbox", 1), "recursive")
-        for path in self._path_literals():
+        for path in [*path_literals(self.code, self.unquoted), *self._given()]:
             if _ENGINE.search(path):
                 self.call.emit("kernel.engine", path)
             metadata(self.call, path)
@@ -360,30 +354,6 @@ class LexScan:
                 self.call.change(path, "recursive", "open")
             if (reads and kind in ("secret", "device")) or (kind == "secret" and "(" in bare):
                 self.call.read(path)
-
-    def _path_literals(self) -> list[str]:
-        found = [
-            self.unquoted(literal[0])
-            for literal in list(re.finditer(_STRING, self.code))[:200]
-            if not _NO_PATH_BEFORE.search(self.code[max(0, literal.start() - 40) : literal.start()])
-            and not _NO_PATH_AFTER.match(self.code, literal.end())
-        ]
-        return found + re.findall(r"<([~/][^<>\s]*)>", self.code) + self._given()
-
-    def _named_targets(self) -> list[str] | None:
-        """The paths to delete where each call names its own outright; else None: it may be any path in the code."""
-        masked = re.sub(_STRING, lambda m: m[0][0] + "\0" * (len(m[0]) - 2) + m[0][0], self.code)
-        masked = _IMPORTS.sub(lambda m: " " * len(m[0]), masked)
-        found = []
-        for call in _DELETISH.finditer(masked):
-            named = re.match(
-                rf"\s*\(?\s*\[?\s*((?:{_STRING}\s*,\s*)*{_STRING})\s*([+.]?)", self.code[call.end() :]
-            ) or re.search(rf"(?:File|Path\w*|new|of)\(({_STRING})\s*\)\s*\.?()$", self.code[: call.start()])
-            paths = [self.unquoted(text) for text in re.findall(_STRING, named[1])] if named else []
-            if not named or any(path[:1] in ("", UNKNOWN) for path in paths):
-                return None
-            found += [path + (STAR if named[2] else "") for path in paths]
-        return found or None
 
     def _files(self) -> None:
         for found in _WRITE.finditer(self.code):
