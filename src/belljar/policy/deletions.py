@@ -7,6 +7,7 @@ from .folding import _STRING
 from .marks import STAR, UNKNOWN
 
 Unquote = Callable[[str], str]
+MAX_CALLS = 50
 
 # Calls that delete files. Maps and sets have `delete` and `remove` too: those need a receiver that is a file system's.
 DELETISH = re.compile(
@@ -15,7 +16,9 @@ DELETISH = re.compile(
     r"|\b(?:Files?|FileUtils|Dir(?:ectory)?|Path(?:name|s)?|os|fs\w*|IO|io|Deno|file|FileSystem|default)[.:]+"
     r"(?:[rR]emove|[dD]elete)\w*|\.delete\b(?!\s*[(\w'\"])|\.delete\(\s*\)|:delete\b|(?<![\w.>:])remove\s*\("
 )
-_IMPORTS = re.compile(r"(?:const|let|var|import|use)\b[^;\n{]*\{(?:(?!:(?!:)|\bas\b)[^}])*\}\s*(?:=\s*require|from|;)")
+_IMPORTS = re.compile(
+    r"(?:const|let|var|import|use)\b[^;\n{]{0,60}\{(?:(?!:(?!:)|\bas\b)[^}]){0,400}\}\s*(?:=\s*require|from|;)"
+)
 # Where a path-like literal is no path: separators, comparisons, routes, keys.
 _NO_PATH_BEFORE = re.compile(
     r"(?:split|[jJ]oin|replace\w*|g?sub!?|starts?_?[wW]ith\??|ends?_?[wW]ith\??|HasPrefix|HasSuffix|[cC]ontains|includes?\??"
@@ -45,6 +48,8 @@ def named_targets(code: str, unquoted: Unquote) -> list[str] | None:
     masked = re.sub(_STRING, lambda m: m[0][0] + "\0" * (len(m[0]) - 2) + m[0][0], code)
     masked = _IMPORTS.sub(lambda m: " " * len(m[0]), masked)
     found, calls = [], list(DELETISH.finditer(masked))
+    if len(calls) > MAX_CALLS:
+        return None
     for call in calls:
         named = re.match(
             rf"\s*\(?\s*\[?\s*((?:{_STRING}\s*,\s*)*{_STRING})(?:\s*([+.])|\s*[])}},;]|\s*$|\s*\n|\s+(?:if|unless|for)\b)",

@@ -123,7 +123,7 @@ class LexScan:
             raise TooComplex("its inline code is too long to judge; put it in a file and run that")
         code = _SUBSTITUTION.sub("1", code) if language == "perl" else code
         if language in ("node", "groovy", "c", "other"):
-            code = re.sub(r"(?ms)^[ \t]*(?://[^\n]*|/\*.*?\*/)", "", code)
+            code = re.sub(r"(?ms)^[ \t]*(?://[^\n]*|/\*.{0,3000}?\*/)", "", code)
         self.code = self._with_names(fold(_places(self._with_environment(code))))
         self.out = ""
 
