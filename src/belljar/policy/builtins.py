@@ -171,6 +171,10 @@ def _read(call: Call) -> str:
     names = options.rest or ["REPLY"]
     whole = options.values.get("d") == [""]  # up to a NUL, that is everything
     line = feed.take() if whole else feed.line() if feed.text else UNKNOWN
+    count = options.get("n", "N")
+    line = line.partition(options.get("d")[:1] or ("\0" if whole else "\n"))[0][
+        : int(count) if count.isdigit() else None
+    ]
     words = re.split(_separators(ifs), line.strip(), maxsplit=len(names) - 1) if len(names) > 1 else [line.strip()]
     if not known(line):
         words = [taints(line) if not known(line[:1]) else line] * len(names)

@@ -11,7 +11,7 @@ from .marks import SELF, UNKNOWN, UNSET, has_glob, known
 from .parser import Node
 from .shellstate import ShellState
 
-MAX_ROUNDS = 24  # of a loop whose condition is known to hold: enough to put a command together
+MAX_ROUNDS = 16  # of a loop whose condition is known to hold: enough to put a command together
 
 
 class Feed:

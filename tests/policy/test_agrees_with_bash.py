@@ -1,0 +1,29 @@
+"""What bash runs, the interpreter sees: harmless scripts that reach a program called `zmark` in odd ways."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from belljar.policy import Policy
+
+POLICY = Policy.load("default")
+SCRIPTS = (Path(__file__).parent / "scripts_that_run_zmark.txt").read_text().rstrip("\n").split("\n%%\n")
+
+
+def test_every_program_that_bash_runs_is_seen(tmp_path: Path) -> None:
+    mark, log = tmp_path / "zmark", tmp_path / "log"
+    mark.write_text('#!/bin/sh\necho ran >> "$Z"\n')
+    mark.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "Z": str(log), "HOME": str(tmp_path)}
+    overlooked, idle = [], []
+    for script in SCRIPTS:
+        log.unlink(missing_ok=True)
+        subprocess.run(
+            ["bash", "-c", script], env=env, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, timeout=30
+        )
+        if not log.exists():
+            idle.append(script)
+        elif not any(effect.program == "zmark" for effect in POLICY.judge(script).effects):
+            overlooked.append(script)
+    assert overlooked == []
+    assert idle == []
