@@ -64,7 +64,8 @@ bench: images ## the table of timings, next to native subprocess and docker exec
 soak: images ## hours of use in minutes: leaks, orphans, drift
 	@$(BIN)/python -m tests.soak
 
-fuzz: setup ## the frame parser, at length (by hand)
+fuzz: setup ## the policy and the frame parsers, at length (by hand)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install -q --disable-pip-version-check --no-build-isolation -e ".[fuzz]"
 	@$(BIN)/python -m tests.fuzz
 
 clean: ## remove what these targets made here, and ended sandboxes; images and the engine stay

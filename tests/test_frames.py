@@ -1,11 +1,12 @@
 """The codec alone: what is written can be read, and nothing that is not a frame gets through."""
 
 import struct
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fuzz import PARSERS
+from tests.fuzz.parsers import PARSERS
 
 from belljar import frames
 from belljar.frames import Decoder, Flag, FrameError, From, To
@@ -104,6 +105,19 @@ def test_a_list_is_read_back() -> None:
     first, second = frames.parse_list(frames.u32(2) + listed(b"npm start") + listed(b""))
     assert (first.id, first.tag, first.pid, second.tag) == (5, b"npm start", 12, b"")
     assert first.ended is not None
+
+
+def test_a_long_list_takes_no_longer_than_its_length() -> None:
+    count = (frames.MAX_FROM_INIT - 4) // len(listed(b""))
+    started = time.process_time()
+    assert len(frames.parse_list(frames.u32(count) + listed(b"") * count)) == count
+    assert time.process_time() - started < 3
+
+
+def test_a_long_frame_in_small_pieces_takes_no_longer_than_its_length() -> None:
+    started = time.process_time()
+    assert len(in_steps(sent(From.READ_REPLY, bytes(1 << 20)), 8)) == 1
+    assert time.process_time() - started < 3
 
 
 @pytest.mark.parametrize("raw", [frames.u32(2) + listed(b"x"), frames.u32(0) + b"x", frames.u32(1) + listed(b"x", 99)])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGETS = ["setup", "engine", "images", "sandbox", "test", "lint", "bench", "soak", "clean"]
+TARGETS = ["setup", "engine", "images", "sandbox", "test", "lint", "bench", "soak", "fuzz", "clean"]
 
 
 def make(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:

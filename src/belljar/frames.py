@@ -168,20 +168,20 @@ _LISTED = struct.Struct("<QIIIQQQ")
 _CAUSES = range(1, 6)
 
 
-def _unpack(form: struct.Struct, payload: bytes) -> tuple[int, ...]:
+def _unpack(form: struct.Struct, payload: bytes | memoryview) -> tuple[int, ...]:
     if len(payload) < form.size:
         raise FrameError(f"{len(payload)} bytes where {form.size} were due")
     return form.unpack_from(payload)
 
 
-def parse_ended(payload: bytes) -> EndedBody:
+def parse_ended(payload: bytes | memoryview) -> EndedBody:
     body = EndedBody._make(_unpack(_ENDED, payload)[:-1])
     if body.cause not in _CAUSES or body.exit_code > 255 or body.signal > 127:
         raise FrameError("an ending that cannot be")
     return body
 
 
-def _parse_end(state: int, payload: bytes) -> EndedBody | None:
+def _parse_end(state: int, payload: bytes | memoryview) -> EndedBody | None:
     if state > 1:
         raise FrameError("an unknown state")
     return parse_ended(payload) if state else None
@@ -198,7 +198,7 @@ def parse_read_reply(payload: bytes) -> ReadReply:
 
 def parse_list(payload: bytes) -> list[Listed]:
     (count,) = _unpack(_U32, payload)
-    rest, listed = payload[4:], []
+    rest, listed = memoryview(payload)[4:], []  # a view, since what is left would be copied for every entry
     for _ in range(count):
         id, state, flags, pid, started, out_total, err_total = _unpack(_LISTED, rest)
         ended = _parse_end(state, rest[_LISTED.size :])
@@ -206,7 +206,7 @@ def parse_list(payload: bytes) -> list[Listed]:
         (tag_len,) = _unpack(_U32, rest)
         if len(rest) < 4 + tag_len:
             raise FrameError("a list entry that is too short")
-        listed.append(Listed(id, flags, pid, started, out_total, err_total, ended, rest[4 : 4 + tag_len]))
+        listed.append(Listed(id, flags, pid, started, out_total, err_total, ended, bytes(rest[4 : 4 + tag_len])))
         rest = rest[4 + tag_len :]
     if rest:
         raise FrameError("a list with something behind it")
@@ -252,19 +252,24 @@ class Decoder:
     """Bytes in, frames out. Long OUTPUT payloads are handed on in parts as they come, without being gathered first."""
 
     def __init__(self) -> None:
-        self._kept = b""
+        self._kept = bytearray()
+        self._due = 0  # how much must be kept before another look at it is worth its copy
         self._open: tuple[int, int, int] | None = None  # stream, id, bytes of its payload still to come
 
     def feed(self, data: bytes) -> list[Frame]:
         frames: list[Frame] = []
         if self._kept:
-            data, self._kept = self._kept + data, b""
+            self._kept += data
+            if len(self._kept) < self._due:
+                return frames
+            data, self._kept = bytes(self._kept), bytearray()
         at, size = 0, len(data)
         while at < size:
             if self._open is not None:
                 at = self._continue(data, at, frames)
                 continue
             if size - at < HEADER.size:
+                self._due = HEADER.size
                 break
             length, kind, stream, zero, id = HEADER.unpack_from(data, at)
             if kind not in _KINDS or zero or length > MAX_FROM_INIT or stream > CONTROL:
@@ -278,9 +283,10 @@ class Decoder:
                 self._open = (stream, id, length - _OFFSET)
                 at = start + _OFFSET
             else:
+                self._due = HEADER.size + (min(length, _OFFSET + 1) if kind == From.OUTPUT else length)
                 break
         if at < size:
-            self._kept = data[at:]
+            self._kept += data[at:]
         return frames
 
     @staticmethod

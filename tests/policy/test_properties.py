@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from belljar.policy import Policy, engine
+from belljar.policy import Policy, engine, machine
 from belljar.policy.effects import DECISIONS
 from belljar.policy.plain import plain_words
 
@@ -124,11 +124,11 @@ def test_wrapping_harmless_work_keeps_it_harmless(wrapper: str) -> None:
 
 
 def by_parser(command: str) -> tuple[str, frozenset[str]]:
-    original, engine.plain_words = engine.plain_words, lambda _: None
+    engine.plain_words = machine.plain_words = lambda _: None
     try:
         verdict = POLICY.judge(command)
     finally:
-        engine.plain_words = original
+        engine.plain_words = machine.plain_words = plain_words
     return verdict.decision, frozenset(rule.id for rule in verdict.rules)
 
 

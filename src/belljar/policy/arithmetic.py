@@ -109,9 +109,10 @@ def _apply(op: str, left: int | None, right: int | None) -> int | None:
     if left is None or right is None or op not in _BINARY:
         return None
     try:
-        return _BINARY[op](left, right)
+        value = _BINARY[op](left, right)
     except (ZeroDivisionError, OverflowError, ValueError):
         return None
+    return value if isinstance(value, int) and abs(value) < _LIMIT else None  # powers of powers have no end
 
 
 def _assign(node: Node, value: int | None, expander: "Expander") -> None:

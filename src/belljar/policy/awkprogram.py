@@ -6,9 +6,9 @@ from collections.abc import Callable
 from .call import Call, program
 from .compound import Feed
 from .interpreters import _script
-from .marks import ATOM, DISGUISED, FILE, NETWORK, STAR, UNKNOWN, has_glob, known, taints, unglob
+from .marks import ATOM, DISGUISED, FILE, MAX_TEXT, NETWORK, STAR, UNKNOWN, has_glob, known, taints, unglob
 from .parser import TooComplex
-from .quoting import ansi_c
+from .quoting import ansi_c, char, whole
 
 
 @program("awk gawk mawk nawk original-awk")
@@ -33,8 +33,9 @@ def _awk(call: Call) -> str | None:
         if options.rest[1:] and not options.all("e")
         else call.stdin
     )
+    words = options.rest
     code = re.sub(
-        r"ARGV\[(\d+)\]", lambda m: _awk_quote(options.rest[int(m[1])]) if int(m[1]) < len(options.rest) else m[0], code
+        r"ARGV\[(\d+)\]", lambda m: _awk_quote(words[whole(m[1])]) if whole(m[1]) < len(words) else m[0], code
     )
     for variable, held in call.state.env.items():
         if isinstance(held, str) and f'ENVIRON["{variable}"]' in code:
@@ -86,6 +87,8 @@ def _awk_code(call: Call, code: str, text: str) -> str:
 def _awk_folded(code: str, line: str) -> str:
     """Variables, fields and concatenation worked out as far as they are literal."""
     fields = line.split()
+    if code.count("$") * len(line) > MAX_TEXT:
+        raise TooComplex("its awk program is too long to judge; put it in a file")
     code = re.sub(r"ENVIRON\[\"HOME\"\]", '"/home/sandbox"', code)
     code = (
         re.sub(
@@ -93,8 +96,8 @@ def _awk_folded(code: str, line: str) -> str:
             lambda m: _awk_quote(
                 line
                 if m[1] == "0"
-                else fields[int(m[1]) - 1]
-                if 0 < int(m[1]) <= len(fields)
+                else fields[whole(m[1]) - 1]
+                if 0 < whole(m[1]) <= len(fields)
                 else UNKNOWN
                 if not known(line)
                 else line.strip()
@@ -115,10 +118,12 @@ def _awk_folded(code: str, line: str) -> str:
     code = re.sub(
         rf"to(low|upp)er\(\s*({_AWK_STRING})\s*\)", lambda m: m[2].lower() if m[1] == "low" else m[2].upper(), code
     )
-    for name, value in re.findall(rf"(\w+)\s*=\s*{_AWK_STRING}", code)[:20]:
+    for name, value in re.findall(rf"\b(\w+)\s*=\s*{_AWK_STRING}", code)[:20]:
         for old, new in re.findall(rf"g?sub\(\s*[/\"]([^/\"]*)[/\"]\s*,\s*{_AWK_STRING}\s*,\s*{name}\s*\)", code):
             value = value.replace(old, new)
         code = re.sub(rf"\b{name}\b(?!\s*=)", _constant(f'"{value}"'), code)
+        if len(code) > MAX_TEXT:
+            raise TooComplex("its awk program is too long to judge; put it in a file")
     for _ in range(6):
         code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
     return code
@@ -136,7 +141,7 @@ def _awk_sprintf(found: re.Match[str]) -> str:
     from .builtins import _format
 
     args = [arg.strip().strip('"') for arg in found[2].split(",")[1:]]
-    template = re.sub(r"%c", lambda _: chr(int(args.pop(0))) if args and args[0].isdigit() else "%s", found[1])
+    template = re.sub(r"%c", lambda _: char(whole(args.pop(0))) if args and args[0].isdecimal() else "%s", found[1])
     return _awk_quote(_format(template, args))
 
 
@@ -172,8 +177,8 @@ def _awk_field(code: str, text: str) -> str:
             if which == "NF"
             else " ".join(line)
             if which == "0"
-            else line[int(which) - 1]
-            if int(which) <= len(line)
+            else line[whole(which) - 1]
+            if whole(which) <= len(line)
             else line[-1]
             if has_glob(text)
             else ""

@@ -6,9 +6,9 @@ from .arithmetic import truth
 from .call import Call, program
 from .expand import flat
 from .files import locate
-from .marks import ATOM, SENSITIVE, STAR, UNKNOWN, has, known, show, solid, taints, unglob
+from .marks import ATOM, MAX_TEXT, SENSITIVE, STAR, UNKNOWN, has, known, show, solid, taints, unglob
 from .paths import resolve
-from .quoting import backslashes
+from .quoting import backslashes, whole
 
 
 @program("cd pushd")
@@ -71,7 +71,7 @@ def _format(template: str, args: list[str]) -> str:
     specs = [spec for spec in _SPEC.findall(template) if spec != "%"]
     for _ in range(400):
         out += _once(template, pending)
-        if not pending or not specs:
+        if not pending or not specs or len(out) > MAX_TEXT:
             break
     return out
 
@@ -99,7 +99,7 @@ def _one(spec: str, pending: list[str]) -> str:
     if kind in "sbq":
         text = backslashes(value) if kind == "b" else value
         precision = re.search(r"\.(\d+)", spec)
-        return text[: int(precision[1])] if precision else text
+        return text[: whole(precision[1])] if precision else text
     if kind == "c":
         return value[:1]
     try:
@@ -148,7 +148,7 @@ def _set(call: Call) -> str:
 
 @program("shift")
 def _shift(call: Call) -> str:
-    count = int(call.args[0]) if call.args and call.args[0].isdigit() else 1
+    count = whole(call.args[0]) if call.args and call.args[0].isdecimal() else 1
     call.state.args = call.state.args[count:]
     return ""
 
@@ -165,7 +165,7 @@ def _read(call: Call) -> str:
         name = options.get("a") or (options.rest[0] if options.rest else "MAPFILE")
         separator = options.get("d")[:1] or ("\0" if "d" in options.values else "\n")
         items = re.split(_separators(ifs), feed.text.strip()) if call.name == "read" else feed.text.split(separator)
-        skip, origin = (int(n) if n.isdigit() and len(n) < 4 else 0 for n in (options.get("s"), options.get("O")))
+        skip, origin = (int(n) if n.isdecimal() and len(n) < 4 else 0 for n in (options.get("s"), options.get("O")))
         call.machine.set(name, [""] * origin + items[skip:64], call.state)
         return ""
     names = options.rest or ["REPLY"]
@@ -284,11 +284,11 @@ def _getopts(call: Call) -> str:
     """The next option of the arguments: its letter, and in OPTARG its value."""
     given, state = call.args[2:] or call.state.args, call.state
     at = flat(state.env.get("OPTIND", "1"))
-    word = given[int(at) - 1] if at.isdigit() and 0 < int(at) <= len(given) else ""
+    word = given[whole(at) - 1] if at.isdecimal() and 0 < whole(at) <= len(given) else ""
     takes = re.search(rf"{re.escape(word[1:2])}:", solid(call.args[0])) if word[1:2] and call.args else None
-    value = word[2:] or (given[int(at)] if takes and int(at) < len(given) else "")
+    value = word[2:] or (given[whole(at)] if takes and whole(at) < len(given) else "")
     state.env["OPTARG"] = value if takes else UNKNOWN
-    state.env["OPTIND"] = str(int(at) + (2 if takes and not word[2:] else 1)) if word else at
+    state.env["OPTIND"] = str(whole(at) + (2 if takes and not word[2:] else 1)) if word else at
     call.machine.set(solid(call.args[1]), word[1:2] or ATOM, state) if len(call.args) > 1 else None
     return ""
 

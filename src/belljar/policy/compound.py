@@ -139,9 +139,7 @@ class Compound:
         if loop["Type"] != "WordIter":
             return self._counting(loop, body, state, feed)
         expander = self.expander(state)
-        items = (
-            expander.words(loop["Items"]) if loop.get("Items") is not None or loop.get("InPos") else list(state.args)
-        )
+        items = expander.words(loop.get("Items") or []) if loop.get("Items") or loop.get("InPos") else list(state.args)
         out = ""
         if len(items) > 16 and all(item.isdigit() for item in items):
             items = [*items[:8], items[-1]]  # one number does what the other does

@@ -98,10 +98,10 @@ def _codec(call: Call) -> str | None:
     inflate = {
         "gunzip": _inflate,
         "zcat": _inflate,
-        "bunzip2": bz2.decompress,
-        "bzcat": bz2.decompress,
-        "unxz": lzma.decompress,
-        "xzcat": lzma.decompress,
+        "bunzip2": _bunzip,
+        "bzcat": _bunzip,
+        "unxz": _unxz,
+        "xzcat": _unxz,
     }.get(call.name)
     if call.name in ("iconv", "recode") and known(text):
         return text
@@ -120,12 +120,23 @@ def _unhex(raw: bytes, plain: bool) -> bytes:
     return binascii.unhexlify(raw[: len(raw) // 2 * 2])
 
 
+_INFLATED = 1 << 20  # a few hundred bytes can hold gigabytes
+
+
 def _inflate(raw: bytes) -> bytes:
-    return zlib.decompressobj(47).decompress(raw, 1 << 20)
+    return zlib.decompressobj(47).decompress(raw, _INFLATED)
+
+
+def _bunzip(raw: bytes) -> bytes:
+    return bz2.BZ2Decompressor().decompress(raw, _INFLATED)
+
+
+def _unxz(raw: bytes) -> bytes:
+    return lzma.LZMADecompressor(memlimit=128 << 20).decompress(raw, _INFLATED)
 
 
 def _openssl(call: Call) -> str | None:
-    words = [solid(arg) for arg in call.args]
+    words = [solid(arg) for arg in call.args] or [""]
     paths = {
         flag: words[i + 1]
         for i, flag in enumerate(words[:-1])

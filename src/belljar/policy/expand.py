@@ -15,6 +15,7 @@ from .marks import (
     BRACKET,
     DISGUISED,
     FILE,
+    MAX_TEXT,
     SENSITIVE,
     STAR,
     UNKNOWN,
@@ -26,11 +27,12 @@ from .marks import (
     taints,
     unglob,
 )
-from .parser import Node
-from .quoting import ansi_c, pattern_regex
+from .parser import Node, TooComplex
+from .quoting import Pattern, ansi_c, pattern_regex, whole
 from .shellstate import ShellState, Value
 
 MAX_SUBJECT = 2000  # trimming a longer value is not followed
+MAX_FIELDS = 20_000  # an array that is put into itself again and again doubles
 _GLOB_MARK = {"*": STAR, "?": ANY, "[": BRACKET}
 
 
@@ -74,7 +76,12 @@ class Expander:
         self.state, self._substitute, self._procsub, self.subscripts = state, substitute, procsub, subscripts
 
     def words(self, nodes: list[Node]) -> list[str]:
-        return [field for node in nodes for field in self.fields(node)]
+        found: list[str] = []
+        for node in nodes:
+            found += self.fields(node)
+            if len(found) > MAX_FIELDS:
+                raise TooComplex("it has too many words to judge")
+        return found
 
     def fields(self, word: Node) -> list[str]:
         found: list[str] = []
@@ -218,8 +225,8 @@ class Expander:
             return list(self.state.args)
         if name == "#":
             return str(len(self.state.args))
-        if name.isdigit():
-            return self._positional(int(name))
+        if name.isdecimal():
+            return self._positional(whole(name))
         if name == "BASH_CMDS" and index:
             return f"/usr/bin/{index}"
         value = self.state.get(name)
@@ -320,7 +327,12 @@ class Expander:
         if regex is None or not known(text) or len(text) > MAX_SUBJECT:
             return taints(text + new) or DISGUISED
         regex = {"#": "^", "%": ""}.get(anchor, "") + f"(?:{regex})" + ("$" if anchor == "%" else "")
-        return re.sub(regex, lambda _: new, text, count=0 if repl.get("All") else 1, flags=re.S)
+        if repl.get("All") and len(text) * len(new) > 10 * MAX_TEXT:
+            return DISGUISED
+        try:
+            return clip(Pattern(regex).replaced(lambda _: new, text, 0 if repl.get("All") else 1))
+        except TimeoutError:
+            return DISGUISED
 
     def _sliced(self, node: Node, value: Value, name: str) -> Value:
         start, length = self._number(node.get("Offset")), self._number(node.get("Length"))
@@ -360,7 +372,7 @@ def _indexed(value: Value, index: str | None) -> Value:
     if isinstance(value, dict):
         return value.get(index or "0", UNSET)
     if index is None or re.fullmatch(r"-?\d+", index):
-        number = int(index or 0)
+        number = whole(index or "0")
         return value[number] if -len(value) <= number < len(value) else UNSET
     return UNKNOWN if value else UNSET
 
@@ -384,9 +396,14 @@ def _trimmed(text: str, pattern: str, op: str) -> str:
     if not known(text) and not known(solid(text)):
         return text if FILE not in text else taints(text)
     text = solid(text)
-    cuts = [text[i:] for i in range(len(text) + 1) if re.fullmatch(regex, text[:i], re.S)]
-    if op.startswith("%"):
-        cuts = [text[:i] for i in range(len(text), -1, -1) if re.fullmatch(regex, text[i:], re.S)]
+    shape = Pattern(regex)
+    try:
+        if op.startswith("%"):
+            cuts = [text[:i] for i in range(len(text), -1, -1) if shape.matches(text[i:])]
+        else:
+            cuts = [text[i:] for i in range(len(text) + 1) if shape.matches(text[:i])]
+    except TimeoutError:
+        return DISGUISED
     return (cuts[-1] if len(op) == 2 else cuts[0]) if cuts else text
 
 

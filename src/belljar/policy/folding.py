@@ -7,7 +7,7 @@ from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 from .marks import UNKNOWN
-from .quoting import ansi_c
+from .quoting import ansi_c, whole
 
 _STRING = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`)"""
 
@@ -29,7 +29,7 @@ def _places(code: str) -> str:
 
 def _requoted(code: str) -> str:
     code = _QUOTES.sub(lambda m: _quote(next((g for g in m.groups() if g is not None), "")), code)
-    code = re.sub(r"\[\[(.*?)\]\]", lambda m: _quote(m[1]), code, flags=re.S)
+    code = re.sub(r"\[\[((?:(?!\[\[).)*?)\]\]", lambda m: _quote(m[1]), code, flags=re.S)
     return _WORDS.sub(
         lambda m: ", ".join(_quote(word) for word in next((g for g in m.groups() if g is not None), "").split()), code
     )
@@ -73,9 +73,8 @@ def _decoder(decode: Callable[[bytes], bytes]) -> Callable[[re.Match[str]], str]
 
 def _codes(found: re.Match[str]) -> str:
     numbers = re.findall(r"0x[0-9a-fA-F]+|\d+", "".join(group or "" for group in found.groups()))
-    return (
-        _quote("".join(chr(int(number, 0)) for number in numbers if int(number, 0) < 0xD800)) if numbers else found[0]
-    )
+    codes = [int(number, 16) if number.startswith("0x") else whole(number) for number in numbers]
+    return _quote("".join(chr(code) for code in codes if code < 0xD800)) if numbers else found[0]
 
 
 def _base64(raw: bytes) -> bytes:
@@ -134,7 +133,7 @@ _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     ),
     (
         re.compile(r"\bchr\s*\(\s*(\d+)\s*\)|\b(\d+)\.chr\b"),
-        lambda m: _quote(chr(int(m[1] or m[2]))) if int(m[1] or m[2]) < 0xD800 else m[0],
+        lambda m: _quote(chr(whole(m[1] or m[2]))) if whole(m[1] or m[2]) < 0xD800 else m[0],
     ),
     (re.compile(r"pack\s*\(?\s*['\"][cCU]\*['\"]\s*,\s*([\d,\s]+)\)?"), _codes),
     (

@@ -195,7 +195,7 @@ def _script(call: Call, language: str, rest: list[str]) -> str | None:
 
 @program(" ".join(_SIMPLE))
 def _interpreter(call: Call) -> str | None:
-    language, coded, valued = _SIMPLE[call.name]
+    language, coded, valued = _SIMPLE.get(call.name) or _SIMPLE[re.sub(r"[-\d.]+$", "", call.name)]  # node18
     options = call.options(coded + valued, _LONG_CODE + _LONG_FILES, posix=True)
     if call.name in ("bun", "deno", "crystal") and options.rest:
         verb = solid(options.rest[0])

@@ -5,7 +5,6 @@ No grammar per language: what counts is the text that reaches a call that runs, 
 
 import re
 from collections.abc import Callable
-from itertools import islice
 
 from .call import PROGRAMS, Call
 from .deletions import DELETISH, named_targets, path_literals
@@ -119,13 +118,19 @@ class LexScan:
     def __init__(self, call: Call, language: str, code: str, argv: list[str] | None = None) -> None:
         self.call, self.language, self.argv = call, language, argv or []
         self.stdin = call.stdin if call.stdin != code else ""
-        if len(code) > MAX_CODE:
-            raise TooComplex("its inline code is too long to judge; put it in a file and run that")
+        call.machine.tick()
+        self._bounded(code)
         code = _SUBSTITUTION.sub("1", code) if language == "perl" else code
         if language in ("node", "groovy", "c", "other"):
             code = re.sub(r"(?ms)^[ \t]*(?://[^\n]*|/\*.{0,3000}?\*/)", "", code)
         self.code = self._with_names(fold(_places(self._with_environment(code))))
         self.out = ""
+
+    @staticmethod
+    def _bounded(code: str) -> str:
+        if len(code) > MAX_CODE:
+            raise TooComplex("its inline code is too long to judge; put it in a file and run that")
+        return code
 
     def _with_environment(self, code: str) -> str:
         """Put the values in the place of environment variables, and files that this command wrote in theirs."""
@@ -133,7 +138,7 @@ class LexScan:
             if isinstance(value, str) and name in code and name.isidentifier() and name not in BASE_ENV:
                 quoted = rf"['\"]?{name}['\"]?"
                 forms = rf"process\.env(?:\.{name}\b|\[{quoted}\])|\$?ENV[\[{{]{quoted}[\]}}]|getenv\({quoted}\)"
-                code = re.sub(forms, _constant(_quoted(value)), code)
+                code = self._bounded(re.sub(forms, _constant(_quoted(value)), code))
         for path in re.findall(r"['\"]([\w./-]+)['\"]", code) if self.call.state.files else []:
             text = self.call.machine.read_file(path, self.call.state)
             if text and SUSPECT.match(text) and _EXECISH.search(code):
@@ -154,12 +159,13 @@ class LexScan:
             self.call.machine.tick()
             literal = _edited(name, literal, code)
             code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=])", _constant(literal), code)
+            self._bounded(code)
             inner = literal[1:-1].replace('"', '\\"')
             inserts = [re.escape(name)] if name.startswith("$") else []
             inserts += [rf"[#$]\{{\s*(?:{re.escape(name)}|{re.escape(literal)})\s*\}}"]
             for insert in inserts:
-                code = re.sub(rf'(["`](?:[^"`\\]|\\.)*?){insert}(?!\w)', _after(inner), code)
-        return fold(_unrolled(code))
+                code = self._bounded(re.sub(rf'(["`](?:[^"`\\]|\\.)*?){insert}(?!\w)', _after(inner), code))
+        return fold(self._bounded(_unrolled(code)))
 
     def unquoted(self, literal: str, expand: bool = True) -> str:
         """The text of a literal. In JavaScript and the like only a template has holes."""
@@ -237,6 +243,7 @@ class LexScan:
 
     def _evals(self) -> None:
         for found in _EVAL.finditer(self.code):
+            self.call.machine.in_time()
             rest = self.code[found.end() :]
             literal = re.match(rf"[\s(]*(?:[\w.]+\s*[(=]\s*){{0,3}}({_STRING})", rest)
             if _STDIN.search(rest.partition(";")[0]) and self.stdin:
@@ -306,9 +313,14 @@ class LexScan:
         bare = re.sub(_STRING, '""', self.code)
         if self.language == "node" and not re.search(r"child_process|process\.|Bun|Deno", self.code):
             return
-        for found in islice(_RUN.finditer(bare), 40):
+        seen: set[str] = set()
+        for found in _RUN.finditer(bare):
+            self.call.machine.in_time()
             rest = re.sub(r"^\s*\(", "", bare[found.end() : found.end() + 600])
             args = re.split(r"[;\n]", _balanced(rest))[0]
+            if args in seen:
+                continue
+            seen.add(args)
             sources = [rf"(?<![\w$]){re.escape(name)}\s*=~?[^;\n]*" for name in re.findall(r"[$@]?[A-Za-z_]\w*", args)]
             texts = [args] + [text for source in sources[:4] for text in re.findall(source, bare)]
             if any(_DECODES.search(text) for text in texts):

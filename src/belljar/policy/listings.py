@@ -1,6 +1,5 @@
 """Programs that print facts: names, numbers, processes, fields of a document."""
 
-import codecs
 import re
 
 from .builtins import clock
@@ -19,7 +18,7 @@ from .marks import (
     taints,
     unglob,
 )
-from .quoting import basic_regex, bounded
+from .quoting import Pattern, ansi_c, basic_regex, bounded, whole
 
 
 @program(
@@ -152,12 +151,19 @@ def _fd(call: Call) -> str:
 
 
 def _expr(args: list[str]) -> str:
-    if len(args) == 4 and args[0] == "substr" and args[2].isdigit() and args[3].isdigit() and known(args[1]):
-        return args[1][int(args[2]) - 1 : int(args[2]) - 1 + int(args[3])] + "\n"
+    if len(args) == 4 and args[0] == "substr" and args[2].isdecimal() and args[3].isdecimal() and known(args[1]):
+        return args[1][whole(args[2]) - 1 : whole(args[2]) - 1 + whole(args[3])] + "\n"
     if len(args) == 3 and args[1] == ":" and known("".join(args)) and bounded(args[2], args[0]):
-        found = re.match(basic_regex(args[2]), args[0])
-        return (found[1] if found and found.re.groups else ATOM) + "\n"
+        return _expr_match(args[0], args[2]) + "\n"
     return ATOM + "\n"
+
+
+def _expr_match(text: str, pattern: str) -> str:
+    try:
+        found = Pattern(rf"\A(?:{basic_regex(pattern)})").search(text)
+    except (ValueError, TimeoutError):
+        return DISGUISED
+    return str(found[1]) if found and found.groups() else ATOM
 
 
 def _jq(call: Call, rest: list[str], alone: bool) -> str:
@@ -168,7 +174,7 @@ def _jq(call: Call, rest: list[str], alone: bool) -> str:
     text = _inputs(call, rest[1:]) if rest[1:] else call.stdin
     literal = re.fullmatch(r'\s*"((?:[^"\\]|\\.)*)"\s*(\|\s*@base64d)?\s*', program_text)
     if literal:
-        body = codecs.decode(literal[1], "unicode_escape") if known(literal[1]) else literal[1]
+        body = ansi_c(literal[1].replace("\\/", "/")) if known(literal[1]) else literal[1]
         return (_decoded(body, _loose_base64) if literal[2] else body) + "\n"
     if "@base64d" in program_text:
         return _decoded(text.strip().strip('"'), _loose_base64)

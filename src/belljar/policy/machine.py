@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from .compound import Feed
 from .effects import Effect
 from .expand import Expander, flat, flat_list
-from .marks import DISGUISED, ENCODED, NETWORK, SELF, UNKNOWN, clip, has, has_glob, known, solid
+from .marks import DISGUISED, ENCODED, NETWORK, SELF, UNKNOWN, clip, has, has_glob, known, sayable, solid
 from .parser import Node, ParseError, TooComplex, parse
 from .paths import could_match, resolve
 from .plain import plain_words
+from .quoting import whole
 from .redirects import Redirects
 from .shellstate import ShellState, Value
 
@@ -76,10 +77,10 @@ class Machine(Redirects):
         self.effects[
             Effect(
                 kind,
-                target[:400],
+                sayable(target[:400]),
                 path_class,
                 flags,
-                program or (self.trail[-1] if self.trail else ""),
+                sayable(program) or (self.trail[-1] if self.trail else ""),
                 tuple(self.trail[-8:]),
             )
         ] = None
@@ -88,7 +89,7 @@ class Machine(Redirects):
     def under(self, name: str) -> Iterator[None]:
         if len(self.trail) >= MAX_DEPTH:
             raise TooComplex("it is nested too deeply to judge")
-        self.trail.append(name[:60])
+        self.trail.append(sayable(name[:60]))
         try:
             yield
         finally:
@@ -171,7 +172,12 @@ class Machine(Redirects):
     def tick(self) -> None:
         """Count one step; over the bounds of steps or time, stop."""
         self._steps += 1
-        if self._steps > MAX_STEPS or time.monotonic() > self._deadline:
+        if self._steps > MAX_STEPS:
+            raise TooComplex("it does too much to be judged")
+        self.in_time()
+
+    def in_time(self) -> None:
+        if time.monotonic() > self._deadline:
             raise TooComplex("it does too much to be judged")
 
     def spare(self) -> bool:
@@ -356,12 +362,13 @@ class Machine(Redirects):
                 expander.text(e["Index"]) if e.get("Index") else str(i): expander.text(e.get("Value"))
                 for i, e in enumerate(elements)
             }
-            return keyed if not all(key.isdigit() for key in keyed) else [keyed[key] for key in sorted(keyed, key=int)]
-        return [field for element in elements for field in expander.fields(element.get("Value") or {})]
+            numbered = all(key.isdecimal() for key in keyed)
+            return [keyed[key] for key in sorted(keyed, key=whole)] if numbered else keyed
+        return expander.words([element.get("Value") or {} for element in elements])
 
     @staticmethod
     def _element(old: Value | None, index: str, value: str) -> Value:
-        if isinstance(old, list) and index.isdigit() and int(index) < 4096:
+        if isinstance(old, list) and index.isdecimal() and whole(index) < 4096:
             return (
                 [*old, *[""] * (int(index) - len(old)), value]
                 if int(index) >= len(old)
@@ -375,7 +382,7 @@ class Machine(Redirects):
             else {}
         )
         made = {**base, index: value}
-        return dict(sorted(made.items(), key=lambda item: int(item[0]))) if all(map(str.isdigit, made)) else made
+        return dict(sorted(made.items(), key=lambda item: whole(item[0]))) if all(map(str.isdecimal, made)) else made
 
     def _binary_cmd(self, node: Node, state: ShellState, feed: Feed) -> str:
         chain = [(node["Op"], node["Y"])]

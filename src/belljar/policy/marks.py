@@ -75,5 +75,10 @@ def taints(text: str) -> str:
     return "".join(sorted(set(_HOLE.findall(text))))
 
 
+def sayable(text: str) -> str:
+    """The text without what cannot be written as UTF-8: half of a surrogate pair, from a literal of some language."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def clip(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + UNKNOWN

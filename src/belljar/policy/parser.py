@@ -206,13 +206,14 @@ def _decode(tree: bytes) -> Node:
         raise ParseError("the shell parser gave no readable tree") from None
 
 
+_CACHED = 500  # characters; a tree is a thousand times its text, so of longer ones only the last few are kept
 _parser = Parser()
 atexit.register(_parser.close)
 
 
 def parse(text: str) -> Node:
     """The syntax tree of a bash text. It is shared between callers: read it only."""
-    tree = _outcome(text)
+    tree = _outcome(text) if len(text) <= _CACHED else _long_outcome(text)
     if isinstance(tree, Exception):
         raise tree
     return tree
@@ -226,6 +227,9 @@ def _outcome(text: str) -> Node | Exception:
         if "parser" in str(error):
             raise  # missing or killed: the next time may be better
         return error.with_traceback(None)
+
+
+_long_outcome = functools.lru_cache(maxsize=4)(_outcome.__wrapped__)
 
 
 def _comments_ended(tree: Node, text: str) -> Node:

@@ -10,7 +10,7 @@ from .compound import Feed
 from .machine import SUSPECT
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, clip, has, known, taints
 from .pypure import Pure
-from .pyvalues import Ref, _codec, _format, _many, _text
+from .pyvalues import Ref, _codec, _format, _many, _text, bounded, repeated
 
 _SHELL = re.compile(
     r"(os\.(system|popen\d?)|subprocess\.(getoutput|getstatusoutput)|commands\.\w+|pty\.spawn|"
@@ -100,7 +100,7 @@ class Library(Pure):
     def _library(self, name: str, args: list[Any], words: dict[str, Any]) -> Any:
         call, first = self.call, _text(args[0]) if args else ""
         if name in ("print", "sys.stdout.write", "os.write", "sys.stdout.buffer.write"):
-            self.out += " ".join(_text(arg) for arg in args) + ("\n" if name == "print" else "")
+            self.out = clip(self.out + " ".join(_text(arg) for arg in args) + ("\n" if name == "print" else ""))
         elif name in ("exec", "eval", "compile") or _CODE.fullmatch(name):
             return self._dynamic(name, args or list(words.values()))
         elif _FILE_CODE.fullmatch(name):
@@ -246,9 +246,11 @@ class Library(Pure):
         if name == "environ" and not args:
             self.call.machine.emit("read", "the environment of other processes", "secret", program="python")
         if name == "join" and args:
-            return clip(text.join(_text(item) for item in _many(args[0])))
+            items = [_text(item) for item in _many(args[0])]
+            return repeated(text, len(items), lambda: text.join(items))
         if name == "replace" and len(args) > 1 and not isinstance(args[1], int):
-            return text.replace(first, _text(args[1])) if known(first) and first else text
+            new, times = _text(args[1]), text.count(first) if known(first) and first else 0
+            return repeated(new, times, lambda: text.replace(first, new)) if times else text
         if name == "format":
             return _format(text, args, words)
         if name in ("iterdir", "glob", "rglob"):
@@ -265,7 +267,8 @@ class Library(Pure):
         if name == "get" and isinstance(value, dict):
             return value.get(first, UNKNOWN)
         if name in ("append", "extend", "insert") and isinstance(value, list):
-            value += _many(args[-1]) if name == "extend" else [args[-1]] if args else []
+            value += _many(args[-1]) if name == "extend" and args else args[-1:]
+            bounded(value)
             return None
         simple: dict[str, Callable[[str], Any]] = {
             "lower": str.lower,

@@ -76,7 +76,7 @@ class Pure:
         if name == "map" and len(args) > 1 and isinstance(args[0], Ref):
             return [self.invoke(args[0], [item], {}) for item in _many(args[1])[:_LOOP_LIMIT]]
         if name == "range" and all(isinstance(arg, int) for arg in args) and args:
-            return list(range(*args[:3]))[:_LOOP_LIMIT]
+            return list(range(*args[:3])[:_LOOP_LIMIT]) if args[2:3] != [0] else UNKNOWN
         if name in ("reversed",) and args:
             return list(reversed(_many(args[0])))
         if (

@@ -9,10 +9,10 @@ import re
 from typing import Any
 
 from .call import Call
-from .marks import ATOM, UNKNOWN, clip, known
+from .marks import ATOM, MAX_TEXT, UNKNOWN, clip, known
 from .parser import TooComplex
 from .pylibrary import Library
-from .pyvalues import Ref, _arithmetic, _many, _part, _percent, _picks, _text
+from .pyvalues import Ref, _arithmetic, _many, _part, _percent, _picks, _text, bounded
 from .quoting import listed
 
 _LOOP_LIMIT = 256
@@ -57,10 +57,15 @@ class PythonScan(Library):
         for statement in statements:
             self.statement(statement)
 
-    def statement(self, node: ast.stmt) -> Any:
+    def _step(self) -> None:
         self.steps += 1
         if self.steps > 20_000:
             raise TooComplex("its Python code is too long to judge")
+        if self.steps % 64 == 0:
+            self.call.machine.in_time()
+
+    def statement(self, node: ast.stmt) -> Any:
+        self._step()
         handler = getattr(self, "_" + type(node).__name__.lower(), None)
         if handler:
             return handler(node)
@@ -192,12 +197,12 @@ class PythonScan(Library):
     # -- values --------------------------------------------------------------------------------------------------
 
     def value(self, node: ast.AST | None) -> Any:
-        self.steps += 1
+        self._step()
         if node is None:
             return UNKNOWN
         handler = getattr(self, "_v_" + type(node).__name__.lower(), None)
         if handler:
-            return handler(node)
+            return bounded(handler(node))
         for child in ast.iter_child_nodes(node):
             self.value(child)
         return UNKNOWN
@@ -209,9 +214,10 @@ class PythonScan(Library):
         return self.names[node.id] if node.id in self.names else Ref(node.id)
 
     def _v_joinedstr(self, node: ast.JoinedStr) -> str:
-        return "".join(
-            _text(self.value(part.value if isinstance(part, ast.FormattedValue) else part)) for part in node.values
-        )
+        text = ""
+        for part in node.values:
+            text = clip(text + _text(self.value(part.value if isinstance(part, ast.FormattedValue) else part)))
+        return text
 
     def _v_list(self, node: ast.List) -> list[Any]:
         return [
@@ -254,7 +260,7 @@ class PythonScan(Library):
         if isinstance(left, int) and isinstance(right, int):
             return _arithmetic(node.op, left, right)
         if isinstance(node.op, ast.Mult) and isinstance(left, str) and isinstance(right, int):
-            return clip(left * min(right, 10_000))
+            return clip(left * min(right, MAX_TEXT // max(1, len(left)) + 1))
         if isinstance(node.op, ast.Mod) and isinstance(left, str):
             return _percent(left, right)
         return UNKNOWN
@@ -264,7 +270,7 @@ class PythonScan(Library):
         if isinstance(left, int) and isinstance(right, int):
             return left + right
         if isinstance(left, list) and isinstance(right, list):
-            return left + right
+            return bounded(left + right)
         return clip(_text(left) + _text(right))
 
     def _v_listcomp(self, node: ast.ListComp) -> list[Any]:

@@ -5,11 +5,15 @@ import base64
 import binascii
 import codecs
 import json
+import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from typing import Any
 
-from .marks import DISGUISED, FILE, SENSITIVE, STAR, UNKNOWN, known, taints
+from .marks import ATOM, DISGUISED, FILE, MAX_TEXT, SENSITIVE, STAR, UNKNOWN, clip, known, taints
+from .parser import TooComplex
 
 
 class Ref:
@@ -21,18 +25,40 @@ class Ref:
         self.name, self.bound = name, bound
 
 
+MAX_ITEMS = 10_000
+
+
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, list):
-        return " ".join(_text(item) for item in value)
-    if isinstance(value, dict):
-        return " ".join(_text(item) for item in value.values())
+        return str(value) if abs(value) < 1 << 64 else ATOM
+    if isinstance(value, list | dict):
+        return clip(" ".join(islice(_leaves(value), MAX_ITEMS)))
     if isinstance(value, Ref):
         return SENSITIVE if value.name == "os.environ" else _text(value.bound) if value.bound is not None else UNKNOWN
     return "" if value is None else UNKNOWN
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """The texts in a list. Lists may share lists, so there can be far more texts than there is memory."""
+    items = value.values() if isinstance(value, dict) else value
+    for item in items:
+        yield from _leaves(item) if isinstance(item, list | dict) else (_text(item),)
+    if not items:
+        yield ""
+
+
+def bounded(value: Any) -> Any:
+    """A value that has not grown out of hand."""
+    if isinstance(value, list) and len(value) > MAX_ITEMS:
+        raise TooComplex("its lists are too long to judge")
+    return clip(value) if isinstance(value, str) else value
+
+
+def repeated(piece: str, times: int, whole: Callable[[], str]) -> str:
+    """A text that holds a piece so many times, unless that is more than anybody would write."""
+    return clip(whole()) if len(piece) * times <= 10 * MAX_TEXT else DISGUISED
 
 
 def _picks(test: ast.expr) -> bool:
@@ -69,7 +95,7 @@ def _literal(text: str) -> Any:
 def _integer(args: list[Any]) -> Any:
     try:
         return int(_text(args[0]), args[1] if len(args) > 1 and isinstance(args[1], int) else 10)
-    except ValueError:
+    except (ValueError, OverflowError):
         return args[0] if isinstance(args[0], str) and STAR in args[0] else UNKNOWN
 
 
@@ -95,15 +121,23 @@ def _arithmetic(op: ast.operator, left: int, right: int) -> Any:
 
 
 def _percent(left: str, right: Any) -> str:
+    if re.search(r"%[^a-zA-Z%]*(\d{4}|\*)", left):  # a width of millions
+        return left + _text(right)
     try:
-        return str(left % tuple(right) if isinstance(right, list) else left % right)
-    except (TypeError, ValueError, KeyError):
+        made = partial(str.__mod__, left, tuple(right) if isinstance(right, list) else right)
+        return repeated(_text(right), left.count("%"), lambda: str(made()))
+    except (TypeError, ValueError, KeyError, OverflowError):
         return left + _text(right)
 
 
 def _format(text: str, args: list[Any], words: dict[str, Any]) -> str:
+    given = [_text(arg) for arg in args]
+    named = {key: _text(value) for key, value in words.items() if key}
+    if re.search(r":[^}]*(\d{4}|\{)", text):  # a width of millions
+        return text + "".join(given)
     try:
-        return text.format(*[_text(arg) for arg in args], **{key: _text(value) for key, value in words.items() if key})
+        longest = max([*given, *named.values()], key=len, default="")
+        return repeated(longest, text.count("{"), lambda: text.format(*given, **named))
     except (IndexError, KeyError, ValueError, AttributeError, TypeError):
         return text + "".join(_text(arg) for arg in args)
 

@@ -1,6 +1,9 @@
 """Quoting and patterns: small pure pieces of bash's lexical rules."""
 
 import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from .marks import ANY, BRACKET, STAR, known
 
@@ -13,16 +16,22 @@ _SIMPLE = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n",
 def _escape(found: re.Match[str]) -> str:
     code = found[1]
     if code[0] in "xuU" and len(code) > 1:
-        return _char(int(code[1:].strip("{}"), 16))
+        return char(int(code[1:].strip("{}"), 16))
     if code[0] in "01234567":
-        return _char(int(code, 8) & 0xFF)
+        return char(int(code, 8) & 0xFF)
     if code[0] == "c" and len(code) > 1:
         return chr(ord(code[1]) & 0x1F)
     return _SIMPLE.get(code, code if code in "\\'\"?" else "\\" + code)
 
 
-def _char(number: int) -> str:
+def char(number: int) -> str:
+    """The character of a code; what is none is the replacement character."""
     return chr(number) if number < 0xD800 or 0xE000 <= number < 0x110000 else "\ufffd"
+
+
+def whole(text: str) -> int:
+    """A number in decimal digits. Python reads no more than 4300 of them; that many are only large."""
+    return int(text) if len(text) < 4000 else 1 << 64
 
 
 def ansi_c(text: str) -> str:
@@ -44,7 +53,12 @@ def pattern_regex(pattern: str) -> str | None:
     if pattern.count(STAR) > _MAX_REPEATS:
         return None
     pieces = re.findall(f"{BRACKET}[!^]?]?[^]]*]|.", pattern, re.S)
-    return "".join(_piece(piece) for piece in pieces)
+    regex = "".join(_piece(piece) for piece in pieces)
+    try:
+        re.compile(regex)
+    except re.error:  # [z-a]
+        return None
+    return regex
 
 
 def _piece(piece: str) -> str:
@@ -56,7 +70,7 @@ def _piece(piece: str) -> str:
         inner = piece[1:-1]
         inner = "^" + inner[1:] if inner[0] in "!^" else inner
         inner = re.sub(r"\[:(\w+):\]", lambda m: _CLASSES.get(m[1], ""), inner)
-        return "[" + inner.replace("\\", "\\\\").replace("[", "\\[") + "]"
+        return "[" + re.sub(r"[\\\[&~|]|-(?=-)", r"\\\g<0>", inner) + "]"
     return re.escape("[" if piece[0] == BRACKET else piece)
 
 
@@ -64,7 +78,7 @@ _CLASSES = {
     "alpha": "a-zA-Z",
     "digit": "0-9",
     "alnum": "a-zA-Z0-9",
-    "space": r"\s",
+    "space": " \t\n\r\f\v",
     "upper": "A-Z",
     "lower": "a-z",
     "punct": "!-/:-@",
@@ -85,11 +99,49 @@ _MAX_SUBJECT, _MAX_REPEATS = 4000, 3
 
 
 def bounded(pattern: str, text: str) -> bool:
-    """Whether a pattern from the command may be run on a text here. Python's engine backtracks without a bound, so: no
-    repeated group, no back reference, few repeats, short text."""
+    """Whether a pattern from the command is worth a try on a text here: no repeated group, no back reference, few
+    repeats, short text."""
     if len(text) > _MAX_SUBJECT or len(pattern) > 400 or re.search(r"\)[*+{]|\\[1-9]", pattern):
         return False
     return len(re.findall(r"(?<!\\)(?:[*+]|\{\d*,)", pattern)) <= _MAX_REPEATS
+
+
+class Pattern:
+    """A regular expression that the command gives. It has PATIENCE seconds in all, then comes a TimeoutError: Python's
+    own engine cannot be stopped once it backtracks. What is no expression is a ValueError."""
+
+    PATIENCE = 0.1
+
+    def __init__(self, text: str) -> None:
+        import regex
+
+        self._errors = (regex.error, IndexError, OverflowError, RecursionError)
+        self._compiled = self._tried(lambda: regex.compile(text, regex.DOTALL))
+        self._until = time.monotonic() + self.PATIENCE
+
+    def matches(self, text: str) -> bool:
+        return self._compiled.fullmatch(text, timeout=self._left()) is not None
+
+    def search(self, text: str) -> Any:
+        return self._compiled.search(text, timeout=self._left())
+
+    def found(self, text: str) -> Iterator[str]:
+        return (match[0] for match in self._compiled.finditer(text, timeout=self._left()))
+
+    def replaced(self, new: Callable[[Any], str], text: str, count: int) -> str:
+        return str(self._tried(lambda: self._compiled.sub(new, text, count=count, timeout=self._left())))
+
+    def _left(self) -> float:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+    def _tried(self, run: Callable[[], Any]) -> Any:
+        try:
+            return run()
+        except self._errors as error:
+            raise ValueError(str(error)) from None
 
 
 def listed(names: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import shlex
 from .call import Call, Options, program
 from .compound import Feed
 from .marks import ATOM, SELF, STAR, has, has_glob, known, solid, unglob
-from .quoting import backslashes
+from .quoting import backslashes, whole
 
 
 @program("xargs gxargs")
@@ -26,8 +26,8 @@ def _xargs(call: Call) -> str:
             out += call.run([word.replace(token, item) for word in words], Feed())
         return out
     size = (
-        int(options.get("n", "max-args", "L", "max-lines") or 0)
-        if (options.get("n", "max-args", "L") or "0").isdigit()
+        whole(options.get("n", "max-args", "L", "max-lines") or "0")
+        if (options.get("n", "max-args", "L", "max-lines") or "0").isdecimal()
         else 0
     )
     for start in range(0, max(1, len(items)), size or 200):

@@ -1,13 +1,15 @@
 """sed: its commands that run, write and read; its substitution on known text."""
 
+import functools
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from .call import Call, program
 from .machine import SUSPECT
-from .marks import DISGUISED, FILE, UNKNOWN, known, taints, unglob
+from .marks import DISGUISED, FILE, UNKNOWN, clip, known, taints, unglob
 from .parser import TooComplex
-from .quoting import basic_regex, bounded, classes
+from .quoting import Pattern, basic_regex, bounded, classes
 
 
 @program("sed gsed")
@@ -64,6 +66,7 @@ def _sed_script(call: Call, script: str, given: str) -> None:
         if "w" in found["flags"] and found["file"]:
             call.write(found["file"])
         bare = bare.replace(found[0], "")
+    bare = re.sub(r"\s{9,}", lambda blanks: "\n" if "\n" in blanks[0] else " ", bare)  # each would be tried as a start
     for letter, rest in re.findall(_SED_COMMAND, bare):
         if letter == "e":
             space = [found["new"].replace("\\/", "/") for found in re.finditer(_SED_SUB, script)]
@@ -104,16 +107,17 @@ def _substitute(scripts: list[str], text: str, extended: bool = False, quiet: bo
         at = found.end()
     try:
         lines = list(_edited(steps, text.splitlines(), extended, quiet))
-    except (re.error, IndexError, ValueError):
+    except (ValueError, IndexError, TimeoutError):
         return DISGUISED
-    return "\n".join(lines) + ("\n" if text.endswith("\n") and lines else "")
+    return clip("\n".join(lines)) + ("\n" if text.endswith("\n") and lines else "")
 
 
 def _edited(steps: list[Step], lines: list[str], extended: bool, quiet: bool) -> Iterator[str]:
+    patterns = functools.cache(lambda old: Pattern(classes(old) if extended else basic_regex(old)))
     for number, line in enumerate(lines, 1):
         ended = ""
         for step in steps:
-            if not _addressed(step, number, len(lines), line, extended):
+            if not _addressed(step, number, len(lines), line, patterns):
                 continue
             before = line
             if step["verb"] in ("d", "q"):
@@ -123,7 +127,7 @@ def _edited(steps: list[Step], lines: list[str], extended: bool, quiet: bool) ->
                 line = line.translate(str.maketrans(step["old_set"], step["new_set"]))
             elif not step["verb"]:
                 count = 0 if "g" in step["flags"] else 1
-                line = re.sub(_regex(step["old"], extended), _replacement(step["new"]), line, count=count)
+                line = patterns(step["old"]).replaced(_replacement(step["new"]), line, count)
             if step["verb"] == "p" or ("p" in step["flags"] and line != before):
                 yield line
         if ended != "d" and not quiet:
@@ -132,28 +136,24 @@ def _edited(steps: list[Step], lines: list[str], extended: bool, quiet: bool) ->
             return
 
 
-def _addressed(step: Step, number: int, total: int, line: str, extended: bool) -> bool:
+def _addressed(step: Step, number: int, total: int, line: str, patterns: Callable[[str], Pattern]) -> bool:
     first, last = step["first"], step["last"]
     if first.startswith("/"):
         if last:
             raise ValueError("a range that begins with a pattern")
-        hit = re.search(_regex(first.rstrip("I")[1:-1], extended), line) is not None
+        hit = patterns(first.rstrip("I")[1:-1]).search(line) is not None
     else:
         begin, end = (total if place == "$" else int(place or 0) for place in (first, last or first))
         hit = not first or begin <= number <= end
     return hit != bool(step["negated"])
 
 
-def _regex(old: str, extended: bool) -> str:
-    return classes(old) if extended else basic_regex(old)
-
-
-def _replacement(new: str) -> Callable[[re.Match[str]], str]:
+def _replacement(new: str) -> Callable[[Any], str]:
     if re.search(r"\\[ULEul]", new):
         raise ValueError("letters change their case")
     pieces = re.findall(r"\\.|.", new, re.S)
 
-    def change(found: re.Match[str]) -> str:
+    def change(found: Any) -> str:
         special = {"&": found[0], "\\n": "\n", "\\t": "\t"}
         return "".join(
             special[p] if p in special else found[int(p[1])] or "" if p[1:].isdigit() else p[-1] for p in pieces

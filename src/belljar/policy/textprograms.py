@@ -18,7 +18,7 @@ from .marks import (
     taints,
     unglob,
 )
-from .quoting import ansi_c, bounded
+from .quoting import Pattern, ansi_c, bounded, whole
 
 
 @program(
@@ -42,7 +42,7 @@ def _cat(call: Call) -> str:
         return "".join(reversed(text.splitlines(True)))
     count = options.get("n", "lines") or next((flag for flag in sorted(options.flags) if flag.isdigit()), "")
     if call.name in ("head", "tail") and known(text) and re.fullmatch(r"\+?\d+", count):
-        lines, number = text.splitlines(True), int(count)
+        lines, number = text.splitlines(True), whole(count)
         return "".join(
             lines[:number]
             if call.name == "head"
@@ -53,11 +53,11 @@ def _cat(call: Call) -> str:
     size = options.get("c", "bytes")
     if call.name in ("head", "tail") and known(text) and re.fullmatch(r"\+?\d+", size):
         return (
-            text[: int(size)]
+            text[: whole(size)]
             if call.name == "head"
-            else text[int(size) - 1 :]
+            else text[whole(size) - 1 :]
             if size[0] == "+"
-            else text[-int(size) :]
+            else text[-whole(size) :]
         )
     if call.name in ("head", "tail") and SELF in text:
         return text.replace(SELF, "") or UNKNOWN
@@ -68,8 +68,8 @@ def _laid_out(name: str, text: str, width: str) -> str:
     lines = text.splitlines()
     if name == "nl":
         lines = [f"{number:6}\t{line}" for number, line in enumerate(lines, 1)]
-    elif name == "fold" and width.isdigit() and int(width):
-        lines = [line[at : at + int(width)] for line in lines for at in range(0, len(line), int(width))]
+    elif name == "fold" and width.isdecimal() and whole(width):
+        lines = [line[at : at + whole(width)] for line in lines for at in range(0, len(line), whole(width))]
     elif name == "column":
         lines = ["  ".join(line.split()) for line in lines]
     else:
@@ -188,22 +188,22 @@ def _pick(items: list[str], spec: str) -> list[str]:
     for part in spec.split(","):
         found = re.fullmatch(r"(\d*)(-?)(\d*)", part.strip())
         if found:
-            first = int(found[1] or 1)
-            last = int(found[3]) if found[3] else len(items) if found[2] else first
+            first = whole(found[1] or "1")
+            last = whole(found[3]) if found[3] else len(items) if found[2] else first
             chosen += items[first - 1 : last]
     return chosen
 
 
 @program("seq gseq")
 def _seq(call: Call) -> str:
-    numbers = [int(arg) for arg in call.args if re.fullmatch(r"-?\d+", arg)]
+    numbers = [whole(arg) for arg in call.args if re.fullmatch(r"-?\d+", arg)]
     if not 1 <= len(numbers) <= 3 or len(numbers) != len(call.args):
         return ATOM
     first, step, last = (
         (1, 1, numbers[0]) if len(numbers) == 1 else (numbers[0], 1, numbers[1]) if len(numbers) == 2 else numbers
     )
     span = range(first, last + (1 if step > 0 else -1), step or 1)
-    few = span if len(span) <= 200 else span[:8]
+    few = span[:8] if span[200:] else span
     return "".join(f"{number}\n" for number in few) + (ATOM if few is not span else "")
 
 
@@ -288,18 +288,18 @@ def _matched(text: str, pattern: str, invert: bool, only: bool) -> str:
     if not bounded(pattern, text):
         return text
     try:
-        regex = re.compile(
+        regex = Pattern(
             re.sub(
                 r"\[\[:(\w+):\]\]",
                 lambda m: {"alpha": "[a-zA-Z]", "digit": r"\d", "space": r"\s", "alnum": "[a-zA-Z0-9]"}.get(m[1], "."),
                 pattern,
             )
         )
-    except (re.error, RecursionError):
+        if only:
+            return "".join(found + "\n" for line in text.splitlines() for found in regex.found(line) if found)
+        return "".join(line for line in text.splitlines(True) if bool(regex.search(line)) != invert)
+    except (ValueError, TimeoutError):
         return text
-    if only:
-        return "".join(found[0] + "\n" for line in text.splitlines() for found in regex.finditer(line) if found[0])
-    return "".join(line for line in text.splitlines(True) if bool(regex.search(line)) != invert)
 
 
 @program("envsubst")

@@ -1,0 +1,69 @@
+"""`make fuzz`: the policy and the frame parsers of both sides, at length. Every `make test` fuzzes them briefly.
+
+    python -m tests.fuzz [MINUTES] [TARGET …]        (default: 10 minutes for each of them)
+
+    raw      any bytes get a verdict
+    scripts  so do scripts that a grammar makes
+    plain    plain commands get the same verdict without the parser
+    frames   the host's decoder
+    init     the init's, in C, with sanitizers
+
+What is found stops the run; libFuzzer leaves the input in a file here and says its name.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INIT = ROOT / "sandbox-images" / "init"
+GUIDED = ("raw", "scripts", "plain", "frames")
+LIMITS = ["-rss_limit_mb=1500", "-timeout=30", "-max_len=4096"]  # a verdict's own two seconds are processor time
+SEEDS = 500
+
+
+def seeds(target: str) -> list[bytes]:
+    """What to begin with: commands of the corpus where they are taken as they stand, else choices at random."""
+    if target != "raw":
+        return [random.randbytes(random.randrange(20, 600)) for _ in range(SEEDS)]
+    lines = [line for path in (ROOT / "tests/policy/corpus").glob("*.jsonl") for line in path.read_text().splitlines()]
+    return [str(json.loads(line)["command"]).encode("utf-8", "surrogatepass") for line in random.sample(lines, SEEDS)]
+
+
+def guided(target: str, seconds: float) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        for number, seed in enumerate(seeds(target)):
+            Path(directory, str(number)).write_bytes(seed)
+        options = [*LIMITS, f"-max_total_time={int(seconds)}", "-print_final_stats=1", directory]
+        subprocess.run([sys.executable, "-m", "tests.fuzz.guided", target, *options], check=True)
+
+
+def init(seconds: float) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        target = Path(directory, "fuzz")
+        sources = [ROOT / "tests/init/fuzz_frame.c", INIT / "frame.c", INIT / "ring.c"]
+        flags = ["-g", "-O1", "-DSTANDALONE", "-fsanitize=address,undefined", f"-I{INIT}"]
+        subprocess.run(["gcc", *flags, *map(str, sources), "-o", str(target)], check=True)
+        until, runs = time.monotonic() + seconds, 0
+        while time.monotonic() < until:
+            subprocess.run([target, "2000000"], check=True)
+            runs += 2_000_000
+        print(f"  {runs} rounds, nothing found")
+
+
+def main() -> None:
+    minutes, *chosen = sys.argv[1:] or ["10"]
+    for target in chosen or [*GUIDED, "init"]:
+        print(f"{target}, {minutes} minutes", flush=True)
+        seconds = float(minutes) * 60
+        init(seconds) if target == "init" else guided(target, seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""One target under atheris, in a process of its own: libFuzzer ends the process it runs in.
+
+python -m tests.fuzz.guided TARGET [options of libFuzzer] [CORPUS]
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import warnings
+
+import atheris
+
+with atheris.instrument_imports(include=["belljar"]):
+    import belljar.frames
+    import belljar.policy
+
+    for module in pkgutil.iter_modules(belljar.policy.__path__, "belljar.policy."):
+        importlib.import_module(module.name)
+
+from .targets import TARGETS
+
+
+def main() -> None:
+    warnings.simplefilter("error")
+    target = TARGETS[sys.argv.pop(1)]
+    atheris.Setup(sys.argv, target)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
