@@ -1,7 +1,8 @@
 """Hostile commands, and the oracle that follows each: nothing of them is felt outside.
 
 The policy says yes to all: what is tested is what happens when it was fooled. `make test` runs each scenario at a size
-that fits into minutes; BELLJAR_ABUSE=full runs the long ones at full length.
+that fits into minutes; BELLJAR_ABUSE=full runs the long ones at full length
+(with `-o faulthandler_timeout=0`, or the watch over hanging tests ends them).
 """
 
 from __future__ import annotations
