@@ -118,6 +118,7 @@ STUMBLES = {
     "escapes of jq": "jq -n '\"\\ud800\\x\\u\"' | sh; jq -n '\"\\d\"' | sh",
     "openssl alone": "openssl",
     "versions": "node18 x.js; perl5.36 -e 1; ruby3.2 -e 1; lua5.3 x; php8.2 -r 1; gcc-12 x.c; pip3.11 list",
+    "the loader": "/lib64/ld-linux-x86-64.so.2 /bin/ls",
     "a loop over nothing": "for x in; do ls; done; select x in; do ls; done",
     "a range without a step": python("for i in range(1, 2, 0): print(i)"),
     "numbers": python("print('%c' % 99999999999, int('1', 1 << 70), 1 << 9)"),

@@ -73,7 +73,7 @@ SHELLS = frozenset(listed("sh bash dash zsh ksh mksh ash fish csh tcsh rbash pdk
 
 @program(" ".join(_PLAIN))
 def _wrapped(call: Call) -> str | None:
-    valued, long, skip = _PLAIN[call.name]
+    valued, long, skip = _PLAIN.get(call.name) or _PLAIN["ld.so"]  # which has as many names as there are machines
     options = call.options(valued, long, posix=True)
     words = options.rest[skip:]
     if call.name in ("hyperfine", "entr"):
