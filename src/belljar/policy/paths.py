@@ -16,7 +16,8 @@ HOME = "/home/sandbox"
 
 _SCRATCH = ("/tmp", "/var/tmp", "/dev/shm", "/private/tmp")
 _SYSTEM = listed(
-    "bin boot etc lib lib32 lib64 libx32 opt run sbin srv usr var mnt media lost+found .belljar System Library"
+    "bin boot etc lib lib32 lib64 libx32 opt run sbin srv usr var mnt media lost+found .belljar System Library "
+    "init vmlinuz initrd.img swapfile .dockerenv"
 )
 _HARMLESS_DEVICES = re.compile(
     r"/dev/(null|zero|full|u?random|tty\w*|console|std(in|out|err)|fd(/.*)?|pts(/.*)?|ptmx)$"
