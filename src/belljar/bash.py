@@ -33,6 +33,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from belljar import frames
+from belljar.errors import SandboxLost
 from belljar.frames import Flag
 from belljar.spec import WORKSPACE
 
@@ -159,7 +160,8 @@ class Bash:
             self._idle = self.execution.link.loop.call_later(IDLE_SECONDS, self.disarm, 0.0)
         elif not self.execution.over:
             self._armed = False
-            self.execution.deadline(None, 0)
+            with contextlib.suppress(SandboxLost):  # then there is no deadline either
+                self.execution.deadline(None, 0)
 
     @property
     def closed(self) -> bool:
