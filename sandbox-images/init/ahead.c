@@ -95,14 +95,20 @@ void ahead_discard(struct command *command)
     not_before = now + BACK_OFF;
 }
 
+/* One that is still starting will do: it reads its text when it gets there, sooner than another started now would. */
+static bool in_time(const struct command *command)
+{
+    uint32_t state = atomic_load(&keeper_slot(command)->state);
+    return state == SLOT_RUNNING || state == SLOT_STARTING;
+}
+
 /* An earlier command may have killed the shell or its keeper, stopped the keeper, or put another directory in place of its own. */
 static bool still_good(const struct command *command)
 {
-    const struct slot *slot = keeper_slot(command);
     uint64_t dev, ino;
     siginfo_t changed = {0};
     waitid(P_PID, (id_t)command->keeper, &changed, WEXITED | WSTOPPED | WNOHANG | WNOWAIT);
-    return !changed.si_pid && atomic_load(&slot->state) == SLOT_RUNNING
+    return !changed.si_pid && in_time(command)
         && cwd_of_now(&dev, &ino) && dev == command->cwd_dev && ino == command->cwd_ino;
 }
 
@@ -111,15 +117,17 @@ static bool still_good(const struct command *command)
 static void wake(const struct command *command)
 {
     int unread = 0;
-    if (proc_stopped(command->main) && ioctl(command->feed, FIONREAD, &unread) == 0 && unread)
+    if (command->main && proc_stopped(command->main) && ioctl(command->feed, FIONREAD, &unread) == 0 && unread)
         kill(command->main, SIGCONT);
 }
 
 static bool hand_over(struct command *command, const char *text)
 {
     size_t length = strlen(text) + 1;
-    atomic_store(&keeper_slot(command)->claimed, 1);
-    command->main = keeper_slot(command)->main;
+    struct slot *slot = keeper_slot(command);
+    atomic_store(&slot->claimed, 1); /* from here on its keeper says when it runs */
+    if (atomic_load(&slot->state) == SLOT_RUNNING)
+        command->main = slot->main;
     bool given = write(command->feed, text, length) == (ssize_t)length;
     if (given)
         wake(command);
@@ -128,21 +136,28 @@ static bool hand_over(struct command *command, const char *text)
     return given;
 }
 
+static void missed(void)
+{
+    last_miss = now;
+    if (enabled && target < MOST)
+        target++;
+}
+
 struct command *ahead_claim(const char *text)
 {
-    while (count && atomic_load(&keeper_slot(pool[0])->state) != SLOT_STARTING) {
+    while (count) {
         struct command *command = pool[0];
         if (still_good(command) && hand_over(command, text)) {
             take_out(0);
             last_claim = now;
+            if (!command->main)
+                missed();
             return command;
         }
         ahead_discard(command);
         not_before = now;
     }
-    last_miss = now;
-    if (enabled && target < MOST)
-        target++;
+    missed();
     return NULL;
 }
 

@@ -138,10 +138,9 @@ static void start(void)
         _exit(0);
     }
     slot->main = pid;
-    if (atomic_load(&slot->claimed))
+    atomic_store(&slot->state, SLOT_RUNNING);
+    if (atomic_load(&slot->claimed)) /* looked at last: who claims it, and finds it not running yet, is told */
         notify(SLOT_RUNNING);
-    else
-        atomic_store(&slot->state, SLOT_RUNNING); /* of a waiting shell nobody needs to hear */
     close_inherited();
 }
 

@@ -308,8 +308,9 @@ bool spawn_request(struct connection *connection, const struct frame *frame)
         bool alone = !connection->out_length || connection->hold_until > now;
         command->phase = STARTING;
         adopt(command, connection, frame->id, &request);
-        command_begun(command);
-        if (alone && !(command->flags & FLAG_BACKGROUND))
+        if (command->main)
+            command_begun(command);
+        if (command->main && alone && !(command->flags & FLAG_BACKGROUND))
             connection_hold(connection); /* its output will be there in a moment */
         return true;
     }
