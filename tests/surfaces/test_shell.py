@@ -12,13 +12,21 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.surfaces.invoking import PROGRAM, Answer, belljar, environment, start
+from tests.surfaces.invoking import PROGRAM, Answer, Started, belljar, environment, start
 
 PATIENCE = 40.0
 
 
 def piped(workspace: Path, *lines: str, args: tuple[str, ...] = ()) -> Answer:
     return belljar("shell", "--workspace", workspace, *args, stdin="\n".join(lines).encode() + b"\n")
+
+
+def say(process: Started, line: str, answer: str) -> None:
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(f"{line}\n".encode())
+    process.stdin.flush()
+    assert process.stdout.readline() == f"{answer}\n".encode()
 
 
 def test_lines_run_in_one_shell_and_the_last_status_is_ours(workspace: Path) -> None:
@@ -79,33 +87,21 @@ def test_a_timeout_holds_for_each_line(workspace: Path) -> None:
 
 def test_a_broken_pipe_ends_it(workspace: Path) -> None:
     with start("shell", "--workspace", workspace, stdin=-1) as process:
-        assert process.stdin
-        assert process.stdout
-        process.stdin.write(b"yes\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"y\n"
+        say(process, "yes", "y")
         process.stdout.close()
         assert process.wait(30) == 141
 
 
 def test_a_signal_ends_it_and_its_sandbox(workspace: Path) -> None:
     with start("shell", "--workspace", workspace, stdin=-1) as process:
-        assert process.stdin
-        assert process.stdout
-        process.stdin.write(b"echo ready\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"ready\n"
+        say(process, "echo ready", "ready")
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 128 + signal.SIGTERM
 
 
 def test_a_signal_ends_it_while_nobody_reads_what_a_command_prints(workspace: Path) -> None:
     with start("shell", "--workspace", workspace, stdin=-1) as process:
-        assert process.stdin
-        assert process.stdout
-        process.stdin.write(b"yes\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == b"y\n"
+        say(process, "yes", "y")
         time.sleep(0.5)  # pipe and queue fill up
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 128 + signal.SIGTERM
