@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import stat
+import sys
 import threading
 from pathlib import Path
 
@@ -200,6 +201,34 @@ def test_writers_in_threads_and_processes_make_one_chain(where: Path) -> None:
     report = trail.verify(where)
     assert report.ok
     assert report.records == 750
+
+
+def test_what_threads_note_while_others_write_is_not_lost(where: Path) -> None:
+    shared, before = Audit(where), sys.getswitchinterval()
+    work = lambda: [(shared.note("start", n=n), shared.flush()) for n in range(300)]  # noqa: E731
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(before)
+    shared.close()
+    assert (trail.verify(where).ok, len(list(trail.records(where)))) == (True, 1200)
+
+
+def test_what_was_noted_before_a_fork_is_written_by_the_parent_alone(where: Path) -> None:
+    writer = Audit(where)
+    writer.note("start")
+    pid = os.fork()
+    if pid == 0:
+        writer.record("end")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    writer.flush()
+    assert [record["kind"] for record in trail.records(where)] == ["end", "start"]
 
 
 def test_a_forked_child_locks_for_itself(where: Path) -> None:

@@ -150,8 +150,8 @@ class Audit:
 
     def record(self, kind: str, **fields: Any) -> None:
         """Writes one line. Where that fails: AuditError if a trail is required, else one warning."""
-        self.note(kind, **fields)
-        self.flush()
+        log.tell(kind, fields)
+        self._put(Note(os.getpid(), time.time(), kind, fields))
 
     def note(self, kind: str, **fields: Any) -> None:
         """To be written by the next `flush`."""
@@ -159,12 +159,17 @@ class Audit:
         self._notes.append(Note(os.getpid(), time.time(), kind, fields))
 
     def flush(self) -> None:
-        if not self._notes:
-            return
+        if self._notes:
+            self._put()
+
+    def _put(self, *last: Note) -> None:
+        """Writes what was noted, and `last`: never among the notes, so that its writer hears of a failure itself."""
         try:
             with self._thread_lock:
-                notes, self._notes = self._notes, []
-                own = [note for note in notes if note.pid == os.getpid()]  # the others are our parent's to write
+                notes = self._notes[:]
+                del self._notes[: len(notes)]  # in place: other threads note on without the lock
+                # After a fork, what was noted before is our parent's to write.
+                own = [note for note in (*notes, *last) if note.pid == os.getpid()]
                 if own:
                     self._append(own)
         except OSError as error:
@@ -313,6 +318,8 @@ class NoAudit(Audit):
 
     def note(self, kind: str, **fields: Any) -> None:
         log.tell(kind, fields)
+
+    record = note
 
 
 @cache
