@@ -92,6 +92,14 @@ def _patch(call: Call) -> str:
     return ""
 
 
+@program("unsquashfs cabextract unar unrar dpkg-deb lha arj")
+def _unpack(call: Call) -> None:
+    options = call.options("do", ("dest", "directory", "output-directory"))
+    last = options.rest[-1] if len(options.rest) > 1 and not options.has("l", "s", "c", "contents", "info") else ""
+    folder = options.get("d", "dest", "o", "directory", "output-directory") or last
+    _extracted(call, folder, call.read(options.rest[0]) if options.rest else "") if folder else None
+
+
 _SUFFIX = {"bzip2": "bz2", "xz": "xz", "zstd": "zst", "compress": "Z"}
 
 

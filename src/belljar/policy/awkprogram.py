@@ -57,6 +57,7 @@ def _awk_text(call: Call, code: str, text: str, separator: str) -> str:
 
 MAX_CODE = 8000
 FIELD_GAP = "\ufddd"  # a blank inside a field that another separator cut out
+_PRINTS = re.compile(r"[^{}\"]*\{\s*print\s*(?:\$(\d+|NF))?\s*;?\s*\}\s*")
 _AWK_STRING = r'"((?:[^"\\]|\\.)*)"'
 
 
@@ -79,7 +80,7 @@ def _awk_code(call: Call, code: str, text: str) -> str:
         _awk_line(call, _awk_folded(code, line), line)
     if all(printing):
         return "".join(ansi_c(found[1]) + "\n" for found in printing if found)
-    if known(text) and text:
+    if text and (known(text) or (_PRINTS.fullmatch(code) and known(text.replace(ATOM, "")))):
         return _awk_field(code, text)
     return DISGUISED if "BEGIN" in code and re.search(r"printf?\b", code) and not text else text or ATOM
 
@@ -167,7 +168,7 @@ def _awk_line(call: Call, code: str, line: str) -> None:
 
 def _awk_field(code: str, text: str) -> str:
     """The output of `{print $N}` on known text, as if every line met its condition; of more, text in disguise."""
-    field = re.fullmatch(r"[^{}\"]*\{\s*print\s*(?:\$(\d+|NF))?\s*;?\s*\}\s*", code)
+    field = _PRINTS.fullmatch(code)
     if not field:
         return text if has_glob(text) or "print" not in code else DISGUISED
     which, lines = field[1] or "0", [line.split() for line in text.splitlines()]
@@ -180,7 +181,7 @@ def _awk_field(code: str, text: str) -> str:
             else line[whole(which) - 1]
             if whole(which) <= len(line)
             else line[-1]
-            if has_glob(text)
+            if has_glob(text) or ATOM in line
             else ""
         )
         + "\n"

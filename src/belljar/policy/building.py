@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from itertools import pairwise
 
 from .call import PROGRAMS, Call, program
 from .machine import SUSPECT
@@ -17,7 +18,9 @@ _SOURCES = {
     **dict.fromkeys(("jest", "vitest", "mocha"), ("[cm]?[jt]sx?", "node", "")),
 }
 _LIFE_CYCLE = ("install", "prepare", "prepublish", "publishOnly", "prepublishOnly", "pack", "publish", "dependencies")
-_SPAWNS = re.compile(r"os/exec|os\.Remove|std::(process|fs)|child_process|ProcessBuilder|getRuntime|java\.n?io|rmSync")
+_SPAWNS = re.compile(
+    r"os/exec|os\.Remove|std::(process|fs)|child_process|ProcessBuilder|getRuntime|java\.n?io|rmSync|\bsyscall\.|libc::|nix::"
+)
 _CONFIG = re.compile(r"[\w.-]+\.config\.[cm]?[jt]s|\.\w+rc\.[cm]?js|(gulp|Grunt)file\.[cm]?[jt]s")
 _RECIPES = re.compile(
     r"build\.ninja|CMakeLists\.txt|Taskfile[.\w]*\.ya?ml|Procfile|tox\.ini|pyproject\.toml|composer\.json|deno\.jsonc?|"
@@ -45,6 +48,8 @@ def _packages(call: Call) -> str | None:
         call.name == "rpm" and re.search(r"(^|\s)-[iUe]", text)
     ):
         _local_package(call, words)
+    if call.name == "dpkg" and re.match(r"-[xX]\b|--v?extract", text):
+        call.run(["dpkg-deb", *call.args])
     if call.name in ("npm", "pnpm", "yarn"):
         _npm(call, words)
     if call.name in ("cargo", "go"):
@@ -62,7 +67,11 @@ def _packages(call: Call) -> str | None:
     if removing and call.name in ("apt", "apt-get", "dpkg", "yum", "dnf", "apk"):
         call.machine.emit("delete", "/usr", "system", frozenset({"recursive"}), call.name)
     _written_code(call)
-    publishing = re.search(r"\b(publish|login|adduser|token)\b", text)
+    publishing = re.search(r"\b(publish|login|adduser|token|upload|pack|push)\b", text)
+    for before, word in pairwise(words) if publishing else []:
+        place, inner = call.locate(word)[1:]
+        handed = place == "secret" or (place in ("root", "home") and "inner" not in inner)
+        call.machine.emit("read", word, "secret", program=call.name) if handed and not before.startswith("--") else None
     call.emit("exec.publish" if publishing else "exec.install" if installing else "exec.build")
     return None
 

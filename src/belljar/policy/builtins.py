@@ -1,6 +1,7 @@
 """The shell's own commands: those that change the shell, and those that only print."""
 
 import re
+import shlex
 
 from .arithmetic import truth
 from .call import Call, program
@@ -157,8 +158,8 @@ def _shift(call: Call) -> str:
 def _read(call: Call) -> str:
     _subscripts(call)
     options = call.options("adnNptui" if call.name == "read" else "dnOsuCc")
-    for command in options.all("C") if call.name != "read" else []:
-        call.shell(command)
+    for line in call.feed.text.splitlines()[:8] if call.name != "read" and options.all("C") else []:
+        call.shell(f"{options.get('C')} 0 {shlex.quote(line)}")
     feed = call.machine.source = call.state.feeds.get(solid(options.get("u")), call.feed)
     ifs = flat(call.state.env.get("IFS", " \t\n"))
     if call.name != "read" or "a" in options.values:
@@ -335,8 +336,6 @@ def _env(call: Call) -> str:
     words = list(options.rest)
     split = options.get("S", "split-string")
     if split:
-        import shlex
-
         try:
             words = shlex.split(unglob(split)) + words
         except ValueError:

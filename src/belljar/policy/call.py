@@ -1,12 +1,13 @@
 """One program call, as the program table sees it: its arguments, its input, and verbs for its effects."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from . import files
 from .compound import Feed
 from .machine import Machine
-from .marks import UNKNOWN, has, show, solid, unglob
+from .marks import NETWORK, UNKNOWN, has, show, solid, unglob
 from .shellstate import ShellState
 
 Handler = Callable[["Call"], str | None]
@@ -143,6 +144,14 @@ class Call:
     def fetched(self, full: str) -> bool:
         """Whether a path lies where this command put what it got from the network."""
         return any(full.startswith(folder.rstrip("/") + "/") for folder in self.state.fetched)
+
+    def load(self, path: str) -> None:
+        """Load code that is no script: a library, a module, an archive of classes."""
+        data = re.search(r"\.(json|ya?ml|csv|tsv|toml|txt|md|xml|html?|sql|db)$", path)
+        if not data and (
+            NETWORK in (self.machine.read_file(path, self.state) or "") or self.fetched(self.locate(path)[0])
+        ):
+            self.emit("exec.network", path)
 
     def run_file(self, path: str, args: list[str], same: bool = False) -> str:
         """Run a script file: its text where this command wrote it, else the project's own code."""

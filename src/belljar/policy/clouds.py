@@ -8,11 +8,19 @@ from .network import sends
 from .remotes import in_container
 
 
-@program("mail mailx sendmail mutt swaks msmtp ssmtp slack telegram-send")
+@program(
+    "mail mailx sendmail mutt swaks msmtp ssmtp slack telegram-send logger mosquitto_pub kcat kafkacat nats "
+    "zabbix_sender snmptrap amqp-publish"
+)
 def _mail(call: Call) -> str | None:
+    if call.name == "logger" and not any(re.match(r"-n|--server|-[dTP]*n", solid(arg)) for arg in call.args):
+        return None
     text = call.stdin + "".join(
-        call.read(call.args[i + 1]) for i, arg in enumerate(call.args[:-1]) if arg in ("-a", "-A", "--attach", "--body")
+        call.read(call.args[i + 1])
+        for i, arg in enumerate(call.args[:-1])
+        if arg in ("-a", "-A", "--attach", "--body", "-f", "--file")
     )
+    text += "".join(call.args)
     call.emit(
         "net.send",
         call.text(),

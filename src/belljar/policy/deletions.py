@@ -43,10 +43,15 @@ def path_literals(code: str, unquoted: Unquote) -> list[str]:
     return found + re.findall(r"<([~/][^<>\s]*)>", code)
 
 
+def masked_code(code: str) -> str:
+    """The code, as long as it was, with its literals empty and its imports gone."""
+    masked = re.sub(_STRING, lambda m: m[0][0] + "\0" * (len(m[0]) - 2) + m[0][0], code)
+    return _IMPORTS.sub(lambda m: " " * len(m[0]), masked)
+
+
 def named_targets(code: str, unquoted: Unquote) -> list[str] | None:
     """The paths to delete where each call names its own outright; else None: it may be any path in the code."""
-    masked = re.sub(_STRING, lambda m: m[0][0] + "\0" * (len(m[0]) - 2) + m[0][0], code)
-    masked = _IMPORTS.sub(lambda m: " " * len(m[0]), masked)
+    masked = masked_code(code)
     found, calls = [], list(DELETISH.finditer(masked))
     if len(calls) > MAX_CALLS:
         return None

@@ -4,8 +4,11 @@ import re
 
 from .call import Call, program
 from .compound import Feed
+from .folding import fold
 from .interpreters import _script, scan
 from .marks import DISGUISED, NETWORK, unglob
+from .paths import HOME
+from .quoting import listed
 
 
 @program("vim vi nvim ex ed emacs view rvim vimdiff nano pico red gvim kak joe")
@@ -26,12 +29,16 @@ def _editor(call: Call) -> str | None:
         scan(call, "lisp", text)
     if NETWORK in call.stdin:
         call.emit("exec.network")
+    texts = [_vimscript(text) for text in texts]
+    held = dict(re.findall(r"(?m)^\s*let\s+(?:\w:)?(\w+)\s*=\s*(['\"][^'\"]*['\"])", "\n".join(texts)))
+    for name, value in held.items():
+        texts = [fold(re.sub(rf"\b(?:\w:)?{name}\b(?!\s*=)", value.replace("\\", ""), text)) for text in texts]
     for path in re.findall(r"delete-(?:directory|file)\s+\"([^\"]+)\"|delete\(\s*['\"]([^'\"]+)['\"]", " ".join(texts)):
         call.delete(next(part for part in path if part), "recursive")
     for text in texts:
         for command in re.findall(
             r"(?:^|[|:\s]|silent\s)(?:\d*,?[\d$%.]*)!\s*(.+)|(?:r|read|w|write)\s*!\s*(.+)|(?:exe|execute)\s+['\"]!?([^'\"]+)['\"]|"
-            r"system\(\s*['\"](.+?)['\"]\s*\)|(?:shell-command|call-process)\s+\"([^\"]+)\"",
+            r"(?:system(?:list)?|job_?start|term_start|termopen)\(\s*['\"](.+?)['\"]\s*[,)]|(?:^|[:\s])term(?:inal)?\s+(\S.*)|(?:shell-command|call-process)\s+\"([^\"]+)\"",
             text,
         ):
             call.shell(next(part for part in command if part))
@@ -56,6 +63,44 @@ def _editor(call: Call) -> str | None:
     return None
 
 
+def _vimscript(text: str) -> str:
+    """Vim's own way to say where the home is, as a literal, and literals joined."""
+    text = re.sub(r"expand\(\s*(['\"])(.*?)\1\s*\)", lambda m: f'"{re.sub("[$]HOME|^~", HOME, m[2])}"', text)
+    return fold(re.sub(r"(?<=[.\s(,=])\$HOME\b(?=\s*[).,|]|\s*$)", f'"{HOME}"', text))
+
+
+# Programs with a language of their own in which a text is run as a command.
+_DOORS = {
+    **dict.fromkeys(("m4", "gm4"), r"\be?syscmd\(([^()]*(?:\([^()]*\)[^()]*)*)\)"),
+    **dict.fromkeys(
+        listed("tex pdftex latex pdflatex xelatex lualatex latexmk luatex texlua"),
+        r"\\write18\s*\{([^{}]*)\}|\\input\s*\{?\s*\"?\|\s*\"?([^}\"]+)|os\.execute\(\s*['\"](.+?)['\"]\s*\)|\bsystem\(\s*['\"](.+?)['\"]\s*\)",
+    ),
+    **dict.fromkeys(("groff", "troff", "nroff"), r"(?m)^\.\s*(?:sy|pso|pi)\s+(.+)$"),
+    **dict.fromkeys(("gs", "ghostscript", "ps2pdf", "convert", "magick"), r"%pipe%([^()]+)\)|^\|(.+)|(?<=\s)\|(.+)$"),
+    **dict.fromkeys(
+        ("maxima", "gp", "scilab", "puppet"), r"(?:system|extern|unix\w*|shell|exec)\s*[({]\s*['\"](.+?)['\"]\s*[):]"
+    ),
+}
+
+
+@program(" ".join(_DOORS))
+def _door(call: Call) -> None:
+    call.emit("exec.build")
+    written = [call.machine.read_file(path, call.state) or "" for path in call.args]
+    text = unglob("\n".join([*call.args, call.stdin, *written]))
+    if NETWORK in text:
+        call.emit("exec.network")
+    if call.name.endswith("m4"):
+        text = re.sub(r"[`']", "", text)
+        for name, value in re.findall(r"(?:\bdefine\(|^-D)(\w+)[,=]\s*([^()\n]*)", text, re.M)[:20]:
+            text = re.sub(rf"\b{name}\b(?![,=])", value.replace("\\", ""), text)
+        for path in re.findall(r"\b(?:s?include|undivert)\(([^()]+)\)", text):
+            call.read(path)
+    for command in re.findall(_DOORS[call.name], text)[:20]:
+        call.shell(command if isinstance(command, str) else "".join(command))
+
+
 @program("sqlite3 mysql mariadb psql mongo mongosh redis-cli duckdb clickhouse")
 def _database(call: Call) -> str | None:
     text = unglob("\n".join(call.args)) + "\n" + call.stdin
@@ -74,6 +119,8 @@ def _database(call: Call) -> str | None:
         text,
     ):
         call.write(next(part for part in path if part))
+    for path in re.findall(r"(?i)load_extension\(\s*'([^']+)'|^\s*\.load\s+(\S+)|\bload\s+'([^']+)'", text, re.M):
+        call.load("".join(path))
     for path in re.findall(r"(?i)(?:\w*(?:file|read|load|scan)\w*\(\s*|\b(?:from|infile)\s+)'([^']+)'", text):
         call.read(path)
     if call.name == "redis-cli" and re.search(r"(?i)config\s+set\s+dir|flushall.*cron|slaveof|module\s+load", text):
@@ -129,8 +176,7 @@ def _runtime(call: Call) -> str | None:
         text = call.machine.read_file(path, call.state)
         if text and path.endswith(".java"):
             scan(call, "other", text)
-        if (text is not None and NETWORK in text) or call.fetched(call.locate(path)[0]):
-            call.emit("exec.network", path)
+        call.load(path)
     if any(re.match(r"-(javaagent|agentpath|XX:On\w*Error)", arg) for arg in call.args):
         call.emit("exec.hidden")
     call.emit("exec.build")

@@ -32,7 +32,10 @@ _TOOLS = frozenset(
 )
 _OPTIONS = {
     "PYTHONBREAKPOINT": r"^(?!0$|(i?pdb|pudb)[.\w]*$)",
-    "DOCKER_HOST": r"^unix:///(var/)?run/docker\.sock|^tcp://(172\.17\.0\.1|host\.docker\.internal)",
+    **dict.fromkeys(
+        ("DOCKER_HOST", "CONTAINER_HOST", "CONTAINERD_ADDRESS", "CONTAINER_RUNTIME_ENDPOINT"),
+        r"^(unix://)?/|^tcp://(172\.17\.0\.1|host\.docker\.internal)",
+    ),
     "PS2": r"[$`]\(|`",
     "JDK_JAVA_OPTIONS": r"-javaagent|-agentpath|OnOutOfMemoryError|OnError",
     "NODE_OPTIONS": r"(--require|-r|--import|--loader|--experimental-loader)[= ]+(?!ts-node|tsx|dotenv|source-map|"

@@ -29,7 +29,7 @@ from .marks import (
 )
 from .parser import Node, TooComplex
 from .quoting import Pattern, ansi_c, pattern_regex, whole
-from .shellstate import ShellState, Value
+from .shellstate import PERHAPS, ShellState, Value
 
 MAX_SUBJECT = 2000  # trimming a longer value is not followed
 MAX_FIELDS = 20_000  # an array that is put into itself again and again doubles
@@ -284,6 +284,7 @@ class Expander:
             ):  # inside double quotes these quotes are text, and what they hold is expanded
                 self.subscripts(part.get("Value", ""))
         empty = flat(value) in ("", UNSET) if op.startswith(":") else value == UNSET
+        empty = empty or (name in PERHAPS and value == PERHAPS[name])
         bare = op.lstrip(":")
         if bare in ("-", "="):
             if value == UNKNOWN or has(flat(value), SENSITIVE):

@@ -107,6 +107,8 @@ def _cp(call: Call) -> str:
         if _setuid(options.get("m", "mode")):
             call.emit("privilege.setuid")
         if options.has("d", "directory"):
+            for path in options.rest if options.has("m", "mode", "o", "owner", "g", "group") else []:
+                call.change(path, "mode", "recursive")
             return ""
     for command in options.all("e", "rsh", "rsync-path") if call.name == "rsync" else []:
         _transport(call, command)

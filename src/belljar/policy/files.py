@@ -30,6 +30,9 @@ CONTENTS = {
     "/dev/null": "",
     **dict.fromkeys(("/dev/zero", "/dev/urandom", "/dev/random"), SELF),
     "/etc/passwd": f"root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000:me:{HOME}:/bin/bash\n{SENSITIVE}",
+    **dict.fromkeys(
+        ("/proc/mounts", "/proc/self/mounts", "/etc/mtab", "/etc/fstab"), f"{ATOM} / {ATOM}\n{ATOM} /workspace {ATOM}\n"
+    ),
     "/etc/group": f"root:x:0:\nsandbox:x:1000:\n{SENSITIVE}",
 }
 _LOCAL_HOST = re.compile(r"(localhost|127\.[\d.]+|::1|0\.0\.0\.0|[a-z][a-z0-9_-]*|host\.docker\.internal)")

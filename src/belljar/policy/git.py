@@ -5,7 +5,8 @@ import re
 from .call import Call, program
 from .environment import quiet_command
 from .expand import flat
-from .marks import ATOM, FILE, SECRET, STAR, show, solid, unglob
+from .marks import ATOM, FILE, NETWORK, SECRET, SENSITIVE, STAR, has, show, solid, unglob
+from .network import sends
 from .paths import WORKSPACE
 
 _EXECUTING = re.compile(
@@ -233,9 +234,34 @@ def _clone(call: Call, rest: list[str]) -> str | None:
     return None
 
 
+_MESSAGES = ".git/COMMIT_EDITMSG"
+
+
 def _push(call: Call, rest: list[str]) -> str | None:
+    """What leaves: the names that are pushed, and what this command put into messages and files before."""
     call.emit("exec.push")
+    words = [re.sub(r"//[^/@]*@", "//", word) for word in rest]
+    held = call.machine.read_file(_MESSAGES, call.state)
+    files = call.state.files.values() if held is not None else []
+    text = "".join([*words, held or "", *(text for text in files if has(text, SECRET + SENSITIVE))])
+    sends(call, text, "a remote") if has(text, SECRET + SENSITIVE) else None
     return None
+
+
+def _fetch(call: Call, rest: list[str]) -> str | None:
+    """What a remote is said to hold came from the network; from an address that is written out, all of it may."""
+    call.emit("net.fetch")
+    outside = any(re.match(r"(https?|git|ssh)://|[\w.-]+@[\w.-]+:", word) for word in rest)
+    call.state.fetched.add(call.locate("." if outside else ".git/refs/remotes")[0])
+    return None
+
+
+def _fetched(call: Call, words: list[str]) -> bool:
+    objects = [word.partition(":")[0] for word in words if ":" in word and word[:1] != "-"]
+    here = call.fetched(call.locate(f"{call.state.cwd}/x")[0])
+    refs = [call.locate(f".git/refs/remotes/{name}")[0] for name in objects if "/" in name]
+    named = any(name.startswith("FETCH_HEAD") for name in objects) or any(w.startswith("--remote=") for w in words)
+    return named or (here and bool(objects)) or any(call.fetched(ref) for ref in refs)
 
 
 def _clean(call: Call, rest: list[str]) -> str | None:
@@ -297,6 +323,26 @@ def _other(call: Call, verb: str, rest: list[str]) -> str | None:
         for word in words:
             if not word.startswith("-") and "/" in word and " " not in word and call.locate(word)[1] == "secret":
                 call.read(word)
+    if verb in (
+        "add",
+        "commit",
+        "tag",
+        "notes",
+        "branch",
+        "checkout",
+        "switch",
+        "stash",
+        "hash-object",
+        "update-ref",
+        "commit-tree",
+    ):
+        call.machine.write_file(_MESSAGES, "".join(rest), call.state, append=True)
+        for word in rest if verb in ("add", "hash-object") else []:
+            call.machine.write_file(
+                _MESSAGES, SENSITIVE if "sensitive" in call.locate(word)[2] else "", call.state, True
+            )
+    if verb in ("show", "cat-file", "archive") and _fetched(call, words):
+        return NETWORK
     if verb == "send-email":
         for word in words:
             if re.match(r"--(smtp-server|to-cmd|cc-cmd|sendmail-cmd|header-cmd)=?[/.]", word):
@@ -331,6 +377,8 @@ _VERBS = {
     "clone": _clone,
     "init": _clone,
     "push": _push,
+    "fetch": _fetch,
+    "pull": _fetch,
     "clean": _clean,
     "rev-parse": _rev_parse,
     "credential": _credential,

@@ -54,6 +54,10 @@ _CHECKED = {"ruby": r"^-w?c\b", "php": r"^-l\b", "node": r"^(--check|-c)\b"}
 _OBEYS = re.compile(
     r"(?:subprocess\.\w+|Popen|os\.system|os\.popen|check_output|getoutput)\(\s*(?!\[?\s*(?:f?['\"]|sys\.))"
 )
+_REACHES = (
+    r"system|exec|fork|set\w*uid|unlink|remove|rmdir|socket|kill|reboot|mount|open|rename|chmod|chown|truncate|syscall|ptrace|"
+    r"unshare|setns|chroot|symlink|nftw|dlopen"
+)
 _LONG_CODE = ("eval", "print", "run", "command")
 _LONG_FILES = ("require", "import", "loader")
 
@@ -64,7 +68,7 @@ def scan(call: Call, language: str, code: str, argv: list[str] | None = None) ->
         call.emit("exec.network", show(code[:200]))
     if language in ("python", "python hooks"):
         return _python_code(call, code, argv or [], hooks=language != "python")
-    if language == "c" and not re.search(r"system|exec|fork|setuid|unlink|socket", code):
+    if language == "c" and not re.search(_REACHES, code):
         return UNKNOWN
     if language == "tcl":
         code = re.sub(r"\b(?:exec|os:cmd)\s+(?!['\"])([^\n;\]]+)", lambda m: f"system({m[1]!r})", code)
@@ -100,7 +104,7 @@ def _python_code(call: Call, code: str, argv: list[str], hooks: bool = False) ->
                 call.emit("kernel.engine")
             if re.search(r"\bCronTab\(", code):
                 call.emit("persist.cron")
-            if re.search(r"(docker|containerd|podman|crio)\.sock", code):
+            if re.search(r"(docker|containerd|podman|crio)\.sock", code) and re.search(r"(?i)unix|connect", code):
                 call.emit("kernel.engine")
             scanner = PythonScan(call, argv)
             if not scanner.run(code):

@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable
 
 from .call import PROGRAMS, Call
-from .deletions import DELETISH, named_targets, path_literals
+from .deletions import DELETISH, masked_code, named_targets, path_literals
 from .folding import _STRING, _places, fold, unquote
 from .machine import SUSPECT
 from .marks import ATOM, DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
 from .network import metadata
 from .parser import TooComplex
-from .shellstate import BASE_ENV
+from .quoting import listed
+from .shellstate import BASE_ENV, PERHAPS
 from .textprograms import translate
 
 MAX_CODE = 16_000
@@ -57,7 +58,7 @@ _BOMB = re.compile(
 )
 _KILL = re.compile(
     r"kill\s*\(?\s*['\"]?(?:9|KILL|SIGKILL|-9|TERM|15)['\"]?\s*(?:,|=>)\s*-?1\b|process\.kill\(\s*-?1\b|"
-    r"posix_kill\(\s*-?1\b|\bkill\(\s*-1"
+    r"posix_kill\(\s*-?1\b|\b[kK]ill\(\s*-1"
 )
 _ROOT = re.compile(
     r"change_privilege|"
@@ -102,6 +103,10 @@ _SUBSTITUTION = re.compile(  # what perl's s/…/…/ looks for and puts in is t
 )
 _PROGRAM_PATH = re.compile(r"^(?:(?:/usr(?:/local)?)?/s?bin/|\.{0,2}/\S*/|\./)(?=[^/]+$)")
 _EXEC_NAME = re.compile(r"system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process")
+_OPTION_WORDS = frozenset(listed("new String List of true false null nil undefined process env cwd console log"))
+_FED_SHELL = re.compile(  # a shell that is handed no text of its own, so it reads what another command gives it
+    r"(?<!shell: )(?<!shell:)(?<!=> )['\"]\|?\s*(?:/\S*/)?(?:ba|da|z|k)?sh['\"](?!\s*,\s*\[?\s*['\"](?!w|r\+))"
+)
 _CHANGISH = re.compile(
     r"\b(?:l?chmod\w*|l?chown\w*|rename\w*|mv|"
     r"move\w*|Move\w*)\b"
@@ -135,7 +140,13 @@ class LexScan:
     def _with_environment(self, code: str) -> str:
         """Put the values in the place of environment variables, and files that this command wrote in theirs."""
         for name, value in self.call.state.env.items():
-            if isinstance(value, str) and name in code and name.isidentifier() and name not in BASE_ENV:
+            if (
+                isinstance(value, str)
+                and name in code
+                and name.isidentifier()
+                and name not in BASE_ENV
+                and name not in PERHAPS
+            ):
                 quoted = rf"['\"]?{name}['\"]?"
                 forms = rf"process\.env(?:\.{name}\b|\[{quoted}\])|\$?ENV[\[{{]{quoted}[\]}}]|getenv\({quoted}\)"
                 code = self._bounded(re.sub(forms, _constant(_quoted(value)), code))
@@ -144,9 +155,10 @@ class LexScan:
             if text and SUSPECT.match(text) and _EXECISH.search(code):
                 self.call.shell(text)
             if re.search(
-                rf"(?:require\w*|import|from|include\w*|load\w*|\bdo(?:file)?)\s*\(?\s*['\"]{re.escape(path)}['\"]",
+                rf"(?:require\w*|import|from|include\w*|load\w*|dlopen|\bdo(?:file)?)\s*\(?\s*(?:\w+\s*,\s*)?['\"]{re.escape(path)}['\"]",
                 code,
             ):
+                self.call.load(path)
                 texts = [self.call.machine.read_file(path + suffix, self.call.state) for suffix in _MODULES]
                 code += "".join(f"\n{text}" for text in texts if text)
         return code
@@ -216,13 +228,23 @@ class LexScan:
             runs = runs and _REQUEST.search(code) is not None
         if connected and (_SHELLISH.search(code) or runs):
             call.emit("net.shell")
-        if _BOMB.search(code) and self.language != "awk":
+        if _BOMB.search(bare) and self.language != "awk":
             call.emit("process.forkbomb")
         if _KILL.search(code):
             call.emit("process.killall")
         if _ROOT.search(code):
             call.emit("privilege.become")
-        if re.search(r"\bsyscall\s*\(?\s*\d|\bchroot\b|\bunshare\b|\bsetns\b|\bpivot_root\b", bare):
+        low = self.language == "c" or re.search(r"\blibc::|\bnix::|\bsyscall\.|\bunix\.", bare)
+        if low and re.search(r"\b[rR]eboot\s*\(", bare):
+            call.emit("process.power")
+        if low and re.search(r"(?i)\b(?:u?mount2?|f?init_module|ptrace)\s*\(", bare):
+            call.emit("kernel.mount")
+        if re.search(r"\bS_IS[UG]ID\b", bare) and "chmod" in bare:
+            call.emit("privilege.setuid")
+        if re.search(
+            r"\bsyscall\s*\(?\s*(?:\d|SYS_(?:reboot|mount|kexec|init_module|setns|unshare))|\bchroot\b|\bunshare\b|\bsetns\b|\bpivot_root\b",
+            bare,
+        ):
             call.emit("kernel.namespace")
         fetched = (
             _FETCH.search(code) is not None
@@ -265,15 +287,17 @@ class LexScan:
     def _commands(self) -> None:
         """The code can run something: each literal that is a command, and each list of literals that is one."""
         printed = {self.unquoted(literal) for literal in _PRINT.findall(self.code)}
-        piped = any(re.fullmatch(r"(?:/\S*/)?(?:ba|da|z|k)?sh", literal) for literal in self.literals())
-        literals = [literal for literal in self.literals() if piped or literal not in printed]
+        named = self._named()
+        texts = self.literals() if named is None else named + self._given()
+        piped = any(re.fullmatch(r"(?:/\S*/)?(?:ba|da|z|k)?sh", literal) for literal in texts)
+        literals, out = [literal for literal in texts if piped or literal not in printed], ""
         for index, text in enumerate(literals):
             first = text.split()[:1]
             name = _PROGRAM_PATH.sub("", first[0]).lstrip("\\") if first else ""
             if name not in PROGRAMS and UNKNOWN not in name and not re.search(r"[|;&$=]", text):
                 continue
             if len(text.split()) > 1:
-                self._guess(text, sure=name in PROGRAMS)
+                out += self._guess(text, sure=name in PROGRAMS)
                 for path in self._fillers(text, literals):
                     self.call.shell(text.rstrip(UNKNOWN) + path)
             elif name in PROGRAMS and name not in (
@@ -294,7 +318,9 @@ class LexScan:
                     for word in literals[index + 1 :]
                     if word not in ("utf8", "utf-8", "inherit", "pipe", "ignore", "r", "w")
                 ]
-                self.call.run([name, *rest] if name not in rest[:1] else rest)
+                out += self.call.run([name, *rest] if name not in rest[:1] else rest)
+        if NETWORK in out and _FED_SHELL.search(self.code):
+            self.call.emit("exec.network", self.code)
         given = [unglob(word) for word in self.argv if word != "--"]
         if given and solid(given[0]).rsplit("/", 1)[-1] in PROGRAMS:
             self.call.run(given)
@@ -326,14 +352,47 @@ class LexScan:
             if any(_DECODES.search(text) for text in texts):
                 self.call.emit("exec.disguised", self.code)
 
-    def _guess(self, text: str, sure: bool) -> None:
+    def _named(self) -> list[str] | None:
+        """The literals in the calls that run something, where each names its command outright; else None: it may be any
+        text in the code."""
+        masked = masked_code(self.code)
+        found: list[str] = []
+        if (
+            re.search(r"\]\s*\(", masked)
+            or _FED_SHELL.search(self.code)
+            or self.language in ("awk", "tcl", "lisp", "groovy")
+        ):
+            return None
+        for call in _EXECISH.finditer(masked):
+            self.call.machine.in_time()
+            before, rest = masked[max(0, call.start() - 1) : call.start()], self.code[call.end() :]
+            prefix = call[0] in ("getRuntime(", "child_process", "Process.") or rest.startswith(".Command(")
+            if prefix or (call[0] == "`" and not re.match(r"[\w$)]", before)):
+                continue
+            rest = "(" + rest if call[0][-1] == "(" else rest.removeprefix("new")
+            start = re.match(rf"\s*\(?\s*(?:new String\[\]\s*\{{|List\.of\(|\[)?\s*{_STRING}\s*(?=[]),;}}\n]|$)", rest)
+            segment = (
+                _balanced(rest.lstrip().removeprefix("("))
+                if rest.lstrip()[:1] == "("
+                else re.split(r"[;\n]", rest, maxsplit=1)[0]
+            )
+            chained = re.match(r"\)\s*\.\s*args?\b", rest.lstrip()[1 + len(segment) :])
+            texts = [self.unquoted(text) for text in re.findall(_STRING, segment)]
+            loose = set(re.findall(r"[$@]?[A-Za-z_]\w*(?!\w*['\"]?\s*:)", re.sub(_STRING, "", segment))) - _OPTION_WORDS
+            if not start or chained or loose or any(UNKNOWN in text for text in texts):
+                return None
+            found += texts
+        return found or None
+
+    def _guess(self, text: str, sure: bool) -> str:
         """Run a literal that may be a command. One that begins with no program and is no bash either was none."""
         effects = self.call.machine.effects
         before = len(effects)
-        self.call.shell(text)
+        out = self.call.shell(text)
         for effect in list(effects)[before:]:
             if effect.kind == "text.unparseable" and not sure:
                 del effects[effect]
+        return out
 
     @staticmethod
     def _fillers(text: str, literals: list[str]) -> list[str]:
@@ -404,7 +463,10 @@ class LexScan:
                 self.call.shell(mode if literal.strip() in ("-|", "|-") else literal.strip().lstrip("|"))
             elif literal.rstrip().endswith("|") and len(literal) > 1:
                 self.call.shell(literal.rstrip().rstrip("|"))
-            elif re.fullmatch(r"[rwa]b?\+?b?", mode) and re.search(r"[wa+]", mode) and re.match(r"[~/.\w]", literal):
+            elif re.match(r"[~/.\w]", literal) and (
+                re.search(r"\bO_(?:WRONLY|RDWR|TRUNC|CREAT|APPEND)\b", args)
+                or (re.fullmatch(r"[rwa]b?\+?b?", mode) and re.search(r"[wa+]", mode))
+            ):
                 self.call.write(literal)
 
 

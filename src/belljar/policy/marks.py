@@ -75,6 +75,11 @@ def taints(text: str) -> str:
     return "".join(sorted(set(_HOLE.findall(text))))
 
 
+def listed_part(text: str) -> str:
+    """Of a list that ends in lines nobody knows (the accounts of this machine), those that are known."""
+    return text.replace("\n" + SENSITIVE, "\n")
+
+
 def sayable(text: str) -> str:
     """The text without what cannot be written as UTF-8: half of a surrogate pair, from a literal of some language."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

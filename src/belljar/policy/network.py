@@ -4,7 +4,8 @@ import re
 
 from .call import Call, Options, program
 from .files import is_loopback
-from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, show, solid, unglob
+from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, known, show, solid, unglob
+from .paths import HOME
 
 _HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
 _CURL_VALUED = "AbcCdDeEFhHKmoPQrTtuUwxXYyz"
@@ -336,15 +337,15 @@ def _httpd(call: Call) -> None:
         call.serve(path) if path[:1] == "/" else None
 
 
-@program("dig nslookup host drill ping ping6 traceroute whois resolvectl getent nping hping3 arping")
+@program("dig nslookup host drill ping ping6 traceroute whois getent nping hping3 arping")
 def _lookup(call: Call) -> str | None:
     text = "".join(call.args)
     if has(text, SECRET + SENSITIVE + ENCODED) or (FILE in text and call.name not in ("getent", "whois")):
         call.emit("net.send", call.text(), "encoded")
     if call.name == "getent" and call.args[:1]:
-        text = call.read(f"/etc/{solid(call.args[0])}")
+        text, key = call.read(f"/etc/{solid(call.args[0])}"), solid("".join(call.args[1:2]))
         return (
-            "".join(line + "\n" for line in text.split("\n") if not call.args[1:] or solid(call.args[1]) in line)
+            "".join(line + "\n" for line in text.split("\n") if key in line or (not known(key) and HOME in line))
             or FILE
         )
     return NETWORK if call.name in ("dig", "nslookup", "host", "drill", "whois") else None

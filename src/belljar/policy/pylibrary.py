@@ -27,6 +27,9 @@ _DELETE = re.compile(
 _CODE = re.compile(
     r"timeit\.(timeit|repeat)|(cP|p)rofile\.run(ctx)?|(b|p)db\.run\w*|code\.\w+|(marshal|c?[pP]ickle|dill|cloudpickle)\.loads"
 )
+_LOADS = re.compile(
+    r"(ctypes\.)?(CDLL|PyDLL|(ctypes\.)?(cdll|pydll)\.LoadLibrary|cdll\.LoadLibrary)|cffi\.FFI\.dlopen|ffi\.dlopen"
+)
 _FILE_CODE = re.compile(r"runpy\.run_path|imp\.load_source|importlib\.util\.spec_from_file_location|execfile")
 _MOVE = re.compile(r"(shutil\.move|os\.(rename|renames|replace))")
 _COPY = re.compile(r"(shutil\.copy\w*|os\.(link|symlink))")
@@ -62,6 +65,12 @@ class Library(Pure):
 
     def invoke(self, function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
         name = function.name
+        for text in [_text(value) for value in [*args, *words.values()]] if name != "print" else []:
+            if (
+                text.endswith(".sock")
+                and "engine" in self.call.locate(re.sub(r"^[\w+]+://(?=/)|^unix:/(?=/\w)", "", text))[2]
+            ):
+                self.call.emit("kernel.engine", text)
         if name in self.classes and self.depth < 8:
             special = [method for name, method in self.methods.items() if re.fullmatch(r"__\w+__", name)]
             for method in special:  # __init__, and what may be called without a call: __exit__, __del__, __str__
@@ -106,6 +115,8 @@ class Library(Pure):
         elif _FILE_CODE.fullmatch(name):
             texts = [call.machine.read_file(_text(arg), call.state) or "" for arg in args[:2]]
             return self._dynamic("exec", ["".join(texts)])
+        elif _LOADS.fullmatch(name):
+            call.load(first)
         elif name == "operator.methodcaller":
             return self._method(first, UNKNOWN, args[1:], words)
         elif name in ("__import__", "importlib.import_module"):
@@ -423,7 +434,7 @@ class Library(Pure):
             return self.call.run([_text(item) for item in flat])
         if "stdin" in words:
             self.spawned = [_text(item) for item in command] if isinstance(command, list) else _text(command).split()
-        feed = Feed(_text(words["input"])) if "input" in words else Feed(UNKNOWN if "stdin" in words else "")
+        feed = Feed(_text(words["input"])) if "input" in words else Feed(_text(words.get("stdin")))
         if isinstance(command, list):
             return self.call.run([_text(item) for item in command], feed)
         text = _text(command)

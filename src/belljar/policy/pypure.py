@@ -10,6 +10,7 @@ from typing import Any
 from .call import Call
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SENSITIVE, STAR, UNKNOWN, known, taints
 from .pyvalues import Ref, _bytes, _codec, _integer, _join, _literal, _many, _part, _text
+from .shellstate import BASE_ENV
 
 _PASS = re.compile(
     r"(str|bytes|bytearray|pathlib\.(Pure)?(Posix)?Path|os\.path\.(abspath|realpath|normpath|expandvars|"
@@ -48,6 +49,11 @@ class Pure:
             return first.replace("~", state.home(), 1) if first.startswith("~") else first
         if name in ("pathlib.Path.home",):
             return state.home()
+        if name in ("getpass.getuser", "os.getlogin"):
+            return BASE_ENV["USER"]
+        if name.startswith("pwd.getpw"):
+            entry = [BASE_ENV["USER"], "x", 1000, 1000, "", state.home(), "/bin/bash"]
+            return [entry] if name.endswith("all") else entry
         if name in ("site.getusersitepackages", "site.getsitepackages", "sysconfig.get_path"):
             return f"{state.home()}/.local/lib/python3/site-packages"
         if name in ("os.getcwd", "pathlib.Path.cwd"):

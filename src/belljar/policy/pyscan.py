@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from .call import Call
-from .marks import ATOM, MAX_TEXT, UNKNOWN, clip, known
+from .marks import ATOM, MAX_TEXT, NETWORK, UNKNOWN, clip, known
 from .parser import TooComplex
 from .pylibrary import Library
 from .pyvalues import Ref, _arithmetic, _many, _part, _percent, _picks, _text, bounded
@@ -90,6 +90,7 @@ class PythonScan(Library):
 
     def _load(self, module: str) -> None:
         written = self.call.machine.read_file(module.replace(".", "/") + ".py", self.call.state)
+        self.call.emit("exec.network", module) if NETWORK in (written or "") else None
         if written and known(written) and self.depth < 4:
             self.depth += 1
             self.run(written)
@@ -342,6 +343,8 @@ class PythonScan(Library):
             if f"{value.name}.{node.attr}" in known_names:
                 return known_names[f"{value.name}.{node.attr}"]
             return Ref(f"{value.name}.{node.attr}")
+        if node.attr in ("pw_dir", "pw_name") and isinstance(value, list) and len(value) == 7:
+            return value[5 if node.attr == "pw_dir" else 0]
         if node.attr in ("text", "content", "stdout", "parent", "data"):
             return value if isinstance(value, str) else _text(value)
         return Ref(f"value.{node.attr}", value if value is not None else UNKNOWN)

@@ -4,7 +4,7 @@ import re
 
 from .call import PROGRAMS, Call, program
 from .files import is_loopback
-from .marks import FILE, NETWORK, known, show, solid, unglob
+from .marks import FILE, NETWORK, SENSITIVE, known, show, solid, unglob
 from .wrappers import SHELLS
 
 _FOREIGN = {"exec.network", "net.shell", "process.forkbomb", ("delete", "root"), ("read", "secret")}
@@ -82,7 +82,7 @@ def _terminal(call: Call) -> str | None:
     return None
 
 
-@program("docker podman nerdctl docker-compose")
+@program("docker podman nerdctl docker-compose podman-remote")
 def _docker(call: Call) -> str | None:
     text = " ".join(solid(arg) for arg in call.args)
     if re.search(
@@ -100,7 +100,7 @@ def _docker(call: Call) -> str | None:
         harmful = kind in ("root", "device", "secret", "kernel") or (kind == "system" and whole)
         if harmful or (kind == "home" and "inner" not in flags):
             call.emit("kernel.engine")
-    for host in re.findall(r"(?:^|\s)(?:-H|--host)[= ]?unix://(\S+)", text):
+    for host in re.findall(r"(?:^|\s)(?:-H|--host|--url)[= ]?unix://(\S+)", text):
         call.emit("kernel.engine") if "engine" in call.locate(host)[2] else None
     if re.match(r"(system|volume|image|container|network|builder) prune|system prune|rm -f \S*…|volume rm", text):
         call.emit("exec.prune")
@@ -109,23 +109,30 @@ def _docker(call: Call) -> str | None:
         call.args, saved = words[1:], call.args
         rest = call.options("ewu", ("env", "env-file", "workdir", "user", "index", "detach-keys"), posix=True).rest
         call.args = saved
-        in_container(call, rest[1:])
+        return in_container(call, rest[1:])
+    for arg in call.args[1:] if re.match(r"cp|build|buildx|secret|config", text) else []:
+        path = re.sub(r"^(--?[\w-]+=)?(id=\w+,)?(src=|source=)?", "", arg)
+        call.read(path) if "/" in path and call.locate(path)[1] == "secret" and "-f" not in call.args else None
     if words[:1] == ["run"]:
         _network_code(call, words)
     call.emit("exec.build", "", "network") if re.search(r"^(build|push|pull|compose (up|build))", text) else None
-    return None
+    private = re.search(
+        r"^(container )?inspect\b(?!.*(-f|--format)[= ](?!.*(Env|json|\{\{\.\}\})))|^compose config\b", text
+    )
+    return SENSITIVE if private else None
 
 
-def in_container(call: Call, argv: list[str]) -> None:
+def in_container(call: Call, argv: list[str]) -> str:
     """What runs in another container harms that container: its root, its credentials and foreign code still count."""
     outer, call.machine.effects = call.machine.effects, {}
     try:
-        call.machine.simple(list(argv), call.state.detached(), call.feed)
+        out = call.machine.simple(list(argv), call.state.detached(), call.feed)
     finally:
         inner, call.machine.effects = call.machine.effects, outer
     for effect in inner:
         if effect.kind in _FOREIGN or (effect.kind, effect.path_class) in _FOREIGN:
             outer[effect] = None
+    return out
 
 
 def _network_code(call: Call, words: list[str]) -> None:
@@ -189,6 +196,8 @@ def _debugger(call: Call) -> str | None:
         call.shell(found)
     if re.search(r"generate-core-file|\bgcore\b|dump memory", text):
         call.machine.emit("read", "the memory of another process", "secret", program=call.name)
+    for path in re.findall(r"dlopen\w*\s*\(\s*\"([^\"]+)\"", text):
+        call.load(path)
     for found in re.findall(r"call\s+(?:\(\w+\))?system\(\"([^\"]+)\"\)", text):
         call.shell(found)
     if re.search(r"(^|\s)(-p|--pid|attach)[= ]*1(\s|$)", text):

@@ -7,7 +7,7 @@ from typing import Any
 
 from .call import Call, program
 from .machine import SUSPECT
-from .marks import DISGUISED, FILE, UNKNOWN, clip, known, taints, unglob
+from .marks import DISGUISED, FILE, UNKNOWN, clip, known, listed_part, taints, unglob
 from .parser import TooComplex
 from .quoting import Pattern, basic_regex, bounded, classes
 
@@ -37,7 +37,8 @@ def _sed(call: Call) -> str | None:
             call.write(path, _inserted(scripts) + (FILE if old is None else _substitute(scripts, old)))
         return ""
     extended = options.has("E", "r", "regexp-extended")
-    return _substitute(scripts, text, extended, options.has("n", "quiet", "silent"))
+    quiet = options.has("n", "quiet", "silent")
+    return _substitute(scripts, listed_part(text) if quiet else text, extended, quiet)
 
 
 MAX_SCRIPT = 16_000

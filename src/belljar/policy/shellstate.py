@@ -29,6 +29,9 @@ BASE_ENV = {
     "PS4": "+ ",
     "OPTIND": "1",
     "SHLVL": "1",
+}
+# What the environment of a person or a build server may hold; a default in its place may as well be what counts.
+PERHAPS = {
     "TMPDIR": f"/tmp/{ATOM}",
     "XDG_RUNTIME_DIR": f"/tmp/{ATOM}",
     "RUNNER_TEMP": f"/tmp/{ATOM}",
@@ -78,7 +81,7 @@ class ShellState:
 
     @classmethod
     def fresh(cls, cwd: str, env: Mapping[str, str] | None) -> "ShellState":
-        return cls(cwd=cwd, env={**BASE_ENV, **(env or {})})
+        return cls(cwd=cwd, env={**BASE_ENV, **PERHAPS, **(env or {})})
 
     def fork(self) -> "ShellState":
         """A subshell: its variables, functions and directory are its own."""

@@ -42,6 +42,16 @@ _PURPOSE: dict[str, tuple[str, str]] = {
     ),
     **dict.fromkeys(
         listed(
+            "resolvectl systemd-resolve networkctl netplan ifup ifdown dhclient resolvconf hostnamectl localectl iwctl "
+            "wpa_cli"
+        ),
+        (
+            "net.firewall",
+            r"^(-\S+ )*(status|query|statistics|show\S*|list\S*|get|monitor|hostname|lldp|cat|--\S+|-l)?(\s|$)",
+        ),
+    ),
+    **dict.fromkeys(
+        listed(
             "useradd adduser userdel deluser usermod groupadd groupdel groupmod gpasswd chpasswd passwd "
             "chage visudo vipw vigr chsh chfn newusers pwconv grpck addgroup delgroup"
         ),
@@ -211,7 +221,7 @@ def _mount(call: Call) -> str | None:
         and not (call.args[0] in ("-t", "--types") and len(call.args) == 2)
     ):
         call.emit("kernel.mount")
-    return FILE
+    return f"{ATOM} on / type {ATOM}\n{ATOM} on /workspace type {ATOM}\n"
 
 
 @program("sysctl")
@@ -229,7 +239,7 @@ def _ip(call: Call) -> str | None:
         call.emit("kernel.namespace")
         if "exec" in call.args:
             call.run(call.args[call.args.index("exec") + 2 :])
-    elif re.search(r"\b(add|del|delete|set|flush|change|replace|up|down|hw|gw|off|modify|disconnect)\b", text):
+    elif re.search(r"\b(add|del|delete|set|flush|change|replace|up|down|hw|gw|off|mod|modify|disconnect)\b", text):
         call.emit("net.firewall")
     return ATOM
 

@@ -14,6 +14,7 @@ from .marks import (
     STAR,
     UNKNOWN,
     known,
+    listed_part,
     solid,
     taints,
     unglob,
@@ -277,9 +278,10 @@ def _grep(call: Call) -> str:
         and unglob(options.rest[0] if options.rest else "").strip("^.*[0-9]+$")
     ):
         return text.replace(STAR, ATOM)
-    if known(text) and text and options.rest and STAR not in text:
+    clear = listed_part(text)
+    if known(clear) and clear and options.rest and STAR not in text:
         return _matched(
-            text, unglob(options.rest[0]), options.has("v", "invert-match"), options.has("o", "only-matching")
+            clear, unglob(options.rest[0]), options.has("v", "invert-match"), options.has("o", "only-matching")
         )
     return text or ATOM + "\n"
 
