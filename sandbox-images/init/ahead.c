@@ -112,28 +112,29 @@ static bool still_good(const struct command *command)
         && cwd_of_now(&dev, &ino) && dev == command->cwd_dev && ino == command->cwd_ino;
 }
 
-/* Or it may have stopped the shell. That is looked at when the text was given, so that no other command waits for the look; a
- * shell that has read it was stopped by its own command, or not at all. */
-static void wake(const struct command *command)
-{
-    int unread = 0;
-    if (command->main && proc_stopped(command->main) && ioctl(command->feed, FIONREAD, &unread) == 0 && unread)
-        kill(command->main, SIGCONT);
-}
-
+/* Or it may have stopped the shell, now or in a moment: a signal is sent before it is felt, and can only be taken back by
+ * SIGCONT. Not once the text was read, though: then it is the command that stopped itself. */
 static bool hand_over(struct command *command, const char *text)
 {
     size_t length = strlen(text) + 1;
     struct slot *slot = keeper_slot(command);
-    atomic_store(&slot->claimed, 1); /* from here on its keeper says when it runs */
+    if (!slot_claim(slot, CLAIMED)) /* else, from here on, its keeper says when it runs, and does not end it */
+        return false;
     if (atomic_load(&slot->state) == SLOT_RUNNING)
-        command->main = slot->main;
-    bool given = write(command->feed, text, length) == (ssize_t)length;
-    if (given)
-        wake(command);
+        kill(command->main = slot->main, SIGCONT);
+    return write(command->feed, text, length) == (ssize_t)length;
+}
+
+/* The same for one that was given its text while it was starting. */
+void ahead_begun(struct command *command)
+{
+    int unread = 0;
+    if (command->feed < 0)
+        return;
+    if (ioctl(command->feed, FIONREAD, &unread) == 0 && unread)
+        kill(command->main, SIGCONT);
     close(command->feed);
     command->feed = -1;
-    return given;
 }
 
 static void missed(void)

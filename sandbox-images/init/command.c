@@ -10,6 +10,7 @@
 
 #include "init.h"
 
+#define SLOW_START (50 * MS) /* after which another command may be what keeps this one from starting */
 #define OVERDUE (1000 * MS) /* a keeper that makes no progress for so long was stopped, and is replaced */
 #define RING_MAX (16u << 20)
 #define RING_DEFAULT (256u << 10)
@@ -42,7 +43,7 @@ struct command *command_new(void)
     if (!command)
         return NULL;
     command->feed = -1;
-    command->deadline = command->kill_at = command->overdue_at = NEVER;
+    command->deadline = command->kill_at = command->overdue_at = command->nudge_at = NEVER;
     for (int i = 0; i < 3; i++)
         command->streams[i] = (struct stream){.source.kind = AT_STREAM, .command = command, .fd = -1, .number = (uint8_t)(STDOUT + i)};
     for (int i = 0; i < 2; i++)
@@ -54,6 +55,7 @@ struct command *command_new(void)
 void command_start(struct command *command)
 {
     command->started = now;
+    command->nudge_at = now + SLOW_START;
     command->started_ms = clock_now(CLOCK_REALTIME) / MS;
     command->oom_before = proc_oom_kills();
     enlist(command, &live);
@@ -123,6 +125,8 @@ void commands_bury(void)
 void command_begun(struct command *command)
 {
     command->phase = RUNNING;
+    command->nudge_at = NEVER;
+    ahead_begun(command);
     uint8_t *to = command->owner ? connection_frame(command->owner, 4, STARTED, 0, command->id) : NULL;
     if (to)
         put_u32(to, (uint32_t)command->main);
@@ -180,6 +184,16 @@ static void check_keeper(struct command *command)
     command->progress_seen = progress;
 }
 
+/* An earlier command may have stopped it before it ran, while its keeper waits for it to do so. */
+static void nudge(struct command *command)
+{
+    command->nudge_at = NEVER;
+    if (command->phase != STARTING || !command->keeper)
+        return;
+    proc_signal_tree(command->keeper, NULL, SIGCONT);
+    command->nudge_at = now + SLOW_START;
+}
+
 static void sooner(uint64_t *next, uint64_t at)
 {
     if (at < *next)
@@ -194,6 +208,9 @@ void command_tend(struct command *command, uint64_t *next)
         kill_now(command);
     if (command->overdue_at <= now)
         check_keeper(command);
+    if (command->nudge_at <= now)
+        nudge(command);
+    sooner(next, command->nudge_at);
     sooner(next, command->deadline);
     sooner(next, command->kill_at);
     sooner(next, command->overdue_at);

@@ -37,9 +37,10 @@ struct connection {
 
 /* Written by a keeper, read by PID 1: the memory they share. A slot is free again once its keeper was reaped. */
 enum slot_state { SLOT_FREE, SLOT_STARTING, SLOT_RUNNING, SLOT_FAILED, SLOT_DONE };
+enum slot_claim { UNCLAIMED, CLAIMED, SPOILT };
 struct slot {
     _Atomic uint32_t state;
-    _Atomic uint32_t claimed;  /* set by PID 1: this waiting shell has its command now */
+    _Atomic uint32_t claim;    /* of a waiting shell: PID 1 gave it a command, or its keeper gave it up, whoever came first */
     _Atomic uint32_t condemned; /* set by PID 1: kill the tree now */
     _Atomic uint32_t progress; /* counts while a tree is being killed */
     uint32_t error, stage;
@@ -48,6 +49,12 @@ struct slot {
     uint32_t survivors;
     struct rusage usage;
 };
+
+static inline bool slot_claim(struct slot *slot, enum slot_claim claim)
+{
+    uint32_t unclaimed = UNCLAIMED;
+    return atomic_compare_exchange_strong(&slot->claim, &unclaimed, claim);
+}
 
 /* Output of a command: stdout, stderr or control. */
 struct stream {
@@ -100,7 +107,7 @@ struct command {
     struct sink sinks[2];
     uint64_t gate[2];         /* offsets that stdout and stderr must reach before the next control bytes go out */
     size_t gated;             /* how many control bytes wait behind that gate */
-    uint64_t started, started_ms, deadline, grace, kill_at, overdue_at;
+    uint64_t started, started_ms, deadline, grace, kill_at, overdue_at, nudge_at;
     uint32_t progress_seen;
     uint64_t oom_before;
     uint64_t cwd_dev, cwd_ino;
@@ -206,6 +213,7 @@ void ahead_refill(void);
 void ahead_trim(uint64_t *next);
 void ahead_discard(struct command *command);
 struct command *ahead_claim(const char *text);
+void ahead_begun(struct command *command);
 bool ahead_fits(const char *text);
 
 /* keepers.c: PID 1's side */

@@ -139,7 +139,7 @@ static void start(void)
     }
     slot->main = pid;
     atomic_store(&slot->state, SLOT_RUNNING);
-    if (atomic_load(&slot->claimed)) /* looked at last: who claims it, and finds it not running yet, is told */
+    if (atomic_load(&slot->claim) == CLAIMED) /* looked at last: who claims it, and finds it not running yet, is told */
         notify(SLOT_RUNNING);
     close_inherited();
 }
@@ -159,9 +159,9 @@ static bool reap(bool *ending)
     struct rusage usage;
     int status;
     pid_t pid;
-    while ((pid = wait4(-1, &status, WNOHANG | (atomic_load(&slot->claimed) ? 0 : WUNTRACED), &usage)) > 0) {
+    while ((pid = wait4(-1, &status, WNOHANG | (atomic_load(&slot->claim) ? 0 : WUNTRACED), &usage)) > 0) {
         if (WIFSTOPPED(status)) {
-            *ending |= !atomic_load(&slot->claimed); /* a waiting shell that was stopped is of no use */
+            *ending |= slot_claim(slot, SPOILT); /* a waiting shell that was stopped is of no use */
             continue;
         }
         tally(&usage);

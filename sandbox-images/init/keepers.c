@@ -86,7 +86,7 @@ static void prepare_slot(unsigned at, const struct command *command)
 {
     memset(&slots[at], 0, sizeof slots[at]);
     slots[at].state = SLOT_STARTING;
-    slots[at].claimed = command->phase != WAITING;
+    slots[at].claim = command->phase == WAITING ? UNCLAIMED : CLAIMED;
 }
 
 /* After what it is doing now it exits. */

@@ -39,14 +39,6 @@ static bool read_stat(int proc, const char *name, pid_t *ppid, char *state)
     return after && sscanf(after + 1, " %c %d", state, ppid) == 2;
 }
 
-bool proc_stopped(pid_t pid)
-{
-    char path[32], state;
-    pid_t ppid;
-    snprintf(path, sizeof path, "/proc/%d", (int)pid);
-    return read_stat(AT_FDCWD, path, &ppid, &state) && strchr("Tt", state);
-}
-
 static void snapshot(void)
 {
     seen_count = 0;

@@ -23,7 +23,6 @@ struct purge {
 struct tree proc_purge(struct purge *purge, pid_t root, bool (*skip)(pid_t));
 
 /* Neither dead nor stopped. */
-bool proc_stopped(pid_t pid);
 
 /* How many times the kernel's OOM killer struck in this container. */
 uint64_t proc_oom_kills(void);

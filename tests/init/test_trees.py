@@ -201,6 +201,17 @@ def test_waiting_shells_that_were_tampered_with_are_not_used(make_box: MakeBox) 
     assert link.run("ls").out == b"inner\n"
 
 
+def test_a_stop_sent_to_a_waiting_shell_is_not_felt_by_the_command_that_it_gets(make_box: MakeBox) -> None:
+    """Without a wait: some signals are still under way, some shells still starting, when the next command comes."""
+    link = make_box().connect()
+    stop = "for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p != $$ ] && [ $p != 1 ] && kill -STOP $p; done 2>/dev/null"
+    for _ in range(150):
+        link.run("true")
+        link.finish(link.shell(stop, cwd=b"/workspace", deadline=5000))
+        for i in range(3):
+            assert link.run(f"echo {i}", deadline=5000).out == b"%d\n" % i
+
+
 @pytest.mark.parametrize("number", range(20))
 def test_init_survives_everything_above(link: Connection, number: int) -> None:
     assert link.run(f"echo {number}").out == b"%d\n" % number
