@@ -5,13 +5,16 @@ on; both are closed for what it runs. A request is a text and, behind it, a nonc
 text has run. The report repeats the nonce, so nothing that a command prints, and no report of an earlier call, is
 taken for a status. The init sends a report only after all output that was written before it.
 
-    host → 9    length (8 digits) text      0: the text ends with NUL; bash counts characters, so only ASCII is counted
+    host → 9    which (16 digits)           the exported variables it was judged with: the nonce they were told with
+                length (8 digits) text      0: the text ends with NUL; bash counts characters, so only ASCII is counted
                 nonce (16 digits)
     host ← 8    s nonce status flags directory NUL      the call is over
                 e nonce exported variables NUL          follows if they changed, while the host already goes on
+                r nonce NUL                             refused, nothing ran: the variables are no longer those
 
-Whether they changed is found out without a word: they are written to a file in memory and compared with the last ones.
-(bash writes what it prints line by line, and each line would wake the init and the host.)
+A report doesn't wait for the variables: they are compared after it, by way of a file in memory (bash writes what it
+prints line by line, and each line would wake the init and the host). A host that is faster than that has judged its
+next text with the old ones; then bash refuses it, has told the new ones before, and takes it when it comes again.
 
 LOOP lives in the same shell as what it runs, so it trusts little: it is parsed before any alias exists; a function
 can shadow a builtin, even `builtin` itself, but not a keyword, and in POSIX mode not `unset`; its own steps are part
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 0.05  # after which a shell counts as idle
 OWN = ("PWD", "SHLVL", "_")  # what every bash sets for itself
 LONGEST_REPORT = 8 << 20  # Linux gives a process no larger environment
+ANY, NONE = b"-" * 16, b"?" * 16  # in place of a nonce: whatever the variables are; refuse and tell them
 
 _LOOP = r"""
 __bj_step() {
@@ -56,19 +60,21 @@ __bj_step() {
     POSIXLY_CORRECT=1; unset -f builtin; unset POSIXLY_CORRECT;
     builtin read -rN 16 -u 9 __bj_n;
   fi;
-  if builtin export -p >|"$__bj_m" && builtin mapfile -d '' __bj_v <"$__bj_m" && [[ $__bj_v != "$__bj_e" ]]; then
-    __bj_e=$__bj_v; __bj_f+=e;
-  fi;
   builtin printf 's%s %s %s %s\0' "$__bj_n" "$__bj_s" "$__bj_f" "$PWD" >&8 || builtin exit 1;
-  if [[ $__bj_f == *e ]]; then builtin printf 'e%s %s\0' "$__bj_n" "$__bj_e" >&8; fi;
-  __bj=; builtin read -rN 8 -u 9 __bj;
-  if [[ $__bj == 00000000 ]]; then IFS= builtin read -rd '' -u 9 __bj;
-  else builtin read -rN "$__bj" -u 9 __bj; fi;
+  if builtin export -p >|"$__bj_m" && builtin mapfile -d '' __bj_v <"$__bj_m" && [[ $__bj_v != "$__bj_e" ]]; then
+    __bj_e=$__bj_v __bj_g=$__bj_n; builtin printf 'e%s %s\0' "$__bj_n" "$__bj_e" >&8;
+  fi;
+  while {
+    __bj= __bj_h=; builtin read -rN 24 -u 9 __bj_h;
+    if [[ $__bj_h == *00000000 ]]; then IFS= builtin read -rd '' -u 9 __bj;
+    else builtin read -rN "${__bj_h:16}" -u 9 __bj; fi;
+    [[ $__bj && $__bj_h != "$__bj_g"* && $__bj_h != -* ]];
+  } do builtin read -rN 16 -u 9 __bj_n; builtin printf 'r%s\0' "$__bj_n" >&8; done;
   if [[ $__bj_x ]]; then __bj="__bj_x=; builtin set -x; $__bj"; fi;
   [[ $__bj ]];
 };
 builtin readonly -f __bj_step;
-builtin shopt -s expand_aliases; __bj_x= __bj_e= __bj_m=/dev/shm/.belljar-$$;
+builtin shopt -s expand_aliases; __bj_x= __bj_e= __bj_g= __bj_m=/dev/shm/.belljar-$$;
 while { [[ 1 ]]; } 2>/dev/null; do
   while { __bj_step; } 2>/dev/null; do builtin eval "$__bj" 8>&- 9<&-; done;
   { if [[ -z $__bj ]]; then builtin exit 0; fi; } 2>/dev/null;
@@ -88,10 +94,12 @@ class Report:
 
 @dataclass(frozen=True)
 class State:
-    """What a new bash is given of the last one."""
+    """What texts are judged with, and what a new bash is given of the last one."""
 
     cwd: str = WORKSPACE
     exports: str = ""
+    nonce: bytes = b""
+    """With which the exports were told."""
 
     @cached_property
     def variables(self) -> dict[str, str]:
@@ -114,43 +122,48 @@ class Bash:
     ) -> None:
         self.report: Report | None = None
         self.state: State | None = None
-        self._exports = ""
+        self._exports, self._nonce_of_exports = "", b""
         self._told = bytearray()
         self._armed = False
         self._idle: TimerHandle | None = None
         self._expected: list[bytes] = []
         """The nonces of the reports that are to come."""
-        self._nonce, self._due = b"", False
-        """Of the last report; and whether changed variables that it announced are still to come."""
+        self._nonce = b""
+        """Of the last report."""
+        self._asked, self.refused = ANY, False
         self._news = asyncio.Event()
         self._on_output = on_output
         environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
         self.execution = link.spawn(_ARGV, flags=Flag.CONTROL | Flag.DEFAULT_ENV, env=environment)
         self.execution.on_output = self._take
         self.execution.when_ended(lambda: self._news.set())
-        self._unsent = self._expect() + (self._request(state.restore()) if state else b"")
+        self._unsent = self._expect() + (self._request(state.restore(), ANY) if state else b"")
 
     def _expect(self) -> bytes:
         self._expected.append(os.urandom(8).hex().encode())
         return self._expected[-1]
 
-    def _request(self, text: str) -> bytes:
+    def _request(self, text: str, which: bytes) -> bytes:
         raw = text.encode("utf-8", "surrogateescape")
-        return (b"%08d%b" % (len(raw), raw) if raw.isascii() and raw else b"00000000%b\0" % raw) + self._expect()
+        counted = b"%08d%b" % (len(raw), raw) if raw.isascii() and raw else b"00000000%b\0" % raw
+        self._asked, self.refused = which, False
+        return which + counted + self._expect()
 
-    async def tell(self, text: str, timeout: float | None, grace: float) -> None:
-        """Have `text` run."""
+    async def tell(self, text: str, judged: State | None, timeout: float | None, grace: float) -> None:
+        """Have `text` run, if the variables are still those that it was judged with."""
         self.report = None
         if self._idle is not None:
             self._idle.cancel()
-        data, self._unsent = self._unsent + self._request(text), b""
+        known = None if self.state is None else judged  # a new bash has what it was given
+        which = ANY if known is None or self.refused else known.nonce
+        data, self._unsent = self._unsent + self._request(text, which), b""
         ahead = self.execution.deadline_frame(timeout, grace) if timeout or self._armed else b""
         self._armed = timeout is not None
         await self.execution.input(data, frames.CONTROL, ahead=ahead)
 
     async def answer(self) -> Report | None:
-        """How the text came out; None when the shell ended instead of answering."""
-        await self._until(lambda: self.report is not None)
+        """How the text came out; None when it was refused, or the shell ended instead of answering."""
+        await self._until(lambda: self.report is not None or (self.refused and self._asked != ANY))
         return self.report
 
     def disarm(self, spare: float) -> None:
@@ -167,10 +180,12 @@ class Bash:
     def closed(self) -> bool:
         return self.report is not None and self.report.closed
 
-    async def settled(self) -> State | None:
-        """Directory and variables after the last request that was answered; None if none was."""
-        await self._until(lambda: not self._due)
-        return self.state
+    async def settle(self) -> None:
+        """Have the variables told, if they changed: `state` is right afterwards."""
+        data, self._unsent = self._unsent + self._request(":", NONE), b""
+        await self.execution.input(data, frames.CONTROL)
+        await self._until(lambda: self.refused)
+        self.refused = False
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while not done() and not self.execution.over:
@@ -196,13 +211,19 @@ class Bash:
         if self._expected and head == b"s" + self._expected[0]:
             status, flags, cwd = told.split(" ", 2)
             report = Report(int(status) & 0xFF, "x" in flags, cwd)
-            self._nonce, self._due = self._expected.pop(0), "e" in flags
+            self._nonce = self._expected.pop(0)
             if not self._expected:
                 unmoved = self.state is not None and self.state.cwd == cwd
-                self.report, self.state = report, self.state if unmoved else State(cwd, self._exports)
-        elif head == b"e" + self._nonce and self._due:
-            self._exports, self._due = told, False
-            self.state = State(self.state.cwd, told) if self.state else None
+                state = self.state if unmoved else State(cwd, self._exports, self._nonce_of_exports)
+                self.report, self.state = report, state
+        elif head == b"e" + self._nonce:
+            self._exports, self._nonce_of_exports = told, self._nonce
+            self.state = State(self.state.cwd, told, self._nonce) if self.state else None
+        elif self._expected and head == b"r" + self._expected[0]:
+            self._expected.pop(0)
+            self.refused = True
+            if self._asked == ANY:  # no bash of ours does
+                self.execution.kill()
         self._news.set()
 
 

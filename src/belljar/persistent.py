@@ -32,6 +32,7 @@ GRACE = 2.0
 INTERRUPT_SECONDS = 2.0  # how long a command may think about Ctrl+C before it is ended
 SAFETY_NET = 5.0  # the init enforces the deadline; past this much more, the host no longer believes it
 REMEMBERED = 64  # verdicts
+ANSWER_SECONDS = 2.0  # how long an idle shell may take to tell its variables
 LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
 
 
@@ -97,21 +98,29 @@ class PersistentShell:
     ) -> ShellResult:
         """One command in the shell. Calls take turns; what a job printed since the last one comes first."""
         async with self._lock:
-            await self.settle()
             verdict = verdict or await self._judge(command)
-            budget, before = await self._session.budget(), self._session.before()
-            restarted = self._bash is not None and self._bash.execution.over
-            bash = self._begin()
-            turn = _Turn(verdict, restarted, budget, before)
-            self._turn, self._listener = turn, on_output
+            self._listener = on_output
             try:
                 self._repeat_pending()
-                if budget is None:
-                    return await self._take_turn(bash, turn, timeout, grace)
-                with self._within(budget, bash):
-                    return await self._take_turn(bash, turn, timeout, grace)
+                while (result := await self._call(verdict, timeout, grace)) is None:
+                    verdict = await self._judge(command)  # again, with the variables as they are now
+                return result
             finally:
-                self._turn = self._listener = None
+                self._listener = None
+
+    async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult | None:
+        """None when nothing ran, because the last call changed variables that the verdict did not know of yet."""
+        budget, before = await self._session.budget(), self._session.before()
+        restarted = self._bash is not None and self._bash.execution.over
+        bash = self._begin()
+        self._turn = turn = _Turn(verdict, restarted, budget, before)
+        try:
+            if budget is None:
+                return await self._take_turn(bash, turn, timeout, grace)
+            with self._within(budget, bash):
+                return await self._take_turn(bash, turn, timeout, grace)
+        finally:
+            self._turn = None
 
     @contextlib.contextmanager
     def _within(self, budget: Budget, bash: Bash) -> Iterator[None]:
@@ -139,12 +148,26 @@ class PersistentShell:
             self._bash.execution.kill()
 
     async def settle(self) -> None:
-        """Learn what the last call left: `cwd` and `environment` are right afterwards."""
+        """Learn what the last call left: `cwd` and `environment` are right afterwards. While a call runs they are
+        those that it began with."""
+        if self._bash is None or self._bash.execution.over or self._lock.locked():
+            return
+        async with self._lock:
+            with contextlib.suppress(SandboxLost), anyio.move_on_after(ANSWER_SECONDS):
+                await self._bash.settle()
+            self._learn()
+
+    def _learn(self) -> None:
         if self._bash is not None:
-            self._state = await self._bash.settled() or self._state
+            self._state = self._bash.state or self._state
+
+    def _drop(self) -> None:
+        self._learn()
+        self._bash = None
 
     async def _judge(self, command: str) -> Verdict:
         """Judged where the shell is, with its variables and with the functions and aliases of earlier calls."""
+        self._learn()
         now = self._now()
         recalled = self._recall(command, now)
         verdict = await self._session.judge(command, shell_state=now, known=recalled)
@@ -169,15 +192,19 @@ class PersistentShell:
     def _begin(self) -> Bash:
         if self._bash is not None and self._bash.closed:  # a shell that cannot print is of no use
             self.kill()
-            self._bash = None
+            self._drop()
         if self._bash is None or self._bash.execution.over:
+            self._drop()
             session, self._known = self._session, None
             self._bash = Bash(session.sandbox.link, session.env, self._state, self._take)
         return self._bash
 
-    async def _take_turn(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> ShellResult:
+    async def _take_turn(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> ShellResult | None:
         try:
             report = await self._exchange(bash, turn, timeout, grace)
+            if report is None and bash.refused and not bash.execution.over:
+                self._session._record("end", cause="refused", digest=turn.verdict.digest)
+                return None
             if report is None:
                 return self._ended(turn, await bash.execution.ended())
             if timeout is not None or turn.interrupted:
@@ -191,7 +218,7 @@ class PersistentShell:
             raise
 
     async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
-        await bash.tell(turn.verdict.canonical, timeout, grace)
+        await bash.tell(turn.verdict.canonical, self._state, timeout, grace)
         self._session._record("start", digest=turn.verdict.digest, command=turn.verdict.canonical, cwd=self.cwd)
         if timeout is None:
             return await bash.answer()
@@ -201,13 +228,13 @@ class PersistentShell:
         return None
 
     async def _abandon(self, bash: Bash) -> None:
-        self._bash = None
+        self._drop()
         with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS, shield=True):
             bash.execution.kill()
             await bash.execution.ended()
 
     def _reported(self, turn: _Turn, report: Report) -> ShellResult:
-        self._state = State(report.cwd, self._state.exports if self._state else "")
+        self._learn()
         self._known = turn.verdict.state_after
         restarted = turn.restarted or report.closed
         return self._result(turn, "interrupted" if turn.interrupted else "exited", report.status, restarted=restarted)
@@ -218,7 +245,7 @@ class PersistentShell:
             cause = "interrupted"
         elif turn.budget is not None and turn.budget.exceeded:
             cause = "disk_limit"
-        self._bash = None
+        self._drop()
         status = {"timeout": TIMEOUT_STATUS, "interrupted": 128 + signal.SIGINT}.get(cause, body.exit_code)
         return self._result(
             turn,

@@ -288,11 +288,13 @@ class Session:
     ) -> Verdict:  # fmt: skip
         """The verdict, if the command may run; PolicyDenied if not. A tool may have it judged by its own `policy`;
         a caller that has the verdict on this command in this very state gives it as `known`."""
-        judging = policy or self.policy
-        facts = {"cwd": self.resolve_cwd(cwd), "env": {**self.env, **(env or {})}, **state}
-        verdict = known or judging.judge_plain(command, **facts)
+        verdict = known
         if verdict is None:
-            verdict = await to_thread.run_sync(lambda: judging.judge(command, **facts))
+            judging = policy or self.policy
+            facts = {"cwd": self.resolve_cwd(cwd), "env": {**self.env, **(env or {})}, **state}
+            verdict = judging.judge_plain(command, **facts)
+            if verdict is None:
+                verdict = await to_thread.run_sync(lambda: judging.judge(command, **facts))
         self._record("verdict", verdict=verdict)
         if verdict.decision == "ask" and await self._approved(verdict):
             return verdict

@@ -277,6 +277,44 @@ async def test_the_same_command_is_judged_anew_when_the_shell_has_changed(shell:
         await shell.run('rm -rf "$DIR"')
 
 
+async def test_what_was_judged_with_old_variables_is_refused_and_judged_again(
+    shell: PersistentShell, box: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many variables that the next command is always sent before bash has compared them."""
+    noted: list[object] = []
+    note = box._record
+    monkeypatch.setattr(box, "_record", lambda kind, **facts: (noted.append(facts.get("cause")), note(kind, **facts)))
+    await shell.run("for i in {1..5000}; do export V$i=$i; done; mkdir -p /tmp/gone; export DIR=/tmp/gone")
+    assert (await shell.run('rm -rf "$DIR"; echo once')).stdout == "once\n"
+    assert noted.count("refused") == 1
+    await shell.run("export DIR=/")
+    with pytest.raises(PolicyDenied):
+        await shell.run('rm -rf "$DIR"')
+    assert noted.count("refused") == 2
+
+
+async def test_a_shell_that_refuses_what_it_must_take_is_replaced(shell: PersistentShell) -> None:
+    def lie(_: Output) -> None:
+        assert shell._bash is not None
+        shell._bash._hear(b"r" + shell._bash._expected[0])
+
+    result = await shell.run("echo; sleep 60", on_output=lie)
+    assert (result.cause, result.restarted) == ("killed", True)
+    assert (await shell.run("echo well")).stdout == "well\n"
+
+
+async def test_the_shell_tells_its_environment_at_once_while_a_command_runs(shell: PersistentShell) -> None:
+    await shell.run("export A=1")
+    await shell.settle()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shell.run, "export A=2; sleep 60")
+        await anyio.sleep(0.1)
+        await shell.settle()
+        assert shell.environment is not None
+        assert shell.environment["A"] == "1"
+        tasks.cancel_scope.cancel()
+
+
 async def test_the_shell_tells_its_environment(shell: PersistentShell) -> None:
     assert shell.environment is None
     await shell.run("export A=1; unset LC_CTYPE")
