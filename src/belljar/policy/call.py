@@ -143,7 +143,7 @@ class Call:
 
     def fetched(self, full: str) -> bool:
         """Whether a path lies where this command put what it got from the network."""
-        return any(full.startswith(folder.rstrip("/") + "/") for folder in self.state.fetched)
+        return any(f"{full}/".startswith(folder.rstrip("/") + "/") for folder in self.state.fetched)
 
     def load(self, path: str) -> None:
         """Load code that is no script: a library, a module, an archive of classes."""

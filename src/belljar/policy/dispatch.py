@@ -192,7 +192,7 @@ def _net(call: Call) -> None:
     arguments, a command as the text of one argument."""
     for index, arg in enumerate(call.args):
         option = re.match(
-            r"--?(x|c|e|s|exec\w*|cmd|command|run|eval|script|shell|on-?\w*|\w*hook\w*|\w*-cmd|\w*-command)(=|"
+            r"--?(x|c|e|s|exec\w*|cmd|command|run|eval|[\w-]*expr\w*|script|shell|on-?\w*|\w*hook\w*|\w*-cmd|\w*-command)(=|"
             r"$)",
             call.args[index - 1] if index else "",
         ) or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
@@ -201,6 +201,8 @@ def _net(call: Call) -> None:
         text = unglob(solid(arg)).partition("=")[2] if solid(arg).startswith("--") else unglob(solid(arg))
         if re.match(rf"(?:\S*/)?(?:{'|'.join(_RUNS)})\s+['\"]?[-/~.$]", text):
             call.shell(text)
+        elif option and re.search(r"\b(system|popen|exec\w*|rmtree|spawn)\W*\(", text):
+            interpreters.scan(call, "other", text)
     for index, arg in enumerate(call.args[:-1]):
         before = [solid(word) for word in call.args[:index]]
         after_dashes = before[-1:] == ["--"] and program_name(solid(arg)) in PROGRAMS

@@ -21,6 +21,8 @@ def _editor(call: Call) -> str | None:
     texts += [unglob(arg)[1:] for arg in call.args if arg.startswith("+")] + call.stdin.splitlines()[:200]
     written = [call.machine.read_file(path, call.state) or "" for path in options.all("S", "u", "l", "load", "script")]
     texts += [line for text in written for line in text.splitlines()[:200]]
+    for path in options.all("S", "u", "l", "load", "script"):
+        call.load(path)
     if options.get("s"):
         call.shell(options.get("s"))
     for path in options.all("l"):

@@ -110,15 +110,22 @@ def socket_path(machine: "Machine", full: str) -> None:
 
 def delete_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str]) -> None:
     """bash has expanded the tilde by now; one that is left is a name. A link is deleted, not what it points to."""
-    path = f"./{path}" if path.startswith("~") else path
-    full, kind, found = locate(path, state, last=path.endswith("/"))
-    machine.emit("delete", full, kind, flags | found)
-    state.files.pop(full, None)
+    for part in _lines(path):
+        part = f"./{part}" if part.startswith("~") else part
+        full, kind, found = locate(part, state, last=part.endswith("/"))
+        machine.emit("delete", full, kind, flags | found)
+        state.files.pop(full, None)
 
 
 def change_path(machine: "Machine", path: str, state: ShellState, flags: frozenset[str]) -> None:
-    full, kind, found = locate(path, state)
-    machine.emit("chmod", full, kind, flags | found)
+    for part in _lines(path):
+        full, kind, found = locate(part, state)
+        machine.emit("chmod", full, kind, flags | found)
+
+
+def _lines(path: str) -> list[str]:
+    """A path of several lines is the output of a program that would have picked one of them."""
+    return path.split("\n") if "\n" in path.strip("\n") else [path]
 
 
 def is_loopback(host: str) -> bool:

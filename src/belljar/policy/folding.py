@@ -172,6 +172,10 @@ _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
         ),
     ),
     (
+        re.compile(rf"\(concat\s+({_STRING}(?:\s+{_STRING})*)\s*\)"),
+        lambda m: _quote("".join(unquote(s, False) for s in re.findall(_STRING, m[1]))),
+    ),
+    (
         re.compile(rf"\bpaste(0?)\(\s*({_STRING}(?:\s*,\s*{_STRING})*)\s*\)"),
         lambda m: _quote(("" if m[1] else " ").join(unquote(s, False) for s in re.findall(_STRING, m[2]))),
     ),
@@ -186,7 +190,7 @@ _HOME = re.compile(
     r"""Deno\.env\.get\(['"]HOME['"]\)|process\.env(?:\.HOME|\[['"]HOME['"]\])|(?:require\(['"]os['"]\)\.|os\.)?homedir\(\)|Dir\.home(?:\(\))?|ENV\[['"]HOME['"]\]|(?:os\.)?getenv\(['"]HOME['"]\)|ENVIRON\[['"]HOME['"]\]|\$_(?:ENV|SERVER)\[['"]HOME['"]\]|\$ENV\{['"]?HOME['"]?\}|System\.getProperty\(['"]user\.home['"]\)"""
     r"""|\(?\(?\bgetpw(?:uid|nam)\s*\(?[^()\[\]\n]{0,40}(?:\(\))?\)*(?:\[7\]|->pw_dir)|\bEtc\.getpw(?:uid|nam)(?:\([^()\n]*(?:\(\))?\))?\.dir\b"""
     r"""|(?:require\(['"](?:node:)?os['"]\)\.|os\.)?userInfo\(\)\.homedir|posix_getpwuid\([^()\n]*(?:\(\))?\)\[['"]dir['"]\]"""
-    r"""|os\.UserHomeDir\(\)|\b\w+\.HomeDir\b"""
+    r"""|\(getenv\s+['"]HOME['"]\)|os\.UserHomeDir\(\)|\b\w+\.HomeDir\b"""
     r"""|ENV\.fetch\(['"]HOME['"][^)]*\)|env::var(?:_os)?\(['"]HOME['"]\)(?:\.unwrap\(\))?|System\.user_home!?\(?\)?"""
 )
 

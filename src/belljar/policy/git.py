@@ -336,7 +336,7 @@ def _other(call: Call, verb: str, rest: list[str]) -> str | None:
         "update-ref",
         "commit-tree",
     ):
-        call.machine.write_file(_MESSAGES, "".join(rest), call.state, append=True)
+        call.machine.write_file(_MESSAGES, "".join([*call.args, call.stdin]), call.state, append=True)
         for word in rest if verb in ("add", "hash-object") else []:
             call.machine.write_file(
                 _MESSAGES, SENSITIVE if "sensitive" in call.locate(word)[2] else "", call.state, True

@@ -292,6 +292,7 @@ class LexScan:
         piped = any(re.fullmatch(r"(?:/\S*/)?(?:ba|da|z|k)?sh", literal) for literal in texts)
         literals, out = [literal for literal in texts if piped or literal not in printed], ""
         for index, text in enumerate(literals):
+            text = re.sub(r"%s$", UNKNOWN, text)
             first = text.split()[:1]
             name = _PROGRAM_PATH.sub("", first[0]).lstrip("\\") if first else ""
             if name not in PROGRAMS and UNKNOWN not in name and not re.search(r"[|;&$=]", text):
@@ -361,6 +362,7 @@ class LexScan:
             re.search(r"\]\s*\(", masked)
             or _FED_SHELL.search(self.code)
             or self.language in ("awk", "tcl", "lisp", "groovy")
+            or any(_EXEC_NAME.fullmatch(text) and text != "child_process" for text in self.literals())
         ):
             return None
         for call in _EXECISH.finditer(masked):
@@ -445,6 +447,8 @@ class LexScan:
             path = self.unquoted(literal[1]) if literal else ""
             if path.startswith(("/", "~", ".")):
                 text = self.call.read(path)
+                if NETWORK in text and _EVAL.search(self.code):
+                    self.call.emit("exec.network", path)
                 if has(text, SECRET + SENSITIVE) and (_FETCH.search(self.code) or _SOCKET.search(self.code)):
                     self.call.emit("net.send", path, "sensitive")
         for literal in re.findall(rf"chmod(?:Sync)?\s*\(?\s*(?:0?o?[0-7]+\s*,\s*)?({_STRING})", self.code):

@@ -123,7 +123,7 @@ class Machine(Redirects):
     def run_suspects(self, state: ShellState) -> None:
         """A shell runs text that cannot be computed: then what this command holds is what it might run."""
         for text in [*self.literals, *state.files.values()]:
-            for candidate in (text, text.partition("=")[2], text.lstrip("+"), *re.findall(r"'([^']+)'", text)):
+            for candidate in (text, text.partition("=")[2], text.lstrip("+"), *re.findall(r"['\"\[]([^'\"\]]+)", text)):
                 if SUSPECT.match(candidate):
                     self.run_text(candidate, state.fork())
 

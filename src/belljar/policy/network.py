@@ -319,8 +319,8 @@ def _socat(call: Call, text: str) -> str:
     ):
         call.emit("net.shell")
         call.shell(found.strip("'\""))
-    if "docker.sock" in text:
-        call.emit("kernel.engine")
+    for path in re.findall(r"(?i)UNIX[\w-]*:([^,\s]+)", text):
+        call.emit("kernel.engine") if "engine" in call.locate(path)[2] else None
     if re.search(r"(?i)(TCP|UDP|OPENSSL|SCTP|SOCKS\w*)\d?(-CONNECT|-LISTEN|-L|-RECV)?:", text):
         remote = re.search(r"(?i)(?:TCP|UDP|OPENSSL)\d?(?:-CONNECT)?:([^:,\s]+)", text)
         local = remote is not None and is_loopback(remote[1])

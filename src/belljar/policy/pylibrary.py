@@ -28,7 +28,7 @@ _CODE = re.compile(
     r"timeit\.(timeit|repeat)|(cP|p)rofile\.run(ctx)?|(b|p)db\.run\w*|code\.\w+|(marshal|c?[pP]ickle|dill|cloudpickle)\.loads"
 )
 _LOADS = re.compile(
-    r"(ctypes\.)?(CDLL|PyDLL|(ctypes\.)?(cdll|pydll)\.LoadLibrary|cdll\.LoadLibrary)|cffi\.FFI\.dlopen|ffi\.dlopen"
+    r"(ctypes\.)?(CDLL|PyDLL|(ctypes\.)?(cdll|pydll)\.LoadLibrary|cdll\.LoadLibrary)|cffi\.FFI\.dlopen|ffi\.dlopen|sys\.path\.(insert|append)"
 )
 _FILE_CODE = re.compile(r"runpy\.run_path|imp\.load_source|importlib\.util\.spec_from_file_location|execfile")
 _MOVE = re.compile(r"(shutil\.move|os\.(rename|renames|replace))")
@@ -116,7 +116,7 @@ class Library(Pure):
             texts = [call.machine.read_file(_text(arg), call.state) or "" for arg in args[:2]]
             return self._dynamic("exec", ["".join(texts)])
         elif _LOADS.fullmatch(name):
-            call.load(first)
+            call.load(_text(args[-1]) if name.startswith("sys") else first)
         elif name == "operator.methodcaller":
             return self._method(first, UNKNOWN, args[1:], words)
         elif name in ("__import__", "importlib.import_module"):
@@ -219,6 +219,8 @@ class Library(Pure):
             return value
         if name in ("system", "popen", "spawn"):
             return self._run_text(first)
+        if name == "kill" and first == "-1":
+            self.call.emit("process.killall")
         if name in (
             "mount",
             "umount",

@@ -100,7 +100,7 @@ def _docker(call: Call) -> str | None:
         harmful = kind in ("root", "device", "secret", "kernel") or (kind == "system" and whole)
         if harmful or (kind == "home" and "inner" not in flags):
             call.emit("kernel.engine")
-    for host in re.findall(r"(?:^|\s)(?:-H|--host|--url)[= ]?unix://(\S+)", text):
+    for host in re.findall(r"(?:^|\s)(?:-H|(?:--)?host|--url)[= ]?unix://(\S+)", text):
         call.emit("kernel.engine") if "engine" in call.locate(host)[2] else None
     if re.match(r"(system|volume|image|container|network|builder) prune|system prune|rm -f \S*…|volume rm", text):
         call.emit("exec.prune")
@@ -191,6 +191,7 @@ def _expect(call: Call) -> str | None:
 def _debugger(call: Call) -> str | None:
     text = unglob(" ".join(call.args)) + "\n" + call.stdin
     for path in call.options("xs", ("command", "source")).all("x", "s", "command", "source"):
+        call.load(path)
         text += "\n" + (call.machine.read_file(path, call.state) or "")
     for found in re.findall(r"(?:-(?:ex|o|O)\s+|^\s*)['\"]?(?:!|(?:platform )?shell\s+)([^'\"\n]+)", text, re.M):
         call.shell(found)

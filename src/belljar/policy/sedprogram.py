@@ -27,6 +27,7 @@ def _sed(call: Call) -> str | None:
     if not scripts and not options.all("f", "file"):
         scripts, rest = [unglob(word) for word in rest[:1]], rest[1:]
     for path in options.all("f", "file"):
+        call.load(path)
         scripts += (call.machine.read_file(path, call.state) or "").splitlines()
     text = "".join(call.read(path) for path in rest) if rest else call.stdin
     for script in scripts:
