@@ -6,7 +6,8 @@ from .call import Call, program
 from .compound import Feed
 from .folding import fold
 from .interpreters import _script, scan
-from .marks import DISGUISED, NETWORK, unglob
+from .marks import DISGUISED, MAX_TEXT, NETWORK, unglob
+from .parser import TooComplex
 from .paths import HOME
 from .quoting import listed
 
@@ -32,9 +33,8 @@ def _editor(call: Call) -> str | None:
     if NETWORK in call.stdin:
         call.emit("exec.network")
     texts = [_vimscript(text) for text in texts]
-    held = dict(re.findall(r"(?m)^\s*let\s+(?:\w:)?(\w+)\s*=\s*(['\"][^'\"]*['\"])", "\n".join(texts)))
-    for name, value in held.items():
-        texts = [fold(re.sub(rf"\b(?:\w:)?{name}\b(?!\s*=)", value.replace("\\", ""), text)) for text in texts]
+    texts = _filled("\n".join(texts), r"^\s*let\s+(?:\w:)?(\w+)\s*=\s*(['\"][^'\"]*['\"])").split("\n")
+    texts = [fold(text) for text in texts]
     for path in re.findall(r"delete-(?:directory|file)\s+\"([^\"]+)\"|delete\(\s*['\"]([^'\"]+)['\"]", " ".join(texts)):
         call.delete(next(part for part in path if part), "recursive")
     for text in texts:
@@ -71,17 +71,29 @@ def _vimscript(text: str) -> str:
     return fold(re.sub(r"(?<=[.\s(,=])\$HOME\b(?=\s*[).,|]|\s*$)", f'"{HOME}"', text))
 
 
+def _filled(text: str, definition: str) -> str:
+    """The text with the values of what it defines in the place of their names."""
+    for name, value in dict(re.findall(definition, text, re.M)[:20]).items():
+        if text.count(name) * len(value) > MAX_TEXT:
+            raise TooComplex("its definitions grow too long to judge")
+        text = re.sub(rf"\b(?:\w:)?{name}\b(?!\s*=)", value.replace("\\", ""), text)
+    return text
+
+
 # Programs with a language of their own in which a text is run as a command.
 _DOORS = {
     **dict.fromkeys(("m4", "gm4"), r"\be?syscmd\(([^()]*(?:\([^()]*\)[^()]*)*)\)"),
     **dict.fromkeys(
         listed("tex pdftex latex pdflatex xelatex lualatex latexmk luatex texlua"),
-        r"\\write18\s*\{([^{}]*)\}|\\input\s*\{?\s*\"?\|\s*\"?([^}\"]+)|os\.execute\(\s*['\"](.+?)['\"]\s*\)|\bsystem\(\s*['\"](.+?)['\"]\s*\)",
+        r"\\write18\s*\{([^{}\\]{0,300})\}|\\input\s*\{?\s*\"?\|\s*\"?([^}\"]+)|os\.execute\(\s*['\"]([^'\"\n]{1,300})['\"]\s*\)|\bsystem\(\s*['\"]([^'\"\n]{1,300})['\"]\s*\)",
     ),
     **dict.fromkeys(("groff", "troff", "nroff"), r"(?m)^\.\s*(?:sy|pso|pi)\s+(.+)$"),
-    **dict.fromkeys(("gs", "ghostscript", "ps2pdf", "convert", "magick"), r"%pipe%([^()]+)\)|^\|(.+)|(?<=\s)\|(.+)$"),
     **dict.fromkeys(
-        ("maxima", "gp", "scilab", "puppet"), r"(?:system|extern|unix\w*|shell|exec)\s*[({]\s*['\"](.+?)['\"]\s*[):]"
+        ("gs", "ghostscript", "ps2pdf", "convert", "magick"), r"%pipe%([^()%]{1,300})\)|^\|(.+)|(?<=\s)\|(.+)$"
+    ),
+    **dict.fromkeys(
+        ("maxima", "gp", "scilab", "puppet"),
+        r"(?:system|extern|unix\w*|shell|exec)\s*[({]\s*['\"]([^'\"\n]{1,300})['\"]\s*[):]",
     ),
 }
 
@@ -95,8 +107,7 @@ def _door(call: Call) -> None:
         call.emit("exec.network")
     if call.name.endswith("m4"):
         text = re.sub(r"[`']", "", text)
-        for name, value in re.findall(r"(?:\bdefine\(|^-D)(\w+)[,=]\s*([^()\n]*)", text, re.M)[:20]:
-            text = re.sub(rf"\b{name}\b(?![,=])", value.replace("\\", ""), text)
+        text = _filled(text, r"(?:\bdefine\(|^-D)(\w+)[,=]\s*([^()\n]*)")
         for path in re.findall(r"\b(?:s?include|undivert)\(([^()]+)\)", text):
             call.read(path)
     for command in re.findall(_DOORS[call.name], text)[:20]:

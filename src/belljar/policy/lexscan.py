@@ -384,6 +384,8 @@ class LexScan:
             if not start or chained or loose or any(UNKNOWN in text for text in texts):
                 return None
             found += texts
+        if len(found) > 200:
+            raise TooComplex("it runs too many commands to be judged; put it in a file and run that")
         return found or None
 
     def _guess(self, text: str, sure: bool) -> str:
