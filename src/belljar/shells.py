@@ -76,7 +76,6 @@ class Shell:
         self.status: Status = "running"
         self._session, self._number = session, number
         self._cursors: dict[str | None, Position] = {None: (0, 0)}
-        self._written = 0
         self._killed = False
         self._body: frames.EndedBody | None = None
         self._planted: Callable[[], tuple[tuple[str, ...], tuple[str, ...]]] = lambda: ((), ())
