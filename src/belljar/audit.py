@@ -16,13 +16,14 @@ whole lines that continue the chain are taken over, a torn one is closed off wit
 says so. If the trail is *shorter* than the head says, somebody cut it: writing goes on from the head,
 so that the gap stays visible.
 
-A session notes what happens and writes it in its event loop's next turn, all that came up by then at once: the files
-are locked and looked at once per command instead of three times, and not while somebody waits for the result. With
-BELLJAR_AUDIT=required every record is on disk before anything goes on.
+A session notes what happens, and a thread writes it a moment later, all that came up by then at once: the files are
+locked and looked at once for many records, and not while somebody waits for a result. With BELLJAR_AUDIT=required every
+record is on disk before anything goes on.
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import json
@@ -30,12 +31,14 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from belljar import log, redact
@@ -48,6 +51,8 @@ _ROTATE_AT = 16 << 20
 _KEEP = 64
 """Rotated files that are kept: a gibibyte in all."""
 _LONGEST_TEXT = 64 << 10
+_MOMENT = 0.005
+"""After which a note is written: most commands are over by then, and theirs are written together."""
 _OPEN = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _log = logging.getLogger("belljar.audit")
 
@@ -146,7 +151,11 @@ class Audit:
         self._pid = 0
         """Whose descriptors these are."""
         self._notes: list[Note] = []
+        self._bell: SimpleQueue[bool] | None = None
+        """Wakes the thread that writes the notes, or sends it home."""
+        self._rung = False
         self._warned = False
+        _live.add(self)
 
     def record(self, kind: str, **fields: Any) -> None:
         """Writes one line. Where that fails: AuditError if a trail is required, else one warning."""
@@ -154,13 +163,32 @@ class Audit:
         self._put(Note(os.getpid(), time.time(), kind, fields))
 
     def note(self, kind: str, **fields: Any) -> None:
-        """To be written by the next `flush`."""
+        """To be written in a moment, or by the next `flush` or `record`."""
         log.tell(kind, fields)
         self._notes.append(Note(os.getpid(), time.time(), kind, fields))
+        if not self._rung:
+            self._rung = True
+            self._ring()
 
     def flush(self) -> None:
         if self._notes:
             self._put()
+
+    def _ring(self) -> None:
+        if self._bell is None:
+            self._bell = SimpleQueue()
+            threading.Thread(target=self._write_notes, args=(self._bell,), name="belljar-audit", daemon=True).start()
+        self._bell.put(True)
+
+    def _write_notes(self, bell: SimpleQueue[bool]) -> None:
+        while bell.get():
+            time.sleep(_MOMENT)
+            self._rung = False  # first: what is noted from here on may miss this flush, and rings again
+            self.flush()
+
+    def _after_fork(self) -> None:
+        """The thread is the parent's, and may have held the lock."""
+        self._thread_lock, self._bell, self._rung = threading.Lock(), None, False
 
     def _put(self, *last: Note) -> None:
         """Writes what was noted, and `last`: never among the notes, so that its writer hears of a failure itself."""
@@ -177,7 +205,10 @@ class Audit:
 
     def close(self) -> None:
         self.flush()
+        if self._bell is not None:
+            self._bell.put(False)
         with self._thread_lock:
+            self._bell, self._rung = None, False
             self._close()
 
     def _unwritable(self, error: OSError) -> None:
@@ -311,6 +342,23 @@ def _kept(name: str, value: Any) -> Any:
     if isinstance(value, str) and len(value) > _LONGEST_TEXT:
         return f"{value[:_LONGEST_TEXT]}[... {len(value) - _LONGEST_TEXT} characters left out ...]"
     return value
+
+
+_live: weakref.WeakSet[Audit] = weakref.WeakSet()
+
+
+@atexit.register
+def _write_all() -> None:
+    for audit in list(_live):
+        audit.flush()
+
+
+def _after_fork() -> None:
+    for audit in list(_live):
+        audit._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class NoAudit(Audit):

@@ -9,7 +9,6 @@ run("make test")
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -407,11 +406,8 @@ class Session:
 
     def _record(self, kind: str, **fields: Any) -> None:
         audit, session = self.audit, self._sandbox.id if self._sandbox else None
-        if audit.required:
-            return audit.record(kind, session=session, **fields)
-        audit.note(kind, session=session, **fields)
-        asyncio.get_running_loop().call_soon(audit.flush)
-        return None
+        write = audit.record if audit.required else audit.note
+        write(kind, session=session, **fields)
 
     @staticmethod
     async def _make_sure_it_ended(execution: Execution, collector: Collector) -> None:
