@@ -1,5 +1,6 @@
 """The link against an init that lies, stalls or breaks off: faults that a real init does not make on request."""
 
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -104,6 +105,29 @@ async def test_a_frame_that_cannot_be_ends_the_link_and_everyone_learns(pair: Pa
         await execution.ended()
     with pytest.raises(SandboxLost):
         spawned(pair)
+
+
+@pytest.mark.parametrize(("stream", "end"), [(0, 0), (1, 1), (2, 1), (3, 1)])
+async def test_an_end_that_does_not_fit_its_stream_costs_the_connection(pair: Pair, stream: int, end: int) -> None:
+    execution, ends = spawned(pair), os.pipe()
+    frame = frames.HEADER.pack(8, From.PIPE, stream, 0, execution.id) + bytes(8)
+    socket.send_fds(pair.init, [frame], [ends[end]])
+    with pytest.raises(SandboxLost):
+        await execution.ended()
+    for each in ends:
+        os.close(each)
+
+
+async def test_input_that_is_still_under_way_is_not_overtaken(pair: Pair) -> None:
+    execution, (reading, writing) = spawned(pair), os.pipe()
+    await execution.input(b"first", frames.CONTROL)
+    socket.send_fds(pair.init, [frames.HEADER.pack(8, From.PIPE, 0, 0, execution.id) + bytes(8)], [writing])
+    pair.say(From.STARTED, execution.id, struct.pack("<I", 1))
+    await execution.started()
+    await execution.input(b"second", frames.CONTROL)
+    os.close(writing)
+    assert os.read(reading, 10) == b"", "both went through the init"
+    os.close(reading)
 
 
 async def test_an_init_that_hangs_up_ends_all_that_waits(pair: Pair) -> None:

@@ -183,6 +183,7 @@ void sink_close(struct sink *sink);
 
 /* loan.c */
 bool stream_lend(struct stream *stream);
+bool shell_lend(struct command *command);
 void stream_return(struct stream *stream, uint64_t taken);
 
 /* answer.c */

@@ -2,6 +2,8 @@
  * Lent pipes. A command that prints a lot would make PID 1 copy all of it; instead its host, once it is on this machine, gets
  * the reading end of the pipe itself and reads at the full speed of a pipe, while we only keep our own end open. Back-pressure is
  * then the pipe's. The host gives a pipe back by saying how far it has read, when the command becomes a background one.
+ *
+ * A host that asks for it (FLAG_DIRECT) speaks to a shell past us altogether: each word would wake us, and we the next.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,38 +14,78 @@
 
 #include "init.h"
 
+#define ENDS 4
+#define LOAN (FRAME_HEADER + 8)
 #define LEND_AFTER (512u << 10) /* by then it is a flood; small commands do not pay for another descriptor */
 
-/* The whole frame or nothing, since the descriptor goes with its first byte. */
-static bool pass(struct connection *connection, struct stream *stream)
+/* All frames or nothing, since the descriptors go with the first byte. */
+static bool pass(struct connection *connection, const uint8_t *frames, size_t length, const int *fds, size_t count)
 {
-    uint8_t frame[FRAME_HEADER + 8];
-    put_u64(put_header(frame, 8, PIPE, stream->number, stream->command->id), stream->ring.total);
-    struct iovec part = {frame, sizeof frame};
+    struct iovec part = {(void *)frames, length};
     union {
         struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof(int))];
-    } rights = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
-    memcpy(CMSG_DATA(&rights.header), &stream->fd, sizeof(int));
+        char space[CMSG_SPACE(ENDS * sizeof(int))];
+    } rights = {.header = {.cmsg_len = CMSG_LEN(count * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    memcpy(CMSG_DATA(&rights.header), fds, count * sizeof(int));
     struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights.space, .msg_controllen = sizeof rights.space,
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights.space, .msg_controllen = CMSG_SPACE(count * sizeof(int)),
     };
     ssize_t sent = sendmsg(connection->fd, &message, MSG_NOSIGNAL);
-    if (sent > 0 && sent < (ssize_t)sizeof frame)
+    if (sent > 0 && sent < (ssize_t)length)
         connection->doomed = true;
-    return sent == (ssize_t)sizeof frame;
+    return sent == (ssize_t)length;
+}
+
+static uint8_t *put_loan(uint8_t *to, uint8_t number, const struct command *command, uint64_t offset)
+{
+    return put_u64(put_header(to, 8, PIPE, number, command->id), offset);
+}
+
+/* Frames that were sent before come before it; it must not overtake those that were not. */
+static bool may_borrow(const struct command *command)
+{
+    return command->phase == RUNNING && command->owner && command->owner->inode && !command->owner->out_length;
+}
+
+static void lent(struct stream *stream)
+{
+    stream->lent = true;
+    stream->ready = false;
+    epoll_ctl(epoll, EPOLL_CTL_DEL, stream->fd, NULL); /* else each write would wake us too */
 }
 
 bool stream_lend(struct stream *stream)
 {
-    struct connection *owner = stream->command->owner;
-    bool suits = stream->ring.total >= LEND_AFTER && !(stream->command->flags & (FLAG_PTY | FLAG_CONTROL | FLAG_BACKGROUND))
-        && stream->command->phase == RUNNING && owner->inode && !owner->out_length;
-    if (!suits || !pass(owner, stream))
+    struct command *command = stream->command;
+    uint8_t frame[LOAN];
+    if (stream->ring.total < LEND_AFTER || command->flags & (FLAG_PTY | FLAG_CONTROL | FLAG_BACKGROUND) || !may_borrow(command))
         return false;
-    stream->lent = true;
-    stream->ready = false;
-    epoll_ctl(epoll, EPOLL_CTL_DEL, stream->fd, NULL); /* else each write would wake us too */
+    put_loan(frame, stream->number, command, stream->ring.total);
+    if (!pass(command->owner, frame, sizeof frame, &stream->fd, 1))
+        return false;
+    lent(stream);
+    return true;
+}
+
+/* All ends of a shell with a control stream, at once: then its host keeps the order of what it prints and what it reports. */
+bool shell_lend(struct command *command)
+{
+    uint8_t frames[ENDS * LOAN], *to = frames;
+    int fds[ENDS];
+    const struct sink *control = &command->sinks[1];
+    if (!(command->flags & FLAG_DIRECT) || !may_borrow(command) || command->gated || control->fd < 0 || control->length)
+        return false;
+    for (int i = 0; i < 3; i++) {
+        if ((fds[i] = command->streams[i].fd) < 0)
+            return false;
+        to = put_loan(to, command->streams[i].number, command, command->streams[i].ring.total);
+    }
+    fds[3] = control->fd;
+    put_loan(to, STDIN, command, control->handed); /* the end to write to */
+    if (!pass(command->owner, frames, sizeof frames, fds, ENDS))
+        return false;
+    for (int i = 0; i < 3; i++)
+        lent(&command->streams[i]);
     return true;
 }
 

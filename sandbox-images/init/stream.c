@@ -103,7 +103,7 @@ static bool pump_control(struct stream *stream)
 {
     struct command *command = stream->command;
     int waiting = 0;
-    if (!command->pilot || command->pilot->blocked)
+    if (stream->lent || !command->pilot || command->pilot->blocked || shell_lend(command))
         return false;
     if (!command->gated) {
         ioctl(stream->fd, FIONREAD, &waiting);

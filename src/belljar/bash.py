@@ -134,7 +134,7 @@ class Bash:
         self._news = asyncio.Event()
         self._on_output = on_output
         environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
-        self.execution = link.spawn(_ARGV, flags=Flag.CONTROL | Flag.DEFAULT_ENV, env=environment)
+        self.execution = link.spawn(_ARGV, flags=Flag.CONTROL | Flag.DIRECT | Flag.DEFAULT_ENV, env=environment)
         self.execution.on_output = self._take
         self.execution.when_ended(lambda: self._news.set())
         self._unsent = self._expect() + (self._request(state.restore(), ANY) if state else b"")

@@ -1,12 +1,14 @@
 """One command, as seen from the host's end of the link.
 
 Output comes in frames, within the credit that the host grants and renews as it is consumed. A flood is read past the
-init: it passes the reading end of the command's pipe, and from then on the pipe itself holds the command back.
+init: it passes the reading end of the command's pipe, and from then on the pipe itself holds the command back. Of a
+shell with a control stream it passes all ends: what the shell printed is then read before what it reported.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import stat
 from collections.abc import Callable
@@ -41,6 +43,8 @@ class Execution:
         self._acked = [0, 0, 0, 0]
         self._room: asyncio.Event | None = None
         self._pipes: dict[int, int] = {}
+        self._feed: int | None = None
+        """Where control input is written."""
         self._muted: set[int] = set()
         self._outcome: frames.EndedBody | None = None
         self._begun = False
@@ -92,6 +96,11 @@ class Execution:
 
     async def input(self, data: bytes, stream: int = frames.STDIN, *, ahead: bytes = b"") -> None:
         """Hand `data` to the command; `ahead` is a frame that goes with it, to wake the init once instead of twice."""
+        if self._feed is not None and stream == frames.CONTROL:
+            if ahead:
+                self.link.send(ahead)
+            await self._write(data)
+            return
         view = memoryview(data)
         while view and not self.over:
             free = INPUT_WINDOW - (self._sent[stream] - self._acked[stream])
@@ -102,6 +111,22 @@ class Execution:
             self._sent[stream] += len(part)
             self.link.send(ahead + frames.frame(To.INPUT, self.id, bytes(part), stream))
             ahead = b""
+
+    async def _write(self, data: bytes) -> None:
+        """Past the init."""
+        view = memoryview(data)
+        while view and self._feed is not None:
+            try:
+                view = view[os.write(self._feed, view) :]
+            except BrokenPipeError:
+                return
+            except BlockingIOError:
+                self.link.loop.add_writer(self._feed, self._wake)
+                try:
+                    await self._wait_for_room()
+                finally:
+                    if self._feed is not None:
+                        self.link.loop.remove_writer(self._feed)
 
     async def _wait_for_room(self) -> None:
         self._room = self._room or asyncio.Event()
@@ -155,14 +180,20 @@ class Execution:
             self.consumed(stream, len(data))
 
     def _pipe(self, stream: int, offset: int, pipe: int) -> None:
-        """From `offset` on, this stream comes through a pipe of its own."""
-        known = stream in (frames.STDOUT, frames.STDERR) and stream not in self._pipes
-        if not known or offset != self._received[stream] or not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+        """From `offset` on, this stream comes through a pipe of its own; what comes in place of stdin is written to."""
+        writes = stream == frames.STDIN
+        fits = stat.S_ISFIFO(os.fstat(pipe).st_mode) and _is_writable(pipe) == writes
+        if not fits or stream in self._pipes or (not writes and offset != self._received[stream]):
             os.close(pipe)
             raise frames.FrameError("a pipe that does not fit")
         os.set_blocking(pipe, False)
-        self._pipes[stream] = pipe
-        self._listen(stream)
+        if not writes:
+            self._pipes[stream] = pipe
+            self._listen(stream)
+        elif self._feed is None and offset == self._sent[frames.CONTROL]:
+            self._feed = pipe
+        else:  # something is still under way through the init, and must not be overtaken
+            os.close(pipe)
 
     def _listen(self, stream: int) -> None:
         """Read the pipe while its output is taken; at the latest a full window behind, let it fill."""
@@ -184,6 +215,8 @@ class Execution:
                 data = (
                     b""  # its tree is dead: if the pipe is still open, somebody else holds it, whose words are not its
                 )
+            if stream == frames.CONTROL:
+                self._read_what_was_printed()
             if not data:
                 self._close_pipe(stream)
                 break
@@ -191,6 +224,14 @@ class Execution:
             if self._paced and self._received[stream] - self._consumed[stream] >= CREDIT:
                 self._listen(stream)
                 break
+            if len(data) < READ and self._outcome is None:
+                break  # it was all
+
+    def _read_what_was_printed(self) -> None:
+        """Before a report that was read already: at most a pipe's worth."""
+        for stream in (frames.STDOUT, frames.STDERR):
+            if stream in self._pipes:
+                self._read_pipe(stream)
 
     def _close_pipe(self, stream: int) -> None:
         pipe = self._pipes.pop(stream)
@@ -228,7 +269,8 @@ class Execution:
         elif self._pipes:
             self._outcome = outcome
             for stream in list(self._pipes):
-                self._read_pipe(stream)
+                if stream in self._pipes:  # else it was read before what came with it
+                    self._read_pipe(stream)
             return
         self._settle(outcome)
 
@@ -236,6 +278,10 @@ class Execution:
         if self._end_is is not None:
             return
         self._end_is = outcome
+        if self._feed is not None:
+            self.link.loop.remove_writer(self._feed)
+            os.close(self._feed)
+            self._feed = None
         self._tell_all()
         self._wake()
         for callback in self._when_ended:
@@ -246,3 +292,7 @@ class Execution:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _is_writable(pipe: int) -> bool:
+    return fcntl.fcntl(pipe, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY

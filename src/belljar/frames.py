@@ -66,6 +66,8 @@ class Flag:
     CONTROL = 16
     BACKGROUND = 32
     DEFAULT_ENV = 64
+    DIRECT = 128
+    """Of a command with a control stream: where that can be, its host reads and writes its pipes past the init."""
 
 
 class Stage(IntEnum):

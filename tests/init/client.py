@@ -17,7 +17,7 @@ HELLO, SPAWN, INPUT, CREDIT, SIGNAL, RESIZE, DEADLINE, KILL, READ, LIST, FORGET,
     range(1, 16)
 )
 WELCOME, STARTED, SPAWN_ERROR, OUTPUT, ENDED, INPUT_ACK, READ_REPLY, LIST_REPLY, PONG, ERROR, PIPE = range(65, 76)
-SHELL, PTY, COMBINED, STDIN, CONTROL, IN_BACKGROUND, DEFAULT_ENV = (1 << bit for bit in range(7))
+SHELL, PTY, COMBINED, STDIN, CONTROL, IN_BACKGROUND, DEFAULT_ENV, DIRECT = (1 << bit for bit in range(8))
 EXITED, SIGNALLED, TIMEOUT, KILLED, OUT_OF_MEMORY = range(1, 6)
 
 HEADER = struct.Struct("<IBBHQ")
@@ -60,6 +60,7 @@ class Run:
     acked: dict[int, int] = field(default_factory=dict)
     counted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     lent: list[threading.Thread] = field(default_factory=list)
+    feed: int | None = None
 
     @property
     def out(self) -> bytes:
@@ -140,6 +141,8 @@ class Connection:
             run.end = End.parse(payload)
         elif kind == INPUT_ACK:
             (run.acked[stream],) = struct.unpack("<Q", payload)
+        elif kind == PIPE and stream == 0:
+            run.feed = self._pipes.popleft()
         elif kind == PIPE:
             assert struct.unpack("<Q", payload)[0] == len(run.streams[stream]) or not self.keep
             run.lent.append(threading.Thread(target=self._drain, args=(run, stream, self._pipes.popleft())))

@@ -18,6 +18,7 @@ import pytest
 from tests.init.client import (
     BACKGROUND,
     CONTROL,
+    DIRECT,
     ERROR,
     EXITED,
     FORGET,
@@ -221,9 +222,24 @@ def test_a_command_is_driven_over_its_control_channel(link: Connection) -> None:
     assert end.exit_code == 0 or end.cause == EXITED
 
 
+def test_a_shell_is_driven_past_pid_1_by_a_host_that_asks_for_its_pipes(link: Connection) -> None:
+    text = 'while read -r -u9 line; do echo "got $line"; echo "status of $line" >&8; done; exit 3'
+    run = link.shell(text, CONTROL | DIRECT)
+    link.input(run, b"one\n", 3)
+    link.until(lambda: run.feed is not None)
+    assert run.feed is not None
+    os.write(run.feed, b"two\n")
+    os.close(run.feed)
+    link.input(run, b"", 3)  # PID 1 had kept its own end: now nobody has one
+    end = link.finish(run).end
+    assert end is not None
+    assert end.exit_code == 3
+    assert (run.out, bytes(run.streams[3])) == (b"got one\ngot two\n", b"status of one\nstatus of two\n")
+
+
 def test_a_terminal_is_one_and_can_be_resized(link: Connection) -> None:
     run = link.shell(
-        "tty >/dev/null && echo yes; stty size; echo $TERM; trap 'stty size; exit' WINCH; while :; do sleep 0.05; done",
+        "tty >/dev/null && echo yes; stty size; trap 'stty size; exit' WINCH; echo $TERM; while :; do sleep 0.05; done",
         PTY,
         size=(11, 22),
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import pytest
 
-from belljar import Output, PolicyDenied, Session, Verdict
+from belljar import Output, PolicyDenied, Session, Verdict, engines
 from belljar.bash import exported
 from belljar.persistent import PersistentShell
 
@@ -16,6 +17,17 @@ from belljar.persistent import PersistentShell
 def trusted(box: Session, command: str) -> Verdict:
     """The policy refuses what it cannot read; the shell has to bear it all the same."""
     return replace(box.policy.judge("true"), canonical=command)
+
+
+@pytest.fixture(scope="module", params=["socket", "bridge"])
+async def box(place: Path, base_image: str, request: pytest.FixtureRequest) -> AsyncIterator[Session]:
+    """Where the init can pass its pipes on and where it can't."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BELLJAR_LINK", request.param)
+        engines.forget()
+        async with Session(place) as session:
+            yield session
+    engines.forget()
 
 
 @pytest.fixture
@@ -238,6 +250,27 @@ async def test_a_large_command_runs(shell: PersistentShell) -> None:
     text = "x" * 20_000
     assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "20000\n"
     assert (await shell.run(f"a=ž{text}; echo ${{#a}}")).stdout == "20001\n"
+
+
+async def test_a_text_that_no_pipe_holds_runs_whole(shell: PersistentShell) -> None:
+    await shell.run("true")  # the first goes to a bash that is not there yet
+    text = "x" * 130_000
+    assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "130000\n"
+
+
+async def test_a_flood_comes_before_the_status_that_follows_it(shell: PersistentShell) -> None:
+    for _ in range(5):
+        result = await shell.run("head -c 3000000 /dev/zero | tr '\\0' x; echo end; echo err >&2; (exit 7)")
+        assert (result.exit_code, result.stdout_bytes[-5:], result.stderr) == (7, b"xend\n", "err\n")
+
+
+async def test_the_shell_is_spoken_to_past_the_init_where_its_pipes_can_be_had(
+    shell: PersistentShell, request: pytest.FixtureRequest
+) -> None:
+    await shell.run("true")
+    assert shell._bash is not None
+    direct = shell._bash.execution._feed is not None
+    assert direct == ("socket" in request.node.callspec.id)
 
 
 async def test_calls_take_turns(shell: PersistentShell) -> None:
