@@ -5,8 +5,10 @@ import multiprocessing
 import os
 import signal
 import stat
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -217,6 +219,37 @@ def test_what_threads_note_while_others_write_is_not_lost(where: Path) -> None:
         sys.setswitchinterval(before)
     shared.close()
     assert (trail.verify(where).ok, len(list(trail.records(where)))) == (True, 1200)
+
+
+def test_what_is_noted_is_written_without_being_asked_for(where: Path) -> None:
+    writer = Audit(where)
+    for seq in (1, 2):
+        writer.note("start")
+        until = time.monotonic() + 10
+        while len(list(trail.records(where))) < seq:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+    writer.close()
+
+
+def test_a_process_that_ends_writes_what_it_noted(where: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from belljar.audit import Audit; Audit(Path(sys.argv[1])).note('start')"
+    )
+    subprocess.run([sys.executable, "-c", program, str(where)], check=True)
+    assert [record["kind"] for record in trail.records(where)] == ["start"]
+
+
+def test_a_fork_while_the_trail_is_being_written_does_not_stop_the_child(where: Path) -> None:
+    writer = Audit(where)
+    with writer._thread_lock:
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(10)
+            writer.record("start")
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert trail.verify(where).records == 1
 
 
 def test_what_was_noted_before_a_fork_is_written_by_the_parent_alone(where: Path) -> None:
