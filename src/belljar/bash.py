@@ -3,7 +3,7 @@
 Theory of operation. The bash runs LOOP. It has a private channel: descriptor 9 to read requests from, 8 to report
 on; both are closed for what it runs. A request is a text and, behind it, a nonce that the loop reads only when the
 text has run. The report repeats the nonce, so nothing that a command prints, and no report of an earlier call, is
-taken for a status. The init sends a report only after all output that was written before it.
+taken for a status. A report is heard only after all output that was written before it (see execution.py).
 
     host → 9    which (16 digits)           the exported variables it was judged with: the nonce they were told with
                 length (8 digits) text      0: the text ends with NUL; bash counts characters, so only ASCII is counted
