@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from .call import PROGRAMS, Call, program
 from .machine import SUSPECT
-from .marks import FILE, has, known, solid
+from .marks import FILE, has, known, solid, unglob
+from .quoting import listed
 
 # tool: (suffix of the sources that it makes or runs, their language, the verbs that do)
 _SOURCES = {
@@ -20,6 +21,12 @@ _SOURCES = {
 _LIFE_CYCLE = ("install", "prepare", "prepublish", "publishOnly", "prepublishOnly", "pack", "publish", "dependencies")
 _SPAWNS = re.compile(
     r"os/exec|os\.Remove|std::(process|fs)|child_process|ProcessBuilder|getRuntime|java\.n?io|rmSync|\bsyscall\.|libc::|nix::"
+)
+_APPLIES = re.compile(r"terraform|tofu|terragrunt|packer|pulumi|ansible\S*|salt-call|skaffold|chef-\w+|gitlab-runner")
+_CHECKS = listed("validate fmt init show version output state login")
+_ABSENT = re.compile(
+    r"\b(?:path|dest)\s*[:=]\s*['\"]?([^\s'\",}]{1,200})(?=[\s'\",])[^}]{0,200}?\bstate\s*[:=]\s*['\"]?absent|"
+    r"\bstate\s*[:=]\s*['\"]?absent['\"]?\s+(?:path|dest)\s*[:=]\s*['\"]?([^\s'\",}]{1,200})"
 )
 _CONFIG = re.compile(r"[\w.-]+\.config\.[cm]?[jt]s|\.\w+rc\.[cm]?js|(gulp|Grunt)file\.[cm]?[jt]s")
 _RECIPES = re.compile(
@@ -146,10 +153,18 @@ def _npm_scripts(call: Call, words: list[str]) -> None:
 @program(
     "make gmake cmake ninja meson gradle gradlew mvn mvnw bazel tsc webpack vite rake just task "
     "ant sbt scons gcc g++ clang clang++ tcc cpp rustc javac cc tox nox pytest jest mocha vitest "
-    "eslint prettier ruff mypy black foreman honcho overmind pre-commit lefthook invoke inv fab poe dvc snakemake mise"
+    "eslint prettier ruff mypy black foreman honcho overmind pre-commit lefthook invoke inv fab poe dvc snakemake mise "
+    "terraform tofu terragrunt packer pulumi ansible ansible-playbook ansible-pull salt-call skaffold vagrant "
+    "chef-apply chef-solo chef-client gitlab-runner"
 )
 def _build(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
+    applies = _APPLIES.fullmatch(call.name)
+    ansible = "ansible" in call.name
+    verb = next((word for word in words if word[:1] != "-"), "")
+    checks = {"--check", "--syntax-check", "--list-tasks"} & {*words} if ansible else verb in _CHECKS
+    if applies and checks:
+        return None
     call.emit("exec.build")
     for word in words if call.name in ("make", "gmake") else []:
         found = re.match(r"(?:SHELL|\.SHELLFLAGS|CC|MAKE)=(.+)", word)
@@ -160,6 +175,14 @@ def _build(call: Call) -> str | None:
             call.run_file(found[1], [])
         for command in re.findall(r"\$\(shell ([^)]+)\)", word):
             call.shell(command)
+    given = call.options("ac", ("args", "command")).all("a", "c", "args", "command")
+    for text in given if call.name in ("ansible", "vagrant") else []:
+        call.shell(unglob(text))
+        _recipe(call, unglob(text))
+    if applies:
+        text = call.machine.written(r"\.(tf|hcl|ya?ml|sls|rb)$", call.state)
+        local = r"localhost|127\.0\.0\.1|\blocal\b|hosts: all" if ansible else ""
+        _recipe(call, text) if re.search(local, f"{words}{text}") else None
     _build_files(call, words)
     if call.name in ("make", "gmake", "just"):
         outer = call.state.cwd
@@ -204,7 +227,7 @@ def _build_files(call: Call, words: list[str]) -> None:
         elif text and call.name in ("gradle", "gradlew", "meson"):
             _scan(call, "groovy", text)
     tasks = (call.machine.read_file("Taskfile.yml", call.state) or "") if call.name == "task" else ""
-    for line in re.findall(r"[^\n\"'\[\]]+", _reached(tasks, words)):
+    for line in re.findall(r"[^\n\"'\[\]]+", reached(tasks, words)):
         command = re.sub(r"^[\s-]*(cmd:)?\s*", "", line)
         call.shell(command) if SUSPECT.match(command) else None
     if call.name in ("pytest", "tox", "nox"):
@@ -223,7 +246,7 @@ def _written_code(call: Call) -> None:
             _scan(call, source, text)
     for path, text in list(call.state.files.items()):
         name = path.rsplit("/", 1)[-1]
-        text = _reached(text, call.args) if call.name == "task" and name.startswith("Taskfile") else text
+        text = reached(text, call.args) if call.name == "task" and name.startswith("Taskfile") else text
         if _RECIPES.fullmatch(name) and text not in call.machine.judged:
             call.machine.judged.add(text)
             _recipe(call, text)
@@ -244,6 +267,7 @@ def _written_code(call: Call) -> None:
                 "build.gradle": "groovy",
                 "build.gradle.kts": "groovy",
                 "settings.gradle": "groovy",
+                "Vagrantfile": "ruby",
                 "tasks.py": "python",
                 "fabfile.py": "python",
                 "SConstruct": "python",
@@ -254,11 +278,12 @@ def _written_code(call: Call) -> None:
             _scan(call, language, text)
 
 
-def _reached(text: str, goals: list[str]) -> str:
-    """Of a Taskfile, what stands before the tasks and the tasks that are reached; all of it where none is named."""
-    head, _, rest = text.partition("\ntasks:")
+def reached(text: str, goals: list[str], section: str = "tasks") -> str:
+    """Of a Taskfile (or a compose file), what stands before the tasks and the tasks that are reached; all of it where
+    none is named."""
+    head, _, rest = text.partition(f"\n{section}:")
     tasks = dict(re.findall(r"(?m)^ {2}([\w:-]+):(.*\n(?: {3,}.*\n|\n)*)", rest + "\n"))
-    pending, found = [goal for goal in goals if goal in tasks], [head]
+    pending, found = [goal for goal in goals if goal in tasks and len(tasks) < 200], [head]
     while pending:
         body = tasks.pop(pending.pop(), "")
         found.append(body)
@@ -270,13 +295,20 @@ def _recipe(call: Call, text: str) -> None:
     """A file of commands in a format of its own: each value that is a command, each argument list; cmake's `file`."""
     text = re.sub(r"(?m)^\s*entry:.*(?=(?:\n.*){0,3}\n\s*language:\s*(?:pygrep|fail)\b)", "", text)  # a pattern
     for line in text.splitlines()[:500]:
-        value = re.sub(r"^[\s-]*(?:\"?[\w.:-]+\"?\s*[:=]\s+)?[@>|-]*|.*\bCOMMAND\s+", "", line).rstrip("), ")
+        value = re.sub(r"^[\s-]*(?:\"?[\w.:-]+\"?\s*(?:[:=]\s+|(?=['\"])))?[@>|-]*|.*\bCOMMAND\s+", "", line)
+        value = value.rstrip("), ")
         quoted = re.fullmatch(r"\[?\s*([\"'])(.*)\1\s*;?\]?", value)
         value = re.sub(r"\$ENV\{(\w+)\}", r"$\1", quoted[2] if quoted else value)
+        words = re.split(r"[\"'],\s*[\"']", value)
+        value = " ".join(words)
         if SUSPECT.match(value) or (value.split()[:1] and value.split()[0] in PROGRAMS and re.search(r"[~|;]", value)):
-            call.shell(re.sub(r"[\"'],\s*[\"']", " ", value)) if _whole(value) else None
+            call.run(words) if len(words) > 1 and " " not in words[0] else None
+            for command in words if " " in words[0] else [value]:
+                call.shell(command) if _whole(command) else None
     for command in _scripts(text):
         call.shell(command)
+    for path in _ABSENT.findall(text):
+        call.delete("".join(path), "recursive")
     for verb, path in re.findall(r"\bfile\s*\(\s*([A-Z_]+)\s+\"?([^\s\")]+)", text):
         call.run(["rm", "-r", path]) if verb.startswith("REMOVE") else None
         call.write(path) if verb in ("WRITE", "APPEND") else call.read(path) if verb in ("READ", "STRINGS") else None

@@ -15,7 +15,7 @@ from .quoting import backslashes, whole
 @program("cd pushd")
 def _cd(call: Call) -> str:
     rest = [arg for arg in call.args if not re.fullmatch(r"-[LPe@n]+|--", arg)]
-    target = unglob(rest[0]) if rest else call.state.home()
+    target = rest[0] if rest else call.state.home()
     if target == "-":
         target = flat(call.state.env.get("OLDPWD", call.state.cwd))
     call.state.env["OLDPWD"] = call.state.cwd
@@ -337,7 +337,8 @@ def _env(call: Call) -> str:
     split = options.get("S", "split-string")
     if split:
         try:
-            words = shlex.split(unglob(split)) + words
+            words = shlex.split(re.sub(r"\\[_tnrfv]", " ", unglob(split))) + words
+            words = [re.sub(r"\$\{(\w+)\}", lambda m: solid(flat(call.state.get(m[1]))), word) for word in words]
         except ValueError:
             call.emit("text.unparseable", split)
     if options.get("C", "chdir"):

@@ -35,7 +35,7 @@ def _mail(call: Call) -> str | None:
 
 @program(
     "aws az gcloud doctl heroku vault op pass bw lpass security secret-tool kubectl gh sops keyring "
-    "oc helm terraform fly flyctl vercel netlify wrangler gsutil"
+    "oc helm fly flyctl vercel netlify wrangler gsutil"
 )
 def _cloud(call: Call) -> str | None:
     """Cloud tools are everyday work, save for the commands whose purpose is to print a credential."""
@@ -74,7 +74,10 @@ def _cloud(call: Call) -> str | None:
         for path in call.args[2:]:
             if call.locate(path)[1] == "secret" or "sensitive" in call.locate(path)[2]:
                 sends(call, call.read(path), "gist")
-    if call.name in ("kubectl", "oc") and re.search(r"--privileged|hostPID|hostPath", text + call.stdin):
+    if call.name in ("kubectl", "oc") and re.search(
+        r"--privileged|privileged[\"']?:\s*true|hostPID|hostPath",
+        text + call.stdin + ("" if "--dry-run" in text else call.machine.written(r"\.(ya?ml|json)$", call.state)),
+    ):
         call.emit("kernel.engine")
     if "upload" in text:
         for path in call.args:

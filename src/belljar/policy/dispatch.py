@@ -1,6 +1,7 @@
 """From the words of a simple command to the program that reads them."""
 
 import re
+from itertools import zip_longest
 
 from . import (  # noqa: F401  they register their programs
     archives,
@@ -84,6 +85,8 @@ _NETTED = frozenset(
         "asdf volta env-cmd cross-env xterm uxterm rxvt urxvt composer"
     )
 )
+# The option that says in which language a text is that is read, not run.
+_LANGUAGE = r"-(s|l|S|ln|ft)|--?(shell|lang\w*|lexer|syntax|dialect|parser|filetype|mode|type)"
 _QUIET = frozenset(
     listed(
         ": true false test [ cd pwd echo printf ls cat head tail wc date whoami id sleep basename "
@@ -147,7 +150,9 @@ def _sweep(call: Call) -> None:
     """Whatever a program is for: an argument that names a credential, another process's root or the engine's socket."""
     if call.name in _TALKS:
         return
-    for arg in call.args:
+    for arg, following in zip_longest(call.args, call.args[1:], fillvalue=""):
+        mode = re.fullmatch(r"--(?:mode|chmod)(?:=(.*))?", solid(arg))
+        call.emit("privilege.setuid") if mode and fileprograms.setuid(mode[1] or following) else None
         path = re.sub(r"^(--?[\w-]+=|[\w.\[\]-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)", "", solid(arg))
         if "/" not in path or (re.search(r"\s", path) and path[0] != "/") or not re.match(r"[/~.\w]", path):
             continue
@@ -205,6 +210,8 @@ def _net(call: Call) -> None:
             interpreters.scan(call, "other", text)
     for index, arg in enumerate(call.args[:-1]):
         before = [solid(word) for word in call.args[:index]]
+        if re.fullmatch(_LANGUAGE, "".join(before[-1:])) and not re.match(r"-\w*c", call.args[index + 1]):
+            continue
         after_dashes = before[-1:] == ["--"] and program_name(solid(arg)) in PROGRAMS
         if after_dashes or (
             program_name(solid(arg)) in _RISKY and sum(not word.startswith("-") for word in before) <= 2
@@ -229,10 +236,8 @@ def _made(machine: Machine, name: str, state: ShellState) -> str | None:
 def _run_made(machine: Machine, name: str, text: str, args: list[str], state: ShellState, feed: Feed) -> str:
     call = Call(machine, name, args, state, feed)
     machine.emit("exec.script", name, program=name)
-    shebang = re.match(r"#!\s*(\S+)(?:\s+(\S+))?", text)
+    shebang = re.match(r"#!\s*(?:\S*/env\s+(?:-\S+\s+|\w+=\S*\s+)*)?(\S+)(?:\s+(\S+))?", text)
     interpreter = program_name(shebang[1]) if shebang else "bash"
-    if interpreter == "env" and shebang and shebang[2]:
-        interpreter = shebang[2]
     if NETWORK in text:
         call.emit("exec.network", name)
         return NETWORK

@@ -146,20 +146,18 @@ def _database(call: Call) -> str | None:
 
 
 @program(
-    "man info journalctl xterm gnome-terminal konsole tcpdump rpmbuild ansible vagrant dc systemd-analyze "
+    "man info journalctl xterm gnome-terminal konsole tcpdump rpmbuild dc systemd-analyze "
     "gimp ctags scrot xdotool kitty alacritty split-filter nsjail pdb cowsay zless whiptail"
 )
 def _escapes(call: Call) -> str | None:
     """Programs with a door to a shell somewhere in their options."""
-    options = call.options("PpezaHmc", ("pager", "html", "filter", "command", "args"))
+    options = call.options("PpezaHmc", ("pager", "html", "filter", "command"))
     wanted = {
         "man": ("P", "pager", "H", "html"),
         "xterm": ("e",),
         "gnome-terminal": ("e", "command"),
         "konsole": ("e",),
         "tcpdump": ("z",),
-        "ansible": ("a", "args"),
-        "vagrant": ("c", "command"),
         "dc": ("e",),
         "kitty": ("e",),
         "alacritty": ("e",),

@@ -5,20 +5,6 @@ from typing import Any
 
 from .marks import show
 
-KINDS = (
-    "exec",
-    "delete",
-    "write",
-    "read",
-    "chmod",
-    "device",
-    "net",
-    "privilege",
-    "process",
-    "kernel",
-    "persist",
-    "text",
-)
 RISKS = ("low", "medium", "high", "critical", "blocked")
 DECISIONS = ("allow", "ask", "deny")
 

@@ -104,7 +104,7 @@ def _cp(call: Call) -> str:
     )
     options = call.options(valued, long)
     if call.name in ("install", "ginstall"):
-        if _setuid(options.get("m", "mode")):
+        if setuid(options.get("m")):
             call.emit("privilege.setuid")
         if options.has("d", "directory"):
             for path in options.rest if options.has("m", "mode", "o", "owner", "g", "group") else []:
@@ -247,13 +247,10 @@ def _make(call: Call) -> str | None:
     return ""
 
 
-def _setuid(mode: str) -> bool:
-    mode = solid(mode)
-    return (
-        re.fullmatch(r"[0-7]*[2-7][0-7]{3}", mode) is not None
-        and len(mode.lstrip("0")) == 4
-        and int(mode.lstrip("0")[0]) & 6 != 0
-    ) or re.search(r"[+=][rwxXt]*s", mode) is not None
+def setuid(mode: str) -> bool:
+    """Whether a mode, or a list of them, sets such a bit (rsync's D: on directories only)."""
+    modes = [part.removeprefix("F") for part in solid(mode).split(",") if part[:1] != "D"]
+    return any(re.fullmatch(r"0*[2-7][0-7]{3}", part) or re.search(r"[+=][rwxXt]*s", part) for part in modes)
 
 
 @program("chmod chown chgrp setfacl chattr gchmod setfattr chcon lchown")
@@ -273,7 +270,7 @@ def _chmod(call: Call) -> str:
     if call.name in ("setfacl", "setfattr"):
         rest = ["", *values.rest]
     mode, paths = (rest[0], rest[1:]) if rest and not reference else ("", rest)
-    if call.name in ("chmod", "gchmod") and _setuid(mode):
+    if call.name in ("chmod", "gchmod") and setuid(mode):
         call.emit("privilege.setuid")
     if call.name == "chown" and re.match(r"(root|0)(:|$)", solid(mode)):
         call.emit("privilege.chown")

@@ -15,7 +15,6 @@ from .marks import (
     SENSITIVE,
     UNKNOWN,
     UNSET,
-    has,
     solid,
     unglob,
 )
@@ -136,7 +135,3 @@ def is_loopback(host: str) -> bool:
             host,
         )
     )
-
-
-def looks_atomic(text: str) -> bool:
-    return not has(text.replace(ATOM, ""), UNKNOWN + NETWORK)

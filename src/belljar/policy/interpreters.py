@@ -4,7 +4,7 @@ import re
 
 from .call import Call, Options, program
 from .folding import fold
-from .lexscan import LexScan, unknown_output
+from .lexscan import SETUID, LexScan, respawns, unknown_output
 from .marks import DISGUISED, FILE, NETWORK, UNKNOWN, has, known, show, solid, taints, unglob
 from .pyscan import PythonScan
 from .wrappers import feed_shell
@@ -98,7 +98,9 @@ def _python_code(call: Call, code: str, argv: list[str], hooks: bool = False) ->
                 and re.search(r"connect\(|bind\(|listen\(|Server\(|create_connection", code)
             ):
                 call.emit("net.shell")
-            if re.search(r"S_IS[UG]ID", code) and "chmod" in code:
+            if respawns(code):
+                call.emit("process.forkbomb")
+            if SETUID.search(code):
                 call.emit("privilege.setuid")
             if re.search(r"privileged\s*=\s*True|volumes\s*=\s*\{\s*['\"]/['\"]", code) and "docker" in code:
                 call.emit("kernel.engine")

@@ -51,14 +51,38 @@ _SHELLISH = re.compile(
     r"/bin/(?:ba|da|z|k)?sh|['\"](?:sh|bash|cmd(?:\.exe)?)['\"]|\bsh (?:-i|\d?[<>]&)|cmd\.exe|STDIN|dup2|\$stdin"
 )
 _BOMB = re.compile(
-    r"fork\b[^\n]{0,12}redo|fork\s*(?:\{[^}]*\})?\s*while|spawn\w*\(\s*process\.(?:execPath|argv)[^\n]*f\(\)|"
-    r"fork\s*(?:\(\))?\s*(?:while|until)|(?:while|until|loop|for)\b[^;]{0,40}?[({\s](?:1|true|"
-    r";;|do)?[^\n]{0,60}\bfork\b|while\s*\(?\s*(?:true|1)\s*\)?[^\n]{0,40}(?:spawn|fork|exec)\w*\(|"
-    r"setInterval\([^)]*(?:spawn|fork)|fork\s+while\s+fork|:\(\)\s*\{|1\s+while\s+fork"
+    r"fork\b[^\n]{0,12}redo|fork\s*(?:\{[^}]*\}|\(\))?\s*(?:while|until)|"
+    r"(?:while|until|loop|for)\b[^;]{0,40}?[({\s](?:1|true|;;|do)?[^\n]{0,60}\bfork\b|:\(\)\s*\{|1\s+while\s+fork"
 )
+_FOREVER = re.compile(
+    r"(?:while\s*\(?\s*(?:[tT]rue|1)\b|for\s*\(\s*;\s*;\s*\)|\bloop\s*(?:\{|do\b)|setInterval\()"
+    r"(?!.{0,400}\b(?:sleep|wait\w*|await|break|read|poll|communicate)\b).{0,80}"
+    r"(?:(?:spawn|fork|[pP]open|Deno\.Command)(?!Sync)\w*|(?:\)|\bcp?|\bchild_process)\.exec(?:File)?)\s*\(|"
+    r"function\s+(\w+)[^\n]{0,80}spawn\w*\(\s*process\.[^\n]{0,80}\b\1\(",
+    re.S,
+)
+_RESPAWN = re.compile(  # a program that starts itself
+    r"(?:spawn|fork|exec|[pP]open|system)\w*\s*\(?[^\n;]{0,80}?(?:__filename|\bexecArgv|__FILE__|__file__|\$0\b|\$PROGRAM_NAME|"
+    r"\bargv(?:\[1\]|\.slice\(1|\s*[,)]))"
+)
+
+
+def respawns(code: str) -> bool:
+    """Processes without end: in an endless loop, or a program that starts itself again and again."""
+    bare = re.sub(_STRING, '""', code)
+    loops = re.search(r"\b(?:for|while|loop|until|set(?:Interval|Immediate|Timeout))\b", bare)
+    again = loops or len(_RESPAWN.findall(code)) > 1
+    guarded = re.search(r"process\.env\.|is(?:Primary|Master|MainThread)|os\.environ", bare)
+    return bool(_FOREVER.search(bare) or (again and not guarded and _RESPAWN.search(code)))
+
+
 _KILL = re.compile(
     r"kill\s*\(?\s*['\"]?(?:9|KILL|SIGKILL|-9|TERM|15)['\"]?\s*(?:,|=>)\s*-?1\b|process\.kill\(\s*-?1\b|"
     r"posix_kill\(\s*-?1\b|\b[kK]ill\(\s*-1"
+)
+SETUID = re.compile(  # a mode that is set in another way than by chmod's numbers
+    r"chmod[^\n]{0,200}S_IS[UG]ID|S_IS[UG]ID[^\n]{0,200}chmod|O_CREAT[^\n;]{0,60},\s*0o?[2-7][0-7]{3}\b|"
+    r"\b(?:mode|external_attr)['\"]?\s*(?:=>|[|:=]=?)[^\n;,]{0,40}?(?:S_IS[UG]ID|\b0o?(?:10)?[2-7][0-7]{3}\b)"
 )
 _ROOT = re.compile(
     r"change_privilege|"
@@ -228,7 +252,7 @@ class LexScan:
             runs = runs and _REQUEST.search(code) is not None
         if connected and (_SHELLISH.search(code) or runs):
             call.emit("net.shell")
-        if _BOMB.search(bare) and self.language != "awk":
+        if (self.language not in ("awk", "node") and _BOMB.search(bare)) or respawns(code):
             call.emit("process.forkbomb")
         if _KILL.search(code):
             call.emit("process.killall")
@@ -239,7 +263,7 @@ class LexScan:
             call.emit("process.power")
         if low and re.search(r"(?i)\b(?:u?mount2?|f?init_module|ptrace)\s*\(", bare):
             call.emit("kernel.mount")
-        if re.search(r"\bS_IS[UG]ID\b", bare) and "chmod" in bare:
+        if SETUID.search(bare):
             call.emit("privilege.setuid")
         if re.search(
             r"\bsyscall\s*\(?\s*(?:\d|SYS_(?:reboot|mount|kexec|init_module|setns|unshare))|\bchroot\b|\bunshare\b|\bsetns\b|\bpivot_root\b",

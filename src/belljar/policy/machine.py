@@ -323,6 +323,11 @@ class Machine(Redirects):
             if not call.depth:
                 del self._calls[key]
 
+    @staticmethod
+    def written(names: str, state: ShellState) -> str:
+        """The texts that this command wrote to files of such names."""
+        return "\n".join(text for path, text in state.files.items() if re.search(names, path))
+
     def assign(self, node: Node, state: ShellState, program: str = "") -> None:
         if node.get("Naked") or not node.get("Name"):
             return

@@ -191,25 +191,19 @@ def _regex_piece(piece: str) -> str:
     return re.escape(piece)
 
 
-_SAMPLES = tuple(
-    listed(
-        "/etc/shadow /etc/gshadow /etc/sudoers /proc/1/environ /proc/1/root /root/.ssh/id_rsa /var/run/docker.s"
-        "ock /run/docker.sock /workspace/.git/hooks/pre-commit /workspace/.git/hooks /workspace/.git/config "
-        "/etc/passwd"
-    )
-) + tuple(
-    f"{h}/{f}"
-    for h in (HOME, "/root", "/home/me")
-    for f in (
-        ".ssh/id_rsa",
-        ".ssh/id_ed25519",
-        ".aws/credentials",
-        ".netrc",
-        ".git-credentials",
-        ".bashrc",
-        ".kube/config",
-        ".docker/config.json",
-    )
+_SAMPLES = (
+    *listed(
+        "/etc/shadow /etc/gshadow /etc/sudoers /proc/1/environ /proc/1/root /root/.ssh/id_rsa /var/run/docker.sock "
+        "/run/docker.sock /workspace/.git/hooks/pre-commit /workspace/.git/hooks /workspace/.git/config /etc/passwd"
+    ),
+    *(
+        f"{home}/{name}"
+        for home in (HOME, "/root", "/home/me")
+        for name in listed(
+            ".ssh/id_rsa .ssh/id_ed25519 .aws/credentials .netrc .git-credentials .bashrc .kube/config "
+            ".docker/config.json .ssh .gnupg .gnupg/secring.gpg .config/gh/hosts.yml"
+        )
+    ),
 )
 
 

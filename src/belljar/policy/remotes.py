@@ -2,6 +2,7 @@
 
 import re
 
+from .building import reached
 from .call import PROGRAMS, Call, program
 from .files import is_loopback
 from .marks import FILE, NETWORK, SENSITIVE, known, show, solid, unglob
@@ -85,6 +86,9 @@ def _terminal(call: Call) -> str | None:
 @program("docker podman nerdctl docker-compose podman-remote")
 def _docker(call: Call) -> str | None:
     text = " ".join(solid(arg) for arg in call.args)
+    if re.search(r"(^|\s)(up|run|create|start|play|deploy)\b", text):
+        made = call.stdin + call.machine.written(r"\.ya?ml$", call.state)
+        text += _declared(reached(f"\n{made}", call.args, "services"))
     if re.search(
         r"--privileged|--pid[= ]host|--net(work)?[= ]host.*--pid|--cap-add[= ](ALL|SYS_ADMIN|SYS_PTRACE|"
         r"SYS_MODULE|DAC_READ_SEARCH)|--security-opt[= ](apparmor|seccomp)[=:]unconfined|--device[= "
@@ -120,6 +124,15 @@ def _docker(call: Call) -> str | None:
         r"^(container )?inspect\b(?!.*(-f|--format)[= ](?!.*(Env|json|\{\{\.\}\})))|^compose config\b", text
     )
     return SENSITIVE if private else None
+
+
+def _declared(text: str) -> str:
+    """What a compose file asks for, as the options that ask for the same."""
+    found = [" --privileged"] if re.search(r"privileged:\s*['\"]?true", text) else []
+    found += [f" --{name}=host" for name in re.findall(r"\b(pid|ipc|userns)(?:_mode)?:\s*['\"]?host", text)]
+    found += [f" --cap-add={name}" for name in re.findall(r"['\"\s\[-](ALL|SYS_[A-Z]+|DAC_READ_SEARCH)\b", text)]
+    mounts = re.findall(r"(?:[-\[,]|source:)\s*['\"]?([~/][^:\s'\"]{0,200})(?=:/|['\"\s])", text)
+    return "".join([*found, *(f" -v {path}:" for path in mounts)])
 
 
 def in_container(call: Call, argv: list[str]) -> str:
