@@ -3,7 +3,7 @@
 import re
 
 from .call import PROGRAMS, Call, program
-from .marks import DISGUISED, FILE, NETWORK, SENSITIVE, UNKNOWN, solid, taints, unglob
+from .marks import DISGUISED, FILE, NETWORK, UNKNOWN, solid, taints, unglob
 from .quoting import listed
 from .wrappers import SHELLS
 
@@ -42,12 +42,7 @@ def _tar(call: Call) -> str | None:
     if create:
         for path in options.rest:
             full = path if not folder or path.startswith("/") else f"{folder}/{path}"
-            kind, flags = call.locate(full)[1:]
-            text += (
-                SENSITIVE
-                if kind in ("root", "home", "system", "workspace_root") and "inner" not in flags
-                else call.read(full)
-            )
+            text += call.take(full, "system", "workspace_root")
         if options.has("remove-files"):
             for path in options.rest:
                 call.delete(path if not folder or path.startswith("/") else f"{folder}/{path}", "recursive")
@@ -118,12 +113,7 @@ def _zip(call: Call) -> str | None:
         if options.has("m"):
             for path in options.rest[1:]:
                 call.delete(path, "recursive")
-        text = "".join(
-            SENSITIVE
-            if call.locate(path)[1] in ("root", "home", "workspace_root") and "inner" not in call.locate(path)[2]
-            else call.read(path)
-            for path in options.rest[1:]
-        )
+        text = "".join(call.take(path, "workspace_root") for path in options.rest[1:])
         if options.rest and options.rest[0] != "-":
             call.write(options.rest[0], taints(text) or FILE)
         return taints(text)

@@ -15,7 +15,7 @@ from .quoting import ansi_c, char, whole
 def _awk(call: Call) -> str | None:
     options = call.options("vFfieE", ("assign", "field-separator", "file", "include", "source"), posix=True)
     scripts = options.all("f", "file")
-    written = [call.stdin if path == "/dev/stdin" else call.machine.read_file(path, call.state) for path in scripts]
+    written = [call.script(path) for path in scripts]
     if None in written:
         for path in scripts:
             _script(call, "awk", [path])

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from .call import PROGRAMS, Call, program
 from .machine import SUSPECT
-from .marks import FILE, has, known, solid, unglob
+from .marks import FILE, NETWORK, known, solid, unglob
 from .quoting import listed
 
 # tool: (suffix of the sources that it makes or runs, their language, the verbs that do)
@@ -61,7 +61,7 @@ def _packages(call: Call) -> str | None:
         _npm(call, words)
     if call.name in ("cargo", "go"):
         _tool_options(call, words)
-    if any(has(arg, "\ufdd1") for arg in call.args):
+    if any(NETWORK in arg for arg in call.args):
         call.emit("exec.network")
     installing = re.search(r"\b(install|add|i|ci|get|update|upgrade|sync|-S|in|restore)\b", text) or (
         not words and call.name in ("yarn", "pnpm")
@@ -76,9 +76,8 @@ def _packages(call: Call) -> str | None:
     _written_code(call)
     publishing = re.search(r"\b(publish|login|adduser|token|upload|pack|push)\b", text)
     for before, word in pairwise(words) if publishing else []:
-        place, inner = call.locate(word)[1:]
-        handed = place == "secret" or (place in ("root", "home") and "inner" not in inner)
-        call.machine.emit("read", word, "secret", program=call.name) if handed and not before.startswith("--") else None
+        if call.whole(word, "secret") and not before.startswith("--"):
+            call.machine.emit("read", word, "secret", program=call.name)
     call.emit("exec.publish" if publishing else "exec.install" if installing else "exec.build")
     return None
 
@@ -103,7 +102,7 @@ def _local_package(call: Call, words: list[str]) -> None:
     call.emit("exec.install")
     for word in words:
         text = call.machine.read_file(word, call.state)
-        if text is not None and "\ufdd1" in text:
+        if text is not None and NETWORK in text:
             call.emit("exec.network", word)
 
 
@@ -379,10 +378,10 @@ def _makefile(call: Call, words: list[str]) -> None:
     for path in [f"{word}{suffix}" for word in words for suffix in (".c", ".cc", ".cpp")]:  # make's own rules
         _scan(call, "c", call.machine.read_file(path, call.state) or "")
     for path in [chosen] if chosen else ["Makefile", "makefile", "GNUmakefile", "justfile"]:
-        text = call.stdin if path in ("-", "/dev/stdin") else call.machine.read_file(path, call.state)
+        text = call.script(path)
         texts += [text] if text else []
     for text in texts:
-        if "\ufdd1" in text:
+        if NETWORK in text:
             call.emit("exec.network", "makefile")
         goals = [word for word in words if not word.startswith("-") and "=" not in word]
         for recipe in _recipes(text, goals, call):

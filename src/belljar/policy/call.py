@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from . import files
 from .compound import Feed
 from .machine import Machine
-from .marks import NETWORK, UNKNOWN, has, show, solid, unglob
+from .marks import NETWORK, SENSITIVE, UNKNOWN, has, show, solid, unglob
 from .shellstate import ShellState
 
 Handler = Callable[["Call"], str | None]
 PROGRAMS: dict[str, Handler] = {}
+_STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def program(names: str) -> Callable[[Handler], Handler]:
@@ -102,16 +103,24 @@ class Call:
         return show(" ".join([self.name, *self.args]))
 
     def read(self, path: str) -> str:
-        return (
-            self.stdin
-            if path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
-            else files.read_path(self.machine, path, self.state)
-        )
+        return self.stdin if path in _STDIN else files.read_path(self.machine, path, self.state)
+
+    def script(self, path: str) -> str | None:
+        """The text of a script where this command feeds or wrote it."""
+        return self.stdin if path in _STDIN else self.machine.read_file(path, self.state)
+
+    def whole(self, path: str, *kinds: str) -> bool:
+        """Whether a path is all of a home or of the machine (or of such a place)."""
+        _, kind, flags = self.locate(path)
+        return kind in ("root", "home", *kinds) and "inner" not in flags and path != "-"
+
+    def take(self, path: str, *kinds: str) -> str:
+        """What is in a file, or in all of a place: there, something is private."""
+        return SENSITIVE if self.whole(path, *kinds) else self.read(path)
 
     def serve(self, folder: str) -> None:
         """Hand a directory to whoever connects."""
-        _, kind, flags = self.locate(folder)
-        if kind in ("root", "secret") or (kind == "home" and "inner" not in flags):
+        if self.whole(folder, "secret"):
             self.emit("net.send", "whoever connects", "sensitive")
 
     def write(self, path: str, text: str = UNKNOWN, *flags: str) -> None:
@@ -155,11 +164,7 @@ class Call:
 
     def run_file(self, path: str, args: list[str], same: bool = False) -> str:
         """Run a script file: its text where this command wrote it, else the project's own code."""
-        text = (
-            self.stdin
-            if path in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
-            else self.machine.read_file(path, self.state)
-        )
+        text = self.script(path)
         full = self.locate(path)[0]
         self.machine.blind_shell |= full in self.machine.fifo_paths
         if text is None:

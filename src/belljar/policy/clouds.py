@@ -85,9 +85,7 @@ def _cloud(call: Call) -> str | None:
     if re.match(r"((s3|storage) )?(-\S+ )*(cp|sync|mv|rsync)\s", text):
         paths = [arg for arg in call.args if arg == "-" or (arg[:1] != "-" and re.search(r"[/.~:]", arg))]
         if len(paths) > 1 and re.match(r"s3:|gs:", paths[1]):
-            kind, flags = call.locate(paths[0])[1:] if paths[0] != "-" else ("", frozenset())
-            whole = kind in ("root", "home") and "inner" not in flags
-            sends(call, SENSITIVE if whole else call.read(paths[0]), paths[1])
+            sends(call, call.take(paths[0]), paths[1])
         elif len(paths) > 1 and re.match(r"s3:|gs:", paths[0]) and paths[1] != "-":
             call.write(paths[1], NETWORK)
     if re.match(r"(s3 )?cp (s3|gs):\S+ -|(storage )?cat |api |gist view", text):

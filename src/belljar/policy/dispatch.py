@@ -26,21 +26,7 @@ from . import (  # noqa: F401  they register their programs
 from .call import PROGRAMS, Call, Handler
 from .compound import Feed
 from .machine import Machine
-from .marks import (
-    ATOM,
-    DISGUISED,
-    ENCODED,
-    FILE,
-    NETWORK,
-    SECRET,
-    UNKNOWN,
-    has,
-    has_glob,
-    known,
-    solid,
-    taints,
-    unglob,
-)
+from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, UNKNOWN, has, has_glob, known, solid, taints, unglob
 from .paths import could_match, resolve
 from .quoting import listed
 from .shellstate import ShellState

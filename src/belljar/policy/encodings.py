@@ -9,18 +9,7 @@ import zlib
 from collections.abc import Callable
 
 from .call import Call, program
-from .marks import (
-    ATOM,
-    DISGUISED,
-    ENCODED,
-    FILE,
-    SECRET,
-    UNKNOWN,
-    clip,
-    known,
-    solid,
-    taints,
-)
+from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, UNKNOWN, clip, known, solid, taints
 
 
 def _inputs(call: Call, paths: list[str]) -> str:
@@ -149,7 +138,7 @@ def _openssl(call: Call) -> str | None:
         from .network import sends
 
         sends(call, call.stdin, paths.get("-connect", ""))
-        return NETWORK_MARK
+        return NETWORK
     if "-engine" in paths and "/" in paths["-engine"]:
         call.emit("exec.hidden")
     text = call.read(paths["-in"]) if "-in" in paths else call.stdin
@@ -175,9 +164,6 @@ def _openssl_made(words: list[str], text: str) -> str:
         if words[0] in ("enc", "base64")
         else ATOM + taints(text).replace(FILE, "").replace(SECRET, "")
     )
-
-
-NETWORK_MARK = "\ufdd1"
 
 
 def _gpg(call: Call, rest: list[str]) -> str | None:

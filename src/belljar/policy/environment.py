@@ -62,10 +62,6 @@ _OPTIONS = {
     "SHELLOPTS": r"xtrace",
     "RUSTC_WRAPPER": r"^(?!sccache|/usr/bin/sccache|$|ccache)",
 }
-_PRELOADS = re.compile(
-    r"lib(asan|tsan|ubsan|lsan|msan|jemalloc|tcmalloc|mimalloc|faketime|hugetlbfs|SegFault|gcc_s|"
-    r"stdc\+\+|cuda|nvidia|profiler)[\w.-]*|\.so[.\d]*$"
-)
 _QUIET = frozenset(
     listed(
         "cat less more most bat true false : vim vi nvim nano emacs code ed sed ssh delta head tail "

@@ -11,14 +11,7 @@ from .quoting import listed
 @program("rm unlink rmdir shred srm trash trash-put rimraf wipe del rip gio grm scrub")
 def _rm(call: Call) -> str:
     options = call.options("ns" if call.name == "shred" else "")
-    recursive = options.has("r", "R", "recursive") or call.name in (
-        "rimraf",
-        "srm",
-        "trash",
-        "trash-put",
-        "wipe",
-        "rip",
-    )
+    recursive = options.has("r", "R", "recursive") or call.name in listed("rimraf srm trash trash-put wipe rip")
     rest = options.rest[1:] if call.name == "gio" else options.rest
     if call.name == "gio" and options.rest[:1] not in (["trash"], ["remove"]):
         return ""
@@ -131,8 +124,7 @@ def _cp(call: Call) -> str:
         if remote:
             from .network import sends
 
-            whole = call.locate(path)[1] in ("root", "home", "system") and "inner" not in call.locate(path)[2]
-            sends(call, SENSITIVE if whole else text, target)
+            sends(call, SENSITIVE if call.whole(path, "system") else text, target)
         else:
             if has(text, SECRET):
                 call.emit("read", path)

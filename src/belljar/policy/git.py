@@ -8,6 +8,7 @@ from .expand import flat
 from .marks import ATOM, FILE, NETWORK, SECRET, SENSITIVE, STAR, has, show, solid, unglob
 from .network import sends
 from .paths import WORKSPACE
+from .quoting import listed
 
 _EXECUTING = re.compile(
     r"(?i)(alias\..+|core\.(hookspath|fsmonitor|sshcommand|pager|editor|askpass|gitproxy|alternaterefscomman"
@@ -105,12 +106,8 @@ def _git(call: Call) -> str | None:
         command = rest[pack][2:] or (rest[pack + 1] if pack + 1 < len(rest) else "")
         call.emit("exec.hidden", f"git {verb} -u {command}")
         call.shell(unglob(command))
-    if verb in ("clean", "checkout", "restore", "reset") and call.locate(tree or ".")[1] not in (
-        "workspace",
-        "workspace_root",
-        "scratch",
-        "elsewhere",
-        "unknown",
+    if verb in ("clean", "checkout", "restore", "reset") and call.locate(tree or ".")[1] not in listed(
+        "workspace workspace_root scratch elsewhere unknown"
     ):
         call.delete(tree or ".", "recursive")
     handler = _VERBS.get(verb)
@@ -323,19 +320,7 @@ def _other(call: Call, verb: str, rest: list[str]) -> str | None:
         for word in words:
             if not word.startswith("-") and "/" in word and " " not in word and call.locate(word)[1] == "secret":
                 call.read(word)
-    if verb in (
-        "add",
-        "commit",
-        "tag",
-        "notes",
-        "branch",
-        "checkout",
-        "switch",
-        "stash",
-        "hash-object",
-        "update-ref",
-        "commit-tree",
-    ):
+    if verb in listed("add commit tag notes branch checkout switch stash hash-object update-ref commit-tree"):
         call.machine.write_file(_MESSAGES, "".join([*call.args, call.stdin]), call.state, append=True)
         for word in rest if verb in ("add", "hash-object") else []:
             call.machine.write_file(
@@ -351,18 +336,8 @@ def _other(call: Call, verb: str, rest: list[str]) -> str | None:
         call.emit("net.listen")
     if verb == "ls-files" and not [word for word in words if word not in ("-z", "--", ".", "-c", "--cached")]:
         return STAR + "\n"
-    names = verb in (
-        "ls-files",
-        "ls-tree",
-        "branch",
-        "tag",
-        "stash",
-        "status",
-        "describe",
-        "merge-base",
-        "symbolic-ref",
-        "remote",
-        "for-each-ref",
+    names = verb in listed(
+        "ls-files ls-tree branch tag stash status describe merge-base symbolic-ref remote for-each-ref"
     ) or any("name-only" in word or "name-status" in word or "%h" in word.lower() for word in words)
     return ATOM + "\n" if names else FILE
 

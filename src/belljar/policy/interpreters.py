@@ -7,6 +7,7 @@ from .folding import fold
 from .lexscan import SETUID, LexScan, respawns, unknown_output
 from .marks import DISGUISED, FILE, NETWORK, UNKNOWN, has, known, show, solid, taints, unglob
 from .pyscan import PythonScan
+from .quoting import listed
 from .wrappers import feed_shell
 
 # interpreter: (language, options that hold code, other options with a value)
@@ -20,27 +21,9 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(("julia",), ("julia", "eE", "JpL")),
     **dict.fromkeys(("osascript",), ("osascript", "e", "l")),
     **dict.fromkeys(
-        (
-            "groovy",
-            "scala",
-            "elixir",
-            "iex",
-            "jshell",
-            "guile",
-            "sbcl",
-            "clojure",
-            "ghc",
-            "ghci",
-            "runghc",
-            "swift",
-            "raku",
-            "kotlin",
-            "crystal",
-            "nim",
-            "jrunscript",
-            "zx",
-            "racket",
-            "gst",
+        listed(
+            "groovy scala elixir iex jshell guile sbcl clojure ghc ghci runghc swift raku kotlin crystal nim "
+            "jrunscript zx racket gst"
         ),
         ("other", "ec", ""),
     ),
@@ -187,7 +170,7 @@ def _module(call: Call, module: str, rest: list[str]) -> str | None:
 def _script(call: Call, language: str, rest: list[str]) -> str | None:
     """A script file: looked through where this command wrote it, else the project's own code."""
     path = rest[0]
-    text = call.stdin if path in ("-", "/dev/stdin", "/dev/fd/0") else call.machine.read_file(path, call.state)
+    text = call.script(path)
     full, kind, _ = call.locate(path)
     if text is None:
         call.machine.emit("exec.script", full, kind, program=call.name)

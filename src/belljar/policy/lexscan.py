@@ -325,19 +325,7 @@ class LexScan:
                 out += self._guess(text, sure=name in PROGRAMS)
                 for path in self._fillers(text, literals):
                     self.call.shell(text.rstrip(UNKNOWN) + path)
-            elif name in PROGRAMS and name not in (
-                "[",
-                "test",
-                ".",
-                "file",
-                "link",
-                "split",
-                "format",
-                "type",
-                "read",
-                "install",
-                "set",
-            ):
+            elif name in PROGRAMS and name not in listed("[ test . file link split format type read install set"):
                 rest = [
                     word
                     for word in literals[index + 1 :]

@@ -5,21 +5,9 @@ import re
 from .builtins import clock
 from .call import Call, program
 from .encodings import _decoded, _inputs, _loose_base64
-from .marks import (
-    ATOM,
-    DISGUISED,
-    FILE,
-    SECRET,
-    SENSITIVE,
-    STAR,
-    UNKNOWN,
-    has_glob,
-    known,
-    taints,
-    unglob,
-)
+from .marks import ATOM, DISGUISED, FILE, SECRET, SENSITIVE, STAR, UNKNOWN, has_glob, known, taints, unglob
 from .paths import WORKSPACE
-from .quoting import Pattern, ansi_c, basic_regex, bounded, whole
+from .quoting import Pattern, ansi_c, basic_regex, bounded, listed, whole
 from .shellstate import BASE_ENV
 
 
@@ -76,21 +64,8 @@ def _atoms(call: Call) -> str | None:
         }
         values = [call.args[at] for at in named if at < len(call.args)]
         return _jq(call, [word for word in options.rest if word not in values], options.has("n", "null-input"))
-    if call.name in (
-        "wc",
-        "md5sum",
-        "sha256sum",
-        "sha1sum",
-        "sha512sum",
-        "diff",
-        "cmp",
-        "file",
-        "stat",
-        "cksum",
-        "b2sum",
-        "colordiff",
-        "strings",
-        "shasum",
+    if call.name in listed(
+        "wc md5sum sha256sum sha1sum sha512sum diff cmp file stat cksum b2sum colordiff strings shasum"
     ):
         for path in options.rest:
             kind = call.locate(path)[1]
@@ -104,27 +79,7 @@ def _ps(call: Call) -> str:
     values = {
         index + 1
         for index, arg in enumerate(call.args)
-        if arg
-        in (
-            "-o",
-            "-p",
-            "-C",
-            "-u",
-            "-U",
-            "--sort",
-            "-t",
-            "-g",
-            "o",
-            "-O",
-            "--format",
-            "--pid",
-            "--ppid",
-            "-eo",
-            "-Ao",
-            "-axo",
-            "axo",
-            "-ao",
-        )
+        if arg in listed("-o -p -C -u -U --sort -t -g o -O --format --pid --ppid -eo -Ao -axo axo -ao")
     }
     if any(
         re.fullmatch(r"[a-zA-Z]*e[a-zA-Z]*", arg)

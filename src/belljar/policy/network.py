@@ -6,6 +6,7 @@ from .call import Call, Options, program
 from .files import is_loopback
 from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, known, show, solid, unglob
 from .paths import HOME
+from .quoting import listed
 
 _HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
 _CURL_VALUED = "AbcCdDeEFhHKmoPQrTtuUwxXYyz"
@@ -21,49 +22,12 @@ _METADATA = re.compile(
     r"metadata/identity/oauth2|0xa9fea9fe|2852039166",
     re.I,
 )
-_CURL_LONG = [
-    "data",
-    "data-binary",
-    "data-raw",
-    "data-urlencode",
-    "data-ascii",
-    "json",
-    "form",
-    "form-string",
-    "header",
-    "output",
-    "request",
-    "user",
-    "url",
-    "upload-file",
-    "cookie",
-    "cookie-jar",
-    "config",
-    "max-time",
-    "connect-timeout",
-    "retry",
-    "proxy",
-    "user-agent",
-    "referer",
-    "cacert",
-    "cert",
-    "key",
-    "write-out",
-    "resolve",
-    "retry-delay",
-    "retry-max-time",
-    "output-dir",
-    "range",
-    "interface",
-    "dump-header",
-    "unix-socket",
-    "limit-rate",
-    "connect-to",
-    "netrc-file",
-    "trace",
-    "engine",
-    "abstract-unix-socket",
-]
+_CURL_LONG = listed(
+    "data data-binary data-raw data-urlencode data-ascii json form form-string header output request "
+    "user url upload-file cookie cookie-jar config max-time connect-timeout retry proxy user-agent "
+    "referer cacert cert key write-out resolve retry-delay retry-max-time output-dir range interface "
+    "dump-header unix-socket limit-rate connect-to netrc-file trace engine abstract-unix-socket"
+)
 
 
 def host_of(url: str) -> str:
@@ -194,25 +158,9 @@ def _basename(url: str) -> str:
 def _wget(call: Call) -> str | None:
     options = call.options(
         "OoaPeUtTQDRAIBldxi",
-        (
-            "output-document",
-            "output-file",
-            "directory-prefix",
-            "post-data",
-            "post-file",
-            "body-file",
-            "body-data",
-            "header",
-            "use-askpass",
-            "execute",
-            "timeout",
-            "tries",
-            "user",
-            "password",
-            "dir",
-            "out",
-            "input-file",
-            "method",
+        listed(
+            "output-document output-file directory-prefix post-data post-file body-file body-data header "
+            "use-askpass execute timeout tries user password dir out input-file method"
         ),
     )
     if call.name in ("lftp", "ftp"):

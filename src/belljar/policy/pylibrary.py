@@ -11,6 +11,7 @@ from .machine import SUSPECT
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, clip, has, known, taints
 from .pypure import Pure
 from .pyvalues import Ref, _codec, _format, _many, _text, bounded, repeated
+from .quoting import listed
 
 _SHELL = re.compile(
     r"(os\.(system|popen\d?)|subprocess\.(getoutput|getstatusoutput)|commands\.\w+|pty\.spawn|"
@@ -221,33 +222,12 @@ class Library(Pure):
             return self._run_text(first)
         if name == "kill" and first == "-1":
             self.call.emit("process.killall")
-        if name in (
-            "mount",
-            "umount",
-            "unshare",
-            "setns",
-            "ptrace",
-            "reboot",
-            "init_module",
-            "pivot_root",
-            "chroot",
-            "syscall",
-            "setuid",
+        if name in listed(
+            "mount umount unshare setns ptrace reboot init_module pivot_root chroot syscall setuid"
         ) and not known(text):
             self.call.emit("kernel.namespace", f"ctypes {name}")
-        if name in (
-            "unlink",
-            "rmtree",
-            "write_text",
-            "write_bytes",
-            "touch",
-            "read_text",
-            "read_bytes",
-            "open",
-            "rename",
-            "replace_path",
-            "chmod",
-            "symlink_to",
+        if name in listed(
+            "unlink rmtree write_text write_bytes touch read_text read_bytes open rename replace_path chmod symlink_to"
         ):
             return self._path_method(name, text, args, words)
         if name in ("send", "sendall", "sendto", "post", "put", "request", "publish", "sendmail", "storbinary"):
@@ -313,27 +293,9 @@ class Library(Pure):
         return (
             value
             if name
-            in (
-                "read",
-                "decode",
-                "encode",
-                "readlines",
-                "readline",
-                "resolve",
-                "absolute",
-                "json",
-                "items",
-                "copy",
-                "hex",
-                "as_posix",
-                "stdout",
-                "output",
-                "strip",
-                "splitlines",
-                "joinpath",
-                "read1",
-                "values",
-                "keys",
+            in listed(
+                "read decode encode readlines readline resolve absolute json items copy hex as_posix stdout "
+                "output strip splitlines joinpath read1 values keys"
             )
             and not args
             else text

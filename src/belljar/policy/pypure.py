@@ -10,6 +10,7 @@ from typing import Any
 from .call import Call
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SENSITIVE, STAR, UNKNOWN, known, taints
 from .pyvalues import Ref, _bytes, _codec, _integer, _join, _literal, _many, _part, _text
+from .quoting import listed
 from .shellstate import BASE_ENV
 
 _PASS = re.compile(
@@ -60,13 +61,9 @@ class Pure:
             return state.cwd
         if name in ("os.getenv", "os.environ.get"):
             return self._environ(first)
-        if name in (
-            "tempfile.mkdtemp",
-            "tempfile.mktemp",
-            "tempfile.gettempdir",
-            "tempfile.NamedTemporaryFile",
-            "tempfile.TemporaryDirectory",
-            "tempfile.mkstemp",
+        if name in listed(
+            "tempfile.mkdtemp tempfile.mktemp tempfile.gettempdir tempfile.NamedTemporaryFile "
+            "tempfile.TemporaryDirectory tempfile.mkstemp"
         ):
             return f"/tmp/{ATOM}"
         if name in ("input", "sys.stdin.read", "sys.stdin.readline", "raw_input"):

@@ -6,6 +6,7 @@ from .building import reached
 from .call import PROGRAMS, Call, program
 from .files import is_loopback
 from .marks import FILE, NETWORK, SENSITIVE, known, show, solid, unglob
+from .quoting import listed
 from .wrappers import SHELLS
 
 _FOREIGN = {"exec.network", "net.shell", "process.forkbomb", ("delete", "root"), ("read", "secret")}
@@ -60,19 +61,8 @@ def _terminal(call: Call) -> str | None:
             call.shell(
                 " ".join(w for w in words[index + 1 :] if w not in ("Enter", "C-m", "-t") and not w.startswith("-"))
             )
-        elif word in (
-            "-dm",
-            "-dmS",
-            "-m",
-            "new",
-            "new-session",
-            "new-window",
-            "neww",
-            "split-window",
-            "run-shell",
-            "run",
-            "respawn-pane",
-            "if-shell",
+        elif word in listed(
+            "-dm -dmS -m new new-session new-window neww split-window run-shell run respawn-pane if-shell"
         ):
             rest = call.args[index + 1 :]
             call.args, saved = rest, call.args

@@ -9,39 +9,15 @@ from typing import Any
 from belljar.errors import PolicyError
 
 from .effects import DECISIONS, RISKS, Effect
+from .quoting import listed
 
 _POLICY_KEYS = {"name", "description", "extends", "ask_at", "ask", "allow_programs", "default_risk"}
 _RULE_KEYS = {
-    "id",
-    "effect",
-    "path",
-    "flags",
-    "any_flags",
-    "without",
-    "program",
-    "target",
-    "regex",
-    "ignore_case",
-    "risk",
-    "decision",
-    "reason",
-    "match",
-    "not_match",
+    *listed(
+        "id effect path flags any_flags without program target regex ignore_case risk decision reason match not_match"
+    )
 }
-_PATHS = {
-    "root",
-    "system",
-    "home",
-    "workspace_root",
-    "workspace",
-    "scratch",
-    "secret",
-    "device",
-    "kernel",
-    "exec_hook",
-    "elsewhere",
-    "unknown",
-}
+_PATHS = {*listed("root system home workspace_root workspace scratch secret device kernel exec_hook elsewhere unknown")}
 
 
 @dataclass(frozen=True, slots=True)

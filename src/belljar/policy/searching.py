@@ -6,7 +6,7 @@ import shlex
 from .call import Call, Options, program
 from .compound import Feed
 from .marks import ATOM, SELF, STAR, has, has_glob, known, solid, unglob
-from .quoting import backslashes, whole
+from .quoting import backslashes, listed, whole
 
 
 @program("xargs gxargs")
@@ -108,25 +108,10 @@ def _narrows(args: list[str]) -> bool:
     if "-type" in args[:-1] and args[args.index("-type") + 1] in ("l", "p", "s"):
         return True
     tests = {
-        "-name",
-        "-iname",
-        "-path",
-        "-ipath",
-        "-regex",
-        "-mtime",
-        "-mmin",
-        "-size",
-        "-newer",
-        "-empty",
-        "-user",
-        "-wholename",
-        "-iregex",
-        "-atime",
-        "-ctime",
-        "-perm",
-        "-cmin",
-        "-inum",
-        "-newermt",
+        *listed(
+            "-name -iname -path -ipath -regex -mtime -mmin -size -newer -empty -user -wholename -iregex "
+            "-atime -ctime -perm -cmin -inum -newermt"
+        )
     }
     for index, arg in enumerate(args):
         if arg in tests:

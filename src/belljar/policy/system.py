@@ -153,17 +153,7 @@ def _init(call: Call) -> str | None:
 def _service(call: Call) -> str | None:
     words = [solid(arg) for arg in call.args]
     verbs = {word for word in words if not word.startswith("-")}
-    if verbs & {
-        "poweroff",
-        "reboot",
-        "halt",
-        "suspend",
-        "hibernate",
-        "kexec",
-        "emergency",
-        "rescue",
-        "soft-reboot",
-    } or re.search(
+    if verbs & {*listed("poweroff reboot halt suspend hibernate kexec emergency rescue soft-reboot")} or re.search(
         r"login1|(poweroff|reboot|halt|kexec|rescue|emergency)\.target|\.(Reboot|PowerOff|Halt)\b", " ".join(words)
     ):
         call.emit("process.power")
@@ -177,35 +167,14 @@ def _service(call: Call) -> str | None:
             ).rest
         )
     elif call.name == "systemctl" and verbs & {
-        "enable",
-        "reenable",
-        "link",
-        "edit",
-        "set-default",
-        "mask",
-        "disable",
-        "preset",
-        "daemon-reexec",
-        "set-property",
-        "set-environment",
-        "import-environment",
-        "unmask",
-        "add-wants",
+        *listed(
+            "enable reenable link edit set-default mask disable preset daemon-reexec set-property "
+            "set-environment import-environment unmask add-wants"
+        )
     }:
         call.emit("persist.service")
     elif verbs & {"stop", "disable", "kill"} and verbs & {
-        "firewalld",
-        "ufw",
-        "iptables",
-        "nftables",
-        "auditd",
-        "apparmor",
-        "docker",
-        "containerd",
-        "sshd",
-        "ssh",
-        "rsyslog",
-        "fail2ban",
+        *listed("firewalld ufw iptables nftables auditd apparmor docker containerd sshd ssh rsyslog fail2ban")
     }:
         call.emit("net.firewall")
     elif verbs & {"stop", "start", "restart", "reload", "kill"} and call.name in ("systemctl", "service", "rc-service"):

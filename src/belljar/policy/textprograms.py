@@ -5,21 +5,8 @@ from itertools import zip_longest
 
 from .call import Call, program
 from .encodings import _inputs
-from .marks import (
-    ATOM,
-    DISGUISED,
-    FILE,
-    SECRET,
-    SELF,
-    STAR,
-    UNKNOWN,
-    known,
-    listed_part,
-    solid,
-    taints,
-    unglob,
-)
-from .quoting import Pattern, ansi_c, bounded, whole
+from .marks import ATOM, DISGUISED, FILE, SECRET, SELF, STAR, UNKNOWN, known, listed_part, solid, taints, unglob
+from .quoting import Pattern, ansi_c, bounded, listed, whole
 
 
 @program(
@@ -91,13 +78,8 @@ def _lines(call: Call) -> str:
         ("output", "key", "field-separator", "compress-program", "delimiters"),
     )
     if options.get("compress-program"):
-        call.emit("exec.hidden", options.get("compress-program")) if options.get("compress-program") not in (
-            "gzip",
-            "zstd",
-            "xz",
-            "bzip2",
-            "lz4",
-            "pigz",
+        call.emit("exec.hidden", options.get("compress-program")) if options.get("compress-program") not in listed(
+            "gzip zstd xz bzip2 lz4 pigz"
         ) else None
         call.shell(options.get("compress-program"))
     text = _inputs(call, options.rest)
@@ -235,24 +217,9 @@ def _names(call: Call) -> str:
 def _grep(call: Call) -> str:
     options = call.options(
         "efmABCgtTjdDM",
-        (
-            "regexp",
-            "file",
-            "include",
-            "exclude",
-            "exclude-dir",
-            "glob",
-            "type",
-            "max-count",
-            "context",
-            "color",
-            "after-context",
-            "before-context",
-            "pre",
-            "type-not",
-            "colors",
-            "sort",
-            "max-depth",
+        listed(
+            "regexp file include exclude exclude-dir glob type max-count context color after-context "
+            "before-context pre type-not colors sort max-depth"
         ),
     )
     if options.get("pre"):
