@@ -102,11 +102,7 @@ _SUFFIX = {"bzip2": "bz2", "xz": "xz", "zstd": "zst", "compress": "Z"}
 def _zip(call: Call) -> str | None:
     options = call.options("dTPb" if call.name == "unzip" else "", ())
     if call.name == "zip":
-        for flag in ("TT", "unzip-command"):
-            if flag in options.values:
-                call.emit("exec.hidden", options.get(flag))
-                call.shell(options.get(flag))
-        command = re.search(r"-TT[ =]?(.+)", unglob(" ".join(call.args)))
+        command = re.search(r"(?:-TT[ =]?|--unzip-command[ =])(.+)", unglob(" ".join(call.args)))
         if command:
             call.emit("exec.hidden", command[1])
             call.shell(command[1])

@@ -28,6 +28,12 @@ _ABSENT = re.compile(
     r"\b(?:path|dest)\s*[:=]\s*['\"]?([^\s'\",}]{1,200})(?=[\s'\",])[^}]{0,200}?\bstate\s*[:=]\s*['\"]?absent|"
     r"\bstate\s*[:=]\s*['\"]?absent['\"]?\s+(?:path|dest)\s*[:=]\s*['\"]?([^\s'\",}]{1,200})"
 )
+_LANGUAGES = {  # of files that run by their name
+    **dict.fromkeys(listed("setup.py conftest.py noxfile.py tasks.py fabfile.py SConstruct"), "python"),
+    **dict.fromkeys(listed("Rakefile extconf.rb Gemfile Vagrantfile"), "ruby"),
+    **dict.fromkeys(listed("build.gradle build.gradle.kts settings.gradle"), "groovy"),
+    **dict.fromkeys(listed("build.rs binding.gyp"), "other"),
+}
 _CONFIG = re.compile(r"[\w.-]+\.config\.[cm]?[jt]s|\.\w+rc\.[cm]?js|(gulp|Grunt)file\.[cm]?[jt]s")
 _RECIPES = re.compile(
     r"build\.ninja|CMakeLists\.txt|Taskfile[.\w]*\.ya?ml|Procfile|tox\.ini|pyproject\.toml|composer\.json|deno\.jsonc?|"
@@ -252,27 +258,7 @@ def _written_code(call: Call) -> None:
         if name == "pyproject.toml" and "backend-path" in text:
             for code in [code for path, code in call.state.files.items() if path.endswith(".py")]:
                 _scan(call, "python", code)
-        language = (
-            "node"
-            if _CONFIG.fullmatch(name)
-            else {
-                "setup.py": "python",
-                "conftest.py": "python",
-                "noxfile.py": "python",
-                "build.rs": "other",
-                "Rakefile": "ruby",
-                "extconf.rb": "ruby",
-                "Gemfile": "ruby",
-                "build.gradle": "groovy",
-                "build.gradle.kts": "groovy",
-                "settings.gradle": "groovy",
-                "Vagrantfile": "ruby",
-                "tasks.py": "python",
-                "fabfile.py": "python",
-                "SConstruct": "python",
-                "binding.gyp": "other",
-            }.get(name)
-        )
+        language = "node" if _CONFIG.fullmatch(name) else _LANGUAGES.get(name)
         if language and text.strip(FILE):
             _scan(call, language, text)
 

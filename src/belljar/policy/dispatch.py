@@ -237,9 +237,7 @@ def _run_made(machine: Machine, name: str, text: str, args: list[str], state: Sh
             if text.strip(FILE + UNKNOWN + "\n "):
                 return machine.run_script("file:" + full, text, inner, feed)
         return UNKNOWN
-    from .interpreters import scan
-
-    return scan(call, re.sub(r"[\d.]+$", "", interpreter), text, args)
+    return interpreters.scan(call, re.sub(r"[\d.]+$", "", interpreter), text, args)
 
 
 def _globbed(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:

@@ -20,10 +20,9 @@ def _editor(call: Call) -> str | None:
     )
     texts = [unglob(text) for text in options.all("c", "cmd", "eval", "execute", "command")]
     texts += [unglob(arg)[1:] for arg in call.args if arg.startswith("+")] + call.stdin.splitlines()[:200]
-    written = [call.machine.read_file(path, call.state) or "" for path in options.all("S", "u", "l", "load", "script")]
-    texts += [line for text in written for line in text.splitlines()[:200]]
     for path in options.all("S", "u", "l", "load", "script"):
         call.load(path)
+        texts += (call.machine.read_file(path, call.state) or "").splitlines()[:200]
     if options.get("s"):
         call.shell(options.get("s"))
     for path in options.all("l"):
@@ -139,8 +138,6 @@ def _database(call: Call) -> str | None:
     if call.name == "redis-cli" and re.search(r"(?i)config\s+set\s+dir|flushall.*cron|slaveof|module\s+load", text):
         call.emit("persist.cron")
     if call.name == "mongosh" and "child_process" in text:
-        from .interpreters import scan
-
         scan(call, "node", text)
     return None
 

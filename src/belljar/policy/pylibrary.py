@@ -189,18 +189,14 @@ class Library(Pure):
                 call.emit("process.killall")
         elif name in ("os.setuid", "os.setgid", "os.seteuid", "os.setreuid", "os.setresuid"):
             call.emit("privilege.become")
-        elif (name in ("os.fork", "os.forkpty") and self.looping) or (
-            name == "multiprocessing.Process" and self.looping
-        ):
+        elif name in ("os.fork", "os.forkpty", "multiprocessing.Process") and self.looping:
             call.emit("process.forkbomb")
         elif name in ("os.unshare", "os.setns", "os.mount", "os.chroot"):
             call.emit("kernel.namespace")
         elif name in ("os.mknod",):
             call.emit("device.node")
-        elif (
-            name in ("os.truncate", "pathlib.Path.write_text")
-            or (name == "fileinput.input" and words.get("inplace"))
-            or (name == "fileinput.FileInput" and words.get("inplace"))
+        elif name in ("os.truncate", "pathlib.Path.write_text") or (
+            name in ("fileinput.input", "fileinput.FileInput") and words.get("inplace")
         ):
             call.write(first)
         elif name in ("os.chdir",):

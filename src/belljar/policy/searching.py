@@ -6,7 +6,7 @@ import shlex
 from .call import Call, Options, program
 from .compound import Feed
 from .marks import ATOM, SELF, STAR, has, has_glob, known, solid, unglob
-from .quoting import backslashes, listed, whole
+from .quoting import ansi_c, backslashes, listed, whole
 
 
 @program("xargs gxargs")
@@ -41,8 +41,6 @@ def _items(text: str, options: Options) -> list[str]:
         return [item for item in re.split(r"\n" if listing else r"\0", text) if item]
     delimiter = options.get("d", "delimiter")
     if delimiter:
-        from .quoting import ansi_c
-
         return [item for item in text.rstrip("\n").split(ansi_c(delimiter)) if item]
     if "I" in options.values or "replace" in options.values or "i" in options.flags:
         return [line.strip() for line in text.splitlines() if line.strip()]
