@@ -280,7 +280,7 @@ def _recipe(call: Call, text: str) -> None:
     """A file of commands in a format of its own: each value that is a command, each argument list; cmake's `file`."""
     text = re.sub(r"(?m)^\s*entry:.*(?=(?:\n.*){0,3}\n\s*language:\s*(?:pygrep|fail)\b)", "", text)  # a pattern
     for line in text.splitlines()[:500]:
-        value = re.sub(r"^[\s-]*(?:\"?[\w.:-]+\"?\s*(?:[:=]\s+|(?=['\"])))?[@>|-]*|.*\bCOMMAND\s+", "", line)
+        value = re.sub(r"^(?:.*\bCOMMAND\s+|[\s-]*(?:\"?\w[\w.:-]*\"?\s*(?:[:=]\s+|(?=['\"])))?[@>|-]*)", "", line)
         value = value.rstrip("), ")
         quoted = re.fullmatch(r"\[?\s*([\"'])(.*)\1\s*;?\]?", value)
         value = re.sub(r"\$ENV\{(\w+)\}", r"$\1", quoted[2] if quoted else value)

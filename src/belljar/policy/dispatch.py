@@ -71,6 +71,7 @@ _NETTED = frozenset(
         "asdf volta env-cmd cross-env xterm uxterm rxvt urxvt composer"
     )
 )
+_MAKE_FOLDERS = ("mkdir", "install", "ginstall")  # a folder's group bit makes nobody another
 # The option that says in which language a text is that is read, not run.
 _LANGUAGE = r"-(s|l|S|ln|ft)|--?(shell|lang\w*|lexer|syntax|dialect|parser|filetype|mode|type)"
 _QUIET = frozenset(
@@ -137,7 +138,7 @@ def _sweep(call: Call) -> None:
     if call.name in _TALKS:
         return
     for arg, following in zip_longest(call.args, call.args[1:], fillvalue=""):
-        mode = re.fullmatch(r"--(?:mode|chmod)(?:=(.*))?", solid(arg))
+        mode = re.fullmatch(r"--(?:mode|chmod)(?:=(.*))?", solid(arg)) if call.name not in _MAKE_FOLDERS else None
         call.emit("privilege.setuid") if mode and fileprograms.setuid(mode[1] or following) else None
         path = re.sub(r"^(--?[\w-]+=|[\w.\[\]-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)", "", solid(arg))
         if "/" not in path or (re.search(r"\s", path) and path[0] != "/") or not re.match(r"[/~.\w]", path):
@@ -194,15 +195,13 @@ def _net(call: Call) -> None:
             call.shell(text)
         elif option and re.search(r"\b(system|popen|exec\w*|rmtree|spawn)\W*\(", text):
             interpreters.scan(call, "other", text)
-    for index, arg in enumerate(call.args[:-1]):
-        before = [solid(word) for word in call.args[:index]]
-        if re.fullmatch(_LANGUAGE, "".join(before[-1:])) and not re.match(r"-\w*c", call.args[index + 1]):
-            continue
-        after_dashes = before[-1:] == ["--"] and program_name(solid(arg)) in PROGRAMS
-        if after_dashes or (
-            program_name(solid(arg)) in _RISKY and sum(not word.startswith("-") for word in before) <= 2
-        ):
+    words, operands = [solid(arg) for arg in call.args], 0
+    for index, word in enumerate(words[:-1]):
+        before, name = words[index - 1] if index else "", program_name(word)
+        language = re.fullmatch(_LANGUAGE, before) and not re.match(r"-\w*c", words[index + 1])
+        if not language and ((before == "--" and name in PROGRAMS) or (name in _RISKY and operands <= 2)):
             call.run(call.args[index:])
+        operands += not word.startswith("-")
 
 
 def _made(machine: Machine, name: str, state: ShellState) -> str | None:

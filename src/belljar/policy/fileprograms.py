@@ -97,7 +97,7 @@ def _cp(call: Call) -> str:
     )
     options = call.options(valued, long)
     if call.name in ("install", "ginstall"):
-        if setuid(options.get("m")):
+        if setuid(options.get("m", "mode")) and not options.has("d", "directory"):
             call.emit("privilege.setuid")
         if options.has("d", "directory"):
             for path in options.rest if options.has("m", "mode", "o", "owner", "g", "group") else []:

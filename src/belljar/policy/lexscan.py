@@ -62,7 +62,7 @@ _FOREVER = re.compile(
     re.S,
 )
 _RESPAWN = re.compile(  # a program that starts itself
-    r"(?:spawn|fork|exec|[pP]open|system)\w*\s*\(?[^\n;]{0,80}?(?:__filename|\bexecArgv|__FILE__|__file__|\$0\b|\$PROGRAM_NAME|"
+    r"(?:spawn|fork|exec|[pP]open|system)\w*\s*\(?[^\n;]{0,80}?(?:(?<!dirname\()__(?:filename|FILE__|file__)\b(?!\)\.(?:parent|resolve))|\bexecArgv|\$0\b|\$PROGRAM_NAME|"
     r"\bargv(?:\[1\]|\.slice\(1|\s*[,)]))"
 )
 
