@@ -162,15 +162,22 @@ class Call:
         ):
             self.emit("exec.network", path)
 
+    def run_unseen(self, path: str) -> None:
+        """Run a script that this command did not write. An interpreter prints what it cannot run."""
+        full, kind, _ = self.locate(path)
+        self.machine.emit("exec.script", full, kind, program=self.name)
+        if kind == "secret":
+            self.read(path)
+        if full.startswith(("/dev/tcp/", "/dev/udp/")) or self.fetched(full):
+            self.machine.emit("exec.network", full, program=self.name)
+
     def run_file(self, path: str, args: list[str], same: bool = False) -> str:
         """Run a script file: its text where this command wrote it, else the project's own code."""
         text = self.script(path)
         full = self.locate(path)[0]
         self.machine.blind_shell |= full in self.machine.fifo_paths
         if text is None:
-            self.machine.emit("exec.script", full, self.locate(path)[1], program=self.name)
-            if full.startswith(("/dev/tcp/", "/dev/udp/")) or self.fetched(full):
-                self.machine.emit("exec.network", full, program=self.name)
+            self.run_unseen(path)
             return UNKNOWN
         state = self.state if same else self.state.fork()
         if not same or args:

@@ -115,6 +115,7 @@ def _cp(call: Call) -> str:
     target = options.get("t", "target-directory") or (options.rest[-1] if len(options.rest) > 1 else "")
     sources = options.rest if options.get("t", "target-directory") else options.rest[:-1]
     remote = call.name in ("scp", "rsync", "rclone") and re.match(r"(?:[\w.@-]+:|rsync://)", target) is not None
+    contents = options.has("T", "no-target-directory")  # not what is named arrives, but what is in it
     for path in sources:
         if re.match(r"(?:[\w.@-]+:|rsync://)", path) and call.name in ("scp", "rsync", "rclone"):
             call.emit("net.fetch", path)
@@ -128,7 +129,8 @@ def _cp(call: Call) -> str:
         else:
             if has(text, SECRET):
                 call.emit("read", path)
-            _arrive(call, path, target, text)
+            unpacked = contents or (call.name == "rsync" and path.endswith("/"))
+            _arrive(call, f"{path.rstrip('/')}/{STAR}" if unpacked else path, target, text)
     if call.name == "rsync" and any(flag.startswith("del") for flag in options.flags) and target and not remote:
         call.delete(target, "recursive")
     if call.name == "rsync" and options.has("remove-source-files"):

@@ -171,14 +171,11 @@ def _script(call: Call, language: str, rest: list[str]) -> str | None:
     """A script file: looked through where this command wrote it, else the project's own code."""
     path = rest[0]
     text = call.script(path)
-    full, kind, _ = call.locate(path)
     if text is None:
-        call.machine.emit("exec.script", full, kind, program=call.name)
-        if call.fetched(full):
-            call.emit("exec.network", full)
+        call.run_unseen(path)
         return None
     if text and has(text, UNKNOWN) and not text.strip(UNKNOWN + "\n"):
-        call.emit("exec.unseen", full)
+        call.emit("exec.unseen", call.locate(path)[0])
     return scan(call, language, text, rest[1:]) if text.strip(FILE + "\n") else None
 
 
