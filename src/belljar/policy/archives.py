@@ -4,7 +4,7 @@ import re
 
 from .call import PROGRAMS, Call, program
 from .marks import DISGUISED, FILE, NETWORK, UNKNOWN, solid, taints, unglob
-from .quoting import listed
+from .quoting import listed, whole
 from .wrappers import SHELLS
 
 
@@ -40,6 +40,7 @@ def _tar(call: Call) -> str | None:
     folder = options.get("C", "directory")
     text = ""
     if create:
+        _packed(call, folder, [*options.rest, *(call.stdin.split() if call.name == "cpio" else [])])
         for path in options.rest:
             full = path if not folder or path.startswith("/") else f"{folder}/{path}"
             text += call.take(full, "system", "workspace_root")
@@ -50,7 +51,9 @@ def _tar(call: Call) -> str | None:
     extracting = options.has("x", "extract", "get") or (call.name == "cpio" and options.has("i", "extract"))
     if extracting and not options.has("O", "to-stdout"):
         folder = folder or options.get("D", "directory") or options.get("one-top-level")
-        _extracted(call, folder, call.read(archive) if archive and archive != "-" else call.stdin)
+        cut = options.get("strip-components")
+        stripped = whole(cut) if cut.isdecimal() else 0
+        _extracted(call, folder, call.read(archive) if archive and archive != "-" else call.stdin, stripped)
         for member in options.rest:
             call.write(f"{folder}/{member}" if folder else member)
         if options.has("P", "absolute-names"):
@@ -67,9 +70,20 @@ def _tar(call: Call) -> str | None:
     )
 
 
-def _extracted(call: Call, folder: str, text: str) -> None:
+def _packed(call: Call, folder: str, paths: list[str]) -> None:
+    """Remember what an archive holds: the members by their names, and the files of this command below them."""
+    for path in paths:
+        below = call.locate(f"{folder}/{path}" if folder else path)[0] + "/"
+        inner = [f"{path}/{name.removeprefix(below)}" for name in call.state.files if name.startswith(below)]
+        call.machine.packed += [path.lstrip("/"), *inner]
+
+
+def _extracted(call: Call, folder: str, text: str, stripped: int = 0) -> None:
     """An archive is unpacked: into a system place it overwrites it; from the network, what it held came from there."""
     kind, flags = call.locate(folder or ".")[1:]
+    for member in call.machine.packed[:100]:
+        path = f"{folder or '.'}/{member.split('/', stripped)[-1]}"
+        call.write(path) if call.locate(path)[1] in ("exec_hook", "secret") else None
     if kind in ("root", "system", "kernel", "exec_hook") or (kind == "home" and "inner" not in flags and folder):
         call.write(folder or ".", UNKNOWN, "extract")
     if NETWORK in text:
@@ -109,6 +123,7 @@ def _zip(call: Call) -> str | None:
         if options.has("m"):
             for path in options.rest[1:]:
                 call.delete(path, "recursive")
+        _packed(call, "", options.rest[1:])
         text = "".join(call.take(path, "workspace_root") for path in options.rest[1:])
         if options.rest and options.rest[0] != "-":
             call.write(options.rest[0], taints(text) or FILE)
@@ -122,6 +137,8 @@ def _zip(call: Call) -> str | None:
         target = next((arg[2:] for arg in call.args if re.match(r"-o.", arg)), "")
         for path in options.rest[2:] if any(arg.startswith("-sdel") for arg in call.args) else []:
             call.delete(path, "recursive")
+        if options.rest[:1] == ["a"]:
+            _packed(call, "", options.rest[2:])
         if options.rest[:1] in (["x"], ["e"]):
             _extracted(call, target, call.read(options.rest[1]) if len(options.rest) > 1 else "")
         return ""

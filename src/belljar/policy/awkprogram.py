@@ -110,24 +110,43 @@ def _awk_folded(code: str, line: str) -> str:
         if line
         else code
     )
+    code, at = _awk_joined(code), 0
+    for _ in range(20):  # each value goes to where its name is given another
+        held = re.compile(rf"\b(\w+)\s*=\s*{_AWK_STRING}(?!\s*[\w$(])").search(code, at)
+        if not held:
+            break
+        name, value, at = held[1], held[2], held.end()
+        for old, new in re.findall(rf"g?sub\(\s*[/\"]([^/\"]*)[/\"]\s*,\s*{_AWK_STRING}\s*,\s*{name}\s*\)", code):
+            value = value.replace(old, new)
+        again = re.compile(rf"\b{name}\s*=(?!=)[^;\n}}]*").search(code, at)
+        upto = again.end() if again else len(code)
+        rest = re.sub(rf"\b{name}\b(?!\s*=[^=])", _constant(f'"{value}"'), code[at:upto])
+        before = code[:at] if again else re.sub(rf"\b{name}\b(?!\s*=[^=])", _constant(f'"{value}"'), code[:at])
+        if len(before) + len(rest) > MAX_TEXT:
+            raise TooComplex("its awk program is too long to judge; put it in a file")
+        at, code = len(before), before + _awk_joined(rest + code[upto:])
+    return _awk_joined(code)
+
+
+def _awk_joined(code: str) -> str:
+    """Literals that stand side by side as one; formats, cuts and changes of case worked out."""
     code = re.sub(
         rf"\bprintf\s*\(?\s*{_AWK_STRING}\s*((?:,\s*[^),;}}|>]+)+)\)?", lambda m: f"printf {_awk_sprintf(m)}", code
     )
     code = re.sub(rf"sprintf\(\s*{_AWK_STRING}\s*((?:,\s*[^),]+)*)\)", _awk_sprintf, code)
-    for _ in range(4):
-        code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
     code = re.sub(
         rf"to(low|upp)er\(\s*({_AWK_STRING})\s*\)", lambda m: m[2].lower() if m[1] == "low" else m[2].upper(), code
     )
-    for name, value in re.findall(rf"\b(\w+)\s*=\s*{_AWK_STRING}", code)[:20]:
-        for old, new in re.findall(rf"g?sub\(\s*[/\"]([^/\"]*)[/\"]\s*,\s*{_AWK_STRING}\s*,\s*{name}\s*\)", code):
-            value = value.replace(old, new)
-        code = re.sub(rf"\b{name}\b(?!\s*=)", _constant(f'"{value}"'), code)
-        if len(code) > MAX_TEXT:
-            raise TooComplex("its awk program is too long to judge; put it in a file")
-    for _ in range(6):
-        code = re.sub(rf"{_AWK_STRING}\s*(?<=\")\s*{_AWK_STRING}", r'"\1\2"', code)
-    return code
+    code = re.sub(
+        rf"substr\(\s*{_AWK_STRING}\s*,\s*(\d{{1,4}})\s*(?:,\s*(\d{{1,4}})\s*)?\)",
+        lambda m: f'"{m[1][int(m[2]) - 1 :][: int(m[3]) if m[3] else None]}"',
+        code,
+    )
+    return re.sub(
+        rf"(?:{_AWK_STRING}[ \t]*)+",
+        lambda m: '"' + "".join(re.findall(_AWK_STRING, m[0])) + '"' + " " * m[0][-1].isspace(),
+        code,
+    )
 
 
 def _constant(text: str) -> Callable[[re.Match[str]], str]:

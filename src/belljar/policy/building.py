@@ -6,21 +6,34 @@ import shlex
 from itertools import pairwise
 
 from .call import PROGRAMS, Call, program
+from .folding import _STRING
 from .machine import SUSPECT
 from .marks import FILE, NETWORK, known, solid, unglob
 from .quoting import listed
 
-# tool: (suffix of the sources that it makes or runs, their language, the verbs that do)
+# tool: (how the names of the sources end that it makes or runs, their language, the verbs that do)
 _SOURCES = {
-    "cargo": ("rs", "other", "run r build b test t bench install nextest"),
-    "go": ("go", "other", "run build test install generate"),
-    "rustc": ("rs", "other", ""),
-    **dict.fromkeys(("javac", "gradle", "gradlew", "mvn", "mvnw"), ("java", "other", "")),
-    **dict.fromkeys(("jest", "vitest", "mocha"), ("[cm]?[jt]sx?", "node", "")),
+    "cargo": (r"\.rs", "other", "run r build b test t bench install nextest"),
+    "go": (r"\.go", "other", "run build test install generate"),
+    "rustc": (r"\.rs", "other", ""),
+    **dict.fromkeys(("javac", "gradle", "gradlew", "mvn", "mvnw"), (r"\.java", "other", "")),
+    **dict.fromkeys(
+        ("jest", "vitest", "mocha", "ava", "tap", "playwright", "cypress"), (r"\.[cm]?[jt]sx?", "node", "")
+    ),
+    **dict.fromkeys(("npm", "yarn", "pnpm"), (r"\.(?:test|spec)\.[cm]?[jt]sx?", "node", "test t run tst")),
+    "rspec": (r"_spec\.rb", "ruby", ""),
+    "phpunit": (r"\.php", "php", ""),
+    "bats": (r"\.bats", "shell", ""),
+    **dict.fromkeys(("pytest", "tox", "nox", "coverage"), (r"\.py", "python hooks", "")),
+    **dict.fromkeys(
+        ("make", "gmake", "just", "task"), (r"/(?:test_[^/]*|[^/]*_test|conftest)\.py", "python hooks", "")
+    ),
 }
 _LIFE_CYCLE = ("install", "prepare", "prepublish", "publishOnly", "prepublishOnly", "pack", "publish", "dependencies")
 _SPAWNS = re.compile(
-    r"os/exec|os\.Remove|std::(process|fs)|child_process|ProcessBuilder|getRuntime|java\.n?io|rmSync|\bsyscall\.|libc::|nix::"
+    r"os/exec|os\.Remove|std::(process|fs)|child_process|ProcessBuilder|getRuntime|java\.n?io|rmSync|\bsyscall\.|libc::|nix::|"
+    r"readFile|writeFile|ReadFile|WriteFile|os\.Open|net/http|std::net|"
+    r"(?<![.\w])(?:system|exec|spawn|shell_exec|passthru|unlink)\b|%x|FileUtils|File\.|IO\."
 )
 _APPLIES = re.compile(r"terraform|tofu|terragrunt|packer|pulumi|ansible\S*|salt-call|skaffold|chef-\w+|gitlab-runner")
 _CHECKS = listed("validate fmt init show version output state login")
@@ -125,7 +138,7 @@ def _npm(call: Call, words: list[str]) -> None:
         call.emit("persist.env")
     if words[:1] in (["exec"], ["x"], ["dlx"]) and "-c" in words:
         call.shell(call.args[words.index("-c") + 1] if words.index("-c") + 1 < len(words) else "")
-    elif words[:1] in (["exec"], ["x"], ["run"], ["dlx"], ["run-script"]):
+    elif words[:1] in (["exec"], ["x"], ["dlx"]):
         rest = [arg for arg in call.args[1:] if not solid(arg).startswith("-") or arg is not call.args[1]]
         rest = rest[1:] if rest[:1] == ["--"] else rest
         if rest and solid(rest[0]) in PROGRAMS and len(rest) > 1:
@@ -157,7 +170,8 @@ def _npm_scripts(call: Call, words: list[str]) -> None:
 
 @program(
     "make gmake cmake ninja meson gradle gradlew mvn mvnw bazel tsc webpack vite rake just task "
-    "ant sbt scons gcc g++ clang clang++ tcc cpp rustc javac cc tox nox pytest jest mocha vitest "
+    "ant sbt scons gcc g++ clang clang++ tcc cpp rustc javac cc tox nox pytest jest mocha vitest ava tap playwright "
+    "cypress rspec phpunit bats coverage "
     "eslint prettier ruff mypy black foreman honcho overmind pre-commit lefthook invoke inv fab poe dvc snakemake mise "
     "terraform tofu terragrunt packer pulumi ansible ansible-playbook ansible-pull salt-call skaffold vagrant "
     "chef-apply chef-solo chef-client gitlab-runner"
@@ -235,10 +249,6 @@ def _build_files(call: Call, words: list[str]) -> None:
     for line in re.findall(r"[^\n\"'\[\]]+", reached(tasks, words)):
         command = re.sub(r"^[\s-]*(cmd:)?\s*", "", line)
         call.shell(command) if SUSPECT.match(command) else None
-    if call.name in ("pytest", "tox", "nox"):
-        for path, text in list(call.state.files.items()):
-            if path.endswith(".py"):
-                _scan(call, "python hooks", text)
     _written_code(call)
 
 
@@ -247,7 +257,7 @@ def _written_code(call: Call) -> None:
     suffix, source, verbs = _SOURCES.get(call.name, ("", "", ""))
     built = suffix and (not verbs or {*verbs.split()} & {*call.args[:2]})
     for path, text in list(call.state.files.items()) if built else []:
-        if re.search(rf"\.({suffix})$", path) and _SPAWNS.search(text):
+        if re.search(rf"(?:{suffix})$", path) and (source in ("python hooks", "shell") or _SPAWNS.search(text)):
             _scan(call, source, text)
     for path, text in list(call.state.files.items()):
         name = path.rsplit("/", 1)[-1]
@@ -323,7 +333,9 @@ def _scan(call: Call, language: str, code: str) -> None:
     from .interpreters import scan
     from .lexscan import MAX_CODE
 
-    if f"{language}:{code}" not in call.machine.judged:
+    if language == "shell":
+        call.shell(re.sub(rf"@test\s+{_STRING}\s*\{{", "{", code))
+    elif f"{language}:{code}" not in call.machine.judged:
         call.machine.judged.add(f"{language}:{code}")
         scan(call, language, code[:MAX_CODE])
 

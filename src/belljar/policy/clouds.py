@@ -13,6 +13,8 @@ from .remotes import in_container
     "zabbix_sender snmptrap amqp-publish"
 )
 def _mail(call: Call) -> str | None:
+    if re.search(r"(^|\s)(-[CLQ]|sub|--consumer)(\s|$)", " ".join(call.args)):
+        return None  # it listens
     if call.name == "logger" and not any(re.match(r"-n|--server|-[dTP]*n", solid(arg)) for arg in call.args):
         return None
     text = call.stdin + "".join(

@@ -25,6 +25,7 @@ from . import (  # noqa: F401  they register their programs
 )
 from .call import PROGRAMS, Call, Handler
 from .compound import Feed
+from .files import is_loopback
 from .machine import Machine
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, UNKNOWN, has, has_glob, known, solid, taints, unglob
 from .paths import could_match, resolve
@@ -33,7 +34,7 @@ from .shellstate import ShellState
 
 _BIN = re.compile(
     r"(/usr/local|/usr|/opt/\w+|)/s?bin/[^/]+|/usr/libexec/[^/]+|/lib\w*/(?:\S+/)?ld-\S+|.*/(?:node_modules/\.b"
-    r"in|\.?venv/bin|env/bin)/[^/]+"
+    r"in|\.?venv/bin|env/bin|vendor/bin)/[^/]+"
 )
 _TALKS = frozenset(
     listed(
@@ -74,6 +75,17 @@ _NETTED = frozenset(
 _MAKE_FOLDERS = ("mkdir", "install", "ginstall")  # a folder's group bit makes nobody another
 # The option that says in which language a text is that is read, not run.
 _LANGUAGE = r"-(s|l|S|ln|ft)|--?(shell|lang\w*|lexer|syntax|dialect|parser|filetype|mode|type)"
+# A host that a client is told to ask: as an address, as the value of an option, as a setting, as user@host.
+_FOREIGN = re.compile(
+    r"(?:\b[a-z][a-z0-9+.-]{0,20}://(?:[^/@\s]{0,80}@)?|(?:^|\s)-[hS]\s?|-{1,2}(?:\w{1,20}-)?"
+    r"(?:H|[hH]ost\w*|servers?|brokers?|addr\w*|endpoints?|ur[li])[ =]"
+    r"|\bhost(?:addr)?=|@)([\w-]+(?:\.[\w-]+)+)|(?:^|\s)([\w-]+(?:\.[\w-]+)+):\d{2,5}\b"
+)
+# What follows are targets, scripts and binaries of the project, and their arguments.
+_OWN_NAMES = re.compile(
+    r"(?!.*\s(?:exec|-T|--[\w-]*command)\s)(?:(?:g?make|just|task|rake|ninja|gradle|mvn|bazel|mix|tox|nox|ctest)\b|(?:cargo|go|npm|yarn|pnpm|composer|dotnet|stack|deno)\s+"
+    r"(?:-\S+\s+)*(?:run(?:-script)?|r|t|test|bench|build|install|doc|task)\b)"
+)
 _QUIET = frozenset(
     listed(
         ": true false test [ cd pwd echo printf ls cat head tail wc date whoami id sleep basename "
@@ -106,14 +118,15 @@ def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) 
         out = handler(call)
         if base in _NETTED:
             _net(Call(machine, base, args, state, feed))
-    return _passed(feed) if out is None else out
+    return _passed(feed, args) if out is None else out
 
 
-def _passed(feed: Feed) -> str:
+def _passed(feed: Feed, args: list[str]) -> str:
     """What an unknown transformation leaves: not the text, but where it came from. With no input it is the project's
-    own code that spoke."""
+    own code that spoke, or the host that it was told to ask."""
     if not feed.text or feed.outside:
-        return FILE
+        hosts = ["".join(found) for found in _FOREIGN.findall(" ".join(args)[:4000])]
+        return NETWORK if any(not is_loopback(host) for host in hosts) else FILE
     if feed.text.strip() and known(feed.text):
         return DISGUISED
     return taints(feed.text).replace(FILE, UNKNOWN).replace(ATOM, UNKNOWN) or UNKNOWN
@@ -176,7 +189,7 @@ def _stranger(call: Call) -> str:
         call.emit("exec.network", call.name)
     if "/" in call.name and call.locate(call.name)[1] in ("kernel", "secret", "device"):
         call.emit("kernel.namespace")
-    return _passed(call.feed)
+    return _passed(call.feed, call.args)
 
 
 def _net(call: Call) -> None:
@@ -195,6 +208,8 @@ def _net(call: Call) -> None:
             call.shell(text)
         elif option and re.search(r"\b(system|popen|exec\w*|rmtree|spawn)\W*\(", text):
             interpreters.scan(call, "other", text)
+    if _OWN_NAMES.match(" ".join([call.name, *map(solid, call.args)])):
+        return
     words, operands = [solid(arg) for arg in call.args], 0
     for index, word in enumerate(words[:-1]):
         before, name = words[index - 1] if index else "", program_name(word)

@@ -4,7 +4,7 @@ import re
 
 from .call import Call, program
 from .compound import Feed
-from .folding import fold
+from .folding import _STRING, fold, unquote
 from .interpreters import _script, scan
 from .marks import DISGUISED, MAX_TEXT, NETWORK, unglob
 from .parser import TooComplex
@@ -43,10 +43,19 @@ def _editor(call: Call) -> str | None:
             text,
         ):
             call.shell(next(part for part in command if part))
-        for path in re.findall(r"(?:^|[:|\s])(?:w|write|sav|saveas)!?\s+([^!\s|]+)", text):
+        for path in re.findall(
+            r"(?:^|[:|\s])(?:w|write|sav|saveas|up|update|redir|mkv\w*|mks\w*)!?\s*(?:(?<=\s)|>)>{0,2}\s*([^!>\s|]+)",
+            text,
+        ):
             call.write(path)
-        for path in re.findall(r"writefile\(.*,\s*['\"]([^'\"]+)['\"]", text):
-            call.write(path)
+        for path in re.findall(
+            rf"writefile\(\s*(?:[\[{{](?:{_STRING}|[^\]}}'\"]){{0,200}}[\]}}]|[^\[{{].{{0,200}}?)\s*,\s*({_STRING})|"
+            rf"\b(?:rename|filecopy)\([^,]{{0,200}},\s*({_STRING})|"
+            rf"\((?:write-region|append-to-file)\s+(?:[^\s\"]+|{_STRING})\s+\S+\s+({_STRING})|"
+            rf"\((?:with-temp-file|find-file\w*)\s+({_STRING})|\((?:rename|copy)-file\s+{_STRING}\s+({_STRING})",
+            text,
+        ):
+            call.write(unquote("".join(path), False))
         for body in re.findall(r"(?:py3?|python3?|pyx)\s+(.+)", text):
             scan(call, "python", body)
         for body in re.findall(r"lua\s+(.+)", text):
@@ -66,7 +75,9 @@ def _editor(call: Call) -> str | None:
 
 def _vimscript(text: str) -> str:
     """Vim's own way to say where the home is, as a literal, and literals joined."""
-    text = re.sub(r"expand\(\s*(['\"])(.*?)\1\s*\)", lambda m: f'"{re.sub("[$]HOME|^~", HOME, m[2])}"', text)
+    text = re.sub(
+        r"(?:vim\.fn\.)?expand\(\s*(['\"])(.{0,300}?)\1\s*\)", lambda m: f'"{re.sub("[$]HOME|^~", HOME, m[2])}"', text
+    )
     return fold(re.sub(r"(?<=[.\s(,=])\$HOME\b(?=\s*[).,|]|\s*$)", f'"{HOME}"', text))
 
 

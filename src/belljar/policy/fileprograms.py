@@ -51,6 +51,10 @@ def _arrive(call: Call, source: str, target: str, text: str | None) -> None:
     inside = target.rstrip("/") + "/" + (re.split(r"[/:]", source.rstrip("/"))[-1] or ATOM)
     if "sink" in flags:
         return
+    below = call.locate(source.removesuffix(f"/{STAR}"))[0] + "/"
+    place = target if re.search(rf"/[.{STAR}]?$", source) else inside
+    for name in [name for name in call.state.files if name.startswith(below)][:100]:
+        call.write(f"{place}/{name.removeprefix(below)}", call.state.files[name])
     if call.locate(source)[0] in ("/dev/null", "/dev/zero", "/dev/urandom"):
         call.write(target, "", "truncate")
         return

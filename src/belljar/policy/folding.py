@@ -21,7 +21,7 @@ def _places(code: str) -> str:
     )
     code = re.sub(rf"File\.expand_path\(?\s*({_STRING})\s*\)?", lambda m: m[1].replace("~", "/home/sandbox", 1), code)
     joined = (
-        rf"(?:File|require\(['\"]path['\"]\)|\b\w+)\.[jJ]oin\(\s*({_STRING}(?:\s*,"
+        rf"(?:File|require\(['\"]path['\"]\)|\b\w+)\.(?:[jJ]oin|resolve)\(\s*({_STRING}(?:\s*,"
         rf"\s*{_STRING})*)\s*\)"
     )
     return re.sub(joined, lambda m: _quote("/".join(unquote(s, False) for s in re.findall(_STRING, m[1]))), code)
@@ -77,6 +77,18 @@ def _codes(found: re.Match[str]) -> str:
     return _quote("".join(chr(code) for code in codes if code < 0xD800)) if numbers else found[0]
 
 
+def _formatted(found: re.Match[str]) -> str:
+    template, given = unquote(found[1], False), re.findall(rf"{_STRING}|\d+", found[2])
+    if re.findall(r"%[^csd]|%$", template) or template.count("%") != len(given):
+        return found[0]
+    values = [int(one) if one.isdecimal() else unquote(one, False) for one in given]
+    pieces = [
+        chr(one) if kind == "c" and isinstance(one, int) and one < 0xD800 else str(one)
+        for kind, one in zip(re.findall("%(.)", template), values, strict=True)
+    ]
+    return _quote(re.sub("%.", "%s", template) % tuple(pieces))
+
+
 def _base64(raw: bytes) -> bytes:
     return base64.b64decode(raw + b"==")
 
@@ -92,8 +104,8 @@ _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
         lambda m: "," + _base64(m[1].encode()).decode("utf-8", "replace").replace("\\", "\\\\").replace('"', '\\"'),
     ),
     (
-        re.compile(rf"{_S}\s*(?:\+|\.\.|\.(?!\w)|<<)\s*{_S}"),
-        lambda m: _quote(unquote(m[1], False) + unquote(m[2], False)),
+        re.compile(rf"{_STRING}(?:\s*(?:\+|\.\.|\.(?!\w)|<<)\s*{_S})*"),  # one alone too, so as not to begin within it
+        lambda m: _quote("".join(unquote(s, False) for s in re.findall(_STRING, m[0]))) if m[1] else m[0],
     ),
     (
         re.compile(
@@ -150,16 +162,8 @@ _FOLDS: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
         _decoder(lambda raw: unquote_to_bytes(raw)),
     ),
     (
-        re.compile(rf"sprintf\s*\(?\s*{_S}((?:\s*,\s*{_STRING})+)\s*\)?"),
-        lambda m: (
-            _quote(
-                re.sub(r"%s", "\0", unquote(m[1], False)).replace("\0", "%s")
-                % tuple(unquote(s, False) for s in re.findall(_STRING, m[2]))
-            )
-            if unquote(m[1], False).count("%") == len(re.findall(_STRING, m[2]))
-            and unquote(m[1], False).count("%s") == unquote(m[1], False).count("%")
-            else m[0]
-        ),
+        re.compile(rf"(?:sprintf|\bformat)\s*\(?\s*{_S}((?:\s*,\s*(?:{_STRING}|\d{{1,6}}))+)\s*\)?"),
+        lambda m: _formatted(m),
     ),
     (
         re.compile(rf"str_rot13\(\s*{_S}\s*\)"),
@@ -195,7 +199,9 @@ _HOME = re.compile(
 )
 
 
-_CWD = re.compile(r"process\.cwd\(\)|Dir\.(?:pwd|getwd)|\bgetcwd\(\)|\bgetcwd\b|__dirname|\bcwd\(\)")
+_CWD = re.compile(
+    r"process\.cwd\(\)|Dir\.(?:pwd|getwd)|\bgetcwd\(\)|\bgetcwd\b|__dirname(?:\s*,\s*['\"]\.\./?['\"])?|\bcwd\(\)"
+)
 
 
 _QUOTES = re.compile(

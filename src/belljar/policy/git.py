@@ -326,7 +326,9 @@ def _other(call: Call, verb: str, rest: list[str]) -> str | None:
             call.machine.write_file(
                 _MESSAGES, SENSITIVE if "sensitive" in call.locate(word)[2] else "", call.state, True
             )
-    if verb in ("show", "cat-file", "archive") and _fetched(call, words):
+    if (verb in ("show", "cat-file", "archive") and _fetched(call, words)) or (
+        verb == "cat" and "://" in "".join(words)
+    ):
         return NETWORK
     if verb == "send-email":
         for word in words:

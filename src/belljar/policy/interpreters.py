@@ -54,6 +54,8 @@ def scan(call: Call, language: str, code: str, argv: list[str] | None = None) ->
     if language == "c" and not re.search(_REACHES, code):
         return UNKNOWN
     if language == "tcl":
+        for name, value in re.findall(r"\bset\s+(\w+)\s+[\"{]?([^\s\";$\]{}]+)", code)[:20]:
+            code = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", value.replace("\\", ""), code)
         code = re.sub(r"\b(?:exec|os:cmd)\s+(?!['\"])([^\n;\]]+)", lambda m: f"system({m[1]!r})", code)
         code = re.sub(
             r"\bfile\s+delete\s+([^\n;\]]+)", lambda m: f"unlink({', '.join(repr(w) for w in m[1].split())})", code
@@ -143,6 +145,8 @@ def _module(call: Call, module: str, rest: list[str]) -> str | None:
         call.write(target) if call.locate(target)[1] in ("root", "system", "home", "exec_hook") and len(
             rest
         ) > 2 else None
+    if module in ("unittest", "nose2", "coverage"):
+        return call.run(["pytest", *rest])
     if module in ("pip", "pytest", "build", "mypy", "ruff", "black", "tox", "poetry", "uv", "base64"):
         return call.run([module, *rest])
     if module in ("timeit", "cProfile", "trace", "pdb", "doctest"):

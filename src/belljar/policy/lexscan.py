@@ -40,12 +40,24 @@ _PRINT = re.compile(
     + r")(?=\s*[;)}\n,]|\s*$|\s+(?:for|if|unless|while)\b)"
 )
 _SOCKET = re.compile(
-    r"net\.(?:Socket|connect|createConnection|Dial)|require\(['\"]net['\"]\)|fsockopen|stream_socket_client|"
+    r"new WebSocket|net\.(?:Socket|connect|createConnection|Dial)|"
+    r"require\(['\"]net['\"]\)|fsockopen|stream_socket_client|"
     r"TCPSocket|IO::Socket|Socket\.(?:tcp|new)|socket\(|use Socket|UDPSocket|require\(['\"]socket['\"]\)|"
     r"/inet/tcp|TCPServer|createServer|java\.net\.Socket|connect\("
 )
 _REQUEST = re.compile(  # what the other side sent, not merely compared
-    r"\.(?:url|query|body|params|headers|search\w*)\b(?!\s*[!=]==?)|\.on\(\s*['\"]data|\.pipe\(|require\(['\"](?:node:)?(?:net|tls)"
+    r"\.(?:url|query|body|params|headers|search\w*)\b(?!\s*[!=]==?)|\.on\(\s*['\"](?:data|message)|onmessage|\.pipe\(|require\(['\"](?:node:)?(?:net|tls)"
+)
+_SERVER = re.compile(
+    r"\.listen\(|ListenAndServe|WEBrick|[sS]inatra|HTTP::Daemon|Mojolicious|\bserve\(|HttpServer|\$_(?:GET|POST|REQUEST|SERVER|COOKIE)|[rR]ack"
+)
+_SENT = (
+    r"(?:\bparams\b|\b(?:req|request|ctx|c|r)\.\w+|\$_(?:GET|POST|REQUEST|SERVER|COOKIE)|\bquery\b|"
+    r"searchParams|->(?:uri|content|param)\b)"
+)
+_RUNS = (
+    r"(?:`|%x|\b(?:system|[eE]xec\w*|spawn\w*|popen\w*|Command|passthru|shell_exec|eval)\b)"
+    r"(?!\s*\(\s*['\"`]\w+['\"`]\s*\))[^\n;]{0,120}?"
 )
 _SHELLISH = re.compile(
     r"/bin/(?:ba|da|z|k)?sh|['\"](?:sh|bash|cmd(?:\.exe)?)['\"]|\bsh (?:-i|\d?[<>]&)|cmd\.exe|STDIN|dup2|\$stdin"
@@ -141,6 +153,14 @@ _POISON = re.compile(
     rf"(LD_PRELOAD|LD_AUDIT|BASH_ENV|PROMPT_COMMAND|NODE_OPTIONS|PERL5OPT|GIT_SSH_COMMAND|PAGER)['\"]?\s*(?:\]|"
     rf"\}})?\s*(?:=>|=|:|,)\s*({_STRING})"
 )
+
+
+_LISTS = re.compile(r"readdir|scandir|listdir|\bDir\b|\bwalk|readDir|opendir|\bfind\b|glob")
+_WIPES = re.compile(  # a file in a variable is opened anew, cut short or given a text of its own
+    rf"(?:[wW]rite\w*|file_put_contents)\s*\(?\s*(?!['\"`])[^;\n]{{1,80}},\s*{_STRING}\s*[)}}\n]|[tT]runcate\w*\s*\(?\s*[^\s'\"`]|"
+    rf"open\w*\s*\(?\s*[^;\n]{{1,60}},\s*['\"](?:w|>)b?['\"]|File\.(?:open|new)\s*\(?\s*\w+\s*,\s*['\"]w"
+)
+_EDITS = re.compile(r"readFile|file_get_contents|\.read\b|readlines|slurp|IO\.read|<\$?\w+>|fread")
 
 
 class LexScan:
@@ -251,6 +271,9 @@ class LexScan:
             runs = "child_process" in code and re.search(r"\b(?:exec|spawn)\w*\(\s*[^\s'\"`)]", code) is not None
             runs = runs and _REQUEST.search(code) is not None
         if connected and (_SHELLISH.search(code) or runs):
+            call.emit("net.shell")
+        sent = [_SENT, *map(re.escape, re.findall(rf"([$]?\b\w+)\s*:?=[^\n;=]{{0,80}}?{_SENT}", code)[:5])]
+        if _SERVER.search(" ".join([code, *call.args])) and re.search(rf"{_RUNS}(?:{'|'.join(sent)})", code):
             call.emit("net.shell")
         if (self.language not in ("awk", "node") and _BOMB.search(bare)) or respawns(code):
             call.emit("process.forkbomb")
@@ -428,13 +451,18 @@ class LexScan:
             if _ENGINE.search(path):
                 self.call.emit("kernel.engine", path)
             metadata(self.call, path)
-            if not re.match(r"[~/]|\.{1,2}/?$|\*$|[<>]\s*[/~]", path) or re.search(r"\n|://", path):
+            if not re.match(r"[~/]|\.{1,2}/?$|(?:\./)?[*/]*\*$|[<>]\s*[/~]", path) or re.search(r"\n|://", path):
                 continue
             path = path.lstrip("<> ").replace("*", STAR)
-            if re.search(r"readdir|scandir|listdir|\bDir\b|\bwalk|readDir|opendir", bare):
-                narrow = re.search(r"filter|endsWith|end_with|match|grep|\bif\b|\bnext\b|test\(|includes", bare)
+            if not path.endswith(STAR) and _LISTS.search(bare):
+                narrow = re.search(
+                    r"filter|endsWith|end_with|match|grep|\bif\b(?!\s*\(?(?:-[fe]\b|[^)]{0,40}(?:isFile|file\?)))|\bnext\b|test\(|includes",
+                    bare,
+                )
                 path = f"{path.rstrip('/')}/{ATOM if narrow else STAR}"
             kind = self.call.locate(path)[1]
+            if path.endswith(STAR) and _WIPES.search(self.code) and not _EDITS.search(bare):
+                self.call.write(path, "", "truncate")
             if deletes and named is None and path not in only_read:
                 self.call.delete(path.replace("~", "/home/sandbox", 1), "recursive")
             if changes and kind in ("root", "system", "home", "secret", "workspace_root", "device", "kernel"):

@@ -62,6 +62,7 @@ class Machine(Redirects):
         self._background = self._piping = 0
         self._feed = self.source = Feed()
         self.truth: bool | None = None
+        self.packed: list[str] = []  # members of the archives that this command made
         self.judged: set[str] = set()  # files of commands that a build tool has been seen to read
         self.literals: list[str] = []  # the longer arguments: what a shell that reads unknown text might be handed
 

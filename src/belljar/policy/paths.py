@@ -8,7 +8,7 @@ import fnmatch
 import functools
 import re
 
-from .marks import ANY, ATOM, BRACKET, HOLES, STAR, UNSET, has, has_glob, known, solid, unglob
+from .marks import ANY, ATOM, BRACKET, GLOBS, HOLES, STAR, UNSET, has, has_glob, known, solid, unglob
 from .quoting import listed
 
 WORKSPACE = "/workspace"
@@ -162,15 +162,11 @@ def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str 
 
 def could_match(pattern: str, path: str) -> bool:
     """Whether a path with active globs (or holes) could stand for this one."""
-    if any(
-        part[:1] == "." and shape[:1] in (STAR, ANY, BRACKET)
+    regex = _shape(re.sub(f"{STAR}+", STAR, pattern)) if pattern.count(STAR) <= 12 else None
+    return (regex is None or regex.fullmatch(path) is not None) and not any(
+        part[:1] == "." and shape[:1] in (STAR, ANY, BRACKET)  # a glob does not match a leading dot
         for part, shape in zip(path.split("/"), pattern.split("/"), strict=False)
-    ):
-        return False  # a glob does not match a leading dot
-    if pattern.count(STAR) > 12:
-        return True
-    regex = _shape(re.sub(f"{STAR}+", STAR, pattern))
-    return regex is None or regex.fullmatch(path) is not None
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -191,6 +187,15 @@ def _regex_piece(piece: str) -> str:
     return re.escape(piece)
 
 
+def _sampled(pattern: str) -> list[str]:
+    """Paths that a pattern of secrets stands for: each alternative, with and without what may be left out."""
+    group = re.search(r"\(([^()]*)\)(\??)", pattern)
+    if not group:
+        return [pattern.removesuffix("/.*").replace("\\", "")]
+    parts = [*group[1].split("|"), *([""] if group[2] else [])]
+    return [one for part in parts for one in _sampled(pattern[: group.start()] + part + pattern[group.end() :])]
+
+
 _SAMPLES = (
     *listed(
         "/etc/shadow /etc/gshadow /etc/sudoers /proc/1/environ /proc/1/root /root/.ssh/id_rsa /var/run/docker.sock "
@@ -199,9 +204,9 @@ _SAMPLES = (
     *(
         f"{home}/{name}"
         for home in (HOME, "/root", "/home/me")
-        for name in listed(
-            ".ssh/id_rsa .ssh/id_ed25519 .aws/credentials .netrc .git-credentials .bashrc .kube/config "
-            ".docker/config.json .ssh .gnupg .gnupg/secring.gpg .config/gh/hosts.yml"
+        for name in (
+            *listed(".ssh/id_rsa .ssh/id_ed25519 .bashrc .ssh .gnupg"),
+            *(one for pattern in _IN_HOME_SECRETS if "(?" not in pattern for one in _sampled(pattern)),
         )
     ),
 )
@@ -225,14 +230,16 @@ def _classify_glob(path: str) -> tuple[str, frozenset[str]]:
     if _covers_all(first) and re.fullmatch(rf"(/[{GLOBSET}]+)*/?", path[len(head.rstrip("/")) + 1 + len(first) :]):
         kind, flags = classify(head or "/")
         return kind, flags | {"glob", "all"}
+    start = re.split(f"[{GLOBS}{HOLES}]", path, maxsplit=1)[0]
+    plain, parts = re.sub(f"[{STAR}{ANY}]|{BRACKET}[^]/]*]", "x", path), path.split("/")
     for sample in _SAMPLES:
-        if could_match(path, sample):
-            kind, flags = _classify_known(sample)
-            if kind != "system" or not head.startswith(WORKSPACE):
+        depth = sample.count("/") + 1
+        if depth <= len(parts) and sample.startswith(start) and could_match("/".join(parts[:depth]), sample):
+            kind, flags = _classify_known("/".join([sample, *plain.split("/")[depth:]]))
+            if kind == "secret" or (len(parts) == depth and (kind != "system" or not head.startswith(WORKSPACE))):
                 return kind, flags | {"glob"}
     if head in ("", "/"):
         return ("system", frozenset({"glob", "top"}))
-    plain = re.sub(f"[{STAR}{ANY}]|{BRACKET}[^]/]*]", "x", path)
     kind, flags = _classify_known(plain)
     return kind, flags | {"glob"}
 

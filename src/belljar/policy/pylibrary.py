@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from .call import PROGRAMS
 from .compound import Feed
 from .machine import SUSPECT
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, clip, has, known, taints
 from .pypure import Pure
-from .pyvalues import Ref, _codec, _format, _many, _text, bounded, repeated
+from .pyvalues import Ref, _codec, _format, _join, _many, _text, bounded, repeated
 from .quoting import listed
 
 _SHELL = re.compile(
@@ -32,6 +33,9 @@ _LOADS = re.compile(
     r"(ctypes\.)?(CDLL|PyDLL|(ctypes\.)?(cdll|pydll)\.LoadLibrary|cdll\.LoadLibrary)|cffi\.FFI\.dlopen|ffi\.dlopen|sys\.path\.(insert|append)"
 )
 _FILE_CODE = re.compile(r"runpy\.run_path|imp\.load_source|importlib\.util\.spec_from_file_location|execfile")
+_SERVES = re.compile(
+    r"(.*[._])?(start_server|start_unix_server|create_server|serve|make_server|run_simple|(?<!_)register_function|add_url_rule|add_\w*route|add_(get|post))|.*Server"
+)
 _MOVE = re.compile(r"(shutil\.move|os\.(rename|renames|replace))")
 _COPY = re.compile(r"(shutil\.copy\w*|os\.(link|symlink))")
 _FETCH = re.compile(
@@ -45,7 +49,8 @@ class Library(Pure):
 
     functions: dict[str, Any]
     classes: set[str]
-    methods: dict[str, ast.FunctionDef]
+    methods: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
+    handlers: list[Any]
     out: str
     depth: int
     looping: bool
@@ -72,6 +77,10 @@ class Library(Pure):
                 and "engine" in self.call.locate(re.sub(r"^[\w+]+://(?=/)|^unix:/(?=/\w)", "", text))[2]
             ):
                 self.call.emit("kernel.engine", text)
+        for value in [*args, *words.values()] if _SERVES.fullmatch(name) else []:
+            given = value.name if isinstance(value, Ref) else ""
+            self.handlers += [self.functions[given]] if given in self.functions else []
+            self.call.emit("net.shell") if _SHELL.fullmatch(given) or _ARGV.fullmatch(given) else None
         if name in self.classes and self.depth < 8:
             special = [method for name, method in self.methods.items() if re.fullmatch(r"__\w+__", name)]
             for method in special:  # __init__, and what may be called without a call: __exit__, __del__, __str__
@@ -195,10 +204,12 @@ class Library(Pure):
             call.emit("kernel.namespace")
         elif name in ("os.mknod",):
             call.emit("device.node")
-        elif name in ("os.truncate", "pathlib.Path.write_text") or (
+        elif name == "pathlib.Path.write_text" or (
             name in ("fileinput.input", "fileinput.FileInput") and words.get("inplace")
         ):
             call.write(first)
+        elif name == "os.truncate":
+            self._overwrite(first, "", anew=True)
         elif name in ("os.chdir",):
             call.state.cwd = call.locate(first)[0]
         elif name == "os.putenv" and len(args) > 1:
@@ -270,6 +281,10 @@ class Library(Pure):
             return simple[name](text)
         if name in ("strip", "lstrip", "rstrip", "removeprefix", "removesuffix"):
             return getattr(text, name)(*([first] if args else []))
+        if name == "joinpath":
+            return _join([text, *map(_text, args)])
+        if name in ("run", "sudo", "local") and text == UNKNOWN and first.split()[:1] and first.split()[0] in PROGRAMS:
+            return self._run_text(" ".join(map(_text, args)))  # nox, invoke, fabric
         if name in ("expanduser",):
             return text.replace("~", self.call.state.home(), 1)
         if name in ("read", "readlines", "readline") and isinstance(value, list):
@@ -291,20 +306,24 @@ class Library(Pure):
             if name
             in listed(
                 "read decode encode readlines readline resolve absolute json items copy hex as_posix stdout "
-                "output strip splitlines joinpath read1 values keys"
+                "output strip splitlines read1 values keys"
             )
             and not args
             else text
             if isinstance(value, str) and name in ("read", "decode", "encode", "with_suffix", "with_name", "tobytes")
+            else NETWORK
+            if NETWORK in text
             else UNKNOWN
         )
 
     def _path_method(self, name: str, text: str, args: list[Any], words: dict[str, Any]) -> Any:
         first = _text(args[0]) if args else ""
         if name in ("unlink", "rmtree"):
-            self.call.delete(text, *(["recursive"] if name == "rmtree" else []))
+            self.call.delete(
+                text.replace(STAR, ATOM) if self.picking else text, *(["recursive"] if name == "rmtree" else [])
+            )
         elif name in ("write_text", "write_bytes", "touch"):
-            self.call.write(text, first or _text(words.get("data", "")))
+            self._overwrite(text, first or _text(words.get("data", "")), name != "touch")
         elif name in ("read_text", "read_bytes"):
             return self.call.read(text)
         elif name == "open":
@@ -321,9 +340,15 @@ class Library(Pure):
         path = _text(args[0]) if args else _text(words.get("file", ""))
         mode = _text(args[1]) if len(args) > 1 else _text(words.get("mode", "r"))
         if re.search(r"[wax+]", mode) or (len(args) > 1 and (not isinstance(args[1], str) or args[1] == UNKNOWN)):
-            self.call.write(path, "" if "w" in mode else FILE)
+            self._overwrite(path, "" if "w" in mode else FILE, "w" in mode)
             return Ref("file:" + path, FILE)
         return self.call.read(path)
+
+    def _overwrite(self, path: str, text: str, anew: bool) -> None:
+        """What is written over every file there is, and is not what was read from it, empties them all."""
+        read = any(effect.kind == "read" and STAR in effect.target for effect in self.call.machine.effects)
+        wipes = anew and STAR in path and not self.picking and not read
+        self.call.write(path, text, *(["truncate"] if wipes else []))
 
     def _fetch(self, url: str, args: list[Any], words: dict[str, Any]) -> Any:
         from .files import is_loopback

@@ -21,6 +21,11 @@ _PASS = re.compile(
 _TRANSFORMS = re.compile(
     r"(html|re|struct|quopri|uu|binascii|codecs|string|urllib\.parse|bz2|lzma)\.(?!compile|match|search)"
 )
+_CLIENTS = re.compile(
+    r"(redis|pymongo|imaplib|poplib|nntplib|telnetlib|psycopg2?|asyncpg|pymysql|mysql|MySQLdb|pika|kafka|nats|stomp|websockets?|dns|"
+    r"xmlrpc|paho|boto3|ldap3?|etcd3)\."
+)
+_FOREIGN = re.compile(r"(?<![\w./-])(?!127\.|0\.0)(?:[\w-]+\.)+[a-z\d]+")
 _LOOP_LIMIT = 256
 
 
@@ -125,6 +130,10 @@ class Pure:
         if name.startswith(("socket.", "paramiko.", "smtplib.", "ftplib.")):
             self.names["socket"] = Ref("socket")
             return Ref("value.socket", NETWORK) if name.endswith("socket") else NETWORK
+        if NETWORK in _text(Ref(name)) or (
+            _CLIENTS.match(name) and _FOREIGN.search(" ".join(map(_text, [*args, *words.values()])))
+        ):
+            return NETWORK
         if name in ("json.loads", "ast.literal_eval") and known(first):
             return _literal(first)
         if name == "fileinput.input" and not args:

@@ -16,6 +16,7 @@ from .pyvalues import Ref, _arithmetic, _many, _part, _percent, _picks, _text, b
 from .quoting import listed
 
 _LOOP_LIMIT = 256
+_ROUTES = re.compile(r"(api_)?route|get|post|put|patch|websocket(_route)?|ws|any|expose|on|event")
 
 
 class PythonScan(Library):
@@ -25,9 +26,10 @@ class PythonScan(Library):
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda] = {}
         self.argv = argv or []
         self.classes: set[str] = set()
-        self.methods: dict[str, ast.FunctionDef] = {}
+        self.methods: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self.looping, self.picking = False, 0
         self.held: list[str] = []
+        self.handlers: list[Any] = []  # what a server calls with what others send
         self.spawned: list[str] = []
 
     def run(self, code: str) -> bool:
@@ -41,14 +43,18 @@ class PythonScan(Library):
         ]
         try:
             self.body(tree.body)
+            for node in self.handlers[:50] if not self.depth else []:
+                self._user(node, [NETWORK] * len(node.args.args), {})
         except RecursionError:
             self.call.emit("exec.unseen", "python")
         return True
 
     def run_hooks(self) -> None:
-        """What a test framework would call by name."""
-        for name, node in list(self.functions.items()):
-            if re.match(r"(test|pytest|setup|teardown)_?", name) and not isinstance(node, ast.Lambda):
+        """What a test framework would call: by name, and what is decorated for it."""
+        for name, node in [*self.functions.items(), *self.methods.items()]:
+            if not isinstance(node, ast.Lambda) and (
+                re.match(r"(test|pytest|setup|teardown)_?|(setUp|tearDown)", name) or node.decorator_list
+            ):
                 self._user(node, [f"/tmp/{ATOM}" if "tmp" in p.arg else UNKNOWN for p in node.args.args], {})
 
     # -- statements ----------------------------------------------------------------------------------------------
@@ -141,8 +147,14 @@ class PythonScan(Library):
     def _classdef(self, node: ast.ClassDef) -> None:
         self.classes.add(node.name)
         for statement in node.body:
-            if isinstance(statement, ast.FunctionDef):
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 self.methods[statement.name] = statement
+                if re.fullmatch(r"do_[A-Z]+|handle\w*|(on_)?(get|post|put|data_received|message)", statement.name):
+                    self.handlers += (
+                        [statement]
+                        if any("Handler" in ast.dump(base) or "Protocol" in ast.dump(base) for base in node.bases)
+                        else []
+                    )
             else:
                 self.statement(statement)
             for target in statement.targets if isinstance(statement, ast.Assign) else []:
@@ -153,6 +165,9 @@ class PythonScan(Library):
         self.functions[node.name] = node
         for decorator in node.decorator_list:
             self.value(decorator)
+            function = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if isinstance(function, ast.Attribute) and _ROUTES.fullmatch(function.attr):
+                self.handlers.append(node)
         self.names.pop(node.name, None)
 
     _asyncfunctiondef = _functiondef
@@ -313,6 +328,7 @@ class PythonScan(Library):
             whole = isinstance(value, str | list) and all(bound is None or isinstance(bound, int) for bound in bounds)
             return value[slice(*bounds)] if whole and (not isinstance(value, str) or known(value)) else value
         key = self.value(node.slice)
+        value = NETWORK if isinstance(value, Ref) and value.bound is not None and NETWORK in _text(value) else value
         if isinstance(value, Ref):
             return (
                 self._environ(_text(key))

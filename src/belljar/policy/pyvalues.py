@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from .marks import ATOM, DISGUISED, FILE, MAX_TEXT, SENSITIVE, STAR, UNKNOWN, clip, known, taints
+from .marks import ATOM, DISGUISED, FILE, MAX_TEXT, NETWORK, SENSITIVE, STAR, UNKNOWN, clip, known, taints
 from .parser import TooComplex
 
 
@@ -26,6 +26,7 @@ class Ref:
 
 
 MAX_ITEMS = 10_000
+_REQUEST = re.compile(r"(flask|quart|bottle|cherrypy|sanic)\.request\b")  # what the other side sent
 
 
 def _text(value: Any) -> str:
@@ -36,6 +37,8 @@ def _text(value: Any) -> str:
     if isinstance(value, list | dict):
         return clip(" ".join(islice(_leaves(value), MAX_ITEMS)))
     if isinstance(value, Ref):
+        if _REQUEST.match(value.name):
+            return NETWORK
         return SENSITIVE if value.name == "os.environ" else _text(value.bound) if value.bound is not None else UNKNOWN
     return "" if value is None else UNKNOWN
 
