@@ -139,7 +139,7 @@ def _awk_joined(code: str) -> str:
     )
     code = re.sub(
         rf"substr\(\s*{_AWK_STRING}\s*,\s*(\d{{1,4}})\s*(?:,\s*(\d{{1,4}})\s*)?\)",
-        lambda m: f'"{m[1][int(m[2]) - 1 :][: int(m[3]) if m[3] else None]}"',
+        lambda m: f'"{m[1][max(1, int(m[2])) - 1 :][: int(m[3]) if m[3] else None]}"',
         code,
     )
     return re.sub(
