@@ -192,6 +192,9 @@ def _stranger(call: Call) -> str:
     return _passed(call.feed, call.args)
 
 
+_OWN_PROGRAM = re.compile(r"\.{0,2}/?(?!.*(?:node_modules|vendor|v?env)/)\w[\w.-]*/")  # a text is its data
+
+
 def _net(call: Call) -> None:
     """Programs that run what they are handed, in ways nobody listed: a command after `--`, a command among the
     arguments, a command as the text of one argument."""
@@ -201,7 +204,7 @@ def _net(call: Call) -> None:
             r"$)",
             call.args[index - 1] if index else "",
         ) or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
-        if not option and call.name not in _NETTED:
+        if (not option and call.name not in _NETTED) or _OWN_PROGRAM.match(call.name):
             continue
         text = unglob(solid(arg)).partition("=")[2] if solid(arg).startswith("--") else unglob(solid(arg))
         if re.match(rf"(?:\S*/)?(?:{'|'.join(_RUNS)})\s+['\"]?[-/~.$]", text):

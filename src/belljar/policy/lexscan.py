@@ -126,6 +126,7 @@ _LOOP = re.compile(  # [a, b].each { |x|   for x of [a, b]   foreach ([a, b] as 
     rf"\bfor(?:each)?\b\s*\(?\s*(?:const|let|var|my)?\s*(?P<y>\$?\w+)\s*(?:of|in|=)?\s*[\[(]+\s*(?P<b>{_LIST})|"
     rf"\bforeach\s*\(\s*\[?\s*(?P<c>{_LIST})\s*\]?\s+as\s+(?P<z>\$\w+)"
 )
+_TOPIC = re.compile(rf"\bfor(?:each)?\s*\(*\s*({_LIST})")  # perl's, over $_: before or behind what it repeats
 _MODULES = ("", ".js", ".mjs", ".cjs", ".ts", ".rb", ".lua", ".pm", ".pl", ".php")
 _RUN = re.compile(r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|eval)\b")
 _DECODES = re.compile(
@@ -289,7 +290,7 @@ class LexScan:
         if SETUID.search(bare):
             call.emit("privilege.setuid")
         if re.search(
-            r"\bsyscall\s*\(?\s*(?:\d|SYS_(?:reboot|mount|kexec|init_module|setns|unshare))|\bchroot\b|\bunshare\b|\bsetns\b|\bpivot_root\b",
+            r"\bsyscall\s*\(?\s*&?(?:\d|SYS_(?:reboot|mount|kexec|init_module|setns|unshare))|\bchroot\b|\bunshare\b|\bsetns\b|\bpivot_root\b",
             bare,
         ):
             call.emit("kernel.namespace")
@@ -538,6 +539,10 @@ def _unrolled(code: str) -> str:
         for literal in re.findall(_STRING, items)[:8]:
             copy = re.sub(rf"[#$]\{{\s*{re.escape(name)}\s*\}}", _constant(literal[1:-1]), whole[found.end() :])
             code += "\n" + re.sub(rf"(?<![\w$]){re.escape(name)}(?!\w)", _constant(literal), copy)
+    for found in list(_TOPIC.finditer(whole))[:3] if "$_" in whole else []:
+        for literal in re.findall(_STRING, found[1])[:8]:
+            copy = re.sub(r"(?<=[\s(,])\$_(?=\s*[),;}]|\s+for)", _constant(literal), whole)
+            code += "\n" + re.sub(r"\$_\b", _constant(literal[1:-1]), copy)
     return code if len(code) <= MAX_CODE else whole
 
 

@@ -325,13 +325,18 @@ def _classify_workspace(path: str) -> tuple[str, frozenset[str]]:
     ), frozenset(flags)
 
 
+_RECORDS = re.compile(  # who was here, and what happened
+    r"/var/log/([wb]tmp|lastlog|faillog|(auth|kern|user|daemon|mail|cron|boot|dpkg)\.log|syslog|messages|secure|audit|journal)(/|$)"
+)
+
+
 def _classify_outer(path: str) -> tuple[str, frozenset[str]]:
     parts = path.strip("/").split("/")
     if parts[0] in ("home", "Users"):
         return "home", _home_flags(parts[1:])
     if parts[0] == "root":
         return "home", _home_flags(["root", *parts[1:]])
-    if re.match(r"/var/lib/apt/lists(/|$)|/var/(cache|log)/.", path):
+    if re.match(r"/var/lib/apt/lists(/|$)|/var/(cache|log)/.", path) and not _RECORDS.match(path):
         return "elsewhere", frozenset()
     if parts[0] in _SYSTEM:
         return "system", frozenset({"top"}) if len(parts) == 1 else frozenset({"engine"}) if parts[
