@@ -3,7 +3,7 @@
 import re
 
 from .call import PROGRAMS, Call, program
-from .marks import DISGUISED, FILE, NETWORK, UNKNOWN, solid, taints, unglob
+from .marks import DISGUISED, FILE, NETWORK, UNKNOWN, known, solid, taints, unglob
 from .quoting import listed, whole
 from .wrappers import SHELLS
 
@@ -19,7 +19,11 @@ def _tar(call: Call) -> str | None:
         "rsh-command info-script new-volume-script exclude files-from exclude-from transform strip-components "
         "owner group mode format checkpoint"
     )
-    options = call.options("fCTIXHbLKNVgF" if call.name != "cpio" else "CDFHIOMRE", long)
+    valued = "fCTIXHbLKNVgF" if call.name != "cpio" else "CDFHIOMRE"
+    options = call.options(valued, long)
+    for path in options.all("T", "files-from"):
+        call.args = [*call.args, *filter(known, call.read(path).splitlines())]
+        options = call.options(valued, long)
     for text in options.all("checkpoint-action"):
         if "exec=" in text:
             call.emit("exec.hidden", text)
@@ -116,6 +120,7 @@ _SUFFIX = {"bzip2": "bz2", "xz": "xz", "zstd": "zst", "compress": "Z"}
 def _zip(call: Call) -> str | None:
     options = call.options("dTPb" if call.name == "unzip" else "", ())
     if call.name == "zip":
+        options.rest += call.stdin.splitlines() if options.has("@") else []
         command = re.search(r"(?:-TT[ =]?|--unzip-command[ =])(.+)", unglob(" ".join(call.args)))
         if command:
             call.emit("exec.hidden", command[1])

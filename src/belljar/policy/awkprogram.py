@@ -40,14 +40,17 @@ def _awk(call: Call) -> str | None:
     for variable, held in call.state.env.items():
         if isinstance(held, str) and f'ENVIRON["{variable}"]' in code:
             code = code.replace(f'ENVIRON["{variable}"]', _awk_quote(held))
+    inside = re.search(r'(?m)^FS=(.+)|\bFS\s*=\s*"([^"]+)"', "\n".join([*options.all("v", "assign"), code]))
+    separator = options.get("F", "field-separator") or (inside[1] or inside[2] if inside else "")
+    separator = re.sub(r"^\[(.)\]$|^\\+(\W)$", r"\1\2", ansi_c(separator))
     clear = "".join(line for line in text.splitlines(True) if known(line))
     if clear and clear != text:  # a file whose beginning is known
-        return _awk_text(call, code, clear, options.get("F", "field-separator")) + taints(text)
-    return _awk_text(call, code, text, options.get("F", "field-separator"))
+        return _awk_text(call, code, clear, separator) + taints(text)
+    return _awk_text(call, code, text, separator)
 
 
 def _awk_text(call: Call, code: str, text: str, separator: str) -> str:
-    if separator and known(text) and len(separator) == 1:
+    if known(text) and (len(separator) == 1 or re.fullmatch(r"[\w\s:;,#@%&=<>/-]+", separator)):
         text = "\n".join(
             " ".join(field.replace(" ", FIELD_GAP) for field in line.split(separator)) for line in text.split("\n")
         )
@@ -88,17 +91,23 @@ def _awk_code(call: Call, code: str, text: str) -> str:
 def _awk_folded(code: str, line: str) -> str:
     """Variables, fields and concatenation worked out as far as they are literal."""
     fields = line.split()
+    for number, value in re.findall(rf"\$([1-9])\s*=\s*{_AWK_STRING}", code):
+        fields[whole(number) - 1 : whole(number)] = [value]
+        line = " ".join(fields)
+        code = re.sub(r"\bprint\s*(?=[|>;}])", "print $0 ", code)
     if code.count("$") * len(line) > MAX_TEXT:
         raise TooComplex("its awk program is too long to judge; put it in a file")
     code = re.sub(r"ENVIRON\[\"HOME\"\]", '"/home/sandbox"', code)
     code = (
         re.sub(
-            r"\$(\d+)",
+            r"\$(\d+|NF)",
             lambda m: _awk_quote(
                 line
                 if m[1] == "0"
+                else fields[-1]
+                if m[1] == "NF" and fields
                 else fields[whole(m[1]) - 1]
-                if 0 < whole(m[1]) <= len(fields)
+                if m[1] != "NF" and 0 < whole(m[1]) <= len(fields)
                 else UNKNOWN
                 if not known(line)
                 else line.strip()
@@ -166,12 +175,13 @@ def _awk_sprintf(found: re.Match[str]) -> str:
 
 
 def _awk_line(call: Call, code: str, line: str) -> None:
+    code, line = code.replace(FIELD_GAP, " "), line.replace(FIELD_GAP, " ")
     for text, path in re.findall(rf"printf?\s*\(?\s*(?:{_AWK_STRING})?[^;}}]*?>>?\s*{_AWK_STRING}", code):
         call.write(path, ansi_c(text) + "\n" if text else UNKNOWN)
     for command in re.findall(rf"system\s*\(\s*{_AWK_STRING}", code):
-        call.shell(ansi_c(command).replace(FIELD_GAP, " "))
+        call.shell(ansi_c(command))
     for command, name in re.findall(rf"{_AWK_STRING}\s*\|&?\s*getline\s*(\w*)", code):
-        out = call.shell(ansi_c(command).replace(FIELD_GAP, " "))
+        out = call.shell(ansi_c(command))
         if name and re.search(rf"system\s*\(\s*{name}\b|\b{name}\s*\|", code):
             call.shell(out)
     bare = re.sub(_AWK_STRING, '""', code)

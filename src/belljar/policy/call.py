@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from . import files
 from .compound import Feed
 from .machine import Machine
-from .marks import NETWORK, SENSITIVE, UNKNOWN, has, show, solid, unglob
+from .marks import NETWORK, SENSITIVE, UNKNOWN, has, known, show, solid, unglob
 from .shellstate import ShellState
 
 Handler = Callable[["Call"], str | None]
 PROGRAMS: dict[str, Handler] = {}
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 def program(names: str) -> Callable[[Handler], Handler]:
@@ -45,6 +46,19 @@ class Options:
 
     def all(self, *names: str) -> list[str]:
         return [value for name in names for value in self.values.get(name, [])]
+
+
+def settings(text: str) -> list[str]:
+    """A file of settings as the options that say the same; what is none is an operand."""
+    found = []
+    for line in filter(known, text.splitlines()):
+        parts = re.match(r"\s*-{0,2}([A-Za-z][\w-]*)(?:\s*[=:\s]\s*([^/\s].*|/[^/].*))?\s*$", line)
+        if not parts:
+            found += [line.strip()] if line.strip() and line.strip()[0] != "#" else []
+            continue
+        name, value = parts[1].replace("_", "-"), (parts[2] or "").strip().strip("\"'")
+        found.append((f"-{name}{value}" if len(name) == 1 else f"--{name}={value}") if value else f"--{name}")
+    return found
 
 
 class Call:
@@ -108,6 +122,16 @@ class Call:
     def script(self, path: str) -> str | None:
         """The text of a script where this command feeds or wrote it."""
         return self.stdin if path in _STDIN else self.machine.read_file(path, self.state)
+
+    def named(self) -> str:
+        """What is in the files of this command that the arguments name."""
+        words = [unglob(arg) for arg in self.args]
+        paths = dict.fromkeys(word for arg in words for word in (arg, re.sub(r"^(--?[\w-]+=|-\w)", "", arg)))
+        return "\n".join(self.machine.read_file(path, self.state) or "" for path in paths if path)
+
+    def handed(self) -> str:
+        """All the text a program is given: its arguments, its standard input, the files that it names."""
+        return "\n".join([*map(unglob, self.args), self.stdin, self.named()])
 
     def whole(self, path: str, *kinds: str) -> bool:
         """Whether a path is all of a home or of the machine (or of such a place)."""
@@ -175,7 +199,6 @@ class Call:
         """Run a script file: its text where this command wrote it, else the project's own code."""
         text = self.script(path)
         full = self.locate(path)[0]
-        self.machine.blind_shell |= full in self.machine.fifo_paths
         if text is None:
             self.run_unseen(path)
             return UNKNOWN

@@ -78,7 +78,9 @@ def _cloud(call: Call) -> str | None:
                 sends(call, call.read(path), "gist")
     if call.name in ("kubectl", "oc") and re.search(
         r"--privileged|privileged[\"']?:\s*true|hostPID|hostPath",
-        text + call.stdin + ("" if "--dry-run" in text else call.machine.written(r"\.(ya?ml|json)$", call.state)),
+        text
+        + call.stdin
+        + ("" if "--dry-run" in text else call.named() + call.machine.written(r"\.(ya?ml|json)$", call.state)),
     ):
         call.emit("kernel.engine")
     if "upload" in text:

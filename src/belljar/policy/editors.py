@@ -1,6 +1,7 @@
 """Editors, databases and other programs with a door to a shell."""
 
 import re
+from itertools import pairwise
 
 from .call import Call, program
 from .compound import Feed
@@ -20,7 +21,9 @@ def _editor(call: Call) -> str | None:
     )
     texts = [unglob(text) for text in options.all("c", "cmd", "eval", "execute", "command")]
     texts += [unglob(arg)[1:] for arg in call.args if arg.startswith("+")] + call.stdin.splitlines()[:200]
-    for path in options.all("S", "u", "l", "load", "script"):
+    sourced = re.findall(r"(?m)(?:^|[|:\s])(?:so|source|luafile)!?\s+(\S+)", "\n".join(texts))
+    sourced += [path for before, path in pairwise(call.args) if before == "-s"]
+    for path in [*sourced, *options.all("S", "u", "l", "load", "script")]:
         call.load(path)
         texts += (call.machine.read_file(path, call.state) or "").splitlines()[:200]
     if options.get("s"):
@@ -111,8 +114,7 @@ _DOORS = {
 @program(" ".join(_DOORS))
 def _door(call: Call) -> None:
     call.emit("exec.build")
-    written = [call.machine.read_file(path, call.state) or "" for path in call.args]
-    text = unglob("\n".join([*call.args, call.stdin, *written]))
+    text = call.handed()
     if NETWORK in text:
         call.emit("exec.network")
     if call.name.endswith("m4"):
@@ -126,8 +128,8 @@ def _door(call: Call) -> None:
 
 @program("sqlite3 mysql mariadb psql mongo mongosh redis-cli duckdb clickhouse")
 def _database(call: Call) -> str | None:
-    text = unglob("\n".join(call.args)) + "\n" + call.stdin
-    for path in re.findall(r"(?m)(?:\.read|\\i|\\\.|^source|^-f|^--file=?)\s+([^\s|]+)", text):
+    text = call.handed()
+    for path in re.findall(r"(?m)(?:\.read|\\i|\\\.|^source)\s+([^\s|]+)", text):
         text += "\n" + (call.machine.read_file(path, call.state) or "")
     for command in re.findall(
         r"(?m)\.(?:import|output|once|read)\s+['\"]?\|([^'\"\n]+)|^\s*\.(?:shell|system)\s+(.+)$|\\!\s*(.+)$|"
@@ -183,7 +185,7 @@ def _escapes(call: Call) -> str | None:
         call.shell(text)
     if call.name in ("xterm", "gnome-terminal", "kitty", "alacritty") and options.rest:
         call.run(options.rest)
-    for command in re.findall(r"(?m)^!\s*(.+)$", call.stdin) if call.name in ("dc", "man", "pdb") else []:
+    for command in re.findall(r"(?m)^!\s*(.+)$", call.handed()) if call.name in ("dc", "man", "pdb") else []:
         call.shell(command)
     return None
 

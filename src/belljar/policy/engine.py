@@ -254,6 +254,7 @@ def observe(
             raise TooComplex("there is no command in it, only comments")
         else:
             machine.run_text(text, current, feed)
+        machine.catch_up()
         _shadows(machine, state, current)
         for trap, where in machine.traps:
             with machine.under("trap"):

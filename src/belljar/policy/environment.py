@@ -136,4 +136,5 @@ def quiet_command(text: str) -> bool:
 def _command(machine: "Machine", name: str, text: str, state: ShellState) -> None:
     if known(text) and not quiet_command(text):
         machine.emit("persist.env", f"{name}={text}")
+    if known(text) and (not quiet_command(text) or re.search(r"ssh.*\s-F", text)):
         machine.run_text(text, state.fork())

@@ -6,6 +6,7 @@ from .call import Call, program
 from .marks import ATOM, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
 from .paths import resolve
 from .quoting import listed
+from .remotes import ssh_settings
 
 
 @program("rm unlink rmdir shred srm trash trash-put rimraf wipe del rip gio grm scrub")
@@ -110,10 +111,7 @@ def _cp(call: Call) -> str:
     for command in options.all("e", "rsh", "rsync-path") if call.name == "rsync" else []:
         _transport(call, command)
     if call.name == "scp":
-        for option in options.all("o"):
-            if re.match(r"(?i)proxycommand", option.strip()):
-                call.emit("exec.hidden", option)
-                call.shell(option.partition("=")[2])
+        ssh_settings(call, options)
         for command in options.all("S"):
             call.emit("exec.hidden", command)
     target = options.get("t", "target-directory") or (options.rest[-1] if len(options.rest) > 1 else "")
@@ -146,6 +144,8 @@ def _cp(call: Call) -> str:
 def _transport(call: Call, command: str) -> None:
     first = solid(command).split()[:1]
     if first and first[0].rsplit("/", 1)[-1] in ("ssh", "rsync", "sudo"):
+        _ssh_command = Call(call.machine, "ssh", solid(command).split()[1:], call.state, call.feed)
+        ssh_settings(_ssh_command, _ssh_command.options("oF"))
         if re.search(r"(?i)proxycommand|localcommand", command):
             call.emit("exec.hidden", command)
         return
@@ -228,14 +228,14 @@ def _make(call: Call) -> str | None:
             call.write(path)
             call.machine.write_file(f"{path}aa", call.read(options.rest[0]), call.state)  # all of it: `cat path*`
         return ""
-    for path in options.rest if call.name not in ("split", "csplit", "mkdir", "mknod") else []:
+    fifo = call.name == "mkfifo" or (call.name == "mknod" and options.rest[1:] == ["p"])
+    for path in options.rest[:1] if call.name == "mknod" else options.rest if call.name != "mkdir" else []:
         full, kind, flags = call.locate(path)
         call.machine.emit(
             "write", full, kind, flags | ({"truncate"} if call.name == "truncate" else {"append"}), program=call.name
         )
-        if call.name == "mkfifo":
+        if fifo:
             call.machine.fifos = True
-            call.machine.fifo_paths.add(full)
             call.state.files[full] = UNKNOWN
     if call.name == "mkdir":
         for path in options.rest:

@@ -72,9 +72,11 @@ def _git(call: Call) -> str | None:
         flag = solid(args.pop(0))
         if flag in ("-c", "--config-env") and args:
             key, _, value = args.pop(0).partition("=")
-            _setting(call, key, value or "true")
-        elif flag.startswith(("-c", "--config-env=")) and "=" in flag:
-            key, _, value = flag.removeprefix("--config-env=").removeprefix("-c").partition("=")
+            _setting(call, key, (flag != "-c" and solid(flat(call.state.get(value)))) or value or "true")
+        elif flag.startswith("--config-env="):
+            args = ["--config-env", flag.partition("=")[2], *args]
+        elif flag.startswith("-c") and "=" in flag:
+            key, _, value = flag.removeprefix("-c").partition("=")
             _setting(call, key, value)
         elif flag in ("-C", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config") and args:
             value = args.pop(0)

@@ -151,8 +151,7 @@ _CHANGISH = re.compile(
 _READISH = re.compile(r"open|read|file|slurp|load|cat|copy|include|get|<", re.I)
 _ENGINE = re.compile(r"(?:docker|containerd|podman|crio)\.sock|/proc/1/(?:root|ns|cwd|mem)")
 _POISON = re.compile(
-    rf"(LD_PRELOAD|LD_AUDIT|BASH_ENV|PROMPT_COMMAND|NODE_OPTIONS|PERL5OPT|GIT_SSH_COMMAND|PAGER)['\"]?\s*(?:\]|"
-    rf"\}})?\s*(?:=>|=|:|,)\s*({_STRING})"
+    rf"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|PAGER|EDITOR|PERL5OPT|RUBYOPT)['\"]?\s*[\]}}]?\s*(?:=>|=|:|,)\s*\(?\s*({_STRING})"
 )
 
 
@@ -215,7 +214,7 @@ class LexScan:
         )[:20]:
             self.call.machine.tick()
             literal = _edited(name, literal, code)
-            code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=])", _constant(literal), code)
+            code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=>])", _constant(literal), code)
             self._bounded(code)
             inner = literal[1:-1].replace('"', '\\"')
             inserts = [re.escape(name)] if name.startswith("$") else []
@@ -309,6 +308,9 @@ class LexScan:
             call.emit("net.send", "", "sensitive")
         for name, literal in _POISON.findall(code):
             call.machine.set(name, self.unquoted(literal), call.state.fork())
+        for literal in re.findall(rf"putenv\s*\(?\s*({_STRING})", code):
+            name, _, value = self.unquoted(literal).partition("=")
+            call.machine.set(name, value, call.state.fork())
         self._evals()
 
     def _evals(self) -> None:

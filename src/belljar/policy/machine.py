@@ -50,8 +50,9 @@ class Machine(Redirects):
         self.effects: dict[Effect, None] = {}
         self.trail: list[str] = []
         self.traps: list[tuple[str, ShellState]] = []
-        self.fifos = self.blind_shell = False
-        self.fifo_paths: set[str] = set()
+        self.fifos = False
+        self.made: list[tuple[str, str]] = []  # every text written to a file, in order
+        self.beside: list[tuple[Node, ShellState, Feed, int]] = []  # what was started, and how much was written then
         self.undo_branches, self.branched = False, False
         self.sinks: dict[str, list[Node]] = {}
         self.privileged = 0
@@ -145,18 +146,18 @@ class Machine(Redirects):
 
     def write_file(self, path: str, text: str, state: ShellState, append: bool = False) -> None:
         full = resolve(path, state.cwd, state.links, state.home())
+        full = flat(state.env.get(re.sub(r"^/(?:dev|proc/self)/fd/(\d+)$", r"&\1>", full), full))
         stmts = self.sinks.get(full)
         if stmts is not None:
             self.block(stmts, state.captured(), Feed(text))
             return
-        if full in self.fifo_paths and self.blind_shell and known(text):
-            self.run_text(text, state.fork())
         from .environment import planted
 
         planted(self, full, text)
         if full.endswith("/.envrc"):
             self.run_text(text, state.fork())
         state.files[full] = clip((state.files.get(full, "") if append else "") + text)
+        self.made.append((full, state.files[full]))
 
     # -- statements ----------------------------------------------------------------------------------------------
 
@@ -166,9 +167,19 @@ class Machine(Redirects):
     def statement(self, stmt: Node, state: ShellState, feed: Feed) -> str:
         self.tick()
         if stmt.get("Background") or stmt.get("Coprocess"):
+            self.beside.append((stmt, state.fork(), feed, len(self.made)))
             with self._parallel():
                 return self._redirected(stmt, state.fork(), feed)
         return self._redirected(stmt, state, feed)
+
+    def catch_up(self) -> None:
+        """What runs in the background reads what is written after its start, be it into a fifo or a file."""
+        for stmt, state, feed, start in self.beside[:20]:
+            later = dict(self.made[start:])
+            if later:
+                shell = state.detached()
+                shell.files |= later
+                self._redirected(stmt, shell, feed)
 
     def tick(self) -> None:
         """Count one step; over the bounds of steps or time, stop."""

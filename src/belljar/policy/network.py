@@ -2,7 +2,7 @@
 
 import re
 
-from .call import Call, Options, program
+from .call import STDOUT, Call, Options, program, settings
 from .files import is_loopback
 from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, known, show, solid, unglob
 from .paths import HOME
@@ -56,6 +56,9 @@ def sends(call: Call, text: str, target: str) -> None:
 @program("curl http https httpie xh curlie")
 def _curl(call: Call) -> str | None:
     options = call.options(_CURL_VALUED, _CURL_LONG)
+    for path in options.all("K", "config"):
+        call.args = [*call.args, *settings(call.read(path))]
+        options = call.options(_CURL_VALUED, _CURL_LONG)
     urls = options.rest + options.all("url")
     if call.name in ("http", "https", "xh", "httpie"):
         urls = [word for word in options.rest if not re.fullmatch(r"[A-Z]+", word)][:1]
@@ -63,10 +66,6 @@ def _curl(call: Call) -> str | None:
     for value in options.all("unix-socket", "abstract-unix-socket"):
         if "engine" in call.locate(value)[2] or re.search(r"docker|containerd|podman|crio", value):
             call.emit("kernel.engine")
-    for path in options.all("K", "config"):
-        text = call.read(path)
-        for found in re.findall(r"@([^\s\"']+)", text):
-            sends(call, call.read(found), "config")
     for url in urls:
         metadata(call, url)
     body = _curl_body(call, options, host_of(target))
@@ -142,7 +141,7 @@ def _curl_output(call: Call, options: Options, urls: list[str], text: str) -> st
     for path in options.all("D", "dump-header", "c", "cookie-jar"):
         if path != "-":
             call.write(path)
-    if set(targets) <= {"-", "/dev/stdout"}:
+    if {*targets} <= {*STDOUT}:
         return text
     return ATOM if targets else text
 
@@ -151,23 +150,30 @@ def _basename(url: str) -> str:
     return re.split(r"[?#]", solid(url).rstrip("/"))[0].rsplit("/", 1)[-1] or "index.html"
 
 
+_WGET_VALUED = "OoaPeUtTQDRAIBldxi"
+_WGET_LONG = listed(
+    "output-document output-file directory-prefix post-data post-file body-file body-data header config conf-path "
+    "use-askpass execute timeout tries user password dir out input-file method"
+)
+
+
 @program(
     "wget wget2 aria2c axel lwp-download lwp-request GET POST lynx w3m links elinks fetch ftp "
     "tftp lftp curlftpfs smbclient"
 )
 def _wget(call: Call) -> str | None:
-    options = call.options(
-        "OoaPeUtTQDRAIBldxi",
-        listed(
-            "output-document output-file directory-prefix post-data post-file body-file body-data header "
-            "use-askpass execute timeout tries user password dir out input-file method"
-        ),
-    )
-    if call.name in ("lftp", "ftp"):
-        for text in re.findall(r"!\s*([^;'\"]+)", unglob(" ".join(call.args)) + call.stdin):
-            call.shell(text)
-    if options.get("use-askpass"):
-        call.emit("exec.hidden", options.get("use-askpass"))
+    options = call.options(_WGET_VALUED, _WGET_LONG)
+    files = [*options.all("config", "conf-path"), *(options.all("i", "input-file") if call.name == "aria2c" else [])]
+    files += [str(call.state.env["WGETRC"])] if "WGETRC" in call.state.env and call.name == "wget" else []
+    given = [*options.all("e", "execute"), *(call.read(path) for path in files)]
+    if given and call.name in ("wget", "wget2", "aria2c"):
+        call.args = [*call.args, *settings("\n".join(given))]
+        options = call.options(_WGET_VALUED, _WGET_LONG)
+    script = call.handed() if call.name in ("lftp", "ftp", "smbclient", "tftp") else ""
+    for text in re.findall(r"!\s*([^;'\"\n]+)", script):
+        call.shell(text)
+    for name in [name for name in options.values if re.match(r"use-askpass|on-(bt-)?download", name)]:
+        call.emit("exec.hidden", options.get(name))
     headers = "".join(options.all("header", "U", "user-agent"))
     body = "".join(mark for mark in (SECRET, ENCODED, SENSITIVE) if mark in headers)
     body += "".join(options.all("post-data", "body-data")) + "".join(
@@ -178,11 +184,8 @@ def _wget(call: Call) -> str | None:
         metadata(call, url)
     for path in options.all("i", "input-file"):
         call.read(path)
-    if call.name in ("ftp", "lftp", "smbclient", "tftp"):
-        for path in re.findall(
-            r"(?:^|[\s;'\"])m?(?:put|cp|rsync|mirror -R)\s+([^\s;'\"]+)", " ".join([*call.args, call.stdin])
-        ):
-            call.read(path)
+    for path in re.findall(r"(?:^|[\s;'\"])m?(?:put|cp|rsync|mirror -R)\s+([^\s;'\"]+)", script):
+        call.read(path)
     target = next((url for url in urls if "." in url or ":" in url), urls[0] if urls else "")
     sends(call, body + _url_taint(urls), target) if body or _url_taint(urls) else None
     local = is_loopback(host_of(target))
@@ -201,7 +204,7 @@ def _wget(call: Call) -> str | None:
     )
     if call.name in ("tftp", "ftp", "smbclient"):
         return NETWORK
-    if path in ("-", "/dev/stdout") or call.name in ("lynx", "w3m", "links", "elinks", "GET", "lwp-request", "POST"):
+    if path in STDOUT or call.name in ("lynx", "w3m", "links", "elinks", "GET", "lwp-request", "POST"):
         return text
     folder = options.get("P", "directory-prefix", "dir") or (options.get("d") if call.name == "aria2c" else "")
     for url in urls or options.all("i", "input-file") if path or not options.all("i", "input-file") else []:

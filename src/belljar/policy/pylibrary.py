@@ -11,7 +11,7 @@ from .compound import Feed
 from .machine import SUSPECT
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, clip, has, known, taints
 from .pypure import Pure
-from .pyvalues import Ref, _codec, _format, _join, _many, _text, bounded, repeated
+from .pyvalues import Ref, _codec, _format, _join, _many, _text, bounded, mapping, repeated
 from .quoting import listed
 
 _SHELL = re.compile(
@@ -212,8 +212,10 @@ class Library(Pure):
             self._overwrite(first, "", anew=True)
         elif name in ("os.chdir",):
             call.state.cwd = call.locate(first)[0]
-        elif name == "os.putenv" and len(args) > 1:
+        elif name in ("os.putenv", "os.environ.setdefault", "os.environ.__setitem__") and len(args) > 1:
             call.machine.set(first, _text(args[1]), call.state)
+        elif name == "os.environ.update":
+            self._set_environment(mapping(*args, words))
         return self._pure(name, first, args, words)
 
     def _method(self, name: str, value: Any, args: list[Any], words: dict[str, Any]) -> Any:
@@ -266,6 +268,9 @@ class Library(Pure):
             return UNKNOWN
         if name == "get" and isinstance(value, dict):
             return value.get(first, UNKNOWN)
+        if name in ("update", "setdefault") and isinstance(value, dict):
+            value |= mapping(*args, words) if name == "update" else {first: args[-1] if args else UNKNOWN}
+            return None
         if name in ("append", "extend", "insert") and isinstance(value, list):
             value += _many(args[-1]) if name == "extend" and args else args[-1:]
             bounded(value)
@@ -397,17 +402,19 @@ class Library(Pure):
             return UNKNOWN
         return self.call.shell(text)
 
+    def _set_environment(self, *given: Any) -> None:
+        for key, value in [item for part in given if isinstance(part, dict) for item in part.items()]:
+            self.call.machine.set(key, _text(value), self.call.state.fork())
+
     def _run_argv(self, name: str, args: list[Any], words: dict[str, Any]) -> Any:
         command = args[0] if args else words.get("args", "")
-        if isinstance(words.get("env"), dict):
-            for key, value in words["env"].items():
-                self.call.machine.set(key, _text(value), self.call.state.fork())
+        self._set_environment(*args, words.get("env"))
         if re.search(r"os\.(exec|spawn|posix_spawn)|create_subprocess_exec", name):
             flat = [
                 item
                 for arg in args
                 for item in (arg if isinstance(arg, list) else [arg])
-                if not isinstance(item, int | dict)
+                if not isinstance(item, int | dict | Ref)
             ]
             flat = (
                 flat[1:]

@@ -9,7 +9,7 @@ from typing import Any
 
 from .call import Call
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SENSITIVE, STAR, UNKNOWN, known, taints
-from .pyvalues import Ref, _bytes, _codec, _integer, _join, _literal, _many, _part, _text
+from .pyvalues import Ref, _bytes, _codec, _integer, _join, _literal, _many, _part, _text, mapping
 from .quoting import listed
 from .shellstate import BASE_ENV
 
@@ -115,7 +115,9 @@ class Pure:
                 if inner == "os.environ"
                 else (ENCODED if name.startswith("b") else "") + (taints(first) or first)
             )
-        if _PASS.fullmatch(name) or name == "dict":
+        if name in ("dict", "os.environ.copy"):
+            return mapping(*(args or [Ref("os.environ")] if name != "dict" else args), words)
+        if _PASS.fullmatch(name):
             return (
                 SENSITIVE
                 if args and isinstance(args[0], Ref) and args[0].name == "os.environ"

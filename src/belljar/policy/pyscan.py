@@ -9,10 +9,10 @@ import re
 from typing import Any
 
 from .call import Call
-from .marks import ATOM, MAX_TEXT, NETWORK, UNKNOWN, clip, known
+from .marks import ATOM, MAX_TEXT, NETWORK, SENSITIVE, UNKNOWN, clip, known
 from .parser import TooComplex
 from .pylibrary import Library
-from .pyvalues import Ref, _arithmetic, _many, _part, _percent, _picks, _text, bounded
+from .pyvalues import Ref, _arithmetic, _many, _part, _percent, _picks, _text, bounded, mapping
 from .quoting import listed
 
 _LOOP_LIMIT = 256
@@ -126,7 +126,10 @@ class PythonScan(Library):
             self._bind(node.target, self.value(node.value))
 
     def _augassign(self, node: ast.AugAssign) -> None:
-        self._bind(node.target, self._add(self.value(node.target), self.value(node.value)))
+        old, new = self.value(node.target), self.value(node.value)
+        if isinstance(new, dict):
+            self._set_environment(new) if _text(old) == SENSITIVE else None
+        self._bind(node.target, mapping(old, new) if isinstance(new, dict) else self._add(old, new))
 
     def _bind(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
@@ -137,6 +140,8 @@ class PythonScan(Library):
             and self.value(target.value).name == "os.environ"
         ):
             self.call.machine.set(_text(self.value(target.slice)), _text(value), self.call.state)
+        elif isinstance(target, ast.Subscript) and isinstance(held := self.value(target.value), dict):
+            held[_text(self.value(target.slice))] = value
         elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
             self.names[f"{target.value.id}.{target.attr}"] = value
         elif isinstance(target, ast.Tuple | ast.List):
@@ -269,6 +274,8 @@ class PythonScan(Library):
 
     def _v_binop(self, node: ast.BinOp) -> Any:
         left, right = self.value(node.left), self.value(node.right)
+        if isinstance(node.op, ast.BitOr) and isinstance(right, dict):
+            return mapping(left, right)
         if isinstance(node.op, ast.Add):
             return self._add(left, right)
         if isinstance(node.op, ast.Div) and isinstance(left, str):
@@ -317,7 +324,13 @@ class PythonScan(Library):
         return Ref(name)
 
     def _v_dict(self, node: ast.Dict) -> dict[Any, Any]:
-        return {_text(self.value(key)): self.value(value) for key, value in zip(node.keys, node.values, strict=True)}
+        items = zip(node.keys, node.values, strict=True)
+        return mapping(
+            *({_text(self.value(key)): self.value(item)} if key else self.value(item) for key, item in items)
+        )
+
+    def _v_dictcomp(self, node: ast.DictComp) -> dict[str, Any]:
+        return mapping(self._generated(ast.Tuple([node.key, node.value]), node.generators))
 
     def _v_subscript(self, node: ast.Subscript) -> Any:
         value = self.value(node.value)

@@ -43,6 +43,19 @@ def _text(value: Any) -> str:
     return "" if value is None else UNKNOWN
 
 
+def mapping(*parts: Any) -> dict[str, Any]:
+    """Dictionaries, lists of pairs and the environment as one dictionary."""
+    found: dict[str, Any] = {}
+    for part in parts:
+        if isinstance(part, dict):
+            found |= part
+        elif isinstance(part, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in part):
+            found |= {_text(pair[0]): pair[1] for pair in part}
+        else:
+            found[""] = _text(part)
+    return found
+
+
 def _leaves(value: Any) -> Iterator[str]:
     """The texts in a list. Lists may share lists, so there can be far more texts than there is memory."""
     items = value.values() if isinstance(value, dict) else value

@@ -92,7 +92,7 @@ def classes(pattern: str) -> str:
 
 def basic_regex(pattern: str) -> str:
     """grep's and sed's older syntax, where a group is \\(…\\), as Python writes it."""
-    return re.sub(r"\\([(){}|+?])", r"\1", re.sub(r"(?<!\\)([(){}|+?])", r"\\\1", classes(pattern)))
+    return re.sub(r"(\\?)([(){}|+?])", lambda m: m[2] if m[1] else f"\\{m[2]}", classes(pattern))
 
 
 _MAX_SUBJECT, _MAX_REPEATS = 4000, 3

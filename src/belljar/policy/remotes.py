@@ -1,9 +1,10 @@
 """Programs that run commands elsewhere: other hosts, terminals, containers, environments."""
 
 import re
+from itertools import pairwise
 
 from .building import reached
-from .call import PROGRAMS, Call, program
+from .call import PROGRAMS, Call, Options, program
 from .files import is_loopback
 from .marks import FILE, NETWORK, SENSITIVE, known, show, solid, unglob
 from .quoting import listed
@@ -12,27 +13,28 @@ from .wrappers import SHELLS
 _FOREIGN = {"exec.network", "net.shell", "process.forkbomb", ("delete", "root"), ("read", "secret")}
 
 
+def ssh_settings(call: Call, options: Options) -> None:
+    """The settings of ssh that run a command: given by -o, or in a file that this command wrote."""
+    files = [call.script(path) or "" for path in options.all("F")]
+    for option in [*options.all("o"), *"\n".join(files).splitlines()]:
+        found = re.match(r"(?i)\s*(?:(?:proxy|local|knownhosts)command|match\b.*\bexec)[\s=]+(.+)", option)
+        if found and found[1].lower() != "none":
+            call.emit("exec.hidden", option)
+            call.shell(found[1].strip('"'))
+
+
 @program("ssh autossh mosh sshpass dropbear dbclient sftp")
 def _ssh(call: Call) -> str | None:
     options = call.options("bcDEeFIiJLlmOopQRSWwB", posix=True)
     if call.name == "sshpass":
         return call.run(call.options("pfPe", posix=True).rest)
-    for option in options.all("o"):
-        key, _, value = re.sub(r"^\s*(\w+)[\s=]+", r"\1=", option).partition("=")
-        if key.lower() in ("proxycommand", "localcommand", "knownhostscommand") and value.lower() != "none":
-            call.emit("exec.hidden", option)
-            call.shell(value)
+    ssh_settings(call, options)
     for key in options.all("i"):
         call.locate(key)
     if options.all("R", "D", "w"):
         call.emit("net.tunnel")
-    for path in options.all("F"):
-        for command in re.findall(
-            r"(?mi)^\s*(?:Proxy|Local)Command[\s=]+(.+)", call.machine.read_file(path, call.state) or ""
-        ):
-            call.emit("exec.hidden", command)
     if call.name == "sftp":
-        for verb, rest in re.findall(r"(?m)^\s*(!|m?put\b|reput\b)\s*(\S.*)", call.stdin):
+        for verb, rest in re.findall(r"(?m)^\s*(!|m?put\b|reput\b)\s*(\S.*)", call.handed()):
             call.shell(rest) if verb == "!" else call.read(rest.split()[0])
         return NETWORK
     if re.match(r"root@", options.rest[0] if options.rest else "") and is_loopback(options.rest[0][5:]):
@@ -56,6 +58,12 @@ def _terminal(call: Call) -> str | None:
     words = [unglob(arg) for arg in call.args]
     if words[:1] == ["-c"] and call.name == "tmux":
         call.shell(" ".join(words[1:]))
+    for before, path in pairwise(words):
+        given = before in ("source", "source-file", "-f", "-c") and call.machine.read_file(path, call.state)
+        for line in given.splitlines()[:200] if given else []:
+            call.run([call.name, *re.sub(r"[\"']", "", line).split()])
+    rest = call.options("cSsthepTr", posix=True).rest if call.name == "screen" and "-X" not in words else []
+    call.run(rest[rest[0] in ("screen", "exec") :]) if rest and rest[-1] != rest[0] else None
     for index, word in enumerate(words):
         if word in ("send-keys", "send", "stuff"):
             call.shell(
@@ -77,7 +85,7 @@ def _terminal(call: Call) -> str | None:
 def _docker(call: Call) -> str | None:
     text = " ".join(solid(arg) for arg in call.args)
     if re.search(r"(^|\s)(up|run|create|start|play|deploy)\b", text):
-        made = call.stdin + call.machine.written(r"\.ya?ml$", call.state)
+        made = call.stdin + call.named() + call.machine.written(r"\.ya?ml$", call.state)
         text += _declared(reached(f"\n{made}", call.args, "services"))
     if re.search(
         r"--privileged|--pid[= ]host|--net(work)?[= ]host.*--pid|--cap-add[= ](ALL|SYS_ADMIN|SYS_PTRACE|"
@@ -183,20 +191,17 @@ def _runner(call: Call) -> str | None:
 
 @program("expect unexpect")
 def _expect(call: Call) -> str | None:
-    options = call.options("cf", ())
-    for text in (*options.all("c"), call.stdin):
-        for spawned in re.findall(r"(?:spawn|exec|system)\s+([^;\n}]+)", text):
-            call.shell(spawned)
+    for spawned in re.findall(r"(?:spawn|exec|system)\s+([^;\n}]+)", call.handed()):
+        call.shell(spawned)
     return None
 
 
 @program("gdb lldb")
 def _debugger(call: Call) -> str | None:
-    text = unglob(" ".join(call.args)) + "\n" + call.stdin
+    text = call.handed()
     for path in call.options("xs", ("command", "source")).all("x", "s", "command", "source"):
         call.load(path)
-        text += "\n" + (call.machine.read_file(path, call.state) or "")
-    for found in re.findall(r"(?:-(?:ex|o|O)\s+|^\s*)['\"]?(?:!|(?:platform )?shell\s+)([^'\"\n]+)", text, re.M):
+    for found in re.findall(r"^\s*['\"]?(?:!|(?:platform )?shell\s+|pipe\s[^|\n]*\|)([^'\"\n]+)", text, re.M):
         call.shell(found)
     if re.search(r"generate-core-file|\bgcore\b|dump memory", text):
         call.machine.emit("read", "the memory of another process", "secret", program=call.name)
@@ -204,7 +209,7 @@ def _debugger(call: Call) -> str | None:
         call.load(path)
     for found in re.findall(r"call\s+(?:\(\w+\))?system\(\"([^\"]+)\"\)", text):
         call.shell(found)
-    if re.search(r"(^|\s)(-p|--pid|attach)[= ]*1(\s|$)", text):
+    if re.search(r"(^|\s)(-p|--pid|attach)[=\s]*1(\s|$)", text):
         call.emit("kernel.namespace")
     if "python" in text or "script" in text:
         from .interpreters import scan

@@ -55,6 +55,7 @@ def _items(text: str, options: Options) -> list[str]:
 @program("parallel rush")
 def _parallel(call: Call) -> str:
     words, _, literal = ("\0" + "\0".join(call.args)).partition("\0:::\0")
+    words, _, files = words.partition("\0::::\0")
     words = words.lstrip("\0")
     argv = words.split("\0") if words else []
     call.args = argv
@@ -63,7 +64,11 @@ def _parallel(call: Call) -> str:
     )
     if options.has("pipe", "spreadstdin"):
         return call.run(options.rest)
-    listed = [line for path in options.all("a", "arg-file") for line in call.read(path).splitlines()]
+    listed = [
+        line
+        for path in [*options.all("a", "arg-file"), *filter(None, files.split("\0"))]
+        for line in call.read(path).splitlines()
+    ]
     items = literal.split("\0") if literal else listed or [line for line in call.stdin.splitlines() if line] or [ATOM]
     command = " ".join(options.rest)
     if not command:

@@ -141,7 +141,6 @@ def _powershell(call: Call) -> str | None:
 def feed_shell(call: Call, args: list[str]) -> str | None:
     """A shell that reads its commands from standard input."""
     text = call.stdin
-    call.machine.blind_shell |= call.machine.fifos
     if not known(text):
         call.machine.run_suspects(call.state)
     if NETWORK in text:
