@@ -91,7 +91,7 @@ def _awk_code(call: Call, code: str, text: str) -> str:
 def _awk_folded(code: str, line: str) -> str:
     """Variables, fields and concatenation worked out as far as they are literal."""
     fields = line.split()
-    for number, value in re.findall(rf"\$([1-9])\s*=\s*{_AWK_STRING}", code):
+    for number, value in re.findall(rf"\$([1-9])\s*=\s*{_AWK_STRING}", code)[:20]:
         fields[whole(number) - 1 : whole(number)] = [value]
         line = " ".join(fields)
         code = re.sub(r"\bprint\s*(?=[|>;}])", "print $0 ", code)

@@ -49,7 +49,7 @@ _LANGUAGES = {  # of files that run by their name
 }
 _CONFIG = re.compile(r"[\w.-]+\.config\.[cm]?[jt]s|\.\w+rc\.[cm]?js|(gulp|Grunt)file\.[cm]?[jt]s")
 _RECIPES = re.compile(
-    r"build\.ninja|CMakeLists\.txt|Taskfile[.\w]*\.ya?ml|Procfile|tox\.ini|pyproject\.toml|composer\.json|deno\.jsonc?|"
+    r"build\.ninja|BUILD(\.bazel)?|CMakeLists\.txt|Taskfile[.\w]*\.ya?ml|Procfile|tox\.ini|pyproject\.toml|composer\.json|deno\.jsonc?|"
     r"\.pre-commit-config\.yaml|lefthook\.yml|\.?(mise|config)\.toml|dvc\.yaml|pom\.xml|build\.xml|Snakefile|[jJ]ustfile"
 )
 
@@ -185,6 +185,8 @@ def _build(call: Call) -> str | None:
     if applies and checks:
         return None
     call.emit("exec.build")
+    if call.name == "ansible-pull" and re.search(r"https?://|git@|ssh://", " ".join(words)):
+        call.emit("exec.network")
     for word in words if call.name in ("make", "gmake") else []:
         found = re.match(r"(?:SHELL|\.SHELLFLAGS|CC|MAKE)=(.+)", word)
         if found and re.search(r"[;|&]|\s-c|^-c|/tmp/", found[1]):
@@ -244,6 +246,7 @@ def _build_files(call: Call, words: list[str]) -> None:
         if text and call.name in ("cmake", "ninja", "ant", "just", "task"):
             _recipe(call, text)
         elif text and call.name in ("gradle", "gradlew", "meson"):
+            call.emit("exec.network", path) if re.search(r"apply\s*\(?from\s*[:=]\s*['\"]https?:", text) else None
             _scan(call, "groovy", text)
     tasks = (call.machine.read_file("Taskfile.yml", call.state) or "") if call.name == "task" else ""
     for line in re.findall(r"[^\n\"'\[\]]+", reached(tasks, words)):
@@ -288,6 +291,13 @@ def reached(text: str, goals: list[str], section: str = "tasks") -> str:
 
 def _recipe(call: Call, text: str) -> None:
     """A file of commands in a format of its own: each value that is a command, each argument list; cmake's `file`."""
+    for url, path in re.findall(r"(?i)\bfile\s*\(\s*DOWNLOAD\s+\"?(\S+?)\"?\s+\"?([^\s\")]+)", text):
+        call.emit("net.fetch", url)
+        call.write(path, NETWORK)
+    for path in re.findall(r"(?i)\binclude\s*\(\s*\"?([^\s\")]+)", text):
+        call.load(path)
+    for command in re.findall(r"\bcmd\w*\s*=\s*\"((?:[^\"\\]|\\.)*)\"", text):
+        call.shell(re.sub(r"\$[@<^]", "made", command)) if _whole(command) else None
     text = re.sub(r"(?m)^\s*entry:.*(?=(?:\n.*){0,3}\n\s*language:\s*(?:pygrep|fail)\b)", "", text)  # a pattern
     for line in text.splitlines()[:500]:
         value = re.sub(r"^(?:.*\bCOMMAND\s+|[\s-]*(?:\"?\w[\w.:-]*\"?\s*(?:[:=]\s+|(?=['\"])))?[@>|-]*)", "", line)

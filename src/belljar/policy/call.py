@@ -51,13 +51,14 @@ class Options:
 def settings(text: str) -> list[str]:
     """A file of settings as the options that say the same; what is none is an operand."""
     found = []
-    for line in filter(known, text.splitlines()):
-        parts = re.match(r"\s*-{0,2}([A-Za-z][\w-]*)(?:\s*[=:\s]\s*([^/\s].*|/[^/].*))?\s*$", line)
-        if not parts:
-            found += [line.strip()] if line.strip() and line.strip()[0] != "#" else []
+    for line in filter(known, map(str.strip, text.splitlines())):
+        name, rest = re.match(r"-{0,2}([A-Za-z][\w-]*(?![^\s=:]))?(.*)", line).group(1, 2)  # type: ignore[union-attr]
+        value = re.sub(r"^[=:]\s*", "", rest.strip())
+        if not name or value.startswith("//"):
+            found += [line] if line[:1] not in ("", "#") else []
             continue
-        name, value = parts[1].replace("_", "-"), (parts[2] or "").strip().strip("\"'")
-        found.append((f"-{name}{value}" if len(name) == 1 else f"--{name}={value}") if value else f"--{name}")
+        name, value = name.replace("_", "-"), value.strip("\"'")
+        found.append(f"--{name}" if not value else f"-{name}{value}" if len(name) == 1 else f"--{name}={value}")
     return found
 
 

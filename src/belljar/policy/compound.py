@@ -3,7 +3,7 @@
 import re
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from .arithmetic import evaluate, truth
 from .expand import Expander, flat
@@ -67,9 +67,6 @@ class Compound:
 
     @abstractmethod
     def spare(self) -> bool: ...
-
-    @abstractmethod
-    def _parallel(self) -> AbstractContextManager[None]: ...
 
     @contextmanager
     def _branch(self, state: ShellState) -> Iterator[None]:
@@ -222,8 +219,7 @@ class Compound:
             stmt = {**stmt, "Cmd": {**command, "Args": [name, *(command.get("Args") or [])]}}
             name = None
         self.attach(self.expander(state).text(name) if name else "COPROC", stmt, state)
-        with self._parallel():
-            return self.statement(stmt, state.fork(), feed if feed.text else Feed(UNKNOWN))
+        return self.statement({**stmt, "Background": True}, state, feed if feed.text else Feed(UNKNOWN))
 
 
 def _waits(node: object) -> bool:

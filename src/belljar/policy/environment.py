@@ -90,6 +90,8 @@ def planted(machine: "Machine", path: str, text: str) -> None:
     """Tell when text written to a file of settings makes a program run something."""
     if any(name.fullmatch(path) and line.search(text) for name, line in _SETTINGS.items()):
         machine.emit("persist.env", path)
+    for line in text.splitlines() if path.endswith("/github_env") else []:  # the environment of what runs next
+        poisoned(machine, line.partition("=")[0], line.partition("=")[2], ShellState())
 
 
 def poisoned(machine: "Machine", name: str, value: str, state: ShellState, program: str = "") -> None:

@@ -87,6 +87,10 @@ def _cp(call: Call) -> str:
     if call.name == "rclone":
         if call.args[:1] == ["cat"]:
             return NETWORK
+        if call.args[:1] in (["purge"], ["delete"], ["rmdirs"]):
+            for path in call.options().rest[1:]:
+                call.delete(path, "recursive") if ":" not in path and "/" in path else None
+            return ""
         call.args = call.args[1:]
     valued = {
         "cp": "tS",

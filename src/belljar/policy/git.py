@@ -150,6 +150,8 @@ def _config(call: Call, rest: list[str]) -> str | None:
         )
         for word in rest
     ):
+        if re.search(r"(?i)extraheader|password|token|secret", " ".join(rest)):
+            call.machine.emit("read", "a credential in git's settings", "secret", program="git")
         return ATOM
     if rest[:1] in (["--edit"], ["-e"], ["edit"]):
         return None

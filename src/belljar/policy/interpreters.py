@@ -1,5 +1,6 @@
 """Interpreters: where their code comes from (-c, -e, a file of this command, standard input), and who reads it."""
 
+import json
 import re
 
 from .call import Call, Options, program
@@ -181,6 +182,22 @@ def _script(call: Call, language: str, rest: list[str]) -> str | None:
     if text and has(text, UNKNOWN) and not text.strip(UNKNOWN + "\n"):
         call.emit("exec.unseen", call.locate(path)[0])
     return scan(call, language, text, rest[1:]) if text.strip(FILE + "\n") else None
+
+
+@program("jupyter jupyter-nbconvert jupyter-execute papermill runipy")
+def _notebook(call: Call) -> None:
+    """A notebook that this command wrote, where its cells are run."""
+    call.emit("exec.build")
+    if call.name.startswith("jupyter") and not re.search(r"execute|run", " ".join(call.args)):
+        return
+    for text in filter(None, [call.script(path) for path in call.args]):
+        try:
+            cells = json.loads(text)["cells"]
+            codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        except (ValueError, RecursionError, LookupError, TypeError):
+            continue
+        for code in codes:
+            scan(Call(call.machine, "ipython", [], call.state, call.feed), "python", code)
 
 
 @program(" ".join(_SIMPLE))

@@ -151,7 +151,7 @@ _CHANGISH = re.compile(
 _READISH = re.compile(r"open|read|file|slurp|load|cat|copy|include|get|<", re.I)
 _ENGINE = re.compile(r"(?:docker|containerd|podman|crio)\.sock|/proc/1/(?:root|ns|cwd|mem)")
 _POISON = re.compile(
-    rf"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|PAGER|EDITOR|PERL5OPT|RUBYOPT)['\"]?\s*[\]}}]?\s*(?:=>|=|:|,)\s*\(?\s*({_STRING})"
+    rf"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|PAGER|EDITOR|PERL5OPT|RUBYOPT)['\"]?(?:\s*[\]}}])?\s*(?:=>|=|:|,)\s*(?:\(\s*)?({_STRING})"
 )
 
 

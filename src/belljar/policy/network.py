@@ -7,6 +7,7 @@ from .files import is_loopback
 from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, known, show, solid, unglob
 from .paths import HOME
 from .quoting import listed
+from .wrappers import SHELLS
 
 _HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
 _CURL_VALUED = "AbcCdDeEFhHKmoPQrTtuUwxXYyz"
@@ -280,6 +281,15 @@ def _socat(call: Call, text: str) -> str:
         call.read(path)
         call.write(path) if re.search(r"(?i)CREATE|wronly", text) else None
     return NETWORK
+
+
+@program("systemd-socket-activate tcpserver tcpsvd faucet s6-tcpserver")
+def _inetd(call: Call) -> str:
+    """A program for whoever connects."""
+    words = call.options("lEcu", ("listen", "setenv", "fdname"), posix=True).rest
+    shells = [index for index, word in enumerate(words) if word.rsplit("/", 1)[-1] in SHELLS]
+    call.emit("net.shell") if shells else call.emit("net.listen")
+    return call.run(words[shells[0] :] if shells else words)
 
 
 @program("httpd darkhttpd webfsd mini_httpd thttpd lighttpd")

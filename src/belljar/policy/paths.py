@@ -118,7 +118,7 @@ _HOOK = re.compile(
     r"|\.\w*_?profile|\.z(log\w+|sh\w*)|\.config/[^/]+/\.?\w*(?<!np)rc|\.oh-my-zsh/custom(/.*)?|\.config/zsh(/.*)?"
     r"|\.gradle/init(\.d/.*|\.gradle(\.kts)?)|\.mailcap|\.lessfilter|Library/Launch(Agents|Daemons)(/.*)?|\.git-templates?(/.*)?)"
     r"|/Library/Launch(Agents|Daemons)(/.*)?|.*/site-packages/(sitecustomize|usercustomize)\.py|"
-    r".*/site-packages/[^/]*\.pth|.*/dist-packages/[^/]*\.pth"
+    r".*/site-packages/[^/]*\.pth|.*/dist-packages/[^/]*\.pth|.*/etc/conda/(de)?activate\.d/.*"
 )
 _HOST_LATER = re.compile(
     rf"{WORKSPACE}/(.*/)?(\.envrc|\.vscode/(tasks|launch|settings)\.json|\.idea/.*|\.devcontainer/.*|"
@@ -205,7 +205,7 @@ _SAMPLES = (
         f"{home}/{name}"
         for home in (HOME, "/root", "/home/me")
         for name in (
-            *listed(".ssh/id_rsa .ssh/id_ed25519 .bashrc .ssh .gnupg"),
+            *listed(".ssh/id_rsa .ssh/id_ed25519 .bashrc .ssh .gnupg .cache/huggingface/token .kaggle/kaggle.json"),
             *(one for pattern in _IN_HOME_SECRETS if "(?" not in pattern for one in _sampled(pattern)),
         )
     ),
@@ -236,7 +236,11 @@ def _classify_glob(path: str) -> tuple[str, frozenset[str]]:
         depth = sample.count("/") + 1
         if depth <= len(parts) and sample.startswith(start) and could_match("/".join(parts[:depth]), sample):
             kind, flags = _classify_known("/".join([sample, *plain.split("/")[depth:]]))
-            if kind == "secret" or (len(parts) == depth and (kind != "system" or not head.startswith(WORKSPACE))):
+            if (
+                kind == "secret"
+                or "escape" in flags
+                or (len(parts) == depth and (kind != "system" or not head.startswith(WORKSPACE)))
+            ):
                 return kind, flags | {"glob"}
     if head in ("", "/"):
         return ("system", frozenset({"glob", "top"}))

@@ -216,7 +216,14 @@ class Library(Pure):
             call.machine.set(first, _text(args[1]), call.state)
         elif name == "os.environ.update":
             self._set_environment(mapping(*args, words))
-        return self._pure(name, first, args, words)
+        return self._by_verb(name, first) or self._pure(name, first, args, words)
+
+    def _by_verb(self, name: str, path: str) -> str:
+        """A function of a library that nobody described, whose name says what it does with a path."""
+        verb = name.rsplit(".", 1)[-1] if path[:1] in ("/", "~") else ""
+        if re.match(r"to_|save|write_|export|dump", verb):
+            self.call.write(path)
+        return self.call.read(path) if re.match(r"read_|load|scan_|imread|fromfile|genfromtxt|parse", verb) else ""
 
     def _method(self, name: str, value: Any, args: list[Any], words: dict[str, Any]) -> Any:
         text, first = _text(value), _text(args[0]) if args else ""
@@ -306,6 +313,7 @@ class Library(Pure):
             return self.call.run(self.spawned, Feed(first)) if self.spawned else UNKNOWN
         if name == "to_bytes":
             return DISGUISED
+        self._by_verb(name, first)
         return (
             value
             if name

@@ -60,7 +60,9 @@ def _terminal(call: Call) -> str | None:
         call.shell(" ".join(words[1:]))
     for before, path in pairwise(words):
         given = before in ("source", "source-file", "-f", "-c") and call.machine.read_file(path, call.state)
-        for line in given.splitlines()[:200] if given else []:
+        lines = given.splitlines()[:200] if given and given not in call.machine.judged else []
+        call.machine.judged.add(given or "")
+        for line in lines:
             call.run([call.name, *re.sub(r"[\"']", "", line).split()])
     rest = call.options("cSsthepTr", posix=True).rest if call.name == "screen" and "-X" not in words else []
     call.run(rest[rest[0] in ("screen", "exec") :]) if rest and rest[-1] != rest[0] else None
@@ -168,6 +170,8 @@ def _npx(call: Call) -> str | None:
 )
 def _runner(call: Call) -> str | None:
     args = [solid(arg) for arg in call.args]
+    if call.name in ("nix", "nix-shell") and re.search(r"(?:^|\s)(?:tarball\+)?https?://", " ".join(args)):
+        call.emit("exec.network")
     for marker in ("run", "exec", "--run", "--command", "-c"):
         if marker in args[:4]:
             rest = call.args[args.index(marker) + 1 :]

@@ -36,6 +36,7 @@ PERHAPS = {
     "XDG_RUNTIME_DIR": f"/tmp/{ATOM}",
     "RUNNER_TEMP": f"/tmp/{ATOM}",
     "GITHUB_WORKSPACE": WORKSPACE,
+    "GITHUB_ENV": f"/tmp/{ATOM}/github_env",
     "CI_PROJECT_DIR": WORKSPACE,
     "XDG_CACHE_HOME": f"{HOME}/.cache",
     "CARGO_HOME": f"{HOME}/.cargo",
