@@ -359,12 +359,12 @@ class Machine(Redirects):
     def set(self, name: str, value: Value, state: ShellState, program: str = "") -> None:
         from .environment import poisoned
 
-        poisoned(self, name, flat(value), state, program)
-        if name == "PWD":
-            return
         held = state.env.get(name)
         if isinstance(held, str) and held.startswith("\0") and not flat(value).startswith("\0"):
             name = held[1:]  # a reference
+        poisoned(self, name, flat(value), state, program)
+        if name == "PWD":
+            return
         if re.match(r"\w+\[.*[$`]", flat(value)):  # arithmetic that meets this name evaluates its subscript
             self.run_subscripts(flat(value), state)
         element = re.fullmatch(r"(\w+)\[(.*)\]", name)

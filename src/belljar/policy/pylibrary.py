@@ -223,7 +223,11 @@ class Library(Pure):
         verb = name.rsplit(".", 1)[-1] if path[:1] in ("/", "~") else ""
         if re.match(r"to_|save|write_|export|dump", verb):
             self.call.write(path)
-        return self.call.read(path) if re.match(r"read_|load|scan_|imread|fromfile|genfromtxt|parse", verb) else ""
+        return (
+            self.call.read(path)
+            if re.match(r"read(_|$)|load|scan_|imread|fromfile|genfromtxt|parse|netrc|getlines", verb)
+            else ""
+        )
 
     def _method(self, name: str, value: Any, args: list[Any], words: dict[str, Any]) -> Any:
         text, first = _text(value), _text(args[0]) if args else ""
