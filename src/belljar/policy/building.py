@@ -340,8 +340,8 @@ def _scripts(text: str) -> list[str]:
 
 
 def _scan(call: Call, language: str, code: str) -> None:
+    from .codetext import MAX_CODE
     from .interpreters import scan
-    from .lexscan import MAX_CODE
 
     if language == "shell":
         call.shell(re.sub(rf"@test\s+{_STRING}\s*\{{", "{", code))

@@ -5,10 +5,11 @@ import re
 
 from .call import Call, Options, program
 from .folding import fold
-from .lexscan import SETUID, LexScan, respawns, unknown_output
+from .lexscan import LexScan, unknown_output
 from .marks import DISGUISED, FILE, NETWORK, UNKNOWN, has, known, show, solid, taints, unglob
 from .pyscan import PythonScan
 from .quoting import listed
+from .shapes import SETUID, respawns
 from .wrappers import feed_shell
 
 # interpreter: (language, options that hold code, other options with a value)

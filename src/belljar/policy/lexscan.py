@@ -4,9 +4,10 @@ No grammar per language: what counts is the text that reaches a call that runs, 
 """
 
 import re
-from collections.abc import Callable
 
+from . import shapes
 from .call import PROGRAMS, Call
+from .codetext import MAX_CODE, after, balanced, constant, edited, quoted, unrolled
 from .deletions import DELETISH, masked_code, named_targets, path_literals
 from .folding import _STRING, _places, fold, unquote
 from .machine import SUSPECT
@@ -15,152 +16,6 @@ from .network import metadata
 from .parser import TooComplex
 from .quoting import listed
 from .shellstate import BASE_ENV, PERHAPS
-from .textprograms import translate
-
-MAX_CODE = 16_000
-_TICKS = re.compile(r"(?:qx|%x)\s*(?:\{([^}]*)\}|\(([^)]*)\)|\[([^\]]*)\]|/([^/]*)/|!([^!]*)!|\|([^|]*)\||'([^']*)')")
-_WRITE = re.compile(
-    r"(?:writeFile(?:Sync)?|appendFile(?:Sync)?|createWriteStream|file_put_contents|File\.(?:write|"
-    r"binwrite)|IO\.(?:write|binwrite)|Deno\.writeTextFile(?:Sync)?|Bun\.write|outputFile(?:Sync)?|"
-    r"truncate(?:Sync)?|spit|WriteFile)\s*\(?\s*(" + _STRING + ")"
-)
-_OPEN = re.compile(
-    r"(?:\bopen|fopen|io\.open|File\.(?:open|new)|openSync|sysopen|copyFile(?:Sync)?|rename(?:Sync)?|"
-    r"\bcopy|symlink(?:Sync)?|FileUtils\.\w+|File\.(?:rename|symlink))\s*\(?\s*([^;\n]*)"
-)
-_READ = re.compile(
-    r"(?:readFile(?:Sync)?|file_get_contents|readfile|\bfile|File\.(?:read|readlines|foreach|open|"
-    r"new)|IO\.(?:read|readlines)|createReadStream|slurp|include|require_once|Deno\.readTextFile(?:Sync)?|"
-    r"fopen|io\.open|io\.lines|\bopen|readLines|loadfile|dofile)\s*\(?\s*([^;\n]*)"
-)
-_PRINT = re.compile(
-    r"(?:\bprint(?:f|ln)?|\bputs|\becho|console\.log|process\.stdout\.write|\bsay|io\.write|\bcat|"
-    r"\$stdout\.(?:write|print)|STDOUT\.(?:write|print)|fmt\.Print\w*)\s*\(?\s*("
-    + _STRING
-    + r")(?=\s*[;)}\n,]|\s*$|\s+(?:for|if|unless|while)\b)"
-)
-_SOCKET = re.compile(
-    r"new WebSocket|net\.(?:Socket|connect|createConnection|Dial)|"
-    r"require\(['\"]net['\"]\)|fsockopen|stream_socket_client|"
-    r"TCPSocket|IO::Socket|Socket\.(?:tcp|new)|socket\(|use Socket|UDPSocket|require\(['\"]socket['\"]\)|"
-    r"/inet/tcp|TCPServer|createServer|java\.net\.Socket|connect\("
-)
-_REQUEST = re.compile(  # what the other side sent, not merely compared
-    r"\.(?:url|query|body|params|headers|search\w*)\b(?!\s*[!=]==?)|\.on\(\s*['\"](?:data|message)|onmessage|\.pipe\(|require\(['\"](?:node:)?(?:net|tls)"
-)
-_SERVER = re.compile(
-    r"\.listen\(|ListenAndServe|WEBrick|[sS]inatra|HTTP::Daemon|Mojolicious|\bserve\(|HttpServer|\$_(?:GET|POST|REQUEST|SERVER|COOKIE)|[rR]ack"
-)
-_SENT = (
-    r"(?:\bparams\b|\b(?:req|request|ctx|c|r)\.\w+|\$_(?:GET|POST|REQUEST|SERVER|COOKIE)|\bquery\b|"
-    r"searchParams|->(?:uri|content|param)\b)"
-)
-_RUNS = (
-    r"(?:`|%x|\b(?:system|[eE]xec\w*|spawn\w*|popen\w*|Command|passthru|shell_exec|eval)\b)"
-    r"(?!\s*\(\s*['\"`]\w+['\"`]\s*\))[^\n;]{0,120}?"
-)
-_SHELLISH = re.compile(
-    r"/bin/(?:ba|da|z|k)?sh|['\"](?:sh|bash|cmd(?:\.exe)?)['\"]|\bsh (?:-i|\d?[<>]&)|cmd\.exe|STDIN|dup2|\$stdin"
-)
-_BOMB = re.compile(
-    r"fork\b[^\n]{0,12}redo|fork\s*(?:\{[^}]*\}|\(\))?\s*(?:while|until)|"
-    r"(?:while|until|loop|for)\b[^;]{0,40}?[({\s](?:1|true|;;|do)?[^\n]{0,60}\bfork\b|:\(\)\s*\{|1\s+while\s+fork"
-)
-_FOREVER = re.compile(
-    r"(?:while\s*\(?\s*(?:[tT]rue|1)\b|for\s*\(\s*;\s*;\s*\)|\bloop\s*(?:\{|do\b)|setInterval\()"
-    r"(?!.{0,400}\b(?:sleep|wait\w*|await|break|read|poll|communicate)\b).{0,80}"
-    r"(?:(?:spawn|fork|[pP]open|Deno\.Command)(?!Sync)\w*|(?:\)|\bcp?|\bchild_process)\.exec(?:File)?)\s*\(|"
-    r"function\s+(\w+)[^\n]{0,80}spawn\w*\(\s*process\.[^\n]{0,80}\b\1\(",
-    re.S,
-)
-_RESPAWN = re.compile(  # a program that starts itself
-    r"(?:spawn|fork|exec|[pP]open|system)\w*\s*\(?[^\n;]{0,80}?(?:(?<!dirname\()__(?:filename|FILE__|file__)\b(?!\)\.(?:parent|resolve))|\bexecArgv|\$0\b|\$PROGRAM_NAME|"
-    r"\bargv(?:\[1\]|\.slice\(1|\s*[,)]))"
-)
-
-
-def respawns(code: str) -> bool:
-    """Processes without end: in an endless loop, or a program that starts itself again and again."""
-    bare = re.sub(_STRING, '""', code)
-    loops = re.search(r"\b(?:for|while|loop|until|set(?:Interval|Immediate|Timeout))\b", bare)
-    again = loops or len(_RESPAWN.findall(code)) > 1
-    guarded = re.search(r"process\.env\.|is(?:Primary|Master|MainThread)|os\.environ", bare)
-    return bool(_FOREVER.search(bare) or (again and not guarded and _RESPAWN.search(code)))
-
-
-_KILL = re.compile(
-    r"kill\s*\(?\s*['\"]?(?:9|KILL|SIGKILL|-9|TERM|15)['\"]?\s*(?:,|=>)\s*-?1\b|process\.kill\(\s*-?1\b|"
-    r"posix_kill\(\s*-?1\b|\b[kK]ill\(\s*-1"
-)
-SETUID = re.compile(  # a mode that is set in another way than by chmod's numbers
-    r"chmod[^\n]{0,200}S_IS[UG]ID|S_IS[UG]ID[^\n]{0,200}chmod|O_CREAT[^\n;]{0,60},\s*0o?[2-7][0-7]{3}\b|"
-    r"\b(?:mode|external_attr)['\"]?\s*(?:=>|[|:=]=?)[^\n;,]{0,40}?(?:S_IS[UG]ID|\b0o?(?:10)?[2-7][0-7]{3}\b)"
-)
-_ROOT = re.compile(
-    r"change_privilege|"
-    r"set(?:re|e|res)?uid\s*\(?\s*0|POSIX::setuid|Process::(?:Sys\.)?(?:UID\.)?(?:set|change)?\w*uid\w*\s*\(?=?\s*0|"
-    r"process\.set[eu]*[ug]id\(|posix_set\w*uid\(\s*0|\$[<>]\s*=\s*0|\$UID\s*=\s*0"
-)
-_FETCH = re.compile(
-    r"\bgetstore\(|\bmirror\(|DownloadFile|\bget\(\s*['\"]https?:|https?\.get\(|\bfetch\(|Net::HTTP|open-uri|URI\.open|LWP|HTTP::Tiny|"
-    r"file_get_contents\(\s*['\"]https?:|curl_exec|axios|require\(['\"]https?['\"]\)|socket\.http|"
-    r"WebClient|urlopen|requests\.get|HttpURLConnection|new URL\(|\bdownload(?:\.file)?\("
-)
-_EVAL = re.compile(
-    r"\beval\b|new Function\s*\(|instance_eval|class_eval|assert\s*\(|create_function|\bload(?:string)?\s*\(|"
-    r"Function\s*\(|vm\.run\w+|\brunIn\w+|\bsource\(|dofile|preg_replace\([^)]*/e|require\s*\(?\s*\$|\beval_string"
-)
-
-
-_EXECISH = re.compile(
-    r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process|subprocess|readpipe"
-    r"|qx|run-program|shell script|call_user_func\w*|Open3|ProcessBuilder|commandLine|Exec"
-    r"|(?:shell-command|call-process|start-process|make-process)[\w-]*"
-    r"|os[.:](?:cmd|execute|system)|System\.(?:cmd|shell|Process))\b"
-    r"|\b(?:send|Command|shell|sh|run|cmd|command|execute|Process|getRuntime)\b\s*(?:\(|[\"\[{]|::|\.)"
-    r"|process\.(?:binding|mainModule)|`|\.!|open\s*\(?\s*\w+\s*,|zx|\$`|-> *\(|(?<!my )\$\w+\s*\("
-)
-_LIST = rf"{_STRING}(?:\s*,\s*{_STRING}){{0,15}}"
-_LOOP = re.compile(  # [a, b].each { |x|   for x of [a, b]   foreach ([a, b] as x)
-    rf"(?P<a>{_LIST})\s*\]?\.(?:each|map|forEach)\w*\s*[({{]?\s*(?:do\s*)?[|(]?\s*(?P<x>\w+)\s*\)?\s*(?:\||=>)|"
-    rf"\bfor(?:each)?\b\s*\(?\s*(?:const|let|var|my)?\s*(?P<y>\$?\w+)\s*(?:of|in|=)?\s*[\[(]+\s*(?P<b>{_LIST})|"
-    rf"\bforeach\s*\(\s*\[?\s*(?P<c>{_LIST})\s*\]?\s+as\s+(?P<z>\$\w+)"
-)
-_TOPIC = re.compile(rf"\bfor(?:each)?\s*\(*\s*({_LIST})")  # perl's, over $_: before or behind what it repeats
-_MODULES = ("", ".js", ".mjs", ".cjs", ".ts", ".rb", ".lua", ".pm", ".pl", ".php")
-_RUN = re.compile(r"\b(?:system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|eval)\b")
-_DECODES = re.compile(
-    r"\b(?:tr|y)/|\bs/|\b(?:un)?pack1?\b|\bchr\b|fromC(?:har|ode)|[dD]ecode|\batob\b|b64|base64|rot13|strrev|strtr|str_replace|"
-    r"rawToChar|charCodeAt|\.char\b|\bChar\(|\bxor\b|\"\"[)\]]*[.:](?:tr|g?sub|replace\w*|split|bytes|chars|reverse|each_char|unpack)\b"
-)
-_ARGUMENTS = re.compile(r"argv|ARGV|\barg\[|\bshift\b|commandArgs|\bARGS\b|os\.Args|Deno\.args")
-_STDIN = re.compile(r"\$_\b|\$0\b|STDIN|\bgets\b|ARGF|readFileSync\(0|stdin|<>|php://input|io\.read|io\.lines\(\)")
-_SUBSTITUTION = re.compile(  # what perl's s/…/…/ looks for and puts in is text, unless it is evaluated
-    r"(?:^|(?<=[;{\s]))(?<!=~)(?<!=~\s)s([/#|!,])(?:\\.|(?!\1).)*\1(?:\\.|(?!\1).)*\1(?!\w*e)"
-)
-_PROGRAM_PATH = re.compile(r"^(?:(?:/usr(?:/local)?)?/s?bin/|\.{0,2}/\S*/|\./)(?=[^/]+$)")
-_EXEC_NAME = re.compile(r"system2?|exec\w*|spawn\w*|popen\w*|shell_exec|passthru|proc_open|pcntl_exec|child_process")
-_OPTION_WORDS = frozenset(listed("new String List of true false null nil undefined process env cwd console log"))
-_FED_SHELL = re.compile(  # a shell that is handed no text of its own, so it reads what another command gives it
-    r"(?<!shell: )(?<!shell:)(?<!=> )['\"]\|?\s*(?:/\S*/)?(?:ba|da|z|k)?sh['\"](?!\s*,\s*\[?\s*['\"](?!w|r\+))"
-)
-_CHANGISH = re.compile(
-    r"\b(?:l?chmod\w*|l?chown\w*|rename\w*|mv|"
-    r"move\w*|Move\w*)\b"
-)
-_READISH = re.compile(r"open|read|file|slurp|load|cat|copy|include|get|<", re.I)
-_ENGINE = re.compile(r"(?:docker|containerd|podman|crio)\.sock|/proc/1/(?:root|ns|cwd|mem)")
-_POISON = re.compile(
-    rf"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|PAGER|EDITOR|PERL5OPT|RUBYOPT)['\"]?(?:\s*[\]}}])?\s*(?:=>|=|:|,)\s*(?:\(\s*)?({_STRING})"
-)
-
-
-_LISTS = re.compile(r"readdir|scandir|listdir|\bDir\b|\bwalk|readDir|opendir|\bfind\b|glob")
-_WIPES = re.compile(  # a file in a variable is opened anew, cut short or given a text of its own
-    rf"(?:[wW]rite\w*|file_put_contents)\s*\(?\s*(?!['\"`])[^;\n]{{1,80}},\s*{_STRING}\s*[)}}\n]|[tT]runcate\w*\s*\(?\s*[^\s'\"`]|"
-    rf"open\w*\s*\(?\s*[^;\n]{{1,60}},\s*['\"](?:w|>)b?['\"]|File\.(?:open|new)\s*\(?\s*\w+\s*,\s*['\"]w"
-)
-_EDITS = re.compile(r"readFile|file_get_contents|\.read\b|readlines|slurp|IO\.read|<\$?\w+>|fread")
 
 
 class LexScan:
@@ -169,7 +24,7 @@ class LexScan:
         self.stdin = call.stdin if call.stdin != code else ""
         call.machine.tick()
         self._bounded(code)
-        code = _SUBSTITUTION.sub("1", code) if language == "perl" else code
+        code = shapes.SUBSTITUTION.sub("1", code) if language == "perl" else code
         if language in ("node", "groovy", "c", "other"):
             code = re.sub(r"(?ms)^[ \t]*(?://[^\n]*|/\*.{0,3000}?\*/)", "", code)
         self.code = self._with_names(fold(_places(self._with_environment(code))))
@@ -191,19 +46,19 @@ class LexScan:
                 and name not in BASE_ENV
                 and name not in PERHAPS
             ):
-                quoted = rf"['\"]?{name}['\"]?"
-                forms = rf"process\.env(?:\.{name}\b|\[{quoted}\])|\$?ENV[\[{{]{quoted}[\]}}]|getenv\({quoted}\)"
-                code = self._bounded(re.sub(forms, _constant(_quoted(value)), code))
+                key = rf"['\"]?{name}['\"]?"
+                forms = rf"process\.env(?:\.{name}\b|\[{key}\])|\$?ENV[\[{{]{key}[\]}}]|getenv\({key}\)"
+                code = self._bounded(re.sub(forms, constant(quoted(value)), code))
         for path in re.findall(r"['\"]([\w./-]+)['\"]", code) if self.call.state.files else []:
             text = self.call.machine.read_file(path, self.call.state)
-            if text and SUSPECT.match(text) and _EXECISH.search(code):
+            if text and SUSPECT.match(text) and shapes.EXECISH.search(code):
                 self.call.shell(text)
             if re.search(
                 rf"(?:require\w*|import|from|include\w*|load\w*|dlopen|\bdo(?:file)?)\s*\(?\s*(?:\w+\s*,\s*)?['\"]{re.escape(path)}['\"]",
                 code,
             ):
                 self.call.load(path)
-                texts = [self.call.machine.read_file(path + suffix, self.call.state) for suffix in _MODULES]
+                texts = [self.call.machine.read_file(path + suffix, self.call.state) for suffix in shapes.MODULES]
                 code += "".join(f"\n{text}" for text in texts if text)
         return code
 
@@ -213,15 +68,15 @@ class LexScan:
             rf"(?:^|[;\s{{(])(?:my\s+|var\s+|let\s+|const\s+|local\s+)?([$@]?\w+)\s*:?=\s*({_STRING})", code
         )[:20]:
             self.call.machine.tick()
-            literal = _edited(name, literal, code)
-            code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=>])", _constant(literal), code)
+            literal = edited(name, literal, code)
+            code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=>])", constant(literal), code)
             self._bounded(code)
             inner = literal[1:-1].replace('"', '\\"')
             inserts = [re.escape(name)] if name.startswith("$") else []
             inserts += [rf"[#$]\{{\s*(?:{re.escape(name)}|{re.escape(literal)})\s*\}}"]
             for insert in inserts:
-                code = self._bounded(re.sub(rf'(["`](?:[^"`\\]|\\.)*?){insert}(?!\w)', _after(inner), code))
-        return fold(self._bounded(_unrolled(code)))
+                code = self._bounded(re.sub(rf'(["`](?:[^"`\\]|\\.)*?){insert}(?!\w)', after(inner), code))
+        return fold(self._bounded(unrolled(code)))
 
     def unquoted(self, literal: str, expand: bool = True) -> str:
         """The text of a literal. In JavaScript and the like only a template has holes."""
@@ -234,9 +89,9 @@ class LexScan:
 
     def _given(self) -> list[str]:
         """Arguments and lines of the standard input, where the code looks at them."""
-        given = self.argv if _ARGUMENTS.search(self.code) else []
+        given = self.argv if shapes.ARGUMENTS.search(self.code) else []
         looping = any(re.fullmatch(r"-[\w.]*[np]\w*", arg) for arg in self.call.args)
-        lines = re.split(r"[\n\0]", self.stdin)[:8] if looping or _STDIN.search(self.code) else []
+        lines = re.split(r"[\n\0]", self.stdin)[:8] if looping or shapes.STDIN.search(self.code) else []
         return [unglob(word) for word in given if word != "--"] + [line for line in lines if line]
 
     def run(self) -> None:
@@ -247,7 +102,7 @@ class LexScan:
         bare = re.sub(_STRING, '""', self.code)
         words = [literal for literal in self.literals() if re.fullmatch(r"\w+", literal)]
         self._shapes(bare)
-        if _EXECISH.search(bare) or "|-" in self.code or any(_EXEC_NAME.fullmatch(word) for word in words):
+        if shapes.EXECISH.search(bare) or "|-" in self.code or any(shapes.EXEC_NAME.fullmatch(word) for word in words):
             self._commands()
         for body in (
             [body.replace("$_", self.call.stdin.strip()) for body in re.findall(r"`((?:[^`\\]|\\.)*)`", self.code)]
@@ -255,38 +110,40 @@ class LexScan:
             else []
         ):
             self.call.shell(self.unquoted(f'"{body}"'))
-        for groups in _TICKS.findall(self.code):
+        for groups in shapes.TICKS.findall(self.code):
             self.call.shell(self.unquoted(f'"{next((group for group in groups if group), "")}"'))
         self._paths(bare, words)
         self._files()
-        for literal in _PRINT.findall(self.code):
+        for literal in shapes.PRINT.findall(self.code):
             self.out += self.unquoted(literal) + "\n"
         self.call.state = outer
 
     def _shapes(self, bare: str) -> None:
         code, call = self.code, self.call
-        connected = _SOCKET.search(code) is not None
+        connected = shapes.SOCKET.search(code) is not None
         runs = "`" in code or re.search(r"popen|\bexec\w*\b|\bsystem\b|spawn|shell_exec|subprocess", bare) is not None
         if self.language == "node":
             runs = "child_process" in code and re.search(r"\b(?:exec|spawn)\w*\(\s*[^\s'\"`)]", code) is not None
-            runs = runs and _REQUEST.search(code) is not None
-        if connected and (_SHELLISH.search(code) or runs):
+            runs = runs and shapes.REQUEST.search(code) is not None
+        if connected and (shapes.SHELLISH.search(code) or runs):
             call.emit("net.shell")
-        sent = [_SENT, *map(re.escape, re.findall(rf"([$]?\b\w+)\s*:?=[^\n;=]{{0,80}}?{_SENT}", code)[:5])]
-        if _SERVER.search(" ".join([code, *call.args])) and re.search(rf"{_RUNS}(?:{'|'.join(sent)})", code):
+        sent = [shapes.SENT, *map(re.escape, re.findall(rf"([$]?\b\w+)\s*:?=[^\n;=]{{0,80}}?{shapes.SENT}", code)[:5])]
+        if shapes.SERVER.search(" ".join([code, *call.args])) and re.search(
+            rf"{shapes.RUNS}(?:{'|'.join(sent)})", code
+        ):
             call.emit("net.shell")
-        if (self.language not in ("awk", "node") and _BOMB.search(bare)) or respawns(code):
+        if (self.language not in ("awk", "node") and shapes.BOMB.search(bare)) or shapes.respawns(code):
             call.emit("process.forkbomb")
-        if _KILL.search(code):
+        if shapes.KILL.search(code):
             call.emit("process.killall")
-        if _ROOT.search(code):
+        if shapes.ROOT.search(code):
             call.emit("privilege.become")
         low = self.language == "c" or re.search(r"\blibc::|\bnix::|\bsyscall\.|\bunix\.", bare)
         if low and re.search(r"\b[rR]eboot\s*\(", bare):
             call.emit("process.power")
         if low and re.search(r"(?i)\b(?:u?mount2?|f?init_module|ptrace)\s*\(", bare):
             call.emit("kernel.mount")
-        if SETUID.search(bare):
+        if shapes.SETUID.search(bare):
             call.emit("privilege.setuid")
         if re.search(
             r"\bsyscall\s*\(?\s*&?(?:\d|SYS_(?:reboot|mount|kexec|init_module|setns|unshare))|\bchroot\b|\bunshare\b|\bsetns\b|\bpivot_root\b",
@@ -294,10 +151,12 @@ class LexScan:
         ):
             call.emit("kernel.namespace")
         fetched = (
-            _FETCH.search(code) is not None
+            shapes.FETCH.search(code) is not None
             or re.search(r"(?:include|require|source|import)(?:_once)?\s*\(?\s*['\"]https?:", code) is not None
         )
-        if fetched and (_EVAL.search(bare) or re.search(r"child_process|\bsystem\b|\bexec\b|execSync|include\b", bare)):
+        if fetched and (
+            shapes.EVAL.search(bare) or re.search(r"child_process|\bsystem\b|\bexec\b|execSync|include\b", bare)
+        ):
             call.emit("exec.network", "code from the network")
         sending = fetched or connected or re.search(r"dns|UDP|WebSocket|nodemailer", code) is not None
         if sending and re.search(
@@ -306,7 +165,7 @@ class LexScan:
             code,
         ):
             call.emit("net.send", "", "sensitive")
-        for name, literal in _POISON.findall(code):
+        for name, literal in shapes.POISON.findall(code):
             call.machine.set(name, self.unquoted(literal), call.state.fork())
         for literal in re.findall(rf"putenv\s*\(?\s*({_STRING})", code):
             name, _, value = self.unquoted(literal).partition("=")
@@ -314,14 +173,14 @@ class LexScan:
         self._evals()
 
     def _evals(self) -> None:
-        for found in _EVAL.finditer(self.code):
+        for found in shapes.EVAL.finditer(self.code):
             self.call.machine.in_time()
             rest = self.code[found.end() :]
             literal = re.match(rf"[\s(]*(?:[\w.]+\s*[(=]\s*){{0,3}}({_STRING})", rest)
-            if _STDIN.search(rest.partition(";")[0]) and self.stdin:
+            if shapes.STDIN.search(rest.partition(";")[0]) and self.stdin:
                 LexScan(self.call, self.language, self.stdin).run()
             if literal:
-                for text in re.findall(_STRING, _balanced(rest.lstrip(" ("))):
+                for text in re.findall(_STRING, balanced(rest.lstrip(" ("))):
                     inner = LexScan(self.call, self.language, self.unquoted(text, False))
                     if len(text) < len(self.code):
                         inner.run()
@@ -336,7 +195,7 @@ class LexScan:
 
     def _commands(self) -> None:
         """The code can run something: each literal that is a command, and each list of literals that is one."""
-        printed = {self.unquoted(literal) for literal in _PRINT.findall(self.code)}
+        printed = {self.unquoted(literal) for literal in shapes.PRINT.findall(self.code)}
         named = self._named()
         texts = self.literals() if named is None else named + self._given()
         piped = any(re.fullmatch(r"(?:/\S*/)?(?:ba|da|z|k)?sh", literal) for literal in texts)
@@ -344,7 +203,7 @@ class LexScan:
         for index, text in enumerate(literals):
             text = re.sub(r"%s$", UNKNOWN, text)
             first = text.split()[:1]
-            name = _PROGRAM_PATH.sub("", first[0]).lstrip("\\") if first else ""
+            name = shapes.PROGRAM_PATH.sub("", first[0]).lstrip("\\") if first else ""
             if name not in PROGRAMS and UNKNOWN not in name and not re.search(r"[|;&$=]", text):
                 continue
             if len(text.split()) > 1:
@@ -358,7 +217,7 @@ class LexScan:
                     if word not in ("utf8", "utf-8", "inherit", "pipe", "ignore", "r", "w")
                 ]
                 out += self.call.run([name, *rest] if name not in rest[:1] else rest)
-        if NETWORK in out and _FED_SHELL.search(self.code):
+        if NETWORK in out and shapes.FED_SHELL.search(self.code):
             self.call.emit("exec.network", self.code)
         given = [unglob(word) for word in self.argv if word != "--"]
         if given and solid(given[0]).rsplit("/", 1)[-1] in PROGRAMS:
@@ -367,7 +226,7 @@ class LexScan:
             text = re.sub(r"^-+\w+=", "", word)
             self.call.shell(text) if re.match(r"\w+\s", text) and text.split()[0] in PROGRAMS else None
         self._computed()
-        if _STDIN.search(self.code) and self.stdin:
+        if shapes.STDIN.search(self.code) and self.stdin:
             for line in self.stdin.splitlines()[:8]:
                 self.call.shell(line)
                 words = [literal for literal in literals if " " not in literal]
@@ -379,16 +238,16 @@ class LexScan:
         if self.language == "node" and not re.search(r"child_process|process\.|Bun|Deno", self.code):
             return
         seen: set[str] = set()
-        for found in _RUN.finditer(bare):
+        for found in shapes.RUN.finditer(bare):
             self.call.machine.in_time()
             rest = re.sub(r"^\s*\(", "", bare[found.end() : found.end() + 600])
-            args = re.split(r"[;\n]", _balanced(rest))[0]
+            args = re.split(r"[;\n]", balanced(rest))[0]
             if args in seen:
                 continue
             seen.add(args)
             sources = [rf"(?<![\w$]){re.escape(name)}\s*=~?[^;\n]*" for name in re.findall(r"[$@]?[A-Za-z_]\w*", args)]
             texts = [args] + [text for source in sources[:4] for text in re.findall(source, bare)]
-            if any(_DECODES.search(text) for text in texts):
+            if any(shapes.DECODES.search(text) for text in texts):
                 self.call.emit("exec.disguised", self.code)
 
     def _named(self) -> list[str] | None:
@@ -398,12 +257,12 @@ class LexScan:
         found: list[str] = []
         if (
             re.search(r"\]\s*\(", masked)
-            or _FED_SHELL.search(self.code)
+            or shapes.FED_SHELL.search(self.code)
             or self.language in ("awk", "tcl", "lisp", "groovy")
-            or any(_EXEC_NAME.fullmatch(text) and text != "child_process" for text in self.literals())
+            or any(shapes.EXEC_NAME.fullmatch(text) and text != "child_process" for text in self.literals())
         ):
             return None
-        for call in _EXECISH.finditer(masked):
+        for call in shapes.EXECISH.finditer(masked):
             self.call.machine.in_time()
             before, rest = masked[max(0, call.start() - 1) : call.start()], self.code[call.end() :]
             prefix = call[0] in ("getRuntime(", "child_process", "Process.") or rest.startswith(".Command(")
@@ -412,13 +271,16 @@ class LexScan:
             rest = "(" + rest if call[0][-1] == "(" else rest.removeprefix("new")
             start = re.match(rf"\s*\(?\s*(?:new String\[\]\s*\{{|List\.of\(|\[)?\s*{_STRING}\s*(?=[]),;}}\n]|$)", rest)
             segment = (
-                _balanced(rest.lstrip().removeprefix("("))
+                balanced(rest.lstrip().removeprefix("("))
                 if rest.lstrip()[:1] == "("
                 else re.split(r"[;\n]", rest, maxsplit=1)[0]
             )
             chained = re.match(r"\)\s*\.\s*args?\b", rest.lstrip()[1 + len(segment) :])
             texts = [self.unquoted(text) for text in re.findall(_STRING, segment)]
-            loose = set(re.findall(r"[$@]?[A-Za-z_]\w*(?!\w*['\"]?\s*:)", re.sub(_STRING, "", segment))) - _OPTION_WORDS
+            loose = (
+                set(re.findall(r"[$@]?[A-Za-z_]\w*(?!\w*['\"]?\s*:)", re.sub(_STRING, "", segment)))
+                - shapes.OPTION_WORDS
+            )
             if not start or chained or loose or any(UNKNOWN in text for text in texts):
                 return None
             found += texts
@@ -446,25 +308,25 @@ class LexScan:
         by_name = any(DELETISH.fullmatch(word) for word in words)
         deletes = by_name or DELETISH.search(bare) is not None
         named = named_targets(self.code, self.unquoted) if deletes and not by_name else None
-        changes, reads = _CHANGISH.search(bare), _READISH.search(bare)
+        changes, reads = shapes.CHANGISH.search(bare), shapes.READISH.search(bare)
         only_read = {self.unquoted(text) for text in re.findall(rf"[rR]ead\w*\s*\(\s*({_STRING})", self.code)}
         for path in named or []:
             self.call.delete(path.replace("*", STAR).replace("~", "/home/sandbox", 1), "recursive")
         for path in [*path_literals(self.code, self.unquoted), *self._given()]:
-            if _ENGINE.search(path):
+            if shapes.ENGINE.search(path):
                 self.call.emit("kernel.engine", path)
             metadata(self.call, path)
             if not re.match(r"[~/]|\.{1,2}/?$|(?:\./)?[*/]*\*$|[<>]\s*[/~]", path) or re.search(r"\n|://", path):
                 continue
             path = path.lstrip("<> ").replace("*", STAR)
-            if not path.endswith(STAR) and _LISTS.search(bare):
+            if not path.endswith(STAR) and shapes.LISTS.search(bare):
                 narrow = re.search(
                     r"filter|endsWith|end_with|match|grep|\bif\b(?!\s*\(?(?:-[fe]\b|[^)]{0,40}(?:isFile|file\?)))|\bnext\b|test\(|includes",
                     bare,
                 )
                 path = f"{path.rstrip('/')}/{ATOM if narrow else STAR}"
             kind = self.call.locate(path)[1]
-            if path.endswith(STAR) and _WIPES.search(self.code) and not _EDITS.search(bare):
+            if path.endswith(STAR) and shapes.WIPES.search(self.code) and not shapes.EDITS.search(bare):
                 self.call.write(path, "", "truncate")
             if deletes and named is None and path not in only_read:
                 self.call.delete(path.replace("~", "/home/sandbox", 1), "recursive")
@@ -474,10 +336,10 @@ class LexScan:
                 self.call.read(path)
 
     def _files(self) -> None:
-        for found in _WRITE.finditer(self.code):
+        for found in shapes.WRITE.finditer(self.code):
             content = re.match(rf"\s*,\s*({_STRING})", self.code[found.end() :])
             self.call.write(self.unquoted(found[1]), self.unquoted(content[1]) if content else UNKNOWN)
-        for args in _OPEN.findall(self.code):
+        for args in shapes.OPEN.findall(self.code):
             self._opened(args)
         for args in re.findall(
             r"(?:copyFile(?:Sync)?|cpSync|cp)\s*\(([^;\n]*)|(?:symlink|link)(?:Sync)?\s*\(?([^;\n]*)|\bcopy\s*\(([^;\n]*)|FileUtils\.(?:cp\w*|"
@@ -487,21 +349,23 @@ class LexScan:
             literals = [self.unquoted(literal) for literal in re.findall(_STRING, "".join(args))]
             if len(literals) > 1:
                 self.call.write(literals[1])
-        for args in _READ.findall(self.code):
+        for args in shapes.READ.findall(self.code):
             literal = re.match(rf"[^'\"]{{0,24}}({_STRING})", args)
             path = self.unquoted(literal[1]) if literal else ""
             if path.startswith(("/", "~", ".")):
                 text = self.call.read(path)
-                if NETWORK in text and _EVAL.search(self.code):
+                if NETWORK in text and shapes.EVAL.search(self.code):
                     self.call.emit("exec.network", path)
-                if has(text, SECRET + SENSITIVE) and (_FETCH.search(self.code) or _SOCKET.search(self.code)):
+                if has(text, SECRET + SENSITIVE) and (
+                    shapes.FETCH.search(self.code) or shapes.SOCKET.search(self.code)
+                ):
                     self.call.emit("net.send", path, "sensitive")
         for literal in re.findall(rf"chmod(?:Sync)?\s*\(?\s*(?:0?o?[0-7]+\s*,\s*)?({_STRING})", self.code):
             mode = re.search(r"chmod(?:Sync)?[^;]*?\b0?o?([0-7]{3,5})\b", self.code)
             self.call.run(["chmod", mode[1] if mode else "755", self.unquoted(literal)])
 
     def _opened(self, args: str) -> None:
-        literals = [self.unquoted(literal) for literal in re.findall(_STRING, _balanced(args))]
+        literals = [self.unquoted(literal) for literal in re.findall(_STRING, balanced(args))]
         for index, literal in enumerate(literals):
             mode = literals[index + 1] if index + 1 < len(literals) else ""
             if re.fullmatch(r"\s*[+]?>{1,2}(:\w+)?\s*", literal) and mode:
@@ -517,66 +381,6 @@ class LexScan:
                 or (re.fullmatch(r"[rwa]b?\+?b?", mode) and re.search(r"[wa+]", mode))
             ):
                 self.call.write(literal)
-
-
-def _edited(name: str, literal: str, code: str) -> str:
-    """The literal after perl's `=~ tr/…/…/` and `=~ s/…/…/` on the variable that holds it."""
-    subject = rf"(?:{re.escape(name)}(?:\s*=\s*{_STRING}\s*\))?\s*=~\s*)" + ("?" if name == "$_" else "")
-    for verb, _, old, new in re.findall(rf"(?<![\w$]){subject}\b(tr|y|s)([/|#!,])(.*?)\2(.*?)\2", code)[:8]:
-        text = unquote(literal, False)
-        if verb != "s":
-            literal = _quoted(translate(text, old, new))
-        elif re.escape(old) == old:
-            literal = _quoted(text.replace(old, new))
-    return literal
-
-
-def _unrolled(code: str) -> str:
-    """Loops over a list of literals: the code once more for each, with the literal in the variable's place."""
-    for name, items in re.findall(rf"(?:^|[;\s(])([$@]?\w+)\s*=\s*[\[(]?\s*({_STRING}(?:\s*,\s*{_STRING})+)", code)[:4]:
-        code = re.sub(rf"(?<![\w$@]){re.escape(name)}(?!\w)(?!\s*=)", _constant(f"[{items}]"), code)
-    whole = code
-    for found in list(_LOOP.finditer(whole))[:3]:
-        items, name = found["a"] or found["b"] or found["c"], found["x"] or found["y"] or found["z"]
-        for literal in re.findall(_STRING, items)[:8]:
-            copy = re.sub(rf"[#$]\{{\s*{re.escape(name)}\s*\}}", _constant(literal[1:-1]), whole[found.end() :])
-            code += "\n" + re.sub(rf"(?<![\w$]){re.escape(name)}(?!\w)", _constant(literal), copy)
-    for found in list(_TOPIC.finditer(whole))[:3] if "$_" in whole else []:
-        for literal in re.findall(_STRING, found[1])[:8]:
-            copy = re.sub(r"(?<=[\s(,])\$_(?=\s*[),;}]|\s+for)", _constant(literal), whole)
-            code += "\n" + re.sub(r"\$_\b", _constant(literal[1:-1]), copy)
-    return code if len(code) <= MAX_CODE else whole
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _constant(text: str) -> Callable[[re.Match[str]], str]:
-    return lambda _: text
-
-
-def _after(text: str) -> Callable[[re.Match[str]], str]:
-    return lambda found: found[1] + text
-
-
-def _balanced(args: str) -> str:
-    """The arguments up to the parenthesis that closes them."""
-    depth, quote, escaped = 0, "", False
-    for at, char in enumerate(args):
-        if escaped or char == "\\":
-            escaped = not escaped
-        elif quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"`":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth -= 1
-            if depth < 0:
-                return args[:at]
-    return args
 
 
 def unknown_output(code: str, printed: str) -> str:
