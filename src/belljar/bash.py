@@ -155,7 +155,8 @@ class Bash:
         if self._idle is not None:
             self._idle.cancel()
         known = None if self.state is None else judged  # a new bash has what it was given
-        which = ANY if known is None or self.refused else known.nonce
+        told = known.nonce if known is not None else b""  # nothing where there was no memory to compare them
+        which = ANY if self.refused else told or ANY
         data, self._unsent = self._unsent + self._request(text, which), b""
         ahead = self.execution.deadline_frame(timeout, grace) if timeout or self._armed else b""
         self._armed = timeout is not None

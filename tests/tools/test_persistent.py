@@ -326,6 +326,16 @@ async def test_what_was_judged_with_old_variables_is_refused_and_judged_again(
     assert noted.count("refused") == 2
 
 
+async def test_a_shell_that_cannot_tell_its_variables_still_takes_commands(shell: PersistentShell) -> None:
+    await shell.run("true")
+    await shell.run("head -c 1G /dev/zero > /dev/shm/full; kill $$")
+    try:
+        for n in range(3):
+            assert (await shell.run(f"echo {n}", timeout=5)).stdout == f"{n}\n"
+    finally:
+        await shell.run("rm -f /dev/shm/full")
+
+
 async def test_a_shell_that_refuses_what_it_must_take_is_replaced(shell: PersistentShell) -> None:
     def lie(_: Output) -> None:
         assert shell._bash is not None
