@@ -16,7 +16,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 if TYPE_CHECKING:
-    from belljar.engines.docker import DockerEngine
+    from belljar.engines.docker.full_client import DockerEngine
 
 OWNER_UID = 1000
 REMOVAL_SECONDS = 10  # a container that has ended removes itself, which takes the engine a moment
@@ -64,16 +64,16 @@ def _no_waiting_on_the_event_loop(request: pytest.FixtureRequest) -> Iterator[No
 
 @pytest.fixture(scope="session")
 def engine() -> DockerEngine:
-    from belljar.engines.docker import DockerEngine
+    from belljar.engines.docker.full_client import DockerEngine
 
     return DockerEngine.find()
 
 
 @pytest.fixture(scope="session")
 def base_image(engine: DockerEngine) -> str:
-    from belljar import images
+    from belljar.images import catalog
 
-    return images.ensure(engine, "base")
+    return catalog.ensure(engine, "base")
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def _nothing_is_left_behind() -> Iterator[None]:
 
 
 def _own_containers() -> list[str]:
-    from belljar.engines.docker import DockerEngine
+    from belljar.engines.docker.full_client import DockerEngine
     from belljar.errors import EngineError
 
     try:

@@ -25,8 +25,8 @@ import anyio
 from anyio import to_thread
 
 import belljar
-from belljar.engines.docker import DockerEngine
-from belljar.state import LABEL, run_root
+from belljar.engines.docker.full_client import DockerEngine
+from belljar.sandbox.rundir import LABEL, run_root
 
 WORKERS = 4
 SETTLE = 20.0  # seconds that the engine gets at the end to remove what has ended

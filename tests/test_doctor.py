@@ -10,7 +10,7 @@ import pytest
 
 from belljar import doctor
 from belljar.doctor import Check, examine, judge_info
-from belljar.engines.docker import DockerEngine
+from belljar.engines.docker.full_client import DockerEngine
 from belljar.errors import EngineError, ProtectionMissing
 
 FINE: dict[str, Any] = {

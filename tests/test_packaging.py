@@ -22,9 +22,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
     # Nothing of this checkout, its venv or the coverage measurement may leak into the build.
     foreign = ("PYTHON", "COV", "VIRTUAL")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-    done = subprocess.run(
-        command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -6,7 +6,7 @@ import pytest
 
 from belljar import sync
 from belljar.errors import PolicyDenied
-from belljar.result import Ended, Output, Started
+from belljar.session.result import Ended, Output, Started
 
 
 def test_a_throwaway(workspace: Path) -> None:

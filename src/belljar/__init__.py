@@ -1,4 +1,4 @@
-"""Belljar runs the shell commands of AI agents in containers: sealed in, in full view."""
+"""Belljar runs the shell commands of AI agents in containers: isolated from the host, visible to you."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from belljar.limits import Limits as Limits
     from belljar.policy import Policy as Policy
     from belljar.policy import Verdict as Verdict
-    from belljar.pool import Pool as Pool
-    from belljar.result import Ended as Ended
-    from belljar.result import Output as Output
-    from belljar.result import Result as Result
-    from belljar.result import Started as Started
-    from belljar.session import Session as Session
-    from belljar.session import run as run
-    from belljar.shells import Shell as Shell
+    from belljar.session.background_shell import Shell as Shell
+    from belljar.session.pool import Pool as Pool
+    from belljar.session.result import Ended as Ended
+    from belljar.session.result import Output as Output
+    from belljar.session.result import Result as Result
+    from belljar.session.result import Started as Started
+    from belljar.session.session import Session as Session
+    from belljar.session.session import run as run
     from belljar.tools import ToolRegistry as ToolRegistry
 
 __version__ = "0.1.0"
@@ -32,14 +32,14 @@ _HOMES = {
     "Limits": "limits",
     "Policy": "policy",
     "Verdict": "policy",
-    "Pool": "pool",
-    "Ended": "result",
-    "Output": "result",
-    "Result": "result",
-    "Started": "result",
-    "Session": "session",
-    "run": "session",
-    "Shell": "shells",
+    "Pool": "session.pool",
+    "Ended": "session.result",
+    "Output": "session.result",
+    "Result": "session.result",
+    "Started": "session.result",
+    "Session": "session.session",
+    "run": "session.session",
+    "Shell": "session.background_shell",
     "ToolRegistry": "tools",
 }
 __all__ = sorted([*_HOMES, "errors", "sync"])

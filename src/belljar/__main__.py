@@ -2,6 +2,6 @@
 
 import sys
 
-from belljar.surfaces.cli import main
+from belljar.surfaces.cli.main import main
 
 sys.exit(main())

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from belljar import engines, idmap, images, resources, state
+from belljar import engines, resources
 from belljar.errors import BelljarError
+from belljar.images import catalog
+from belljar.sandbox import rundir
+from belljar.workspace import idmap
 
 if TYPE_CHECKING:
-    from belljar.engines.docker import DockerEngine
+    from belljar.engines.docker.full_client import DockerEngine
 
 LOW_DISK = 1 << 30
 INSTALL_ENGINE = "install and start Docker 20.10 or newer (`make engine` does it on Debian), or set DOCKER_HOST"
@@ -133,7 +136,7 @@ def _host(workspace: str) -> Iterator[Check]:
 
 
 def _run_directory() -> Check:
-    root = state.run_root()
+    root = rundir.run_root()
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root):
@@ -168,10 +171,10 @@ def _own_files(workspace: str) -> Check:
 
 
 def _try_idmap(workspace: str) -> None:
-    state.run_root().mkdir(mode=0o700, parents=True, exist_ok=True)
+    rundir.run_root().mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     # Not a TemporaryDirectory, which would delete what is mounted there should the unmounting fail.
-    target = Path(tempfile.mkdtemp(dir=state.run_root(), prefix="doctor-"))
+    target = Path(tempfile.mkdtemp(dir=rundir.run_root(), prefix="doctor-"))
     try:
         idmap.mount_exchanged(descriptor, target, (0, 1000), (0, 1000))
     finally:
@@ -218,7 +221,7 @@ def _parts(engine: DockerEngine) -> Iterator[Check]:
         yield Check("init", True, f"{binary.name}, {binary.stat().st_size >> 10} KiB")
     except BelljarError as error:
         yield Check("init", False, str(error), "run `make setup`, or install the wheel")
-    reference = images.reference("base")
+    reference = catalog.reference("base")
     there = engine.image_exists(reference)
     detail = reference if there else "not built yet; the first run builds it"
     yield Check("image base", there, detail, "run `belljar images build base`")
@@ -236,7 +239,7 @@ def _probe() -> Check:
 
 
 async def _launch_and_destroy(workspace: str) -> None:
-    from belljar.sandbox import Plan, Sandbox
+    from belljar.sandbox.sandbox import Plan, Sandbox
 
     sandbox = await Sandbox.launch(Plan(workspace))
     await sandbox.destroy()

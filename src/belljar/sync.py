@@ -13,10 +13,10 @@ from typing import Any
 import anyio
 from anyio.from_thread import BlockingPortal
 
-from belljar import session as _session
-from belljar.request import Command
-from belljar.result import Event, Result
-from belljar.shells import Shell as _Shell
+from belljar.session import session as _session
+from belljar.session.background_shell import Shell as _Shell
+from belljar.session.request import Command
+from belljar.session.result import Event, Result
 
 _lock = threading.Lock()
 _portal: BlockingPortal | None = None

@@ -25,9 +25,9 @@ from anyio import to_thread
 
 import belljar
 from belljar import engines
-from belljar.engines.docker import DockerEngine
-from belljar.result import Cause
-from belljar.state import LABEL, run_root
+from belljar.engines.docker.full_client import DockerEngine
+from belljar.sandbox.rundir import LABEL, run_root
+from belljar.session.result import Cause
 
 FULL = os.environ.get("BELLJAR_ABUSE") == "full"
 PROMPT = 20.0  # seconds: generous, on a machine that others load

@@ -20,9 +20,9 @@ from typing import Any
 import anyio
 
 import belljar
-import belljar.engines.docker
-import belljar.persistent
-import belljar.reaper
+import belljar.engines.docker.full_client
+import belljar.sandbox.reaper
+import belljar.session.persistent_shell
 
 AT_ONCE = 4
 

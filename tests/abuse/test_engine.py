@@ -19,7 +19,7 @@ from tests.abuse.conftest import Footprint, nothing_left
 
 import belljar
 from belljar import engines
-from belljar.engines.docker import DockerEngine
+from belljar.engines.docker.full_client import DockerEngine
 from belljar.errors import BelljarError, EngineError
 
 HANG = 5.0

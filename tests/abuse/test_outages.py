@@ -19,9 +19,9 @@ from tests.abuse.conftest import PROMPT, Footprint, nothing_left, warmed_up
 
 import belljar
 from belljar import engines
-from belljar.engines.docker import DockerEngine
+from belljar.engines.docker.full_client import DockerEngine
 from belljar.errors import BelljarError, SandboxLost
-from belljar.result import Output
+from belljar.session.result import Output
 
 HANG = 5.0
 # docker-py leaves the socket of a connection that is refused to the garbage collector.

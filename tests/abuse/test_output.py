@@ -5,10 +5,10 @@ from __future__ import annotations
 import anyio
 from tests.abuse.conftest import PROMPT, Victim, number
 
-from belljar import frames
-from belljar.frames import From
-from belljar.result import Ended, Output
-from belljar.surfaces.render import Screen
+from belljar.link import frames
+from belljar.link.frames import From
+from belljar.session.result import Ended, Output
+from belljar.surfaces.cli.render import Screen
 
 
 async def test_a_flood_costs_bounded_memory_and_is_counted_to_the_byte(victim: Victim) -> None:

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from belljar import engines, images
+from belljar import engines
+from belljar.images import catalog
 
 from .core import timed
 from .table import Row, ms, p50
@@ -20,7 +21,7 @@ def quietly(*argv: str) -> None:
 
 async def rows(workspace: Path) -> list[Row]:
     engine = engines.connect()
-    image = images.ensure(engine, "base")
+    image = catalog.ensure(engine, "base")
     helps, ours, theirs = [], [], []
     for _ in range(10):
         helps.append(timed(lambda: quietly(BELLJAR, "--help")))

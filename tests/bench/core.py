@@ -16,7 +16,7 @@ import anyio
 import docker
 
 from belljar import Limits, Session
-from belljar.result import Output
+from belljar.session.result import Output
 
 from .table import Row, ms, p50, p95
 

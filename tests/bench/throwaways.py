@@ -11,7 +11,8 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
-from belljar import Limits, Pool, Session, engines, images
+from belljar import Limits, Pool, Session, engines
+from belljar.images import catalog
 
 from .table import Row, ms, p50, p95, p99
 
@@ -146,7 +147,7 @@ async def cold_start(workspace: Path) -> list[Row]:
 
 
 async def rows(workspace: Path) -> list[Row]:
-    image = images.ensure(engines.connect(), "base")
+    image = catalog.ensure(engines.connect(), "base")
     return [
         *await cold_start(workspace),
         *await tti(workspace, image),

@@ -14,6 +14,7 @@ import atheris
 
 with atheris.instrument_imports(include=["belljar"]):
     import belljar.frames
+
     import belljar.policy
 
     for module in pkgutil.iter_modules(belljar.policy.__path__, "belljar.policy."):

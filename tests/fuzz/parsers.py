@@ -1,7 +1,7 @@
 """The parser of each kind of frame that an init sends."""
 
-from belljar import frames
-from belljar.frames import From
+from belljar.link import frames
+from belljar.link.frames import From
 
 PARSERS = {
     From.ENDED: frames.parse_ended,

@@ -14,7 +14,7 @@ from typing import Any
 
 import atheris
 
-from belljar.frames import Decoder, Frame, FrameError, From
+from belljar.link.frames import Decoder, Frame, FrameError, From
 from belljar.policy import Policy, Verdict, engine, machine, parser
 from belljar.policy.call import PROGRAMS
 from belljar.policy.effects import DECISIONS

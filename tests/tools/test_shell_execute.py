@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from belljar import Limits, Session, ToolRegistry
-from belljar.audit import Audit
+from belljar.audit.writer import Audit
 from belljar.tools import ToolResult
 
 

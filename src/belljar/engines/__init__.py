@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from belljar.engines.docker import DockerEngine
+    from belljar.engines.docker.full_client import DockerEngine
 
 _lock = threading.Lock()
 _engine: DockerEngine | None = None
@@ -22,11 +22,11 @@ def connect() -> DockerEngine:
 
 
 def _find() -> DockerEngine:
-    from belljar.engines.local import LocalDocker
+    from belljar.engines.docker.socket_client import LocalDocker
 
     if (local := LocalDocker.find()) is not None:
         return cast("DockerEngine", local)  # it stands in for the full client, and loads it when there is need
-    from belljar.engines.docker import DockerEngine
+    from belljar.engines.docker.full_client import DockerEngine
 
     return DockerEngine.find()
 

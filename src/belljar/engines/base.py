@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from belljar.spec import ContainerSpec
-    from belljar.transport import Transport
+    from belljar.engines.spec import ContainerSpec
+    from belljar.link.transport import Transport
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from belljar.tools.parameters import Config, Params, Problem, check, configured,
 
 if TYPE_CHECKING:
     from belljar.policy import Policy, Verdict
-    from belljar.result import Output, Result
-    from belljar.session import Session
+    from belljar.session.result import Output, Result
+    from belljar.session.session import Session
 
 Command = str | list[str]
 T = TypeVar("T")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from belljar.errors import ShellNotFound
-from belljar.result import decode
-from belljar.shells import Chunk, Shell
+from belljar.session.background_shell import Chunk, Shell
+from belljar.session.result import decode
 from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds, truncate
 from belljar.tools.parameters import Integer, Params, Text
 
 if TYPE_CHECKING:
-    from belljar.persistent import ShellResult
-    from belljar.result import Result
+    from belljar.session.persistent_shell import ShellResult
+    from belljar.session.result import Result
 
 DEFAULT_TIMEOUT = 120_000
 MIN_TIMEOUT = 1_000

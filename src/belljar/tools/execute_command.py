@@ -10,7 +10,7 @@ import anyio
 from pydantic import Field
 
 from belljar.errors import BelljarError, CommandNotFound
-from belljar.result import Ended, Output, Result, Started
+from belljar.session.result import Ended, Output, Result, Started
 from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds
 from belljar.tools.parameters import Config, Integer, Params, Problem, Text
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from belljar.policy import Policy, Verdict
-    from belljar.session import Session
+    from belljar.session.session import Session
 
 Status = Literal["success", "error", "timeout"]
 

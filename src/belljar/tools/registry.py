@@ -16,8 +16,8 @@ from belljar.tools.terminal_run import TerminalRun
 if TYPE_CHECKING:
     import anyio
 
-    from belljar.result import Output
-    from belljar.session import Session
+    from belljar.session.result import Output
+    from belljar.session.session import Session
 
 Format = Literal["anthropic", "openai", "mcp"]
 Schemas = list[dict[str, Any]]

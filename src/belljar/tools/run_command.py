@@ -15,7 +15,7 @@ from belljar.tools.parameters import Integer, Params, Text
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
-    from belljar.result import Result
+    from belljar.session.result import Result
 
 DEFAULT_TIMEOUT = 60_000
 _ONE_WORD = re.compile(r"[\w./+@%:,=-]+")

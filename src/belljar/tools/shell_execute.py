@@ -12,7 +12,7 @@ from belljar.tools.filters import FilterConfig
 from belljar.tools.parameters import Integer, Params, Text
 
 if TYPE_CHECKING:
-    from belljar.result import Result
+    from belljar.session.result import Result
 
 DEFAULT_TIMEOUT = 300
 MAX_TIMEOUT = 1800

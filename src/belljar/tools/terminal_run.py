@@ -13,7 +13,7 @@ from belljar.tools.parameters import Integer, Params, Problem, Text, check
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
-    from belljar.result import Output, Result
+    from belljar.session.result import Output, Result
 
 DEFAULT_TIMEOUT_SECONDS = 120
 MAX_TIMEOUT_SECONDS = 600

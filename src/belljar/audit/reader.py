@@ -1,0 +1,132 @@
+"""Reading the audit trail back: its records in order, and whether the chain holds.
+
+The chain shows an edited, missing or moved line; the head file (see audit.py) shows a cut-off end.
+Someone who may write to the directory can rewrite both from the first line on: where that matters, keep
+`seq` and `hash` of the last record elsewhere (`belljar audit verify --json` prints them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from belljar.audit.writer import GENESIS, HEAD, NAME, Head, rotated_files, unseal
+
+_ALTERED = "the line is not as it was written: its hash does not fit"
+Fault = Literal["edited", "missing", "reordered", "truncated"]
+
+
+@dataclass(frozen=True)
+class Line:
+    path: Path
+    number: int
+    raw: bytes
+    record: dict[str, Any] | None
+    """None: not as it was written."""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number}"
+
+
+@dataclass
+class Report:
+    records: int = 0
+    seq: int = 0
+    hash: str = GENESIS
+    torn: list[str] = field(default_factory=list)
+    """Lines that a killed writer left unfinished; the chain goes on behind them."""
+    fault: Fault | None = None
+    at: str | None = None
+    reason: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.fault is None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"ok": self.ok, **asdict(self)}
+
+    def _blame(self, fault: Fault, at: Line | str, reason: str) -> Report:
+        self.fault, self.at, self.reason = fault, str(at), reason
+        return self
+
+
+def files(where: Path) -> list[Path]:
+    return [*rotated_files(where), *(p for p in [where / NAME] if p.exists())]
+
+
+def lines(where: Path) -> Iterator[Line]:
+    return lines_of(*files(where))
+
+
+def lines_of(*paths: Path) -> Iterator[Line]:
+    for path in paths:
+        with open(path, "rb") as trail:
+            for number, raw in enumerate(trail, 1):
+                whole = raw.endswith(b"\n")
+                yield Line(path, number, raw, unseal(raw[:-1]) if whole else None)
+
+
+def records(where: Path) -> Iterator[dict[str, Any]]:
+    return (line.record for line in lines(where) if line.record is not None)
+
+
+def verify(where: Path) -> Report:
+    """Walks the chain and names the first line at which it does not hold."""
+    head = _head(where)
+    report = Report(seq=head.first - 1 if head else 0)
+    previous: Line | None = None
+    unread: list[Line] = []
+    for line in lines(where):
+        if line.record is None:
+            unread.append(line)
+            continue
+        torn = line.record["kind"] == "torn" and len(unread) == 1 and line.record["seq"] == report.seq + 1
+        if unread and not torn:
+            return report._blame("edited", unread[0], _ALTERED)
+        report.torn += [f"{each}: a writer was stopped in the middle of this line" for each in unread]
+        unread.clear()
+        if not _follows(report, previous, line, where):
+            return report
+        report.records, report.seq, report.hash = report.records + 1, line.record["seq"], line.record["hash"]
+        previous = line
+    return _end(report, head, unread, where)
+
+
+def _follows(report: Report, previous: Line | None, line: Line, where: Path) -> bool:
+    assert line.record is not None
+    expected, seq = report.seq + 1, line.record["seq"]
+    if seq == expected and (line.record["prev"] == report.hash or (report.records == 0 and expected > 1)):
+        return True
+    if seq == expected:
+        report._blame("edited", previous or line, "the next line is not chained to what stands here")
+    elif seq < expected or any(r["seq"] == expected for r in records(where)):
+        report._blame("reordered", line, f"record {seq} stands where record {expected} belongs")
+    else:
+        report._blame("missing", line, f"{seq - expected} records before this line are gone")
+    return False
+
+
+def _end(report: Report, head: Head | None, unread: list[Line], where: Path) -> Report:
+    last = f"{where / NAME}:{sum(1 for line in lines(where) if line.path.name == NAME)}"
+    if unread and (len(unread) > 1 or unread[0].raw.endswith(b"\n") or head is None or report.seq < head.seq):
+        return report._blame("edited", unread[0], _ALTERED)
+    report.torn += [f"{each}: a writer was stopped in the middle of this line" for each in unread]
+    if head is None:
+        return (
+            report if report.seq == 0 else report._blame("missing", str(where / HEAD), "the head of the chain is gone")
+        )
+    if report.seq < head.seq:
+        return report._blame("truncated", last, f"it ends at record {report.seq} of {head.seq}")
+    if report.seq == head.seq and report.hash != head.hash:
+        return report._blame("edited", last, "the last record is not the one that was written last")
+    return report
+
+
+def _head(where: Path) -> Head | None:
+    try:
+        return Head.parse((where / HEAD).read_bytes())
+    except OSError:
+        return None

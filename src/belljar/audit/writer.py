@@ -1,0 +1,381 @@
+"""The audit trail: one JSON line per verdict, approval, start, end and session event, chained to the one
+before.
+
+A line is a JSON object whose last member, `hash`, is the SHA-256 of the line without that member;
+`prev` is the hash of the line before, also across rotated files; `seq` counts without a gap. So an
+edited, missing or moved line shows (`belljar audit verify`, see trail.py).
+
+    audit.jsonl                what is being written
+    audit.000001.jsonl, …      what was rotated away, oldest first
+    audit.head                 the end of the chain: seq, hash, size of audit.jsonl, number of the last
+                               rotated file, first seq kept
+
+`audit.head` is never renamed: its flock keeps writers apart, and it tells each of them where the chain
+ends without reading the trail. A writer that was killed leaves audit.jsonl longer than the head says:
+whole lines that continue the chain are taken over, a torn one is closed off with a `torn` record that
+says so. If the trail is *shorter* than the head says, somebody cut it: writing goes on from the head,
+so that the gap stays visible.
+
+A session notes what happens, and a thread writes it a moment later, all that came up by then at once: the files are
+locked and looked at once for many records, and not while somebody waits for a result. With BELLJAR_AUDIT=required every
+record is on disk before anything goes on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from belljar import log
+from belljar.audit import masking
+from belljar.errors import AuditError
+
+NAME = "audit.jsonl"
+HEAD = "audit.head"
+GENESIS = "0" * 64
+_ROTATE_AT = 16 << 20
+_KEEP = 64
+"""Rotated files that are kept: a gibibyte in all."""
+_LONGEST_TEXT = 64 << 10
+_MOMENT = 0.005
+"""After which a note is written: most commands are over by then, and theirs are written together."""
+_OPEN = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_log = logging.getLogger("belljar.audit")
+
+
+def directory() -> Path:
+    """$BELLJAR_STATE, else belljar/ in the user's state directory."""
+    if own := os.environ.get("BELLJAR_STATE"):
+        return Path(own)
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base) / "belljar"
+
+
+def rotated(where: Path, number: int) -> Path:
+    return where / f"audit.{number:06}.jsonl"
+
+
+def rotated_files(where: Path) -> list[Path]:
+    return sorted(where.glob("audit.[0-9]*.jsonl"))
+
+
+@dataclass
+class Head:
+    seq: int = 0
+    hash: str = GENESIS
+    size: int = 0
+    file: int = 0
+    first: int = 1
+
+    @classmethod
+    def parse(cls, data: bytes) -> Head | None:
+        """None when there is none yet, or when it is damaged (a power cut): then the trail itself tells."""
+        with suppress(ValueError, IndexError, UnicodeDecodeError):
+            seq, digest, size, file, first = data.decode("ascii").split()
+            if len(digest) == len(GENESIS):
+                return cls(int(seq), digest, int(size), int(file), int(first))
+        return None
+
+    def line(self) -> bytes:
+        return f"{self.seq} {self.hash} {self.size} {self.file} {self.first}".ljust(159).encode() + b"\n"
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+
+
+def seal(record: dict[str, Any]) -> tuple[bytes, str]:
+    """The line of `record`, and its hash."""
+    body = _encode(record)
+    digest = hashlib.sha256(body.encode("ascii")).hexdigest()
+    return f'{body[:-1]},"hash":"{digest}"}}\n'.encode("ascii"), digest
+
+
+_TAIL = len(',"hash":"') + len(GENESIS) + len('"}')
+
+
+def unseal(line: bytes) -> dict[str, Any] | None:
+    """The record of a line that is as it was written, else None."""
+    body = line[:-_TAIL] + b"}"
+    if line[-_TAIL:] != f',"hash":"{hashlib.sha256(body).hexdigest()}"}}'.encode("ascii"):
+        return None
+    with suppress(ValueError):
+        record = json.loads(line)
+        return record if isinstance(record, dict) else None
+    return None
+
+
+class Note(NamedTuple):
+    """What happened, and when; written soon."""
+
+    pid: int
+    time: float
+    kind: str
+    fields: dict[str, Any]
+
+    def record(self, seq: int, prev: str) -> dict[str, Any]:
+        when = datetime.fromtimestamp(self.time, UTC).isoformat(timespec="microseconds")
+        kept = {name: _kept(name, value) for name, value in self.fields.items() if value is not None}
+        return {"seq": seq, "time": when, "kind": self.kind, "pid": self.pid, **kept, "prev": prev}
+
+
+class Audit:
+    """Appends to the trail in `where`, opened at the first record. Safe for threads and other processes."""
+
+    def __init__(
+        self,
+        where: Path | None = None,
+        *,
+        required: bool = False,
+        rotate_at: int = _ROTATE_AT,
+        keep: int = _KEEP,
+    ) -> None:
+        self.where = where or directory()
+        self.required = required
+        self._rotate_at, self._keep = rotate_at, keep
+        self._thread_lock = threading.Lock()
+        self._head_fd = self._fd = self._file = -1
+        self._pid = 0
+        """Whose descriptors these are."""
+        self._notes: list[Note] = []
+        self._bell: SimpleQueue[bool] | None = None
+        """Wakes the thread that writes the notes, or sends it home."""
+        self._rung = False
+        self._warned = False
+        _live.add(self)
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """Writes one line. Where that fails: AuditError if a trail is required, else one warning."""
+        log.tell(kind, fields)
+        self._put(Note(os.getpid(), time.time(), kind, fields))
+
+    def note(self, kind: str, **fields: Any) -> None:
+        """To be written in a moment, or by the next `flush` or `record`."""
+        log.tell(kind, fields)
+        self._notes.append(Note(os.getpid(), time.time(), kind, fields))
+        if not self._rung:
+            self._rung = True
+            self._ring()
+
+    def flush(self) -> None:
+        if self._notes:
+            self._put()
+
+    def _ring(self) -> None:
+        if self._bell is None:
+            self._bell = SimpleQueue()
+            threading.Thread(target=self._write_notes, args=(self._bell,), name="belljar-audit", daemon=True).start()
+        self._bell.put(True)
+
+    def _write_notes(self, bell: SimpleQueue[bool]) -> None:
+        while bell.get():
+            time.sleep(_MOMENT)
+            self._rung = False  # first: what is noted from here on may miss this flush, and rings again
+            self.flush()
+
+    def _after_fork(self) -> None:
+        """The thread is the parent's, and may have held the lock."""
+        self._thread_lock, self._bell, self._rung = threading.Lock(), None, False
+
+    def _put(self, *last: Note) -> None:
+        """Writes what was noted, and `last`: never among the notes, so that its writer hears of a failure itself."""
+        try:
+            with self._thread_lock:
+                notes = self._notes[:]
+                del self._notes[: len(notes)]  # in place: other threads note on without the lock
+                # After a fork, what was noted before is our parent's to write.
+                own = [note for note in (*notes, *last) if note.pid == os.getpid()]
+                if own:
+                    self._append(own)
+        except OSError as error:
+            self._unwritable(error)
+
+    def close(self) -> None:
+        self.flush()
+        if self._bell is not None:
+            self._bell.put(False)
+        with self._thread_lock:
+            self._bell, self._rung = None, False
+            self._close()
+
+    def _unwritable(self, error: OSError) -> None:
+        message = f"the audit trail in {self.where} cannot be written: {error.strerror or error}"
+        if self.required:
+            raise AuditError(f"{message}; nothing runs without it while BELLJAR_AUDIT=required") from error
+        if not self._warned:
+            _log.warning("%s; going on without it (BELLJAR_STATE names another place)", message)
+        self._warned = True
+
+    def _append(self, notes: Sequence[Note]) -> None:
+        self._lock()
+        try:
+            head = self._current()
+            if head.size >= self._rotate_at:
+                self._rotate(head)
+            self._write(head, notes)
+        finally:
+            with suppress(OSError):
+                fcntl.flock(self._head_fd, fcntl.LOCK_UN)
+
+    def _lock(self) -> None:
+        while True:
+            if self._pid != os.getpid():  # after a fork the lock would be the parent's too
+                self._open()
+            fcntl.flock(self._head_fd, fcntl.LOCK_EX)
+            if os.fstat(self._head_fd).st_nlink:
+                return
+            self._close()  # the directory was removed under us
+
+    def _write(self, head: Head, notes: Sequence[Note]) -> None:
+        lines, seq, digest = [], head.seq, head.hash
+        for note in notes:
+            seq += 1
+            line, digest = seal(note.record(seq, digest))
+            lines.append(line)
+        data = b"".join(lines)
+        written = os.write(self._fd, data)
+        if written != len(data):
+            raise OSError(f"only {written} of {len(data)} bytes could be written")
+        head.seq, head.hash, head.size = seq, digest, head.size + len(data)
+        os.pwrite(self._head_fd, head.line(), 0)
+
+    def _current(self) -> Head:
+        """The end of the chain, with the trail open at it. The lock is held."""
+        head = Head.parse(os.pread(self._head_fd, 160, 0)) or self._rebuilt()
+        if head.file != self._file or os.fstat(self._fd).st_nlink == 0:
+            self._open_trail(head.file)
+        size = os.fstat(self._fd).st_size
+        if size != head.size:
+            self._recover(head, size)
+        return head
+
+    def _recover(self, head: Head, size: int) -> None:
+        """The trail and the head disagree: a writer died between the two, or somebody cut the trail."""
+        with open(self._path, "rb") as trail:
+            trail.seek(min(head.size, size) - (size < head.size and size > 0))
+            rest = trail.read()
+        for line in rest.splitlines(keepends=True) if size > head.size else ():
+            record = unseal(line.removesuffix(b"\n"))
+            if not line.endswith(b"\n") or record is None or record["prev"] != head.hash:
+                break
+            head.seq, head.hash, head.size = record["seq"], record["hash"], head.size + len(line)
+        torn, head.size = size - head.size, size
+        if rest and not rest.endswith(b"\n"):
+            head.size += os.write(self._fd, b"\n")
+        if torn > 0:
+            self._write(head, [Note(self._pid, time.time(), "torn", {"bytes": torn})])
+
+    def _rebuilt(self) -> Head:
+        """The head is new or was lost: take the chain up behind the last whole line there is."""
+        files = rotated_files(self.where)
+        head = Head(file=int(files[-1].name.split(".")[1]) if files else 0)
+        for path in [*files[-1:], self.where / NAME]:
+            head.size = 0
+            for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
+                head.size += len(line)
+                if record := unseal(line.removesuffix(b"\n")):
+                    head.seq, head.hash = record["seq"], record["hash"]
+        return head
+
+    def _rotate(self, head: Head) -> None:
+        head.file, head.size = head.file + 1, 0
+        os.rename(self._path, rotated(self.where, head.file))
+        self._open_trail(head.file)
+        for old in rotated_files(self.where)[: -self._keep]:
+            old.unlink()
+        with open((rotated_files(self.where) or [self._path])[0], "rb") as oldest:
+            head.first = (unseal(oldest.readline().removesuffix(b"\n")) or {}).get("seq", head.first)
+
+    def _open(self) -> None:
+        self._close()
+        self.where.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._head_fd = os.open(self.where / HEAD, os.O_RDWR | _OPEN, 0o600)
+        self._pid = os.getpid()
+
+    def _open_trail(self, file: int) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._file = -1, file
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | _OPEN, 0o600)
+
+    def _close(self) -> None:
+        for fd in (self._head_fd, self._fd):
+            if fd >= 0:
+                os.close(fd)
+        self._head_fd = self._fd = self._file = -1
+        self._pid = 0
+
+    @property
+    def _path(self) -> Path:
+        return self.where / NAME
+
+
+_PLAIN = frozenset(("session", "digest", "decision", "risk", "rules", "cause", "image", "policy", "cwd"))
+"""Fields that never hold a command's own text."""
+
+
+_JUDGED = ("decision", "risk", "digest", "policy")
+"""What a verdict says in words of ours alone."""
+
+
+def _kept(name: str, value: Any) -> Any:
+    """A field as it is written: masked, and no longer than a trail should carry."""
+    if isinstance(value, int | float) or name in _PLAIN:
+        return value
+    if hasattr(value, "as_dict"):  # a verdict
+        told = {part: masking.value(text) for part, text in value.as_dict().items() if part not in _JUDGED}
+        return {**told, **{part: getattr(value, part) for part in _JUDGED}}
+    value = masking.environment(value) if name == "env" else masking.value(value)
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        return f"{value[:_LONGEST_TEXT]}[... {len(value) - _LONGEST_TEXT} characters left out ...]"
+    return value
+
+
+_live: weakref.WeakSet[Audit] = weakref.WeakSet()
+
+
+@atexit.register
+def _write_all() -> None:
+    for audit in list(_live):
+        audit.flush()
+
+
+def _after_fork() -> None:
+    for audit in list(_live):
+        audit._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class NoAudit(Audit):
+    """BELLJAR_AUDIT=off"""
+
+    def note(self, kind: str, **fields: Any) -> None:
+        log.tell(kind, fields)
+
+    record = note
+
+
+@cache
+def _trail(where: Path, mode: str) -> Audit:
+    return NoAudit(where) if mode == "off" else Audit(where, required=mode == "required")
+
+
+def default() -> Audit:
+    """The process's own trail; BELLJAR_AUDIT=off writes none, =required lets nothing run without it."""
+    return _trail(directory(), os.environ.get("BELLJAR_AUDIT", "on").lower())

@@ -1,0 +1,218 @@
+"""The images sandboxes start from: four of our own, and any other the engine already has.
+
+An image of ours is named by what it is made of: `belljar/base:<digest of its recipe>` (and `:latest` for people).
+A changed recipe is another name, so nothing ever runs on a stale image. Where a registry can be reached it is
+built from its Dockerfile; where none can, bootstrapped from the same list of packages. Everything here blocks:
+call it in a thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from belljar import resources
+from belljar.errors import ImageMissing, UsageError
+
+if TYPE_CHECKING:
+    from belljar.images.bootstrap import Progress
+
+ROOT_IMAGE = "debian:bookworm-slim"
+PARENTS: dict[str, str | None] = {"base": None, "python": "base", "node": "base", "dev": "python"}
+LABEL = "org.belljar.image"
+RECIPE_LABEL = "org.belljar.recipe"
+
+# A registry that did not answer is not asked again for this long.
+_REGISTRY_MEMORY_SECONDS = 3600.0
+_IMPORT_CHANGES = ["WORKDIR /workspace", 'CMD ["bash"]']
+
+
+class ImageStore(Protocol):
+    """What an engine must be able to do with images."""
+
+    def image_exists(self, reference: str) -> bool: ...
+    def image_import(self, tar: Path, reference: str, changes: list[str]) -> None: ...
+    def image_build(
+        self,
+        context: IO[bytes],
+        dockerfile: str,
+        reference: str,
+        *,
+        arguments: dict[str, str],
+        labels: dict[str, str],
+        report: Callable[[str], None],
+    ) -> None: ...
+    def image_tag(self, reference: str, alias: str) -> None: ...
+    def image_list(self, label: str) -> list[dict[str, Any]]: ...
+    def registry_has(self, reference: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Image:
+    name: str
+    reference: str
+    size: int
+    created: float
+    current: bool
+    """Whether it was made from the recipe this version of Belljar has."""
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def _quiet(fraction: float | None, text: str) -> None:
+    pass
+
+
+watcher: Progress = _quiet
+"""Told of builds that nobody else watches; the command line puts its progress bar here."""
+
+
+@cache
+def reference(name: str) -> str:
+    """What to ask the engine for: one of our names becomes its exact image, anything else stays as it is."""
+    return f"belljar/{name}:{_digest(name)}" if name in PARENTS else name
+
+
+def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> str:
+    """The reference of an image that is there, building it first if it is ours and missing."""
+    wanted = reference(name)
+    if store.image_exists(wanted):
+        return wanted
+    if name not in PARENTS:
+        ours = ", ".join(PARENTS)
+        raise ImageMissing(f"no image {name!r} here: `docker pull {name}`, or use one of {ours}")
+    return build(store, name, progress or watcher)
+
+
+def build(store: ImageStore, name: str, progress: Progress = _quiet, *, force: bool = False) -> str:
+    if name not in PARENTS:
+        raise UsageError(f"no recipe for {name!r}: there are {', '.join(PARENTS)}")
+    wanted = reference(name)
+    with _building(name):
+        if force or not store.image_exists(wanted):
+            _build(store, name, wanted, progress)
+    store.image_tag(wanted, f"belljar/{name}:latest")
+    progress(1.0, f"{wanted} is ready")
+    return wanted
+
+
+def listing(store: ImageStore) -> list[Image]:
+    images = [_described(found) for found in store.image_list(LABEL)]
+    return sorted(images, key=lambda image: (image.name, not image.current, image.reference))
+
+
+def _described(found: dict[str, Any]) -> Image:
+    name = found["Labels"][LABEL]
+    tags = [tag for tag in found.get("RepoTags") or [] if tag != "<none>:<none>"]
+    exact = [tag for tag in tags if not tag.endswith(":latest")]
+    current = name in PARENTS and reference(name) in tags
+    shown = (exact or tags or [found["Id"]])[0]
+    return Image(name, shown, int(found["Size"]), float(found["Created"]), current)
+
+
+def _build(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
+    if _registry_answers(store):
+        _build_on_parent(store, name, wanted, progress)
+    else:
+        _import_bootstrapped(store, name, wanted, progress)
+
+
+def _build_on_parent(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
+    parent = PARENTS[name]
+    start = ensure(store, parent, progress) if parent else ROOT_IMAGE
+    store.image_build(
+        _context(name), f"{name}/Dockerfile", wanted,
+        arguments={"FROM": start}, labels=_labels(name), report=lambda line: _report_step(line, progress),
+    )  # fmt: skip
+
+
+def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
+    import tempfile  # here and below: every command asks for an image, few build one
+
+    from belljar.images.bootstrap import bootstrap
+
+    progress(0.0, f"building {wanted} from Debian packages")
+    with tempfile.TemporaryDirectory(prefix="belljar-image-") as directory:
+        tar = Path(directory, "root.tar")
+        bootstrap(_packages(name), _recipes() / "finish.sh", tar, progress)
+        progress(0.95, "importing")
+        labels = [f"LABEL {key}={value}" for key, value in _labels(name).items()]
+        store.image_import(tar, wanted, [*_IMPORT_CHANGES, *labels])
+
+
+def _report_step(line: str, progress: Progress) -> None:
+    """Docker's `Step 2/5 : RUN …` tells how far it is; everything else is just a line."""
+    words = line.split()
+    if len(words) > 1 and words[0] == "Step" and "/" in words[1]:
+        step, _, steps = words[1].partition("/")
+        progress((int(step) - 1) / int(steps), line.strip())
+    elif line.strip():
+        progress(None, line.strip())
+
+
+def _labels(name: str) -> dict[str, str]:
+    return {LABEL: name, RECIPE_LABEL: _digest(name)}
+
+
+def _recipes() -> Path:
+    return resources.directory("sandbox-images")
+
+
+def _lineage(name: str) -> list[str]:
+    """The image and what it stands on, from the bottom up."""
+    parent = PARENTS[name]
+    return [*(_lineage(parent) if parent else []), name]
+
+
+def _ingredients(name: str) -> list[str]:
+    return [f"{name}/Dockerfile", f"{name}/packages", "finish.sh"]
+
+
+def _digest(name: str) -> str:
+    digest = hashlib.sha256()
+    for path in (path for each in _lineage(name) for path in _ingredients(each)):
+        digest.update(path.encode() + b"\0" + (_recipes() / path).read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _packages(name: str) -> list[str]:
+    lists = [(_recipes() / each / "packages").read_text() for each in _lineage(name)]
+    return [line for line in "".join(lists).splitlines() if line and not line.startswith("#")]
+
+
+def _context(name: str) -> IO[bytes]:
+    import tarfile
+
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        for path in _ingredients(name):
+            tar.add(_recipes() / path, arcname=path)
+    context.seek(0)
+    return context
+
+
+def _registry_answers(store: ImageStore) -> bool:
+    silent = resources.cache_dir() / "registry-silent"
+    if silent.exists() and time.time() - silent.stat().st_mtime < _REGISTRY_MEMORY_SECONDS:
+        return False
+    if store.registry_has(ROOT_IMAGE):
+        return True
+    silent.touch()
+    return False
+
+
+@contextmanager
+def _building(name: str) -> Iterator[None]:
+    """Two that need the same image at once build it once."""
+    with open(resources.cache_dir() / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,255 @@
+"""How a sandbox comes to be: one blocking story, told from top to bottom.
+
+    engine → image → workspace pinned → spec → create → start → what was mounted? → what is enforced? → the init's call
+Until the init has called back and everything was verified nobody can run anything in it; whatever fails on the way
+takes all that was made before with it.
+
+How the two sides find each other: the host listens on a socket in a directory that the container sees read-only, the
+init dials it. The host makes sure that the caller is that container's PID 1; the init that the listener is outside.
+
+No event loop is needed here, nor imported: the command line starts a launch in a thread and loads the rest meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from belljar import engines, resources
+from belljar.engines.base import Launched
+from belljar.engines.spec import ContainerSpec, Image, LinkPlan, Network, build_spec
+from belljar.errors import BelljarError, EngineError, SandboxLost, SessionNotFound
+from belljar.images import catalog
+from belljar.limits import Limits
+from belljar.sandbox import rundir, verification
+from belljar.sandbox.init_file import local_link
+from belljar.sandbox.rundir import RunDir
+from belljar.workspace.pinned import Workspace
+
+if TYPE_CHECKING:
+    from belljar.engines.docker.full_client import DockerEngine
+    from belljar.link.transport import SocketTransport, Transport
+
+UNDO_SECONDS = 0.4
+DIAL_SECONDS = 4.5  # a container that started has its init dial at once
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What kind of sandbox is wanted. Two equal plans can stand in for each other, which is what a pool needs."""
+
+    workspace: str
+    image: str = "base"
+    limits: Limits = field(default_factory=Limits)
+    network: Network = "none"
+    lease: float = 30.0
+    keep: bool = False
+    seccomp: str = "default"
+
+
+@dataclass
+class Launch:
+    """A sandbox that runs and was verified, and the line to its init."""
+
+    id: str
+    plan: Plan
+    engine: DockerEngine
+    workspace: Workspace
+    launched: Launched
+    run_dir: Path
+    transport: Transport
+    held: RunDir | None = None
+    """Its directory, where this process made it."""
+
+    def discard(self) -> None:
+        """Undo a launch that nobody came for."""
+        self.transport.close()
+        with suppress(EngineError):
+            self.engine.destroy(self.launched.id)
+        if self.held is not None:
+            self.held.close()
+        self.workspace.close()
+
+
+def launch(plan: Plan, id: str) -> Launch:
+    engine = engines.connect()
+    image = _image(engine, plan.image)
+    workspace = Workspace.open(plan.workspace, reserved=[rundir.run_root()])
+    with _undone_on_failure() as undo:
+        undo.append(workspace.close)
+        run_dir = RunDir.create(id)
+        undo.append(run_dir.close)
+        listener = Listener(run_dir.link) if engine.shares_files else None
+        if listener:
+            undo.append(listener.close)
+        with workspace.staged(run_dir.path) as source:
+            spec = _spec(plan, id, engine, image, workspace, source, run_dir)
+            name = f"belljar-{id}"
+            undo.append(lambda: _destroy_soon(engine, name))
+            launched = engine.start(engine.create(spec, name))
+        if not launched.pid:
+            raise EngineError("the engine says that the sandbox was started, but it does not run")
+        pid = launched.pid if engine.shares_files else None
+        workspace.check_mounted(pid)
+        transport = listener.accept(launched.pid) if listener else engine.bridge(launched.id)
+        undo.append(transport.close)
+        verification.verify(spec, launched.facts, pid)
+        run_dir.write_session(_facts(id, plan, workspace, launched))
+    _reap_once(engine)
+    return Launch(id, plan, engine, workspace, launched, run_dir.path, transport, run_dir)
+
+
+_reaping = threading.Lock()  # taken by the first launch of the process, for good
+
+
+def _reap_once(engine: DockerEngine) -> None:
+    """Look for the remains of dead processes, beside the work."""
+    if _reaping.acquire(blocking=False):
+        threading.Thread(target=_reap, args=[engine], name="belljar-reaper", daemon=True).start()
+
+
+def _reap(engine: DockerEngine) -> None:
+    from belljar.sandbox.reaper import reap
+
+    with suppress(EngineError, OSError):
+        reap(engine)
+
+
+@contextmanager
+def _undone_on_failure() -> Iterator[list[Callable[[], None]]]:
+    undo: list[Callable[[], None]] = []
+    try:
+        yield undo
+    except BaseException as failure:
+        for step in reversed(undo):
+            with suppress(EngineError, OSError):
+                step()
+        if isinstance(failure, OSError):
+            raise BelljarError(f"Cannot set up a sandbox in {rundir.run_root()}: {failure.strerror}") from failure
+        raise
+
+
+def _destroy_soon(engine: DockerEngine, name: str) -> None:
+    """Beside us, if the engine takes its time: whoever waits has waited for it once already."""
+
+    def destroy() -> None:
+        with suppress(EngineError, OSError):
+            engine.destroy(name)
+
+    thread = threading.Thread(target=destroy, name="belljar-undo", daemon=True)
+    thread.start()
+    thread.join(UNDO_SECONDS)
+
+
+_images: dict[tuple[int, str], Image] = {}
+
+
+def _image(engine: DockerEngine, name: str) -> Image:
+    key = (id(engine), catalog.reference(name))
+    if key not in _images:
+        facts = engine.image_facts(catalog.reference(name))
+        if facts is None:
+            catalog.ensure(engine, name)
+            facts = engine.image_facts(catalog.reference(name))
+        assert facts is not None
+        _images[key] = Image.from_inspect(facts)
+    return _images[key]
+
+
+def _spec(
+    plan: Plan, id: str, engine: DockerEngine, image: Image, workspace: Workspace, source: str, run_dir: RunDir
+) -> ContainerSpec:
+    if engine.shares_files:
+        link = local_link(resources.init_binary(), rundir.run_root(), run_dir.link)
+    else:
+        volume = engine.install_init(resources.init_binary(engine.machine), image.ref)
+        link = LinkPlan("exec", volume, token=secrets.token_hex(32))
+    return build_spec(
+        image=image, workspace=workspace, limits=plan.limits, link=link, lease_seconds=plan.lease, network=plan.network,
+        labels=rundir.owner_labels(id, plan.lease, plan.keep), seccomp=plan.seccomp, source=source,  # type: ignore[arg-type]
+        machine=None if engine.machine == os.uname().machine else engine.machine,
+    )  # fmt: skip
+
+
+def _facts(id: str, plan: Plan, workspace: Workspace, launched: Launched) -> dict[str, object]:
+    return {
+        "id": id, "container": launched.id, "image": plan.image, "workspace": workspace.path, "network": plan.network,
+        "lease": plan.lease, "keep": plan.keep, "limits": plan.limits.as_dict(), "started": time.time(),
+    }  # fmt: skip
+
+
+def attach(id: str) -> Launch:
+    path = rundir.run_root() / id
+    facts = rundir.read_session(path)
+    if facts is None:
+        raise SessionNotFound(f"no session {id}; `belljar session list` shows those there are")
+    engine = engines.connect()
+    try:
+        launched = engine.inspect(facts["container"])
+    except EngineError as error:
+        raise SessionNotFound(f"session {id} has ended ({error})") from error
+    plan = Plan(
+        facts["workspace"], facts["image"], Limits(**facts["limits"]), facts["network"], facts["lease"], facts["keep"]
+    )
+    transport: Transport
+    with _undone_on_failure() as undo:
+        workspace = Workspace.open(plan.workspace)
+        undo.append(workspace.close)
+        transport = Listener(path / "link").accept(launched.pid) if engine.shares_files else engine.bridge(launched.id)
+    return Launch(id, plan, engine, workspace, launched, path, transport)
+
+
+class Listener:
+    """A socket in the link directory that waits for one call: the init's."""
+
+    def __init__(self, directory: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        name = secrets.token_hex(6)
+        self._path = directory / f"{name}.sock"
+        # Through the descriptor, since a socket's address holds 108 bytes; renamed when it listens, since the init
+        # dials what appears.
+        at = os.open(directory, os.O_PATH | os.O_CLOEXEC)
+        try:
+            self._socket.bind(f"/proc/self/fd/{at}/{name}.tmp")
+            os.chmod(f"/proc/self/fd/{at}/{name}.tmp", 0o666)
+            self._socket.listen(1)
+            os.rename(f"{name}.tmp", f"{name}.sock", src_dir_fd=at, dst_dir_fd=at)
+        finally:
+            os.close(at)
+
+    def accept(self, pid: int) -> SocketTransport:
+        """The connection of process `pid`; anyone else who calls is hung up on."""
+        from belljar.link.transport import SocketTransport
+
+        deadline = time.monotonic() + DIAL_SECONDS
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                self._socket.settimeout(left)
+                caller, _ = self._socket.accept()
+                if _peer(caller) == pid:
+                    return SocketTransport(caller)
+                caller.close()
+        except TimeoutError:
+            pass
+        finally:
+            self.close()
+        raise SandboxLost("the sandbox started, but its init did not call back; `belljar doctor` tells more")
+
+    def close(self) -> None:
+        self._socket.close()
+        with suppress(OSError):
+            self._path.unlink()
+
+
+def _peer(caller: socket.socket) -> int:
+    credentials = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[0])

@@ -1,0 +1,44 @@
+"""Removes what dead processes left behind, and never anything of a living one.
+
+A sandbox ends by itself when its lease runs out with no host connected, and its container removes itself then. The
+reaper is for what that cannot reach: containers created and never started, directories and mounts on the host.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from belljar.engines.base import Engine, Listed
+from belljar.errors import EngineError
+from belljar.sandbox import rundir
+from belljar.sandbox.rundir import LABEL
+
+log = logging.getLogger("belljar.reaper")
+
+
+def reap(engine: Engine) -> list[str]:
+    """Blocking. The ids of the sessions whose remains were removed."""
+    listed = engine.list()
+    gone = [each for each in listed if _ownerless(each)]
+    for each in gone:
+        with suppress(EngineError):
+            engine.destroy(each.id)
+    living = {each.labels.get(LABEL + "session") for each in listed if each not in gone}
+    reaped = {each.labels[LABEL + "session"] for each in gone}
+    for path in rundir.run_dirs():
+        if path.name not in living and not rundir.owned(path):
+            rundir.remove_run_dir(path)
+            reaped.add(path.name)
+    for path in rundir.unborn_dirs():
+        rundir.remove_run_dir(path)
+    if reaped:
+        log.info("reaped %s", ", ".join(sorted(reaped)))
+    return sorted(reaped)
+
+
+def _ownerless(listed: Listed) -> bool:
+    if not rundir.owner_is_gone(listed.labels.get(LABEL + "owner", "")):
+        return False
+    # A kept session lives on without its maker, but only if it ever began to live.
+    return listed.labels.get(LABEL + "keep") != "true" or listed.state in ("created", "exited", "dead")

@@ -1,0 +1,210 @@
+"""Where running sandboxes leave their traces on the host, and who owns them.
+
+    <run>/<session>/          0700, one per sandbox
+        owner                 locked (flock) for as long as the process that made it lives
+        session.json          for sessions that outlive their process
+        link/                 the one directory that the container sees (read-only): sockets the init dials
+        workspace/            mount point of an id-mapped workspace, while its container starts
+
+The lock is the truth about life and death: the kernel drops it with the process, however that process dies. Labels on
+the container (pid, start time, boot id) say the same for containers whose directory is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+from belljar.errors import BelljarError, UsageError
+from belljar.workspace import pinned as workspace
+
+LABEL = "org.belljar."
+_SESSION_ID = re.compile(r"bj-[0-9a-f]{12}")
+_UNBORN = re.compile(r"\.bj-[0-9a-f]{12}\.(\d+)\.(\d+)\.(\d+)")
+
+
+def new_session_id() -> str:
+    return f"bj-{secrets.token_hex(6)}"
+
+
+def check_session_id(id: str) -> str:
+    if not _SESSION_ID.fullmatch(id):
+        raise UsageError(f"{id!r} is not a session id; `belljar session list` shows those there are")
+    return id
+
+
+def run_root() -> Path:
+    if told := os.environ.get("BELLJAR_RUN"):
+        return Path(told)
+    if os.geteuid() == 0:
+        return Path("/run/belljar")
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime) / "belljar"
+    return Path(f"/tmp/belljar-{os.geteuid()}")
+
+
+def _make_root() -> Path:
+    root = run_root()
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = root.lstat()
+    except OSError as error:
+        raise BelljarError(
+            f"Cannot use {root} ({error.strerror}); set BELLJAR_RUN to a directory of your own"
+        ) from error
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not root.is_dir() or root.is_symlink():
+        raise BelljarError(f"{root} must be a directory that only you can enter; set BELLJAR_RUN to another one")
+    return root
+
+
+class RunDir:
+    """One sandbox's directory, held by this process until `close` or `release`."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path, self._lock = path, lock
+
+    @classmethod
+    def create(cls, id: str) -> RunDir:
+        path = _make_root() / id
+        unborn = path.with_name(f".{id}.{os.getpid()}.{start_time(os.getpid())}.{_namespace()}")
+        lock = -1
+        try:
+            unborn.mkdir(mode=0o700)
+            lock = _lock(unborn)
+            (unborn / "link").mkdir()
+            (unborn / "link").chmod(0o755)
+            unborn.rename(path)  # before it is locked, its name tells a reaper whose it is
+        except OSError as error:
+            if lock >= 0:
+                os.close(lock)
+            shutil.rmtree(unborn, ignore_errors=True)
+            raise BelljarError(f"Cannot create {path}: {error.strerror}") from error
+        return cls(path, lock)
+
+    @property
+    def link(self) -> Path:
+        return self.path / "link"
+
+    def write_session(self, facts: dict[str, Any]) -> None:
+        temporary = self.path / "session.tmp"
+        temporary.write_text(json.dumps(facts))
+        temporary.rename(self.path / "session.json")
+
+    def release(self) -> None:
+        """Leave the directory to the sandbox: it is a kept session's."""
+        os.close(self._lock)
+
+    def close(self) -> None:
+        remove_run_dir(self.path)
+        with contextlib.suppress(OSError):
+            os.close(self._lock)
+
+
+def _lock(path: Path) -> int:
+    fd = os.open(path / "owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def owned(path: Path) -> bool:
+    """Whether a living process holds this directory."""
+    try:
+        fd = _lock(path)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    os.close(fd)
+    return False
+
+
+def read_session(path: Path) -> dict[str, Any] | None:
+    try:
+        facts = json.loads((path / "session.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) else None
+
+
+def run_dirs() -> list[Path]:
+    try:
+        return [entry for entry in run_root().iterdir() if _SESSION_ID.fullmatch(entry.name)]
+    except OSError:
+        return []
+
+
+def unborn_dirs() -> list[Path]:
+    """Those whose makers died before they were done."""
+    try:
+        found = [(entry, _UNBORN.fullmatch(entry.name)) for entry in run_root().iterdir()]
+    except OSError:
+        return []
+    ours = [(entry, match) for entry, match in found if match and match[3] == str(_namespace())]
+    return [entry for entry, match in ours if start_time(int(match[1])) != int(match[2])]
+
+
+def remove_run_dir(path: Path) -> None:
+    workspace.release_staging(
+        path / "workspace"
+    )  # first: a workspace that is still mounted there must not be deleted with it
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _world() -> str:
+    """Where a pid means something: this boot, this PID namespace."""
+    return f"{boot_id()}:{_namespace()}"
+
+
+def start_time(pid: int) -> int | None:
+    """When a process started, in ticks since boot; with the pid it names one process for good."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def owner_labels(session: str, lease: float, keep: bool, spec_digest: str = "") -> dict[str, str]:
+    pid = os.getpid()
+    return {
+        LABEL + "session": session,
+        LABEL + "owner": f"{pid}:{start_time(pid)}:{_world()}",
+        LABEL + "uid": str(os.geteuid()),
+        LABEL + "lease": str(lease),
+        LABEL + "keep": "true" if keep else "false",
+        LABEL + "spec": spec_digest,
+    }
+
+
+def owner_is_gone(label: str) -> bool:
+    """True only where it is proven: a process of this boot and PID namespace that no longer exists.
+
+    Others (another machine or container on a shared engine, or a boot before this one) end by their lease.
+    """
+    try:
+        pid, started, world = label.split(":", 2)
+        process, ticks = int(pid), int(started)
+    except ValueError:
+        return False
+    return world == _world() and start_time(process) != ticks

@@ -1,0 +1,124 @@
+"""One sandbox: a container, its directory on the host and the link to its init, from launch to destruction.
+
+Launching blocks and is told in launch.py; here it happens in a worker thread, and what came of it is looked after.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import to_thread
+from anyio.lowlevel import RunVar
+
+from belljar.errors import BelljarError, EngineError, SandboxLost
+from belljar.link.link import Link
+from belljar.sandbox import rundir
+from belljar.sandbox.launch import DIAL_SECONDS, Launch, Plan, attach, launch
+
+if TYPE_CHECKING:
+    from belljar.engines.base import Launched
+
+__all__ = ["Plan", "Sandbox"]
+
+DESTROY_SECONDS = 3.5  # longer and it goes on beside us
+GOODBYE_SECONDS = 1.0  # an init that was told to shut down needs a few milliseconds
+STARTS_AT_ONCE = 8  # a burst queues here, where waiting is cheap, not in the daemon, where it looks like a hang
+
+_starts: RunVar[anyio.CapacityLimiter] = RunVar("belljar_starts")
+
+
+class Sandbox:
+    def __init__(self, made: Launch) -> None:
+        self.id, self.plan, self.engine = made.id, made.plan, made.engine
+        self.workspace, self.launched, self.run_dir, self.held = made.workspace, made.launched, made.run_dir, made.held
+        self._transport = made.transport
+        self.link: Link
+
+    @classmethod
+    async def launch(cls, plan: Plan, id: str | None = None) -> Sandbox:
+        made = await to_thread.run_sync(launch, plan, id or rundir.new_session_id(), limiter=_limiter())
+        return await cls.greeted(made)
+
+    @classmethod
+    async def greeted(cls, made: Launch) -> Sandbox:
+        """A sandbox of our own whose init has answered."""
+        sandbox = cls(made)
+        try:
+            await sandbox._greet()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await sandbox.destroy()
+            raise
+        return sandbox
+
+    @classmethod
+    async def attach(cls, id: str) -> Sandbox:
+        """The sandbox that another process keeps."""
+        sandbox = cls(await to_thread.run_sync(attach, rundir.check_session_id(id)))
+        await sandbox._greet()
+        return sandbox
+
+    async def _greet(self) -> None:
+        self.link = Link(self._transport, self._still_alive)
+        token = _token(self.launched)
+        with anyio.move_on_after(DIAL_SECONDS):
+            await self.link.hello(token)
+            return
+        self.link.close("its init did not answer")
+        raise SandboxLost("the sandbox started, but its init did not answer")
+
+    async def _still_alive(self) -> bool:
+        """The engine's word on a sandbox that has gone silent."""
+        with anyio.move_on_after(1.5), suppress(BelljarError):
+            return await to_thread.run_sync(self.engine.state, self.launched.id, abandon_on_cancel=True) == "running"
+        return False
+
+    async def disconnect(self) -> None:
+        """Leave a kept sandbox to its lease."""
+        self.link.close()
+        if self.held is not None:
+            self.held.release()
+        self.workspace.close()
+
+    async def destroy(self) -> None:
+        """Nothing of it is left: processes now, the container within moments (it removes itself), the directory now."""
+        try:
+            if not await self._said_goodbye():
+                with anyio.move_on_after(DESTROY_SECONDS, shield=True), suppress(EngineError):
+                    await to_thread.run_sync(self.engine.destroy, self.launched.id, abandon_on_cancel=True)
+        finally:
+            if self.held is not None:
+                self.held.close()
+            else:
+                rundir.remove_run_dir(self.run_dir)
+            self.workspace.close()
+
+    async def _said_goodbye(self) -> bool:
+        """Tell the init to end; its hanging up is the proof that it did."""
+        link = getattr(self, "link", None)
+        if link is None or link.lost is not None:
+            return False
+        gone = anyio.Event()
+        link.when_lost(gone.set)
+        link.shutdown()
+        with anyio.move_on_after(GOODBYE_SECONDS, shield=True):
+            await gone.wait()
+        ended = gone.is_set()
+        link.close()
+        return ended
+
+
+def _limiter() -> anyio.CapacityLimiter:
+    try:
+        return _starts.get()
+    except LookupError:
+        _starts.set(limiter := anyio.CapacityLimiter(STARTS_AT_ONCE))
+        return limiter
+
+
+def _token(launched: Launched) -> bytes:
+    prefix = "BELLJAR_TOKEN="
+    environment = launched.facts.get("Config", {}).get("Env") or []
+    return next((entry[len(prefix) :].encode() for entry in environment if entry.startswith(prefix)), b"")

@@ -1,0 +1,292 @@
+"""The persistent shell: one bash per session whose directory, variables, functions, options and jobs hold.
+
+A bash that ended (exit, exec, kill, a timeout, Ctrl+C) is replaced by the next call, with the directory and the
+exported variables of the last report; the result says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import anyio
+
+from belljar.errors import SandboxLost
+from belljar.layout import WORKSPACE
+from belljar.link import frames
+from belljar.policy.shellstate import ShellState
+from belljar.session.bash_channel import Bash, Report, State
+from belljar.session.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, Output, Result
+
+if TYPE_CHECKING:
+    from belljar.policy import Policy, Verdict
+    from belljar.session.session import Session
+    from belljar.workspace.budget import Budget
+    from belljar.workspace.host_run_files import Snapshot
+
+GRACE = 2.0
+INTERRUPT_SECONDS = 2.0  # how long a command may think about Ctrl+C before it is ended
+SAFETY_NET = 5.0  # the init enforces the deadline; past this much more, the host no longer believes it
+REMEMBERED = 64  # verdicts
+ANSWER_SECONDS = 2.0  # how long an idle shell may take to tell its variables
+LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
+
+
+@dataclass(frozen=True)
+class ShellResult(Result):
+    """One call's result. Processor time and memory are the shell's, over all its calls, and not told here."""
+
+    restarted: bool = False
+    """The shell had to be replaced: directory and exported variables hold, functions, options and jobs are gone."""
+    cwd: str = WORKSPACE
+
+
+@dataclass
+class _Turn:
+    """One call, while it runs."""
+
+    verdict: Verdict
+    restarted: bool
+    budget: Budget | None
+    before: Snapshot
+    started: float = field(default_factory=time.time)
+    clock: float = field(default_factory=time.monotonic)
+    interrupted: bool = False
+
+
+class PersistentShell:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._bash: Bash | None = None
+        self._state: State | None = None
+        self._known: ShellState | None = None
+        """What the policy knows of the shell from the commands it judged."""
+        self._told: tuple[ShellState | None, State | None, ShellState] | None = None
+        self._judged: dict[str, tuple[ShellState, Policy, Verdict]] = {}
+        self._lock = anyio.Lock(fast_acquire=True)
+        self._turn: _Turn | None = None
+        self._listener: Callable[[Output], None] | None = None
+        self._order = 0
+        self._captures = self._fresh()
+
+    @property
+    def cwd(self) -> str:
+        return self._state.cwd if self._state else WORKSPACE
+
+    @property
+    def environment(self) -> dict[str, str] | None:
+        """The exported variables; None as long as no shell has told."""
+        return self._state.variables if self._state and self._state.exports else None
+
+    @property
+    def ended(self) -> bool:
+        """The last call ended the shell itself; the next one starts a new one."""
+        return self._bash is None or self._bash.execution.over
+
+    async def run(
+        self,
+        command: str,
+        *,
+        timeout: float | None = None,
+        grace: float = GRACE,
+        on_output: Callable[[Output], None] | None = None,
+        verdict: Verdict | None = None,
+    ) -> ShellResult:
+        """One command in the shell. Calls take turns; what a job printed since the last one comes first."""
+        async with self._lock:
+            verdict = verdict or await self._judge(command)
+            self._listener = on_output
+            try:
+                self._repeat_pending()
+                while (result := await self._call(verdict, timeout, grace)) is None:
+                    verdict = await self._judge(command)  # again, with the variables as they are now
+                return result
+            finally:
+                self._listener = None
+
+    async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult | None:
+        """None when nothing ran, because the last call changed variables that the verdict did not know of yet."""
+        budget, before = await self._session.budget(), self._session.before()
+        restarted = self._bash is not None and self._bash.execution.over
+        bash = self._begin()
+        self._turn = turn = _Turn(verdict, restarted, budget, before)
+        try:
+            if budget is None:
+                return await self._take_turn(bash, turn, timeout, grace)
+            with self._within(budget, bash):
+                return await self._take_turn(bash, turn, timeout, grace)
+        finally:
+            self._turn = None
+
+    @contextlib.contextmanager
+    def _within(self, budget: Budget, bash: Bash) -> Iterator[None]:
+        """While the call runs, see to its budget. Past it the shell is ended with all it runs."""
+
+        async def running() -> bool:
+            return not bash.execution.over
+
+        watching = bash.execution.link.loop.create_task(budget.watch(running, lambda: bash.execution.kill(GRACE)))
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+    def interrupt(self) -> None:
+        """Ctrl+C: SIGINT to what runs, and an end to it if that is not enough."""
+        if self._turn is not None and self._bash is not None and not self._bash.execution.over:
+            self._turn.interrupted = True
+            self._bash.execution.signal(signal.SIGINT)
+            self._bash.execution.deadline(INTERRUPT_SECONDS, GRACE)
+
+    def kill(self) -> None:
+        """End the shell and all it runs; the next call starts a new one."""
+        if self._bash is not None and not self._bash.execution.over:
+            self._bash.execution.kill()
+
+    async def settle(self) -> None:
+        """Learn what the last call left: `cwd` and `environment` are right afterwards. While a call runs they are
+        those that it began with."""
+        if self._bash is None or self._bash.execution.over or self._lock.locked():
+            return
+        async with self._lock:
+            with contextlib.suppress(SandboxLost), anyio.move_on_after(ANSWER_SECONDS):
+                await self._bash.settle()
+            self._learn()
+
+    def _learn(self) -> None:
+        if self._bash is not None:
+            self._state = self._bash.state or self._state
+
+    def _drop(self) -> None:
+        self._learn()
+        self._bash = None
+
+    async def _judge(self, command: str) -> Verdict:
+        """Judged where the shell is, with its variables and with the functions and aliases of earlier calls."""
+        self._learn()
+        now = self._now()
+        recalled = self._recall(command, now)
+        verdict = await self._session.judge(command, shell_state=now, known=recalled)
+        if len(self._judged) >= REMEMBERED:
+            self._judged.clear()
+        self._judged[command] = now, self._session.policy, verdict
+        return verdict
+
+    def _now(self) -> ShellState:
+        """What is known of the shell's state; the same object as long as nothing changes."""
+        if self._told is None or self._told[0] is not self._known or self._told[1] is not self._state:
+            known = self._known or ShellState.fresh(self.cwd, self._session.env)
+            now = replace(known, cwd=self.cwd, env=known.env | (self.environment or {}))
+            self._told = self._known, self._state, now
+        return self._told[2]
+
+    def _recall(self, command: str, now: ShellState) -> Verdict | None:
+        """The verdict on the same command in the same state: agents say the same thing again and again."""
+        state, policy, verdict = self._judged.get(command, (None, None, None))
+        return verdict if (state is now or state == now) and policy is self._session.policy else None
+
+    def _begin(self) -> Bash:
+        if self._bash is not None and self._bash.closed:  # a shell that cannot print is of no use
+            self.kill()
+            self._drop()
+        if self._bash is None or self._bash.execution.over:
+            self._drop()
+            session, self._known = self._session, None
+            self._bash = Bash(session.sandbox.link, session.env, self._state, self._take)
+        return self._bash
+
+    async def _take_turn(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> ShellResult | None:
+        try:
+            report = await self._exchange(bash, turn, timeout, grace)
+            if report is None and bash.refused and not bash.execution.over:
+                self._session._record("end", cause="refused", digest=turn.verdict.digest)
+                return None
+            if report is None:
+                return self._ended(turn, await bash.execution.ended())
+            if timeout is not None or turn.interrupted:
+                spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.clock)
+                bash.disarm(spare)
+            return self._reported(turn, report)
+        except SandboxLost:
+            return self._result(turn, "sandbox_lost", LOST_STATUS)
+        except BaseException:
+            await self._abandon(bash)
+            raise
+
+    async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
+        await bash.tell(turn.verdict.canonical, self._state, timeout, grace)
+        self._session._record("start", digest=turn.verdict.digest, command=turn.verdict.canonical, cwd=self.cwd)
+        if timeout is None:
+            return await bash.answer()
+        with anyio.move_on_after(timeout + grace + SAFETY_NET):
+            return await bash.answer()
+        self._session.sandbox.link.close("its init missed a deadline")
+        return None
+
+    async def _abandon(self, bash: Bash) -> None:
+        self._drop()
+        with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS, shield=True):
+            bash.execution.kill()
+            await bash.execution.ended()
+
+    def _reported(self, turn: _Turn, report: Report) -> ShellResult:
+        self._learn()
+        self._known = turn.verdict.state_after
+        restarted = turn.restarted or report.closed
+        return self._result(turn, "interrupted" if turn.interrupted else "exited", report.status, restarted=restarted)
+
+    def _ended(self, turn: _Turn, body: frames.EndedBody) -> ShellResult:
+        cause: Cause = ("exited", "signalled", "timeout", "killed", "out_of_memory")[body.cause - 1]
+        if turn.interrupted:
+            cause = "interrupted"
+        elif turn.budget is not None and turn.budget.exceeded:
+            cause = "disk_limit"
+        self._drop()
+        status = {"timeout": TIMEOUT_STATUS, "interrupted": 128 + signal.SIGINT}.get(cause, body.exit_code)
+        return self._result(
+            turn,
+            cause,
+            status,
+            signal=body.signal or None,
+            survivors=body.survivors,
+            oom_kills=body.oom_kills,
+            restarted=True,
+        )
+
+    def _result(
+        self, turn: _Turn, cause: Cause, status: int, *, signal: int | None = None, survivors: int = 0,
+        oom_kills: int = 0, restarted: bool = False,
+    ) -> ShellResult:  # fmt: skip
+        captures, self._captures = self._captures, self._fresh()
+        duration = time.monotonic() - turn.clock
+        left, undone = self._session.since(turn.before)
+        result = ShellResult(
+            cause=cause, exit_code=status, signal=signal, duration=duration, cpu_time=0.0, peak_memory=0,
+            survivors_killed=survivors, started=turn.started, ended=turn.started + duration, verdict=turn.verdict,
+            oom_kills=oom_kills, restarted=restarted, cwd=self.cwd, runs_later=left, undone=undone, _captures=captures,
+        )  # fmt: skip
+        digest = turn.verdict.digest
+        self._session._record("end", cause=cause, exit_code=status, duration=duration, digest=digest)
+        return result
+
+    # Output.
+
+    def _fresh(self) -> tuple[Capture, Capture]:
+        return Capture("stdout", self._session.limits.output), Capture("stderr", self._session.limits.output)
+
+    def _take(self, stream: int, data: bytes) -> None:
+        self._order += 1
+        capture = self._captures[stream == frames.STDERR]
+        capture.add(self._order, data)
+        if self._listener is not None:
+            self._listener(Output(capture.stream, data))
+
+    def _repeat_pending(self) -> None:
+        if self._listener is None:
+            return
+        for piece in sorted((p for c in self._captures for p in (*c.head, *c.tail)), key=lambda p: p.order):
+            self._listener(Output(piece.stream, piece.data))

@@ -1,0 +1,202 @@
+"""Warm throwaways: sandboxes that are started, verified and connected before anyone asks for one.
+
+A claimed sandbox was never used and is never used again. What is claimed is replaced in the background, within a budget
+of count and memory; a burst that empties the pool falls back to cold starts. A pool that nobody claimed from for `idle`
+seconds lets its sandboxes go and fills again at the next claim. While a pool is open, every `Session` and `belljar.run`
+of its process that wants the same kind of sandbox takes from it. Should the process die, each sandbox ends with its
+lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from os import PathLike
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+
+from belljar.engines.spec import Network
+from belljar.errors import BelljarError, SandboxLost, UsageError
+from belljar.limits import Limits, parse_size
+from belljar.sandbox.sandbox import Plan, Sandbox
+from belljar.session.session import Session
+
+IDLE_COST = 16 << 20  # what a waiting sandbox is reckoned at, its container's bookkeeping on the host included
+CHECK_SECONDS = 0.5  # a sandbox that takes longer to say that it lives is not handed out
+RETRY_SECONDS = 1.0  # after a failed start, so that a broken engine is not hammered
+FILLERS = 4  # starts in flight per pool
+
+_open_pools: list[Pool] = []
+
+
+class Pool:
+    def __init__(
+        self,
+        workspace: str | PathLike[str] = ".",
+        *,
+        size: int = 4,
+        memory: int | str | None = None,
+        idle: float = 300.0,
+        image: str = "base",
+        limits: Limits | None = None,
+        network: Network = "none",
+        lease: float = 30.0,
+        **options: Any,
+    ) -> None:
+        """`memory` bounds what waiting sandboxes may take together; `options` go to each Session (policy, …)."""
+        if size < 0:
+            raise UsageError("a pool's size is not negative")
+        budget = size if memory is None else min(size, parse_size(memory) // IDLE_COST)
+        self.plan = Plan(os.path.realpath(workspace), image, limits or Limits(), network, lease)
+        self.size, self.idle = budget, idle
+        self._options = options
+        self._ready: deque[Sandbox] = deque()
+        self._filling: set[asyncio.Task[None]] = set()
+        self._claimed = time.monotonic()
+        self._change = asyncio.Event()
+        self._failure: BelljarError | None = None
+        self._closed = True
+        self._drained = False
+        self._watch: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._closed = False
+        self._claimed = time.monotonic()
+        _open_pools.append(self)
+        self._fill()
+        self._watch = asyncio.get_running_loop().create_task(self._drain_when_idle())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._closed = True
+        _open_pools.remove(self)
+        with anyio.CancelScope(shield=True):
+            if self._watch is not None:
+                self._watch.cancel()
+            if self._filling:
+                await asyncio.wait(self._filling)
+            await self._destroy_all()
+
+    @property
+    def waiting(self) -> int:
+        """Sandboxes that could be claimed now."""
+        return len(self._ready)
+
+    async def ready(self) -> None:
+        """Until the pool is full; the engine's error if it cannot be filled."""
+        while len(self._ready) < self.size:
+            if self._failure is not None:
+                raise self._failure
+            self._fill()
+            self._change.clear()
+            await self._change.wait()
+
+    @contextlib.asynccontextmanager
+    async def session(self, **options: Any) -> AsyncIterator[Session]:
+        """A session in a sandbox of its own, destroyed afterwards."""
+        sandbox = await self.claim() or await Sandbox.launch(self.plan)
+        session = Session.adopt(sandbox, **{**self._options, **options})
+        try:
+            yield session
+        finally:
+            await session.close()
+
+    async def claim(self) -> Sandbox | None:
+        """A fresh sandbox, or None where none is ready."""
+        self._claimed = time.monotonic()
+        try:
+            while self._ready:
+                sandbox = self._ready.popleft()
+                if await _sound(sandbox):
+                    return sandbox
+                await sandbox.destroy()
+            return None
+        finally:
+            self._fill()
+
+    # Filling and draining.
+
+    def _fill(self) -> None:
+        self._drained = False
+        wanted = self.size - len(self._ready) - len(self._filling)
+        for _ in range(min(wanted, FILLERS - len(self._filling))):
+            if self._closed or not _memory_left(self.plan.limits.memory):
+                return
+            task = asyncio.get_running_loop().create_task(self._add())
+            self._filling.add(task)
+            task.add_done_callback(self._added)
+
+    async def _add(self) -> None:
+        try:
+            sandbox = await Sandbox.launch(self.plan)
+        except BelljarError as failure:
+            self._failure = failure
+            self._change.set()
+            await asyncio.sleep(RETRY_SECONDS)
+            return
+        self._failure = None
+        if self._closed or self._drained or len(self._ready) >= self.size:
+            await sandbox.destroy()
+        else:
+            self._ready.append(sandbox)
+        self._change.set()
+
+    def _added(self, task: asyncio.Task[None]) -> None:
+        self._filling.discard(task)
+        if not task.cancelled():
+            task.exception()
+        if not self._closed and not self._drained and self._failure is None:
+            self._fill()
+
+    async def _drain_when_idle(self) -> None:
+        while True:
+            await asyncio.sleep(max(0.05, self._claimed + self.idle - time.monotonic()))
+            if time.monotonic() - self._claimed >= self.idle and not self._drained:
+                self._drained = True
+                await self._destroy_all()
+
+    async def _destroy_all(self) -> None:
+        while self._ready:
+            await self._ready.popleft().destroy()
+
+
+async def claim(plan: Plan) -> Sandbox | None:
+    """A warm sandbox of this kind from whichever pool is open for it."""
+    if plan.keep or not _open_pools:
+        return None
+    wanted = replace(plan, workspace=os.path.realpath(plan.workspace))  # noqa: ASYNC240 - a few lstat calls
+    for pool in _open_pools:
+        if pool.plan == wanted:
+            return await pool.claim()
+    return None
+
+
+async def _sound(sandbox: Sandbox) -> bool:
+    """It answers, and its workspace is still the directory at that path."""
+    try:
+        found = os.stat(sandbox.workspace.path, follow_symlinks=False)
+        with anyio.move_on_after(CHECK_SECONDS):
+            await sandbox.link.ping()
+            return (found.st_dev, found.st_ino) == sandbox.workspace.inode
+    except (SandboxLost, OSError):
+        pass
+    return False
+
+
+def _memory_left(need: int) -> bool:
+    """Whether the host could still serve a sandbox that uses all it may; then another may wait for work."""
+    try:
+        with open("/proc/meminfo") as table:
+            available = next(int(line.split()[1]) << 10 for line in table if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return True
+    return available > need + IDLE_COST

@@ -1,0 +1,91 @@
+"""A command that is being watched: its events in order, and a hand on it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+import anyio
+
+from belljar.link import frames
+from belljar.session.capture import Collector
+from belljar.session.result import Ended, Event, Output, Result, Started
+
+
+class Run:
+    """Iterate over it for `Started`, `Output`… and `Ended`. What is not consumed holds the command back, not memory."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector, self._execution = collector, collector.execution
+        self._execution.on_output = self.take
+        self._events: deque[tuple[int, Event]] = deque()
+        self._news = anyio.Event()
+        self._over = False
+        self._announced = False
+        self._failure: BaseException | None = None
+        self.result: Result | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._execution.pid
+
+    def take(self, stream: int, data: bytes) -> None:
+        self._collector.take(stream, data)
+        self._announce()
+        self._push(stream, Output("stdout" if stream == frames.STDOUT else "stderr", data))
+
+    def _announce(self) -> None:
+        if not self._announced:
+            self._announced = True
+            self._push(0, Started(self._execution.pid))
+
+    def _push(self, stream: int, event: Event) -> None:
+        self._events.append((stream, event))
+        self._news.set()
+
+    async def follow(self, conclude: Callable[[], Awaitable[Result]]) -> None:
+        try:
+            await self._execution.started()
+            self._announce()
+            self.result = await conclude()
+            self._push(0, Ended(self.result))
+        except Exception as failure:
+            self._failure = failure
+        self._over = True
+        self._news.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            if self._failure is not None:
+                raise self._failure
+            if self._over:
+                raise StopAsyncIteration
+            self._news = anyio.Event()
+            await self._news.wait()
+        stream, event = self._events.popleft()
+        if isinstance(event, Output):
+            self._execution.consumed(stream, len(event.data))
+        return event
+
+    def interrupt(self) -> None:
+        """Ctrl+C."""
+        self._collector.interrupt()
+
+    def kill(self) -> None:
+        self._collector.stop("killed")
+
+    def signal(self, signo: int) -> None:
+        self._execution.signal(signo)
+
+    def resize(self, rows: int, cols: int) -> None:
+        self._execution.resize(rows, cols)
+
+    async def write(self, data: bytes) -> None:
+        await self._execution.input(data)
+
+    def close_input(self) -> None:
+        self._execution.close_input()

@@ -1,0 +1,81 @@
+"""For machines that run us: the report file, annotations of GitHub Actions, and the words for a command's bad end."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from belljar.errors import BelljarError, PolicyDenied, UsageError
+
+if TYPE_CHECKING:
+    from belljar.session.result import Result
+    from belljar.session.session import Session
+
+_OUTPUT = ("stdout", "stderr", "output")
+
+
+class Report:
+    """`--report FILE`: what was asked, what was decided, how it ended and what it used. Not what it printed."""
+
+    def __init__(self, args: Namespace) -> None:
+        self._path = Path(args.report) if args.report else None
+        self._args = args
+        if self._path is not None:
+            self._write({"cause": None})  # a place that cannot be written is said before anything runs
+
+    def ended(self, result: Result, box: Session) -> None:
+        facts = {name: value for name, value in result.as_dict().items() if name not in _OUTPUT}
+        self._write({**facts, "session": box.id, "limits": box.limits.as_dict(), "network": box.network})
+        if what := mishap(result, self._args):
+            annotate("Command was stopped", what)
+
+    def failed(self, error: BelljarError) -> None:
+        self._write({"cause": None, "exit_code": error.exit_status, **error.as_dict()})
+        title = "Command was denied" if isinstance(error, PolicyDenied) else "Command did not run"
+        annotate(title, str(error))
+
+    def _write(self, facts: dict[str, Any]) -> None:
+        if self._path is None:
+            return
+        from belljar.audit import masking
+
+        asked = {"command": self._args.command, "policy": self._args.policy, "image": self._args.image}
+        text = json.dumps(masking.value({**asked, **facts}), indent=2, default=str)
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            temporary.write_text(text + "\n")
+            temporary.replace(self._path)
+        except OSError as error:
+            raise UsageError(f"--report {self._path}: {error.strerror}") from None
+
+
+def mishap(result: Result, args: Namespace) -> str | None:
+    """One sentence on an end that was not the command's own doing."""
+    reasons = {
+        "timeout": f"timed out after {args.timeout or 0:g} s and was killed (--timeout allows more)",
+        "out_of_memory": "killed: out of memory (--memory allows more)",
+        "output_limit": "killed: it printed more than it may",
+        "disk_limit": "killed: it wrote more to the workspace than it may",
+        "sandbox_lost": "the sandbox was lost under the command (`belljar doctor` tells more)",
+        "killed": "killed",
+    }
+    return reasons.get(result.cause)
+
+
+def annotate(title: str, message: str) -> None:
+    """An annotation on the workflow run. On stderr, which the runner reads too: stdout is the command's."""
+    from belljar.audit import masking
+
+    if os.environ.get("GITHUB_ACTIONS") == "true" and sys.stderr is not None:
+        sys.stderr.write(f"::error title={_escaped(title, ':,')}::{_escaped(masking.text(message))}\n")
+        sys.stderr.flush()
+
+
+def _escaped(text: str, also: str = "") -> str:
+    for character in "%\r\n" + also:
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text

@@ -1,0 +1,142 @@
+"""Our own words on stdout and stderr, apart from what commands print."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+BROKEN_PIPE_STATUS = 141
+LONGEST_WAIT = 0.5
+
+
+def say(text: str) -> None:
+    from belljar.surfaces.cli import render
+
+    sys.stdout.write(f"{render.safe(text) if sys.stdout.isatty() else text}\n")
+
+
+def document(data: Any) -> None:
+    """One JSON document, secrets masked by the caller."""
+    json.dump(data, sys.stdout, indent=2 if sys.stdout.isatty() else None, default=str)
+    sys.stdout.write("\n")
+
+
+def note(message: str) -> None:
+    """One line on stderr; nothing in it can speak to the terminal."""
+    from belljar.audit import masking
+    from belljar.surfaces.cli import render
+
+    if sys.stderr is not None:
+        sys.stderr.write(f"belljar: {render.plain(masking.text(message))}\n")
+        sys.stderr.flush()
+
+
+def table(rows: Sequence[Sequence[object]], *header: str) -> None:
+    from belljar.surfaces.cli import render
+
+    cells = [header, *([render.plain(str(cell)) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    for row in cells:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write(f"{line.rstrip()}\n")
+
+
+def hang_up() -> int:
+    """The reader of our stdout is gone: no more output, not even at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    return BROKEN_PIPE_STATUS
+
+
+def open_streams() -> None:
+    """A standard stream that was closed leads nowhere; left closed, its number would go to a file of ours."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, fd)
+            if nowhere > 2:
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(fd, "r" if fd == 0 else "w", closefd=False))
+
+
+class Door:
+    """SIGTERM and SIGHUP leave by the door, so that what was started is ended; Ctrl+C only knocks.
+
+    A handler that raises wherever it lands may leave a lock held that the way out needs. Ours raises only inside `with
+    door:`, which stands around single waits that hold nothing: a read, a write. Elsewhere it notes and knocks.
+
+    Python runs handlers between two of its steps: a signal just before a wait would be acted on after it. A timer
+    breaks every wait into short ones.
+    """
+
+    def __init__(self, knock: Callable[[int], None] = lambda number: None, *, interrupts: bool = False) -> None:
+        self.number: int | None = None  # of the signal that asked us to leave
+        self._knock, self._ajar = knock, False
+        for number in (signal.SIGTERM, signal.SIGHUP, *([signal.SIGINT] if interrupts else [])):
+            signal.signal(number, self._signalled)
+        signal.signal(signal.SIGALRM, lambda *_: None)
+
+    def __enter__(self) -> None:
+        self._ajar = True
+        self.check()
+        signal.setitimer(signal.ITIMER_REAL, LONGEST_WAIT, LONGEST_WAIT)
+
+    def __exit__(self, *_: object) -> None:
+        self._ajar = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def check(self) -> None:
+        if self.number is not None:
+            self._ajar = False
+            raise SystemExit(128 + self.number)
+
+    def _signalled(self, number: int, _: object) -> None:
+        if number != signal.SIGINT:
+            self.number = self.number or number
+        if self._ajar:
+            self.check()
+        self._knock(number)
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """What a task group wrapped."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class Bar:
+    """Progress on a terminal: one line that rewrites itself. Elsewhere silent."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr is not None and sys.stderr.isatty()
+        self._shown = False
+
+    def __call__(self, fraction: float | None, text: str) -> None:
+        if not self._live:
+            return
+        from belljar.surfaces.cli import render
+
+        filled = "" if fraction is None else f"[{'#' * round(20 * fraction):<20}] {fraction:4.0%} "
+        width = _columns() - len(filled) - 1
+        sys.stderr.write(f"\r\x1b[K{filled}{render.plain(text)[:width]}")
+        sys.stderr.flush()
+        self._shown = True
+        if fraction == 1.0:
+            self.close()
+
+    def close(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(2).columns
+    except OSError:
+        return 80

@@ -1,0 +1,55 @@
+"""From options to a session: the same for every sub-command that needs a sandbox."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from anyio import to_thread
+
+from belljar.images import catalog
+from belljar.policy import Policy, Verdict
+from belljar.sandbox.sandbox import Sandbox
+from belljar.session.session import Session
+from belljar.surfaces.cli import console
+from belljar.surfaces.cli.limit_options import limits
+
+if TYPE_CHECKING:
+    from belljar.surfaces.cli.run import Ahead
+
+
+def approve_all(_: Verdict) -> bool:
+    return True
+
+
+@asynccontextmanager
+async def opened(args: Namespace, ahead: Ahead | None = None) -> AsyncIterator[Session]:
+    """The session that the options name, or a new one that lives as long as this block."""
+    approve = approve_all if getattr(args, "yes", False) else None
+    if ahead is not None:
+        box = await _adopted(ahead, args, approve=approve)
+    elif getattr(args, "session", None):
+        box = await Session.attach(args.session, policy=args.policy, approve=approve)
+    else:
+        box = await planned(args, approve=approve).open()
+    try:
+        yield box
+    finally:
+        await box.close()
+
+
+async def _adopted(ahead: Ahead, args: Namespace, **options: Any) -> Session:
+    """A session in the sandbox that is being launched."""
+    policy = Policy.load(args.policy)
+    policy.judge(args.command)  # only to load what judging needs while the engine works; the session judges
+    await to_thread.run_sync(ahead.wait, abandon_on_cancel=True)
+    return Session.adopt(await Sandbox.greeted(ahead.take()), policy=policy, **options)
+
+
+def planned(args: Namespace, **options: Any) -> Session:
+    catalog.watcher = console.Bar()
+    return Session(
+        args.workspace, image=args.image, limits=limits(args), policy=args.policy, network=args.network, **options
+    )

@@ -1,0 +1,44 @@
+"""`belljar check` and `belljar policy test`"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from belljar.audit import masking
+from belljar.errors import PolicyDenied
+from belljar.policy import Policy, Verdict, score_files
+from belljar.surfaces.cli import console
+
+_WRONG_STATUS = 1
+
+
+def check(args: Namespace) -> int:
+    verdict = Policy.load(args.policy).judge(args.command)
+    if args.json:
+        effects = {"effects": verdict.explain().splitlines()} if args.explain else {}
+        console.document(masking.value(verdict.as_dict() | effects))
+    elif args.explain:
+        console.say(masking.text(verdict.explain()))
+    else:
+        _print(verdict)
+    return PolicyDenied.exit_status if verdict.decision == "deny" else 0
+
+
+def _print(verdict: Verdict) -> None:
+    console.say(f"{verdict.decision} ({verdict.risk})")
+    for rule in verdict.rules:
+        console.say(f"  {rule.id}: {masking.text(rule.reason)}")
+
+
+def test(args: Namespace) -> int:
+    """A policy file is loaded, which checks its own examples; any other file holds commands and what to expect."""
+    policies = [Policy.load(file) for file in args.files if file.endswith(".toml")]
+    score = score_files([file for file in args.files if not file.endswith(".toml")], Policy.load(args.policy))
+    if args.json:
+        console.document({**score.as_dict(), "policies": [f"{policy.name}@{policy.version}" for policy in policies]})
+    else:
+        for policy in policies:
+            console.say(f"{policy.name}@{policy.version}: its examples hold")
+        if score.total:
+            console.say(score.table())
+    return _WRONG_STATUS if score.wrong else 0

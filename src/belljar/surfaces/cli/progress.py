@@ -1,0 +1,172 @@
+"""A command that is watched from the command line, to its end.
+
+Ctrl+C interrupts the command, a second one kills it. What is piped in is passed on. Output goes out byte for byte
+where it is piped, and escaped where it meets a terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio import to_thread
+
+from belljar import log
+from belljar.audit import masking
+from belljar.audit.masking import Known
+from belljar.errors import BelljarError
+from belljar.session.result import Output, Result
+from belljar.session.session import Session
+from belljar.session.watched_run import Run
+from belljar.surfaces.cli import ci_report, console
+from belljar.surfaces.cli.open_session import opened
+from belljar.surfaces.cli.render import Screen
+
+if TYPE_CHECKING:
+    from belljar.surfaces.cli.run import Ahead
+
+_CHUNK = 64 << 10
+
+
+def watched(args: Namespace, ahead: Ahead | None, door: console.Door) -> int:
+    log.configure(verbose=args.verbose)
+    report = ci_report.Report(args)
+    try:
+        return anyio.run(_run, args, report, ahead, door)
+    except Exception as raised:
+        error = console.cause_of(raised)
+        if isinstance(error, BelljarError):
+            report.failed(error)
+            _print_document(args, error.as_dict())
+        raise error from None
+
+
+async def _run(args: Namespace, report: ci_report.Report, ahead: Ahead | None, door: console.Door) -> int:
+    status = 125
+    async with anyio.create_task_group() as tasks:
+        hands = Hands(tasks.cancel_scope)
+        tasks.start_soon(hands.listen, door)
+        async with opened(args, ahead) as box:
+            result = await _watch(box, args, hands)
+            report.ended(result, box)
+            _conclude(args, result, box.id)
+            status = result.exit_code
+        tasks.cancel_scope.cancel()
+    return status if hands.status is None else hands.status
+
+
+async def _watch(box: Session, args: Namespace, hands: Hands) -> Result:
+    sink = Sink(quiet=args.json)
+    piped = _stdin_is_piped()
+    options: dict[str, Any] = {"timeout": args.timeout, "env": dict(args.env), "cwd": args.cwd}
+    async with box.stream(args.command, stdin=b"" if piped else None, **options) as running:
+        hands.hold(running)
+        async with anyio.create_task_group() as tasks:
+            if piped:
+                tasks.start_soon(_pass_stdin, running)
+            async for event in running:
+                if isinstance(event, Output):
+                    await sink.write(event)
+            tasks.cancel_scope.cancel()
+    await sink.close()
+    assert running.result is not None
+    return running.result
+
+
+def _conclude(args: Namespace, result: Result, session: str) -> None:
+    _print_document(args, {**result.as_dict(), "session": session})
+    if what := ci_report.mishap(result, args):
+        console.note(what)
+    if result.runs_later:
+        console.note(f"left files that something on this machine may run later: {', '.join(result.runs_later)}")
+
+
+def _print_document(args: Namespace, data: dict[str, Any]) -> None:
+    if args.json:
+        verdict = masking.value(data.get("verdict"))
+        console.document(Known(args.command, dict(args.env)).hide({**data, "verdict": verdict}))
+
+
+class Hands:
+    """Ctrl+C and the signals that end us, passed on to the command."""
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self._scope = scope
+        self._running: Run | None = None
+        self._interrupted = False
+        self.status: int | None = None
+
+    def hold(self, running: Run) -> None:
+        self._running = running
+
+    async def listen(self, door: console.Door) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
+            if door.number is not None:  # it came before we listened
+                self._pass_on(door.number)
+            async for number in received:
+                self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
+        if self._running is None:
+            self.status = 128 + number
+            self._scope.cancel()
+        elif number == signal.SIGINT and not self._interrupted:
+            self._interrupted = True
+            self._running.interrupt()
+        else:
+            self.status = 128 + number
+            self._running.kill()
+
+
+class Sink:
+    """Where output goes. Writing may block (a pager, a full pipe), so it never happens on the event loop."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._fds = {"stdout": 1, "stderr": 2}
+        self._screens = {name: Screen() for name, fd in self._fds.items() if os.isatty(fd)}
+
+    async def write(self, output: Output) -> None:
+        if not self._quiet:
+            screen = self._screens.get(output.stream)
+            await self._put(self._fds[output.stream], screen.feed(output.data) if screen else output.data)
+
+    async def close(self) -> None:
+        for name, screen in self._screens.items():
+            if not self._quiet:
+                await self._put(self._fds[name], screen.feed(b"", final=True))
+
+    async def _put(self, fd: int, data: bytes) -> None:
+        if data:
+            await to_thread.run_sync(_write_all, fd, data, abandon_on_cancel=True)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _stdin_is_piped() -> bool:
+    try:
+        return sys.stdin is not None and not os.isatty(0)
+    except OSError:
+        return False
+
+
+async def _pass_stdin(running: Run) -> None:
+    while data := await _read_stdin():
+        await running.write(data)
+    running.close_input()
+
+
+async def _read_stdin() -> bytes:
+    try:
+        await anyio.wait_readable(0)
+    except (OSError, ValueError):  # a plain file or /dev/null: never blocks, cannot be waited for
+        return await to_thread.run_sync(os.read, 0, _CHUNK)
+    return os.read(0, _CHUNK)

@@ -1,0 +1,68 @@
+"""`belljar run`: one command, its output as it comes, its status as ours.
+
+Most of a quick command's time is the engine's, starting a container, and Python's, importing. The two go on at once:
+the launch begins in a thread as soon as the options are read, and everything it does not need is imported meanwhile.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from concurrent.futures import Future
+from threading import Thread
+
+from belljar.images import catalog
+from belljar.sandbox import rundir
+from belljar.sandbox.launch import Launch, Plan, launch
+from belljar.surfaces.cli import ci_report, console
+from belljar.surfaces.cli.limit_options import limits
+
+
+def run(args: Namespace) -> int:
+    if args.report:
+        ci_report.Report(args)  # a file that cannot be written is said before anything is started
+    door = console.Door()
+    ahead = None if args.session else Ahead(Plan(args.workspace, args.image, limits(args), args.network))
+    try:
+        if ahead is not None:
+            ahead.start()
+        from belljar.surfaces.cli.progress import watched
+
+        return watched(args, ahead, door)
+    finally:
+        if ahead is not None:
+            ahead.discard()
+
+
+class Ahead:
+    """A launch that goes on while its taker gets ready."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._promise: Future[Launch] | None = None
+        self._taken = False
+
+    def start(self) -> None:
+        catalog.watcher = console.Bar()
+        self._promise = Future()
+        Thread(target=self._launch, args=(self._promise,), name="belljar-launch", daemon=True).start()
+
+    def _launch(self, promise: Future[Launch]) -> None:
+        try:
+            promise.set_result(launch(self._plan, rundir.new_session_id()))
+        except BaseException as error:
+            promise.set_exception(error)
+
+    def wait(self) -> None:
+        assert self._promise is not None
+        self._promise.result()
+
+    def take(self) -> Launch:
+        """What was launched; from here on it is the taker's to end."""
+        assert self._promise is not None
+        self._taken = True
+        return self._promise.result()
+
+    def discard(self) -> None:
+        """Undo a launch that nobody took, for whatever reason."""
+        if self._promise is not None and not self._taken and self._promise.exception() is None:
+            self._promise.result().discard()

@@ -1,0 +1,193 @@
+"""Sessions and background shells across invocations: `session start|list|stop`, `start`, `shells`, `logs`, `kill`."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from belljar import engines
+from belljar.audit import masking
+from belljar.errors import BelljarError, ShellNotFound, UsageError
+from belljar.sandbox import rundir
+from belljar.session.background_shell import Chunk, Shell
+from belljar.session.result import Output
+from belljar.session.session import Session
+from belljar.surfaces.cli import console
+from belljar.surfaces.cli.open_session import opened, planned
+from belljar.surfaces.cli.progress import Sink
+
+_FOLLOW_SECONDS = 30.0
+
+
+def start(args: Namespace) -> int:
+    return anyio.run(_start, args)
+
+
+async def _start(args: Namespace) -> int:
+    async with planned(args, keep=True, lease=args.lease) as box:
+        if args.json:
+            console.document({"session": box.id, "workspace": box.workspace.path, "lease": args.lease})
+        else:
+            console.say(box.id)
+    return 0
+
+
+def listing(args: Namespace) -> int:
+    sessions = _sessions()
+    if args.json:
+        console.document(sessions)
+    else:
+        rows = [(s["id"], s["image"], _age(s["started"]), f"{s['lease']:g}s", s["workspace"]) for s in sessions]
+        console.table(rows, "SESSION", "IMAGE", "AGE", "LEASE", "WORKSPACE")
+    return 0
+
+
+def _sessions() -> list[dict[str, Any]]:
+    """Kept sessions whose container lives, oldest first."""
+    alive = {each.id for each in engines.connect().list() if each.state == "running"}
+    facts = [rundir.read_session(path) for path in rundir.run_dirs()]
+    kept = [each for each in facts if each and each["keep"] and each["container"] in alive]
+    return sorted(kept, key=lambda each: float(each["started"]))
+
+
+def stop(args: Namespace) -> int:
+    for id in args.ids:
+        anyio.run(_stop, id)
+    if args.json:
+        console.document({"stopped": args.ids})
+    return 0
+
+
+async def _stop(id: str) -> None:
+    box = await Session.attach(id)
+    await box.stop()
+
+
+def background(args: Namespace) -> int:
+    return anyio.run(_background, args)
+
+
+async def _background(args: Namespace) -> int:
+    async with opened(args) as box:
+        shell = await box.start(args.command, env=dict(args.env), cwd=args.cwd, timeout=args.timeout)
+        if args.json:
+            console.document(_described(shell, box))
+        else:
+            console.say(shell.id)
+    return 0
+
+
+def shells(args: Namespace) -> int:
+    found = anyio.run(_shells, _ids(args.session), args.session is not None)
+    if args.json:
+        console.document(found)
+    else:
+        rows = [(s["id"], s["session"], s["status"], _exit(s), _age(s["started"]), s["command"]) for s in found]
+        console.table(rows, "SHELL", "SESSION", "STATUS", "EXIT", "AGE", "COMMAND")
+    return 0
+
+
+async def _shells(ids: list[str], must: bool) -> list[dict[str, Any]]:
+    found = []
+    for id in ids:
+        async with _attached(id, must) as box:
+            found += [_described(shell, box) for shell in box.shells()] if box else []
+    return found
+
+
+def logs(args: Namespace) -> int:
+    return anyio.run(_logs, args, _ids())
+
+
+async def _logs(args: Namespace, ids: list[str]) -> int:
+    sink = Sink(quiet=args.json)
+    kept: list[Chunk] = []
+    async with _found(args.id, ids) as (box, shell):
+        async for chunk in _chunks(shell, args.follow):
+            await sink.write(Output("stdout", chunk.stdout_bytes))
+            await sink.write(Output("stderr", chunk.stderr_bytes))
+            kept += [chunk] if args.json else []
+        if args.json:
+            output = {"stdout": "".join(c.stdout for c in kept), "stderr": "".join(c.stderr for c in kept)}
+            console.document({**_described(shell, box), **masking.Known(shell.command).hide(output)})
+    await sink.close()
+    return 0
+
+
+async def _chunks(shell: Shell, follow: bool) -> AsyncIterator[Chunk]:
+    chunk = await shell.read(offset=0)
+    while chunk.stdout_bytes or chunk.stderr_bytes or (follow and chunk.status == "running"):
+        yield chunk
+        chunk = await shell.read(offset=chunk.next, wait=_FOLLOW_SECONDS if follow else 0)
+
+
+def kill(args: Namespace) -> int:
+    for id in args.ids:
+        anyio.run(_kill, id, _ids())
+    if args.json:
+        console.document({"killed": args.ids})
+    return 0
+
+
+async def _kill(id: str, ids: list[str]) -> None:
+    async with _found(id, ids) as (_, shell):
+        await shell.kill()
+
+
+def _ids(session: str | None = None) -> list[str]:
+    return [session] if session else [each["id"] for each in _sessions()]
+
+
+@asynccontextmanager
+async def _found(id: str, ids: list[str]) -> AsyncIterator[tuple[Session, Shell]]:
+    """The shell, wherever it runs."""
+    if id.startswith("bj-"):
+        raise UsageError(f"{id} is a session: `belljar session stop {id}` ends it, `belljar shells` lists its shells")
+    for each in ids:
+        async with _attached(each) as box:
+            shell = next((shell for shell in box.shells() if shell.id == id), None) if box else None
+            if box and shell:
+                yield box, shell
+                return
+    raise ShellNotFound(f"Shell not found: {id}; `belljar shells` lists those there are")
+
+
+@asynccontextmanager
+async def _attached(id: str, must: bool = False) -> AsyncIterator[Session | None]:
+    try:
+        box = await Session.attach(id)
+    except BelljarError:
+        if must:
+            raise
+        yield None  # it ended between the listing and now
+        return
+    try:
+        yield box
+    finally:
+        await box.close()
+
+
+def _described(shell: Shell, box: Session) -> dict[str, Any]:
+    return {
+        "id": shell.id,
+        "session": box.id,
+        "status": shell.status,
+        "exit_code": shell.exit_code,
+        "started": shell.started,
+        "command": masking.text(shell.command),
+    }
+
+
+def _exit(shell: dict[str, Any]) -> str:
+    return "-" if shell["exit_code"] is None else str(shell["exit_code"])
+
+
+def _age(started: float) -> str:
+    seconds = max(0, int(time.time() - started))
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds % 60:02}s"

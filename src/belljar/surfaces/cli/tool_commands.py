@@ -1,0 +1,62 @@
+"""`belljar tools` and `belljar call`"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from typing import Any
+
+import anyio
+
+from belljar.audit import masking
+from belljar.errors import PolicyDenied, UsageError
+from belljar.surfaces.cli import console
+from belljar.surfaces.cli.open_session import opened
+from belljar.tools import ToolRegistry
+from belljar.tools.base import ToolResult
+
+
+def tools(args: Namespace) -> int:
+    registry = ToolRegistry()
+    if args.format or args.json:
+        console.document(registry.schemas(args.format or "anthropic"))
+        return 0
+    rows = [(tool["name"], tool["description"].split("\n")[0]) for tool in registry.schemas("anthropic")]
+    console.table(rows, "TOOL", "WHAT IT DOES")
+    return 0
+
+
+def call(args: Namespace) -> int:
+    try:
+        parameters = json.loads(args.parameters)
+    except ValueError as error:
+        raise UsageError(f"the parameters are not JSON: {error}") from None
+    ToolRegistry().get(args.tool)
+    return anyio.run(_call, args, parameters)
+
+
+async def _call(args: Namespace, parameters: Any) -> int:
+    async with opened(args) as box:
+        result = await ToolRegistry(box).call(args.tool, parameters)
+    if args.json:
+        console.document(_known(parameters).hide(result.as_dict()))
+    else:
+        console.say(result.text)
+    return _status(result)
+
+
+def _known(parameters: Any) -> masking.Known:
+    if not isinstance(parameters, dict):
+        return masking.Known()
+    env = parameters.get("environment")
+    return masking.Known(str(parameters.get("command", "")), env if isinstance(env, dict) else None)
+
+
+def _status(result: ToolResult) -> int:
+    if result.success:
+        return 0
+    if result.result is not None:
+        return result.result.exit_code or 1
+    if "verdict" in result.metadata:
+        return PolicyDenied.exit_status
+    return UsageError.exit_status if result.problems else 1

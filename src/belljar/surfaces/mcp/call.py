@@ -1,0 +1,136 @@
+"""One `tools/call`: its output goes to the client while it runs, the policy's question to the person there.
+
+How a person is asked depends on the protocol's era. Up to 2025-11-25 the server sends `elicitation/create` in
+the middle of the call. Since 2026-07-28 a server may not send requests: the call ends at once with the question
+as its result, and the client makes the same call again with the answer, which a sealed state binds to the
+verdict's digest. Nothing has run by then, so the second call is judged from the start.
+"""
+
+from __future__ import annotations
+
+from codecs import getincrementaldecoder
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.session import ServerSession
+
+    from belljar.policy import Verdict
+    from belljar.session.result import Output
+
+PROGRESS_SECONDS = 0.05
+"""Two notifications of one call are never closer together than this."""
+PROGRESS_CHARACTERS = 8192
+"""The newest text that one notification carries; the result has all of it."""
+QUESTION = "approve"
+LONGEST_SHOWN = 20_000
+"""A person can't approve what they can't see."""
+_FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        QUESTION: {"type": "boolean", "title": "Run it?", "description": "Yes runs it once, in the sandbox."}
+    },
+    "required": [QUESTION],
+}
+
+current: ContextVar[Call] = ContextVar("belljar.mcp.call")
+
+
+async def approve(verdict: Verdict) -> bool:
+    """The session's `approve`: asks whoever is behind the call that led to this verdict."""
+    return await current.get().approve(verdict)
+
+
+class Unanswered(Exception):
+    """The client has to be asked, and answers with a new call."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
+
+    def as_result(self) -> types.InputRequiredResult:
+        form = types.ElicitRequestFormParams(message=question(self.verdict), requested_schema=_FORM)
+        return types.InputRequiredResult(
+            input_requests={QUESTION: types.ElicitRequest(params=form)}, request_state=self.verdict.digest
+        )
+
+
+class Call:
+    def __init__(self, context: ServerRequestContext[Any], params: types.CallToolRequestParams) -> None:
+        self._context = context
+        self._params = params
+
+    async def approve(self, verdict: Verdict) -> bool:
+        if not self._can_ask() or len(verdict.canonical) > LONGEST_SHOWN:
+            return False
+        if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return await self._ask(verdict)
+        if self._params.request_state != verdict.digest:
+            raise Unanswered(verdict)
+        return _yes((self._params.input_responses or {}).get(QUESTION))
+
+    def _can_ask(self) -> bool:
+        capabilities = self._context.session.client_capabilities
+        asking = capabilities.elicitation if capabilities else None
+        return asking is not None and (asking.form is not None or asking.url is None)
+
+    async def _ask(self, verdict: Verdict) -> bool:
+        ask = self._context.session.elicit_form
+        try:
+            return _yes(await ask(question(verdict), _FORM, self._context.request_id))
+        except (MCPError, ValidationError):  # no way back to the client, or an answer that is none
+            return False
+
+
+def _yes(answer: object) -> bool:
+    if not isinstance(answer, types.ElicitResult) or answer.action != "accept":
+        return False
+    return (answer.content or {}).get(QUESTION) is True
+
+
+def question(verdict: Verdict) -> str:
+    """What the person reads. The command comes last: however many lines it has, it can't pose as ours."""
+    rules = ", ".join(rule.id for rule in verdict.rules if rule.decision == "ask")
+    return (
+        f"An agent wants to run a command that needs your approval.\nRisk: {verdict.risk} ({rules})\n"
+        f"Why: {verdict.reason}\nCommand:\n{_visible(verdict.canonical)}"
+    )
+
+
+def _visible(text: str) -> str:
+    """Every line indented; characters that don't show (bidirectional, zero width, controls) spelled out."""
+    plain = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return "\n".join(f"    {line}" for line in plain.split("\n"))
+
+
+class Progress:
+    """Output as progress notifications: gathered, cut to the newest, one every PROGRESS_SECONDS at most."""
+
+    def __init__(self, session: ServerSession) -> None:
+        self._session = session
+        decoder = getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": decoder("replace"), "stderr": decoder("replace")}
+        self._text = ""
+        self._bytes = 0
+        self._more = anyio.Event()
+
+    def add(self, output: Output) -> None:
+        self._bytes += len(output.data)
+        self._text = (self._text + self._decoders[output.stream].decode(output.data))[-PROGRESS_CHARACTERS:]
+        self._more.set()
+
+    async def pump(self) -> None:
+        while True:
+            await self._more.wait()
+            self._more = anyio.Event()
+            text, self._text = self._text, ""
+            if text:
+                await self._session.report_progress(self._bytes, message=text)
+                await anyio.sleep(PROGRESS_SECONDS)

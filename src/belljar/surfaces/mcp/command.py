@@ -1,0 +1,73 @@
+"""`belljar mcp`: the tools for any MCP client, over stdio or over HTTP on this machine's loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from belljar.errors import UsageError
+from belljar.surfaces.cli.open_session import planned
+from belljar.workspace.pinned import Workspace
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from belljar.surfaces.mcp.server import Service
+
+
+def serve(args: Namespace) -> int:
+    """Serves until the client is gone; everything that still ran then is killed."""
+    service = build(args)
+    if args.http is None:
+        return anyio.run(_serve_stdio, service)
+    from belljar.surfaces.mcp.http import serve_http
+
+    return serve_http(service.server, args.http, args.token)
+
+
+def build(args: Namespace) -> Service:
+    try:
+        from belljar.surfaces.mcp.call import approve
+        from belljar.surfaces.mcp.server import Service
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("belljar"):
+            raise
+        raise UsageError(f"the MCP server needs {missing.name}: pip install 'belljar[mcp]'") from None
+    with Workspace.open(args.workspace) as workspace:
+        directory = workspace.path
+    return Service(partial(planned, args, approve=approve), directory, families(args.tools))
+
+
+def families(wanted: str | None) -> tuple[str, ...]:
+    """The families named in `--tools a,b`; the Bash family when nothing is said."""
+    from belljar.tools.registry import FAMILIES
+
+    names = tuple(dict.fromkeys(name.strip() for name in (wanted or "bash").split(",")))
+    return tuple(FAMILIES) if "all" in names else names
+
+
+async def _serve_stdio(service: Service) -> int:
+    from mcp.server.stdio import stdio_server
+
+    server = service.server
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_end_on_signal, service)
+        async with stdio_server() as (incoming, outgoing):
+            sys.stdout = sys.stderr  # a stray print would be flushed onto the protocol's pipe at exit
+            await server.run(incoming, outgoing, server.create_initialization_options())
+        tasks.cancel_scope.cancel()
+    return 0
+
+
+async def _end_on_signal(service: Service) -> None:
+    """Closes the session and leaves at once: a thread sits in read(0) and nothing can wake it."""
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async for number in signals:
+            await service.sandboxed.close()
+            sys.stderr.flush()
+            os._exit(128 + number)

@@ -1,0 +1,157 @@
+"""The MCP server: one session, the tool registry in front of it, and the SDK's protocol in front of that.
+
+The session is opened by the first call and shared by all of them; each call is a task of the SDK. A call that
+the client cancels is cancelled here, which kills its command. When the client is gone the SDK ends the calls,
+then the server's life ends, and the sandbox goes with everything in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+from mcp.server.lowlevel.server import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+
+from belljar import ToolRegistry, __version__
+from belljar.errors import BelljarError
+from belljar.surfaces.mcp.call import Call, Progress, Unanswered, current
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from mcp.server.context import ServerRequestContext
+
+    from belljar import Session
+    from belljar.engines.spec import Network
+    from belljar.tools import ToolResult
+
+log = logging.getLogger("belljar.mcp")
+
+Answer = types.CallToolResult | types.InputRequiredResult
+
+
+class Sandboxed:
+    """The tools over the server's one session, which is opened when first needed, and again when it was lost."""
+
+    def __init__(self, plan: Callable[[], Session], families: tuple[str, ...]) -> None:
+        self._plan = plan
+        self._families = families
+        self._opening = anyio.Lock()
+        self.session = plan()
+        self._tools = ToolRegistry(families=families)
+
+    async def tools(self) -> ToolRegistry:
+        async with self._opening:
+            if not self.session.is_open:
+                await self.session.close()
+                self.session = await self._plan().open()
+                self._tools = ToolRegistry(self.session, families=self._families)
+            return self._tools
+
+    def describe(self) -> list[types.Tool]:
+        hints = partial(annotate, network=self.session.network)
+        return [types.Tool(**each, annotations=hints(each["name"])) for each in self._tools.schemas("mcp")]
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            async with self._opening:
+                await self.session.close()
+
+
+class Service:
+    """What answers a client: the list of tools, and their calls."""
+
+    def __init__(self, plan: Callable[[], Session], directory: str, families: tuple[str, ...]) -> None:
+        self.sandboxed = Sandboxed(plan, families)
+        self._tools = {tool.name: tool for tool in self.sandboxed.describe()}
+        self.server: Server[None] = Server(
+            "belljar",
+            version=__version__,
+            title="Belljar sandbox",
+            description="Runs commands in a container with the workspace mounted and a policy in front.",
+            instructions=instruct(self.sandboxed.session, directory),
+            lifespan=self._life,
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+        )
+        seal = RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience="belljar")
+        self.server.middleware.append(seal)
+
+    @asynccontextmanager
+    async def _life(self, _: Server[None]) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self.sandboxed.close()
+
+    async def _list(self, _: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=list(self._tools.values()))
+
+    async def _call(self, context: ServerRequestContext[Any], params: types.CallToolRequestParams) -> Answer:
+        if params.name not in self._tools:
+            known = ", ".join(self._tools)
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}; there are {known}")
+        current.set(Call(context, params))
+        progress = Progress(context.session)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(progress.pump)
+            answer = await self._answer(params, progress)
+            tasks.cancel_scope.cancel()
+        return answer
+
+    async def _answer(self, params: types.CallToolRequestParams, progress: Progress) -> Answer:
+        try:
+            tools = await self.sandboxed.tools()
+            return _reply(await tools.call(params.name, params.arguments, on_output=progress.add))
+        except Unanswered as question:
+            return question.as_result()
+        except BelljarError as failure:
+            return _failed(failure)
+
+
+def _reply(result: ToolResult) -> types.CallToolResult:
+    """Never an empty text: some model APIs refuse it."""
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=result.text or "(no output)")],
+        structured_content=result.as_dict(),
+        is_error=not result.success,
+    )
+
+
+def _failed(failure: BelljarError) -> types.CallToolResult:
+    """Our failure, not the command's: told in the result, where the model can act on it."""
+    log.error("call failed: %s: %s", failure.code, failure)
+    text = types.TextContent(type="text", text=str(failure))
+    return types.CallToolResult(content=[text], structured_content=failure.as_dict(), is_error=True)
+
+
+def annotate(name: str, network: Network) -> types.ToolAnnotations:
+    """True of this very sandbox: its workspace is writable, and its world as open as its network."""
+    reads, forgets, ends = name == "BashOutput", name == "ListShells", name == "KillShell"
+    return types.ToolAnnotations(
+        read_only_hint=reads,
+        destructive_hint=not (reads or forgets),
+        idempotent_hint=forgets or ends,
+        open_world_hint=network != "none" and not (reads or forgets or ends),
+    )
+
+
+def instruct(session: Session, directory: str) -> str:
+    """What the model should know before its first command."""
+    limits = session.limits
+    network = "There is no network" if session.network == "none" else "The network can be reached"
+    return (
+        "Commands run in a Belljar sandbox: a Linux container of its own, not the user's machine. The directory "
+        f"{directory} is mounted at /workspace, the working directory: what you change there is real and "
+        "stays. Everything else is read-only or gone when the session ends; /tmp and the home directory are "
+        f"scratch. {network}. Limits: {limits.memory >> 20} MiB of memory, {limits.cpus:g} CPU, "
+        f"{limits.pids} processes. A policy ({session.policy.name}) judges each command before it runs. A "
+        "denied command says why and what to do instead: do that, don't disguise the command. Some commands "
+        "wait for the user's approval."
+    )

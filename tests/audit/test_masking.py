@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from belljar.audit import masking
+from belljar.audit.masking import MASK, Known
+
+SECRET = "hunter2secret"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"TOKEN={SECRET} cmd",
+        f"export AWS_SECRET_ACCESS_KEY='{SECRET}' && ls",
+        f'DB_PASSWORD="{SECRET} and more" psql',
+        f'MY_KEY="{SECRET}',
+        f"API_TOKEN=$'{SECRET}'",
+        f"PGPASSWORD={SECRET} psql",
+        f"MYSQL_PWD={SECRET} mysql",
+        f"tool --password {SECRET}",
+        f"tool --api-key={SECRET} x",
+        f"curl -H 'Authorization: Bearer {SECRET}' localhost",
+        f"curl -H 'authorization: Basic {SECRET}' localhost",
+        f"curl -H 'X-Api-Key: {SECRET}' localhost",
+        f"curl -u me:{SECRET} localhost",
+        f"git clone https://me:{SECRET}@example.invalid/x.git",
+        f"sshpass -p {SECRET} ssh host",
+        f"mysql -u root -p{SECRET} db",
+        f'{{"client_secret": "{SECRET}"}}',
+        f"curl 'localhost/?access_token={SECRET}&x=1'",
+        f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_what_stands_where_a_secret_stands_is_masked(text: str) -> None:
+    assert SECRET not in masking.text(text)
+    assert MASK in masking.text(text)
+    assert SECRET not in str(Known(text).hide(f"it is {SECRET} and more"))
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "glpat-abcdefghijklmnopqrst",
+        "xoxb-1234567890-abcdef",
+        "AKIAABCDEFGHIJKLMNOP",
+        "sk-proj-abcdefghijklmnopqrstuv",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc",
+    ],
+)
+def test_tokens_are_known_by_their_shape(token: str) -> None:
+    assert masking.text(f"echo {token} | cat") == f"echo {MASK} | cat"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ls -la && echo $TOKEN",
+        "TOKEN=$(cat file) run",
+        "PWD=/workspace OLDPWD=/tmp",
+        "GIT_AUTHOR_NAME=Me git commit -m 'the key change'",
+        "KEYBOARD=us MONKEY=3",
+        "KeyError: 'risk'",
+        "python -m pytest tests/test_token.py -k key",
+        "cat ~/.ssh/authorized_keys",
+        "git clone https://example.invalid/secret/repo.git",
+    ],
+)
+def test_ordinary_commands_stay_as_they_are(text: str) -> None:
+    assert masking.text(text) == text
+
+
+def test_an_environment_is_masked_by_name_and_by_value() -> None:
+    env = {"API_KEY": "x", "URL": "http://u:pw@h/", "HOME": "/home/me"}
+    assert masking.environment(env) == {"API_KEY": MASK, "URL": f"http://u:{MASK}@h/", "HOME": "/home/me"}
+
+
+def test_documents_are_masked_all_the_way_down() -> None:
+    data = {"argv": ["psql", "--password", "x"], "nested": [{"token": "t", "n": 1}], "text": "TOKEN=1 x"}
+    assert masking.value(data) == {
+        "argv": ["psql", "--password", MASK],
+        "nested": [{"token": MASK, "n": 1}],
+        "text": f"TOKEN={MASK} x",
+    }
+
+
+def test_output_is_masked_only_for_values_that_are_known() -> None:
+    known = Known("run it", {"API_KEY": SECRET, "PORT": "8080"})
+    assert known.hide({"stdout": f"{SECRET} 8080 password=abc"}) == {"stdout": f"{MASK} 8080 password=abc"}
+
+
+def test_a_value_too_short_to_be_told_apart_is_left_in_output() -> None:
+    assert Known("", {"TOKEN": "1"}).hide("1 2 3") == "1 2 3"
+
+
+@given(st.text())
+def test_any_text_can_be_masked_and_masking_twice_adds_nothing(text: str) -> None:
+    once = masking.text(text)
+    assert masking.text(once) == once

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from belljar.audit import reader
+from belljar.audit import writer as audit
+from belljar.audit.writer import HEAD, NAME, Audit
+from belljar.errors import AuditError
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def fill(where: Path, count: int = 5, **options: int) -> Audit:
+    writer = Audit(where, **options)
+    for number in range(count):
+        writer.record("start", session="bj-1", command=f"echo {number}")
+    writer.close()
+    return writer
+
+
+def file_lines(where: Path) -> list[bytes]:
+    return (where / NAME).read_bytes().splitlines(keepends=True)
+
+
+def rewrite(where: Path, lines: list[bytes]) -> None:
+    (where / NAME).write_bytes(b"".join(lines))
+
+
+def test_records_are_numbered_chained_and_verified(where: Path) -> None:
+    fill(where)
+    records = list(reader.records(where))
+    assert [r["seq"] for r in records] == [1, 2, 3, 4, 5]
+    assert [r["prev"] for r in records[1:]] == [r["hash"] for r in records[:-1]]
+    report = reader.verify(where)
+    assert report.ok
+    assert (report.records, report.seq, report.hash) == (5, 5, records[-1]["hash"])
+
+
+def test_only_the_owner_can_read_the_trail(where: Path) -> None:
+    fill(where)
+    assert {stat.S_IMODE((where / name).stat().st_mode) for name in (NAME, HEAD)} == {0o600}
+    assert stat.S_IMODE(where.stat().st_mode) == 0o700
+
+
+def test_an_edited_line_is_named(where: Path) -> None:
+    fill(where)
+    lines = file_lines(where)
+    lines[2] = lines[2].replace(b"echo 2", b"echo 9")
+    rewrite(where, lines)
+    report = reader.verify(where)
+    assert (report.fault, report.at) == ("edited", f"{where / NAME}:3")
+
+
+def test_an_edited_line_with_a_fresh_hash_is_named(where: Path) -> None:
+    fill(where)
+    lines = file_lines(where)
+    record = json.loads(lines[2])
+    del record["hash"]
+    lines[2] = audit.seal(record | {"command": "echo harmless"})[0]
+    rewrite(where, lines)
+    report = reader.verify(where)
+    assert (report.fault, report.at) == ("edited", f"{where / NAME}:3")
+
+
+@pytest.mark.parametrize(("gone", "line"), [(0, 1), (2, 3)])
+def test_a_missing_line_is_named(where: Path, gone: int, line: int) -> None:
+    fill(where)
+    lines = file_lines(where)
+    del lines[gone]
+    rewrite(where, lines)
+    report = reader.verify(where)
+    assert (report.fault, report.at) == ("missing", f"{where / NAME}:{line}")
+
+
+def test_a_reordered_line_is_named(where: Path) -> None:
+    fill(where)
+    lines = file_lines(where)
+    lines[1], lines[2] = lines[2], lines[1]
+    rewrite(where, lines)
+    report = reader.verify(where)
+    assert (report.fault, report.at) == ("reordered", f"{where / NAME}:2")
+
+
+def test_a_repeated_line_is_named(where: Path) -> None:
+    fill(where)
+    lines = file_lines(where)
+    rewrite(where, [*lines[:3], lines[2], *lines[3:]])
+    report = reader.verify(where)
+    assert (report.fault, report.at) == ("reordered", f"{where / NAME}:4")
+
+
+def test_a_cut_off_end_is_named_and_stays_visible(where: Path) -> None:
+    fill(where)
+    rewrite(where, file_lines(where)[:3])
+    report = reader.verify(where)
+    assert (report.fault, report.at) == ("truncated", f"{where / NAME}:3")
+    fill(where, 1)
+    report = reader.verify(where)
+    assert (report.fault, report.at) == ("missing", f"{where / NAME}:4")
+
+
+def test_a_trail_that_was_written_anew_does_not_fit_its_head(where: Path, tmp_path: Path) -> None:
+    fill(where)
+    fill(tmp_path / "other")
+    rewrite(where, file_lines(tmp_path / "other"))
+    assert reader.verify(where).fault == "edited"
+
+
+def test_a_lost_head_is_said_and_the_chain_goes_on(where: Path) -> None:
+    fill(where)
+    (where / HEAD).unlink()
+    assert reader.verify(where).fault == "missing"
+    fill(where, 1)
+    assert reader.verify(where).ok
+    assert [r["seq"] for r in reader.records(where)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_empty_trail_holds(where: Path) -> None:
+    assert reader.verify(where).ok
+
+
+def test_a_torn_line_is_closed_off_and_told_apart_from_an_edit(where: Path) -> None:
+    fill(where)
+    with open(where / NAME, "ab") as file:
+        file.write(b'{"seq":6,"time":"2026')
+    report = reader.verify(where)
+    assert report.ok
+    assert report.torn
+    fill(where, 1)
+    report = reader.verify(where)
+    assert report.ok
+    assert [entry.split(": ")[0] for entry in report.torn] == [f"{where / NAME}:6"]
+    assert [r["kind"] for r in reader.records(where)][-2:] == ["torn", "start"]
+
+
+def test_a_line_whose_writer_died_before_the_head_was_moved_is_taken_over(where: Path) -> None:
+    fill(where, 4)
+    head = (where / HEAD).read_bytes()
+    fill(where, 2)
+    (where / HEAD).write_bytes(head)
+    fill(where, 1)
+    assert reader.verify(where).ok
+    assert [r["seq"] for r in reader.records(where)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_rotation_keeps_the_chain_across_files(where: Path) -> None:
+    fill(where, 40, rotate_at=1000)
+    assert len(audit.rotated_files(where)) > 3
+    report = reader.verify(where)
+    assert report.ok
+    assert report.records == 40
+
+
+def test_old_files_go_and_the_rest_still_verifies(where: Path) -> None:
+    fill(where, 60, rotate_at=1000, keep=2)
+    assert len(audit.rotated_files(where)) == 2
+    report = reader.verify(where)
+    assert report.ok
+    assert report.records < 60
+    audit.rotated_files(where)[0].unlink()
+    assert reader.verify(where).fault == "missing"
+
+
+def test_a_directory_removed_under_a_writer_is_made_anew(where: Path) -> None:
+    writer = Audit(where)
+    writer.record("start")
+    for path in list(where.iterdir()):
+        path.unlink()
+    writer.record("end")
+    assert [r["kind"] for r in reader.records(where)] == ["end"]
+    assert reader.verify(where).ok
+    writer.close()
+
+
+def _write_many(where: Path, count: int) -> None:
+    fill(where, count, rotate_at=20_000)
+
+
+def test_writers_in_threads_and_processes_make_one_chain(where: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write_many, args=(where, 150)) for _ in range(3)]
+    shared = Audit(where, rotate_at=20_000)
+    work = lambda: [shared.record("start") for _ in range(100)]  # noqa: E731
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for each in (*writers, *threads):
+        each.start()
+    for each in (*writers, *threads):
+        each.join()
+    shared.close()
+    report = reader.verify(where)
+    assert report.ok
+    assert report.records == 750
+
+
+def test_what_threads_note_while_others_write_is_not_lost(where: Path) -> None:
+    shared, before = Audit(where), sys.getswitchinterval()
+    work = lambda: [(shared.note("start", n=n), shared.flush()) for n in range(300)]  # noqa: E731
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(before)
+    shared.close()
+    assert (reader.verify(where).ok, len(list(reader.records(where)))) == (True, 1200)
+
+
+def test_what_is_noted_is_written_without_being_asked_for(where: Path) -> None:
+    writer = Audit(where)
+    for seq in (1, 2):
+        writer.note("start")
+        until = time.monotonic() + 10
+        while len(list(reader.records(where))) < seq:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+    writer.close()
+
+
+def test_a_process_that_ends_writes_what_it_noted(where: Path) -> None:
+    program = (
+        "import pathlib, sys; from belljar.audit.writer import Audit; Audit(pathlib.Path(sys.argv[1])).note('start')"
+    )
+    subprocess.run([sys.executable, "-c", program, str(where)], check=True)
+    assert [record["kind"] for record in reader.records(where)] == ["start"]
+
+
+def test_a_fork_while_the_trail_is_being_written_does_not_stop_the_child(where: Path) -> None:
+    writer = Audit(where)
+    with writer._thread_lock:
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(10)
+            writer.record("start")
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert reader.verify(where).records == 1
+
+
+def test_what_was_noted_before_a_fork_is_written_by_the_parent_alone(where: Path) -> None:
+    writer = Audit(where)
+    writer.note("start")
+    pid = os.fork()
+    if pid == 0:
+        writer.record("end")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    writer.flush()
+    assert sorted(record["kind"] for record in reader.records(where)) == ["end", "start"]
+
+
+def test_a_forked_child_locks_for_itself(where: Path) -> None:
+    writer = Audit(where)
+    writer.record("start")
+    pid = os.fork()
+    if pid == 0:
+        for _ in range(200):
+            writer.record("start")
+        os._exit(0)
+    for _ in range(200):
+        writer.record("start")
+    os.waitpid(pid, 0)
+    writer.close()
+    assert reader.verify(where).records == 401
+
+
+def _write_for_ever(where: Path, ready: object) -> None:
+    writer = Audit(where, rotate_at=50_000)
+    while True:
+        writer.record("start", command="x" * 5000)
+        ready.set()  # type: ignore[attr-defined]
+
+
+def test_killed_writers_leave_a_trail_that_verifies(where: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready = [context.Event() for _ in range(2)]
+    writers = [context.Process(target=_write_for_ever, args=(where, event)) for event in ready]
+    for writer in writers:
+        writer.start()
+    for writer, event in zip(writers, ready, strict=True):
+        assert event.wait(20)
+        assert writer.pid
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+    fill(where, 1)
+    assert reader.verify(where).ok
+
+
+def test_secrets_are_masked(where: Path) -> None:
+    writer = Audit(where)
+    env = {"API_TOKEN": "abcdef", "PATH": "/bin", "DB": "postgres://u:hunter2@db/x"}
+    writer.record("start", command="PASSWORD=hunter2 psql", env=env)
+    text = (where / NAME).read_text()
+    assert "hunter2" not in text
+    assert "abcdef" not in text
+    assert '"PATH":"/bin"' in text
+    writer.close()
+
+
+def test_any_text_can_be_recorded(where: Path) -> None:
+    writer = Audit(where)
+    odd = "\ud800\x00\n\r\u2028 ü"
+    writer.record("start", command=odd, path=Path("/x"), long="y" * 200_000, nothing=None)
+    writer.close()
+    (record,) = reader.records(where)
+    assert record["command"] == odd
+    assert "left out" in record["long"]
+    assert "nothing" not in record
+    assert reader.verify(where).ok
+
+
+def test_an_unwritable_trail_is_a_warning_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    writer = Audit(tmp_path / "file" / "state")
+    writer.record("start")
+    writer.record("end")
+    assert len([r for r in caplog.records if r.name == "belljar.audit"]) == 1
+
+
+def test_a_required_trail_that_cannot_be_written_stops_the_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AuditError, match="cannot be written"):
+        Audit(tmp_path / "file" / "state", required=True).record("verdict")
+
+
+def test_the_environment_says_where_and_whether(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("BELLJAR_STATE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert audit.directory() == tmp_path / "belljar"
+    monkeypatch.setenv("BELLJAR_STATE", str(tmp_path / "own"))
+    assert audit.default().where == tmp_path / "own"
+    assert audit.default() is audit.default()
+    monkeypatch.setenv("BELLJAR_AUDIT", "off")
+    audit.default().record("start")
+    assert not (tmp_path / "own").exists()

@@ -1,0 +1,109 @@
+"""The system calls: the list itself, and the kernel's answers from inside a sandbox."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import belljar
+from belljar.engines.seccomp import allowed_names, profile, profile_text
+
+NEVER = """
+acct add_key bpf chroot clock_settime create_module delete_module fanotify_init finit_module fsopen fsmount
+get_kernel_syms init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kexec_file_load
+kexec_load keyctl lookup_dcookie mbind modify_ldt mount mount_setattr move_mount name_to_handle_at nfsservctl
+open_by_handle_at open_tree perf_event_open pidfd_getfd pivot_root process_vm_readv process_vm_writev ptrace
+quotactl reboot request_key setns settimeofday stime swapoff swapon syslog umount umount2 unshare uselib
+userfaultfd vhangup vm86
+"""
+
+PROBER = Path(__file__).parents[1] / "attacks" / "prober.py"
+EPERM, ENOSYS, EOPNOTSUPP = 1, 38, 95
+
+
+def test_dangerous_calls_are_in_no_rule() -> None:
+    assert allowed_names() & set(NEVER.split()) == set()
+
+
+def test_only_the_debug_profile_has_ptrace() -> None:
+    assert allowed_names("debug") - allowed_names() == {"ptrace", "process_vm_readv", "process_vm_writev", "kcmp"}
+
+
+@pytest.mark.parametrize(
+    ("machine", "architecture"),
+    [("x86_64", "X86_64"), ("amd64", "X86_64"), ("aarch64", "AARCH64"), ("arm64", "AARCH64")],
+)
+def test_only_the_native_architecture_is_allowed(machine: str, architecture: str) -> None:
+    assert profile(machine=machine)["architectures"] == [f"SCMP_ARCH_{architecture}"]
+
+
+def test_an_unknown_machine_has_no_profile() -> None:
+    with pytest.raises(ValueError, match="m68k"):
+        profile(machine="m68k")
+
+
+def test_what_is_not_named_is_refused() -> None:
+    assert (profile()["defaultAction"], profile()["defaultErrnoRet"]) == ("SCMP_ACT_ERRNO", EPERM)
+
+
+def test_no_call_is_allowed_both_freely_and_with_conditions() -> None:
+    rules = [rule for rule in profile()["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW"]
+    free = {name for rule in rules if not rule["args"] for name in rule["names"]}
+    guarded = {name for rule in rules if rule["args"] for name in rule["names"]}
+    assert free & guarded == set()
+    assert {"socket", "socketpair", "clone", "personality", "chmod", "openat"} <= guarded
+
+
+def test_socket_families_are_compared_by_equality() -> None:
+    rules = [rule for rule in profile()["syscalls"] if "socket" in rule["names"]]
+    assert {rule["args"][0]["value"] for rule in rules} == {1, 2, 10, 16}
+    assert all(argument["op"] == "SCMP_CMP_EQ" for rule in rules for argument in rule["args"])
+
+
+def test_the_text_is_what_docker_reads() -> None:
+    assert json.loads(profile_text()) == profile()
+
+
+async def probe(workspace: Path, what: str) -> dict[str, Any]:
+    shutil.copy(PROBER, workspace / "prober.py")
+    async with belljar.Session(workspace=workspace, policy="permissive", approve=lambda verdict: True) as box:
+        result = await box.run(["python3", "/workspace/prober.py", what], timeout=60)
+    assert result.exit_code == 0, result.output
+    answers: dict[str, Any] = json.loads(result.stdout)
+    return answers
+
+
+async def test_every_forbidden_call_is_refused(base_image: str, root_workspace: Path) -> None:
+    answers = await probe(root_workspace, "forbidden")
+    assert {name: answer for name, answer in answers.items() if answer != EPERM} == {}
+    assert len(answers) > 60
+
+
+async def test_every_forbidden_socket_is_refused(base_image: str, root_workspace: Path) -> None:
+    answers = await probe(root_workspace, "sockets")
+    assert {name: answer for name, answer in answers.items() if answer != EPERM} == {}
+    assert "vsock_upper_bits" in answers
+
+
+async def test_calls_that_hide_their_flags_do_not_exist(base_image: str, root_workspace: Path) -> None:
+    assert set((await probe(root_workspace, "enosys")).values()) == {ENOSYS}
+
+
+async def test_a_set_uid_file_cannot_be_made_in_any_way(base_image: str, root_workspace: Path) -> None:
+    answers = await probe(root_workspace, "set_id")
+    assert set(answers.values()) <= {EPERM, ENOSYS}
+    assert not [path for path in root_workspace.iterdir() if path.stat().st_mode & 0o6000]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other calling conventions are x86's")
+async def test_other_calling_conventions_kill_the_process(base_image: str, root_workspace: Path) -> None:
+    assert await probe(root_workspace, "other_architectures") == {"x32": "killed", "int80": "killed"}
+
+
+async def test_everyday_calls_work(base_image: str, root_workspace: Path) -> None:
+    assert set((await probe(root_workspace, "everyday")).values()) == {0}

@@ -1,0 +1,157 @@
+"""The codec alone: what is written can be read, and nothing that is not a frame gets through."""
+
+import struct
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fuzz.parsers import PARSERS
+
+from belljar.link import frames
+from belljar.link.frames import Decoder, Flag, FrameError, From, To
+
+ENDED = struct.pack("<4I6Q2I", 1, 3, 0, 2, 10, 20, 4096, 999, 5, 6, 0, 0)
+
+
+def sent(kind: int, payload: bytes = b"", *, stream: int = 0, id: int = 7, zero: int = 0) -> bytes:
+    return frames.HEADER.pack(len(payload), kind, stream, zero, id) + payload
+
+
+def output(data: bytes, offset: int = 0) -> bytes:
+    return sent(From.OUTPUT, struct.pack("<Q", offset) + data, stream=1)
+
+
+def in_steps(raw: bytes, step: int) -> list[frames.Frame]:
+    decoder = Decoder()
+    return [frame for at in range(0, len(raw), step) for frame in decoder.feed(raw[at : at + step])]
+
+
+@pytest.mark.parametrize("step", [1, 3, 16, 17, 4096, 1 << 20])
+def test_frames_are_found_however_the_bytes_are_cut(step: int) -> None:
+    data = bytes(range(256)) * 300
+    got = in_steps(sent(From.STARTED, frames.u32(42)) + output(data) + sent(From.ENDED, ENDED), step)
+    assert got[0] == (From.STARTED, 0, 7, frames.u32(42))
+    assert got[-1] == (From.ENDED, 0, 7, ENDED)
+    assert b"".join(payload for kind, _, _, payload in got if kind == From.OUTPUT) == data
+
+
+def test_a_long_output_is_handed_on_before_all_of_it_came() -> None:
+    decoder = Decoder()
+    raw = output(b"x" * 1000)
+    assert decoder.feed(raw[:500]) == [(From.OUTPUT, 1, 7, b"x" * (500 - 24))]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        sent(99),
+        sent(To.SPAWN),
+        sent(From.STARTED, frames.u32(1), zero=1),
+        sent(From.STARTED, frames.u32(1), stream=9),
+        frames.HEADER.pack(frames.MAX_FROM_INIT + 1, From.OUTPUT, 1, 0, 7),
+        sent(From.OUTPUT, b"short"),
+    ],
+    ids=["unknown type", "a host's type", "reserved bits", "unknown stream", "too long", "output without offset"],
+)
+def test_what_is_not_a_frame_is_refused(raw: bytes) -> None:
+    with pytest.raises(FrameError):
+        Decoder().feed(raw)
+
+
+def test_an_ending_is_read_back() -> None:
+    body = frames.parse_ended(ENDED)
+    assert (body.cause, body.exit_code, body.survivors, body.maxrss, body.wall_us) == (1, 3, 2, 4096, 999)
+
+
+@pytest.mark.parametrize("fields", [(9, 0, 0), (1, 256, 0), (2, 0, 128), (0, 0, 0)])
+def test_an_ending_that_cannot_be_is_refused(fields: tuple[int, int, int]) -> None:
+    with pytest.raises(FrameError):
+        frames.parse_ended(struct.pack("<4I6Q2I", *fields, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+
+
+def reply(out: bytes, err: bytes, *, total: int, out_len: int | None = None, state: int = 0) -> bytes:
+    length = len(out) if out_len is None else out_len
+    return struct.pack("<QQIQQII", 0, total, length, 0, len(err), len(err), state) + bytes(72) + out + err
+
+
+def test_a_read_reply_is_split_into_its_streams() -> None:
+    parsed = frames.parse_read_reply(reply(b"out", b"err!", total=3))
+    assert (parsed.out, parsed.err, parsed.ended) == (b"out", b"err!", None)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        reply(b"out", b"", total=3, out_len=2),
+        reply(b"out", b"", total=2),
+        reply(b"", b"", total=0, state=2),
+        reply(b"", b"", total=0, state=1),
+        b"short",
+    ],
+    ids=["length", "more than there ever was", "state", "an empty ending", "short"],
+)
+def test_a_read_reply_that_does_not_add_up_is_refused(raw: bytes) -> None:
+    with pytest.raises(FrameError):
+        frames.parse_read_reply(raw)
+
+
+def listed(tag: bytes, tag_len: int | None = None) -> bytes:
+    head = struct.pack("<QIIIQQQ", 5, 1, int(Flag.BACKGROUND), 12, 1000, 3, 4)
+    return head + ENDED + frames.u32(len(tag) if tag_len is None else tag_len) + tag
+
+
+def test_a_list_is_read_back() -> None:
+    first, second = frames.parse_list(frames.u32(2) + listed(b"npm start") + listed(b""))
+    assert (first.id, first.tag, first.pid, second.tag) == (5, b"npm start", 12, b"")
+    assert first.ended is not None
+
+
+def test_a_long_list_takes_no_longer_than_its_length() -> None:
+    count = (frames.MAX_FROM_INIT - 4) // len(listed(b""))
+    started = time.process_time()
+    assert len(frames.parse_list(frames.u32(count) + listed(b"") * count)) == count
+    assert time.process_time() - started < 3
+
+
+def test_a_long_frame_in_small_pieces_takes_no_longer_than_its_length() -> None:
+    started = time.process_time()
+    assert len(in_steps(sent(From.READ_REPLY, bytes(1 << 20)), 8)) == 1
+    assert time.process_time() - started < 3
+
+
+@pytest.mark.parametrize("raw", [frames.u32(2) + listed(b"x"), frames.u32(0) + b"x", frames.u32(1) + listed(b"x", 99)])
+def test_a_list_that_does_not_add_up_is_refused(raw: bytes) -> None:
+    with pytest.raises(FrameError):
+        frames.parse_list(raw)
+
+
+def test_an_init_of_another_version_is_refused() -> None:
+    with pytest.raises(FrameError, match="protocol 2"):
+        frames.parse_hello(struct.pack("<IIQI", 2, 1, 99, 0))
+
+
+def test_a_spawn_that_is_too_large_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(FrameError):
+        frames.spawn(1, [b"x" * frames.MAX_TO_INIT], flags=Flag.SHELL)
+
+
+def test_a_spawn_carries_its_strings_in_order() -> None:
+    raw = frames.spawn(1, [b"ls", b"-l"], flags=Flag.DEFAULT_ENV, cwd=b"/workspace/a", env={b"A": b"1"}, tag=b"T")
+    assert raw.endswith(b"T/workspace/a\0ls\0-l\0A=1\0")
+
+
+@given(st.binary(max_size=400), st.integers(1, 50))
+def test_no_bytes_do_more_than_be_refused(raw: bytes, step: int) -> None:
+    try:
+        for kind, _, _, payload in in_steps(raw, step):
+            if kind in PARSERS:
+                PARSERS[From(kind)](payload)
+    except FrameError:
+        pass
+
+
+@given(st.lists(st.binary(max_size=300), max_size=8), st.integers(1, 999))
+def test_output_survives_any_cutting(parts: list[bytes], step: int) -> None:
+    raw = b"".join(output(part) for part in parts)
+    assert b"".join(payload for _, _, _, payload in in_steps(raw, step)) == b"".join(parts)

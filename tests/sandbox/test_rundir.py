@@ -1,0 +1,80 @@
+"""Who owns what on the host."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from belljar.errors import BelljarError, UsageError
+from belljar.sandbox import rundir
+from belljar.sandbox.rundir import RunDir
+
+
+@pytest.fixture(autouse=True)
+def run_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("BELLJAR_RUN", str(tmp_path / "run"))
+    return tmp_path / "run"
+
+
+def test_a_run_directory_is_owned_while_its_maker_lives(run_root: Path) -> None:
+    directory = RunDir.create(rundir.new_session_id())
+    assert rundir.owned(directory.path)
+    assert rundir.run_dirs() == [directory.path]
+    directory.close()
+    assert not directory.path.exists()
+
+
+def test_a_dead_makers_directory_is_not_owned(run_root: Path) -> None:
+    making = "from belljar.sandbox.rundir import *; print(RunDir.create(new_session_id()).path, flush=True)"
+    program = f"{making}; os.kill(os.getpid(), 9)"
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    path = Path(made.stdout.strip())
+    assert path.is_dir()
+    assert not rundir.owned(path)
+
+
+def test_a_released_directory_stays(run_root: Path) -> None:
+    directory = RunDir.create(rundir.new_session_id())
+    directory.write_session({"id": directory.path.name})
+    directory.release()
+    assert rundir.read_session(directory.path) == {"id": directory.path.name}
+    assert not rundir.owned(directory.path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff"])
+def test_a_damaged_session_file_is_no_session(run_root: Path, damage: bytes) -> None:
+    directory = RunDir.create(rundir.new_session_id())
+    (directory.path / "session.json").write_bytes(damage)
+    assert rundir.read_session(directory.path) is None
+    directory.close()
+
+
+def test_a_run_root_that_others_can_enter_is_refused(run_root: Path) -> None:
+    run_root.mkdir(mode=0o755)
+    with pytest.raises(BelljarError, match="only you can enter"):
+        RunDir.create(rundir.new_session_id())
+
+
+def test_a_run_root_that_cannot_be_made_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BELLJAR_RUN", "/proc/no/where")
+    with pytest.raises(BelljarError, match="BELLJAR_RUN"):
+        RunDir.create(rundir.new_session_id())
+
+
+@pytest.mark.parametrize("name", ["", "x", "../../etc", "bj-XYZ", "bj-0123456789ab/..", "bj-0123456789ab\n"])
+def test_what_is_not_a_session_id_never_becomes_a_path(name: str) -> None:
+    with pytest.raises(UsageError):
+        rundir.check_session_id(name)
+
+
+def test_an_owner_is_gone_only_where_that_is_proven() -> None:
+    own = rundir.owner_labels("bj-0123456789ab", 30, False)["org.belljar.owner"]
+    pid, ticks, world = own.split(":", 2)
+    assert not rundir.owner_is_gone(own)
+    assert rundir.owner_is_gone(f"{pid}:{int(ticks) + 1}:{world}"), "the pid was given to another process"
+    assert rundir.owner_is_gone(f"4194304:1:{world}")
+    assert not rundir.owner_is_gone(f"4194304:1:other-boot:{os.stat('/proc/self/ns/pid').st_ino}")
+    assert not rundir.owner_is_gone(f"4194304:1:{rundir.boot_id()}:1"), "another PID namespace"
+    assert not rundir.owner_is_gone("rubbish")

@@ -1,0 +1,231 @@
+"""Background shells on a real sandbox."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from belljar import Session, Shell
+from belljar.errors import PolicyDenied, ShellNotFound, UsageError
+from belljar.session.background_shell import Chunk
+
+
+@pytest.fixture(scope="module")
+async def box(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    home = tmp_path_factory.mktemp("workspace")
+    os.chown(home, 1000, 1000)
+    async with Session(home) as session:
+        yield session
+
+
+async def until(shell: Shell, text: str) -> Chunk:
+    """Read without moving the cursor until `text` was printed."""
+    with anyio.fail_after(10):
+        while True:
+            chunk = await shell.read(offset=0, wait=0.05)
+            if text in chunk.text:
+                return chunk
+
+
+async def test_a_shell_runs_while_others_do(box: Session) -> None:
+    shell = await box.start("echo up; sleep 600")
+    assert shell.id.startswith("shell_")
+    assert len(shell.id) == 14
+    assert (await box.run("echo meanwhile")).stdout == "meanwhile\n"
+    await until(shell, "up")
+    assert shell.status == "running"
+    await shell.kill()
+    assert shell.status == "killed"
+
+
+async def test_only_what_is_new_since_the_last_check(box: Session) -> None:
+    shell = await box.start("echo one; read -r _; echo two; read -r _; echo three >&2")
+    await until(shell, "one")
+    assert (await shell.read()).stdout == "one\n"
+    assert (await shell.read()).text == ""
+    await shell.write("\n")
+    await until(shell, "two")
+    assert (await shell.read()).stdout == "two\n"
+    await shell.write(b"\n")
+    await shell.wait(10)
+    last = await shell.read()
+    assert (last.stdout, last.stderr, last.status, last.exit_code) == ("", "three\n", "completed", 0)
+
+
+async def test_reading_from_an_offset_moves_nothing(box: Session) -> None:
+    shell = await box.start("printf abcdef")
+    await shell.wait(10)
+    assert (await shell.read(offset=0)).stdout == "abcdef"
+    assert (await shell.read(offset=(4, 0))).stdout == "ef"
+    assert (await shell.read()).stdout == "abcdef"
+
+
+async def test_a_filter_does_not_eat_what_it_does_not_show(box: Session) -> None:
+    shell = await box.start("printf 'info a\\nerror b\\ninfo c\\nerror d'")
+    await shell.wait(10)
+    assert (await shell.read(filter="^error")).stdout == "error b\nerror d"
+    assert (await shell.read(filter="^error")).stdout == ""
+    assert (await shell.read()).stdout == "info a\nerror b\ninfo c\nerror d"
+
+
+async def test_a_filter_waits_for_a_line_to_be_complete(box: Session) -> None:
+    shell = await box.start("printf 'err'; read -r _; echo or")
+    await until(shell, "err")
+    assert (await shell.read(filter="error")).stdout == ""
+    await shell.write("\n")
+    await shell.wait(10)
+    assert (await shell.read(filter="error")).stdout == "error\n"
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a-", "*"])
+async def test_a_bad_filter_is_one_clear_error(box: Session, pattern: str) -> None:
+    shell = await box.start("true")
+    with pytest.raises(UsageError, match="Invalid filter regex"):
+        await shell.read(filter=pattern)
+
+
+async def test_a_catastrophic_filter_cannot_hang_the_host(box: Session) -> None:
+    shell = await box.start("head -c 60000 /dev/zero | tr '\\0' a; echo b")
+    await shell.wait(10)
+    with pytest.raises(UsageError, match="too long"):
+        await shell.read(filter=r"(a|aa)+$")
+
+
+async def test_a_character_is_never_split_between_two_reads(box: Session) -> None:
+    shell = await box.start("printf 'a\\xf0\\x9f'; read -r _; printf '\\x98\\x80z'")
+    await until(shell, "a")
+    assert (await shell.read()).stdout == "a"
+    await shell.write("\n")
+    await shell.wait(10)
+    assert (await shell.read()).stdout == "😀z"
+
+
+async def test_the_oldest_output_is_dropped_and_the_gap_told(box: Session) -> None:
+    shell = await box.start("seq 100000", ring=8192)
+    await shell.wait(10)
+    chunk = await shell.read()
+    assert chunk.stdout.endswith("99999\n100000\n")
+    assert len(chunk.stdout_bytes) == 8192
+    assert chunk.dropped[0] == 588895 - 8192
+
+
+async def test_signals_reach_the_whole_tree(box: Session) -> None:
+    shell = await box.start("trap 'echo caught; exit 5' USR1; echo armed; while :; do sleep 0.01; done")
+    await until(shell, "armed")
+    shell.signal(signal.SIGUSR1)
+    assert (await shell.wait(10)).exit_code == 5
+    assert shell.status == "failed"
+
+
+async def test_killing_leaves_nothing_and_twice_is_fine(box: Session) -> None:
+    shell = await box.start("trap '' TERM; setsid sleep 600 & echo up; sleep 601")
+    await until(shell, "up")
+    await shell.kill(grace=0.1)
+    assert (await box.run("pgrep -c sleep")).stdout == "0\n"
+    await shell.kill()
+    assert shell.status == "killed"
+
+
+async def test_a_deadline_holds_for_shells_too(box: Session) -> None:
+    shell = await box.start("sleep 600", timeout=0.2)
+    assert (await shell.wait(10)).cause == "timeout"
+    assert shell.status == "failed"
+
+
+async def test_waiting_can_give_up_and_the_shell_goes_on(box: Session) -> None:
+    shell = await box.start("sleep 600")
+    with pytest.raises(TimeoutError):
+        await shell.wait(0.05)
+    assert await shell.poll() == "running"
+    await shell.kill()
+
+
+async def test_much_input_waits_for_a_shell_that_does_not_read_and_holds_up_nobody(box: Session) -> None:
+    shell = await box.start("read -r _; sleep 0.2; wc -c")
+    data = b"x" * 3_000_000
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shell.write, b"\n" + data)
+        assert (await box.run("echo meanwhile")).stdout == "meanwhile\n"
+    shell.close_input()
+    await shell.wait(20)
+    assert (await shell.read()).stdout == "3000000\n"
+
+
+async def test_writing_to_a_shell_that_ended_is_dropped(box: Session) -> None:
+    shell = await box.start("exit 0")
+    await shell.wait(10)
+    with anyio.fail_after(10):
+        await shell.write(b"x" * 3_000_000)
+
+
+async def test_shells_are_listed_found_and_cleaned_up(box: Session) -> None:
+    await box.cleanup()
+    alive, dead = await box.start("sleep 600"), await box.start("true")
+    await dead.wait(10)
+    assert {shell.id for shell in box.shells()} == {alive.id, dead.id}
+    assert box.shell(alive.id) is alive
+    assert await box.cleanup() == 1
+    assert box.shells() == [alive]
+    with pytest.raises(ShellNotFound, match=f"Shell not found: {dead.id}"):
+        box.shell(dead.id)
+    with pytest.raises(ShellNotFound):
+        await dead.read()
+    await alive.kill()
+
+
+async def test_what_is_denied_starts_no_shell(box: Session) -> None:
+    before = len(box.shells())
+    with pytest.raises(PolicyDenied):
+        await box.start("rm -rf /")
+    assert len(box.shells()) == before
+
+
+async def test_a_foreground_command_that_takes_long_becomes_a_shell_and_loses_nothing(box: Session) -> None:
+    text = "for i in $(seq 2000); do echo $i; done; echo half; read -r _; echo end"
+    made = await box.yielding(text, yield_after=0.5, stdin=b"")
+    assert isinstance(made, Shell)
+    assert made.so_far is not None
+    assert made.so_far.stdout.endswith("half\n")
+    await made.write("\n")
+    await made.wait(10)
+    assert made.so_far.stdout + (await made.read()).stdout == "".join(f"{n}\n" for n in range(1, 2001)) + "half\nend\n"
+
+
+async def test_a_flood_that_becomes_a_shell_goes_on_where_it_was(box: Session) -> None:
+    made = await box.yielding("i=0; while :; do echo line $((i++)); done", yield_after=1.0)
+    assert isinstance(made, Shell)
+    assert made.so_far is not None
+    here = made.so_far.next[0]
+    chunk = await made.read(wait=5)
+    assert chunk.offset[0] - chunk.dropped[0] == here
+    await made.kill()
+
+
+async def test_a_command_that_is_quick_does_not_yield(box: Session) -> None:
+    made = await box.yielding("echo quick", yield_after=20)
+    assert not isinstance(made, Shell)
+    assert made.stdout == "quick\n"
+
+
+async def test_two_hundred_shells_write_at_once_and_lose_nothing(box: Session, tmp_path: Path) -> None:
+    shells = [await box.start(["sh", "-c", f"seq {n} {n + 500}"]) for n in range(0, 20000, 100)]
+    for n, shell in zip(range(0, 20000, 100), shells, strict=True):
+        await shell.wait(30)
+        assert (await shell.read()).stdout == "".join(f"{line}\n" for line in range(n, n + 501))
+    assert await box.cleanup() >= 200
+
+
+async def test_reading_while_another_waits_for_the_end(box: Session) -> None:
+    shell = await box.start("echo one; read -r line; echo two")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shell.wait)
+        while "one" not in (chunk := await shell.read(offset=0, wait=5)).stdout:
+            pass
+        with anyio.fail_after(10):
+            assert (await shell.read()).stdout == chunk.stdout == "one\n"
+            assert await shell.poll() == "running"
+        await shell.write("go\n")
+    assert (await shell.read()).stdout == "two\n"

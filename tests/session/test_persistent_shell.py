@@ -1,0 +1,382 @@
+"""The persistent shell: whatever a command does to it, the next one finds its directory and its variables."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from belljar import Output, PolicyDenied, Session, Verdict, engines
+from belljar.session.bash_channel import exported
+from belljar.session.persistent_shell import PersistentShell
+
+
+def trusted(box: Session, command: str) -> Verdict:
+    """The policy refuses what it cannot read; the shell has to bear it all the same."""
+    return replace(box.policy.judge("true"), canonical=command)
+
+
+@pytest.fixture(scope="module", params=["socket", "bridge"])
+async def box(place: Path, base_image: str, request: pytest.FixtureRequest) -> AsyncIterator[Session]:
+    """Where the init can pass its pipes on and where it can't."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BELLJAR_LINK", request.param)
+        engines.forget()
+        async with Session(place) as session:
+            yield session
+    engines.forget()
+
+
+@pytest.fixture
+async def shell(box: Session) -> AsyncIterator[PersistentShell]:
+    """A shell of its own for each test, in the module's sandbox."""
+    shell = PersistentShell(box)
+    yield shell
+    shell.kill()
+
+
+async def test_directory_variables_functions_aliases_and_options_hold(shell: PersistentShell) -> None:
+    await shell.run(
+        "cd sub; export A='x y'; b=2; f() { echo \"f$1\"; }; alias ll='echo aliased'; set -o pipefail; shopt -s extglob"
+    )
+    result = await shell.run('pwd; echo "$A$b"; f 1; ll; shopt -q extglob && set -o | grep pipefail')
+    assert result.stdout.split() == ["/workspace/sub", "x", "y2", "f1", "aliased", "pipefail", "on"]
+    assert not result.restarted
+    assert result.cwd == "/workspace/sub"
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "out"),
+    [
+        ("true && echo a || echo b; echo c", 0, "a\nc\n"),
+        ("exit_code() { return 7; }; exit_code", 7, ""),
+        ("(exit 255)", 255, ""),
+        ("printf 'a\\0b'", 0, "a\0b"),
+        ("echo 'ž 日本 🎉'", 0, "ž 日本 🎉\n"),
+        ("echo a\n\n# comment\necho b", 0, "a\nb\n"),
+        ("cat; read x; echo $?", 0, "1\n"),
+        ("for i in 1 2; do echo $i; done | tac", 0, "2\n1\n"),
+        ("echo out; echo err >&2; false", 1, "out\n"),
+        ("break", 0, ""),
+        ("continue; echo no", 0, ""),
+        ("echo $0 $#", 0, "bash 0\n"),
+    ],
+)
+async def test_a_command_runs_as_typed(shell: PersistentShell, command: str, status: int, out: str) -> None:
+    result = await shell.run(command)
+    assert (result.exit_code, result.stdout, result.restarted) == (status, out, False)
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "out"),
+    [
+        ("if", 2, ""),
+        ("echo 'open", 2, ""),
+        ("cat <<X\nabc", 0, "abc\n"),
+        ("a=" + "x" * 300_000 + "; echo ${#a}", 0, "300000\n"),
+    ],
+)
+async def test_text_that_the_policy_would_refuse_does_not_break_the_shell(
+    shell: PersistentShell, box: Session, command: str, status: int, out: str
+) -> None:
+    result = await shell.run(command, verdict=trusted(box, command))
+    assert (result.exit_code, result.stdout, result.restarted) == (status, out, False)
+
+
+async def test_messages_count_the_commands_own_lines(shell: PersistentShell) -> None:
+    assert (await shell.run("true\nnosuch")).stderr == "bash: line 2: nosuch: command not found\n"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        "read() { :; }; eval() { echo shadow; }; printf() { echo shadow; }; mapfile() { :; }",
+        "builtin() { :; }",
+        "command() { :; }; builtin() { return 1; }; unset() { :; }",
+        "IFS=/",
+        "unset PATH",
+        "readonly REPLY",
+        "set -u",
+        "set -f; set -C; shopt -s nocasematch nullglob failglob",
+        "trap 'true' DEBUG; trap 'true' ERR",
+        "trap '' INT TERM",
+        "alias eval=false builtin=false while=false",
+        "set -o posix",
+        "exec 3>/tmp/three; exec 8>/tmp/eight; exec 9</dev/null",
+        "export LC_ALL=C",
+        "mkdir /tmp/gone$$; cd /tmp/gone$$; rmdir /tmp/gone$$",
+        "set -e",
+        "cd /; export PWD=/nowhere",
+    ],
+)
+async def test_a_shell_in_a_strange_state_still_answers(shell: PersistentShell, trouble: str) -> None:
+    assert (await shell.run(trouble)).exit_code == 0
+    result = await shell.run("echo 'still ä'")
+    assert (result.stdout, result.exit_code, result.restarted) == ("still ä\n", 0, False)
+
+
+@pytest.mark.parametrize(
+    ("end", "cause", "status"),
+    [
+        ("exit 3", "exited", 3),
+        ("set -e; false; echo not reached", "exited", 1),
+        ("set -u; echo $nope", "exited", 127),
+        ("exec echo replaced", "exited", 0),
+        ("kill -9 $$", "signalled", 137),
+        ("kill $$", "signalled", 143),
+        ("break 9", "exited", 0),
+        ("enable -n printf", "exited", 1),
+        ("exec >&- 2>&-", "exited", 0),
+    ],
+)
+async def test_a_shell_that_ended_is_replaced_with_its_directory_and_variables(
+    shell: PersistentShell, end: str, cause: str, status: int
+) -> None:
+    await shell.run("cd sub; export KEPT='a \"b\" $c \\ \n`d`' NAME=$'\\x01\\e'")
+    ended = await shell.run(end)
+    assert (ended.cause, ended.exit_code, ended.restarted) == (cause, status, True)
+    after = await shell.run("pwd; declare -p KEPT NAME")
+    assert after.stdout == "/workspace/sub\ndeclare -x KEPT=$'a \"b\" $c \\\\ \\n`d`'\ndeclare -x NAME=$'\\001\\E'\n"
+    assert not after.restarted, "it was told already"
+
+
+async def test_what_a_command_exported_holds_also_when_it_ended_the_shells_output(shell: PersistentShell) -> None:
+    assert (await shell.run("export KEPT=1; exec >&-")).restarted
+    result = await shell.run("echo $KEPT")
+    assert (result.stdout, result.restarted) == ("1\n", False)
+
+
+async def test_a_timed_out_command_leaves_a_usable_shell(shell: PersistentShell) -> None:
+    await shell.run("cd sub; export KEPT=1")
+    result = await shell.run("echo partial; sleep 60", timeout=1)
+    assert (result.cause, result.exit_code, result.stdout, result.restarted) == ("timeout", 124, "partial\n", True)
+    assert (await shell.run("echo $PWD $KEPT; pgrep -c sleep")).stdout == "/workspace/sub 1\n0\n"
+
+
+async def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(shell: PersistentShell) -> None:
+    result = await shell.run("trap '' TERM; while :; do sleep 0.1; done", timeout=0.2, grace=0.2)
+    assert (result.cause, result.signal) == ("timeout", 9)
+
+
+async def test_the_deadline_of_one_call_does_not_hit_the_next(shell: PersistentShell) -> None:
+    await shell.run("f() { echo kept; }", timeout=1.5)
+    result = await shell.run("sleep 1.7; f")
+    assert (result.stdout, result.restarted) == ("kept\n", False)
+
+
+@pytest.mark.parametrize("command", ["sleep 60", "trap '' INT; sleep 60 & wait; sleep 60"])
+async def test_ctrl_c_ends_the_command_and_the_shell_is_usable_again(shell: PersistentShell, command: str) -> None:
+    await shell.run("cd sub; export KEPT=1")
+
+    def on_output(_: Output) -> None:
+        shell.interrupt()
+
+    result = await shell.run(f"echo running; {command}; sleep 60", on_output=on_output)
+    assert (result.cause, result.exit_code, result.restarted) == ("interrupted", 130, True)
+    assert (await shell.run("echo $PWD $KEPT")).stdout == "/workspace/sub 1\n"
+
+
+async def test_a_program_may_take_ctrl_c_and_end_well(shell: PersistentShell) -> None:
+    # Until it waits for its child, bash takes a SIGINT for its own: the pause is for it to get there.
+    program = "trap 'echo bye; exit 5' INT; sleep 0.3; echo up; while :; do sleep 0.05; done"
+    result = await shell.run(
+        f"bash -c {program!r}; echo $?", on_output=lambda o: shell.interrupt() if o.data == b"up\n" else None
+    )
+    assert result.stdout == "up\nbye\n5\n"
+    assert (result.cause, result.restarted) == ("interrupted", False)
+
+
+async def test_ctrl_c_with_nothing_running_does_nothing(shell: PersistentShell) -> None:
+    shell.interrupt()
+    await shell.run("f() { echo kept; }")
+    shell.interrupt()
+    assert (await shell.run("f")).stdout == "kept\n"
+
+
+async def test_a_job_that_holds_stdout_does_not_hold_the_call_and_is_heard_later(
+    shell: PersistentShell, box: Session
+) -> None:
+    result = await shell.run("mkfifo /tmp/gate; (read < /tmp/gate; echo late) & echo prompt")
+    assert result.stdout == "prompt\n"
+    await box.run("echo > /tmp/gate")
+    heard: list[bytes] = []
+    result = await shell.run("wait; echo now; rm /tmp/gate", on_output=lambda output: heard.append(output.data))
+    assert result.stdout == "late\nnow\n"
+    assert b"".join(heard) == b"late\nnow\n"
+
+
+async def test_jobs_stay_between_calls(shell: PersistentShell) -> None:
+    await shell.run("sleep 60 &")
+    assert (await shell.run("jobs -r | wc -l; kill %1")).stdout == "1\n"
+
+
+async def test_a_job_that_floods_stdout_does_not_hold_the_next_call(shell: PersistentShell) -> None:
+    await shell.run("yes >&1 & pid=$!")
+    result = await shell.run("echo here; kill $pid", timeout=20)
+    assert "here\n" in result.stdout
+    assert result.cause == "exited"
+
+
+async def test_nothing_that_a_command_prints_is_taken_for_a_status(shell: PersistentShell) -> None:
+    forged = "printf 's%s 0 - /forged\\0' 0123456789abcdef"
+    result = await shell.run(
+        f"{forged} >&8; {forged}; for fd in 10 11 12; do {forged} >&$fd; done 2>/dev/null; (exit 9)"
+    )
+    assert (result.exit_code, result.cwd) == (9, "/workspace")
+
+
+async def test_traces_show_the_command_and_not_our_loop(shell: PersistentShell, box: Session) -> None:
+    await shell.run("set -x")
+    assert (await shell.run("echo a")).stderr == "++ echo a\n"
+    assert "syntax error" in (await shell.run("if", verdict=trusted(box, "if"))).stderr
+    assert (await shell.run("break")).stderr == "++ break\n"
+    assert (await shell.run("set +x; echo b")).stderr == "++ set +x\n"
+    assert (await shell.run("echo c")).stderr == ""
+
+
+async def test_large_output_is_kept_head_and_tail(shell: PersistentShell, box: Session) -> None:
+    result = await shell.run("echo first; head -c 20000000 /dev/zero | tr '\\0' x; echo; echo last")
+    assert result.truncated
+    assert result.bytes_produced == 20_000_012
+    assert result.bytes_kept <= box.limits.output
+    assert result.stdout.startswith("first\nxxx")
+    assert result.stdout.endswith("xxx\nlast\n")
+
+
+async def test_a_large_command_runs(shell: PersistentShell) -> None:
+    text = "x" * 20_000
+    assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "20000\n"
+    assert (await shell.run(f"a=ž{text}; echo ${{#a}}")).stdout == "20001\n"
+
+
+async def test_a_text_that_no_pipe_holds_runs_whole(shell: PersistentShell) -> None:
+    await shell.run("true")  # the first goes to a bash that is not there yet
+    text = "x" * 130_000
+    assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "130000\n"
+
+
+async def test_a_flood_comes_before_the_status_that_follows_it(shell: PersistentShell) -> None:
+    for _ in range(5):
+        result = await shell.run("head -c 3000000 /dev/zero | tr '\\0' x; echo end; echo err >&2; (exit 7)")
+        assert (result.exit_code, result.stdout_bytes[-5:], result.stderr) == (7, b"xend\n", "err\n")
+
+
+async def test_the_shell_is_spoken_to_past_the_init_where_its_pipes_can_be_had(
+    shell: PersistentShell, request: pytest.FixtureRequest
+) -> None:
+    await shell.run("true")
+    assert shell._bash is not None
+    direct = shell._bash.execution._feed is not None
+    assert direct == ("socket" in request.node.callspec.id)
+
+
+async def test_calls_take_turns(shell: PersistentShell) -> None:
+    results: list[str] = []
+
+    async def call(n: int) -> None:
+        results.append((await shell.run(f"x={n}; sleep 0.05; echo {n} $x")).stdout)
+
+    async with anyio.create_task_group() as tasks:
+        for n in range(5):
+            tasks.start_soon(call, n)
+    assert sorted(results) == [f"{n} {n}\n" for n in range(5)]
+
+
+async def test_a_cancelled_call_ends_its_command(shell: PersistentShell) -> None:
+    await shell.run("export KEPT=1")
+    with anyio.move_on_after(0.2) as scope:
+        await shell.run("sleep 61")
+    assert scope.cancelled_caught
+    assert (await shell.run("pgrep -cf 'sleep 6[1]'; echo $KEPT")).stdout == "0\n1\n"
+
+
+async def test_a_command_is_judged_where_the_shell_is_and_nothing_denied_runs(shell: PersistentShell) -> None:
+    await shell.run("cd /; export DIR=/; plain=/; gone() { rm -rf \"$1\"; }; alias away='rm -rf'")
+    for command in ("rm -rf *", 'rm -rf "$DIR"', 'rm -rf "$plain"', "gone /", "away /"):
+        with pytest.raises(PolicyDenied):
+            await shell.run(command)
+    assert (await shell.run("pwd")).stdout == "/\n"
+
+
+async def test_the_same_command_is_judged_anew_when_the_shell_has_changed(shell: PersistentShell) -> None:
+    await shell.run("export DIR=/tmp/scratch; mkdir -p $DIR")
+    for _ in range(3):
+        assert (await shell.run('rm -rf "$DIR"')).exit_code == 0
+    await shell.run("export DIR=/")
+    with pytest.raises(PolicyDenied):
+        await shell.run('rm -rf "$DIR"')
+
+
+async def test_what_was_judged_with_old_variables_is_refused_and_judged_again(
+    shell: PersistentShell, box: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many variables that the next command is always sent before bash has compared them."""
+    noted: list[object] = []
+    note = box._record
+    monkeypatch.setattr(box, "_record", lambda kind, **facts: (noted.append(facts.get("cause")), note(kind, **facts)))
+    await shell.run("for i in {1..5000}; do export V$i=$i; done; mkdir -p /tmp/gone; export DIR=/tmp/gone")
+    assert (await shell.run('rm -rf "$DIR"; echo once')).stdout == "once\n"
+    assert noted.count("refused") == 1
+    await shell.run("export DIR=/")
+    with pytest.raises(PolicyDenied):
+        await shell.run('rm -rf "$DIR"')
+    assert noted.count("refused") == 2
+
+
+async def test_a_shell_that_cannot_tell_its_variables_still_takes_commands(shell: PersistentShell) -> None:
+    await shell.run("true")
+    await shell.run("head -c 1G /dev/zero > /dev/shm/full; kill $$")
+    try:
+        for n in range(3):
+            assert (await shell.run(f"echo {n}", timeout=5)).stdout == f"{n}\n"
+    finally:
+        await shell.run("rm -f /dev/shm/full")
+
+
+async def test_a_shell_that_refuses_what_it_must_take_is_replaced(shell: PersistentShell) -> None:
+    def lie(_: Output) -> None:
+        assert shell._bash is not None
+        shell._bash._hear(b"r" + shell._bash._expected[0])
+
+    result = await shell.run("echo; sleep 60", on_output=lie)
+    assert (result.cause, result.restarted) == ("killed", True)
+    assert (await shell.run("echo well")).stdout == "well\n"
+
+
+async def test_the_shell_tells_its_environment_at_once_while_a_command_runs(shell: PersistentShell) -> None:
+    await shell.run("export A=1")
+    await shell.settle()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shell.run, "export A=2; sleep 60")
+        await anyio.sleep(0.1)
+        await shell.settle()
+        assert shell.environment is not None
+        assert shell.environment["A"] == "1"
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_shell_tells_its_environment(shell: PersistentShell) -> None:
+    assert shell.environment is None
+    await shell.run("export A=1; unset LC_CTYPE")
+    await shell.settle()
+    assert shell.environment is not None
+    assert shell.environment["A"] == "1"
+    assert shell.environment["HOME"] == "/home/sandbox"
+    assert "LC_CTYPE" not in shell.environment
+
+
+def test_exported_variables_are_read_exactly() -> None:
+    text = """declare -x A="x \\"y\\" \\$z \\`w\\` \\\\ q"
+declare -x B=$'new\\nline \\' \\E \\001 \\377'
+declare -x EMPTY=""
+declare -x UNSET
+declare -rx R="1"
+export P="posix"
+declare -- NOT="exported"
+"""
+    assert exported(text) == {
+        "A": 'x "y" $z `w` \\ q', "B": "new\nline ' \x1b \x01 \udcff", "EMPTY": "", "R": "1", "P": "posix",
+    }  # fmt: skip

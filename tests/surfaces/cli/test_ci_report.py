@@ -1,0 +1,54 @@
+"""The words for machines, and the workflow that the README shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.surfaces.invoking import belljar
+
+from belljar.surfaces.cli.ci_report import annotate
+
+README = Path(__file__).parents[3] / "README.md"
+
+
+def test_an_annotation_cannot_break_out_of_its_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    annotate("a:b,c", "100%\n::set-output name=x::y\rTOKEN=hunter2")
+    assert capsys.readouterr().err == "::error title=a%3Ab%2Cc::100%25%0A::set-output name=x::y%0DTOKEN=***\n"
+
+
+def test_there_are_no_annotations_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    annotate("title", "message")
+    assert capsys.readouterr().err == ""
+
+
+def workflow_steps() -> list[list[str]]:
+    workflow = "".join(re.findall(r"^```yaml\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE))
+    return [shlex.split(line) for line in re.findall(r"- run: belljar (.*)", workflow)]
+
+
+def test_the_readme_s_workflow_does_what_it_says(workspace: Path) -> None:
+    task = workspace / "agent-task.sh"
+    task.write_text("#!/bin/sh\necho worked in $PWD\n")
+    task.chmod(0o755)
+    (step,) = workflow_steps()
+    answer = belljar(*step, cwd=workspace, env={"GITHUB_ACTIONS": "true", "CI": "true"})
+    assert (answer.status, answer.stdout, answer.stderr) == (0, "worked in /workspace\n", "")
+    report = json.loads((workspace / "belljar.json").read_text())
+    assert (report["cause"], report["exit_code"], report["policy"]) == ("exited", 0, "ci")
+
+
+def test_the_readme_s_workflow_fails_when_the_task_does(workspace: Path) -> None:
+    (workspace / "agent-task.sh").write_text("#!/bin/sh\nexit 9\n")
+    (workspace / "agent-task.sh").chmod(0o755)
+    (step,) = workflow_steps()
+    assert belljar(*step, cwd=workspace, env={"GITHUB_ACTIONS": "true"}).status == 9

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from belljar.surfaces.cli.render import Screen, plain, safe
+
+
+def shown(*chunks: bytes) -> str:
+    screen = Screen()
+    return (b"".join(map(screen.feed, chunks)) + screen.feed(b"", final=True)).decode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "seen"),
+    [
+        (b"plain\ttext\n", "plain\ttext\n"),
+        (b"\x1b[1;31mred\x1b[0m", "\x1b[1;31mred\x1b[0m"),
+        (b"\x1b]52;c;aGk=\x07", "^[]52;c;aGk=^G"),
+        (b"\x1b]0;title\x1b\\", "^[]0;title^[\\"),
+        (b"\x1b[2J\x1b[H", "^[[2J^[[H"),
+        (b"\x1b[6n", "^[[6n"),
+        (b"safe\rdanger", "safe\ndanger"),
+        (b"dos\r\n", "dos\n"),
+        (b"ab\x08c", "ab^Hc"),
+        (b"\xc2\x9b2J", "<U+009B>2J"),
+        (b"\x9b2J", "�2J"),
+        ("a\u202eb".encode(), "a<U+202E>b"),
+        (b"\x1b[8mhidden", "hidden"),
+        (b"\xff\xfe", "��"),
+        ("grüße 🫙".encode(), "grüße 🫙"),
+    ],
+)
+def test_only_text_and_colours_reach_the_terminal(sent: bytes, seen: str) -> None:
+    assert shown(sent) == seen
+    assert shown(*(sent[i : i + 1] for i in range(len(sent)))) == seen
+
+
+def test_a_colour_that_was_left_on_is_reset() -> None:
+    assert shown(b"\x1b[31mred") == "\x1b[31mred\x1b[0m"
+
+
+def test_an_endless_sequence_is_not_held_for_ever() -> None:
+    assert len(shown(b"\x1b[" + b"1;" * 5000)) > 5000
+
+
+def test_a_message_is_one_line_without_controls() -> None:
+    assert plain("a\nb\x1b[31mc\x1b]0;t\x07\td") == "a\\nb^[[31mc^[]0;t^G d"
+
+
+@given(st.binary(), st.integers(min_value=1, max_value=7))
+def test_no_control_ever_passes_however_it_is_cut(data: bytes, step: int) -> None:
+    seen = shown(*(data[i : i + step] for i in range(0, len(data), step)))
+    rest = re.sub(r"\x1b\[[0-9;:]*m", "", seen)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", rest)
+
+
+@given(st.text())
+def test_safe_is_stable(text: str) -> None:
+    assert safe(safe(text)) == safe(text)

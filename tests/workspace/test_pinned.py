@@ -1,0 +1,284 @@
+"""The workspace: resolved once, pinned, and mapped to an unprivileged user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import belljar
+from belljar.errors import ProtectionMissing, WorkspaceError
+from belljar.workspace import idmap
+from belljar.workspace.pinned import Identity, Workspace, WorkspaceUnmappable, choose_identity, release_staging
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+
+
+def status_of(uid: int, gid: int) -> os.stat_result:
+    return os.stat_result((0o40755, 1, 1, 2, uid, gid, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("owner", "caller", "expected"),
+    [
+        ((0, 0), (501, 20), Identity(501, 20)),
+        ((7, 8), (501, 20), Identity(501, 20)),
+        ((7, 8), (0, 0), Identity(7, 8)),
+        ((7, 0), (0, 0), Identity(7, 7)),
+        ((0, 0), (0, 0), Identity(1000, 1000, mapped=True)),
+        ((0, 8), (0, 0), Identity(1000, 1000, mapped=True)),
+    ],
+)
+def test_nobody_ever_runs_as_root(owner: tuple[int, int], caller: tuple[int, int], expected: Identity) -> None:
+    assert choose_identity(status_of(*owner), *caller) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "with space",
+        "new\nline",
+        "co:lon",
+        "com,ma",
+        "ünïcødé ☃",
+        "n" * 200,
+        "'quote\"",
+        "-dash",
+        "tab\t",
+        "back\\slash",
+    ],
+)
+def test_odd_names_are_taken_as_they_are(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.mkdir()
+    with Workspace.open(path) as workspace:
+        assert workspace.path == str(path)
+
+
+def test_a_name_that_is_not_utf8_is_one_clear_error(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/\xff\xfe"
+    os.mkdir(path)
+    with pytest.raises(WorkspaceError, match="UTF-8"):
+        Workspace.open(os.fsdecode(path))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/no/such/place", "does not exist"),
+        ("/etc/passwd", "not a directory"),
+        ("", "empty"),
+        ("a\0b", "NUL"),
+        ("n" * 300, "cannot be opened"),
+        ("/", "system directory"),
+        ("/proc/self", "system directory"),
+        ("/sys", "system directory"),
+        ("/dev/shm", "system directory"),
+        ("/etc", "system directory"),
+        ("/tmp", "system directory"),
+    ],
+)
+def test_an_unsuitable_path_is_one_clear_error(path: str, message: str) -> None:
+    with pytest.raises(WorkspaceError, match=message):
+        Workspace.open(path)
+
+
+def test_a_symlink_to_the_root_is_still_the_root(tmp_path: Path) -> None:
+    (tmp_path / "innocent").symlink_to("/")
+    with pytest.raises(WorkspaceError, match="system directory"):
+        Workspace.open(tmp_path / "innocent")
+
+
+@pytest.mark.parametrize("relation", ["own", "own/below", "."])
+def test_our_own_directories_stay_out_of_reach(tmp_path: Path, relation: str) -> None:
+    own = tmp_path / "own"
+    (own / "below").mkdir(parents=True)
+    with pytest.raises(WorkspaceError, match="Belljar's own files"):
+        Workspace.open(tmp_path / relation, reserved=[own])
+
+
+def test_a_refused_workspace_leaves_no_descriptor_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(WorkspaceError):
+        Workspace.open("/")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_symlink_is_followed_once_and_then_forgotten(tmp_path: Path) -> None:
+    first, second, link = tmp_path / "first", tmp_path / "second", tmp_path / "link"
+    first.mkdir()
+    second.mkdir()
+    link.symlink_to(first)
+    with Workspace.open(link) as workspace:
+        link.unlink()
+        link.symlink_to(second)
+        assert workspace.path == str(first)
+
+
+def test_a_directory_that_was_swapped_is_noticed_before_the_mount(workspace: Path, tmp_path: Path) -> None:
+    with Workspace.open(workspace) as pinned:
+        workspace.rename(tmp_path / "moved")
+        workspace.symlink_to("/etc")
+        with pytest.raises(WorkspaceError, match="replaced"), pinned.staged(tmp_path / "run"):
+            pass
+        with pytest.raises(WorkspaceError, match="replaced"):
+            pinned.check_mounted(None)
+
+
+def test_a_directory_that_was_removed_is_noticed(workspace: Path, tmp_path: Path) -> None:
+    with Workspace.open(workspace) as pinned:
+        workspace.rmdir()
+        with pytest.raises(WorkspaceError, match="gone"), pinned.staged(tmp_path / "run"):
+            pass
+
+
+@as_root
+def test_a_container_that_got_another_directory_is_stopped(workspace: Path) -> None:
+    script = "import os,sys; os.chroot(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    root = workspace / "root"
+    (root / "workspace").mkdir(parents=True)
+    process = subprocess.Popen([sys.executable, "-c", script, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout
+    assert process.stdin
+    with process, Workspace.open(workspace) as other, Workspace.open(root / "workspace") as same:
+        process.stdout.readline()
+        same.check_mounted(process.pid)
+        with pytest.raises(ProtectionMissing, match="workspace"):
+            other.check_mounted(process.pid)
+        process.stdin.close()
+
+
+def test_a_workspace_that_is_not_root_s_is_mounted_as_it_is(workspace: Path, tmp_path: Path) -> None:
+    with Workspace.open(workspace) as pinned, pinned.staged(tmp_path / "run") as source:
+        assert source == str(workspace)
+        assert not (tmp_path / "run").exists()
+
+
+@as_root
+def test_what_the_unprivileged_user_makes_belongs_to_root_on_disk(root_workspace: Path, tmp_path: Path) -> None:
+    (root_workspace / "old").touch()
+    run = tmp_path / "run"
+    with Workspace.open(root_workspace) as pinned, pinned.staged(run) as source:
+        assert (Path(source) / "old").stat().st_uid == 1000
+        subprocess.run(["touch", "new"], check=True, cwd=source, user=1000, group=1000, extra_groups=[])
+        assert (Path(source) / "new").stat().st_uid == 1000
+        os.chown(root_workspace / "old", 1000, 1000)
+        assert (Path(source) / "old").stat().st_uid == 0, "exchanged, so every id stays expressible"
+    assert (root_workspace / "new").stat().st_uid == 0
+    assert (root_workspace / "new").stat().st_gid == 0
+    assert not (run / "workspace").exists()
+
+
+@as_root
+def test_mounts_below_the_workspace_are_not_carried_along(root_workspace: Path, tmp_path: Path) -> None:
+    below = root_workspace / "below"
+    below.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", below], check=True)
+    try:
+        (below / "secret").touch()
+        with Workspace.open(root_workspace) as pinned, pinned.staged(tmp_path / "run") as source:
+            assert list((Path(source) / "below").iterdir()) == []
+    finally:
+        subprocess.run(["umount", below], check=True)
+
+
+@as_root
+def test_a_pinned_workspace_is_mounted_even_when_its_path_was_swapped(root_workspace: Path, tmp_path: Path) -> None:
+    (root_workspace / "mine").touch()
+    with Workspace.open(root_workspace) as pinned:
+        root_workspace.rename(tmp_path / "moved")
+        root_workspace.symlink_to("/etc")
+        with pinned.staged(tmp_path / "run") as source:
+            assert os.listdir(source) == ["mine"]
+
+
+@as_root
+def test_what_a_killed_process_left_mounted_can_be_released(root_workspace: Path, tmp_path: Path) -> None:
+    (root_workspace / "precious").touch()
+    target = tmp_path / "run" / "workspace"
+    target.mkdir(parents=True)
+    descriptor = os.open(root_workspace, os.O_PATH | os.O_DIRECTORY)
+    idmap.mount_exchanged(descriptor, target, (0, 1000), (0, 1000))
+    os.close(descriptor)
+    release_staging(target)
+    assert not target.exists()
+    assert (root_workspace / "precious").exists()
+    release_staging(target)
+
+
+def test_a_directory_with_files_in_it_is_never_released_away(tmp_path: Path) -> None:
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "workspace" / "precious").touch()
+    with pytest.raises(OSError, match="not empty"):
+        release_staging(tmp_path / "workspace")
+
+
+@as_root
+def test_a_file_system_that_cannot_be_mapped_is_one_clear_error(tmp_path: Path) -> None:
+    # An idmapped mount cannot be mapped again, which stands in for a file system that has no idmapped mounts.
+    with (
+        Workspace.open(_root_s(tmp_path / "workspace")) as pinned,
+        pinned.staged(tmp_path / "first") as source,
+    ):
+        with Workspace.open(source) as again:
+            again.identity = Identity(1000, 1000, mapped=True)
+            with pytest.raises(WorkspaceUnmappable, match="not root"), again.staged(tmp_path / "second"):
+                pass
+        assert not (tmp_path / "second" / "workspace").exists()
+
+
+def _root_s(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("pair", "expected"),
+    [
+        ((0, 1000), "0 1000 1\n1 1 999\n1000 0 1\n1001 1001 4294966294"),
+        ((1000, 0), "0 1000 1\n1 1 999\n1000 0 1\n1001 1001 4294966294"),
+        ((7, 8), "0 0 7\n7 8 1\n8 7 1\n9 9 4294967286"),
+        ((7, 7), "0 0 4294967295"),
+    ],
+)
+def test_an_exchange_covers_every_id_once(pair: tuple[int, int], expected: str) -> None:
+    assert idmap._exchange(*pair) == expected
+
+
+def children() -> set[str]:
+    return {child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()}
+
+
+@as_root
+def test_the_child_that_lends_its_namespace_is_gone_at_once(root_workspace: Path, tmp_path: Path) -> None:
+    idmap._user_namespace.cache_clear()
+    before = children()
+    with Workspace.open(root_workspace) as pinned, pinned.staged(tmp_path / "run"):
+        new = {Path(f"/proc/{child}/comm").read_text() for child in children() - before}
+    assert not any(name.startswith(("python", "pytest")) for name in new)
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "new\nline", "co:lon", "com,ma", "ünïcødé ☃", "n" * 200, "-dash", "$(id)"]
+)
+@pytest.mark.parametrize("owner", [0, 1000], ids=["root", "user"])
+async def test_odd_names_are_mounted_as_they_are(base_image: str, tmp_path: Path, name: str, owner: int) -> None:
+    path = tmp_path / name
+    path.mkdir()
+    if os.geteuid() == 0:
+        os.chown(path, owner, owner)
+    (path / "here").write_text("found")
+    async with belljar.Session(workspace=path) as box:
+        result = await box.run("cat here; touch made", timeout=20)
+    assert result.stdout == "found"
+    assert (path / "made").stat().st_uid == path.stat().st_uid
+
+
+async def test_no_mount_is_left_once_a_sandbox_runs(base_image: str, root_workspace: Path) -> None:
+    async with belljar.Session(workspace=root_workspace) as box:
+        assert box.id not in Path("/proc/self/mountinfo").read_text()
+        (root_workspace / "late").write_text("seen")
+        assert (await box.run("cat late", timeout=20)).stdout == "seen"
