@@ -72,10 +72,6 @@ class Limits:
     """How much of each output stream a result keeps (head and tail)."""
     shell_output: int = _size(1 << 20, 4 << 10, 64 << 20)
     """How much of each output stream a background shell keeps (the newest)."""
-    workspace_bytes: int | None = _size(None)
-    """How much a command may add to the workspace before it is stopped; None: no budget."""
-    workspace_entries: int | None = _number(None, 0)
-    """How many files and directories a command may add to the workspace; None: no budget."""
 
     def __post_init__(self) -> None:
         for each in fields(self):

@@ -33,7 +33,7 @@ FULL = os.environ.get("BELLJAR_ABUSE") == "full"
 PROMPT = 20.0  # seconds: generous, on a machine that others load
 FLAT = 64 << 20  # bytes of memory that a Python process may keep for itself
 OURS = ("/.belljar/init ", "bash --noprofile --norc ")
-LIMITS = belljar.Limits(memory="128m", pids=64, cpus=1, workspace_bytes="64m", workspace_entries=1000)
+LIMITS = belljar.Limits(memory="128m", pids=64, cpus=1)
 
 
 def number(everyday: int, full: int) -> int:

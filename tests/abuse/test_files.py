@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
@@ -15,14 +14,6 @@ from tests.abuse.conftest import PROMPT, Victim
 
 import belljar
 from belljar.errors import CommandError, WorkingDirectoryError
-
-
-@pytest.fixture
-async def undoing(base_image: str, workspace: Path) -> AsyncIterator[Victim]:
-    options = {"policy": "permissive", "approve": lambda verdict: True, "planted": "undo"}
-    async with belljar.Session(workspace, **options) as box:  # type: ignore[arg-type]
-        yield Victim(box, workspace)
-
 
 # The working directory.
 
@@ -135,32 +126,6 @@ async def test_everyday_git_is_not_told(victim: Victim) -> None:
     assert (await victim.bash(everyday)).runs_later == ()
 
 
-async def test_plants_can_be_undone(undoing: Victim) -> None:
-    hooks = undoing.workspace / ".git" / "hooks"
-    await undoing.bash("git init -q .")
-    (hooks / "pre-commit").write_text("the user's own\n")
-    (hooks / "pre-commit").chmod(0o777)
-    config = (undoing.workspace / ".git" / "config").read_text()
-    result = await undoing.bash("""
-echo evil > .git/hooks/pre-commit; echo evil > .git/hooks/post-merge; git config core.pager evil; echo evil > .envrc
-""")
-    assert result.runs_later == ()
-    assert result.undone == (".envrc", ".git/config", ".git/hooks/post-merge", ".git/hooks/pre-commit")
-    assert (hooks / "pre-commit").read_text() == "the user's own\n"
-    assert not (hooks / "post-merge").exists()
-    assert not (undoing.workspace / ".envrc").exists()
-    assert (undoing.workspace / ".git" / "config").read_text() == config
-
-
-async def test_undoing_touches_nothing_through_a_link(undoing: Victim, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    (outside / "hooks").mkdir(parents=True)
-    (outside / "hooks" / "pre-commit").write_text("not theirs")
-    result = await undoing.bash(f"ln -s {outside} .git; ln -s {outside}/hooks .husky")
-    assert result.undone == (".git", ".husky")
-    assert (outside / "hooks" / "pre-commit").read_text() == "not theirs"
-
-
 # Things that are no files.
 
 
@@ -201,13 +166,11 @@ async def test_a_socket_of_the_host_in_the_workspace_is_in_the_open(victim: Vict
     assert result.stdout == "open\n"
 
 
-@pytest.mark.parametrize("policy_budget", [True, False])
-async def test_deep_trees_cost_nobody_their_stack(base_image: str, workspace: Path, policy_budget: bool) -> None:
-    limits = belljar.Limits(workspace_entries=100_000) if policy_budget else belljar.Limits()
-    async with belljar.Session(workspace, limits=limits) as box:
+async def test_deep_trees_cost_nobody_their_stack(base_image: str, workspace: Path) -> None:
+    async with belljar.Session(workspace) as box:
         text = "import os\nfor _ in range(3000): os.mkdir('deep'); os.chdir('deep')\nprint('dug')"
         (workspace / "dig.py").write_text(text)
         result = await box.run(["python3", "dig.py"], timeout=60)
-        assert result.cause == ("disk_limit" if policy_budget else "exited")
+        assert result.cause == "exited"
     with anyio.fail_after(60):
         await to_thread.run_sync(lambda: os.system(f"rm -rf {workspace}/deep"))

@@ -1,4 +1,4 @@
-"""Which files of a workspace the host may run by itself, and how they are told and taken back."""
+"""Which files of a workspace the host may run by itself, and how they are told ."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from belljar.workspace.host_run_files import Planted
+from belljar.workspace.host_run_files import HostRunFiles
 
 
 @pytest.fixture
@@ -20,16 +20,16 @@ def root(tmp_path: Path) -> Iterator[int]:
 
 
 def test_nothing_changed_is_nothing_told(root: int) -> None:
-    watch = Planted(root)
-    assert watch.since(watch.before()) == ((), ())
+    watch = HostRunFiles(root)
+    assert watch.since(watch.before()) == ()
 
 
 def test_samples_and_other_files_do_not_run(root: int, tmp_path: Path) -> None:
-    watch = Planted(root)
+    watch = HostRunFiles(root)
     before = watch.before()
     for name in (".git/hooks/pre-commit.sample", ".git/hooks/notes", "Makefile", ".bashrc", "conftest.py"):
         (tmp_path / name).write_text("x")
-    assert watch.since(before) == ((), ())
+    assert watch.since(before) == ()
 
 
 @pytest.mark.parametrize(
@@ -49,56 +49,44 @@ def test_samples_and_other_files_do_not_run(root: int, tmp_path: Path) -> None:
 def test_of_gits_settings_only_those_that_run_something_are_told(
     root: int, tmp_path: Path, added: str, told: bool
 ) -> None:
-    watch = Planted(root)
+    watch = HostRunFiles(root)
     before = watch.before()
     with (tmp_path / ".git" / "config").open("a") as config:
         config.write(added)
-    assert watch.since(before)[0] == ((".git/config",) if told else ())
+    assert watch.since(before) == ((".git/config",) if told else ())
 
 
 def test_what_the_user_does_between_commands_is_not_told(root: int, tmp_path: Path) -> None:
-    watch = Planted(root)
+    watch = HostRunFiles(root)
     watch.since(watch.before())
     (tmp_path / ".envrc").write_text("mine")
-    assert watch.since(watch.before()) == ((), ())
+    assert watch.since(watch.before()) == ()
 
 
-def test_what_appears_while_others_go_on_is_told_and_never_taken_back(root: int, tmp_path: Path) -> None:
-    watch = Planted(root, undo=True)
+def test_what_appears_while_others_go_on_is_told(root: int, tmp_path: Path) -> None:
+    watch = HostRunFiles(root)
     watch.since(watch.before())
     (tmp_path / ".envrc").write_text("whose?")
-    assert watch.since(watch.before(busy=True)) == ((".envrc",), ())
-    assert (tmp_path / ".envrc").exists()
-
-
-def test_two_commands_at_once_do_not_put_each_others_plants_back(root: int, tmp_path: Path) -> None:
-    config = tmp_path / ".git" / "config"
-    good = config.read_text()
-    watch = Planted(root, undo=True)
-    first, second = watch.before(), watch.before()
-    config.write_text(good + "[core]\n\tfsmonitor = evil\n")
-    assert watch.since(first)[1] == (".git/config",)
-    watch.since(second)
-    assert config.read_text() == good
+    assert watch.since(watch.before(busy=True)) == (".envrc",)
 
 
 def test_a_change_within_one_tick_of_the_clock_is_seen(root: int, tmp_path: Path) -> None:
-    watch = Planted(root)
+    watch = HostRunFiles(root)
     for n in range(20):
         before = watch.before()
         (tmp_path / ".envrc").write_text("x" * (n + 1))
-        assert watch.since(before)[0] == (".envrc",)
+        assert watch.since(before) == (".envrc",)
         (tmp_path / ".envrc").unlink()
 
 
 def test_looking_is_cheap(root: int) -> None:
-    watch = Planted(root)
+    watch = HostRunFiles(root)
     watch.since(watch.before())
     quickest = min(_timed(watch) for _ in range(200))
     print(f"{quickest * 1e6:.0f} µs")  # printed, not asserted: the machine may be busy
 
 
-def _timed(watch: Planted) -> float:
+def _timed(watch: HostRunFiles) -> float:
     began = time.perf_counter()
     watch.since(watch.before())
     return time.perf_counter() - began

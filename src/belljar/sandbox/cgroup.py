@@ -20,12 +20,6 @@ def usage(pid: int) -> dict[str, int]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def processes(pid: int) -> list[int]:
-    """All that are in the group of process `pid`."""
-    text = _text(_groups(pid), "pids", "cgroup.procs", "cgroup.procs")
-    return [int(each) for each in text.split()] if text else []
-
-
 def _groups(pid: int) -> dict[str, str]:
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()

@@ -9,7 +9,6 @@ other alone, so a filter never eats what it does not show. `read(offset=…)` mo
 
 from __future__ import annotations
 
-import asyncio
 import signal as signals
 import time
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from belljar.session.result import Capture, Result, decode, split_tail
 
 if TYPE_CHECKING:
     from belljar.session.session import Session
-    from belljar.workspace.budget import Budget
 
 # Python's own `re` cannot be stopped once it backtracks; `regex` understands the same patterns and can.
 Pattern = Any
@@ -78,9 +76,7 @@ class Shell:
         self._cursors: dict[str | None, Position] = {None: (0, 0)}
         self._killed = False
         self._body: frames.EndedBody | None = None
-        self._planted: Callable[[], tuple[tuple[str, ...], tuple[str, ...]]] = lambda: ((), ())
-        self._watching: asyncio.Task[None] | None = None
-        self._overran = False
+        self._runs_later: Callable[[], tuple[str, ...]] = lambda: ()
         self.so_far: Chunk | None = None
         """What it had printed when it was turned from a foreground command into a shell."""
 
@@ -143,9 +139,7 @@ class Shell:
             Capture.ending("stdout", chunk.stdout_bytes, self._body.stdout_total),
             Capture.ending("stderr", chunk.stderr_bytes, self._body.stderr_total),
         )
-        if self._overran:
-            collector.overran()
-        return collector.result(self._body, self._planted())
+        return collector.result(self._body, self._runs_later())
 
     # Steering.
 
@@ -176,18 +170,8 @@ class Shell:
 
     # What is known of it.
 
-    def follow(self, budget: Budget | None, planted: Callable[[], tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
-        self._planted = planted
-        if budget is not None:
-            watching = budget.watch(self._running, self._overrun)
-            self._watching = self._session.sandbox.link.loop.create_task(watching)
-
-    async def _running(self) -> bool:
-        return await self.poll() == "running"
-
-    def _overrun(self) -> None:
-        self._overran = self._killed = True
-        self._send(To.KILL, frames.u32(int(GRACE * 1000)))
+    def follow(self, runs_later: Callable[[], tuple[str, ...]]) -> None:
+        self._runs_later = runs_later
 
     def learn(self, listed: frames.Listed) -> None:
         self._learn(listed.ended)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import time
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from belljar.session.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, 
 if TYPE_CHECKING:
     from belljar.link.remote_command import Execution
     from belljar.policy import Verdict
-    from belljar.workspace.budget import Budget
 
 _CAUSES: dict[int, Cause] = {1: "exited", 2: "signalled", 3: "timeout", 4: "killed", 5: "out_of_memory"}
 _STREAMS: dict[int, Stream] = {frames.STDOUT: "stdout", frames.STDERR: "stderr"}
@@ -32,34 +30,16 @@ class Collector:
         grace: float = 2.0,
         limit: int | None = None,
         on_output: Callable[[Output], None] | None = None,
-        budget: Budget | None = None,
     ) -> None:
         self.captures = (Capture("stdout", cap), Capture("stderr", cap))
         self.execution = execution
         self.timeout, self.grace = timeout, grace
         self.handed_on = False
-        self.budget = budget
-        self._watching: asyncio.Task[None] | None = None
         self._verdict, self._combined, self._limit, self._on_output = verdict, combined, limit, on_output
         self._order = 0
         self._stopped: Cause | None = None
         self._started = time.time()
         execution.on_output = self.take
-        if budget is not None:
-            watching = budget.watch(self._running, lambda: self.stop("disk_limit"))
-            self._watching = execution.link.loop.create_task(watching)
-            execution.when_ended(self.leave)
-
-    async def _running(self) -> bool:
-        return not self.execution.over
-
-    def leave(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-
-    def overran(self) -> None:
-        """It was found over its budget when it had ended."""
-        self._stopped = self._stopped or "disk_limit"
 
     def take(self, stream: int, data: bytes) -> None:
         name = _STREAMS.get(stream)
@@ -85,7 +65,7 @@ class Collector:
         self._stopped = self._stopped or "interrupted"
         self.execution.signal(signal.SIGINT)
 
-    def result(self, body: frames.EndedBody, planted: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())) -> Result:
+    def result(self, body: frames.EndedBody, runs_later: tuple[str, ...] = ()) -> Result:
         cause = self._cause(body)
         return Result(
             cause=cause,
@@ -100,8 +80,7 @@ class Collector:
             verdict=self._verdict,
             combined=self._combined,
             oom_kills=body.oom_kills,
-            runs_later=planted[0],
-            undone=planted[1],
+            runs_later=runs_later,
             _captures=self.captures,
         )
 
@@ -110,8 +89,7 @@ class Collector:
         if self._stopped == "interrupted":
             # A program may take Ctrl+C and end as it likes; only a death by it counts.
             return "interrupted" if body.signal == signal.SIGINT or body.exit_code == 130 else cause
-        ended_by_us = cause in ("killed", "signalled") or (self._stopped == "disk_limit" and cause == "exited")
-        return self._stopped if self._stopped and ended_by_us else cause
+        return self._stopped if self._stopped and cause in ("killed", "signalled") else cause
 
     def lost(self) -> Result:
         """The sandbox went away under the command: what came of it so far."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,6 @@ from belljar.session.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, 
 if TYPE_CHECKING:
     from belljar.policy import Policy, Verdict
     from belljar.session.session import Session
-    from belljar.workspace.budget import Budget
     from belljar.workspace.host_run_files import Snapshot
 
 GRACE = 2.0
@@ -51,7 +50,6 @@ class _Turn:
 
     verdict: Verdict
     restarted: bool
-    budget: Budget | None
     before: Snapshot
     started: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.monotonic)
@@ -110,30 +108,14 @@ class PersistentShell:
 
     async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult | None:
         """None when nothing ran, because the last call changed variables that the verdict did not know of yet."""
-        budget, before = await self._session.budget(), self._session.before()
+        before = self._session.before()
         restarted = self._bash is not None and self._bash.execution.over
         bash = self._begin()
-        self._turn = turn = _Turn(verdict, restarted, budget, before)
+        self._turn = turn = _Turn(verdict, restarted, before)
         try:
-            if budget is None:
-                return await self._take_turn(bash, turn, timeout, grace)
-            with self._within(budget, bash):
-                return await self._take_turn(bash, turn, timeout, grace)
+            return await self._take_turn(bash, turn, timeout, grace)
         finally:
             self._turn = None
-
-    @contextlib.contextmanager
-    def _within(self, budget: Budget, bash: Bash) -> Iterator[None]:
-        """While the call runs, see to its budget. Past it the shell is ended with all it runs."""
-
-        async def running() -> bool:
-            return not bash.execution.over
-
-        watching = bash.execution.link.loop.create_task(budget.watch(running, lambda: bash.execution.kill(GRACE)))
-        try:
-            yield
-        finally:
-            watching.cancel()
 
     def interrupt(self) -> None:
         """Ctrl+C: SIGINT to what runs, and an end to it if that is not enough."""
@@ -243,8 +225,6 @@ class PersistentShell:
         cause: Cause = ("exited", "signalled", "timeout", "killed", "out_of_memory")[body.cause - 1]
         if turn.interrupted:
             cause = "interrupted"
-        elif turn.budget is not None and turn.budget.exceeded:
-            cause = "disk_limit"
         self._drop()
         status = {"timeout": TIMEOUT_STATUS, "interrupted": 128 + signal.SIGINT}.get(cause, body.exit_code)
         return self._result(
@@ -263,11 +243,11 @@ class PersistentShell:
     ) -> ShellResult:  # fmt: skip
         captures, self._captures = self._captures, self._fresh()
         duration = time.monotonic() - turn.clock
-        left, undone = self._session.since(turn.before)
         result = ShellResult(
             cause=cause, exit_code=status, signal=signal, duration=duration, cpu_time=0.0, peak_memory=0,
             survivors_killed=survivors, started=turn.started, ended=turn.started + duration, verdict=turn.verdict,
-            oom_kills=oom_kills, restarted=restarted, cwd=self.cwd, runs_later=left, undone=undone, _captures=captures,
+            oom_kills=oom_kills, restarted=restarted, cwd=self.cwd, runs_later=self._session.since(turn.before),
+            _captures=captures,
         )  # fmt: skip
         digest = turn.verdict.digest
         self._session._record("end", cause=cause, exit_code=status, duration=duration, digest=digest)

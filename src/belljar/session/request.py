@@ -10,7 +10,6 @@ from belljar.errors import UsageError
 from belljar.link.frames import Flag
 from belljar.policy import Verdict
 from belljar.session.result import Output
-from belljar.workspace.budget import Budget
 from belljar.workspace.host_run_files import Snapshot
 
 Command = str | Sequence[str]
@@ -43,7 +42,6 @@ class Request:
     env: Mapping[bytes, bytes]
     verdict: Verdict
     options: Options
-    budget: Budget | None
     before: Snapshot
 
 

@@ -20,7 +20,6 @@ Cause = Literal[
     "timeout",
     "interrupted",
     "output_limit",
-    "disk_limit",
     "out_of_memory",
     "killed",
     "sandbox_lost",
@@ -165,8 +164,6 @@ class Result:
     oom_kills: int = 0
     runs_later: tuple[str, ...] = ()
     """Files this command planted in the workspace that something on the host may run later (git hooks, ...)."""
-    undone: tuple[str, ...] = ()
-    """Such files that were taken back (`Session(planted="undo")`)."""
     _captures: tuple[Capture, Capture] = field(
         default_factory=lambda: (Capture("stdout", 2), Capture("stderr", 2)), repr=False, compare=False
     )
@@ -220,5 +217,5 @@ class Result:
             "duration", "cpu_time", "peak_memory", "survivors_killed", "started", "ended", "oom_kills",
         )  # fmt: skip
         verdict = self.verdict.as_dict() if self.verdict else None
-        later = {"runs_later": list(self.runs_later), "undone": list(self.undone)}
+        later = {"runs_later": list(self.runs_later)}
         return {name: getattr(self, name) for name in plain} | later | {"verdict": verdict}

@@ -23,7 +23,7 @@ from anyio import to_thread
 
 from belljar.audit import writer as audits
 from belljar.engines.spec import Network
-from belljar.errors import AuditError, PolicyDenied, ProtectionMissing, SandboxLost, ShellNotFound, UsageError
+from belljar.errors import AuditError, PolicyDenied, SandboxLost, ShellNotFound, UsageError
 from belljar.limits import Limits
 from belljar.link import frames
 from belljar.link.frames import Flag
@@ -37,9 +37,8 @@ from belljar.session.capture import Collector
 from belljar.session.request import Command, Options, Request, encoded, environment, flags_of
 from belljar.session.result import Result
 from belljar.session.watched_run import Run
-from belljar.workspace.budget import Budget
 from belljar.workspace.cwd import inside
-from belljar.workspace.host_run_files import Planted, Planting, Snapshot
+from belljar.workspace.host_run_files import HostRunFiles, Snapshot
 from belljar.workspace.pinned import Workspace
 
 if TYPE_CHECKING:
@@ -71,7 +70,6 @@ class Session:
         keep: bool = False,
         id: str | None = None,
         audit: Audit | None = None,
-        planted: Planting = "report",
     ) -> None:
         self.limits = limits or Limits()
         self.policy = _policy(policy) if isinstance(policy, str) else policy
@@ -83,7 +81,7 @@ class Session:
         self._plan = Plan(str(workspace), image, self.limits, network, lease, keep)
         self._asked_id = id
         self._sandbox: Sandbox | None = None
-        self._planting, self._planted = planted, Planted(-1)
+        self._host_run_files = HostRunFiles(-1)
         self._shells: dict[str, Shell] = {}
         self._persistent: PersistentShell | None = None
 
@@ -111,7 +109,7 @@ class Session:
 
     def _enter(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-        self._planted = Planted(sandbox.workspace.descriptor, self._planting == "undo")
+        self._host_run_files = HostRunFiles(sandbox.workspace.descriptor)
 
     @classmethod
     async def attach(cls, id: str, **options: Any) -> Self:
@@ -230,7 +228,6 @@ class Session:
             shell = Shell(self, execution.id, request.verdict.canonical, execution.pid)
             if not await shell.take_over(execution, collector, self.limits.shell_output):
                 return await self._conclude(execution, collector, request)
-            collector.leave()
             return self._keep(shell, request)
         finally:
             await self._make_sure_it_ended(execution, collector)
@@ -251,7 +248,7 @@ class Session:
 
     def _keep(self, shell: Shell, request: Request) -> Shell:
         self._shells[shell.id] = shell
-        shell.follow(request.budget, lambda: self.since(request.before))
+        shell.follow(lambda: self.since(request.before))
         return shell
 
     async def refresh(self) -> list[Shell]:
@@ -322,25 +319,17 @@ class Session:
             raise UsageError("an empty command")
         env = environment(given, options)
         flags = flags_of(command, options)
-        budget, before = await self.budget(), self.before()
+        before = self.before()
         where = b"" if cwd == "/workspace" else encoded(cwd)
-        return Request(argv, flags, where, env, verdict, options, budget, before)
+        return Request(argv, flags, where, env, verdict, options, before)
 
     def before(self) -> Snapshot:
         """How the places are that the host may run files from, before a command begins."""
         busy = self._persistent is not None or any(shell.status == "running" for shell in self._shells.values())
-        return self._planted.before(busy)
+        return self._host_run_files.before(busy)
 
-    def since(self, before: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return self._planted.since(before)
-
-    async def budget(self) -> Budget | None:
-        """What a command that begins now may add to the workspace, if that is limited."""
-        if self.limits.workspace_bytes is None and self.limits.workspace_entries is None:
-            return None
-        if not self.sandbox.engine.shares_files:
-            raise ProtectionMissing("workspace budget: the engine's files cannot be seen from here, nor how they grow")
-        return await to_thread.run_sync(Budget, self.workspace.descriptor, self.limits, self.sandbox.launched.pid)
+    def since(self, before: Snapshot) -> tuple[str, ...]:
+        return self._host_run_files.since(before)
 
     def _spawn(self, request: Request, *, paced: bool = False, background: int = 0) -> Execution:
         options = request.options
@@ -375,7 +364,7 @@ class Session:
         return Collector(
             execution, cap, request.verdict, combined=bool(options.get("combined") or options.get("pty")),
             timeout=options.get("timeout"), grace=options.get("grace", GRACE),
-            limit=options.get("output_limit"), on_output=options.get("on_output"), budget=request.budget,
+            limit=options.get("output_limit"), on_output=options.get("on_output"),
         )  # fmt: skip
 
     async def _feed(self, execution: Execution, stdin: bytes | str | None, close: bool = True) -> None:
@@ -387,8 +376,6 @@ class Session:
     async def _conclude(self, execution: Execution, collector: Collector, request: Request) -> Result:
         try:
             body = await self._ended(execution, collector)
-            if request.budget is not None and await request.budget.overrun():
-                collector.overran()
             result = collector.result(body, self.since(request.before))
         except SandboxLost:
             result = collector.lost()

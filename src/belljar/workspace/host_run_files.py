@@ -1,7 +1,7 @@
 """Files in the workspace that the host may run later by itself: git hooks, editor tasks, servers that agents start.
 
 A sandboxed command that plants one acts outside its sandbox at the user's next `git commit`. So what it left there is
-told in its result (`runs_later`), or taken back (`Session(planted="undo")`), however it came there.
+told in its result (`runs_later`), however it came there.
 
 Only what runs without being asked for counts: a Makefile, a test or a package's scripts are run by someone who means
 to. Looked at are the places at the top of the workspace, by lstat before and after; contents are read only where a
@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import Literal, NamedTuple
-
-Planting = Literal["report", "undo"]
+from typing import NamedTuple
 
 _GIT = re.compile(
     rb"\b(fsmonitor|hookspath|sshcommand|pager|editor|askpass|clean|smudge|process|textconv|command|cmd|driver|helper"
@@ -73,33 +69,32 @@ class Snapshot(NamedTuple):
     """Of those whose contents matter; None where there is none to be had."""
 
 
-class Planted:
+class HostRunFiles:
     """Of one session. `root` is a descriptor of the workspace."""
 
-    def __init__(self, root: int, undo: bool = False) -> None:
-        self._root, self._undo = root, undo
+    def __init__(self, root: int) -> None:
+        self._root = root
         self._last: Mapping[str, Seen] | None = None
         self._between: set[str] = set()
         self._contents: dict[str, tuple[Seen, bytes | None]] = {}
         self._listed: dict[str, tuple[Seen | None, list[str]]] = {}
 
     def before(self, busy: bool = False) -> Snapshot:
-        """How it is now. While other commands go on (`busy`), what was planted since the last look is kept for the next
-        result; who did it, one of them or the user, cannot be known, so it is not taken back."""
+        """How it is now. While other commands go on (`busy`), what was planted since the last look is told in the next
+        result; who did it, one of them or the user, cannot be known."""
         last, self._last = self._last, self._look()
         if busy and last is not None and last != self._last:
             known = {name: content for name, (_, content) in self._contents.items()}
             self._between |= set(self._found(Snapshot(last, known), self._last))
-        read = {name: self._read(name, seen) for name, seen in self._last.items() if self._undo or name in _KEYS}
+        read = {name: self._read(name, seen) for name, seen in self._last.items() if name in _KEYS}
         return Snapshot(self._last, read)
 
-    def since(self, before: Snapshot) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What was planted since: what is still there, and what was taken back."""
+    def since(self, before: Snapshot) -> tuple[str, ...]:
+        """What was planted since."""
         self._last = self._look()
         found = self._found(before, self._last) if self._last != before.seen else []
-        undone = {name for name in found if self._undo and self._take_back(name, before)}
-        left, self._between = {*found, *self._between} - undone, set()
-        return tuple(sorted(left)), tuple(sorted(undone))
+        told, self._between = {*found, *self._between}, set()
+        return tuple(sorted(told))
 
     def _found(self, before: Snapshot, now: Mapping[str, Seen]) -> list[str]:
         changed = [name for name, seen in now.items() if seen != before.seen.get(name)]
@@ -165,44 +160,6 @@ class Planted:
             return None
         return content if len(content) <= _READ else None
 
-    def _take_back(self, name: str, before: Snapshot) -> bool:
-        """As it was. Through the parent's descriptor: whatever is swapped in meanwhile, nothing outside is touched."""
-        folder, base = os.path.split(name)
-        try:
-            parent = self._open(folder, os.O_PATH | os.O_DIRECTORY)
-        except OSError:
-            return False
-        try:
-            if name not in before.seen:
-                os.unlink(base, dir_fd=parent)
-            elif (content := before.contents.get(name)) is not None:
-                _restore(parent, base, before.seen[name], content)
-            else:
-                return False
-        except OSError:
-            return False
-        finally:
-            os.close(parent)
-            self._last = self._look()
-        return True
-
 
 def _lines(keys: re.Pattern[bytes], content: bytes) -> set[bytes]:
     return {line.strip() for line in content.splitlines() if keys.search(line)}
-
-
-def _restore(parent: int, name: str, before: Seen, content: bytes) -> None:
-    owner = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    temporary = f".{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        with open(os.open(temporary, flags, 0o600, dir_fd=parent), "wb") as file:
-            with suppress(PermissionError):
-                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-            os.fchmod(file.fileno(), stat.S_IMODE(before.mode) & 0o777)
-            file.write(content)
-        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary, dir_fd=parent)
-        raise

@@ -59,7 +59,6 @@ def mishap(result: Result, args: Namespace) -> str | None:
         "timeout": f"timed out after {args.timeout or 0:g} s and was killed (--timeout allows more)",
         "out_of_memory": "killed: out of memory (--memory allows more)",
         "output_limit": "killed: it printed more than it may",
-        "disk_limit": "killed: it wrote more to the workspace than it may",
         "sandbox_lost": "the sandbox was lost under the command (`belljar doctor` tells more)",
         "killed": "killed",
     }
