@@ -85,7 +85,20 @@ ONLY_X86 = {
     "iopl": (172, [3]), "ioperm": (173, [0x80, 1, 1]), "modify_ldt": (154, [0, BUFFER, 16]), "uselib": (134, [b"x"]),
     "ustat": (136, [0, BUFFER]), "sysfs": (139, [1, 0]), "_sysctl": (156, [0]),
 }  # fmt: skip
-ANSWER_ENOSYS = {"clone3": (435, [BUFFER, 64]), "openat2": (437, [-100, b"/tmp/x", BUFFER, 24])}
+ANSWER_ENOSYS = {
+    "clone3": (435, [BUFFER, 64]), "openat2": (437, [-100, b"/tmp/x", BUFFER, 24]),
+    "io_setup": (206 if X86 else 0, [64, BUFFER]), "io_submit": (209 if X86 else 2, [0, 0, BUFFER]),
+}  # fmt: skip
+PRIO_PROCESS, PRIO_PGRP, PRIO_USER = 0, 1, 2
+# name: (number on x86_64, number on aarch64, arguments)
+OF_OTHERS = {
+    "setpriority_user": (141, 140, [PRIO_USER, 0, 19]), "setpriority_group": (141, 140, [PRIO_PGRP, 0, 19]),
+    "setpriority_init": (141, 140, [PRIO_PROCESS, 1, 19]),
+    "setpriority_upper_bits": (141, 140, [(1 << 32) | PRIO_USER, 0, 19]),
+    "ioprio_user": (251, 30, [3, 0, 3 << 13]), "ioprio_init": (251, 30, [1, 1, 3 << 13]),
+    "affinity_init": (203, 122, [1, 128, BUFFER]), "affinity_upper_bits": (203, 122, [(1 << 32) | 1, 128, BUFFER]),
+    "scheduler_init": (144, 119, [1, 5, BUFFER]), "limits_init": (302, 261, [1, 7, BUFFER, 0]),
+}  # fmt: skip
 
 ALG, PACKET, VSOCK, BLUETOOTH, CAN, XDP, KEY = 38, 17, 40, 31, 29, 44, 15
 UPPER = 1 << 32
@@ -95,6 +108,9 @@ SOCKETS = {
     3, 12), "netlink_uevent": (16, 3, 15), "netlink_upper_bits": (16, 3, UPPER | 9),
     "vsock_upper_bits": (UPPER | VSOCK, 1, 0), "unix_upper_bits": (UPPER | 1, 1, 0), "inet_upper_bits": (UPPER | 2, 1,
     0), "raw": (2, 3, 1), "raw6": (10, 3, 58),
+    "sctp": (2, 1, 132), "sctp_seqpacket": (2, 5, 132), "seqpacket": (2, 5, 0), "dccp": (2, 6, 33), "l2tp": (2, 2,
+    115), "smc": (2, 1, 256), "mptcp": (2, 1, 262), "mptcp6": (10, 1, 262), "udplite": (2, 2, 136), "icmp": (2, 2, 1),
+    "protocol_upper_bits": (2, 1, UPPER | 262), "type_odd": (2, 0x40000001, 0),
 }  # fmt: skip
 
 
@@ -180,6 +196,11 @@ def set_id():
     return answers
 
 
+def of_others():
+    pick = 0 if X86 else 1
+    return {name: in_a_child(lambda row=row: call(row[pick], row[2])) for name, row in OF_OTHERS.items()}
+
+
 def enosys():
     return {name: in_a_child(lambda row=row: call(*row)) for name, row in ANSWER_ENOSYS.items()}
 
@@ -208,6 +229,9 @@ def everyday():
         "tcp": len(server.accept()[0].recv(1)) - 1,
         "netlink": len(socket.if_nameindex()) - 1,
         "memfd": os.close(os.memfd_create("x")) or 0,
+        "udp": socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, 17).close() or 0,
+        "nice": os.nice(1) - 1,
+        "affinity": os.sched_setaffinity(0, os.sched_getaffinity(0)) or 0,
         "pidfd": os.close(os.pidfd_open(os.getpid())) or 0,
     }
 

@@ -59,10 +59,14 @@ def test_no_call_is_allowed_both_freely_and_with_conditions() -> None:
     assert {"socket", "socketpair", "clone", "personality", "chmod", "openat"} <= guarded
 
 
-def test_socket_families_are_compared_by_equality() -> None:
+def test_socket_families_and_protocols_are_compared_by_equality() -> None:
     rules = [rule for rule in profile()["syscalls"] if "socket" in rule["names"]]
     assert {rule["args"][0]["value"] for rule in rules} == {1, 2, 10, 16}
-    assert all(argument["op"] == "SCMP_CMP_EQ" for rule in rules for argument in rule["args"])
+    arguments = [argument for rule in rules for argument in rule["args"]]
+    assert all(argument["op"] == "SCMP_CMP_EQ" for argument in arguments if argument["index"] != 1)
+    assert all(
+        {each["index"] for each in rule["args"]} == {0, 1, 2} for rule in rules if rule["args"][0]["value"] in (2, 10)
+    )
 
 
 def test_the_text_is_what_docker_reads() -> None:
@@ -90,7 +94,14 @@ async def test_every_forbidden_socket_is_refused(base_image: str, root_workspace
     assert "vsock_upper_bits" in answers
 
 
-async def test_calls_that_hide_their_flags_do_not_exist(base_image: str, root_workspace: Path) -> None:
+async def test_nobody_else_s_priority_or_processors_can_be_set(base_image: str, root_workspace: Path) -> None:
+    answers = await probe(root_workspace, "of_others")
+    assert {name: answer for name, answer in answers.items() if answer != EPERM} == {}
+
+
+async def test_calls_that_hide_their_flags_or_share_a_number_do_not_exist(
+    base_image: str, root_workspace: Path
+) -> None:
     assert set((await probe(root_workspace, "enosys")).values()) == {ENOSYS}
 
 

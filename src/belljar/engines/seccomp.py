@@ -42,7 +42,7 @@ cachestat
 WAITING = """
 alarm clock_getres clock_gettime clock_nanosleep epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2
 epoll_wait eventfd eventfd2 getitimer gettimeofday inotify_add_watch inotify_init inotify_init1
-inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit nanosleep pause pipe pipe2
+inotify_rm_watch nanosleep pause pipe pipe2
 poll ppoll pselect6 restart_syscall select setitimer signalfd signalfd4 time timer_create timer_delete
 timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime
 """
@@ -56,10 +56,10 @@ PROCESSES = """
 arch_prctl capget capset execve execveat exit exit_group fork futex futex_requeue futex_wait futex_waitv
 futex_wake get_robust_list get_thread_area getcpu getegid geteuid getgid getgroups getpgid getpgrp getpid
 getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid ioctl ioprio_get
-ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self pidfd_open pidfd_send_signal
+kill landlock_add_rule landlock_create_ruleset landlock_restrict_self pidfd_open pidfd_send_signal
 prctl rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend
 rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity
-sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity sched_yield seccomp
+sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_yield seccomp
 set_robust_list set_thread_area set_tid_address setfsgid setfsuid setgid setgroups setpgid setregid setresgid
 setresuid setreuid setrlimit setsid setuid
 sigaltstack sysinfo tgkill times tkill uname vfork wait4 waitid
@@ -71,9 +71,16 @@ mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd recvfrom recv
 semop semtimedop sendmmsg sendmsg sendto setsockopt shmat shmctl shmdt shmget shutdown
 """
 
+# Their contexts come out of one number for the whole machine (fs.aio-max-nr): one sandbox could take it all.
+MACHINE_WIDE = "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit"
+
 DEBUGGING = "ptrace process_vm_readv process_vm_writev kcmp"
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, NETLINK_ROUTE = 1, 2, 10, 16, 0
+# SOCK_STREAM as TCP, SOCK_DGRAM as UDP; 0 is the kernel's choice, which is the same.
+TYPE_AND_PROTOCOLS = {1: (0, 6), 2: (0, 17)}
+SOCKET_TYPE = 0xFFFFFFFF & ~(0o4000 | 0o2000000)  # all but SOCK_NONBLOCK and SOCK_CLOEXEC
+PRIO_PROCESS, IOPRIO_WHO_PROCESS = 0, 1
 CLONE_NEW_ANY = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 O_CREAT_OR_TMPFILE = 0o100 | 0o20000000
 SET_ID_BITS = 0o6000
@@ -98,7 +105,7 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
             *_of_oneself(),
             _allow(["clone"], _masked(0, CLONE_NEW_ANY, 0)),
             *_personalities((*PERSONALITIES, ADDR_NO_RANDOMIZE) if debug else PERSONALITIES),
-            _refuse(["clone3", "openat2"], _ENOSYS),
+            _refuse(["clone3", "openat2", *_names(MACHINE_WIDE)], _ENOSYS),
             *([_allow(_names(DEBUGGING))] if debug else []),
         ],
     }
@@ -116,9 +123,15 @@ def allowed_names(kind: Profile = "default") -> set[str]:
 
 
 def _families() -> list[Rule]:
-    plain = [_allow(["socket"], _equal(0, family)) for family in (AF_UNIX, AF_INET, AF_INET6)]
+    """By protocol too: SCTP, DCCP, MPTCP, SMC, UDP-Lite and L2TP are large, seldom used and loaded on demand."""
+    internet = [
+        _allow(["socket"], _equal(0, family), _masked(1, SOCKET_TYPE, type), _equal(2, protocol))
+        for family in (AF_INET, AF_INET6)
+        for type, protocols in TYPE_AND_PROTOCOLS.items()
+        for protocol in protocols
+    ]
     netlink = _allow(["socket"], _equal(0, AF_NETLINK), _equal(2, NETLINK_ROUTE))
-    return [*plain, netlink, _allow(["socketpair"], _equal(0, AF_UNIX))]
+    return [_allow(["socket", "socketpair"], _equal(0, AF_UNIX)), *internet, netlink]
 
 
 def _without_set_id() -> list[Rule]:
@@ -134,8 +147,12 @@ def _without_set_id() -> list[Rule]:
 
 def _of_oneself() -> list[Rule]:
     """Calls that change a process's limits or priority, for the caller alone: PID 1 and the keepers have its uid."""
-    whose = {"prlimit64": 0, "setpriority": 1, "sched_setattr": 0, "sched_setparam": 0, "sched_setscheduler": 0}
-    return [_allow([name], _equal(index, 0)) for name, index in whose.items()]
+    by_pid = ["prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"]
+    return [
+        _allow(by_pid, _equal(0, 0)),
+        _allow(["setpriority"], _equal(0, PRIO_PROCESS), _equal(1, 0)),
+        _allow(["ioprio_set"], _equal(0, IOPRIO_WHO_PROCESS), _equal(1, 0)),
+    ]
 
 
 def _personalities(values: Iterable[int]) -> list[Rule]:
