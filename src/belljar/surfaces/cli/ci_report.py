@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from belljar.errors import BelljarError, PolicyDenied, UsageError
+from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
     from belljar.session.result import Result
@@ -22,9 +24,10 @@ class Report:
     """`--report FILE`: what was asked, what was decided, how it ended and what it used. Not what it printed."""
 
     def __init__(self, args: Namespace) -> None:
-        self._path = Path(args.report) if args.report else None
         self._args = args
-        if self._path is not None:
+        self._folder: Folder | None = None
+        if args.report:
+            self._folder, self._name = _place(args.report, args.workspace)
             self._write({"cause": None})  # a place that cannot be written is said before anything runs
 
     def ended(self, result: Result, box: Session) -> None:
@@ -39,18 +42,35 @@ class Report:
         annotate(title, str(error))
 
     def _write(self, facts: dict[str, Any]) -> None:
-        if self._path is None:
+        if self._folder is None:
             return
         from belljar.audit import masking
 
         asked = {"command": self._args.command, "policy": self._args.policy, "image": self._args.image}
         text = json.dumps(masking.value({**asked, **facts}), indent=2, default=str)
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            temporary.write_text(text + "\n")
-            temporary.replace(self._path)
+            self._folder.write(self._name, f"{text}\n".encode(), 0o644)
         except OSError as error:
-            raise UsageError(f"--report {self._path}: {error.strerror}") from None
+            raise UsageError(f"--report {self._args.report}: {error.strerror}") from None
+
+
+def _place(report: str, workspace: str) -> tuple[Folder, str]:
+    """The directory of the report, opened before any command can move it, and its name there.
+
+    Links below the workspace are not followed: a repository or a command may have put them there.
+    """
+    path, root = Path(os.path.abspath(report)), Path(os.path.abspath(workspace))
+    try:
+        if not path.is_relative_to(root):
+            folder = Folder.at(path.parent)
+        else:
+            with Folder.at(root) as top:
+                folder = top.folder(path.parent.relative_to(root).as_posix())
+        if folder.exists(path.name) and not stat.S_ISREG(folder.stat(path.name).st_mode):
+            raise UsageError(f"--report {report}: there is something that is not a regular file")
+    except OSError as error:
+        raise UsageError(f"--report {report}: {error.strerror}") from None
+    return folder, path.name
 
 
 def mishap(result: Result, args: Namespace) -> str | None:

@@ -1,0 +1,306 @@
+"""Opening files that somebody else may swap: always below a descriptor that was opened before, never through a link.
+
+A sandbox, an image or a repository decides what names below a workspace lead to, and may change it between any two
+calls of ours. So nothing is opened by a path of its own: a `Folder` holds a descriptor, and each call resolves its
+relative path below it in one step of the kernel (openat2 with RESOLVE_BENEATH | NO_SYMLINKS | NO_MAGICLINKS). Where the
+kernel lacks openat2 the path is walked one component at a time, each opened with O_NOFOLLOW.
+
+What meets a link or leaves the folder raises OSError (ELOOP, EXDEV), like what is missing. Two names are always used
+relative to their parents' descriptors (rename, link): these do not follow the last component.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import BinaryIO, Self
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_OPENAT2 = 437  # the same number on x86_64 and aarch64
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_RACES = 100  # RESOLVE_BENEATH answers EAGAIN while somebody renames above us
+DEEPEST = 256  # levels that `walk` goes down; each holds a descriptor
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class Folder:
+    """A directory that is open. Paths are relative to it; "" is the folder itself."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Takes the descriptor over (O_PATH is enough to look; listing opens its own)."""
+        self.descriptor = descriptor
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> Self:
+        """A directory that the caller names: the one place where links are followed."""
+        return cls(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    @classmethod
+    def of(cls, descriptor: int) -> Self:
+        """With a descriptor of its own for a directory that somebody else holds open."""
+        return cls(os.dup(descriptor))
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # Opening.
+
+    def open(self, path: str, flags: int = os.O_RDONLY, mode: int = 0) -> int:
+        """A descriptor; O_NOFOLLOW and O_CLOEXEC are always added."""
+        return open_beneath(self.descriptor, path, flags, mode)
+
+    def folder(self, path: str) -> Folder:
+        return Folder(self.open(path, os.O_PATH | os.O_DIRECTORY))
+
+    def file(self, path: str) -> BinaryIO:
+        """A regular file, to be read; anything else is refused, and a FIFO is not waited for."""
+        descriptor = self.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return os.fdopen(descriptor, "rb")
+
+    def read(self, path: str, most: int) -> bytes:
+        """The contents of a regular file; OSError (EFBIG) where there are more than `most` bytes."""
+        with self.file(path) as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        return data
+
+    # Looking.
+
+    def stat(self, path: str) -> os.stat_result:
+        """Of what the name is itself, never of what it leads to."""
+        if not path:
+            return os.fstat(self.descriptor)
+        with self._parent(path) as (parent, name):
+            return os.stat(name, dir_fd=parent, follow_symlinks=False)
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.stat(path)
+        except OSError:
+            return False
+        return True
+
+    def readlink(self, path: str) -> str:
+        with self._parent(path) as (parent, name):
+            return os.readlink(name, dir_fd=parent)
+
+    def names(self, path: str = "") -> list[str]:
+        descriptor = self.open(path, _DIRECTORY)
+        try:
+            return sorted(os.listdir(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def walk(self, path: str = "") -> Iterator[tuple[str, os.stat_result]]:
+        """Everything below `path`, a directory before what it holds; what vanishes meanwhile is left out."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            descriptor = self.open(path, _DIRECTORY)
+            try:
+                yield from _walk(descriptor, f"{path}/" if path else "", DEEPEST)
+            finally:
+                os.close(descriptor)
+
+    # Changing.
+
+    def mkdir(self, path: str, mode: int = 0o755) -> None:
+        with self._parent(path) as (parent, name):
+            os.mkdir(name, mode, dir_fd=parent)
+
+    def unlink(self, path: str) -> None:
+        with self._parent(path) as (parent, name):
+            os.unlink(name, dir_fd=parent)
+
+    def rmdir(self, path: str) -> None:
+        with self._parent(path) as (parent, name):
+            os.rmdir(name, dir_fd=parent)
+
+    def symlink(self, target: str, path: str) -> None:
+        """A link is data here: `target` may be anything."""
+        with self._parent(path) as (parent, name):
+            os.symlink(target, name, dir_fd=parent)
+
+    def rename(self, source: str, target: str, into: Folder | None = None) -> None:
+        """`target` is below `into`, which may be another folder of the same file system."""
+        with self._parent(source) as (here, old), (into or self)._parent(target) as (there, new):
+            os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
+
+    def create(self, path: str, mode: int = 0o600) -> int:
+        """A descriptor of a new file; FileExistsError where there is anything by that name, be it a link."""
+        with self._parent(path) as (parent, name):
+            return os.open(name, _NEW, mode, dir_fd=parent)
+
+    @contextmanager
+    def replacing(self, path: str, mode: int = 0o600) -> Iterator[BinaryIO]:
+        """A new file that takes the name when all went well; readers see the old one or the new one, whole.
+
+        A link by that name is replaced, not followed. What is written is on disk before the name changes.
+        """
+        with self._parent(path) as (parent, name):
+            temporary = f".{name[:64]}.{secrets.token_hex(8)}"
+            descriptor = os.open(temporary, _NEW, mode & 0o777, dir_fd=parent)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=parent)
+                raise
+
+    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+        with self.replacing(path, mode) as file:
+            file.write(data)
+
+    def chmod(self, path: str, mode: int) -> None:
+        """Of a file or directory; a link has no mode. Never gives a set-id bit."""
+        with self._itself(path) as name:
+            os.chmod(name, mode & 0o1777)
+
+    def chown(self, path: str, uid: int, gid: int) -> None:
+        with self._parent(path) as (parent, name):
+            os.chown(name, uid, gid, dir_fd=parent, follow_symlinks=False)
+
+    def utime(self, path: str, times: tuple[int, int]) -> None:
+        """Access and change time, in nanoseconds."""
+        with self._parent(path) as (parent, name):
+            os.utime(name, ns=times, dir_fd=parent, follow_symlinks=False)
+
+    # Extended attributes: there is no *at call, so through the descriptor's own name in /proc.
+
+    def xattrs(self, path: str) -> dict[str, bytes]:
+        with self._itself(path) as name:
+            return {each: os.getxattr(name, each) for each in os.listxattr(name)}
+
+    def set_xattr(self, path: str, attribute: str, value: bytes) -> None:
+        with self._itself(path) as name:
+            os.setxattr(name, attribute, value)
+
+    def remove_xattr(self, path: str, attribute: str) -> None:
+        with self._itself(path) as name:
+            os.removexattr(name, attribute)
+
+    @contextmanager
+    def _itself(self, path: str) -> Iterator[str]:
+        """A name that leads to the opened file or directory and nothing else; a link is refused."""
+        descriptor = self.open(path, os.O_PATH)
+        try:
+            if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _parent(self, path: str) -> Iterator[tuple[int, str]]:
+        """The directory that holds the last component, and that component."""
+        above, _, name = path.rpartition("/")
+        if name in ("", ".", ".."):
+            raise OSError(errno.EINVAL, "not the name of a file below a directory", path)
+        descriptor = self.open(above, os.O_PATH | os.O_DIRECTORY)
+        try:
+            yield descriptor, name
+        finally:
+            os.close(descriptor)
+
+
+def open_beneath(folder: int, path: str, flags: int = os.O_RDONLY, mode: int = 0) -> int:
+    """The one door: `path` below the directory `folder`, no link followed anywhere."""
+    if "\0" in path:
+        raise OSError(errno.EINVAL, "the name holds a NUL byte", path)
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+    if _has_openat2():
+        return _openat2(folder, path or ".", flags, mode)
+    return _walked(folder, path, flags, mode)
+
+
+def _openat2(folder: int, path: str, flags: int, mode: int) -> int:
+    creating = flags & os.O_CREAT or flags & os.O_TMPFILE == os.O_TMPFILE
+    how = _How(flags, mode if creating else 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    for _ in range(_RACES):
+        size = ctypes.c_size_t(ctypes.sizeof(how))
+        answer: int = _libc.syscall(
+            ctypes.c_long(_OPENAT2), ctypes.c_int(folder), os.fsencode(path), ctypes.byref(how), size
+        )
+        if answer >= 0:
+            return answer
+        code = ctypes.get_errno()
+        if code not in (errno.EAGAIN, errno.EINTR):
+            break
+    raise OSError(code, os.strerror(code), path)
+
+
+def _walked(folder: int, path: str, flags: int, mode: int) -> int:
+    """For kernels before 5.6, and for filters that refuse openat2."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts or path.startswith("/"):
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+    here = os.dup(folder)
+    try:
+        for part in parts[:-1]:
+            below = os.open(part, _PATH | os.O_DIRECTORY, dir_fd=here)
+            os.close(here)
+            here = below
+        return os.open(parts[-1] if parts else ".", flags, mode, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+_openat2_works: bool | None = None
+
+
+def _has_openat2() -> bool:
+    global _openat2_works
+    if _openat2_works is None:
+        try:
+            os.close(_openat2(-100, ".", os.O_PATH | os.O_CLOEXEC, 0))
+            _openat2_works = True
+        except OSError as error:
+            _openat2_works = error.errno not in (errno.ENOSYS, errno.EPERM)
+    return _openat2_works
+
+
+def _walk(directory: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
+    for name in sorted(os.listdir(directory)):
+        try:
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        yield prefix + name, found
+        if not stat.S_ISDIR(found.st_mode):
+            continue
+        if depth == 0:
+            raise OSError(errno.ENAMETOOLONG, f"directories are nested deeper than {DEEPEST} levels", prefix + name)
+        try:
+            below = os.open(name, _DIRECTORY, dir_fd=directory)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        try:
+            yield from _walk(below, f"{prefix}{name}/", depth - 1)
+        finally:
+            os.close(below)

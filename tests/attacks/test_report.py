@@ -1,0 +1,58 @@
+"""`--report FILE` below a workspace that a repository or a command has prepared (R2)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tests.surfaces.invoking import belljar
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "bashrc").write_text("the user's own\n")
+    return folder
+
+
+def test_no_link_that_a_command_plants_is_written_through(workspace: Path, outside: Path) -> None:
+    plant = f"""
+ln -sf {outside}/bashrc report.json
+python3 -c 'import os; [os.symlink("{outside}/bashrc", f".report.json.{{n}}") for n in range(70000)]'
+"""
+    (workspace / "plant.sh").write_text(plant)
+    answer = belljar(
+        "run", "--workspace", workspace, "--policy", "permissive", "--report", workspace / "report.json",
+        "--", "bash", "plant.sh",
+    )  # fmt: skip
+    assert answer.status == 0, answer.stderr
+    assert (outside / "bashrc").read_text() == "the user's own\n"
+    report = workspace / "report.json"
+    assert not report.is_symlink()
+    assert json.loads(report.read_text())["cause"] == "exited"
+
+
+def test_a_directory_that_a_command_swaps_is_not_followed(workspace: Path, outside: Path) -> None:
+    (workspace / "out").mkdir(mode=0o777)
+    swap = f"mv out was; ln -s {outside} out"
+    answer = belljar("run", "--workspace", workspace, "--report", workspace / "out" / "bashrc", swap)
+    assert answer.status == 0, answer.stderr
+    assert (outside / "bashrc").read_text() == "the user's own\n"
+    assert json.loads((workspace / "was" / "bashrc").read_text())["cause"] == "exited"
+
+
+@pytest.mark.parametrize("report", ["link/bashrc", "leaf", "fifo"])
+def test_what_a_repository_prepared_is_refused_before_anything_runs(
+    workspace: Path, outside: Path, report: str
+) -> None:
+    (workspace / "link").symlink_to(outside)
+    (workspace / "leaf").symlink_to(outside / "bashrc")
+    os.mkfifo(workspace / "fifo")
+    answer = belljar("run", "--workspace", workspace, "--report", workspace / report, "touch ran")
+    assert answer.status == 2
+    assert "--report" in answer.complaint
+    assert (outside / "bashrc").read_text() == "the user's own\n"
+    assert not (workspace / "ran").exists()

@@ -1,0 +1,148 @@
+"""Files below an opened directory: no link is followed, whoever swaps what meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from belljar.workspace import beneath
+from belljar.workspace.beneath import Folder
+
+
+@pytest.fixture(params=["openat2", "walked"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Folder]:
+    monkeypatch.setattr(beneath, "_openat2_works", request.param == "openat2")
+    root = tmp_path / "root"
+    (root / "sub" / "deep").mkdir(parents=True)
+    (root / "sub" / "file").write_text("inside")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "file").write_text("outside")
+    (root / "link").symlink_to("../outside")
+    (root / "inner").symlink_to("sub")
+    (root / "leaf").symlink_to("../outside/file")
+    with Folder.at(root) as opened:
+        yield opened
+
+
+def refused(action: Callable[[], object]) -> int | None:
+    try:
+        action()
+    except OSError as error:
+        return error.errno
+    raise AssertionError("it was not refused")
+
+
+ESCAPES = ["link/file", "inner/file", "leaf", "../outside/file", "sub/../../outside/file", "link", "/etc/passwd"]
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+def test_no_path_leads_out_or_through_a_link(folder: Folder, path: str) -> None:
+    refused(lambda: folder.file(path))
+    refused(lambda: folder.folder(path))
+
+
+@pytest.mark.parametrize("path", ["link/new", "inner/new", "../new", "link/../new", "/tmp/new"])
+def test_nothing_is_made_or_removed_outside(folder: Folder, tmp_path: Path, path: str) -> None:
+    for change in (
+        lambda: folder.write(path, b"x"),
+        lambda: folder.mkdir(path),
+        lambda: folder.symlink("x", path),
+        lambda: folder.rename("sub/file", path),
+        lambda: os.close(folder.create(path)),
+    ):
+        refused(change)
+    for remove in (folder.unlink, folder.stat, folder.readlink):
+        refused(lambda remove=remove: remove("link/file"))
+    assert os.listdir(tmp_path / "outside") == ["file"]
+    assert (tmp_path / "root/sub/file").read_text() == "inside"
+
+
+def test_a_link_by_the_name_is_replaced_and_not_followed(folder: Folder, tmp_path: Path) -> None:
+    folder.write("leaf", b"new", 0o640)
+    assert (tmp_path / "outside/file").read_text() == "outside"
+    assert (tmp_path / "root/leaf").read_bytes() == b"new"
+    assert not (tmp_path / "root/leaf").is_symlink()
+    assert sorted(os.listdir(tmp_path / "root")) == ["inner", "leaf", "link", "sub"]
+
+
+def test_a_replacement_that_fails_leaves_the_old_file(folder: Folder, tmp_path: Path) -> None:
+    def fails() -> None:
+        with folder.replacing("sub/file") as file:
+            file.write(b"half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    assert (tmp_path / "root/sub/file").read_text() == "inside"
+    assert sorted(os.listdir(tmp_path / "root/sub")) == ["deep", "file"]
+
+
+def test_what_is_no_regular_file_is_not_read(folder: Folder, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "root/fifo")
+    refused(lambda: folder.file("fifo"))  # and does not hang
+    refused(lambda: folder.file("sub"))
+
+
+def test_reading_is_bounded(folder: Folder) -> None:
+    assert folder.read("sub/file", 6) == b"inside"
+    code = refused(lambda: folder.read("sub/file", 5))
+    assert code == errno.EFBIG
+
+
+def test_the_walk_lists_links_and_follows_none(folder: Folder) -> None:
+    assert [name for name, _ in folder.walk()] == ["inner", "leaf", "link", "sub", "sub/deep", "sub/file"]
+    assert [name for name, _ in folder.walk("sub")] == ["sub/deep", "sub/file"]
+
+
+def test_a_mode_never_gets_a_set_id_bit(folder: Folder, tmp_path: Path) -> None:
+    folder.chmod("sub/file", 0o6755)
+    assert (tmp_path / "root/sub/file").stat().st_mode & 0o7777 == 0o755
+    refused(lambda: folder.chmod("leaf", 0o777))
+
+
+def test_extended_attributes_are_those_of_the_opened_file(folder: Folder, tmp_path: Path) -> None:
+    try:
+        folder.set_xattr("sub/file", "user.note", b"mine")
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            pytest.skip("this file system has no user attributes")
+        raise
+    assert folder.xattrs("sub/file") == {"user.note": b"mine"}
+    folder.remove_xattr("sub/file", "user.note")
+    assert folder.xattrs("sub/file") == {}
+    refused(lambda: folder.set_xattr("leaf", "user.note", b"mine"))
+
+
+def test_a_directory_that_is_swapped_for_a_link_all_the_time_never_leads_out(folder: Folder, tmp_path: Path) -> None:
+    root, done = tmp_path / "root", threading.Event()
+    (root / "real").mkdir()
+    (root / "real/file").write_text("inside")
+    (root / "fake").symlink_to("../outside")
+
+    def swap() -> None:
+        while not done.is_set():
+            os.rename(root / "real", root / "here")
+            os.rename(root / "here", root / "real")
+            os.rename(root / "fake", root / "here")
+            os.rename(root / "here", root / "fake")
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    seen = set()
+    try:
+        for _ in range(3000):
+            try:
+                seen.add(folder.read("here/file", 100))
+                folder.write("here/new", b"x")
+            except OSError:
+                seen.add(b"refused")
+    finally:
+        done.set()
+        thread.join()
+    assert b"outside" not in seen
+    assert os.listdir(tmp_path / "outside") == ["file"]
