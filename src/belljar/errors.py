@@ -4,6 +4,7 @@
     ├── UsageError                      2   the call itself is wrong; nothing was started
     │   ├── WorkspaceError              2   missing, a file, `/`, cannot be mapped to an unprivileged user
     │   ├── PolicyError                 2   a policy file with a mistake (file, line, reason)
+    │   ├── ImageInvalid                2   an archive that is damaged, hostile or too large; nothing was imported
     │   ├── SessionNotFound             2
     │   └── ShellNotFound               2
     ├── PolicyDenied                  126   judged and refused; nothing ran
@@ -49,6 +50,10 @@ class WorkspaceError(UsageError):
 
 class PolicyError(UsageError):
     code = "policy_invalid"
+
+
+class ImageInvalid(UsageError):
+    code = "image_invalid"
 
 
 class SessionNotFound(UsageError):

@@ -34,6 +34,14 @@ def init_binary(machine: str | None = None) -> Path:
     return path
 
 
+def state_dir() -> Path:
+    """$BELLJAR_STATE, else belljar/ in the user's state directory; not made here."""
+    if own := os.environ.get("BELLJAR_STATE"):
+        return Path(own)
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base) / "belljar"
+
+
 def cache_dir() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(home) / "belljar"

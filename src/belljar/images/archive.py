@@ -1,0 +1,247 @@
+"""What is in a file that claims to be an image: of `docker save`, an OCI layout, or the tar of a root file system.
+
+Which of them it is, its contents say. Nothing is unpacked here: the answer is a plan, with the layers as streams.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import stat
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Protocol, cast
+
+from belljar.errors import ImageInvalid
+from belljar.images.unpack import Metered
+
+DOCUMENT_MAX = 4 << 20
+LAYERS_MAX = 256
+MEMBERS_MAX = 100_000
+INDEX_DEPTH = 3
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Layer:
+    open: Callable[[], IO[bytes]]
+    digest: str | None = None
+    """As it lies there, perhaps compressed."""
+    diff_id: str | None = None
+    """Of its uncompressed tar."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One image that can be imported."""
+
+    layers: tuple[Layer, ...]
+    id: str | None = None
+    env: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+    labels: Mapping[str, str] | None = None
+    names: tuple[str, ...] = ()
+
+
+class Files(Protocol):
+    def open(self, name: str) -> IO[bytes]: ...
+    def has(self, name: str) -> bool: ...
+
+
+def plans(path: Path) -> list[Plan]:
+    """The images in a directory or in an uncompressed tar."""
+    files: Files = Directory(path) if path.is_dir() else Tar(path)
+    if files.has("manifest.json"):
+        return list(_docker_images(files))
+    if files.has("index.json"):
+        return list(_oci_images(files, _document(_read(files, "index.json")), ()))
+    if path.is_dir():
+        raise ImageInvalid(f"{path} is no image: it has neither index.json nor manifest.json")
+    return [root_plan(path)]
+
+
+def root_plan(tar: Path, names: tuple[str, ...] = (), labels: Mapping[str, str] | None = None) -> Plan:
+    """The tar of a root file system, as an image of one layer."""
+    return Plan((Layer(lambda: tar.open("rb")),), names=names, labels=labels)
+
+
+class Directory:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def has(self, name: str) -> bool:
+        return (self._path / name).is_file()
+
+    def open(self, name: str) -> IO[bytes]:
+        """No link is followed: a layout that came with a checkout must not make us read something else."""
+        at = os.open(self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in _inside(name):
+                below = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+                os.close(at)
+                at = below
+            if not stat.S_ISREG(os.fstat(at).st_mode):
+                raise ImageInvalid(f"{name} is not a file")
+            return os.fdopen(os.dup(at), "rb")
+        except OSError as error:
+            raise ImageInvalid(f"the image lacks {name}: {error.strerror}") from error
+        finally:
+            os.close(at)
+
+
+class Tar:
+    """The files of a tar archive, read where they lie."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._members: dict[str, tuple[int, int]] = {}
+        with open(path, "rb") as file:
+            try:
+                self._index(Metered(file, path.stat().st_size, hashed=False))
+            except (tarfile.TarError, ValueError, ArithmeticError, RecursionError) as error:
+                raise ImageInvalid(f"{path} is not a whole tar archive: {error}") from error
+
+    def _index(self, stream: Metered) -> None:
+        with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r:", errors="surrogateescape") as archive:
+            for member in archive:
+                if member.isfile() and not member.issparse() and len(self._members) < MEMBERS_MAX:
+                    self._members[member.name.removeprefix("./")] = (member.offset_data, member.size)
+                archive.members = []  # type: ignore[attr-defined]
+                stream.begin_header()
+
+    def has(self, name: str) -> bool:
+        return name in self._members
+
+    def open(self, name: str) -> IO[bytes]:
+        if name not in self._members:
+            raise ImageInvalid(f"the image lacks {name}")
+        return cast("IO[bytes]", _Part(self._path, *self._members[name]))
+
+
+class _Part:
+    """A stretch of a file."""
+
+    def __init__(self, path: Path, offset: int, size: int) -> None:
+        self._file, self._left = path.open("rb"), size
+        self._file.seek(offset)
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(data)
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _docker_images(files: Files) -> Iterator[Plan]:
+    entries = _json(_read(files, "manifest.json"))
+    if not isinstance(entries, list) or not entries:
+        raise ImageInvalid("manifest.json names no image")
+    for entry in map(_mapping, entries):
+        layers = [(name, None) for name in _strings(entry.get("Layers"))]
+        yield _plan(files, _read(files, str(entry.get("Config"))), layers, _strings(entry.get("RepoTags")))
+
+
+def _oci_images(files: Files, index: Mapping[str, Any], names: tuple[str, ...], depth: int = 0) -> Iterator[Plan]:
+    entries = [_mapping(entry) for entry in _list(index.get("manifests"))]
+    fitting = [entry for entry in entries if _fits(_mapping(entry.get("platform")))]
+    if not fitting or depth > INDEX_DEPTH:
+        raise ImageInvalid(f"the image has nothing for {_machine()}")
+    for entry in fitting if depth == 0 else fitting[:1]:
+        document = _document(_read(files, *_blob(entry)))
+        own = _names(_mapping(entry.get("annotations"))) or names
+        if "manifests" in document:
+            yield from _oci_images(files, document, own, depth + 1)
+        else:
+            config = _read(files, *_blob(_mapping(document.get("config"))))
+            layers = [_blob(_mapping(layer)) for layer in _list(document.get("layers"))]
+            yield _plan(files, config, layers, own)
+
+
+def _plan(files: Files, config: bytes, parts: list[Any], names: tuple[str, ...]) -> Plan:
+    document = _document(config)
+    settings = _mapping(document.get("config"))
+    found = [_DIGEST.fullmatch(text) for text in _strings(_mapping(document.get("rootfs")).get("diff_ids"))]
+    diff_ids = [match[1] for match in found if match]
+    if len(diff_ids) != len(parts) or not 0 < len(parts) <= LAYERS_MAX:
+        raise ImageInvalid("the image's configuration does not fit its layers")
+    if (machine := document.get("architecture")) and machine != _machine():
+        raise ImageInvalid(f"the image is for {machine}; this machine is {_machine()}")
+    layers = [
+        Layer(partial(files.open, name), digest, diff_id)
+        for (name, digest), diff_id in zip(parts, diff_ids, strict=True)
+    ]
+    return Plan(
+        tuple(layers), hashlib.sha256(config).hexdigest(), _strings(settings.get("Env")),
+        tuple(sorted(_mapping(settings.get("Volumes")))),
+        {key: str(value) for key, value in _mapping(settings.get("Labels")).items()}, names,
+    )  # fmt: skip
+
+
+def _names(annotations: Mapping[str, Any]) -> tuple[str, ...]:
+    keys = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
+    return tuple(str(annotations[key]) for key in keys if key in annotations)[:1]
+
+
+def _fits(target: Mapping[str, Any]) -> bool:
+    return (target.get("architecture", _machine()), target.get("os", "linux")) == (_machine(), "linux")
+
+
+def _blob(descriptor: Mapping[str, Any]) -> tuple[str, str]:
+    match = _DIGEST.fullmatch(str(descriptor.get("digest")))
+    if match is None:
+        raise ImageInvalid("the image names a part by something else than a sha256 digest")
+    return f"blobs/sha256/{match[1]}", match[1]
+
+
+def _read(files: Files, name: str, digest: str | None = None) -> bytes:
+    stream = files.open(name)
+    data = stream.read(DOCUMENT_MAX + 1)
+    stream.close()
+    if len(data) > DOCUMENT_MAX:
+        raise ImageInvalid(f"{name} is too large")
+    if digest is not None and hashlib.sha256(data).hexdigest() != digest:
+        raise ImageInvalid(f"{name} is damaged: it has another digest")
+    return data
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ImageInvalid("the image has a document that is not JSON") from error
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    return _mapping(_json(data))
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    return tuple(item for item in _list(value) if isinstance(item, str))
+
+
+def _inside(name: str) -> list[str]:
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if ".." in parts or not parts or "\0" in name:
+        raise ImageInvalid(f"the image names a file outside of it: {name!r}")
+    return parts
+
+
+def _machine() -> str:
+    return _MACHINES.get(platform.machine(), platform.machine())

@@ -1,0 +1,134 @@
+"""Images into the store: unpacked, checked against their digests, and only then given a name. Blocking."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import IO, cast
+
+from belljar.errors import ImageInvalid, ImageMissing, UsageError
+from belljar.images.archive import Layer, Plan, plans, root_plan
+from belljar.images.compression import is_compressed, plain
+from belljar.images.store import Store, StoredImage, normal_name, now
+from belljar.images.unpack import CHUNK, Allowance, Metered, unpack
+
+OURS = "belljar/"
+_TRANSPORT = re.compile(r"(docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage):.+")
+Progress = Callable[[float | None, str], None]
+
+
+def _quiet(fraction: float | None, text: str) -> None:
+    pass
+
+
+def import_images(store: Store, source: str, name: str | None = None, progress: Progress = _quiet) -> list[StoredImage]:
+    """Import every image of a file or directory; `name` replaces the names that the archive gives.
+
+    skopeo's `docker://debian:12` and its other transports are fetched with skopeo first.
+    """
+    given = [normal_name(name)] if name else []
+    with store.adding() as work:
+        if _TRANSPORT.fullmatch(source):
+            path = _fetched(source, work, progress)
+            given = given or _names([source.rpartition("//")[2]])
+        else:
+            path = _readable(Path(source), work)
+        found = plans(path)
+        if given and len(found) > 1:
+            raise UsageError(f"{source} holds {len(found)} images: one name cannot be given to all of them")
+        importer = _Importer(store, work, progress)
+        return [importer.add(plan, given or _names(list(plan.names)) or [_stem(source)]) for plan in found]
+
+
+def import_root(
+    store: Store, tar: Path, names: list[str], labels: Mapping[str, str], progress: Progress = _quiet
+) -> StoredImage:
+    """The tar of a root file system that we made ourselves."""
+    with store.adding() as work:
+        return _Importer(store, work, progress).add(root_plan(tar, labels=labels), names)
+
+
+class _Importer:
+    def __init__(self, store: Store, work: Path, progress: Progress) -> None:
+        self._store, self._work, self._progress = store, work, progress
+        self._allowance = Allowance()
+
+    def add(self, plan: Plan, names: list[str]) -> StoredImage:
+        digests = []
+        for number, layer in enumerate(plan.layers):
+            self._progress(number / len(plan.layers), f"layer {number + 1} of {len(plan.layers)}")
+            known = layer.diff_id is not None and self._store.has_layer(layer.diff_id)
+            digests.append(cast("str", layer.diff_id) if known else self._layer(layer))
+        labels = dict(plan.labels or {})
+        id = plan.id or hashlib.sha256(json.dumps([digests, labels], sort_keys=True).encode()).hexdigest()
+        image = StoredImage(id, tuple(digests), 0, now(), plan.env, plan.volumes, labels)
+        return self._store.add_image(self._work, image, names)
+
+    def _layer(self, layer: Layer) -> str:
+        made = Path(tempfile.mkdtemp(dir=self._work, prefix="layer-"))
+        (made / "root").mkdir(mode=0o755)
+        before = self._allowance.bytes
+        with closing(layer.open()) as stream:
+            stored = Metered(stream, before, hashed=layer.digest is not None)
+            stored.in_header = False
+            with plain(cast("IO[bytes]", stored), self._work) as content:
+                metered = Metered(content, 2 * before)
+                unpack(metered, made / "root", self._allowance)
+                found = metered.drain()
+            if layer.digest is not None and stored.drain() != layer.digest:
+                raise ImageInvalid("a layer is damaged: it has another digest than its manifest says")
+        if layer.diff_id is not None and found != layer.diff_id:
+            raise ImageInvalid("a layer is damaged: it has another digest than the image's configuration says")
+        self._store.add_layer(made, found, before - self._allowance.bytes)
+        return found
+
+
+def _readable(path: Path, work: Path) -> Path:
+    """The path, or an uncompressed copy of what is there."""
+    if not path.is_dir() and not path.is_file():
+        raise UsageError(f"{path} is neither a file nor a directory")
+    if path.is_dir() or not is_compressed(path):
+        return path
+    copy = work / "archive.tar"
+    with open(path, "rb") as file, plain(file, work) as content, open(copy, "wb") as target:
+        stream = Metered(content, Allowance().bytes, hashed=False)
+        stream.in_header = False
+        while data := stream.read(CHUNK):
+            target.write(data)
+    return copy
+
+
+def _fetched(source: str, work: Path, progress: Progress) -> Path:
+    program = shutil.which("skopeo")
+    if program is None:
+        raise ImageMissing(f"fetching {source} needs skopeo: install it, or import an archive from `docker save`")
+    progress(None, f"fetching {source}")
+    target = work / "fetched"
+    command = [program, "copy", "--quiet", source, f"oci:{target}:fetched"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        raise ImageMissing(f"skopeo could not fetch {source}: {done.stderr.strip()[-300:]}")
+    return target
+
+
+def _names(names: list[str]) -> list[str]:
+    """What an archive calls itself, except by a name of ours: that would put its contents in place of our image."""
+    found = []
+    for name in names:
+        try:
+            found.append(normal_name(name))
+        except UsageError:
+            continue
+    return [name for name in found if not name.startswith(OURS)]
+
+
+def _stem(source: str) -> str:
+    stem = Path(source).name.lower().split(".tar")[0]
+    return normal_name(re.sub(r"[^a-z0-9]+", "-", stem).strip("-") or "imported")

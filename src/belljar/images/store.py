@@ -1,0 +1,322 @@
+"""Images without a daemon: a content-addressed store of layers, images and names below the state directory.
+
+    images/
+        lock                 shared by whoever adds or uses, exclusive for whoever removes
+        layers/<diff id>/    one layer: `root/` is its tree, `layer.json` its size
+        manifests/<id>.json  an image: its layers from the bottom up, what of its configuration matters
+        names/<name>         a name; the file holds the image's id
+        uses/<sandbox>       an image that a sandbox runs on, so that nobody removes it from under it
+        work/<random>/       an import under way, or the remains of a dead one
+
+Everything is made in `work` and renamed into place, a layer before the image that needs it and an image before its
+name. So a process that is killed at any moment leaves a store that is whole, and at most a directory in `work`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from belljar import resources
+from belljar.errors import EngineError, ImageInvalid, ImageMissing, UsageError
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[a-z0-9]+(?:[._/:-][a-z0-9]+|__[a-z0-9]+)*(?::[\w][\w.-]{0,127})?", re.ASCII)
+_NAME_MAX = 200
+SHORT_ID = 12
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    id: str
+    layers: tuple[str, ...]
+    """Digests of the uncompressed layers, from the bottom up."""
+    size: int
+    created: float
+    env: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Pruned:
+    images: tuple[str, ...]
+    layers: int
+    bytes: int
+
+
+def normal_name(name: str) -> str:
+    """`debian` is `debian:latest`."""
+    if len(name) > _NAME_MAX or not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is not a name for an image; write for example tools:1.2")
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+class Store:
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or resources.state_dir() / "images"
+        self._layers, self._manifests = self.root / "layers", self.root / "manifests"
+        self._names, self._uses, self._work = self.root / "names", self.root / "uses", self.root / "work"
+
+    # Looking
+
+    def find(self, reference: str) -> StoredImage | None:
+        """By name, by id, or by the beginning of an id that means only one."""
+        for id in self._ids(reference):
+            if (image := self._read(id)) is not None:
+                return image
+        return None
+
+    def images(self) -> list[StoredImage]:
+        names = self._named()
+        found = [self._read(path.stem, names) for path in _entries(self._manifests)]
+        return sorted((image for image in found if image), key=lambda image: (image.names or ("~",), image.id))
+
+    def layer_directories(self, image: StoredImage) -> list[Path]:
+        """From the top down, the order that overlayfs wants."""
+        return [self._layers / digest / "root" for digest in reversed(image.layers)]
+
+    def has_layer(self, digest: str) -> bool:
+        return (self._layers / digest / "layer.json").is_file()
+
+    def disk_bytes(self) -> int:
+        """What all layers take together; images share them."""
+        return sum(self._layer_size(path.name) for path in _entries(self._layers))
+
+    # Adding
+
+    @contextmanager
+    def adding(self) -> Iterator[Path]:
+        """A directory to work in; nothing that is in the store goes away meanwhile."""
+        with self._locked(fcntl.LOCK_SH):
+            directory = Path(tempfile.mkdtemp(dir=self._work))
+            try:
+                yield directory
+            except OSError as error:
+                raise EngineError(f"the image store {self.root} cannot be written: {error.strerror}") from error
+            finally:
+                remove_tree(directory)
+
+    def add_layer(self, made: Path, digest: str, size: int) -> None:
+        """Take over `made`, a directory that holds the layer's `root`."""
+        (made / "layer.json").write_text(json.dumps({"size": size}))
+        _flush(made)
+        try:
+            made.rename(self._layers / digest)
+        except OSError:
+            if not self.has_layer(digest):  # somebody else was faster
+                raise
+
+    def add_image(self, work: Path, image: StoredImage, names: list[str]) -> StoredImage:
+        if missing := [digest for digest in image.layers if not self.has_layer(digest)]:
+            raise ImageInvalid(f"the image lacks a layer: {missing[0]}")
+        size = sum(self._layer_size(digest) for digest in dict.fromkeys(image.layers))
+        facts = {**image.as_dict(), "size": size}
+        del facts["names"]
+        _put(work, self._manifests / f"{image.id}.json", json.dumps(facts))
+        for name in names:
+            _put(work, self._names / quote(normal_name(name), safe=""), image.id)
+        stored = self._read(image.id)
+        assert stored is not None
+        return stored
+
+    def tag(self, reference: str, name: str) -> None:
+        image = self.find(reference)
+        if image is None:
+            raise ImageMissing(f"no image {reference!r} in the store")
+        with self.adding() as work:
+            _put(work, self._names / quote(normal_name(name), safe=""), image.id)
+
+    # Using
+
+    def hold(self, image: StoredImage, sandbox: str) -> None:
+        """Until `release`, the image stays; raises ImageMissing where it has just gone."""
+        with self._locked(fcntl.LOCK_SH):
+            if self._read(image.id, {}) is None:
+                raise ImageMissing(f"the image {image.id[:SHORT_ID]} was removed")
+            (self._uses / sandbox).write_text(image.id)
+
+    def release(self, sandbox: str) -> None:
+        with suppress(OSError):
+            (self._uses / sandbox).unlink()
+
+    def held(self) -> dict[str, str]:
+        """Sandbox → the id of its image."""
+        found = {}
+        for path in _entries(self._uses):
+            with suppress(OSError):
+                found[path.name] = path.read_text()
+        return found
+
+    # Removing
+
+    def remove(self, reference: str) -> StoredImage:
+        """The name; and the image too if that was its last one, or if it was asked for by its id."""
+        with self._locked(fcntl.LOCK_EX):
+            image = self.find(reference)
+            if image is None:
+                raise UsageError(f"no image {reference!r}; `belljar images list` shows those there are")
+            others = self._names_but(image, reference)
+            if not others:
+                self._refuse_if_used(image)
+            for name in set(image.names) - set(others):
+                (self._names / quote(name, safe="")).unlink(missing_ok=True)
+            if not others:
+                (self._manifests / f"{image.id}.json").unlink(missing_ok=True)
+                self._drop_layers()
+        return image
+
+    def prune(self) -> Pruned:
+        """Remove images that have no name and no sandbox, layers that no image has, and what dead imports left."""
+        with self._locked(fcntl.LOCK_EX):
+            used = set(self.held().values())
+            idle = [image for image in self.images() if not image.names and image.id not in used]
+            for image in idle:
+                (self._manifests / f"{image.id}.json").unlink(missing_ok=True)
+            layers, freed = self._drop_layers()
+            self._clear_work()
+        return Pruned(tuple(image.id for image in idle), layers, freed)
+
+    def sweep(self) -> None:
+        """Remove what dead imports left, if nobody is at work."""
+        if _entries(self._work):
+            with suppress(BlockingIOError), self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                self._clear_work()
+
+    def _clear_work(self) -> None:
+        for path in _entries(self._work):
+            remove_tree(path)  # nobody works here: importers share the lock that we hold alone
+
+    def _names_but(self, image: StoredImage, reference: str) -> list[str]:
+        with suppress(UsageError):
+            if (name := normal_name(reference)) in image.names:
+                return [other for other in image.names if other != name]
+        return []
+
+    def _refuse_if_used(self, image: StoredImage) -> None:
+        sandboxes = [name for name, id in self.held().items() if id == image.id]
+        if sandboxes:
+            raise UsageError(
+                f"the image is in use by {', '.join(sorted(sandboxes))}; `belljar prune` removes dead ones"
+            )
+
+    def _drop_layers(self) -> tuple[int, int]:
+        needed = {digest for image in self.images() for digest in image.layers}
+        unneeded = [path for path in _entries(self._layers) if path.name not in needed]
+        freed = 0
+        for path in unneeded:
+            freed += self._layer_size(path.name)
+            gone = self._work / f"gone-{path.name}"
+            path.rename(gone)  # in one step: half a layer must not be found
+            remove_tree(gone)
+        return len(unneeded), freed
+
+    # Inside
+
+    @contextmanager
+    def _locked(self, how: int) -> Iterator[None]:
+        try:
+            for directory in (self._layers, self._manifests, self._names, self._uses, self._work):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root.chmod(0o700)  # layers hold set-id-free but otherwise foreign files: nobody else's business
+            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise EngineError(f"the image store {self.root} cannot be used: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, how)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _ids(self, reference: str) -> Iterator[str]:
+        with suppress(UsageError, OSError):
+            yield (self._names / quote(normal_name(reference), safe="")).read_text()
+        prefix = reference.removeprefix("sha256:")
+        if len(prefix) >= SHORT_ID and re.fullmatch(r"[0-9a-f]+", prefix):
+            matching = [path.stem for path in _entries(self._manifests) if path.name.startswith(prefix)]
+            if len(matching) == 1:
+                yield matching[0]
+
+    def _named(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in _entries(self._names):
+            with suppress(OSError):
+                found.setdefault(path.read_text(), []).append(unquote(path.name))
+        return found
+
+    def _read(self, id: str, names: Mapping[str, list[str]] | None = None) -> StoredImage | None:
+        if not _DIGEST.fullmatch(id):
+            return None
+        try:
+            facts = json.loads((self._manifests / f"{id}.json").read_text())
+        except (OSError, ValueError):
+            return None
+        own = (self._named() if names is None else names).get(id, [])
+        return StoredImage(
+            id, tuple(facts["layers"]), facts["size"], facts["created"], tuple(facts["env"]), tuple(facts["volumes"]),
+            facts["labels"], tuple(sorted(own)),
+        )  # fmt: skip
+
+    def _layer_size(self, digest: str) -> int:
+        try:
+            return int(json.loads((self._layers / digest / "layer.json").read_text())["size"])
+        except (OSError, ValueError, KeyError):
+            return 0
+
+
+def remove_tree(path: Path) -> None:
+    """Also directories that their own mode locks us out of (an ordinary user's import)."""
+
+    def unlock(function: Any, name: str, error: Any) -> None:
+        with suppress(OSError):
+            os.chmod(os.path.dirname(name), 0o700)
+            os.chmod(name, 0o700, follow_symlinks=False) if function is os.scandir else None
+            function(name)
+
+    shutil.rmtree(path, onerror=unlock)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def now() -> float:
+    return round(time.time(), 3)
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _put(work: Path, target: Path, text: str) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=work)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(temporary, target)
+
+
+def _flush(path: Path) -> None:
+    """To the disk before it gets its name: a power cut must not leave a layer that only looks whole."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        ctypes.CDLL(None).syncfs(descriptor)
+    finally:
+        os.close(descriptor)

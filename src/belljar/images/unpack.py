@@ -1,0 +1,297 @@
+"""One layer's tar archive, unpacked as a directory. The archive is hostile until proven otherwise.
+
+Every member is placed by walking down from the layer's own directory with descriptors that follow no link, so no name
+and no link in the archive can lead anywhere else. What a layer may hold is decided here:
+
+    directories, files, symbolic links, FIFOs       as they are, owner and mode included
+    set-id and file capabilities                    dropped: nothing in a sandbox may become somebody else
+    hard links                                      only to a file of the same layer
+    devices, sparse files' holes, extended attributes   left out
+    `.wh.name`, `.wh..wh..opq`                      overlayfs's own form of the same: a 0:0 device, an attribute
+    `..`, absolute names, members below a link      refused, and with them the whole archive
+
+Sizes are bounded while they are written, never believed from a header.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import os
+import shutil
+import stat
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from belljar.errors import ImageInvalid
+
+CHUNK = 1 << 20
+HEADER_MAX = 4 << 20
+"""A long name or a PAX header is read into memory whole; real ones have a few hundred bytes."""
+KEEP_FREE = 1 << 30
+"""Left on the disk whatever an archive claims to need."""
+LAST_ID = 65535
+NOBODY = 65534
+"""Owner of what belongs to an id that a sandbox's user namespace does not hold."""
+WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass
+class Allowance:
+    """What one import may still write, over all its layers."""
+
+    bytes: int = 32 << 30
+    entries: int = 2_000_000
+
+    def take_entry(self) -> None:
+        self.entries -= 1
+        if self.entries < 0:
+            raise ImageInvalid("the image holds too many files")
+
+    def take_bytes(self, count: int) -> None:
+        self.bytes -= count
+        if self.bytes < 0:
+            raise ImageInvalid("the image is larger than is allowed (32 GiB unpacked)")
+
+
+class Metered:
+    """A stream that is hashed and counted as it is read, forwards only.
+
+    While tarfile reads headers (`in_header`) it may read HEADER_MAX per member: long names, PAX headers and maps of
+    sparse files go into memory whole.
+    """
+
+    def __init__(self, stream: IO[bytes], most: int, *, hashed: bool = True) -> None:
+        self._stream, self._left, self._hashed = stream, most, hashed
+        self._position = 0
+        self._header_left = HEADER_MAX
+        self.in_header = True
+        self.digest = hashlib.sha256()
+
+    def begin_header(self) -> None:
+        self.in_header, self._header_left = True, HEADER_MAX
+
+    def read(self, size: int = -1) -> bytes:
+        if self.in_header:
+            self._header_left -= size if size >= 0 else HEADER_MAX + 1
+            if self._header_left < 0:
+                raise ImageInvalid("the archive has a header of unreasonable size")
+        return self._take(size)
+
+    def _take(self, size: int) -> bytes:
+        try:
+            data = self._stream.read(size)
+        except (EOFError, zlib.error, lzma.LZMAError) as error:
+            raise ImageInvalid(f"the archive's compression is damaged: {error}") from error
+        self._left -= len(data)
+        if self._left < 0:
+            raise ImageInvalid("the archive is larger than is allowed")
+        self._position += len(data)
+        if self._hashed:
+            self.digest.update(data)
+        return data
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, position: int) -> None:
+        if position < self._position:
+            raise ImageInvalid("the archive leads backwards")
+        while self._position < position and self._take(min(CHUNK, position - self._position)):
+            pass
+
+    def drain(self) -> str:
+        """Read to the end; the digest of everything there was."""
+        while self._take(CHUNK):
+            pass
+        return self.digest.hexdigest()
+
+
+def unpack(stream: Metered, target: Path, allowance: Allowance) -> None:
+    """Unpack into `target`, a new directory. Raises ImageInvalid and leaves the mess to the caller to remove."""
+    root = os.open(target, _DIRECTORY)
+    try:
+        stream.begin_header()
+        with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r:", errors="surrogateescape") as archive:
+            _Layer(root, target, allowance).take(archive, stream)
+    except (tarfile.TarError, ValueError, ArithmeticError, RecursionError) as error:
+        raise ImageInvalid(f"not a whole tar archive: {error}") from error
+    except OSError as error:
+        raise ImageInvalid(f"the archive cannot be unpacked: {error.strerror or error}") from error
+    finally:
+        os.close(root)
+
+
+class _Layer:
+    def __init__(self, root: int, path: Path, allowance: Allowance) -> None:
+        self._root, self._path, self._allowance = root, path, allowance
+        self._privileged = os.geteuid() == 0
+        self._until_look = 0
+        self._directory_modes: dict[tuple[str, ...], int] = {}
+
+    def take(self, archive: tarfile.TarFile, stream: Metered) -> None:
+        for member in archive:
+            stream.in_header = False
+            self._allowance.take_entry()
+            self._place(archive, member)
+            archive.members = []  # type: ignore[attr-defined]  # it would remember every one
+            stream.begin_header()
+        for parts, mode in sorted(self._directory_modes.items(), reverse=True):
+            with self._parent((*parts, "."), make=False) as directory:
+                os.fchmod(directory, mode)
+
+    def _place(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        parts = _parts(member.name)
+        if not parts:
+            if member.isdir():
+                self._directory_modes[()] = _mode(member)
+            return
+        name = parts[-1]
+        with self._parent(parts, make=True) as parent:
+            if name == OPAQUE:
+                os.setxattr(f"/proc/self/fd/{parent}", f"{self._namespace}.overlay.opaque", b"y")
+            elif name.startswith(WHITEOUT):
+                self._hide(parent, name[len(WHITEOUT) :])
+            elif member.isdir():
+                self._directory(parent, name, parts, member)
+            elif member.issparse():
+                raise ImageInvalid(f"{member.name!r} is a sparse member, which images do not have")
+            elif member.isfile():
+                self._file(parent, name, archive, member)
+            elif member.issym():
+                _clear(parent, name)
+                os.symlink(member.linkname, name, dir_fd=parent)
+                self._own(parent, name, member)
+            elif member.islnk():
+                self._link(parent, name, member)
+            elif member.isfifo():
+                _clear(parent, name)
+                os.mkfifo(name, _mode(member), dir_fd=parent)
+                self._own(parent, name, member)
+
+    @property
+    def _namespace(self) -> str:
+        return "trusted" if self._privileged else "user"
+
+    @contextmanager
+    def _parent(self, parts: tuple[str, ...], *, make: bool) -> Iterator[int]:
+        """The directory that holds the last of `parts`, reached without following any link."""
+        at = os.dup(self._root)
+        try:
+            for name in parts[:-1]:
+                below = _step(at, name, make)
+                os.close(at)
+                at = below
+            yield at
+        finally:
+            os.close(at)
+
+    def _directory(self, parent: int, name: str, parts: tuple[str, ...], member: tarfile.TarInfo) -> None:
+        try:
+            os.mkdir(name, 0o700, dir_fd=parent)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=parent)
+                os.mkdir(name, 0o700, dir_fd=parent)
+        self._own(parent, name, member)
+        self._directory_modes[parts] = _mode(member)  # in the end: we must be able to write into it until then
+
+    def _file(self, parent: int, name: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        _clear(parent, name)
+        content = archive.extractfile(member)
+        assert content is not None
+        descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=parent)
+        try:
+            while data := content.read(CHUNK):
+                self._spend(len(data))
+                _write(descriptor, data)
+            if self._privileged:
+                os.fchown(descriptor, _id(member.uid), _id(member.gid))
+            os.fchmod(descriptor, _mode(member))
+            os.utime(descriptor, (member.mtime, member.mtime))
+        finally:
+            os.close(descriptor)
+
+    def _link(self, parent: int, name: str, member: tarfile.TarInfo) -> None:
+        source = _parts(member.linkname)
+        if not source:
+            raise ImageInvalid(f"{member.name!r} is a hard link to nothing")
+        _clear(parent, name)
+        try:
+            with self._parent(source, make=False) as at:
+                if stat.S_ISCHR(os.stat(source[-1], dir_fd=at, follow_symlinks=False).st_mode):
+                    raise ImageInvalid(f"{member.name!r} is a hard link to a deleted file")
+                os.link(source[-1], name, src_dir_fd=at, dst_dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError as error:
+            raise ImageInvalid(f"{member.name!r} is a hard link to {member.linkname!r}, which is not there") from error
+
+    def _hide(self, parent: int, name: str) -> None:
+        """Overlayfs's whiteout: what the layers below have by this name is gone."""
+        if name in ("", ".", "..") or "/" in name or name.startswith(WHITEOUT):
+            raise ImageInvalid("the archive has a whiteout of nothing")
+        _clear(parent, name)
+        os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=parent)
+
+    def _own(self, parent: int, name: str, member: tarfile.TarInfo) -> None:
+        if self._privileged:
+            os.chown(name, _id(member.uid), _id(member.gid), dir_fd=parent, follow_symlinks=False)
+
+    def _spend(self, count: int) -> None:
+        self._allowance.take_bytes(count)
+        self._until_look -= count
+        if self._until_look <= 0:
+            self._until_look = 64 << 20
+            if shutil.disk_usage(self._path).free < KEEP_FREE:
+                raise ImageInvalid("the image does not fit on the disk")
+
+
+def _step(at: int, name: str, make: bool) -> int:
+    try:
+        try:
+            return os.open(name, _DIRECTORY, dir_fd=at)
+        except FileNotFoundError:
+            if not make:
+                raise
+            os.mkdir(name, 0o755, dir_fd=at)
+            return os.open(name, _DIRECTORY, dir_fd=at)
+    except NotADirectoryError as error:  # also for a link, which O_NOFOLLOW does not follow
+        raise ImageInvalid(f"the archive has members below {name!r}, which is no directory") from error
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """The path's steps; `./a/b` is what tar writes, everything that could lead out is refused."""
+    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    if name.startswith("/") or ".." in parts or "\0" in name:
+        raise ImageInvalid(f"the archive has a member that leads out of it: {name!r}")
+    return parts
+
+
+def _clear(parent: int, name: str) -> None:
+    """A later member replaces an earlier one, but never a directory."""
+    try:
+        os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        pass
+    except IsADirectoryError as error:
+        raise ImageInvalid(f"the archive has {name!r} both as a directory and as something else") from error
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _mode(member: tarfile.TarInfo) -> int:
+    return member.mode & 0o1777
+
+
+def _id(number: int) -> int:
+    return number if 0 <= number <= LAST_ID else NOBODY
