@@ -1,0 +1,47 @@
+"""`belljar images import|remove|prune` against a real store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.images.archives import docker_save, member, tar
+
+from belljar.surfaces.cli.main import main
+
+LAYER = tar([member("hello", b"hello")])
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BELLJAR_STATE", str(tmp_path / "state"))
+
+
+def test_an_image_is_imported_removed_and_its_layers_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = docker_save(tmp_path / "saved.tar", [LAYER], ["tools:1"])
+
+    assert main(["images", "import", str(path), "--name", "mine:2", "--json"]) == 0
+    [image] = json.loads(capsys.readouterr().out)
+    assert image["names"] == ["mine:2"]
+    assert main(["images", "remove", "mine:2"]) == 0
+    assert main(["images", "prune", "--json"]) == 0
+
+    assert json.loads(capsys.readouterr().out) == {"images": [], "layers": 0, "bytes": 0}
+    assert list((tmp_path / "state" / "images" / "layers").iterdir()) == []
+
+
+def test_a_hostile_archive_is_one_clear_line_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "evil.tar"
+    path.write_bytes(tar([member("../evil", b"x")]))
+
+    assert main(["images", "import", str(path)]) == 2
+
+    said = capsys.readouterr().err
+    assert "leads out of it" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_removing_what_is_not_there_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["images", "remove", "nosuch"]) == 2
+    assert "no image 'nosuch'" in capsys.readouterr().err
