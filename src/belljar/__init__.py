@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from belljar.errors import BelljarError as BelljarError
     from belljar.errors import PolicyDenied as PolicyDenied
     from belljar.errors import SandboxLost as SandboxLost
+    from belljar.host import Host as Host
     from belljar.limits import Limits as Limits
     from belljar.policy import Policy as Policy
     from belljar.policy import Verdict as Verdict
@@ -29,6 +30,7 @@ _HOMES = {
     "BelljarError": "errors",
     "PolicyDenied": "errors",
     "SandboxLost": "errors",
+    "Host": "host",
     "Limits": "limits",
     "Policy": "policy",
     "Verdict": "policy",

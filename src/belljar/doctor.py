@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from belljar import engines, resources
+from belljar import host as hosts
 from belljar.errors import BelljarError
 from belljar.images import catalog
 from belljar.sandbox import rundir
@@ -241,5 +242,5 @@ def _probe() -> Check:
 async def _launch_and_destroy(workspace: str) -> None:
     from belljar.sandbox.sandbox import Plan, Sandbox
 
-    sandbox = await Sandbox.launch(Plan(workspace))
+    sandbox = await Sandbox.launch(Plan(workspace), hosts.default())
     await sandbox.destroy()

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
-import anyio
 from anyio.from_thread import BlockingPortal
 
+from belljar import host
 from belljar.session import session as _session
 from belljar.session.background_shell import Shell as _Shell
 from belljar.session.request import Command
 from belljar.session.result import Event, Result
 
-_lock = threading.Lock()
-_portal: BlockingPortal | None = None
-
 
 def portal() -> BlockingPortal:
-    """The way into the event loop, whose thread is a daemon: it does not keep the process alive."""
-    global _portal
-    with _lock:
-        if _portal is None:
-            started: Future[BlockingPortal] = Future()
-            threading.Thread(target=anyio.run, args=[_serve, started], name="belljar-sync", daemon=True).start()
-            _portal = started.result()
-        return _portal
-
-
-async def _serve(started: Future[BlockingPortal]) -> None:
-    async with BlockingPortal() as made:
-        started.set_result(made)
-        await made.sleep_until_stopped()
+    return host.default().portal()
 
 
 def run(command: Command, workspace: str = ".", **options: Any) -> Result:

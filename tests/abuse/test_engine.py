@@ -18,7 +18,7 @@ from anyio import to_thread
 from tests.abuse.conftest import Footprint, nothing_left
 
 import belljar
-from belljar import engines
+from belljar import host
 from belljar.engines.docker.full_client import DockerEngine
 from belljar.errors import BelljarError, EngineError
 
@@ -128,14 +128,14 @@ def fake(monkeypatch: pytest.MonkeyPatch, base_image: str) -> Iterator[Callable[
     def make(answer: Callable[[bytes], bytes | None], **options: Any) -> Fake:
         made.append(Fake(answer, **options))
         monkeypatch.setenv("DOCKER_HOST", f"unix://{made[-1].path}")
-        engines.forget()
+        host.default().forget()
         return made[-1]
 
     yield make
     for each in made:
         each.close()
     monkeypatch.undo()
-    engines.forget()
+    host.default().forget()
 
 
 WAYS: dict[str, Callable[[bytes], bytes | None]] = {
@@ -175,12 +175,12 @@ async def test_an_engine_that_drips_is_no_better_than_a_silent_one(fake: Callabl
 
 async def test_no_engine_at_all_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///run/no-such-engine.sock")
-    engines.forget()
+    host.default().forget()
     try:
         with anyio.fail_after(HANG), pytest.raises(EngineError, match="DOCKER_HOST"):
             await belljar.run("true", workspace)
     finally:
-        engines.forget()
+        host.default().forget()
 
 
 # Retries.

@@ -18,7 +18,7 @@ from anyio import to_thread
 from tests.abuse.conftest import PROMPT, Footprint, nothing_left, warmed_up
 
 import belljar
-from belljar import engines
+from belljar import engines, host
 from belljar.engines.docker.full_client import DockerEngine
 from belljar.errors import BelljarError, SandboxLost
 from belljar.session.result import Output
@@ -143,11 +143,11 @@ def private(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateEngine]:
         engine.start()
         engine.docker("import", str(image_of(place)), "small:latest")
         monkeypatch.setenv("DOCKER_HOST", engine.host)
-        engines.forget()
+        host.default().forget()
         yield engine
     finally:
         monkeypatch.undo()
-        engines.forget()
+        host.default().forget()
         engine.close()
     assert {"docker0"} & interfaces <= set(os.listdir("/sys/class/net")), "the private engine touched the shared one"
 

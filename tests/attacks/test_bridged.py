@@ -9,15 +9,15 @@ import pytest
 from tests.attacks.conftest import Attacker
 
 import belljar
-from belljar import engines
+from belljar import host
 
 
 @pytest.fixture
 def _bridged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("BELLJAR_LINK", "bridge")
-    engines.forget()
+    host.default().forget()
     yield
-    engines.forget()
+    host.default().forget()
 
 
 @pytest.fixture

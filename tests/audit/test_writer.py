@@ -17,6 +17,7 @@ from belljar.audit import reader
 from belljar.audit import writer as audit
 from belljar.audit.writer import HEAD, NAME, Audit
 from belljar.errors import AuditError
+from belljar.host import Host
 
 
 @pytest.fixture
@@ -344,8 +345,9 @@ def test_the_environment_says_where_and_whether(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert audit.directory() == tmp_path / "belljar"
     monkeypatch.setenv("BELLJAR_STATE", str(tmp_path / "own"))
-    assert audit.default().where == tmp_path / "own"
-    assert audit.default() is audit.default()
+    host = Host()
+    assert host.audit.where == tmp_path / "own"
+    assert host.audit is host.audit
     monkeypatch.setenv("BELLJAR_AUDIT", "off")
-    audit.default().record("start")
+    host.audit.record("start")
     assert not (tmp_path / "own").exists()

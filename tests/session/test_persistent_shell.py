@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from belljar import Output, PolicyDenied, Session, Verdict, engines
+from belljar import Output, PolicyDenied, Session, Verdict, host
 from belljar.session.bash_channel import exported
 from belljar.session.persistent_shell import PersistentShell
 
@@ -24,10 +24,10 @@ async def box(place: Path, base_image: str, request: pytest.FixtureRequest) -> A
     """Where the init can pass its pipes on and where it can't."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BELLJAR_LINK", request.param)
-        engines.forget()
+        host.default().forget()
         async with Session(place) as session:
             yield session
-    engines.forget()
+    host.default().forget()
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import anyio
 import pytest
 
 import belljar
-from belljar import Session, engines
+from belljar import Session
+from belljar import host as hosts
 from belljar.errors import (
     CommandError,
     CommandNotExecutable,
@@ -29,12 +30,12 @@ from belljar.session.result import Ended, Output, Started
 async def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BELLJAR_LINK", request.param)
-        engines.forget()
+        hosts.default().forget()
         home = tmp_path_factory.mktemp("workspace")
         os.chown(home, 1000, 1000)
         async with belljar.Session(home) as session:
             yield session
-    engines.forget()
+    hosts.default().forget()
 
 
 def host(box: Session) -> Path:

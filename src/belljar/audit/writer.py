@@ -36,7 +36,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -371,11 +370,6 @@ class NoAudit(Audit):
     record = note
 
 
-@cache
-def _trail(where: Path, mode: str) -> Audit:
+def open_trail(where: Path, mode: str) -> Audit:
+    """The trail in `where`; BELLJAR_AUDIT=off writes none, =required lets nothing run without it."""
     return NoAudit(where) if mode == "off" else Audit(where, required=mode == "required")
-
-
-def default() -> Audit:
-    """The process's own trail; BELLJAR_AUDIT=off writes none, =required lets nothing run without it."""
-    return _trail(directory(), os.environ.get("BELLJAR_AUDIT", "on").lower())

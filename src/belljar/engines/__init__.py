@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, cast
+
+from belljar.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     from belljar.engines.docker.full_client import DockerEngine
 
-_lock = threading.Lock()
-_engine: DockerEngine | None = None
 
-
-def connect() -> DockerEngine:
-    """The engine that answers, found once per process. Blocking: call it from a thread."""
-    global _engine
-    with _lock:
-        if _engine is None:
-            _engine = _find()
-        return _engine
-
-
-def _find() -> DockerEngine:
+def connect(name: str = "auto") -> DockerEngine:
+    """The engine of that name, looked for anew; a `Host` keeps what it found. Blocking: call it from a thread."""
+    if name not in ("auto", "docker"):
+        raise EngineUnavailable(f"the engine {name!r} cannot be used yet; use docker")
     from belljar.engines.docker.socket_client import LocalDocker
 
     if (local := LocalDocker.find()) is not None:
@@ -29,12 +21,3 @@ def _find() -> DockerEngine:
     from belljar.engines.docker.full_client import DockerEngine
 
     return DockerEngine.find()
-
-
-def forget() -> None:
-    """Look again at the next `connect` (another DOCKER_HOST, a restarted engine)."""
-    global _engine
-    with _lock:
-        if _engine is not None:
-            _engine.close()
-        _engine = None

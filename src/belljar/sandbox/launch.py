@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from belljar import engines, resources
+from belljar import resources
 from belljar.engines.base import Launched
 from belljar.engines.spec import ContainerSpec, Image, LinkPlan, Network, build_spec
 from belljar.errors import BelljarError, EngineError, SandboxLost, SessionNotFound
@@ -37,6 +37,7 @@ from belljar.workspace.pinned import Workspace
 
 if TYPE_CHECKING:
     from belljar.engines.docker.full_client import DockerEngine
+    from belljar.host import Host
     from belljar.link.transport import SocketTransport, Transport
 
 UNDO_SECONDS = 0.4
@@ -80,19 +81,19 @@ class Launch:
         self.workspace.close()
 
 
-def launch(plan: Plan, id: str) -> Launch:
-    engine = engines.connect()
-    image = _image(engine, plan.image)
-    workspace = Workspace.open(plan.workspace, reserved=[rundir.run_root()])
-    with _undone_on_failure() as undo:
+def launch(plan: Plan, id: str, host: Host) -> Launch:
+    engine, root = host.connect(), host.run_root
+    image = _image(host, engine, plan.image)
+    workspace = Workspace.open(plan.workspace, reserved=[root])
+    with _undone_on_failure(root) as undo:
         undo.append(workspace.close)
-        run_dir = RunDir.create(id)
+        run_dir = RunDir.create(id, root)
         undo.append(run_dir.close)
         listener = Listener(run_dir.link) if engine.shares_files else None
         if listener:
             undo.append(listener.close)
         with workspace.staged(run_dir.path) as source:
-            spec = _spec(plan, id, engine, image, workspace, source, run_dir)
+            spec = _spec(plan, id, host, image, workspace, source, run_dir)
             name = f"belljar-{id}"
             undo.append(lambda: _destroy_soon(engine, name))
             launched = engine.start(engine.create(spec, name))
@@ -104,28 +105,25 @@ def launch(plan: Plan, id: str) -> Launch:
         undo.append(transport.close)
         verification.verify(spec, launched.facts, pid)
         run_dir.write_session(_facts(id, plan, workspace, launched))
-    _reap_once(engine)
+    _reap_once(host)
     return Launch(id, plan, engine, workspace, launched, run_dir.path, transport, run_dir)
 
 
-_reaping = threading.Lock()  # taken by the first launch of the process, for good
-
-
-def _reap_once(engine: DockerEngine) -> None:
+def _reap_once(host: Host) -> None:
     """Look for the remains of dead processes, beside the work."""
-    if _reaping.acquire(blocking=False):
-        threading.Thread(target=_reap, args=[engine], name="belljar-reaper", daemon=True).start()
+    if host.reaping.acquire(blocking=False):
+        threading.Thread(target=_reap, args=[host], name="belljar-reaper", daemon=True).start()
 
 
-def _reap(engine: DockerEngine) -> None:
+def _reap(host: Host) -> None:
     from belljar.sandbox.reaper import reap
 
     with suppress(EngineError, OSError):
-        reap(engine)
+        reap(host.connect(), host.run_root)
 
 
 @contextmanager
-def _undone_on_failure() -> Iterator[list[Callable[[], None]]]:
+def _undone_on_failure(root: Path) -> Iterator[list[Callable[[], None]]]:
     undo: list[Callable[[], None]] = []
     try:
         yield undo
@@ -134,7 +132,7 @@ def _undone_on_failure() -> Iterator[list[Callable[[], None]]]:
             with suppress(EngineError, OSError):
                 step()
         if isinstance(failure, OSError):
-            raise BelljarError(f"Cannot set up a sandbox in {rundir.run_root()}: {failure.strerror}") from failure
+            raise BelljarError(f"Cannot set up a sandbox in {root}: {failure.strerror}") from failure
         raise
 
 
@@ -150,26 +148,24 @@ def _destroy_soon(engine: DockerEngine, name: str) -> None:
     thread.join(UNDO_SECONDS)
 
 
-_images: dict[tuple[int, str], Image] = {}
-
-
-def _image(engine: DockerEngine, name: str) -> Image:
-    key = (id(engine), catalog.reference(name))
-    if key not in _images:
-        facts = engine.image_facts(catalog.reference(name))
+def _image(host: Host, engine: DockerEngine, name: str) -> Image:
+    reference = catalog.reference(name)
+    if reference not in host.images:
+        facts = engine.image_facts(reference)
         if facts is None:
             catalog.ensure(engine, name)
-            facts = engine.image_facts(catalog.reference(name))
+            facts = engine.image_facts(reference)
         assert facts is not None
-        _images[key] = Image.from_inspect(facts)
-    return _images[key]
+        host.images[reference] = Image.from_inspect(facts)
+    return host.images[reference]
 
 
 def _spec(
-    plan: Plan, id: str, engine: DockerEngine, image: Image, workspace: Workspace, source: str, run_dir: RunDir
+    plan: Plan, id: str, host: Host, image: Image, workspace: Workspace, source: str, run_dir: RunDir
 ) -> ContainerSpec:
+    engine = host.connect()
     if engine.shares_files:
-        link = local_link(resources.init_binary(), rundir.run_root(), run_dir.link)
+        link = local_link(resources.init_binary(), host.run_root, run_dir.link)
     else:
         volume = engine.install_init(resources.init_binary(engine.machine), image.ref)
         link = LinkPlan("exec", volume, token=secrets.token_hex(32))
@@ -187,12 +183,12 @@ def _facts(id: str, plan: Plan, workspace: Workspace, launched: Launched) -> dic
     }  # fmt: skip
 
 
-def attach(id: str) -> Launch:
-    path = rundir.run_root() / id
+def attach(id: str, host: Host) -> Launch:
+    path = host.run_root / id
     facts = rundir.read_session(path)
     if facts is None:
         raise SessionNotFound(f"no session {id}; `belljar session list` shows those there are")
-    engine = engines.connect()
+    engine = host.connect()
     try:
         launched = engine.inspect(facts["container"])
     except EngineError as error:
@@ -201,7 +197,7 @@ def attach(id: str) -> Launch:
         facts["workspace"], facts["image"], Limits(**facts["limits"]), facts["network"], facts["lease"], facts["keep"]
     )
     transport: Transport
-    with _undone_on_failure() as undo:
+    with _undone_on_failure(host.run_root) as undo:
         workspace = Workspace.open(plan.workspace)
         undo.append(workspace.close)
         transport = Listener(path / "link").accept(launched.pid) if engine.shares_files else engine.bridge(launched.id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from pathlib import Path
 
 from belljar.engines.base import Engine, Listed
 from belljar.errors import EngineError
@@ -17,7 +18,7 @@ from belljar.sandbox.rundir import LABEL
 log = logging.getLogger("belljar.reaper")
 
 
-def reap(engine: Engine) -> list[str]:
+def reap(engine: Engine, root: Path | None = None) -> list[str]:
     """Blocking. The ids of the sessions whose remains were removed."""
     listed = engine.list()
     gone = [each for each in listed if _ownerless(each)]
@@ -26,11 +27,11 @@ def reap(engine: Engine) -> list[str]:
             engine.destroy(each.id)
     living = {each.labels.get(LABEL + "session") for each in listed if each not in gone}
     reaped = {each.labels[LABEL + "session"] for each in gone}
-    for path in rundir.run_dirs():
+    for path in rundir.run_dirs(root):
         if path.name not in living and not rundir.owned(path):
             rundir.remove_run_dir(path)
             reaped.add(path.name)
-    for path in rundir.unborn_dirs():
+    for path in rundir.unborn_dirs(root):
         rundir.remove_run_dir(path)
     if reaped:
         log.info("reaped %s", ", ".join(sorted(reaped)))

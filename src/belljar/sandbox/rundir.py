@@ -50,8 +50,7 @@ def run_root() -> Path:
     return Path(f"/tmp/belljar-{os.geteuid()}")
 
 
-def _make_root() -> Path:
-    root = run_root()
+def _make_root(root: Path) -> Path:
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = root.lstat()
@@ -71,8 +70,8 @@ class RunDir:
         self.path, self._lock = path, lock
 
     @classmethod
-    def create(cls, id: str) -> RunDir:
-        path = _make_root() / id
+    def create(cls, id: str, root: Path | None = None) -> RunDir:
+        path = _make_root(root or run_root()) / id
         unborn = path.with_name(f".{id}.{os.getpid()}.{start_time(os.getpid())}.{_namespace()}")
         lock = -1
         try:
@@ -133,17 +132,17 @@ def read_session(path: Path) -> dict[str, Any] | None:
     return facts if isinstance(facts, dict) else None
 
 
-def run_dirs() -> list[Path]:
+def run_dirs(root: Path | None = None) -> list[Path]:
     try:
-        return [entry for entry in run_root().iterdir() if _SESSION_ID.fullmatch(entry.name)]
+        return [entry for entry in (root or run_root()).iterdir() if _SESSION_ID.fullmatch(entry.name)]
     except OSError:
         return []
 
 
-def unborn_dirs() -> list[Path]:
+def unborn_dirs(root: Path | None = None) -> list[Path]:
     """Those whose makers died before they were done."""
     try:
-        found = [(entry, _UNBORN.fullmatch(entry.name)) for entry in run_root().iterdir()]
+        found = [(entry, _UNBORN.fullmatch(entry.name)) for entry in (root or run_root()).iterdir()]
     except OSError:
         return []
     ours = [(entry, match) for entry, match in found if match and match[3] == str(_namespace())]

@@ -16,9 +16,11 @@ from belljar.errors import BelljarError, EngineError, SandboxLost
 from belljar.link.link import Link
 from belljar.sandbox import rundir
 from belljar.sandbox.launch import DIAL_SECONDS, Launch, Plan, attach, launch
+from belljar.tasks import made_in_thread, see_through
 
 if TYPE_CHECKING:
     from belljar.engines.base import Launched
+    from belljar.host import Host
 
 __all__ = ["Plan", "Sandbox"]
 
@@ -37,8 +39,10 @@ class Sandbox:
         self.link: Link
 
     @classmethod
-    async def launch(cls, plan: Plan, id: str | None = None) -> Sandbox:
-        made = await to_thread.run_sync(launch, plan, id or rundir.new_session_id(), limiter=_limiter())
+    async def launch(cls, plan: Plan, host: Host, id: str | None = None) -> Sandbox:
+        """Ours from the first moment: whoever is cancelled on the way leaves nothing behind."""
+        name = id or rundir.new_session_id()
+        made = await made_in_thread(lambda: launch(plan, name, host), Launch.discard, _limiter())
         return await cls.greeted(made)
 
     @classmethod
@@ -48,16 +52,20 @@ class Sandbox:
         try:
             await sandbox._greet()
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await sandbox.destroy()
+            await sandbox.destroy()
             raise
         return sandbox
 
     @classmethod
-    async def attach(cls, id: str) -> Sandbox:
+    async def attach(cls, id: str, host: Host) -> Sandbox:
         """The sandbox that another process keeps."""
-        sandbox = cls(await to_thread.run_sync(attach, rundir.check_session_id(id)))
-        await sandbox._greet()
+        name = rundir.check_session_id(id)
+        sandbox = cls(await made_in_thread(lambda: attach(name, host), _leave))
+        try:
+            await sandbox._greet()
+        except BaseException:
+            sandbox.disconnect()
+            raise
         return sandbox
 
     async def _greet(self) -> None:
@@ -75,7 +83,7 @@ class Sandbox:
             return await to_thread.run_sync(self.engine.state, self.launched.id, abandon_on_cancel=True) == "running"
         return False
 
-    async def disconnect(self) -> None:
+    def disconnect(self) -> None:
         """Leave a kept sandbox to its lease."""
         self.link.close()
         if self.held is not None:
@@ -84,6 +92,9 @@ class Sandbox:
 
     async def destroy(self) -> None:
         """Nothing of it is left: processes now, the container within moments (it removes itself), the directory now."""
+        await see_through(self._destroy())
+
+    async def _destroy(self) -> None:
         try:
             if not await self._said_goodbye():
                 with anyio.move_on_after(DESTROY_SECONDS, shield=True), suppress(EngineError):
@@ -108,6 +119,12 @@ class Sandbox:
         ended = gone.is_set()
         link.close()
         return ended
+
+
+def _leave(made: Launch) -> None:
+    """Undo an `attach` that nobody waited for; the sandbox is another's."""
+    made.transport.close()
+    made.workspace.close()
 
 
 def _limiter() -> anyio.CapacityLimiter:

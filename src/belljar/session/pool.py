@@ -18,22 +18,25 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
+from belljar import host as hosts
 from belljar.engines.spec import Network
 from belljar.errors import BelljarError, SandboxLost, UsageError
 from belljar.limits import Limits, parse_size
 from belljar.sandbox.sandbox import Plan, Sandbox
 from belljar.session.session import Session
+from belljar.tasks import see_through
+
+if TYPE_CHECKING:
+    from belljar.host import EngineName, Host
 
 IDLE_COST = 16 << 20  # what a waiting sandbox is reckoned at, its container's bookkeeping on the host included
 CHECK_SECONDS = 0.5  # a sandbox that takes longer to say that it lives is not handed out
 RETRY_SECONDS = 1.0  # after a failed start, so that a broken engine is not hammered
 FILLERS = 4  # starts in flight per pool
-
-_open_pools: list[Pool] = []
 
 
 class Pool:
@@ -48,6 +51,8 @@ class Pool:
         limits: Limits | None = None,
         network: Network = "none",
         lease: float = 30.0,
+        host: Host | None = None,
+        engine: EngineName | None = None,
         **options: Any,
     ) -> None:
         """`memory` bounds what waiting sandboxes may take together; `options` go to each Session (policy, …)."""
@@ -55,7 +60,10 @@ class Pool:
             raise UsageError("a pool's size is not negative")
         budget = size if memory is None else min(size, parse_size(memory) // IDLE_COST)
         self.plan = Plan(os.path.realpath(workspace), image, limits or Limits(), network, lease)
+        self.host = hosts.chosen(host, engine)
         self.size, self.idle = budget, idle
+        Session(workspace, host=self.host, **options)  # what is wrong with them is said now, not at the first claim
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._options = options
         self._ready: deque[Sandbox] = deque()
         self._filling: set[asyncio.Task[None]] = set()
@@ -69,7 +77,8 @@ class Pool:
     async def __aenter__(self) -> Self:
         self._closed = False
         self._claimed = time.monotonic()
-        _open_pools.append(self)
+        self.loop = asyncio.get_running_loop()
+        self.host.pools.append(self)
         self._fill()
         self._watch = asyncio.get_running_loop().create_task(self._drain_when_idle())
         return self
@@ -78,13 +87,15 @@ class Pool:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         self._closed = True
-        _open_pools.remove(self)
-        with anyio.CancelScope(shield=True):
-            if self._watch is not None:
-                self._watch.cancel()
-            if self._filling:
-                await asyncio.wait(self._filling)
-            await self._destroy_all()
+        self.host.pools.remove(self)
+        await see_through(self._shut())
+
+    async def _shut(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._filling:
+            await asyncio.wait(self._filling)
+        await self._destroy_all()
 
     @property
     def waiting(self) -> int:
@@ -103,8 +114,10 @@ class Pool:
     @contextlib.asynccontextmanager
     async def session(self, **options: Any) -> AsyncIterator[Session]:
         """A session in a sandbox of its own, destroyed afterwards."""
-        sandbox = await self.claim() or await Sandbox.launch(self.plan)
-        session = Session.adopt(sandbox, **{**self._options, **options})
+        options = {**self._options, **options}
+        Session(self.plan.workspace, host=self.host, **options)  # a wrong option takes no sandbox with it
+        sandbox = await self.claim() or await Sandbox.launch(self.plan, self.host)
+        session = await Session.adopt(sandbox, host=self.host, **options)
         try:
             yield session
         finally:
@@ -116,7 +129,12 @@ class Pool:
         try:
             while self._ready:
                 sandbox = self._ready.popleft()
-                if await _sound(sandbox):
+                try:
+                    sound = await _sound(sandbox)
+                except BaseException:
+                    await sandbox.destroy()
+                    raise
+                if sound:
                     return sandbox
                 await sandbox.destroy()
             return None
@@ -137,7 +155,7 @@ class Pool:
 
     async def _add(self) -> None:
         try:
-            sandbox = await Sandbox.launch(self.plan)
+            sandbox = await Sandbox.launch(self.plan, self.host)
         except BelljarError as failure:
             self._failure = failure
             self._change.set()
@@ -169,12 +187,14 @@ class Pool:
             await self._ready.popleft().destroy()
 
 
-async def claim(plan: Plan) -> Sandbox | None:
-    """A warm sandbox of this kind from whichever pool is open for it."""
-    if plan.keep or not _open_pools:
+async def claim(plan: Plan, host: Host) -> Sandbox | None:
+    """A warm sandbox of this kind from whichever pool is open for it in this event loop."""
+    loop = asyncio.get_running_loop()
+    pools = [pool for pool in host.pools if pool.loop is loop]
+    if plan.keep or not pools:
         return None
     wanted = replace(plan, workspace=os.path.realpath(plan.workspace))  # noqa: ASYNC240 - a few lstat calls
-    for pool in _open_pools:
+    for pool in pools:
         if pool.plan == wanted:
             return await pool.claim()
     return None

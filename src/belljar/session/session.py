@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import anyio
 from anyio import to_thread
 
-from belljar.audit import writer as audits
+from belljar import host as hosts
 from belljar.engines.spec import Network
 from belljar.errors import AuditError, PolicyDenied, SandboxLost, ShellNotFound, UsageError
 from belljar.limits import Limits
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from belljar.audit.writer import Audit
+    from belljar.host import EngineName, Host
     from belljar.session.persistent_shell import PersistentShell
 
 Approver = Callable[[Verdict], bool | Awaitable[bool]]
@@ -70,17 +71,21 @@ class Session:
         keep: bool = False,
         id: str | None = None,
         audit: Audit | None = None,
+        host: Host | None = None,
+        engine: EngineName | None = None,
     ) -> None:
+        self.host = hosts.chosen(host, engine)
         self.limits = limits or Limits()
         self.policy = _policy(policy) if isinstance(policy, str) else policy
         self.network: Network = network
         self.env = dict(env or {})
         self.approvals = Approvals()
-        self.audit = audit or audits.default()
+        self.audit = audit or self.host.audit
         self._approve = approve
         self._plan = Plan(str(workspace), image, self.limits, network, lease, keep)
         self._asked_id = id
         self._sandbox: Sandbox | None = None
+        self._opening = False
         self._host_run_files = HostRunFiles(-1)
         self._shells: dict[str, Shell] = {}
         self._persistent: PersistentShell | None = None
@@ -96,15 +101,33 @@ class Session:
         await self.close()
 
     async def open(self) -> Self:
+        """Start the sandbox, or take a warm one; one that is open already stays as it is."""
+        if self._sandbox is not None:
+            return self
+        if self._opening:
+            raise UsageError("this session is being opened by another task; give each task a session of its own")
+        self._opening = True
+        try:
+            return await self._open()
+        finally:
+            self._opening = False
+
+    async def _open(self) -> Self:
         from belljar.session import pool  # which itself makes sessions
 
-        claimed = None if self._asked_id else await pool.claim(self._plan)
-        return self._adopt(claimed or await Sandbox.launch(self._plan, self._asked_id))
+        claimed = None if self._asked_id else await pool.claim(self._plan, self.host)
+        return await self._adopt(claimed or await Sandbox.launch(self._plan, self.host, self._asked_id))
 
-    def _adopt(self, sandbox: Sandbox) -> Self:
-        self._enter(sandbox)
-        self.audit.record("session_open", session=self.id, image=self._plan.image, workspace=self.workspace.path,
-                          network=self.network, policy=self.policy.name)  # fmt: skip
+    async def _adopt(self, sandbox: Sandbox) -> Self:
+        """From here on the sandbox is this session's to end."""
+        try:
+            self._enter(sandbox)
+            self.audit.record("session_open", session=self.id, image=self._plan.image, workspace=self.workspace.path,
+                              network=self.network, policy=self.policy.name)  # fmt: skip
+        except BaseException:
+            self._sandbox = None
+            await sandbox.destroy()
+            raise
         return self
 
     def _enter(self, sandbox: Sandbox) -> None:
@@ -112,31 +135,43 @@ class Session:
         self._host_run_files = HostRunFiles(sandbox.workspace.descriptor)
 
     @classmethod
-    async def attach(cls, id: str, **options: Any) -> Self:
+    async def attach(cls, id: str, *, host: Host | None = None, **options: Any) -> Self:
         """A session that another process keeps (`keep=True`)."""
-        sandbox = await Sandbox.attach(id)
-        plan = sandbox.plan
-        session = cls(plan.workspace, image=plan.image, limits=plan.limits, network=plan.network,
-                      lease=plan.lease, keep=True, **options)  # fmt: skip
-        session._enter(sandbox)
-        await session.refresh()
+        host = hosts.chosen(host, options.pop("engine", None))
+        cls(host=host, **options)  # what is wrong with the options is said before anything is entered
+        sandbox = await Sandbox.attach(id, host)
+        try:
+            plan = sandbox.plan
+            session = cls(plan.workspace, image=plan.image, limits=plan.limits, network=plan.network,
+                          lease=plan.lease, keep=True, host=host, **options)  # fmt: skip
+            session._enter(sandbox)
+            await session.refresh()
+        except BaseException:
+            sandbox.disconnect()
+            raise
         return session
 
     @classmethod
-    def adopt(cls, sandbox: Sandbox, **options: Any) -> Self:
+    async def adopt(cls, sandbox: Sandbox, **options: Any) -> Self:
         """A session in a sandbox that was launched ahead."""
         plan = sandbox.plan
-        session = cls(
-            plan.workspace, image=plan.image, limits=plan.limits, network=plan.network, lease=plan.lease, **options
-        )
-        return session._adopt(sandbox)
+        try:
+            session = cls(
+                plan.workspace, image=plan.image, limits=plan.limits, network=plan.network, lease=plan.lease, **options
+            )
+        except BaseException:
+            await sandbox.destroy()
+            raise
+        return await session._adopt(sandbox)
 
     async def close(self) -> None:
         sandbox, self._sandbox = self._sandbox, None
         if sandbox is None:
             return
-        with anyio.CancelScope(shield=True):
-            await (sandbox.disconnect() if self._plan.keep else sandbox.destroy())
+        if self._plan.keep:
+            sandbox.disconnect()
+        else:
+            await sandbox.destroy()
         self.audit.record("session_close", session=sandbox.id, kept=self._plan.keep)
 
     async def stop(self) -> None:

@@ -45,7 +45,7 @@ async def _adopted(ahead: Ahead, args: Namespace, **options: Any) -> Session:
     policy = Policy.load(args.policy)
     policy.judge(args.command)  # only to load what judging needs while the engine works; the session judges
     await to_thread.run_sync(ahead.wait, abandon_on_cancel=True)
-    return Session.adopt(await Sandbox.greeted(ahead.take()), policy=policy, **options)
+    return await Session.adopt(await Sandbox.greeted(ahead.take()), policy=policy, **options)
 
 
 def planned(args: Namespace, **options: Any) -> Session:

@@ -10,6 +10,7 @@ from argparse import Namespace
 from concurrent.futures import Future
 from threading import Thread
 
+from belljar import host
 from belljar.images import catalog
 from belljar.sandbox import rundir
 from belljar.sandbox.launch import Launch, Plan, launch
@@ -48,7 +49,7 @@ class Ahead:
 
     def _launch(self, promise: Future[Launch]) -> None:
         try:
-            promise.set_result(launch(self._plan, rundir.new_session_id()))
+            promise.set_result(launch(self._plan, rundir.new_session_id(), host.default()))
         except BaseException as error:
             promise.set_exception(error)
 

@@ -1,0 +1,163 @@
+"""Where sandboxes are run from: one engine, one run directory, one audit trail and the pools that are open.
+
+Everything that used to be one per process is one per `Host`, so two of them with different engines and state live side
+by side in one process. Most programs never see one: `Session`, `Pool` and `run` use the default, which follows the
+environment (BELLJAR_ENGINE, BELLJAR_RUN, BELLJAR_STATE, BELLJAR_AUDIT).
+
+    host = belljar.Host(engine="docker", run="/run/tenant-a", state="/var/lib/tenant-a")
+    async with belljar.Session("/srv/a", host=host) as box: ...
+
+May import: engines, audit and sandbox.rundir. Sandbox, session and what is above them are given one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from belljar import engines
+from belljar.errors import UsageError
+from belljar.sandbox import rundir
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from anyio.from_thread import BlockingPortal
+
+    from belljar.audit.writer import Audit
+    from belljar.engines.docker.full_client import DockerEngine
+    from belljar.engines.spec import Image
+    from belljar.session.pool import Pool
+
+EngineName = Literal["auto", "docker", "podman", "oci", "kubernetes"]
+
+
+class Host:
+    """One engine, run directory, audit trail and set of pools.
+
+    host = belljar.Host(engine="docker", run="/run/tenant-a", state="/var/lib/tenant-a")
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: EngineName | None = None,
+        run: str | PathLike[str] | None = None,
+        state: str | PathLike[str] | None = None,
+        audit: Audit | None = None,
+    ) -> None:
+        """What is not given follows the environment. `run` must be a directory that only its owner can enter."""
+        self._name = None if engine is None else check_engine(engine)
+        self._run = None if run is None else Path(os.path.abspath(run))
+        self._state = None if state is None else Path(os.path.abspath(state))
+        self._audit = audit
+        self._audits: dict[tuple[Path, str], Audit] = {}
+        self._lock = threading.RLock()
+        self._engine: DockerEngine | None = None
+        self._portal: BlockingPortal | None = None
+        self.pools: list[Pool] = []
+        """Those that are open; each belongs to the event loop that opened it."""
+        self.images: dict[str, Image] = {}
+        """What the engine said of an image."""
+        self.reaping = threading.Lock()
+        """Taken by the first launch, for good: the remains of dead processes are looked for once."""
+
+    @property
+    def engine_name(self) -> EngineName:
+        return self._name or check_engine(os.environ.get("BELLJAR_ENGINE") or "auto")
+
+    def connect(self) -> DockerEngine:
+        """The engine, found once. Blocking: call it from a thread."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = engines.connect(self.engine_name)
+            return self._engine
+
+    def forget(self) -> None:
+        """Look for the engine again at the next `connect` (another DOCKER_HOST, a restarted engine)."""
+        with self._lock:
+            engine, self._engine = self._engine, None
+            self.images.clear()
+        if engine is not None:
+            engine.close()
+
+    @property
+    def run_root(self) -> Path:
+        """The directory that holds a directory for each of its sandboxes."""
+        return self._run or rundir.run_root()
+
+    @property
+    def audit(self) -> Audit:
+        if self._audit is not None:
+            return self._audit
+        from belljar.audit import writer as audits
+
+        where, mode = self._state or audits.directory(), os.environ.get("BELLJAR_AUDIT", "on").lower()
+        with self._lock:
+            if (where, mode) not in self._audits:
+                self._audits[where, mode] = audits.open_trail(where, mode)
+            return self._audits[where, mode]
+
+    def portal(self) -> BlockingPortal:
+        """The way into the event loop that serves this host's blocking callers (belljar.sync)."""
+        with self._lock:
+            if self._portal is None:
+                self._portal = _start_loop()
+            return self._portal
+
+    def close(self) -> None:
+        """Let go of the engine, the trail and the loop; open sessions and pools must be closed before."""
+        self.forget()
+        for audit in self._audits.values():
+            audit.close()
+        self._audits.clear()
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.call(portal.stop)
+
+
+def _start_loop() -> BlockingPortal:
+    """An event loop in a thread that does not keep the process alive."""
+    import anyio
+    from anyio.from_thread import BlockingPortal
+
+    async def serve() -> None:
+        async with BlockingPortal() as portal:
+            started.set_result(portal)
+            await portal.sleep_until_stopped()
+
+    started: Future[BlockingPortal] = Future()
+    threading.Thread(target=anyio.run, args=[serve], name="belljar-sync", daemon=True).start()
+    return started.result()
+
+
+def check_engine(name: Any) -> EngineName:
+    if name not in get_args(EngineName):
+        raise UsageError(f"engine: {name!r} is not known; there are {', '.join(get_args(EngineName))}")
+    return name  # type: ignore[no-any-return]
+
+
+_default_hosts: dict[str | None, Host] = {}
+_default_lock = threading.Lock()
+
+
+def default(engine: EngineName | None = None) -> Host:
+    """The process's own host; one for each engine that is asked for by name."""
+    with _default_lock:
+        if engine not in _default_hosts:
+            _default_hosts[engine] = Host(engine=engine)
+        return _default_hosts[engine]
+
+
+def chosen(host: Host | None, engine: EngineName | None) -> Host:
+    """What `host=` and `engine=` of a public function mean together."""
+    if host is None:
+        return default(engine)
+    if not isinstance(host, Host):
+        raise UsageError(f"host: {host!r} is no belljar.Host")
+    if engine is not None and check_engine(engine) != host.engine_name:
+        raise UsageError("give either host= or engine=: the host has an engine of its own")
+    return host

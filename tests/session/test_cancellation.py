@@ -1,0 +1,183 @@
+"""A cancellation, native and at any await, leaves nothing: no container, no directory, no process, no descriptor."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Generator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from belljar import Host, Pool, Session
+from belljar.audit.writer import Audit
+from belljar.engines.docker.full_client import DockerEngine
+from belljar.errors import AuditError, BelljarError, UsageError
+from belljar.sandbox.rundir import LABEL
+
+Work = Callable[[], Coroutine[Any, Any, object]]
+MOST_AWAITS = 200
+
+
+class Cancelling:
+    """Drives a coroutine and cancels its own task at the n-th time that it waits."""
+
+    def __init__(self, work: Coroutine[Any, Any, object], at: int) -> None:
+        self._work, self._at = work, at
+        self.waits = 0
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        steps = self._work.__await__()
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            waited_for = next(steps)
+            while True:
+                self.waits += 1
+                if self.waits == self._at:
+                    task.get_loop().call_soon(task.cancel)
+                try:
+                    sent = yield waited_for
+                except BaseException as error:
+                    waited_for = steps.throw(error)
+                else:
+                    waited_for = steps.send(sent)
+        except StopIteration as done:
+            return done.value
+
+
+async def _driven(cancelling: Cancelling) -> object:
+    return await cancelling
+
+
+async def cancelled_everywhere(work: Work, nothing_left: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """How often `work` waits, having been cancelled at each of these once."""
+    for at in range(1, MOST_AWAITS):
+        cancelling = Cancelling(work(), at)
+        task = asyncio.create_task(_driven(cancelling))
+        done, _ = await asyncio.wait([task], timeout=60)
+        assert done, f"cancelled at await {at}, it never ended"
+        if not task.cancelled():
+            assert task.exception() is None
+        await nothing_left()
+        if cancelling.waits < at:
+            return at - 1
+    raise AssertionError("it waits without end")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(run=tmp_path / "run", state=tmp_path / "state")
+
+
+async def sandboxes(engine: DockerEngine, host: Host) -> list[str]:
+    """Containers and directories of this host's; its run directory is in no other's labels, so by session id."""
+    found = os.listdir(host.run_root) if host.run_root.exists() else []
+    return [name for name in found if "bj-" in name]
+
+
+async def own_containers(engine: DockerEngine) -> set[str]:
+    listed = await to_thread.run_sync(engine.list)
+    return {each.id for each in listed if each.labels.get(LABEL + "owner", "").startswith(f"{os.getpid()}:")}
+
+
+@pytest.fixture
+def nothing_left(engine: DockerEngine, host: Host) -> Callable[[], Coroutine[Any, Any, None]]:
+    async def check() -> None:
+        assert await sandboxes(engine, host) == []
+        with anyio.fail_after(20):
+            while await own_containers(engine):  # noqa: ASYNC110 - a container removes itself in a moment
+                await anyio.sleep(0.05)
+
+    return check
+
+
+async def test_open(workspace: Path, host: Host, nothing_left: Any) -> None:
+    async def work() -> None:
+        box = await Session(workspace, host=host).open()
+        await box.close()
+
+    assert await cancelled_everywhere(work, nothing_left) >= 3
+
+
+async def test_a_whole_session_with_a_command_and_a_stream(workspace: Path, host: Host, nothing_left: Any) -> None:
+    async def work() -> None:
+        async with Session(workspace, host=host) as box:
+            await box.run("echo hi; sleep 600 &")
+            async with box.stream("seq 1000") as events:
+                async for _ in events:
+                    pass
+
+    assert await cancelled_everywhere(work, nothing_left) >= 5
+
+
+async def test_a_command_that_is_cancelled_anywhere_leaves_no_process(workspace: Path, host: Host) -> None:
+    async with Session(workspace, host=host) as box:
+
+        async def no_process() -> None:
+            assert (await box.run("pgrep -c sleep")).stdout == "0\n"
+
+        async def run() -> None:
+            await box.run("sleep 0.05", timeout=30)
+
+        async def stream() -> None:
+            async with box.stream("sleep 0.05 & wait", stdin=b"text") as events:
+                async for _ in events:
+                    pass
+
+        async def yielding() -> None:
+            await box.yielding("sleep 0.05", yield_after=30)
+
+        async def persistent() -> None:
+            await box.persistent.run("sleep 0.05", timeout=30)
+
+        for work in (run, stream, yielding, persistent):
+            assert await cancelled_everywhere(work, no_process) >= 1
+
+
+async def test_claim(workspace: Path, host: Host, nothing_left: Any) -> None:
+    async def work() -> None:
+        async with Pool(workspace, size=1, host=host) as pool:
+            await pool.ready()
+            async with pool.session() as box:
+                await box.run("true")
+
+    assert await cancelled_everywhere(work, nothing_left) >= 5
+
+
+async def test_attach(workspace: Path, host: Host, engine: DockerEngine) -> None:
+    async with Session(workspace, host=host, keep=True) as kept:
+        before = len(os.listdir("/proc/self/fd"))
+
+        async def work() -> None:
+            await (await Session.attach(kept.id, host=host)).close()
+
+        async def still_there() -> None:
+            assert (await kept.run("echo alive")).stdout == "alive\n"
+
+        assert await cancelled_everywhere(work, still_there) >= 2
+        assert len(os.listdir("/proc/self/fd")) <= before + 2
+        await kept.stop()
+
+
+async def test_a_session_that_cannot_be_recorded_leaves_no_sandbox(
+    workspace: Path, host: Host, tmp_path: Path, nothing_left: Any
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(AuditError):
+        await Session(workspace, host=host, audit=Audit(tmp_path / "file" / "x", required=True)).open()
+    await nothing_left()
+
+
+async def test_a_wrong_option_takes_no_sandbox_from_a_pool(workspace: Path, host: Host, nothing_left: Any) -> None:
+    async with Pool(workspace, size=1, host=host) as pool:
+        with anyio.fail_after(60):
+            await pool.ready()
+        with pytest.raises(BelljarError, match="nosuch"):
+            async with pool.session(policy="nosuch"):
+                pass
+        assert pool.waiting == 1
+    with pytest.raises(UsageError):
+        Pool(workspace, host=host, policy="nosuch")
+    await nothing_left()
