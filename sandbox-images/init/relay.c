@@ -1,0 +1,452 @@
+/* relay: carries TCP connections of the sandbox's loopback over its own stdin and stdout.
+ *
+ * Two uses of one program. With a port as its argument it listens there: what programs inside say to that port goes
+ * to the host (the network door). And the host may ask for a connection to any port that somebody inside listens on
+ * (port forwarding). It knows nothing of what the bytes mean; who may reach what is decided on the host.
+ *
+ * Frames, windows and ids: see src/belljar/network/mux.py, the other end. Output blocks: the host always reads.
+ * When stdin ends, the host is gone, and so is every connection. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "relay.h"
+
+enum { OPEN = 1, DATA, END, CLOSE, CREDIT, READY };
+
+#define HEAD 9u
+#define PAYLOAD_MAX (64u << 10)
+#define HOST_WINDOW (64u << 10)   /* what the host takes of a connection before it says more */
+#define OUR_WINDOW (256u << 10)   /* what we take from the host */
+#define LINKS_MAX 2048u
+#define BUCKETS 4096u
+#define EVENTS 64
+
+struct link {
+    struct link *next;
+    uint32_t id;
+    int fd;
+    uint16_t port;
+    bool connecting, second_try;
+    bool they_ended, host_ended, shut; /* nothing more from the program, from the host; the program was told */
+    bool closing;                      /* the host closed: what is queued still goes out */
+    bool close_sent;
+    uint32_t credit, watched, taken;
+    uint8_t *queue;
+    size_t at, length, size;
+};
+
+static struct link *buckets[BUCKETS];
+static uint32_t links, next_id = 1;
+static int epoll_fd, listener = -1;
+static bool deaf;                      /* as many connections as there may be: the listener waits */
+static uint8_t in[HEAD + PAYLOAD_MAX], out[HEAD + PAYLOAD_MAX];
+static size_t in_length;
+
+static void write_all(const uint8_t *data, size_t length)
+{
+    while (length) {
+        ssize_t written = write(STDOUT_FILENO, data, length);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            _exit(1);
+        data += written;
+        length -= (size_t)written;
+    }
+}
+
+static void put32(uint8_t *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (uint8_t)(value >> (8 * i));
+}
+
+static uint32_t get32(const uint8_t *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/* The payload is in `out` already, behind the head. */
+static void say(uint32_t id, uint8_t kind, uint32_t length)
+{
+    put32(out, id);
+    out[4] = kind;
+    put32(out + 5, length);
+    write_all(out, HEAD + length);
+}
+
+static struct link *find(uint32_t id)
+{
+    struct link *link = buckets[id % BUCKETS];
+    while (link && link->id != id)
+        link = link->next;
+    return link;
+}
+
+static void watch(struct link *link)
+{
+    uint32_t wanted = 0;
+    if (link->fd < 0)
+        return;
+    if (link->connecting || link->length)
+        wanted |= EPOLLOUT;
+    if (!link->connecting && !link->they_ended && !link->closing && link->credit)
+        wanted |= EPOLLIN;
+    if (wanted == link->watched)
+        return;
+    /* One that waits for nothing is taken out: its hang-up would be told again and again. */
+    struct epoll_event event = {.events = wanted, .data.ptr = link};
+    epoll_ctl(epoll_fd, !wanted ? EPOLL_CTL_DEL : link->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, link->fd, &event);
+    link->watched = wanted;
+}
+
+static void adopt(struct link *link, int fd)
+{
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    link->fd = fd;
+    link->watched = 0;
+}
+
+static struct link *add(uint32_t id)
+{
+    struct link *link = calloc(1, sizeof *link);
+    if (!link)
+        return NULL;
+    link->id = id;
+    link->fd = -1;
+    link->credit = HOST_WINDOW;
+    link->next = buckets[id % BUCKETS];
+    buckets[id % BUCKETS] = link;
+    links++;
+    return link;
+}
+
+static void hear(bool again)
+{
+    struct epoll_event event = {.events = again ? EPOLLIN : 0, .data.ptr = &listener};
+    if (listener >= 0)
+        epoll_ctl(epoll_fd, EPOLL_CTL_MOD, listener, &event);
+    deaf = !again;
+}
+
+static void drop(struct link *link)
+{
+    struct link **at = &buckets[link->id % BUCKETS];
+    while (*at != link)
+        at = &(*at)->next;
+    *at = link->next;
+    if (link->fd >= 0)
+        close(link->fd);
+    free(link->queue);
+    free(link);
+    links--;
+    if (deaf)
+        hear(true);
+}
+
+/* Our side is done. The id is free once the host has closed, too. */
+static void finish(struct link *link)
+{
+    if (link->fd >= 0)
+        close(link->fd);
+    link->fd = -1;
+    link->length = 0;
+    if (!link->close_sent) {
+        link->close_sent = true;
+        say(link->id, CLOSE, 0);
+    }
+    if (link->closing)
+        drop(link);
+}
+
+static void settle(struct link *link)
+{
+    if (!link->length && !link->connecting) {
+        if (link->closing) {
+            finish(link);
+            return;
+        }
+        if (link->host_ended && !link->shut) {
+            link->shut = true;
+            shutdown(link->fd, SHUT_WR);
+        }
+        if (link->shut && link->they_ended) {
+            finish(link);
+            return;
+        }
+    }
+    watch(link);
+}
+
+static void credit_host(struct link *link, uint32_t count)
+{
+    link->taken += count;
+    if (link->taken < OUR_WINDOW / 4 || link->closing)
+        return;
+    put32(out + HEAD, link->taken);
+    link->taken = 0;
+    say(link->id, CREDIT, 4);
+}
+
+static void flush(struct link *link)
+{
+    while (link->length) {
+        ssize_t sent = send(link->fd, link->queue + link->at, link->length, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && errno == EAGAIN)
+            break;
+        if (sent < 0) {
+            finish(link);
+            return;
+        }
+        link->at += (size_t)sent;
+        link->length -= (size_t)sent;
+        credit_host(link, (uint32_t)sent);
+    }
+    settle(link);
+}
+
+static bool queue(struct link *link, const uint8_t *data, size_t length)
+{
+    if (link->length + length > OUR_WINDOW)
+        return false;
+    if (link->at + link->length + length > link->size) {
+        size_t size = link->size ? link->size : 4096;
+        while (size < link->length + length)
+            size *= 2;
+        uint8_t *bigger = malloc(size);
+        if (!bigger)
+            return false;
+        if (link->length)
+            memcpy(bigger, link->queue + link->at, link->length);
+        free(link->queue);
+        link->queue = bigger;
+        link->size = size;
+        link->at = 0;
+    }
+    memcpy(link->queue + link->at + link->length, data, length);
+    link->length += length;
+    return true;
+}
+
+static void dial(struct link *link);
+
+static void failed(struct link *link)
+{
+    if (link->fd >= 0)
+        close(link->fd);
+    link->fd = -1;
+    if (!link->second_try) {
+        link->second_try = true;
+        dial(link);
+        return;
+    }
+    link->connecting = false;
+    finish(link);
+}
+
+/* 127.0.0.1, then ::1: servers listen on either. */
+static void dial(struct link *link)
+{
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(link->port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(link->port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    bool first = !link->second_try;
+    int fd = socket(first ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        failed(link);
+        return;
+    }
+    adopt(link, fd);
+    link->connecting = true;
+    int result = first ? connect(fd, (struct sockaddr *)&four, sizeof four) : connect(fd, (struct sockaddr *)&six, sizeof six);
+    if (result < 0 && errno != EINPROGRESS)
+        failed(link);
+    else
+        watch(link);
+}
+
+static void connected(struct link *link)
+{
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error) {
+        failed(link);
+        return;
+    }
+    link->connecting = false;
+    flush(link);
+}
+
+static void heard(struct link *link)
+{
+    size_t room = link->credit < PAYLOAD_MAX ? link->credit : PAYLOAD_MAX;
+    ssize_t got = recv(link->fd, out + HEAD, room, 0);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (got < 0) {
+        finish(link);
+        return;
+    }
+    if (got == 0) {
+        link->they_ended = true;
+        say(link->id, END, 0);
+    } else {
+        link->credit -= (uint32_t)got;
+        say(link->id, DATA, (uint32_t)got);
+    }
+    settle(link);
+}
+
+static void called(void)
+{
+    if (links >= LINKS_MAX) {
+        hear(false);
+        return;
+    }
+    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0)
+        return;
+    while (find(next_id))
+        next_id += 2;
+    struct link *link = add(next_id);
+    if (!link) {
+        close(fd);
+        return;
+    }
+    adopt(link, fd);
+    next_id = next_id > 1u << 30 ? 1 : next_id + 2;
+    out[HEAD] = out[HEAD + 1] = 0;
+    say(link->id, OPEN, 2);
+    watch(link);
+}
+
+/* A frame of the host's; false: it does not fit, and nothing can be relied on any more. */
+static bool told(uint32_t id, uint8_t kind, const uint8_t *payload, uint32_t length)
+{
+    struct link *link = find(id);
+    if (kind == OPEN) {
+        if (link || id & 1 || length != 2 || links >= LINKS_MAX || !(link = add(id)))
+            return false;
+        link->port = (uint16_t)(payload[0] | payload[1] << 8);
+        dial(link);
+        return true;
+    }
+    if (!link)
+        return false;
+    if (kind == CLOSE) {
+        link->closing = true;
+        if (link->fd < 0)
+            drop(link);
+        else
+            settle(link);
+        return true;
+    }
+    if (link->fd < 0)
+        return true; /* it was on its way when we closed */
+    if (kind == CREDIT && length == 4) {
+        link->credit += get32(payload);
+        watch(link);
+    } else if (kind == END) {
+        link->host_ended = true;
+        settle(link);
+    } else if (kind == DATA && !link->host_ended) {
+        if (!queue(link, payload, length))
+            return false;
+        if (!link->connecting)
+            flush(link);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool from_host(void)
+{
+    ssize_t got = read(STDIN_FILENO, in + in_length, sizeof in - in_length);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN))
+        return true;
+    if (got <= 0)
+        return false;
+    in_length += (size_t)got;
+    size_t at = 0;
+    while (in_length - at >= HEAD) {
+        uint32_t length = get32(in + at + 5);
+        if (length > PAYLOAD_MAX)
+            return false;
+        if (in_length - at < HEAD + length)
+            break;
+        if (!told(get32(in + at), in[at + 4], in + at + HEAD, length))
+            return false;
+        at += HEAD + length;
+    }
+    memmove(in, in + at, in_length - at);
+    in_length -= at;
+    return true;
+}
+
+static bool listen_on(uint16_t port)
+{
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &listener};
+    int on = 1;
+    listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (listener < 0)
+        return false;
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    return bind(listener, (struct sockaddr *)&here, sizeof here) == 0 && listen(listener, 1024) == 0 &&
+           epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listener, &event) == 0;
+}
+
+int relay_main(int argc, char **argv)
+{
+    struct epoll_event events[EVENTS], host = {.events = EPOLLIN, .data.ptr = in};
+    prctl(PR_SET_DUMPABLE, 0);
+    signal(SIGPIPE, SIG_IGN);
+    epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll_fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, STDIN_FILENO, &host) < 0)
+        return 1;
+    uint16_t port = argc > 1 ? (uint16_t)atoi(argv[1]) : 0;
+    if (port && !listen_on(port))
+        return 98;
+    out[HEAD] = (uint8_t)port;
+    out[HEAD + 1] = (uint8_t)(port >> 8);
+    say(0, READY, 2);
+    for (;;) {
+        int count = epoll_wait(epoll_fd, events, EVENTS, -1);
+        for (int i = 0; i < count; i++) {
+            void *who = events[i].data.ptr;
+            if (who == in) {
+                if (!from_host())
+                    return 0;
+                break; /* it may have dropped connections that are still in this list */
+            }
+            if (who == &listener) {
+                called();
+                continue;
+            }
+            struct link *link = who;
+            if (link->connecting)
+                connected(link);
+            else if (events[i].events & EPOLLOUT)
+                flush(link);
+            else if (events[i].events & EPOLLIN)
+                heard(link);
+            else
+                finish(link);
+        }
+    }
+}

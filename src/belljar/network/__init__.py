@@ -1,0 +1,6 @@
+"""The door: network for named hosts, through a proxy on the host. The sandbox itself keeps no network at all.
+
+    program in the sandbox → 127.0.0.1:3128 in the sandbox → relay (multi-call of the init) → link → Door on the host
+
+May import: audit (masking) and errors; never session, sandbox or engines.
+"""

@@ -1,0 +1,55 @@
+"""Which addresses may be dialled: public ones, unless an address is allowed by number.
+
+A name that leads to a private address, to this machine or to a cloud's metadata service is how a sandbox would reach
+what only the host may reach. Addresses that stand for another one (mapped, translated, tunnelled) are refused as such:
+whoever translates them would be the one to decide where they lead.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+
+from belljar.network.allow import Address
+
+_REFUSED = {
+    "168.63.129.16/32": "a cloud's metadata service",
+    "192.88.99.0/24": "a tunnel's relay",
+    "64:ff9b::/96": "a translated IPv4 address",
+    "64:ff9b:1::/48": "a translated IPv4 address",
+    "::/96": "an IPv4 address in disguise",
+    "::ffff:0:0/96": "an IPv4 address in disguise",
+    "2002::/16": "a tunnelled IPv4 address",
+    "2001::/32": "a tunnelled IPv4 address",
+}
+_NETWORKS = {ipaddress.ip_network(text): why for text, why in _REFUSED.items()}
+
+
+def refusal(address: Address) -> str | None:
+    """Why this address may not be dialled for a name; None if it may."""
+    for network, why in _NETWORKS.items():
+        if address.version == network.version and address in network and not address.is_loopback:
+            return why
+    if address.is_loopback:
+        return "this machine's loopback"
+    if address.is_multicast:
+        return "a multicast address"
+    if address.is_link_local:
+        return "a link-local address"
+    if not address.is_global or address.is_reserved:
+        return "a private or reserved address"
+    if _is_ours(address):
+        return "an address of this machine"
+    return None
+
+
+def _is_ours(address: Address) -> bool:
+    """Only an address of this machine can be bound; where any can (ip_nonlocal_bind), none is dialled."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as probe:
+            probe.bind((str(address), 0))
+    except OSError as error:
+        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+    return True

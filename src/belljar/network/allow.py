@@ -1,0 +1,253 @@
+"""Which hosts a sandbox may reach: patterns, checked once when they are written down, then only compared.
+
+api.example.com            ports 80 and 443
+api.example.com:8443       that port; `:8000-8100` a range, `:*` any port
+*.example.net              every name below example.net, not example.net itself
+*                          every public host
+192.0.2.7, [2001:db8::1]   an address by number, also a private one; `10.1.0.0/16` a network
+tcp://host.example:443     as above, and what is spoken there need not be TLS
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+import idna
+
+from belljar.errors import UsageError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+WEB_PORTS = ((80, 80), (443, 443))
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+class BadHost(ValueError):
+    """Text that names no host."""
+
+
+def host_of(text: str) -> str | Address:
+    """A host as it was written, in the one form in which it is compared: an address, or a name in lower-case ASCII.
+
+    Forms that libraries read in different ways (`127.1`, `0x7f000001`, `017700000001`) are no host at all.
+    """
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+        if ":" not in text:
+            raise BadHost(f"{text!r} is not an IPv6 address")
+    if ":" in text:
+        return _address(text)
+    name = text.removesuffix(".")
+    if not name.isascii():
+        try:
+            name = idna.encode(name, uts46=True).decode()
+        except (idna.IDNAError, UnicodeError) as error:
+            raise BadHost(f"{text!r} is not a host name") from error
+    name = name.lower()
+    labels = name.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        return _address(name)
+    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise BadHost(f"{text!r} is not a host name")
+    return name
+
+
+def _address(text: str) -> Address:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError as error:
+        raise BadHost(f"{text!r} is not an address") from error
+    if isinstance(found, ipaddress.IPv6Address) and found.scope_id:
+        raise BadHost(f"{text!r} has a zone")
+    return found
+
+
+@dataclass(frozen=True)
+class Pattern:
+    text: str
+    name: str | None = None
+    """A name, `*.name` or `*`."""
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network | None = None
+    ports: tuple[tuple[int, int], ...] = WEB_PORTS
+    plain: bool = False
+    """Whether a connection to port 443 may speak something else than TLS."""
+
+    def port_fits(self, port: int) -> bool:
+        return any(first <= port <= last for first, last in self.ports)
+
+    def fits(self, host: str | Address, port: int) -> bool:
+        if not self.port_fits(port):
+            return False
+        if self.network is not None:
+            return not isinstance(host, str) and host in self.network
+        if not isinstance(host, str) or self.name is None:
+            return False
+        if self.name.startswith("*"):
+            return host.endswith(self.name[1:])
+        return host == self.name
+
+    def within(self, other: Pattern) -> bool:
+        """Whether everything that this pattern allows is allowed by `other` too."""
+        if not all(any(a <= first and last <= b for a, b in other.ports) for first, last in self.ports):
+            return False
+        if self.plain and not other.plain:
+            return False
+        if self.network is not None or other.network is not None:
+            mine, theirs = self.network, other.network
+            return mine is not None and theirs is not None and mine.version == theirs.version and mine.subnet_of(theirs)  # type: ignore[arg-type]
+        mine_name, their_name = self.name or "", other.name or ""
+        if not their_name.startswith("*"):
+            return mine_name == their_name
+        return mine_name == their_name or mine_name.removeprefix("*").endswith(their_name[1:])
+
+
+def pattern(text: str) -> Pattern:
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(f"{text!r} is not a host: write for example 'api.example.com' or '*.example.net:8443'")
+    raw = rest = text.strip()
+    plain = rest.startswith("tcp://")
+    if plain:
+        rest = rest.removeprefix("tcp://")
+    elif "://" in rest or "@" in rest or "#" in rest or "?" in rest:
+        raise UsageError(f"{raw!r} is not a host: leave out the scheme, user and path")
+    host, ports = _split_port(rest, raw)
+    if "/" in host or host.startswith("["):
+        return Pattern(raw, network=_network(host, raw), ports=ports, plain=plain)
+    if host == "*":
+        return Pattern(raw, name="*", ports=ports, plain=plain)
+    wild, base = host.startswith("*."), host.removeprefix("*.")
+    if "*" in base:
+        raise UsageError(f"{raw!r}: a star stands only for everything in front of a name, as in '*.example.net'")
+    try:
+        found = host_of(base)
+    except BadHost as error:
+        raise UsageError(f"{raw!r} is not a host: {error}") from error
+    if not isinstance(found, str):
+        if wild:
+            raise UsageError(f"{raw!r}: an address has no names below it")
+        return Pattern(raw, network=ipaddress.ip_network(found), ports=ports, plain=plain)
+    if wild and "." not in found:
+        raise UsageError(f"{raw!r} is too wide: name at least two labels after the star")
+    return Pattern(raw, name=("*." if wild else "") + found, ports=ports, plain=plain)
+
+
+def _network(host: str, raw: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(host.replace("[", "").replace("]", ""))
+    except ValueError as error:
+        raise UsageError(f"{raw!r} is not an address or a network: {error}") from error
+
+
+def _split_port(text: str, raw: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+    if text.startswith("["):
+        host, closed, tail = text.partition("]")
+        if not closed:
+            raise UsageError(f"{raw!r}: the bracket is not closed")
+        host += "]"
+        if tail.startswith("/"):
+            bits, _, tail = tail.partition(":")
+            host += bits
+            tail = ":" + tail if tail else ""
+    elif text.count(":") > 1:
+        raise UsageError(f"{raw!r}: write an IPv6 address in brackets, as in '[2001:db8::1]:443'")
+    else:
+        host, colon, port = text.partition(":")
+        tail = colon + port
+    if not tail:
+        return host, WEB_PORTS
+    first, dash, last = tail[1:].partition("-")
+    if tail == ":*":
+        return host, ((1, 65535),)
+    if not (tail.startswith(":") and first.isdecimal() and (last.isdecimal() or not dash)):
+        raise UsageError(f"{raw!r}: the port is not a number")
+    low, high = int(first), int(last if dash else first)
+    if not 1 <= low <= high <= 65535:
+        raise UsageError(f"{raw!r}: ports go from 1 to 65535")
+    return host, ((low, high),)
+
+
+@dataclass(frozen=True)
+class DoorLimits:
+    connections: int = 1000
+    """At once."""
+    per_minute: int = 6000
+    bytes: int | None = None
+    """Both ways, of the whole session."""
+    idle: float = 300.0
+    total: float = 24 * 3600.0
+    connect: float = 15.0
+    ask: float = 120.0
+    """How long a connection waits for a person's answer."""
+
+
+@dataclass(frozen=True)
+class Allow:
+    """The hosts that a sandbox may reach: `Session(network=Allow("api.example.com", "*.example.net:8443"))`.
+
+    `headers` are put into requests by the proxy: their values never enter the sandbox. For https the proxy then ends
+    the TLS connection itself, with a certificate authority that only this sandbox trusts.
+    """
+
+    hosts: tuple[str, ...] = ()
+    presets: tuple[str, ...] = ()
+    headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    ask_hosts: bool = False
+    limits: DoorLimits = field(default_factory=DoorLimits)
+
+    def __init__(
+        self, *hosts: str, presets: Iterable[str] = (), headers: Mapping[str, Mapping[str, str]] | None = None,
+        ask_hosts: bool = False, limits: DoorLimits | None = None,
+    ) -> None:  # fmt: skip
+        if isinstance(presets, str):
+            raise UsageError(f"presets must be a list of names, as in presets=[{presets!r}]")
+        put = object.__setattr__  # frozen, but given as *hosts
+        put(self, "hosts", tuple(hosts))
+        put(self, "presets", tuple(presets))
+        put(self, "headers", _checked_headers(headers or {}))
+        put(self, "ask_hosts", bool(ask_hosts))
+        put(self, "limits", limits or DoorLimits())
+        for host in self.headers:
+            if not any(each.fits(host_of(host), port) for each in self.patterns for port in (80, 443)):
+                raise UsageError(f"headers are set for {host}, which is not among the allowed hosts")
+
+    @cached_property
+    def patterns(self) -> tuple[Pattern, ...]:
+        return tuple(pattern(each) for each in self.hosts)
+
+    def with_hosts(self, *hosts: str) -> Allow:
+        return Allow(*self.hosts, *hosts, presets=self.presets, headers=self.headers, ask_hosts=self.ask_hosts,
+                     limits=self.limits)  # fmt: skip
+
+    def rule_for(self, host: str | Address, port: int) -> Pattern | None:
+        return next((each for each in self.patterns if each.fits(host, port)), None)
+
+    def by_number(self, address: Address, port: int) -> bool:
+        return any(each.network is not None and each.fits(address, port) for each in self.patterns)
+
+
+def _checked_headers(headers: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+    checked: dict[str, Mapping[str, str]] = {}
+    for host, given in headers.items():
+        try:
+            name = host_of(host)
+        except BadHost as error:
+            raise UsageError(f"headers: {error}") from error
+        for header, value in given.items():
+            if not _TOKEN.fullmatch(header) or any(c in value for c in "\r\n\0") or not value.isascii():
+                raise UsageError(f"headers for {host}: {header!r} is not a header that can be sent")
+        checked[str(name)] = MappingProxyType(dict(given))
+    return MappingProxyType(checked)
+
+
+def check_ceiling(wanted: Iterable[str], ceiling: Iterable[str]) -> None:
+    """Refuse what a more trusted layer does not allow."""
+    limits = [pattern(each) for each in ceiling]
+    for text in wanted:
+        if not any(pattern(text).within(limit) for limit in limits):
+            raise UsageError(f"{text} is outside what the policy's [network] ceiling allows")

@@ -1,0 +1,118 @@
+"""A certificate authority of one session's own, for the hosts whose TLS the proxy ends to add headers.
+
+Its key never leaves this process, and only that one sandbox trusts it. What goes out to the real host is verified
+against this machine's own trust store, as ever.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+from datetime import UTC, datetime, timedelta
+
+from belljar.errors import UsageError
+
+DAYS = 7
+
+
+class Authority:
+    def __init__(self, trust: str | None = None) -> None:
+        try:
+            from cryptography.hazmat.primitives.asymmetric import ec
+        except ImportError as error:
+            raise UsageError(
+                "headers for https hosts need the package `cryptography`: pip install 'belljar-sandbox[tls]'"
+            ) from error
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._certificate = self._signed("Belljar session authority", self._key.public_key(), authority=True)
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._client: ssl.SSLContext | None = None
+        self._trust = trust
+
+    @property
+    def pem(self) -> bytes:
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        return bytes(self._certificate.public_bytes(Encoding.PEM))
+
+    def client_context(self) -> ssl.SSLContext:
+        if self._client is None:
+            self._client = ssl.create_default_context(cafile=self._trust)
+            self._client.set_alpn_protocols(["http/1.1"])
+        return self._client
+
+    def server_context(self, host: str) -> ssl.SSLContext:
+        if host not in self._contexts:
+            self._contexts[host] = self._made(host)
+        return self._contexts[host]
+
+    def _made(self, host: str) -> ssl.SSLContext:
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._signed(host, key.public_key(), authority=False)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        # The ssl module reads keys from files only; this one has no name and lives in memory.
+        handle = os.memfd_create("belljar-leaf", os.MFD_CLOEXEC)
+        with os.fdopen(handle, "wb") as file:
+            file.write(secret + certificate.public_bytes(Encoding.PEM))
+            file.flush()
+            context.load_cert_chain(f"/proc/self/fd/{handle}")
+        return context
+
+    def _signed(self, name: str, public_key: object, *, authority: bool):  # type: ignore[no-untyped-def]
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+        now = datetime.now(UTC)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+        issuer = subject if authority else self._certificate.subject
+        builder = (
+            x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public_key)  # type: ignore[arg-type]
+            .serial_number(x509.random_serial_number()).not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=DAYS))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)  # type: ignore[arg-type]
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )  # fmt: skip
+        if authority:
+            usage = x509.KeyUsage(
+                digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
+                key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
+                decipher_only=False,
+            )  # fmt: skip
+            builder = builder.add_extension(usage, critical=True)
+        else:
+            builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name)]), critical=False)
+            builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+
+def _alternative(name: str):  # type: ignore[no-untyped-def]
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def trust_bundle() -> bytes:
+    """This machine's own trusted certificates, as one PEM file's bytes; empty where there are none."""
+    paths = ssl.get_default_verify_paths()
+    for path in (
+        os.environ.get("SSL_CERT_FILE"),
+        paths.cafile,
+        paths.openssl_cafile,
+        "/etc/ssl/certs/ca-certificates.crt",
+    ):
+        if path and os.path.isfile(path):
+            with open(path, "rb") as file:
+                return file.read()
+    return b""

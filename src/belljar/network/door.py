@@ -1,0 +1,243 @@
+"""The door itself: who may go where, decided here for every way in (CONNECT, plain HTTP, SOCKS5).
+
+Fail closed: a name that does not resolve, an address that may not be dialled, a question that nobody answers, a limit
+that is reached, all end in `Refused`. The address that was checked is the one that is dialled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.abc import ByteStream, SocketStream
+
+from belljar.network.addresses import refusal
+from belljar.network.allow import Address, Allow, BadHost, Pattern, host_of
+from belljar.network.resolver import Resolve, Resolver, Unresolved
+from belljar.network.tunnel import Meter, checked_hello, first_words, tunnel
+from belljar.network.visit import Refused, Visit
+
+if TYPE_CHECKING:
+    from belljar.network.authority import Authority
+
+Ask = Callable[[str, int], Awaitable[bool]]
+HEAD_SECONDS = 30.0
+REMEMBERED = 10_000  # visits; what a command reached is read off right after it
+
+
+@dataclass(frozen=True)
+class Target:
+    host: str
+    port: int
+    addresses: tuple[Address, ...]
+    by_name: bool
+    plain: bool
+
+
+class Door:
+    def __init__(
+        self, allow: Allow, *, record: Callable[[dict[str, Any]], None] | None = None, ask: Ask | None = None,
+        resolve: Resolve | None = None, authority: Authority | None = None,
+    ) -> None:  # fmt: skip
+        self.allow, self.authority = allow, authority
+        self.visits: deque[Visit] = deque(maxlen=REMEMBERED)
+        self._record, self._ask = record, ask
+        self._resolve = resolve or Resolver()
+        self._answers: dict[str, bool] = {}
+        self._asking: dict[str, anyio.Event] = {}
+        self._spent = 0
+        self._open = 0
+        self._recent: deque[float] = deque()
+
+    # One client.
+
+    async def serve(self, client: ByteStream) -> None:
+        """A connection from inside, from its first byte to its last."""
+        from belljar.network.http_proxy import HttpProxy
+        from belljar.network.socks import serve_socks
+
+        try:
+            with anyio.move_on_after(self.allow.limits.total):
+                if not self._has_room():
+                    return
+                self._open += 1
+                try:
+                    with anyio.fail_after(HEAD_SECONDS):
+                        first = await client.receive(65536)
+                    if first[:1] == b"\x05":
+                        await serve_socks(self, client, first)
+                    else:
+                        await HttpProxy(self, client).serve(first)
+                finally:
+                    self._open -= 1
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError, OSError):
+            pass
+        finally:
+            with anyio.CancelScope(shield=True):
+                await client.aclose()
+
+    def _has_room(self) -> bool:
+        now, limits = time.monotonic(), self.allow.limits
+        while self._recent and self._recent[0] < now - 60:
+            self._recent.popleft()
+        if self._open >= limits.connections or len(self._recent) >= limits.per_minute:
+            self._told(Visit("", 0, "refused", "too many connections"))
+            return False
+        self._recent.append(now)
+        return True
+
+    # Who may go where.
+
+    async def admit(self, host: str, port: int) -> Target:
+        """The addresses that may be dialled for `host`, or Refused."""
+        try:
+            named = host_of(host)
+        except BadHost as error:
+            raise Refused(f"{error}", status=400) from error
+        rule = self.allow.rule_for(named, port)
+        if rule is None and not await self._asked(named, port):
+            raise Refused(self._advice(named, port))
+        plain = rule is not None and rule.plain
+        if not isinstance(named, str):
+            return Target(str(named), port, (named,), by_name=False, plain=plain)
+        return Target(named, port, await self._addresses(named, port), by_name=True, plain=plain)
+
+    @staticmethod
+    def _advice(host: str | Address, port: int) -> str:
+        shown = f"[{host}]" if ":" in str(host) else str(host)
+        wanted = shown if port in (80, 443) else f"{shown}:{port}"
+        return (
+            f"this sandbox may not reach {shown} on port {port}. Do without it, "
+            f"or tell the person in charge: `--allow {wanted}` would let it through"
+        )
+
+    async def _addresses(self, name: str, port: int) -> tuple[Address, ...]:
+        try:
+            found = await self._resolve(name, port)
+        except Unresolved as error:
+            raise Refused(str(error), status=502) from error
+        reasons = {each: None if self.allow.by_number(each, port) else refusal(each) for each in found}
+        good = tuple(each for each, why in reasons.items() if why is None)
+        if not good:
+            why = next((why for why in reasons.values() if why), "no address")
+            raise Refused(f"{name} leads to {why}, which this sandbox may not reach")
+        return good
+
+    async def _asked(self, host: str | Address, port: int) -> bool:
+        """A person's answer, asked for once per host."""
+        if not self.allow.ask_hosts or self._ask is None:
+            return False
+        key = f"{host}:{port}"
+        while key in self._asking:
+            await self._asking[key].wait()
+        if key not in self._answers:
+            self._asking[key] = anyio.Event()
+            try:
+                self._answers[key] = False
+                with anyio.move_on_after(self.allow.limits.ask):
+                    self._answers[key] = bool(await self._ask(str(host), port))
+            finally:
+                self._asking.pop(key).set()
+        return self._answers[key]
+
+    def open_for(self, *hosts: str) -> None:
+        """Let more hosts through from now on (a person's word)."""
+        self.allow = self.allow.with_hosts(*hosts)
+
+    # Going through.
+
+    @asynccontextmanager
+    async def visit(self, host: str, port: int, method: str = "CONNECT", path: str = "") -> AsyncIterator[Visit]:
+        """Everything that happens inside is told as one record, however it ends."""
+        visit = Visit(host[:300], port, method=method[:20], path=path)
+        try:
+            yield visit
+        except Refused as error:
+            visit.verdict, visit.reason = "refused", str(error)
+            raise
+        finally:
+            self._told(visit)
+
+    def _told(self, visit: Visit) -> None:
+        visit.end()
+        self.visits.append(visit)
+        if self._record is not None:
+            self._record(visit.as_dict())
+
+    async def dial(self, target: Target, visit: Visit) -> SocketStream:
+        failure: Exception | None = None
+        for address in target.addresses:
+            visit.address = str(address)
+            try:
+                with anyio.fail_after(self.allow.limits.connect):
+                    return await anyio.connect_tcp(str(address), target.port)
+            except (OSError, TimeoutError) as error:
+                failure = error
+        visit.verdict, visit.reason = "failed", f"cannot connect: {failure}"
+        raise Unreachable(f"{target.host} port {target.port} cannot be reached: {failure}")
+
+    async def tunnel(
+        self, client: ByteStream, target: Target, upstream: ByteStream, visit: Visit, first: bytes
+    ) -> None:
+        """Raw bytes, once the first of them were looked at."""
+        meter = self.meter(visit)
+        if target.by_name and target.port == 443 and not target.plain:
+            first = await checked_hello(client, target.host, first)
+        elif target.by_name and not target.plain:
+            await self._careful(client, target, upstream, meter, first)
+            return
+        await tunnel(client, upstream, meter, first)
+
+    @staticmethod
+    async def _careful(client: ByteStream, target: Target, upstream: ByteStream, meter: Meter, first: bytes) -> None:
+        """A port where the server may be the first to speak."""
+        await tunnel(_Inspected(client, target.host, first), upstream, meter)
+
+    def meter(self, visit: Visit) -> Meter:
+        return Meter(visit, self._spend, self.allow.limits.idle)
+
+    def _spend(self, count: int) -> None:
+        self._spent += count
+        limit = self.allow.limits.bytes
+        if limit is not None and self._spent > limit:
+            raise anyio.BrokenResourceError  # as if the line had been cut; later connections are, too
+
+    def headers_for(self, host: str) -> Mapping[str, str]:
+        return self.allow.headers.get(host, {})
+
+    def pattern_for(self, host: str, port: int) -> Pattern | None:
+        return self.allow.rule_for(host_of(host), port)
+
+
+class Unreachable(Exception):
+    """Allowed, but nobody answers there."""
+
+
+class _Inspected(ByteStream):
+    """A client whose first bytes are looked at before they go on."""
+
+    def __init__(self, client: ByteStream, name: str, first: bytes) -> None:
+        self._client, self._name, self._first, self._begun = client, name, first, False
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        if self._begun:
+            return await self._client.receive(max_bytes)
+        self._begun = True
+        try:
+            return await first_words(self._client, self._name, self._first)
+        except Refused as error:
+            raise anyio.BrokenResourceError from error
+
+    async def send(self, item: bytes) -> None:
+        await self._client.send(item)
+
+    async def send_eof(self) -> None:
+        await self._client.send_eof()
+
+    async def aclose(self) -> None:
+        await self._client.aclose()

@@ -1,0 +1,40 @@
+"""Names become addresses here, on the host, once per connection; the address that was checked is the one dialled."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio import to_thread
+
+from belljar.network.allow import Address
+
+Resolve = Callable[[str, int], Awaitable[list[Address]]]
+SECONDS = 10.0
+AT_ONCE = 16  # lookups that hang cannot be ended, only left alone: past this many, names are refused
+
+
+class Unresolved(Exception):
+    """A name without an address, or a resolver that does not answer."""
+
+
+class Resolver:
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._limiter = anyio.CapacityLimiter(AT_ONCE)
+
+    async def __call__(self, name: str, port: int) -> list[Address]:
+        with anyio.move_on_after(self._seconds):
+            return await to_thread.run_sync(_lookup, name, port, abandon_on_cancel=True, limiter=self._limiter)
+        raise Unresolved(f"the host's resolver did not answer for {name}")
+
+
+def _lookup(name: str, port: int) -> list[Address]:
+    try:
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise Unresolved(f"{name} has no address ({error})") from error
+    seen = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
+    return [ipaddress.ip_address(each) for each in seen]

@@ -1,0 +1,101 @@
+"""What a TLS client says before anything is encrypted: the name it wants, and whether it hides the true one.
+
+Only the ClientHello is read (RFC 8446, section 4.1.2). Whatever does not parse is not TLS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HELLO_MAX = 64 << 10
+_HANDSHAKE, _CLIENT_HELLO = 22, 1
+_SERVER_NAME, _ENCRYPTED_HELLO, _OLD_ENCRYPTED_NAME = 0, 0xFE0D, 0xFFCE
+
+
+class NotTLS(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class Hello:
+    name: str | None
+    hides_name: bool
+    """Encrypted ClientHello: the name that counts cannot be seen."""
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def take(self, count: int) -> bytes:
+        if self.at + count > len(self.data):
+            raise NotTLS("a ClientHello that is cut short")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big")
+
+    def vector(self, size: int) -> bytes:
+        return self.take(self.number(size))
+
+    @property
+    def done(self) -> bool:
+        return self.at == len(self.data)
+
+
+def looks_like_tls(data: bytes) -> bool:
+    return data[:2] == b"\x16\x03"[: len(data)]
+
+
+def client_hello(data: bytes) -> Hello | None:
+    """The ClientHello at the start of `data`; None: more bytes are needed."""
+    message = bytearray()
+    at = 0
+    while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4], "big"):
+        head = data[at : at + 5]
+        if not looks_like_tls(head[:2]) or len(data) > HELLO_MAX + 5:
+            raise NotTLS("no TLS handshake")
+        length = int.from_bytes(head[3:5], "big")
+        if len(head) == 5 and not 0 < length <= 1 << 14:
+            raise NotTLS("a record of a wrong size")
+        if len(head) < 5 or len(data) < at + 5 + length:
+            return None
+        message += data[at + 5 : at + 5 + length]
+        at += 5 + length
+        if message[0] != _CLIENT_HELLO or (len(message) >= 4 and int.from_bytes(message[1:4], "big") > HELLO_MAX):
+            raise NotTLS("no ClientHello")
+    return _parsed(bytes(message[4 : 4 + int.from_bytes(message[1:4], "big")]))
+
+
+def _parsed(body: bytes) -> Hello:
+    reader = _Reader(body)
+    reader.take(2 + 32)
+    reader.vector(1)
+    reader.vector(2)
+    reader.vector(1)
+    name, hides = None, False
+    if reader.done:
+        return Hello(None, hides)
+    extensions = _Reader(reader.vector(2))
+    if not reader.done:
+        raise NotTLS("bytes behind the ClientHello")
+    while not extensions.done:
+        kind, content = extensions.number(2), extensions.vector(2)
+        if kind == _SERVER_NAME:
+            if name is not None:
+                raise NotTLS("two server names")
+            name = _server_name(content)
+        hides = hides or kind in (_ENCRYPTED_HELLO, _OLD_ENCRYPTED_NAME)
+    return Hello(name, hides)
+
+
+def _server_name(content: bytes) -> str:
+    names = _Reader(_Reader(content).vector(2))
+    kind, value = names.number(1), names.vector(2)
+    if kind != 0 or not names.done:
+        raise NotTLS("a server name of an unknown kind")
+    try:
+        return value.decode("ascii").lower()
+    except UnicodeDecodeError as error:
+        raise NotTLS("a server name that is no ASCII") from error

@@ -1,0 +1,121 @@
+"""Bytes both ways between a client in the sandbox and the address that was checked for it.
+
+Where a name was allowed and TLS is spoken, the name in the ClientHello must be that name: otherwise a server that
+hosts many names would serve one that nobody allowed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import ByteStream
+
+from belljar.network.tls import NotTLS, client_hello, looks_like_tls
+from belljar.network.visit import Refused, Visit
+
+CHUNK = 256 << 10
+HELLO_SECONDS = 30.0
+GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
+
+
+class Meter:
+    """Counts a visit's bytes and notices when nothing moves any more."""
+
+    def __init__(self, visit: Visit, spend: Callable[[int], None], idle: float) -> None:
+        self.visit, self._spend, self._idle = visit, spend, idle
+        self._moved = 0
+
+    def sent(self, count: int) -> None:
+        self.visit.sent += count
+        self._moved += 1
+        self._spend(count)
+
+    def received(self, count: int) -> None:
+        self.visit.received += count
+        self._moved += 1
+        self._spend(count)
+
+    async def watch(self) -> None:
+        """Return when nothing has moved for the idle time."""
+        seen = -1
+        while seen != self._moved:
+            seen = self._moved
+            await anyio.sleep(self._idle)
+
+
+async def tunnel(client: ByteStream, upstream: ByteStream, meter: Meter, first: bytes = b"") -> None:
+    """Until both sides have said all, one of them breaks, or nothing moves."""
+    async with anyio.create_task_group() as both:
+
+        async def watched() -> None:
+            await meter.watch()
+            meter.visit.reason = "idle for too long"
+            both.cancel_scope.cancel()
+
+        async def up() -> None:
+            if first:
+                meter.sent(len(first))
+                await upstream.send(first)
+            await _pump(client, upstream, meter.sent)
+
+        async def down() -> None:
+            await _pump(upstream, client, meter.received)
+
+        async def ended() -> None:
+            async with anyio.create_task_group() as ways:
+                ways.start_soon(_until_gone, up, both.cancel_scope)
+                ways.start_soon(_until_gone, down, both.cancel_scope)
+            both.cancel_scope.cancel()
+
+        both.start_soon(watched)
+        both.start_soon(ended)
+
+
+async def _until_gone(way: Callable[[], object], scope: anyio.CancelScope) -> None:
+    try:
+        await way()  # type: ignore[misc]
+    except GONE:
+        scope.cancel()
+
+
+async def _pump(source: ByteStream, target: ByteStream, count: Callable[[int], None]) -> None:
+    with contextlib.suppress(anyio.EndOfStream):
+        while True:
+            data = await source.receive(CHUNK)
+            count(len(data))
+            await target.send(data)
+    await target.send_eof()
+
+
+async def checked_hello(client: ByteStream, name: str, first: bytes) -> bytes:
+    """The bytes of a ClientHello that asks for `name`; Refused for anything else."""
+    data = first
+    with anyio.move_on_after(HELLO_SECONDS):
+        while True:
+            try:
+                hello = client_hello(data) if data else None
+            except NotTLS as error:
+                raise Refused(
+                    f"{name}: only TLS may be spoken there ({error}); allow 'tcp://{name}:443' for more"
+                ) from error
+            if hello is not None:
+                break
+            try:
+                data += await client.receive(CHUNK)
+            except GONE as error:
+                raise Refused(f"{name}: the client left before its TLS handshake") from error
+        if hello.hides_name:
+            raise Refused(f"{name}: the client hides the server's name (ECH); switch that off")
+        if hello.name != name:
+            asked = f"{hello.name!r}" if hello.name else "no name"
+            raise Refused(f"{name} was asked for, but the TLS handshake names {asked}")
+        return data
+    raise Refused(f"{name}: no TLS handshake came")
+
+
+async def first_words(client: ByteStream, name: str, first: bytes) -> bytes:
+    """On other ports TLS is not asked for; where it is spoken, it must name the host that was allowed."""
+    data = first or await client.receive(CHUNK)
+    return await checked_hello(client, name, data) if looks_like_tls(data) else data

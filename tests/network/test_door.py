@@ -1,0 +1,239 @@
+"""The door, end to end: a program's connection, the relay, the proxy, a server."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+from tests.network.conftest import Names, Opening, echo, free_port, server
+
+from belljar.network.allow import Allow, DoorLimits
+
+LOCAL = {"api.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
+
+
+async def web(stream: SocketStream) -> None:
+    """Answers each request with what it was."""
+    data = b""
+    while True:
+        while b"\r\n\r\n" not in data:
+            data += await stream.receive()
+        head, _, data = data.partition(b"\r\n\r\n")
+        body = head.replace(b"\r\n", b"|")
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+async def test_a_plain_request_is_passed_on_and_recorded(open_door: Opening) -> None:
+    async with server(web) as port, open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), Names(LOCAL)) as door:
+        request = (
+            f"GET http://api.test:{port}/a?b=1 HTTP/1.1\r\nHost: api.test:{port}\r\nX-A: 1\r\nConnection: close\r\n\r\n"
+        )
+        answer = await door.say(request.encode())
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert f"GET /a?b=1 HTTP/1.1|Host: api.test:{port}|X-A: 1".lower().encode() in answer.lower()
+    (record,) = door.records
+    assert (record["host"], record["verdict"], record["path"], record["address"]) == (
+        "api.test",
+        "allowed",
+        "/a?b=1",
+        "127.0.0.1",
+    )
+    assert record["received"] > 0 < record["sent"]
+
+
+async def test_one_connection_carries_many_requests_each_judged(open_door: Opening) -> None:
+    async with server(web) as port, open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), Names(LOCAL)) as door:
+        good = f"GET http://api.test:{port}/1 HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode()
+        bad = f"GET http://evil.test:{port}/2 HTTP/1.1\r\nHost: evil.test:{port}\r\n\r\n".encode()
+        answer = await door.say(good, good, bad)
+    assert answer.count(b"HTTP/1.1 200") == 2
+    assert b"HTTP/1.1 403" in answer
+    assert [r["verdict"] for r in door.records] == ["allowed", "allowed", "refused"]
+
+
+async def test_connect_carries_bytes_both_ways(open_door: Opening) -> None:
+    async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as door, await door.dial() as stream:
+        await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        assert (await stream.receive()).startswith(b"HTTP/1.1 200")
+        blob = bytes(range(256)) * 40_000
+        heard = bytearray()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream.send, blob)
+            while len(heard) < len(blob):
+                heard += await stream.receive()
+        assert heard == blob
+
+
+async def test_socks_carries_bytes_by_name(open_door: Opening) -> None:
+    allow, names = Allow, Names(LOCAL)
+    async with server(echo) as port, open_door(allow(f"api.test:{port}", f"127.0.0.1:{port}"), names) as door:
+        stream = await door.dial()
+        async with stream:
+            await stream.send(b"\x05\x01\x00")
+            assert await stream.receive() == b"\x05\x00"
+            await stream.send(b"\x05\x01\x00\x03\x08api.test" + port.to_bytes(2, "big"))
+            assert (await stream.receive())[:2] == b"\x05\x00"
+            await stream.send(b"hello")
+            assert await stream.receive() == b"hello"
+    assert [r["method"] for r in door.records] == ["SOCKS5"]
+
+
+async def test_socks_by_address_is_refused_unless_allowed_by_number(open_door: Opening) -> None:
+    async with server(echo) as port, open_door(Allow(f"api.test:{port}"), Names(LOCAL)) as door:
+        heard = await door.say(b"\x05\x01\x00", b"\x05\x01\x00\x01\x7f\x00\x00\x01" + port.to_bytes(2, "big"), until=4)
+    assert heard[:4] == b"\x05\x00\x05\x02"
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("GET http://evil.test/ HTTP/1.1", 403),
+        ("GET http://api.test.evil.test/ HTTP/1.1", 403),
+        ("GET http://api.test@evil.test/ HTTP/1.1", 400),
+        ("GET http://evil.test#api.test/ HTTP/1.1", 400),
+        ("GET http://api.test:22/ HTTP/1.1", 403),
+        ("GET http://127.0.0.1/ HTTP/1.1", 403),
+        ("GET http://127.1/ HTTP/1.1", 400),
+        ("GET http://2130706433/ HTTP/1.1", 400),
+        ("GET http://[::ffff:127.0.0.1]/ HTTP/1.1", 403),
+        ("GET https://api.test/ HTTP/1.1", 400),
+        ("GET / HTTP/1.1", 400),
+        ("CONNECT evil.test:443 HTTP/1.1", 403),
+        ("CONNECT api.test:25 HTTP/1.1", 403),
+        ("CONNECT api.test HTTP/1.1", 400),
+        ("CONNECT xn--api-test:443 HTTP/1.1", 403),
+    ],
+)
+async def test_what_was_not_allowed_is_refused_with_a_reason(open_door: Opening, line: str, status: int) -> None:
+    async with open_door(Allow("api.test", "*.wild.test"), Names({"api.test": ["192.0.2.1"]})) as door:
+        host = line.split()[1].removeprefix("http://").split("/")[0].rpartition("@")[2] or "x"
+        answer = await door.say(f"{line}\r\nHost: {host}\r\n\r\n".encode())
+    assert answer.startswith(f"HTTP/1.1 {status}".encode())
+    assert b"belljar:" in answer
+
+
+async def test_a_name_that_leads_inside_is_refused(open_door: Opening) -> None:
+    places = ["127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "::1", "::ffff:10.0.0.1", "64:ff9b::a00:1",
+              "224.0.0.1", "fd00::1", "168.63.129.16", "0.0.0.0"]  # fmt: skip
+    names = Names({f"n{i}.wild.test": [place] for i, place in enumerate(places)})
+    async with open_door(Allow("*.wild.test"), names) as door:
+        for name in names.known:
+            answer = await door.say(f"CONNECT {name}:443 HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+            assert answer.startswith(b"HTTP/1.1 403"), (name, answer)
+
+
+async def test_a_resolver_that_changes_its_mind_is_asked_once_a_connection(open_door: Opening) -> None:
+    """Rebinding: the address that was checked is the one that is dialled."""
+    names = Names({"api.test": ["127.0.0.1"]})
+    async with server(web) as port, open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), names) as door:
+        request = f"GET http://api.test:{port}/ HTTP/1.1\r\nHost: api.test:{port}\r\nConnection: close\r\n\r\n".encode()
+        assert (await door.say(request)).startswith(b"HTTP/1.1 200")
+        assert names.asked == ["api.test"]
+        names.known["api.test"] = ["127.0.0.2"]
+        assert (await door.say(request)).startswith(b"HTTP/1.1 403")
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "POST http://api.test/ HTTP/1.1\r\nHost: api.test\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "GET http://api.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+        "GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nX: a\r\n b\r\n\r\n",
+        "GET http://api.test/ HTTP/1.1\nHost: api.test\n\n",
+        "GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nX: a\rY: b\r\n\r\n",
+        "GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nHost: evil.test\r\n\r\n",
+        "POST http://api.test/ HTTP/1.1\r\nHost: api.test\r\nContent-Length: 5, 6\r\n\r\n",
+        "GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        "GET http://api.test/ HTTP/1.1\r\nHost : api.test\r\n\r\n",
+        "GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nX: " + "a" * 40_000 + "\r\n\r\n",
+    ],
+)
+async def test_requests_that_can_be_read_in_two_ways_are_refused(open_door: Opening, request_text: str) -> None:
+    async with open_door(Allow("api.test"), Names({"api.test": ["192.0.2.1"]})) as door:
+        answer = await door.say(request_text.encode())
+    assert answer[:10] in (b"HTTP/1.1 4", b"HTTP/1.1 5"), answer
+    assert not any(record["address"] for record in door.records)
+
+
+async def test_no_relay_no_network(open_door: Opening) -> None:
+    async with open_door(Allow("api.test"), Names({"api.test": ["192.0.2.1"]})) as door:
+        door.process.kill()
+        await door.process.wait()
+        with pytest.raises(OSError, match="connect"):
+            await door.dial()
+
+
+async def test_a_person_is_asked_once_per_host(open_door: Opening) -> None:
+    asked: list[str] = []
+
+    async def ask(host: str, port: int) -> bool:
+        asked.append(host)
+        await anyio.sleep(0.01)
+        return host == "127.0.0.1"
+
+    async with server(web) as port, open_door(Allow(ask_hosts=True), ask=ask) as door:
+        request = (
+            f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode()
+        )
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(door.say, request)
+        refused = await door.say(b"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+    assert asked == ["127.0.0.1", "evil.test"]
+    assert b"403" in refused
+    assert [r["verdict"] for r in door.records] == ["allowed"] * 5 + ["refused"]
+
+
+async def test_more_connections_than_allowed_are_hung_up_on(open_door: Opening) -> None:
+    async with open_door(Allow("api.test", limits=DoorLimits(connections=2))) as door:
+        first, second = await door.dial(), await door.dial()
+        while len(door.mux) < 2:  # noqa: ASYNC110 — nobody tells
+            await anyio.sleep(0.01)
+        assert await door.say(b"GET / HTTP/1.1\r\n\r\n") == b""
+        await first.aclose()
+        await second.aclose()
+    assert door.records[0]["reason"] == "too many connections"
+
+
+async def test_bytes_are_bounded(open_door: Opening) -> None:
+    async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}", limits=DoorLimits(bytes=100_000))) as door:
+        head = f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        heard = await door.say(head, b"x" * 1_000_000)
+    assert len(heard) < 200_000
+
+
+async def test_a_thousand_connections_at_once(open_door: Opening) -> None:
+    async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as door:
+        together = anyio.Event()
+        reached = 0
+
+        async def one(number: int) -> None:
+            nonlocal reached
+            async with await door.dial() as stream:
+                await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                assert (await stream.receive()).startswith(b"HTTP/1.1 200")
+                reached += 1
+                if reached == 1000:
+                    together.set()
+                await together.wait()
+                await stream.send(b"%d" % number)
+                assert await stream.receive() == b"%d" % number
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(1000):
+                tasks.start_soon(one, number)
+
+
+async def test_a_port_inside_is_reached_from_the_host(open_door: Opening) -> None:
+    async with server(echo) as port, open_door(Allow("api.test")) as door:
+        stream = await door.mux.open(port)
+        await stream.send(b"ping")
+        assert await stream.receive() == b"ping"
+        await stream.send_eof()
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()
+        await stream.aclose()
+        nobody = await door.mux.open(free_port())
+        with pytest.raises(anyio.BrokenResourceError):
+            await nobody.receive()
+        await nobody.aclose()

@@ -1,0 +1,143 @@
+"""The proxy's HTTP, with servers that behave in every allowed way."""
+
+from __future__ import annotations
+
+import anyio
+from anyio.abc import SocketStream
+from tests.network.conftest import Names, Opening, server
+
+from belljar.network.allow import Allow
+
+NAMES = {"api.test": ["127.0.0.1"]}
+
+
+async def read_head(stream: SocketStream) -> tuple[bytes, bytes]:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += await stream.receive()
+    head, _, rest = data.partition(b"\r\n\r\n")
+    return head, rest
+
+
+def allowed(port: int) -> Allow:
+    return Allow(f"api.test:{port}", f"127.0.0.1:{port}")
+
+
+def request(port: int, method: str = "GET", *headers: str, version: str = "1.1") -> bytes:
+    lines = [f"{method} http://api.test:{port}/p HTTP/{version}", f"Host: api.test:{port}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def test_a_chunked_body_and_a_chunked_answer(open_door: Opening) -> None:
+    got = bytearray()
+
+    async def handle(stream: SocketStream) -> None:
+        head, rest = await read_head(stream)
+        assert b"transfer-encoding: chunked" in head.lower()
+        while not rest.endswith(b"0\r\n\r\n"):
+            rest += await stream.receive()
+        got.extend(rest)
+        await stream.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+
+    async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
+        answer = await door.say(
+            request(port, "POST", "Transfer-Encoding: chunked", "Connection: close"), b"5\r\nhello\r\n0\r\n\r\n"
+        )
+    assert b"hello" in got
+    assert b"abc" in answer
+
+
+async def test_continue_is_passed_on(open_door: Opening) -> None:
+    async def handle(stream: SocketStream) -> None:
+        head, rest = await read_head(stream)
+        assert b"100-continue" in head
+        await stream.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while len(rest) < 4:
+            rest += await stream.receive()
+        await stream.send(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
+
+    async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door, await door.dial() as stream:
+        await stream.send(request(port, "PUT", "Content-Length: 4", "Expect: 100-continue"))
+        assert b"100" in await stream.receive()
+        await stream.send(b"data")
+        assert b"201" in await stream.receive()
+
+
+async def test_an_old_client_and_an_answer_until_the_end(open_door: Opening) -> None:
+    async def handle(stream: SocketStream) -> None:
+        await read_head(stream)
+        await stream.send(b"HTTP/1.0 200 OK\r\n\r\nall there is")
+
+    async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
+        answer = await door.say(request(port, version="1.0"))
+    assert answer.endswith(b"all there is")
+
+
+async def test_an_upgrade_becomes_raw_bytes(open_door: Opening) -> None:
+    async def handle(stream: SocketStream) -> None:
+        head, _ = await read_head(stream)
+        assert b"upgrade: websocket" in head.lower()
+        await stream.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nfirst")
+        while True:
+            await stream.send((await stream.receive()).upper())
+
+    async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door, await door.dial() as stream:
+        await stream.send(request(port, "GET", "Connection: Upgrade", "Upgrade: websocket"))
+        heard = b""
+        while b"first" not in heard:
+            heard += await stream.receive()
+        assert heard.startswith(b"HTTP/1.1 101")
+        await stream.send(b"frame")
+        assert await stream.receive() == b"FRAME"
+
+
+async def test_head_has_no_body_and_the_connection_goes_on(open_door: Opening) -> None:
+    async def handle(stream: SocketStream) -> None:
+        while True:
+            head, _ = await read_head(stream)
+            body = b"" if head.startswith(b"HEAD") else b"body"
+            await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n" + body)
+
+    async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
+        answer = await door.say(request(port, "HEAD"), request(port, "GET", "Connection: close"))
+    assert answer.count(b"200") == 2
+    assert answer.endswith(b"body")
+
+
+async def test_a_server_that_breaks_off_is_told(open_door: Opening) -> None:
+    async def handle(stream: SocketStream) -> None:
+        await read_head(stream)
+
+    async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
+        answer = await door.say(request(port))
+    assert answer.startswith(b"HTTP/1.1 502")
+    assert door.records[0]["verdict"] == "failed" or "broke" in door.records[0]["reason"]
+
+
+async def test_a_big_body_streams(open_door: Opening) -> None:
+    size = 30_000_000
+
+    async def handle(stream: SocketStream) -> None:
+        await read_head(stream)
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        for _ in range(size // 100_000):
+            await stream.send(b"x" * 100_000)
+
+    async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
+        answer = await door.say(request(port, "GET", "Connection: close"), until=1 << 30)
+    assert len(answer) > size
+
+
+async def test_half_sent_requests_hold_nobody_else_up(open_door: Opening) -> None:
+    async def handle(stream: SocketStream) -> None:
+        await read_head(stream)
+        await stream.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
+        slow = [await door.dial() for _ in range(200)]
+        for stream in slow:
+            await stream.send(b"GET http://api.test/ HTT")
+        assert b"204" in await door.say(request(port, "GET", "Connection: close"))
+        async with anyio.create_task_group() as tasks:
+            for stream in slow:
+                tasks.start_soon(stream.aclose)
