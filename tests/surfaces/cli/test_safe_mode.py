@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from tests.surfaces.invoking import PROGRAM, Answer, Started, belljar, environment, start
-
-PATIENCE = 40.0
+from tests.surfaces.invoking import Answer, Started, belljar, start
+from tests.surfaces.terminal import Terminal
 
 
 def piped(workspace: Path, *lines: str, args: tuple[str, ...] = ()) -> Answer:
@@ -118,48 +114,6 @@ def test_a_signal_ends_it_while_it_opens(workspace: Path, tmp_path: Path, number
             assert process.wait(30) == 128 + number
 
 
-class Terminal:
-    """A pseudo-terminal with safe mode on it."""
-
-    def __init__(self, workspace: Path, **env: str) -> None:
-        self._seen = b""
-        self._pid, self._fd = pty.fork()
-        if self._pid == 0:
-            # Nothing answers a cursor position request here.
-            settings = environment(TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1", **env)
-            os.execve(sys.executable, [*PROGRAM, "shell", "--workspace", str(workspace)], settings)
-
-    def type(self, text: str) -> None:
-        os.write(self._fd, text.encode())
-
-    def line(self, text: str) -> None:
-        self.until("$")
-        self.type(text + "\r")
-
-    def until(self, text: str) -> str:
-        """Everything up to `text`, which must come."""
-        end = time.monotonic() + PATIENCE
-        while text.encode() not in self._seen:
-            ready, _, _ = select.select([self._fd], [], [], max(0.0, end - time.monotonic()))
-            assert ready, f"no {text!r} in {self._seen!r}"
-            self._seen += os.read(self._fd, 65536)
-        before, _, self._seen = self._seen.partition(text.encode())
-        return before.decode("utf-8", "replace")
-
-    def signal(self, number: int) -> None:
-        os.kill(self._pid, number)
-
-    def status(self) -> int:
-        while True:
-            try:
-                if not os.read(self._fd, 65536):
-                    break
-            except OSError:  # the other end is closed
-                break
-        os.close(self._fd)
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-
-
 @pytest.fixture(params=["prompt_toolkit", "readline"])
 def editor(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     if request.param == "prompt_toolkit":
@@ -172,11 +126,11 @@ def editor(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def terminal(workspace: Path, tmp_path: Path) -> Terminal:
-    return Terminal(workspace, BELLJAR_STATE=str(tmp_path / "state"))
+    return Terminal.belljar("shell", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"))
 
 
 def test_a_prompt_with_state_history_and_a_status_line(workspace: Path, tmp_path: Path, editor: dict[str, str]) -> None:
-    terminal = Terminal(workspace, BELLJAR_STATE=str(tmp_path / "state"), **editor)
+    terminal = Terminal.belljar("shell", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"), **editor)
     terminal.line("cd /tmp; word=kept")
     terminal.until("exit 0")
     assert "MiB" in terminal.until("belljar:/tmp")
@@ -240,6 +194,20 @@ def test_ctrl_c_interrupts_and_the_shell_is_usable_again(terminal: Terminal) -> 
     terminal.until("alive\r\n")
     terminal.line(":quit")
     assert terminal.status() == 0
+
+
+def test_ctrl_z_does_not_lead_to_the_host_s_prompt(workspace: Path) -> None:
+    shell = Terminal.host_shell(workspace)
+    shell.type("belljar shell\n")
+    shell.line("sh -c 'echo u\"p\"; sleep 0.5; echo over'")
+    shell.until("up\r\n")
+    shell.type("\x1a")
+    shell.until("over")
+    shell.until("exit ")
+    shell.line(":quit")
+    assert "Stopped" not in shell.until("host> ")
+    shell.type("exit\n")
+    assert shell.status() == 0
 
 
 def test_our_own_commands_answer(terminal: Terminal) -> None:

@@ -65,6 +65,11 @@ def _work(command: Any, commands: Any) -> None:
     _sandbox_options(run)
     _command_options(run)
     run.add_argument("--session", metavar="ID", help="in a session that `belljar session start` made")
+    run.add_argument("-i", "--interactive", action="store_true", help="pass stdin on (the default wherever it can be)")
+    tty = run.add_mutually_exclusive_group()
+    tty.add_argument("-t", "--tty", action="store_true", default=None,
+                     help="give it a terminal (the default where stdin, stdout and stderr are one)")  # fmt: skip
+    tty.add_argument("-T", "--no-tty", dest="tty", action="store_false", default=None, help="give it no terminal")
     run.add_argument("--yes", action="store_true", help="approve what the policy would ask about")
     run.add_argument("--report", metavar="FILE", help="write verdict, cause, timing and resources as JSON")
     run.add_argument("command", nargs="...", metavar="CMD", help="one argument: bash text; `-- CMD…`: argument vector")
@@ -179,8 +184,8 @@ def _sandbox_options(parser: Parser) -> None:
 
 def _command_options(parser: Parser) -> None:
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS")
-    parser.add_argument("--env", action="append", type=_variable, default=[], metavar="K=V")
-    parser.add_argument("--cwd", metavar="DIR", help="below the workspace")
+    parser.add_argument("-e", "--env", action="append", type=_variable, default=[], metavar="K=V")
+    parser.add_argument("-w", "--cwd", metavar="DIR", help="below the workspace")
 
 
 def _seconds(text: str) -> float:

@@ -1,14 +1,14 @@
 """A command that is watched from the command line, to its end.
 
-Ctrl+C interrupts the command, a second one kills it. What is piped in is passed on. Output goes out byte for byte
-where it is piped, and escaped where it meets a terminal.
+On a terminal the command gets one of its own, and every key goes to it (see streams.py). Elsewhere what is piped in is
+passed on, and Ctrl+C interrupts the command, a second one kills it. Output goes out byte for byte where it is piped,
+and filtered where it meets a terminal.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +25,18 @@ from belljar.session.watched_run import Run
 from belljar.surfaces.cli import ci_report, console
 from belljar.surfaces.cli.open_session import opened
 from belljar.surfaces.cli.render import Screen
+from belljar.surfaces.cli.streams import Streams
+from belljar.surfaces.terminal.drawing import Drawing
 
 if TYPE_CHECKING:
     from belljar.surfaces.cli.run import Ahead
 
-_CHUNK = 64 << 10
 
-
-def watched(args: Namespace, ahead: Ahead | None, door: console.Door) -> int:
+def watched(args: Namespace, ahead: Ahead | None, door: console.Door, streams: Streams) -> int:
     log.configure(verbose=args.verbose)
     report = ci_report.Report(args)
     try:
-        return anyio.run(_run, args, report, ahead, door)
+        return anyio.run(_run, args, report, ahead, door, streams)
     except Exception as raised:
         error = console.cause_of(raised)
         if isinstance(error, BelljarError):
@@ -45,13 +45,15 @@ def watched(args: Namespace, ahead: Ahead | None, door: console.Door) -> int:
         raise error from None
 
 
-async def _run(args: Namespace, report: ci_report.Report, ahead: Ahead | None, door: console.Door) -> int:
+async def _run(
+    args: Namespace, report: ci_report.Report, ahead: Ahead | None, door: console.Door, streams: Streams
+) -> int:
     status = 125
     async with anyio.create_task_group() as tasks:
         hands = Hands(tasks.cancel_scope)
         tasks.start_soon(hands.listen, door)
         async with opened(args, ahead) as box:
-            result = await _watch(box, args, hands)
+            result = await _watch(box, args, hands, streams)
             report.ended(result, box)
             _conclude(args, result, box.id)
             status = result.exit_code
@@ -59,20 +61,19 @@ async def _run(args: Namespace, report: ci_report.Report, ahead: Ahead | None, d
     return status if hands.status is None else hands.status
 
 
-async def _watch(box: Session, args: Namespace, hands: Hands) -> Result:
-    sink = Sink(quiet=args.json)
-    piped = _stdin_is_piped()
-    options: dict[str, Any] = {"timeout": args.timeout, "env": dict(args.env), "cwd": args.cwd}
-    async with box.stream(args.command, stdin=b"" if piped else None, **options) as running:
+async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) -> Result:
+    sink = Sink(quiet=args.json, drawn=streams.pty)
+    options = streams.options(args)
+    async with box.stream(args.command, **options) as running:
         hands.hold(running)
-        async with anyio.create_task_group() as tasks:
-            if piped:
-                tasks.start_soon(_pass_stdin, running)
-            async for event in running:
-                if isinstance(event, Output):
-                    await sink.write(event)
-            tasks.cancel_scope.cancel()
-    await sink.close()
+        with streams.lent(running):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(streams.pass_on, running)
+                async for event in running:
+                    if isinstance(event, Output):
+                        await sink.write(event)
+                tasks.cancel_scope.cancel()
+            await sink.close()
     assert running.result is not None
     return running.result
 
@@ -123,12 +124,16 @@ class Hands:
 
 
 class Sink:
-    """Where output goes. Writing may block (a pager, a full pipe), so it never happens on the event loop."""
+    """Where output goes. Writing may block (a pager, a full pipe), so it never happens on the event loop.
 
-    def __init__(self, *, quiet: bool) -> None:
+    On a terminal it is escaped; of a program that has a terminal of its own (`drawn`), what draws passes.
+    """
+
+    def __init__(self, *, quiet: bool, drawn: bool = False) -> None:
         self._quiet = quiet
         self._fds = {"stdout": 1, "stderr": 2}
-        self._screens = {name: Screen() for name, fd in self._fds.items() if os.isatty(fd)}
+        screen = Drawing if drawn else Screen
+        self._screens = {name: screen() for name, fd in self._fds.items() if os.isatty(fd)}
 
     async def write(self, output: Output) -> None:
         if not self._quiet:
@@ -138,7 +143,7 @@ class Sink:
     async def close(self) -> None:
         for name, screen in self._screens.items():
             if not self._quiet:
-                await self._put(self._fds[name], screen.feed(b"", final=True))
+                await self._put(self._fds[name], screen.close())
 
     async def _put(self, fd: int, data: bytes) -> None:
         if data:
@@ -149,24 +154,3 @@ def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def _stdin_is_piped() -> bool:
-    try:
-        return sys.stdin is not None and not os.isatty(0)
-    except OSError:
-        return False
-
-
-async def _pass_stdin(running: Run) -> None:
-    while data := await _read_stdin():
-        await running.write(data)
-    running.close_input()
-
-
-async def _read_stdin() -> bytes:
-    try:
-        await anyio.wait_readable(0)
-    except (OSError, ValueError):  # a plain file or /dev/null: never blocks, cannot be waited for
-        return await to_thread.run_sync(os.read, 0, _CHUNK)
-    return os.read(0, _CHUNK)

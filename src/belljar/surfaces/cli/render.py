@@ -51,6 +51,9 @@ class Screen:
         self._held = ""
         self._coloured = False
 
+    def close(self) -> bytes:
+        return self.feed(b"", final=True)
+
     def feed(self, data: bytes, *, final: bool = False) -> bytes:
         text = self._held + self._decoder.decode(data, final)
         open_end = None if final else _UNFINISHED.search(text)

@@ -16,19 +16,21 @@ from belljar.sandbox import rundir
 from belljar.sandbox.launch import Launch, Plan, launch
 from belljar.surfaces.cli import ci_report, console
 from belljar.surfaces.cli.limit_options import limits
+from belljar.surfaces.cli.streams import Streams
 
 
 def run(args: Namespace) -> int:
     if args.report:
         ci_report.Report(args)  # a file that cannot be written is said before anything is started
     door = console.Door()
+    streams = Streams.of(args)
     ahead = None if args.session else Ahead(Plan(args.workspace, args.image, limits(args), args.network))
     try:
         if ahead is not None:
             ahead.start()
         from belljar.surfaces.cli.progress import watched
 
-        return watched(args, ahead, door)
+        return watched(args, ahead, door, streams)
     finally:
         if ahead is not None:
             ahead.discard()

@@ -32,6 +32,7 @@ from belljar.surfaces.cli import ci_report, console, render
 from belljar.surfaces.cli.main import denial
 from belljar.surfaces.cli.open_session import planned
 from belljar.surfaces.cli.prompt import Pipe, Reader, Terminal, read_command
+from belljar.surfaces.terminal.host import HostTerminal
 
 _HAPPENINGS = 256
 HELP = """  every line runs in the sandbox; cd, exports, functions and jobs hold from one to the next
@@ -43,7 +44,7 @@ Question = tuple[Verdict, "Future[bool]"]
 
 
 def shell(args: Namespace) -> int:
-    interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    interactive = HostTerminal.here() is not None and sys.stdout.isatty()
     with start_blocking_portal("asyncio") as portal:
         mode = SafeMode(portal, args, interactive)
         with mode.opened():

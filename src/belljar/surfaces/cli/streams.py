@@ -1,0 +1,76 @@
+"""How a command's stdin and stdout meet ours: as a terminal, or as plain streams.
+
+Where stdin, stdout and stderr are a terminal, the command gets one (`-t` and `-T` force it). Whatever a terminal's
+keys are, they are read as long as the command runs, so none is left for the host's shell.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from belljar.surfaces.terminal import host
+from belljar.surfaces.terminal.host import HostTerminal
+
+if TYPE_CHECKING:
+    from belljar.session.watched_run import Run
+
+
+@dataclass(frozen=True)
+class Streams:
+    pty: bool
+    """The command gets a terminal."""
+    passed: bool
+    """Our stdin is the command's."""
+    terminal: HostTerminal | None
+    """Our stdin, if it is a terminal."""
+
+    @classmethod
+    def of(cls, args: Namespace) -> Streams:
+        terminal = HostTerminal.here()
+        everywhere = terminal is not None and not args.json and os.isatty(1) and os.isatty(2)
+        pty = everywhere if args.tty is None else args.tty
+        return cls(pty, args.interactive or terminal is not None or _is_piped(), terminal)
+
+    def options(self, args: Namespace) -> dict[str, Any]:
+        env = {**(host.environment() if self.pty else {}), **dict(args.env)}
+        given = {"timeout": args.timeout, "env": env, "cwd": args.cwd}
+        return {**given, "pty": True} if self.pty else {**given, "stdin": b"" if self.passed else None}
+
+    @contextmanager
+    def lent(self, running: Run) -> Iterator[None]:
+        if not self.pty or self.terminal is None:
+            yield
+            return
+        running.resize(*self.terminal.size)  # at once: a program looks when it starts
+        with self.terminal.raw():
+            yield
+
+    async def pass_on(self, running: Run) -> None:
+        """What is typed or piped in, until it ends."""
+        import anyio
+
+        from belljar.surfaces.terminal.keys import pass_keys, pass_size
+
+        async with anyio.create_task_group() as tasks:
+            if self.pty and self.terminal is not None:
+                tasks.start_soon(pass_size, self.terminal, running.resize)
+            if self.passed:
+                await pass_keys(running.write)
+                if self.pty and self.terminal is not None:  # a raw terminal has no end but its own
+                    running.kill()
+                else:
+                    running.close_input()
+            tasks.cancel_scope.cancel()
+
+
+def _is_piped() -> bool:
+    try:
+        return sys.stdin is not None and not os.isatty(0)
+    except OSError:
+        return False

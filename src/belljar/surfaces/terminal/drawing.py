@@ -1,0 +1,160 @@
+"""What a program in the sandbox sends to its terminal, made fit for the person's own.
+
+A terminal obeys what it is sent. Programs need to draw: colours, the cursor, erasing, scrolling, the alternate screen,
+bracketed paste, the mouse. They must not set the clipboard or the title, ask questions whose answers are typed into
+whatever reads next, reprogram keys, or reorder text. So this is an allow-list: `Drawing` takes the stream apart as a
+terminal would (text, control, ESC, CSI, string) and passes on only whole sequences that it knows. The rest is dropped.
+It remembers the modes that were switched and undoes them at the end.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+LONGEST = 64
+"""Characters of one sequence; a longer one is none of those that are allowed."""
+REPLACEMENT = "�"
+
+_SPECIAL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+_PASSED = frozenset("\a\b\t\n\v\f\r")
+_STRINGS = frozenset("PX]^_k")  # DCS, SOS, OSC, PM, APC, a title of screen and tmux: up to ST or BEL
+_STRING_END = re.compile("[\a\x18\x1a\x1b\x9c]")
+_ESCAPES = re.compile(r"[78=>DEM]|[()][0AB]")
+_UNFINISHED_ESCAPE = re.compile(r"[ -/]{0,2}")
+_CSI = re.compile(r"[0-?]*[ -/]*")
+_PLAIN = re.compile(r"(?:[0-9]{0,4};)*[0-9]{0,4}[@A-HIJKLMPSXZ`abdefr]|[0-9]?T|[su]|4[hl]|[0-6]? q|!p")
+_SGR = re.compile(r"[0-9;:]*m")
+_CONCEAL = re.compile(r"(?:^|;)0*8(?=;|m)")
+_COLOUR = re.compile(r"(?:^|(?<=;))[345]8;(?:5;[0-9]*|2;[0-9]*;[0-9]*;[0-9]*)")
+_PRIVATE = re.compile(r"\?([0-9;]+)([hl])")
+
+ON_BY_DEFAULT = frozenset((7, 25))
+"""Wrapping at the margin, and a cursor that shows."""
+MODES = ON_BY_DEFAULT | frozenset(
+    (1, 5, 6, 12, 47, 66, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1047, 1048, 1049, 2004, 2026)
+)
+"""Cursor keys, reverse video, origin, blinking, alternate screen, keypad, mouse, focus, bracketed paste, one frame."""
+
+_NOT_UNDONE = frozenset((12, 1048))  # blinking is a matter of taste; a saved place was only saved
+
+
+class Drawing:
+    """One program's output on its way to the terminal; bytes in as they come, bytes out."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""  # the beginning of a sequence
+        self._in_string = False
+        self._modes: set[int] = set()  # switched away from their default
+        self._undo: dict[str, str] = {}
+
+    def feed(self, data: bytes) -> bytes:
+        text = self._held + self._decoder.decode(data)
+        self._held = ""
+        return "".join(self._passed(text)).encode()
+
+    def close(self) -> bytes:
+        """Whatever brings the terminal back to how the program found it."""
+        self._held, self._in_string = "", False
+        modes = [f"\x1b[?{mode}{'h' if mode in ON_BY_DEFAULT else 'l'}" for mode in sorted(self._modes)]
+        text = "".join((*modes, *self._undo.values()))
+        self._modes, self._undo = set(), {}
+        return text.encode()
+
+    def _passed(self, text: str) -> list[str]:
+        out: list[str] = []
+        at = 0
+        while at < len(text):
+            if self._in_string:
+                at = self._skip_string(text, at)
+                continue
+            found = _SPECIAL.search(text, at)
+            if found is None:
+                out.append(text[at:])
+                break
+            out.append(text[at : found.start()])
+            at = found.end()
+            if found[0] != "\x1b":
+                out.append(_control(found[0]))
+                continue
+            end = self._sequence(text, at, out)
+            if end is None:  # its rest is still to come
+                self._held = text[found.start() :]
+                break
+            at = end
+        return out
+
+    def _skip_string(self, text: str, at: int) -> int:
+        found = _STRING_END.search(text, at)
+        if found is None:
+            return len(text)
+        self._in_string = False
+        return found.start() if found[0] == "\x1b" else found.end()
+
+    def _sequence(self, text: str, at: int, out: list[str]) -> int | None:
+        """Behind an ESC at `at`; where to go on."""
+        if at == len(text):
+            return None
+        if text[at] in _STRINGS:
+            self._in_string = True
+            return at + 1
+        csi = text[at] == "["
+        body = at + csi
+        found = (_CSI if csi else _UNFINISHED_ESCAPE).match(text, body)
+        assert found is not None
+        end = found.end()
+        if end - at > LONGEST:
+            return end
+        if end == len(text):
+            return None
+        if not "0" <= text[end] <= "~":  # broken off by a control, which is looked at next
+            return end
+        whole = text[body : end + 1]
+        out.append(self._csi(whole) if csi else self._escape(whole))
+        return end + 1
+
+    def _escape(self, body: str) -> str:
+        if not _ESCAPES.fullmatch(body):
+            return ""
+        if body[0] in "()":
+            self._undo[body[0]] = f"\x1b{body[0]}B"
+        elif body in "=>":
+            self._undo["="] = "\x1b>"
+        return f"\x1b{body}"
+
+    def _csi(self, body: str) -> str:
+        if private := _PRIVATE.fullmatch(body):
+            return self._switch(private[1], private[2])
+        if _SGR.fullmatch(body):
+            if _CONCEAL.search(_COLOUR.sub("", body)):  # text that is there and does not show
+                return ""
+            self._undo["m"] = "\x1b[0m"
+        elif not _PLAIN.fullmatch(body):
+            return ""
+        elif body.endswith("r"):
+            self._undo["r"] = "\x1b7\x1b[r\x1b8"
+        elif body.endswith(" q"):
+            self._undo["q"] = "\x1b[0 q"
+        elif body.endswith(("h", "l")):
+            self._undo["4"] = "\x1b[4l"
+        return f"\x1b[{body}"
+
+    def _switch(self, numbers: str, way: str) -> str:
+        modes = [int(number) for number in numbers.split(";") if number and int(number) in MODES]
+        for mode in modes:
+            if mode in _NOT_UNDONE:
+                continue
+            if (way == "h") == (mode in ON_BY_DEFAULT):
+                self._modes.discard(mode)
+            else:
+                self._modes.add(mode)
+        return f"\x1b[?{';'.join(map(str, modes))}{way}" if modes else ""
+
+
+def _control(character: str) -> str:
+    if character in _PASSED:
+        return character
+    return "" if character < "\xa0" else REPLACEMENT

@@ -1,0 +1,107 @@
+"""The person's terminal, lent to a program in the sandbox.
+
+While the program runs the terminal is in raw mode: every key, Ctrl+C and Ctrl+Z too, is a byte that goes inside.
+Whatever way we leave by, its settings come back, and what was typed for the sandbox and read by nobody is thrown away:
+it must not become a command of the shell that we return to.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import termios
+from collections.abc import Iterator
+
+TERMS = frozenset(
+    ("ansi", "linux", "rxvt", "screen", "screen-256color", "tmux", "tmux-256color", "vt100", "vt220", "xterm",
+     "xterm-256color")
+)  # fmt: skip
+"""What every image with ncurses describes; any other terminal is told to be the most common one."""
+
+_IFLAG, _OFLAG, _CFLAG, _LFLAG, _CC = 0, 1, 2, 3, 6
+
+
+class HostTerminal:
+    """Ours: we read from it, and are in its foreground."""
+
+    def __init__(self, fd: int = 0) -> None:
+        self.fd = fd
+        self._settings = termios.tcgetattr(fd)
+        self._raw = False
+        atexit.register(self.restore)
+        # Stopped, we would leave the person at the host's prompt in the middle of what they type for the sandbox.
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+
+    @classmethod
+    def here(cls) -> HostTerminal | None:
+        """None where stdin is no terminal, or one that somebody else uses: reading would stop us."""
+        try:
+            return cls() if os.isatty(0) and _is_ours(0) else None
+        except (OSError, termios.error):
+            return None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns."""
+        try:
+            columns, rows = os.get_terminal_size(self.fd)
+        except OSError:
+            return 24, 80
+        return rows or 24, columns or 80
+
+    @contextlib.contextmanager
+    def raw(self) -> Iterator[None]:
+        """Keys come as bytes, one by one, and none of them means anything to this machine."""
+        self._enter()
+        before = signal.signal(signal.SIGCONT, lambda *_: self._enter())  # a shell that stopped us set its own
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGCONT, before)
+            self.restore()
+
+    def _enter(self) -> None:
+        if not _is_ours(self.fd):
+            return
+        raw = [*self._settings[:_CC], list(self._settings[_CC])]
+        raw[_IFLAG] &= ~(
+            termios.IGNBRK | termios.BRKINT | termios.PARMRK | termios.ISTRIP | termios.INLCR
+            | termios.IGNCR | termios.ICRNL | termios.IXON
+        )  # fmt: skip
+        raw[_OFLAG] &= ~termios.OPOST
+        raw[_CFLAG] = raw[_CFLAG] & ~(termios.CSIZE | termios.PARENB) | termios.CS8
+        raw[_LFLAG] &= ~(termios.ECHO | termios.ECHONL | termios.ICANON | termios.ISIG | termios.IEXTEN)
+        raw[_CC][termios.VMIN], raw[_CC][termios.VTIME] = 1, 0
+        self._raw = True
+        self._set(raw)
+
+    def restore(self) -> None:
+        """Also at exit, for what was typed meanwhile."""
+        if not _is_ours(self.fd):
+            return
+        if self._raw:
+            self._raw = False
+            self._set(self._settings)
+        with contextlib.suppress(termios.error):
+            termios.tcflush(self.fd, termios.TCIFLUSH)
+
+    def _set(self, settings: list[object]) -> None:
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(self.fd, termios.TCSANOW, settings)  # type: ignore[arg-type]
+
+
+def _is_ours(fd: int) -> bool:
+    """Whether we are in its foreground; from the background, touching it would stop us."""
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def environment() -> dict[str, str]:
+    """What a program inside should know of the terminal."""
+    term, colours = os.environ.get("TERM", ""), os.environ.get("COLORTERM", "")
+    known = {"TERM": term if term in TERMS else "xterm-256color"}
+    return known | {"COLORTERM": colours} if colours in ("truecolor", "24bit") else known

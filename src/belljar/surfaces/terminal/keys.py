@@ -1,0 +1,76 @@
+"""What a person types, on its way into the sandbox: read as it comes, watched for the keys that detach."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Protocol
+
+import anyio
+from anyio import to_thread
+
+from belljar.errors import SandboxLost
+from belljar.surfaces.terminal.host import HostTerminal
+
+DETACH = b"\x10\x11"
+"""Ctrl+P, Ctrl+Q: as Docker has it."""
+_CHUNK = 64 << 10
+
+
+class Program(Protocol):
+    """What runs inside and has a terminal."""
+
+    async def write(self, data: bytes) -> None: ...
+
+    def resize(self, rows: int, cols: int) -> None: ...
+
+
+class DetachKeys:
+    """Takes the keys apart that mean "leave it running"; the first of them is held back until the next key tells."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self.pressed = False
+
+    def feed(self, data: bytes) -> bytes:
+        data, self._held = self._held + data, b""
+        before, keys, _ = data.partition(DETACH)
+        if keys:
+            self.pressed = True
+        elif before.endswith(DETACH[:1]):
+            before, self._held = before[:-1], DETACH[:1]
+        return before
+
+
+async def read_stdin() -> bytes:
+    """The next bytes; none at the end, or when the terminal is gone."""
+    try:
+        await anyio.wait_readable(0)
+    except (OSError, ValueError):  # a plain file or /dev/null: never blocks, cannot be waited for
+        return await to_thread.run_sync(os.read, 0, _CHUNK)
+    try:
+        return os.read(0, _CHUNK)
+    except OSError:
+        return b""
+
+
+async def pass_keys(write: Callable[[bytes], Awaitable[None]], detach: DetachKeys | None = None) -> None:
+    """Until stdin ends, or the keys to detach were pressed."""
+    with suppress(SandboxLost):
+        while data := await read_stdin():
+            if detach is not None:
+                data = detach.feed(data)
+            if data:
+                await write(data)
+            if detach is not None and detach.pressed:
+                return
+
+
+async def pass_size(terminal: HostTerminal, resize: Callable[[int, int], None]) -> None:
+    """Now, and whenever it changes."""
+    with suppress(SandboxLost), anyio.open_signal_receiver(signal.SIGWINCH) as changes:
+        resize(*terminal.size)
+        async for _ in changes:
+            resize(*terminal.size)

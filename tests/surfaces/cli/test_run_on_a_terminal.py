@@ -1,0 +1,160 @@
+"""`belljar run` on a real terminal: a program inside gets one too, and nothing typed for it reaches the host."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import termios
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.surfaces.invoking import belljar
+from tests.surfaces.terminal import Terminal
+
+pytestmark = pytest.mark.usefixtures("base_image")
+
+
+def run(workspace: Path, *args: str, rows: int = 24, cols: int = 80) -> Terminal:
+    return Terminal.belljar("run", "--workspace", workspace, *args, rows=rows, cols=cols)
+
+
+def test_a_shell_inside_is_talked_to_and_what_is_typed_runs_there(workspace: Path) -> None:
+    shell = Terminal.host_shell(workspace)
+    shell.type("belljar run 'PS1=inside: bash --norc'\n")
+    shell.until("inside:")
+    shell.type("touch here-$((40 + 2)); hostname; exit 5\n")
+    name = shell.until("host> ")
+    assert os.uname().nodename not in name
+    assert (workspace / "here-42").stat().st_uid != 0
+    shell.type("echo status=$?\n")
+    shell.until("status=5")
+    shell.until("host> ")
+    shell.type("exit\n")
+    assert shell.status() == 0
+
+
+def test_what_the_program_did_not_read_never_reaches_the_host(workspace: Path) -> None:
+    shell = Terminal.host_shell(workspace)
+    shell.type("belljar run 'echo up; sleep 1.5'\n")
+    shell.until("up\r\n")
+    shell.type("touch typed-ahead\ntouch again\n")
+    shell.until("host> ")
+    shell.type("echo still-'here'\n")
+    assert "touch" not in shell.until("still-here\r\n").split("still-")[-1]
+    assert sorted(path.name for path in workspace.iterdir()) == []
+    shell.type("exit\n")
+    shell.status()
+
+
+def test_what_was_typed_for_a_run_that_is_refused_never_reaches_the_host(workspace: Path) -> None:
+    shell = Terminal.host_shell(workspace)
+    shell.type("belljar run 'rm -rf /'\ntouch for-the-sandbox\n")  # as one paste
+    shell.until("denied")
+    shell.until("host> ")
+    shell.type("echo a'b'c\n")
+    shell.until("abc\r\n")
+    assert list(workspace.iterdir()) == []
+    shell.type("exit\n")
+    shell.status()
+
+
+def test_ctrl_z_stops_the_program_inside_and_not_us(workspace: Path) -> None:
+    shell = Terminal.host_shell(workspace)
+    shell.type("belljar run 'PS1=inside: bash --norc'\n")
+    shell.until("inside:")
+    shell.type("sh -c 'echo a\"b\"; exec sleep 100'\n")
+    shell.until("ab\r\n")
+    shell.type("\x1a")
+    shell.until("Stopped")
+    shell.type("jobs; exec true\n")
+    shell.until("host> ")
+    shell.type("jobs; echo no'jobs'\n")
+    assert "belljar" not in shell.until("nojobs\r\n").replace("jobs; echo", "")
+    shell.type("exit\n")
+    shell.status()
+
+
+def test_ctrl_c_ctrl_d_and_ctrl_backslash_go_inside(workspace: Path) -> None:
+    terminal = run(workspace, "trap 'echo got-int' INT; trap 'echo got-quit' QUIT; echo up; cat; cat; cat; echo over")
+    terminal.until("up\r\n")
+    terminal.type("\x03")
+    terminal.until("got-int")
+    terminal.type("\x1c")
+    terminal.until("got-quit")
+    terminal.type("\x04")
+    terminal.until("over")
+    assert terminal.status() == 0
+
+
+def test_the_program_learns_the_size_and_every_change_of_it(workspace: Path) -> None:
+    terminal = run(
+        workspace, "trap 'stty size' WINCH; stty size; echo $TERM; while :; do sleep 0.1; done", rows=31, cols=99
+    )
+    terminal.until("31 99\r\nxterm\r\n")
+    terminal.resize(17, 45)
+    terminal.until("17 45")
+    terminal.signal(signal.SIGTERM)
+    assert terminal.status() == 128 + signal.SIGTERM
+
+
+def test_a_question_is_answered(workspace: Path) -> None:
+    terminal = run(workspace, "read -p 'name? ' name; echo hello $name")
+    terminal.until("name? ")
+    terminal.type("Ada\r")
+    terminal.until("hello Ada")
+    assert terminal.status() == 0
+
+
+DRAWING = r"stty raw -echo; printf '\033[?1049h\033[?25lup\n'; head -c 1 >/dev/null; exit 3"
+
+
+@pytest.mark.parametrize("ending", ["the program's own", "SIGTERM", "SIGHUP", "the sandbox is lost"])
+def test_the_terminal_is_as_it_was_however_it_ends(
+    workspace: Path, tmp_path: Path, docker_client: Any, ending: str
+) -> None:
+    shell = Terminal.host_shell(workspace)
+    (tmp_path / "drawing").write_text(f"belljar run {shlex.quote(DRAWING)}")
+    shell.type(f"stty -g > {tmp_path}/before; source {tmp_path}/drawing\n")
+    shell.until("\x1b[?1049h")
+    shell.until("up")
+    local = shell.settings()[3]
+    assert isinstance(local, int)
+    assert not local & (termios.ECHO | termios.ISIG | termios.ICANON)
+    (own,) = Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split()
+    if ending == "the program's own":
+        shell.type("\x03")  # a byte like others to a raw terminal
+    elif ending == "the sandbox is lost":
+        listed = docker_client.api.containers(filters={"label": "org.belljar.owner"})
+        (id,) = [each["Id"] for each in listed if each["Labels"]["org.belljar.owner"].startswith(f"{own}:")]
+        docker_client.api.kill(id)
+    else:
+        os.kill(int(own), getattr(signal, ending))
+    shell.until("\x1b[?25h")
+    shell.until("\x1b[?1049l")
+    shell.until("host> ")
+    shell.type(f"stty -g > {tmp_path}/after; exit\n")
+    shell.status()
+    assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
+
+
+def test_a_terminal_can_be_forced_and_refused(workspace: Path) -> None:
+    forced = belljar("run", "--workspace", workspace, "-t", "test -t 0 && test -t 1 && echo a terminal")
+    assert (forced.status, forced.stdout) == (0, "a terminal\r\n")
+    piped = belljar("run", "--workspace", workspace, "-it", "read line; echo got $line", stdin=b"typed\n")
+    assert piped.stdout.splitlines()[-1] == "got typed"
+    terminal = run(workspace, "-T", "test -t 1 || echo no terminal; read line; echo got $line")
+    terminal.until("no terminal")
+    terminal.type("typed\n")
+    terminal.until("got typed")
+    assert terminal.status() == 0
+
+
+def test_what_attacks_the_terminal_does_not_pass(workspace: Path) -> None:
+    terminal = run(
+        workspace, r"printf 'a\033]52;c;aGk=\007b\033]0;title\033\\c\033[6n\033[c\033[31mred\033[2J\033P+q\033\\end'"
+    )
+    shown = terminal.until("end")
+    assert shown == "abc\x1b[31mred\x1b[2J"
+    assert terminal.status() == 0
