@@ -136,9 +136,7 @@ def _upkeep(command: Any, commands: Any) -> None:
     build.add_argument("name", metavar="NAME", nargs="?", default="base", help="base, python, node or dev")
     build.add_argument("--force", action="store_true", help="even if it is there")
     add = command("import", "cli.image_commands:import_", "import an image for the engine `oci`", into=actions)
-    add.add_argument(
-        "source", metavar="FILE|DIR", help="of `docker save`, an OCI layout, or a root file system"
-    )
+    add.add_argument("source", metavar="FILE|DIR", help="of `docker save`, an OCI layout, or a root file system")
     add.add_argument("--name", metavar="NAME", help="instead of the name that the archive gives")
     remove = command("remove", "cli.image_commands:remove", "remove images of the engine `oci`", into=actions)
     remove.add_argument("names", nargs="+", metavar="NAME")
