@@ -16,6 +16,7 @@
     │   ├── EngineUnavailable         125   no engine answers
     │   ├── ImageMissing              125
     │   └── ProtectionMissing         125   a protection could not be applied, so the run was stopped
+    ├── Conflict                        1   staged changes meet changes of the host's own; nothing was applied
     ├── AuditError                    125   the audit trail can't be written, so nothing runs
     └── SandboxLost                   125   the sandbox went away under a command
 
@@ -111,6 +112,20 @@ class ImageMissing(EngineError):
 
 class ProtectionMissing(EngineError):
     code = "protection_missing"
+
+
+class Conflict(BelljarError):
+    """Staged changes that cannot be applied without losing what the host changed meanwhile: path → both sides."""
+
+    code = "conflict"
+    exit_status = 1
+
+    def __init__(self, paths: dict[str, str]) -> None:
+        super().__init__("nothing was applied: " + "; ".join(f"{path}: {why}" for path, why in sorted(paths.items())))
+        self.paths = paths
+
+    def as_dict(self) -> dict[str, object]:
+        return {**super().as_dict(), "paths": self.paths}
 
 
 class AuditError(BelljarError):

@@ -1,0 +1,171 @@
+"""Where staged changes are kept: one directory each below the state directory, until they are applied or discarded.
+
+    <state>/staged/<id>/       0700
+        meta.json              of which workspace, since when
+        upper/  work/          the overlay's; `upper` belongs to the sandbox's user
+        layers/<n>/            uppers of earlier checkpoints, the highest number the newest
+        applied.json           what was applied, so that our own writing is not taken for the host's
+        journal.json  undo/    of an apply: redone after a crash; what was there before
+        lock                   held while something is applied or discarded
+
+They never vanish by themselves: only `apply`, `discard` and a `prune` that was told so remove them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from belljar.errors import BelljarError, UsageError
+from belljar.staged.change import Change
+from belljar.staged.layers import Layers, RunsLater
+from belljar.workspace.beneath import Folder
+
+_ID = re.compile(r"[a-z]{2}-[0-9a-f]{12}")
+
+
+class StagedArea:
+    def __init__(self, path: Path) -> None:
+        self.path, self.id = path, path.name
+        self.meta: dict[str, Any] = _read(path / "meta.json")
+
+    # Making and finding.
+
+    @classmethod
+    def create(cls, root: Path, id: str, workspace: str, inode: tuple[int, int], uid: int, gid: int) -> StagedArea:
+        """An empty area for a workspace; `uid` and `gid` are who the sandbox is."""
+        path = root / id
+        unborn = root / f".{id}.{secrets.token_hex(4)}"
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            unborn.mkdir(mode=0o700)
+            for name in ("upper", "work", "layers"):
+                (unborn / name).mkdir(mode=0o700)
+            _like(unborn / "upper", workspace, uid, gid)
+            meta = {"workspace": workspace, "inode": list(inode), "since": _now_on_disk(unborn), "created": time.time()}
+            _write(unborn / "meta.json", meta)
+            unborn.rename(path)
+        except OSError as error:
+            shutil.rmtree(unborn, ignore_errors=True)
+            raise BelljarError(f"Cannot keep staged changes in {path}: {error.strerror}") from error
+        return cls(path)
+
+    @classmethod
+    def find(cls, root: Path, id: str) -> StagedArea:
+        if not _ID.fullmatch(id) or not (root / id / "meta.json").is_file():
+            raise UsageError(f"no staged changes under {id!r}; `belljar session list` shows those there are")
+        return cls(root / id)
+
+    @classmethod
+    def all(cls, root: Path) -> list[StagedArea]:
+        try:
+            found = [entry for entry in sorted(root.iterdir()) if _ID.fullmatch(entry.name)]
+        except OSError:
+            return []
+        return [cls(entry) for entry in found if (entry / "meta.json").is_file()]
+
+    def remove(self) -> None:
+        """With all that is in it. What cannot be removed is left whole, not half."""
+        gone = self.path.with_name(f".{self.id}.{secrets.token_hex(4)}.gone")
+        with suppress(FileNotFoundError):
+            self.path.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+    # What is in it.
+
+    @property
+    def workspace(self) -> str:
+        return str(self.meta["workspace"])
+
+    @property
+    def since(self) -> int:
+        return int(self.meta["since"])
+
+    @property
+    def uppers(self) -> list[Path]:
+        """The newest first."""
+        numbered = sorted((int(each.name), each) for each in (self.path / "layers").iterdir() if each.name.isdigit())
+        return [self.path / "upper", *(each for _, each in reversed(numbered))]
+
+    @contextmanager
+    def layers(self, runs_later: RunsLater = lambda path: False) -> Iterator[Layers]:
+        """The layers and the workspace, opened. The workspace must be the one that was staged."""
+        with ExitStack() as opened:
+            try:
+                lower = opened.enter_context(Folder.at(self.workspace))
+            except OSError as error:
+                raise UsageError(f"the workspace {self.workspace} cannot be opened: {error.strerror}") from error
+            found = os.fstat(lower.descriptor)
+            if [found.st_dev, found.st_ino] != self.meta["inode"]:
+                raise UsageError(f"{self.workspace} is no longer the directory that was staged")
+            uppers = [opened.enter_context(Folder.at(path)) for path in self.uppers]
+            yield Layers(uppers, lower, runs_later)
+
+    def changes(self, runs_later: RunsLater = lambda path: False) -> list[Change]:
+        with self.layers(runs_later) as layers:
+            return layers.changes()
+
+    @property
+    def applied(self) -> dict[str, int]:
+        """Path → the change time that our own apply gave it."""
+        with suppress(OSError, ValueError):
+            return {str(path): int(when) for path, when in _read(self.path / "applied.json").items()}
+        return {}
+
+    def note_applied(self, times: dict[str, int]) -> None:
+        _write(self.path / "applied.json", self.applied | times)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One at a time, for this area and for its workspace."""
+        inode = "-".join(str(part) for part in self.meta["inode"])
+        with _flock(self.path.parent / f".workspace-{inode}.lock"):
+            yield
+
+
+@contextmanager
+def _flock(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _like(upper: Path, workspace: str, uid: int, gid: int) -> None:
+    """The upper's own mode and owner are what the sandbox sees of /workspace itself."""
+    upper.chmod(os.stat(workspace).st_mode & 0o777)
+    if os.geteuid() == 0:
+        os.chown(upper, uid, gid)
+
+
+def _now_on_disk(directory: Path) -> int:
+    """A change time that is later than that of any file so far: the kernel's clock for files ticks slowly."""
+    marker = directory / "meta.json"
+    marker.touch()
+    first = now = marker.stat().st_ctime_ns
+    while now == first:
+        time.sleep(0.001)
+        os.utime(marker)
+        now = marker.stat().st_ctime_ns
+    return now
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_text("utf-8", "surrogateescape"))
+    return found if isinstance(found, dict) else {}
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    with Folder.at(path.parent) as folder:
+        folder.write(path.name, json.dumps(content).encode("utf-8", "surrogateescape"))

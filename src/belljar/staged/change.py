@@ -1,0 +1,72 @@
+"""What a staged session changed, in words that a person or a program can act on."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Kind = Literal["added", "modified", "deleted", "mode", "type"]
+EntryKind = Literal["file", "directory", "link", "fifo", "socket", "device"]
+
+_KINDS: dict[int, EntryKind] = {
+    stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo",
+    stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device",
+}  # fmt: skip
+PLAIN = ("file", "directory", "link")
+"""What can be applied; the rest means something only while it is open."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file, directory or link, on one side."""
+
+    kind: EntryKind
+    mode: int
+    """Permission bits, without set-id bits."""
+    size: int = 0
+    target: str | None = None
+    """Of a link."""
+
+    @classmethod
+    def of(cls, status: os.stat_result, target: str | None = None) -> Entry:
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "device")
+        return cls(kind, stat.S_IMODE(status.st_mode) & 0o1777, status.st_size if kind == "file" else 0, target)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One path that is not as it is on the host. `.git` is one change, whatever happened in it."""
+
+    path: str
+    kind: Kind
+    before: Entry | None = None
+    """On the host."""
+    after: Entry | None = None
+    """In the staged session."""
+    binary: bool = False
+    runs_later: bool = False
+    """The host would run it by itself: a hook, an editor's task, a CI job. Applying it needs a yes of its own."""
+    members: tuple[Change, ...] = field(default=(), repr=False)
+    """Of `.git`: what is behind it."""
+
+    @property
+    def mark(self) -> str:
+        return {"added": "+", "deleted": "-", "modified": "~", "mode": "~", "type": "~"}[self.kind]
+
+    def as_dict(self) -> dict[str, Any]:
+        sides = {
+            name: None
+            if side is None
+            else {"kind": side.kind, "mode": side.mode, "size": side.size, "target": side.target}
+            for name, side in (("before", self.before), ("after", self.after))
+        }
+        return {"path": self.path, "kind": self.kind, "binary": self.binary, "runs_later": self.runs_later, **sides}
+
+
+def counted(changes: list[Change]) -> str:
+    """`+12 −3 ~40`, as `belljar session list` shows it."""
+    marks = [change.mark for change in changes]
+    parts = [f"{sign}{marks.count(mark)}" for mark, sign in (("+", "+"), ("-", "−"), ("~", "~")) if mark in marks]
+    return " ".join(parts) or "no changes"

@@ -1,0 +1,160 @@
+"""Changes as text that people know from git, and that `git apply` and `patch` take."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from belljar.staged.change import Change, Entry
+from belljar.staged.layers import Layers
+from belljar.workspace.beneath import Folder
+
+LARGEST = 1 << 20  # bytes of a file that is compared line by line
+MOST_LINES = 20_000
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_MODES = {"file": stat.S_IFREG, "link": stat.S_IFLNK, "directory": stat.S_IFDIR}
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The lines of a text file on the host and staged; None where it cannot be compared by lines."""
+
+    old: list[bytes]
+    new: list[bytes]
+
+
+def unified(layers: Layers, changes: Iterable[Change]) -> str:
+    return "".join(text for change in changes for text in _one(layers, change))
+
+
+def _one(layers: Layers, change: Change) -> Iterator[str]:
+    if change.members:
+        yield f"diff --git {_name('a', change.path)} {_name('b', change.path)}\n"
+        yield f"# {len(change.members)} changes in {quoted(change.path)}\n"
+        return
+    yield f"diff --git {_name('a', change.path)} {_name('b', change.path)}\n"
+    yield from _modes(change)
+    odd = [side.kind for side in (change.before, change.after) if side is not None and side.kind not in _MODES]
+    if odd:
+        yield f"# a {odd[-1]}: cannot be applied\n"
+        return
+    sides = text_sides(layers, change)
+    if sides is None:
+        if change.kind != "mode" and not _only_directory(change):
+            yield f"Binary files {_name('a', change.path)} and {_name('b', change.path)} differ\n"
+        return
+    yield from _hunks(change, sides)
+
+
+def _only_directory(change: Change) -> bool:
+    return all(side is None or side.kind == "directory" for side in (change.before, change.after))
+
+
+def _modes(change: Change) -> Iterator[str]:
+    before, after = change.before, change.after
+    if before is None and after is not None:
+        yield f"new file mode {_mode(after):06o}\n"
+    elif after is None and before is not None:
+        yield f"deleted file mode {_mode(before):06o}\n"
+    elif before is not None and after is not None and _mode(before) != _mode(after):
+        yield f"old mode {_mode(before):06o}\nnew mode {_mode(after):06o}\n"
+
+
+def _mode(entry: Entry) -> int:
+    return _MODES.get(entry.kind, 0) | (0 if entry.kind == "link" else entry.mode)
+
+
+def text_sides(layers: Layers, change: Change) -> Sides | None:
+    """Both sides' lines, of a file or link that is text and not too large."""
+    if change.kind == "mode" or change.binary:
+        return None
+    old = _lines(layers.lower, change.path, change.before)
+    holder = layers.holder(change.path)
+    new = _lines(holder, change.path, change.after) if holder is not None or change.after is None else None
+    return None if old is None or new is None else Sides(old, new)
+
+
+def _lines(folder: Folder | None, path: str, entry: Entry | None) -> list[bytes] | None:
+    if entry is None:
+        return []
+    if entry.kind == "link":
+        return [(entry.target or "").encode("utf-8", "surrogateescape")]
+    if entry.kind != "file" or entry.size > LARGEST or folder is None:
+        return None
+    try:
+        lines = _LINE.findall(folder.read(path, LARGEST))
+    except OSError:
+        return None
+    return lines if len(lines) <= MOST_LINES else None
+
+
+def _hunks(change: Change, sides: Sides) -> Iterator[str]:
+    old_name = _name("a", change.path) if change.before else "/dev/null"
+    new_name = _name("b", change.path) if change.after else "/dev/null"
+    matcher = difflib.SequenceMatcher(None, sides.old, sides.new, autojunk=False)
+    first = True
+    for group in matcher.get_grouped_opcodes(3):
+        if first:
+            yield f"--- {old_name}\n+++ {new_name}\n"
+            first = False
+        yield hunk_text(sides, group)
+
+
+Opcode = tuple[str, int, int, int, int]
+
+
+def hunk_text(sides: Sides, group: list[Opcode]) -> str:
+    start, end = group[0], group[-1]
+    lines = [f"@@ -{_range(start[1], end[2])} +{_range(start[3], end[4])} @@\n"]
+    for tag, i1, i2, j1, j2 in group:
+        if tag == "equal":
+            lines += [_line(" ", each) for each in sides.old[i1:i2]]
+            continue
+        lines += [_line("-", each) for each in sides.old[i1:i2]]
+        lines += [_line("+", each) for each in sides.new[j1:j2]]
+    return "".join(lines)
+
+
+def _range(start: int, stop: int) -> str:
+    length = stop - start
+    return f"{start + 1}" if length == 1 else f"{start if length == 0 else start + 1},{length}"
+
+
+def _line(sign: str, line: bytes) -> str:
+    text = line.decode("utf-8", "surrogateescape")
+    return f"{sign}{text}" if text.endswith("\n") else f"{sign}{text}\n\\ No newline at end of file\n"
+
+
+def hunks(sides: Sides) -> list[list[Opcode]]:
+    matcher = difflib.SequenceMatcher(None, sides.old, sides.new, autojunk=False)
+    return [list(group) for group in matcher.get_grouped_opcodes(3)]
+
+
+def with_hunks(sides: Sides, chosen: list[list[Opcode]]) -> bytes:
+    """The host's text with only these hunks taken over."""
+    wanted = {(code[1], code[2], code[3], code[4]) for group in chosen for code in group if code[0] != "equal"}
+    result: list[bytes] = []
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, sides.old, sides.new, autojunk=False).get_opcodes():
+        taken = tag != "equal" and (i1, i2, j1, j2) in wanted
+        result += sides.new[j1:j2] if taken else sides.old[i1:i2]
+    return b"".join(result)
+
+
+def _name(side: str, path: str) -> str:
+    return quoted(f"{side}/{path}")
+
+
+def quoted(path: str) -> str:
+    """As git writes names that hold control characters, quotes or bytes that are no UTF-8."""
+    raw = path.encode("utf-8", "surrogateescape")
+    if path.isprintable() and '"' not in path and "\\" not in path:
+        return path
+    return '"' + "".join(_escaped(byte) for byte in raw) + '"'
+
+
+def _escaped(byte: int) -> str:
+    special = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 92: "\\\\"}
+    return special.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}")

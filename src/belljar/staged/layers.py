@@ -1,0 +1,212 @@
+"""What an overlay's upper layers make of the workspace below them, read off the layers alone.
+
+In a layer a character device 0:0 is a whiteout: the name is gone. A directory with the opaque mark hides what is below
+it. Everything else stands for itself. Overlays are mounted without redirects, metacopy and index, so that this is all
+there is to know. Only directories that exist in a layer are looked into: the cost follows what changed, not the tree.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from belljar.staged.change import Change, Entry
+from belljar.workspace.beneath import Folder
+
+OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
+DEEPEST = 200
+CHUNK = 1 << 20
+_LOOK_FOR_NUL = 8000
+
+RunsLater = Callable[[str], bool]
+
+
+def is_whiteout(status: os.stat_result) -> bool:
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+
+
+class Layers:
+    """Upper layers, the newest first, over a workspace. Paths are relative to both."""
+
+    def __init__(self, uppers: Sequence[Folder], lower: Folder, runs_later: RunsLater = lambda path: False) -> None:
+        self.uppers, self.lower = list(uppers), lower
+        self._runs_later = runs_later
+
+    def changes(self) -> list[Change]:
+        return [
+            _as_one(found) if isinstance(found, list) else found
+            for found in self._in_directory("", self.uppers, True, DEEPEST)
+        ]
+
+    def holder(self, path: str) -> Folder | None:
+        """The layer that a changed file's contents are in; None: it is the workspace's own, or gone."""
+        for layer in self.uppers:
+            try:
+                status = layer.stat(path)
+            except OSError:
+                if self._hidden_by(layer, path):
+                    return None
+                continue
+            return None if is_whiteout(status) else layer
+        return None
+
+    def _hidden_by(self, layer: Folder, path: str) -> bool:
+        parts = path.split("/")
+        for end in range(1, len(parts)):
+            with suppress(OSError):
+                above = "/".join(parts[:end])
+                status = layer.stat(above)
+                if not stat.S_ISDIR(status.st_mode) or _is_opaque(layer, above):
+                    return True
+        return False
+
+    # One directory, as it is in the merged view, against the workspace's.
+
+    def _in_directory(
+        self, at: str, layers: list[Folder], shows_lower: bool, depth: int
+    ) -> Iterator[Change | list[Change]]:
+        if depth == 0:
+            return
+        merged = self._merged(at, layers)
+        for name, (status, stack, below) in sorted(merged.items()):
+            path = f"{at}/{name}" if at else name
+            found = list(self._entry(path, status, stack, shows_lower and below, depth))
+            flat = [change for part in found for change in (part if isinstance(part, list) else [part])]
+            if name == ".git" and (status is None or stat.S_ISDIR(status.st_mode)) and flat:
+                yield flat
+            else:
+                yield from found
+        if not shows_lower:
+            yield from self._no_longer_there(at, set(merged))
+
+    def _merged(self, at: str, layers: list[Folder]) -> dict[str, tuple[os.stat_result | None, list[Folder], bool]]:
+        """Name → what it is now (None: gone), the layers that make it up, whether the workspace's shows below them."""
+        merged: dict[str, tuple[os.stat_result | None, list[Folder], bool]] = {}
+        for index, layer in enumerate(layers):
+            with suppress(OSError):
+                for name in layer.names(at):
+                    if name not in merged:
+                        merged[name] = self._stack(f"{at}/{name}" if at else name, layers[index:])
+        return merged
+
+    def _stack(self, path: str, layers: list[Folder]) -> tuple[os.stat_result | None, list[Folder], bool]:
+        top = layers[0].stat(path)
+        if is_whiteout(top):
+            return None, [], False
+        if not stat.S_ISDIR(top.st_mode):
+            return top, [layers[0]], False
+        stack: list[Folder] = []
+        for layer in layers:
+            try:
+                status = layer.stat(path)
+            except OSError:
+                continue
+            if not stat.S_ISDIR(status.st_mode):
+                return top, stack, False
+            stack.append(layer)
+            if _is_opaque(layer, path):
+                return top, stack, False
+        return top, stack, True
+
+    def _entry(
+        self, path: str, status: os.stat_result | None, stack: list[Folder], shows_lower: bool, depth: int
+    ) -> Iterator[Change | list[Change]]:
+        before = self._below(path)
+        if status is None:
+            if before is not None:
+                yield self._change(path, "deleted", before, None)
+            return
+        holder = stack[0]
+        after = Entry.of(status, holder.readlink(path) if stat.S_ISLNK(status.st_mode) else None)
+        if after.kind == "directory":
+            if before is None:
+                yield self._change(path, "added", None, after)
+            elif before.kind != "directory":
+                yield self._change(path, "type", before, after)
+            elif before.mode != after.mode:
+                yield self._change(path, "mode", before, after)
+            yield from self._in_directory(path, stack, shows_lower, depth - 1)
+            return
+        if before is None:
+            yield self._change(path, "added", None, after, self._looks_binary(holder, path, after))
+        elif before.kind != after.kind:
+            yield self._change(path, "type", before, after, self._looks_binary(holder, path, after))
+        elif not self._same(path, holder, before, after):
+            binary = self._looks_binary(holder, path, after) or self._looks_binary(self.lower, path, before)
+            yield self._change(path, "modified", before, after, binary)
+        elif before.mode != after.mode and after.kind != "link":
+            yield self._change(path, "mode", before, after)
+
+    def _no_longer_there(self, at: str, names: set[str]) -> Iterator[Change]:
+        """Of a directory that was replaced as a whole: what the workspace has and the new one does not."""
+        try:
+            theirs = self.lower.names(at)
+        except OSError:
+            return
+        for name in theirs:
+            path = f"{at}/{name}" if at else name
+            if name not in names and (before := self._below(path)) is not None:
+                yield self._change(path, "deleted", before, None)
+
+    def _below(self, path: str) -> Entry | None:
+        try:
+            status = self.lower.stat(path)
+            return Entry.of(status, self.lower.readlink(path) if stat.S_ISLNK(status.st_mode) else None)
+        except OSError:
+            return None
+
+    def _change(self, path: str, kind: str, before: Entry | None, after: Entry | None, binary: bool = False) -> Change:
+        runs = after is not None and self._runs_later(path)
+        return Change(path, kind, before, after, binary, runs)  # type: ignore[arg-type]
+
+    def _same(self, path: str, holder: Folder, before: Entry, after: Entry) -> bool:
+        if after.kind != "file":
+            return before.target == after.target
+        if before.size != after.size:
+            return False
+        try:
+            with holder.file(path) as ours, self.lower.file(path) as theirs:
+                while part := ours.read(CHUNK):
+                    if part != theirs.read(CHUNK):
+                        return False
+                return not theirs.read(1)
+        except OSError:
+            return False
+
+    @staticmethod
+    def _looks_binary(folder: Folder, path: str, entry: Entry) -> bool:
+        if entry.kind != "file":
+            return False
+        try:
+            with folder.file(path) as file:
+                return b"\0" in file.read(_LOOK_FOR_NUL)
+        except OSError:
+            return True
+
+
+def _is_opaque(layer: Folder, path: str) -> bool:
+    with suppress(OSError):
+        marks = layer.xattrs(path)
+        return any(marks.get(name) == b"y" for name in OPAQUE)
+    return False
+
+
+def _as_one(found: list[Change]) -> Change:
+    """`.git` and what changed in it, as one line."""
+    path = found[0].path
+    while not path.endswith("/.git") and path != ".git":
+        path = path.rpartition("/")[0]
+    whole = next((change for change in found if change.path == path), None)
+    kind = whole.kind if whole is not None and whole.kind in ("added", "deleted", "type") else "modified"
+    sides = (whole.before, whole.after) if whole is not None else (None, None)
+    return Change(path, kind, *sides, binary=True, runs_later=any(c.runs_later for c in found), members=tuple(found))
+
+
+def flattened(changes: Sequence[Change]) -> list[Change]:
+    """With what is behind `.git` in its place."""
+    return [each for change in changes for each in (change.members or (change,))]
+
+
+__all__ = ["Layers", "flattened", "is_whiteout"]

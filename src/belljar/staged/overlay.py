@@ -1,0 +1,36 @@
+"""The overlay that a staged sandbox sees as its workspace."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_NOSUID, _NODEV = 2, 4
+# So that a layer can be read without knowing the overlay: no redirects, no metadata-only copies, no index.
+_PLAIN = "redirect_dir=off,metacopy=off,index=off,xino=off"
+
+
+def mount(lowers: Sequence[str | Path], upper: Path, work: Path, target: Path, *, user_marks: bool = False) -> None:
+    """`lowers` from the top down. Paths are given as descriptors: a name may hold commas and colons.
+
+    `user_marks`: keep the overlay's marks in user attributes, as a mount in a user namespace must.
+    """
+    with ExitStack() as opened:
+
+        def handle(path: str | Path) -> str:
+            descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened.callback(os.close, descriptor)
+            return f"/proc/self/fd/{descriptor}"
+
+        below = ":".join(handle(each) for each in lowers)
+        options = f"lowerdir={below},upperdir={handle(upper)},workdir={handle(work)},{_PLAIN}"
+        if user_marks:
+            options += ",userxattr"
+        answer = _libc.mount(b"overlay", os.fsencode(target), b"overlay", _NOSUID | _NODEV, options.encode())
+        if answer < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(target))

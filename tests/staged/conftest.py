@@ -1,0 +1,56 @@
+"""A real overlay over a real directory: what a sandbox would change is changed here by the test, in the merged view."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from belljar.staged import overlay
+from belljar.staged.area import StagedArea
+from belljar.staged.change import Change
+from belljar.workspace.idmap import unmount
+
+
+class Stage:
+    """`merged` is what a sandbox sees; `host` is the workspace itself."""
+
+    def __init__(self, host: Path, merged: Path, root: Path) -> None:
+        self.host, self.merged = host, merged
+        status = host.stat()
+        self.area = StagedArea.create(
+            root, "bj-" + "0" * 12, str(host), (status.st_dev, status.st_ino), os.geteuid(), os.getegid()
+        )
+        overlay.mount([host], self.area.path / "upper", self.area.path / "work", merged)
+
+    def changes(self) -> dict[str, Change]:
+        return {change.path: change for change in self.area.changes()}
+
+    def kinds(self) -> dict[str, str]:
+        return {path: change.kind for path, change in self.changes().items()}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    path = tmp_path / "host, with: odd name"
+    path.mkdir()
+    (path / "a.txt").write_text("one\ntwo\nthree\n")
+    (path / "b.txt").write_text("b\n")
+    (path / "dir").mkdir()
+    (path / "dir" / "c.txt").write_text("c\n")
+    (path / "dir" / "d.txt").write_text("d\n")
+    (path / "link").symlink_to("a.txt")
+    return path
+
+
+@pytest.fixture
+def stage(host: Path, tmp_path: Path) -> Iterator[Stage]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount an overlay")
+    merged = tmp_path / "merged"
+    merged.mkdir()
+    made = Stage(host, merged, tmp_path / "state")
+    yield made
+    unmount(merged)

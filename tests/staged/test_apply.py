@@ -1,0 +1,267 @@
+"""Applying: what is in the workspace afterwards, what is refused, and that no crash leaves half a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from tests.staged.conftest import Stage
+
+from belljar.errors import Conflict, UsageError
+from belljar.staged.apply import apply, undo
+
+
+def tree(path: Path) -> dict[str, tuple[str, object]]:
+    found: dict[str, tuple[str, object]] = {}
+    for each in sorted(path.rglob("*")):
+        name = str(each.relative_to(path))
+        if each.is_symlink():
+            found[name] = "link", os.readlink(each)
+        elif each.is_dir():
+            found[name] = "directory", each.stat().st_mode & 0o777
+        else:
+            found[name] = "file", (each.read_bytes(), each.stat().st_mode & 0o777)
+    return found
+
+
+def change_much(merged: Path) -> None:
+    (merged / "a.txt").write_text("changed\n")
+    (merged / "b.txt").unlink()
+    (merged / "new").mkdir()
+    (merged / "new" / "deep").mkdir(mode=0o750)
+    (merged / "new" / "deep" / "f").write_text("f")
+    (merged / "run.sh").write_text("#!/bin/sh\n")
+    (merged / "run.sh").chmod(0o755)
+    (merged / "link").unlink()
+    (merged / "link").symlink_to("/nowhere/outside")
+    shutil.rmtree(merged / "dir")
+    (merged / "dir").write_text("a file now")
+
+
+def test_all_of_it_is_as_the_sandbox_saw_it(stage: Stage) -> None:
+    change_much(stage.merged)
+    result = apply(stage.area)
+    assert tree(stage.host) == tree(stage.merged)
+    assert "a.txt" in result.paths
+    assert stage.changes() == {}
+
+
+def test_named_files_only_and_the_directories_they_need(stage: Stage) -> None:
+    change_much(stage.merged)
+    apply(stage.area, ["new/deep/f"])
+    assert (stage.host / "new/deep/f").read_text() == "f"
+    assert (stage.host / "a.txt").read_text() == "one\ntwo\nthree\n"
+    assert "new/deep/f" not in stage.kinds()
+    with pytest.raises(UsageError, match="nothing changed there"):
+        apply(stage.area, ["nosuch"])
+    with pytest.raises(UsageError, match="not a path below"):
+        apply(stage.area, ["../x"])
+
+
+def test_set_id_bits_and_owners_are_the_hosts(stage: Stage) -> None:
+    (stage.merged / "x").write_text("x")
+    os.chown(stage.merged / "x", 4242, 4242)
+    (stage.merged / "x").chmod(0o6755)
+    os.chown(stage.host / "b.txt", 1234, 1234)
+    (stage.merged / "b.txt").write_text("new b")
+    apply(stage.area, force=True)
+    assert (stage.host / "x").stat().st_mode & 0o7777 == 0o755
+    assert (stage.host / "x").stat().st_uid == stage.host.stat().st_uid
+    assert (stage.host / "b.txt").stat().st_uid == 1234
+
+
+def test_fifos_are_refused_with_a_word(stage: Stage) -> None:
+    os.mkfifo(stage.merged / "fifo")
+    (stage.merged / "x").write_text("x")
+    result = apply(stage.area)
+    assert (result.refused, result.paths) == (["fifo"], ["x"])
+    assert not (stage.host / "fifo").exists()
+
+
+def test_a_file_that_the_host_changed_meanwhile_is_a_conflict_and_nothing_is_done(stage: Stage) -> None:
+    change_much(stage.merged)
+    (stage.host / "a.txt").write_text("the host's own\n")
+    before = tree(stage.host)
+    with pytest.raises(Conflict) as caught:
+        apply(stage.area)
+    assert list(caught.value.paths) == ["a.txt"]
+    assert "changed on the host, changed in the sandbox" in str(caught.value)
+    assert tree(stage.host) == before
+    apply(stage.area, force=True)
+    assert (stage.host / "a.txt").read_text() == "changed\n"
+
+
+def test_deleted_or_replaced_by_the_host_meanwhile(stage: Stage) -> None:
+    (stage.merged / "a.txt").write_text("x")
+    (stage.merged / "dir" / "c.txt").write_text("x")
+    (stage.host / "a.txt").unlink()
+    shutil.rmtree(stage.host / "dir")
+    (stage.host / "dir").symlink_to("/etc")
+    with pytest.raises(Conflict) as caught:
+        apply(stage.area)
+    assert {"a.txt", "dir"} <= set(caught.value.paths)
+
+
+def test_a_link_swapped_in_by_the_host_is_not_followed_even_by_force(stage: Stage, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (stage.merged / "dir" / "c.txt").write_text("escaped")
+    shutil.rmtree(stage.host / "dir")
+    (stage.host / "dir").symlink_to(outside)
+    apply(stage.area, force=True)
+    assert list(outside.iterdir()) == []
+    assert not (stage.host / "dir").is_symlink()
+    assert (stage.host / "dir" / "c.txt").read_text() == "escaped"
+
+
+def test_a_file_changed_in_a_directory_that_the_sandbox_deleted(stage: Stage) -> None:
+    shutil.rmtree(stage.merged / "dir")
+    (stage.host / "dir" / "c.txt").write_text("still needed")
+    with pytest.raises(Conflict, match=r"dir/c\.txt changed on the host"):
+        apply(stage.area)
+
+
+def test_what_was_applied_can_be_changed_and_applied_again(stage: Stage) -> None:
+    (stage.merged / "a.txt").write_text("1")
+    apply(stage.area)
+    (stage.merged / "a.txt").write_text("2")
+    apply(stage.area)
+    assert (stage.host / "a.txt").read_text() == "2"
+
+
+def test_it_is_taken_back_once(stage: Stage) -> None:
+    before = tree(stage.host)
+    times = {path: path.lstat().st_mtime_ns for path in stage.host.rglob("*.txt")}
+    change_much(stage.merged)
+    apply(stage.area)
+    undo(stage.area)
+    assert tree(stage.host) == before
+    assert {path: path.lstat().st_mtime_ns for path in stage.host.rglob("*.txt")} == times
+    with pytest.raises(UsageError, match="nothing to take back"):
+        undo(stage.area)
+
+
+def test_an_undo_does_not_lose_what_the_host_did_since(stage: Stage) -> None:
+    (stage.merged / "a.txt").write_text("1")
+    apply(stage.area)
+    (stage.host / "a.txt").write_text("mine")
+    with pytest.raises(Conflict):
+        undo(stage.area)
+    assert (stage.host / "a.txt").read_text() == "mine"
+
+
+def test_what_the_host_would_run_needs_a_yes_of_its_own(stage: Stage) -> None:
+    (stage.merged / ".envrc").write_text("evil")
+    (stage.merged / "x").write_text("x")
+    hooks = {".envrc"}.__contains__
+    result = apply(stage.area, is_run_later=hooks)
+    assert (result.held, result.paths) == ([".envrc"], ["x"])
+    with pytest.raises(UsageError, match=r"run \.envrc by itself"):
+        apply(stage.area, [".envrc"], is_run_later=hooks)
+    apply(stage.area, [".envrc"], is_run_later=hooks, runs_later=True)
+    assert (stage.host / ".envrc").read_text() == "evil"
+
+
+def test_a_sparse_file_stays_sparse_and_attributes_come_along(stage: Stage) -> None:
+    big = stage.merged / "big"
+    with big.open("wb") as file:
+        file.seek(5 << 30)
+        file.write(b"end")
+    os.setxattr(big, "user.note", b"kept")
+    apply(stage.area)
+    status = (stage.host / "big").stat()
+    assert status.st_size == (5 << 30) + 3
+    assert status.st_blocks * 512 < 1 << 20
+    assert os.getxattr(stage.host / "big", "user.note") == b"kept"
+
+
+def test_names_that_are_no_text_are_applied(stage: Stage) -> None:
+    name = os.fsdecode(b"\xff\nx")
+    (stage.merged / name).write_text("odd")
+    apply(stage.area)
+    undo(stage.area)
+    apply(stage.area)
+    assert (stage.host / name).read_text() == "odd"
+
+
+def test_a_read_only_directory_is_filled_first(stage: Stage) -> None:
+    (stage.merged / "ro").mkdir()
+    (stage.merged / "ro" / "f").write_text("f")
+    (stage.merged / "ro").chmod(0o555)
+    apply(stage.area)
+    assert (stage.host / "ro" / "f").read_text() == "f"
+    assert (stage.host / "ro").stat().st_mode & 0o777 == 0o555
+
+
+def test_two_at_once_are_one_after_the_other(stage: Stage) -> None:
+    change_much(stage.merged)
+    inside: list[str] = []
+
+    def step(name: str) -> None:
+        inside.append(threading.current_thread().name)
+
+    threads = [threading.Thread(target=apply, args=[stage.area], kwargs={"step": step}) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(inside)) == 1
+    assert tree(stage.host) == tree(stage.merged)
+
+
+def test_a_full_disk_in_the_middle_leaves_each_file_whole(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_much(stage.merged)
+    before = tree(stage.host)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("belljar.staged.copying.copy_data", full)
+    with pytest.raises(OSError, match="No space"):
+        apply(stage.area)
+    assert tree(stage.host) == before
+
+
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from belljar.staged.apply import apply
+from belljar.staged.area import StagedArea
+left = int(sys.argv[2])
+def step(name):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+apply(StagedArea(Path(sys.argv[1])), step=step)
+"""
+
+
+def test_killed_at_any_point_each_file_is_old_or_new_and_the_rest_is_done_later(stage: Stage) -> None:
+    (stage.merged / "many").mkdir()
+    for number in range(60):
+        (stage.merged / "many" / str(number)).write_text(f"{number}\n" * 50)
+    change_much(stage.merged)
+    old, new = tree(stage.host), tree(stage.merged)
+    points, point = 0, 0
+    while True:
+        point += 1 + point // 12  # denser at the beginning, where the order matters most
+        ended = subprocess.run([sys.executable, "-c", DYING, str(stage.area.path), str(point)], check=False)
+        now = {name: what for name, what in tree(stage.host).items() if not name.endswith(".belljar")}
+        for name, what in now.items():
+            known = what in (old.get(name), new.get(name)) or what[0] == "directory"
+            assert known, (point, name, what)
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == -signal.SIGKILL
+        points += 1
+    assert points >= 20
+    assert tree(stage.host) == new
+    undo(stage.area)
+    assert tree(stage.host) == old
