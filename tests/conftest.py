@@ -16,7 +16,7 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 if TYPE_CHECKING:
-    from belljar.engines.docker.full_client import DockerEngine
+    from belljar.engines.docker.engine import DockerEngine
 
 OWNER_UID = 1000
 REMOVAL_SECONDS = 10  # a container that has ended removes itself, which takes the engine a moment
@@ -64,9 +64,9 @@ def _no_waiting_on_the_event_loop(request: pytest.FixtureRequest) -> Iterator[No
 
 @pytest.fixture(scope="session")
 def engine() -> DockerEngine:
-    from belljar.engines.docker.full_client import DockerEngine
+    from belljar.engines import docker
 
-    return DockerEngine.find()
+    return docker.find()
 
 
 @pytest.fixture(scope="session")
@@ -139,11 +139,11 @@ def _nothing_is_left_behind() -> Iterator[None]:
 
 
 def _own_containers() -> list[str]:
-    from belljar.engines.docker.full_client import DockerEngine
+    from belljar.engines import docker
     from belljar.errors import EngineError
 
     try:
-        listed = DockerEngine.find().list()
+        listed = docker.find().list()
     except EngineError:
         return []
     ours = f"{os.getpid()}:"

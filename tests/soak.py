@@ -25,8 +25,10 @@ import anyio
 from anyio import to_thread
 
 import belljar
-from belljar.engines.docker.full_client import DockerEngine
-from belljar.sandbox.rundir import LABEL, run_root
+from belljar.engines import docker
+from belljar.engines.docker.engine import DockerEngine
+from belljar.engines.spec import LABEL
+from belljar.sandbox.rundir import run_root
 
 WORKERS = 4
 SETTLE = 20.0  # seconds that the engine gets at the end to remove what has ended
@@ -203,7 +205,7 @@ DEEDS: tuple[Deed, ...] = (
 
 async def soak(minutes: float, workspace: Path) -> bool:
     os.chmod(workspace, 0o755)
-    it = Soak(workspace, await to_thread.run_sync(DockerEngine.find))
+    it = Soak(workspace, await to_thread.run_sync(docker.find))
     until = time.monotonic() + minutes * 60
     async with belljar.Pool(workspace, size=2) as pool, anyio.create_task_group() as tasks:
         tasks.start_soon(it.report, until, min(60.0, minutes * 10))

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from belljar import doctor
-from belljar.doctor import Check, examine, judge_info
-from belljar.engines.docker.full_client import DockerEngine
+from belljar.doctor import Check, examine, judge
+from belljar.engines import docker
+from belljar.engines.base import Description
+from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import EngineError, ProtectionMissing
 
-FINE: dict[str, Any] = {
-    "SecurityOptions": ["name=seccomp,profile=default", "name=apparmor"],
-    "CgroupVersion": "2",
-    "CgroupDriver": "systemd",
-    "MemoryLimit": True,
-    "PidsLimit": True,
-    "CpuCfsQuota": True,
-    "SwapLimit": True,
-    "Driver": "overlay2",
-}
+FINE = Description(
+    version="20.10",
+    cgroup_version="2",
+    cgroup_driver="systemd",
+    can_limit={"memory": True, "pids": True, "cpus": True, "swap": True},
+    seccomp=True,
+    access_control="apparmor",
+    storage="overlay2",
+)
+
+
+def without(limit: str) -> dict[str, Any]:
+    return {"can_limit": {**FINE.can_limit, limit: False}}
 
 
 def failing(checks: list[Check]) -> set[str]:
@@ -30,7 +35,7 @@ def failing(checks: list[Check]) -> set[str]:
 
 
 def test_a_capable_engine_passes() -> None:
-    checks = judge_info(FINE, host_has_swap=True)
+    checks = judge(FINE, host_has_swap=True)
     assert failing(checks) == set()
     assert "apparmor" in next(check.detail for check in checks if check.name == "apparmor or selinux")
 
@@ -38,25 +43,24 @@ def test_a_capable_engine_passes() -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"MemoryLimit": False}, "memory limit"),
-        ({"PidsLimit": False}, "process limit"),
-        ({"CpuCfsQuota": False}, "cpu limit"),
-        ({"SwapLimit": False}, "swap limit"),
-        ({"CgroupDriver": "none"}, "cgroups"),
-        ({"SecurityOptions": None}, "seccomp"),
-        ({"SecurityOptions": ["name=seccomp", "name=rootless"]}, "rootful engine"),
-        ({"SecurityOptions": ["name=seccomp", "name=userns"]}, "user remapping"),
-        ({"Driver": "vfs"}, "storage"),
+        (without("memory"), "memory limit"),
+        (without("pids"), "process limit"),
+        (without("cpus"), "cpu limit"),
+        (without("swap"), "swap limit"),
+        ({"cgroup_driver": "none"}, "cgroups"),
+        ({"seccomp": False}, "seccomp"),
+        ({"user_remapping": True}, "user remapping"),
+        ({"storage": "vfs"}, "storage"),
     ],
 )
 def test_what_an_engine_cannot_do_is_named_with_its_remedy(change: dict[str, Any], named: str) -> None:
-    checks = judge_info({**FINE, **change}, host_has_swap=True)
+    checks = judge(replace(FINE, **change), host_has_swap=True)
     assert failing(checks) == {named}
     assert all(check.fix for check in checks if not check.ok)
 
 
 def test_swap_that_cannot_be_limited_matters_only_where_there_is_swap() -> None:
-    assert failing(judge_info({**FINE, "SwapLimit": False}, host_has_swap=False)) == set()
+    assert failing(judge(replace(FINE, **without("swap")), host_has_swap=False)) == set()
 
 
 def test_this_machine_passes_with_a_real_sandbox(engine: DockerEngine, base_image: str, workspace: Path) -> None:
@@ -65,12 +69,10 @@ def test_this_machine_passes_with_a_real_sandbox(engine: DockerEngine, base_imag
     assert checks[-1].name == "a real sandbox"
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # docker-py forgets its socket
 def test_an_engine_that_does_not_answer_is_the_first_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-    monkeypatch.setattr(doctor.engines, "connect", DockerEngine.find)
+    monkeypatch.setattr(doctor.engines, "connect", docker.find)
     checks = examine(workspace=str(tmp_path))
-    gc.collect()
     assert checks[0].name == "engine"
     assert not checks[0].ok
     assert "Docker" in checks[0].fix
@@ -114,7 +116,7 @@ def test_an_init_or_an_image_that_is_missing_is_named(engine: DockerEngine, monk
         raise EngineError("no init for this machine")
 
     monkeypatch.setattr(doctor.resources, "init_binary", missing)
-    monkeypatch.setattr(doctor.images, "reference", lambda name: "belljar-test/no-such-image")
+    monkeypatch.setattr(doctor.catalog, "reference", lambda name: "belljar-test/no-such-image")
     checks = examine(engine)
     assert failing(checks) == {"init", "image base"}
     assert checks[-1].name == "image base", "no sandbox is tried without them"

@@ -24,7 +24,7 @@ from belljar.sandbox import rundir
 from belljar.workspace import idmap
 
 if TYPE_CHECKING:
-    from belljar.engines.docker.full_client import DockerEngine
+    from belljar.engines.base import Description, Engine
 
 LOW_DISK = 1 << 30
 INSTALL_ENGINE = "install and start Docker 20.10 or newer (`make engine` does it on Debian), or set DOCKER_HOST"
@@ -41,87 +41,68 @@ class Check:
         return asdict(self)
 
 
-def examine(engine: DockerEngine | None = None, workspace: str = ".") -> list[Check]:
+def examine(engine: Engine | None = None, workspace: str = ".") -> list[Check]:
     """Every check there is, in the order a person would mend things. Blocking."""
     checks = [*_host(workspace)]
     try:
         engine = engine or engines.connect()
-        info = engine.info()
+        about = engine.describe()
     except BelljarError as error:
         return [Check("engine", False, str(error), INSTALL_ENGINE), *checks]
-    checks = [_engine(engine, info), _link(engine), *judge_info(info, _host_has_swap()), *checks, *_parts(engine)]
+    checks = [_engine(engine, about), _link(engine), *judge(about, _host_has_swap()), *checks, *_parts(engine)]
     if all(check.ok for check in checks if check.name in ("init", "image base", "run directory")):
         checks.append(_probe())
     return checks
 
 
-def judge_info(info: dict[str, Any], host_has_swap: bool) -> list[Check]:
-    """What the engine's description of itself (Docker's `info`) means for us."""
-    options = " ".join(info.get("SecurityOptions") or [])
+def judge(about: Description, host_has_swap: bool) -> list[Check]:
+    """What the engine's description of itself means for us."""
     return [
-        *_limits(info, host_has_swap),
+        *_limits(about, host_has_swap),
         Check(
             "seccomp",
-            "name=seccomp" in options,
-            "the engine can filter system calls"
-            if "name=seccomp" in options
-            else "the engine cannot filter system calls",
+            bool(about.seccomp),
+            "the engine can filter system calls" if about.seccomp else "the engine cannot filter system calls",
             "use a kernel with CONFIG_SECCOMP_FILTER and an engine built with seccomp",
         ),
-        Check(
-            "rootful engine",
-            "name=rootless" not in options,
-            "rootless: only its root could write to your workspace, and commands never run as root"
-            if "name=rootless" in options
-            else "users inside are the host's users",
-            "use an engine that runs as root (its socket can be given to a group)",
-        ),
+        Check("rootless engine", True, "yes: its root is an ordinary user outside" if about.rootless else "no"),
         Check(
             "user remapping",
-            "name=userns" not in options,
+            not about.user_remapping,
             "userns-remap is on: files in the workspace would belong to the remapped users"
-            if "name=userns" in options
+            if about.user_remapping
             else "off; commands run unprivileged anyway",
             "remove userns-remap from the engine's configuration",
         ),
-        _mandatory_access_control(options),
-        _storage(info),
+        Check("apparmor or selinux", True, about.access_control or "none; the other walls stand without it"),
+        _storage(about),
     ]
 
 
-def _limits(info: dict[str, Any], host_has_swap: bool) -> Iterator[Check]:
-    version, driver = info.get("CgroupVersion", "1"), info.get("CgroupDriver", "?")
-    yield Check(
-        "cgroups", driver != "none", f"version {version}, driver {driver}", "mount cgroups and restart the engine"
-    )
-    for name, key in (("memory limit", "MemoryLimit"), ("process limit", "PidsLimit"), ("cpu limit", "CpuCfsQuota")):
-        fine = bool(info.get(key))
-        yield Check(name, fine, "enforceable" if fine else f"{key} is not supported", "enable the cgroup controller")
-    if info.get("SwapLimit"):
+def _limits(about: Description, host_has_swap: bool) -> Iterator[Check]:
+    detail = f"version {about.cgroup_version}, driver {about.cgroup_driver}"
+    yield Check("cgroups", about.cgroup_driver != "none", detail, "mount cgroups and restart the engine")
+    for name, key in (("memory limit", "memory"), ("process limit", "pids"), ("cpu limit", "cpus")):
+        fine = bool(about.can_limit.get(key))
+        yield Check(name, fine, "enforceable" if fine else "not supported", "enable the cgroup controller")
+    if about.can_limit.get("swap"):
         yield Check("swap limit", True, "enforceable")
     else:
         detail = "not accounted for" + (", and this machine has swap" if host_has_swap else ", but there is no swap")
         yield Check("swap limit", not host_has_swap, detail, "boot with swapaccount=1 or turn swap off")
 
 
-def _mandatory_access_control(options: str) -> Check:
-    found = [name for name in ("apparmor", "selinux") if f"name={name}" in options]
-    return Check("apparmor or selinux", True, found[0] if found else "none; the other walls stand without it")
-
-
-def _storage(info: dict[str, Any]) -> Check:
-    driver = str(info.get("Driver", "?"))
-    fine = driver != "vfs"
-    detail = driver if fine else "vfs copies the whole image for each sandbox, so every start is slow"
+def _storage(about: Description) -> Check:
+    fine = about.storage != "vfs"
+    detail = about.storage if fine else "vfs copies the whole image for each sandbox, so every start is slow"
     return Check("storage", fine, detail, "use the overlay2 driver on a file system that supports it")
 
 
-def _engine(engine: DockerEngine, info: dict[str, Any]) -> Check:
-    detail = f"{info.get('ServerVersion', '?')}, API {engine.api.api_version}, {engine.machine}, at {engine.host}"
-    return Check("engine", True, detail)
+def _engine(engine: Engine, about: Description) -> Check:
+    return Check("engine", True, f"{engine.name} {about.version}, {engine.machine}, at {engine.host}")
 
 
-def _link(engine: DockerEngine) -> Check:
+def _link(engine: Engine) -> Check:
     way = (
         "socket: the engine shares this machine's files" if engine.shares_files else "bridged through the engine's exec"
     )
@@ -216,14 +197,14 @@ def _first_line(path: str) -> str:
         return ""
 
 
-def _parts(engine: DockerEngine) -> Iterator[Check]:
+def _parts(engine: Engine) -> Iterator[Check]:
     try:
         binary = resources.init_binary(engine.machine)
         yield Check("init", True, f"{binary.name}, {binary.stat().st_size >> 10} KiB")
     except BelljarError as error:
         yield Check("init", False, str(error), "run `make setup`, or install the wheel")
     reference = catalog.reference("base")
-    there = engine.image_exists(reference)
+    there = engine.image(reference) is not None
     detail = reference if there else "not built yet; the first run builds it"
     yield Check("image base", there, detail, "run `belljar images build base`")
 

@@ -106,6 +106,10 @@ class EngineUnavailable(EngineError):
     code = "engine_unavailable"
 
 
+class NamedEngineUnavailable(EngineUnavailable):
+    """The engine that the settings name (DOCKER_HOST, a context) does not answer: no other may stand in for it."""
+
+
 class ImageMissing(EngineError):
     code = "image_missing"
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from belljar.audit.writer import Audit
-    from belljar.engines.docker.full_client import DockerEngine
-    from belljar.engines.spec import Image
+    from belljar.engines.base import Engine
     from belljar.session.pool import Pool
 
 EngineName = Literal["auto", "docker", "podman", "oci", "kubernetes"]
@@ -56,12 +55,10 @@ class Host:
         self._audit = audit
         self._audits: dict[tuple[Path, str], Audit] = {}
         self._lock = threading.RLock()
-        self._engine: DockerEngine | None = None
+        self._engine: Engine | None = None
         self._portal: BlockingPortal | None = None
         self.pools: list[Pool] = []
         """Those that are open; each belongs to the event loop that opened it."""
-        self.images: dict[str, Image] = {}
-        """What the engine said of an image."""
         self.reaping = threading.Lock()
         """Taken by the first launch, for good: the remains of dead processes are looked for once."""
 
@@ -69,7 +66,7 @@ class Host:
     def engine_name(self) -> EngineName:
         return self._name or check_engine(os.environ.get("BELLJAR_ENGINE") or "auto")
 
-    def connect(self) -> DockerEngine:
+    def connect(self) -> Engine:
         """The engine, found once. Blocking: call it from a thread."""
         with self._lock:
             if self._engine is None:
@@ -80,7 +77,6 @@ class Host:
         """Look for the engine again at the next `connect` (another DOCKER_HOST, a restarted engine)."""
         with self._lock:
             engine, self._engine = self._engine, None
-            self.images.clear()
         if engine is not None:
             engine.close()
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 WORKSPACE = "/workspace"
 HOME = "/home/sandbox"
-INIT = "/.belljar/init"
-LINK = "/.belljar/link"
+PRIVATE = "/.belljar"
+"""How the directory of our own files begins; the rest of its name is random."""
 HOSTNAME = "sandbox"

@@ -25,14 +25,15 @@ from anyio import to_thread
 
 import belljar
 from belljar import engines
-from belljar.engines.docker.full_client import DockerEngine
-from belljar.sandbox.rundir import LABEL, run_root
+from belljar.engines.docker.engine import DockerEngine
+from belljar.engines.spec import LABEL
+from belljar.sandbox.rundir import run_root
 from belljar.session.result import Cause
 
 FULL = os.environ.get("BELLJAR_ABUSE") == "full"
 PROMPT = 20.0  # seconds: generous, on a machine that others load
 FLAT = 64 << 20  # bytes of memory that a Python process may keep for itself
-OURS = ("/.belljar/init ", "bash --noprofile --norc ")
+OURS = ("/.belljar-", "bash --noprofile --norc ")
 LIMITS = belljar.Limits(memory="128m", pids=64, cpus=1)
 
 
@@ -149,7 +150,7 @@ async def _keep_working(bystander: belljar.Session) -> None:
 
 async def warmed_up(workspace: Path, engine: DockerEngine) -> Footprint:
     """What is held before a scenario, with all that stays for the process's life: the engine's client, the parser."""
-    await to_thread.run_sync(lambda: engines.connect().info())
+    await to_thread.run_sync(lambda: engines.connect().describe())
     await belljar.run("echo warm > /tmp/up; rm /tmp/up", workspace)
     return await to_thread.run_sync(Footprint.now, engine)
 

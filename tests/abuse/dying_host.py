@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 
 import belljar
-import belljar.engines.docker.full_client
+import belljar.engines.docker.engine
 import belljar.sandbox.reaper
 import belljar.session.persistent_shell
 

@@ -10,7 +10,7 @@ import pytest
 from tests.abuse.conftest import PROMPT, Victim, nothing_left, number, warmed_up, well_formed
 
 import belljar
-from belljar.engines.docker.full_client import DockerEngine
+from belljar.engines.docker.engine import DockerEngine
 
 
 async def test_timeouts_that_race_the_exit_are_one_or_the_other(victim: Victim) -> None:

@@ -19,12 +19,10 @@ from tests.abuse.conftest import Footprint, nothing_left
 
 import belljar
 from belljar import host
-from belljar.engines.docker.full_client import DockerEngine
+from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import BelljarError, EngineError
 
 HANG = 5.0
-# docker-py leaves the socket of a connection that is refused to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 REAL = "/var/run/docker.sock"
 
 
@@ -138,6 +136,12 @@ def fake(monkeypatch: pytest.MonkeyPatch, base_image: str) -> Iterator[Callable[
     host.default().forget()
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines of a few seconds, so that a test need not wait for them."""
+    monkeypatch.setenv("BELLJAR_PATIENCE", "0.05")
+
+
 WAYS: dict[str, Callable[[bytes], bytes | None]] = {
     "silence": lambda request: None,
     "hangs up": lambda request: b"",
@@ -156,7 +160,7 @@ WAYS: dict[str, Callable[[bytes], bytes | None]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("at", ["", "/containers/create", "/start"])
 async def test_a_broken_engine_is_a_clear_error_in_time(
-    fake: Callable[..., Fake], workspace: Path, engine: DockerEngine, at: str, way: str
+    fake: Callable[..., Fake], workspace: Path, engine: DockerEngine, at: str, way: str, impatient: None
 ) -> None:
     before = await to_thread.run_sync(Footprint.now, engine)
     fake(breaking(at.encode(), WAYS[way]))
@@ -167,7 +171,9 @@ async def test_a_broken_engine_is_a_clear_error_in_time(
     await nothing_left(engine, before)
 
 
-async def test_an_engine_that_drips_is_no_better_than_a_silent_one(fake: Callable[..., Fake], workspace: Path) -> None:
+async def test_an_engine_that_drips_is_no_better_than_a_silent_one(
+    fake: Callable[..., Fake], workspace: Path, impatient: None
+) -> None:
     fake(lambda request: reply(200, {"ApiVersion": "1.41" + " " * 1000}), drip=True)
     with anyio.fail_after(HANG), pytest.raises(EngineError, match="in time"):
         await belljar.run("true", workspace)

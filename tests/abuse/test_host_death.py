@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from tests.abuse.conftest import PROMPT, number
 
-from belljar.engines.docker.full_client import DockerEngine
+from belljar.engines.docker.engine import DockerEngine
+from belljar.engines.spec import LABEL
 from belljar.sandbox.reaper import reap
-from belljar.sandbox.rundir import LABEL
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,7 +19,7 @@ from tests.abuse.conftest import PROMPT, Footprint, nothing_left, warmed_up
 
 import belljar
 from belljar import engines, host
-from belljar.engines.docker.full_client import DockerEngine
+from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import BelljarError, SandboxLost
 from belljar.session.result import Output
 

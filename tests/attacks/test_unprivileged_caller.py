@@ -33,10 +33,10 @@ anyio.run(main)
 """
 ATTACK = """
 id -u; id -g; touch made
-cat /.belljar/init >/dev/null && echo BREACH
-chmod 755 /.belljar/init && echo BREACH
+cat /.belljar-*/init >/dev/null && echo BREACH
+chmod 755 /.belljar-*/init && echo BREACH
 head -c1 /proc/1/environ && echo BREACH
-touch /.belljar/link/x && echo BREACH
+touch /.belljar-*/link/x && echo BREACH
 unshare -U true && echo BREACH
 grep -E '^(CapEff|Seccomp|NoNewPrivs):' /proc/self/status | tr -d '\\t\\n'
 """

@@ -17,10 +17,10 @@ import belljar
 
 REFUSED = {
     "write to the root file system": """
-        for d in / /etc /usr/bin /opt /.belljar /.belljar/link /dev; do touch $d/x && echo BREACH; done""",
-    "replace the init": "cp /bin/true /.belljar/init && echo BREACH",
-    "read the init": "cat /.belljar/init >/dev/null && echo BREACH",
-    "make the init readable": "chmod 755 /.belljar/init && echo BREACH",
+        for d in / /etc /usr/bin /opt /.belljar-* /.belljar-*/link /dev; do touch $d/x && echo BREACH; done""",
+    "replace the init": "cp /bin/true /.belljar-*/init && echo BREACH",
+    "read the init": "cat /.belljar-*/init >/dev/null && echo BREACH",
+    "make the init readable": "chmod 755 /.belljar-*/init && echo BREACH",
     "pull the emergency brake": "echo h > /proc/sysrq-trigger && echo BREACH",
     "choose the core handler": "echo x > /proc/sys/kernel/core_pattern && echo BREACH",
     "change kernel settings": "echo 1 > /proc/sys/vm/overcommit_memory && echo BREACH",
@@ -194,7 +194,7 @@ async def test_killing_everything_leaves_the_init_and_the_sandbox_usable(attacke
 
 
 async def test_the_link_directory_holds_nothing_to_talk_to(attacker: Attacker) -> None:
-    result = await attacker.bash("ls -A /.belljar/link; ln -s x /.belljar/link/a.sock && echo BREACH")
+    result = await attacker.bash("ls -A /.belljar-*/link; ln -s x /.belljar-*/link/a.sock && echo BREACH")
     assert result.stdout == ""
 
 

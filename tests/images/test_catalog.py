@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from belljar import resources
-from belljar.engines.docker.full_client import DockerEngine
+from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import EngineError, ImageMissing, UsageError
 from belljar.images import catalog
 from belljar.images.bootstrap import bootstrap
@@ -47,7 +47,7 @@ class Registry(DockerEngine):
 
 @pytest.fixture
 def registry(engine: DockerEngine) -> Registry:
-    return Registry(engine.host)
+    return Registry(engine.client.endpoint)
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from belljar.engines.spec import LinkPlan
 from belljar.errors import BelljarError
 from belljar.sandbox import init_file as initfile
 from belljar.sandbox.init_file import local_link
+from belljar.sandbox.spec import LinkPlan
 
 
 @pytest.fixture

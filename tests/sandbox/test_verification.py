@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
-from belljar.engines.spec import ContainerSpec, LinkPlan, build_spec
+from belljar.engines import kernel_facts
+from belljar.engines.kernel_facts import KernelFacts, MountFact, gather, parse_limits, parse_mounts, parse_status
+from belljar.engines.spec import IdMap, Protections, SandboxSpec, User
 from belljar.errors import ProtectionMissing
 from belljar.limits import Limits
-from belljar.sandbox.verification import Facts, gather, missing, parse_limits, parse_status, verify
+from belljar.sandbox import verification
+from belljar.sandbox.spec import LinkPlan, build_spec
+from belljar.sandbox.verification import Evidence, missing, verify
 from belljar.workspace.pinned import Workspace
 
 NONE = "0000000000000000"
+ASKED = Limits(memory="512m", cpus=1, pids=256, nofile=4096, fsize="1g", tmp="64m", home="32m", shm="32m")
 LIMITS = {
     "Max core file size": "0",
     "Max open files": "4096",
@@ -24,36 +29,38 @@ LIMITS = {
 }
 V1 = {"memory": str(512 << 20), "swap": str(512 << 20), "pids": "256", "quota": "100000", "period": "100000"}
 V2 = {**V1, "swap": "0"}
+INIT = (8, 42)
 
 
 @pytest.fixture
-def spec(workspace: Path) -> ContainerSpec:
+def spec(workspace: Path) -> SandboxSpec:
     with Workspace.open(workspace) as pinned:
         return build_spec(
-            image="img", workspace=pinned, limits=Limits(), link=LinkPlan("socket", "i", "l"), lease_seconds=3
+            image="img", workspace=pinned, limits=ASKED, link=LinkPlan("socket", "i", "l"), lease_seconds=3
         )
 
 
 @pytest.fixture
-def inspect(spec: ContainerSpec) -> dict[str, Any]:
-    body = spec.create_body()
-    return {"HostConfig": body["HostConfig"], "Config": {"User": body["User"]}}
-
-
-@pytest.fixture
-def facts(spec: ContainerSpec) -> Facts:
-    uid, gid = spec.user.split(":")
+def facts(spec: SandboxSpec) -> KernelFacts:
+    uid, gid = spec.user.outside
     status = {
-        "Uid": "\t".join([uid] * 4), "Gid": "\t".join([gid] * 4), "Groups": gid, "CapInh": NONE, "CapPrm": NONE,
-        "CapEff": NONE, "CapBnd": NONE, "CapAmb": NONE, "NoNewPrivs": "1", "Seccomp": "2", "NSpid": "4711\t1",
+        "Uid": "\t".join([str(uid)] * 4), "Gid": "\t".join([str(gid)] * 4), "Groups": str(gid), "CapInh": NONE,
+        "CapPrm": NONE, "CapEff": NONE, "CapBnd": NONE, "CapAmb": NONE, "NoNewPrivs": "1", "Seccomp": "2",
+        "NSpid": "4711\t1",
     }  # fmt: skip
-    return Facts(status, LIMITS, V1, routes=0, root_writable=False)
+    covered = ["/", *spec.masked_paths, *spec.readonly_paths]
+    mounts = {path: MountFact("0:1", "/", True, "tmpfs") for path in covered}
+    return KernelFacts(status, LIMITS, V1, routes=0, shared=frozenset(), mounts=mounts, executable=INIT, host_swap=True)
 
 
-def test_a_sandbox_as_asked_for_passes(spec: ContainerSpec, inspect: dict[str, Any], facts: Facts) -> None:
-    assert missing(spec, inspect, facts) == []
-    assert missing(spec, inspect, dataclasses.replace(facts, cgroup=V2, unified=True)) == []
-    assert missing(spec, inspect, None) == []
+def judged(spec: SandboxSpec, facts: KernelFacts | None, claims: Protections | None = None) -> list[str]:
+    return missing(spec, Evidence(claims or spec.protections, facts, INIT if facts else None))
+
+
+def test_a_sandbox_as_asked_for_passes(spec: SandboxSpec, facts: KernelFacts) -> None:
+    assert judged(spec, facts) == []
+    assert judged(spec, dataclasses.replace(facts, cgroup=V2, unified=True)) == []
+    assert judged(spec, None) == []
 
 
 @pytest.mark.parametrize(
@@ -72,10 +79,10 @@ def test_a_sandbox_as_asked_for_passes(spec: ContainerSpec, inspect: dict[str, A
     ],
 )
 def test_a_privilege_that_is_left_is_named(
-    spec: ContainerSpec, inspect: dict[str, Any], facts: Facts, change: dict[str, str], named: str
+    spec: SandboxSpec, facts: KernelFacts, change: dict[str, str], named: str
 ) -> None:
     changed = dataclasses.replace(facts, status={**facts.status, **change})
-    assert named in "; ".join(missing(spec, inspect, changed))
+    assert named in "; ".join(judged(spec, changed))
 
 
 @pytest.mark.parametrize(
@@ -85,87 +92,108 @@ def test_a_privilege_that_is_left_is_named(
         ({"cgroup": {**V2, "memory": "max"}, "unified": True}, "memory limit"),
         ({"cgroup": {**V1, "swap": "9223372036854771712"}}, "swap"),
         ({"cgroup": {**V2, "swap": "max"}, "unified": True}, "swap"),
-        ({"cgroup": {name: V1[name] for name in ("memory", "pids")}}, "swap"),
+        ({"cgroup": {name: V1[name] for name in V1 if name != "swap"}}, "swap"),
         ({"cgroup": {**V1, "pids": "max"}}, "process limit"),
         ({"cgroup": {**V1, "quota": "-1"}}, "cpu limit"),
         ({"cgroup": {**V2, "quota": "max"}, "unified": True}, "cpu limit"),
         ({"limits": {**LIMITS, "Max core file size": "unlimited"}}, "ulimit core"),
         ({"limits": {**LIMITS, "Max open files": "1048576"}}, "ulimit nofile"),
         ({"routes": 1}, "no network"),
-        ({"shared": ("net",)}, "net namespace"),
-        ({"root_writable": True}, "read-only root"),
+        ({"shared": frozenset({"net"})}, "net namespace"),
+        ({"shared": frozenset({"ipc"})}, "ipc namespace"),
+        ({"executable": (8, 43)}, "init as PID 1"),
     ],
 )
 def test_a_limit_that_is_not_in_force_is_named(
-    spec: ContainerSpec, inspect: dict[str, Any], facts: Facts, change: dict[str, Any], named: str
+    spec: SandboxSpec, facts: KernelFacts, change: dict[str, Any], named: str
 ) -> None:
-    found = missing(spec, inspect, dataclasses.replace(facts, **change))
+    found = judged(spec, dataclasses.replace(facts, **change))
     assert len(found) == 1
     assert named in found[0]
 
 
-def test_swap_that_is_not_accounted_for_is_fine_where_there_is_none(
-    spec: ContainerSpec, inspect: dict[str, Any], facts: Facts
-) -> None:
-    without = dataclasses.replace(facts, cgroup={"memory": V1["memory"]}, host_swap=False)
-    assert missing(spec, inspect, without) == []
-
-
-def test_routes_are_expected_where_a_network_was_asked_for(workspace: Path, facts: Facts) -> None:
-    link = LinkPlan("socket", "i", "l")
-    with Workspace.open(workspace) as pinned:
-        spec = build_spec(image="i", workspace=pinned, limits=Limits(), link=link, lease_seconds=3, network="full")
-    body = spec.create_body()
-    inspect = {"HostConfig": body["HostConfig"], "Config": {"User": body["User"]}}
-    assert missing(spec, inspect, dataclasses.replace(facts, routes=2)) == []
-
-
 @pytest.mark.parametrize(
-    ("item", "value"),
+    ("path", "fact", "named"),
     [
-        ("Memory", 0),
-        ("MemorySwap", -1),
-        ("PidsLimit", None),
-        ("NanoCpus", 0),
-        ("ReadonlyRootfs", False),
-        ("Privileged", True),
-        ("CapDrop", None),
-        ("CapAdd", ["SYS_ADMIN"]),
-        ("SecurityOpt", ["seccomp=unconfined"]),
-        ("NetworkMode", "host"),
-        ("PidMode", "host"),
-        ("IpcMode", "shareable"),
-        ("CgroupnsMode", "host"),
-        ("Binds", ["/:/host"]),
-        ("Devices", [{"PathOnHost": "/dev/mem"}]),
-        ("MaskedPaths", []),
-        ("Ulimits", None),
-        ("AutoRemove", False),
+        ("/", MountFact("0:1", "/", False, "overlay"), "read-only root"),
+        ("/proc/sys", MountFact("0:1", "/", False, "proc"), "/proc/sys read-only"),
+        ("/proc/sys", None, "/proc/sys read-only"),
+        ("/proc/cmdline", None, "/proc/cmdline masked"),
     ],
 )
-def test_where_the_kernel_cannot_be_asked_the_engine_s_word_is_compared(
-    spec: ContainerSpec, inspect: dict[str, Any], item: str, value: Any
+def test_a_place_that_is_not_covered_is_named(
+    spec: SandboxSpec, facts: KernelFacts, path: str, fact: MountFact | None, named: str
 ) -> None:
-    inspect["HostConfig"] = {**inspect["HostConfig"], item: value}
-    found = missing(spec, inspect, None)
-    assert len(found) == 1
-    assert found[0].startswith(item)
+    mounts = {**facts.mounts, path: fact} if fact else {k: v for k, v in facts.mounts.items() if k != path}
+    assert judged(spec, dataclasses.replace(facts, mounts=mounts)) == [
+        f"a {named} file system" if path == "/" else named
+    ]
 
 
-def test_another_user_than_asked_for_is_named(spec: ContainerSpec, inspect: dict[str, Any]) -> None:
-    assert missing(spec, {**inspect, "Config": {"User": ""}}, None) == [f"User (asked {spec.user}, the engine has )"]
+def test_what_this_kernel_does_not_have_need_not_be_masked(
+    spec: SandboxSpec, facts: KernelFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "_is_there", lambda path: path != "/proc/cmdline")
+    mounts = {path: fact for path, fact in facts.mounts.items() if path != "/proc/cmdline"}
+    assert judged(spec, dataclasses.replace(facts, mounts=mounts)) == []
 
 
-def test_an_engine_that_says_nothing_is_not_believed(spec: ContainerSpec) -> None:
-    with pytest.raises(ProtectionMissing, match=r"nothing was run.*Memory.*CapDrop"):
-        verify(spec, {}, None)
+def test_swap_that_is_not_accounted_for_is_fine_where_there_is_none(spec: SandboxSpec, facts: KernelFacts) -> None:
+    without = {name: V1[name] for name in V1 if name != "swap"}
+    assert judged(spec, dataclasses.replace(facts, cgroup=without, host_swap=False)) == []
 
 
-def test_a_process_of_the_host_is_no_sandbox(spec: ContainerSpec, inspect: dict[str, Any]) -> None:
-    found = "; ".join(missing(spec, inspect, gather(os.getpid())))
+def test_routes_are_expected_where_a_network_was_asked_for(spec: SandboxSpec, facts: KernelFacts) -> None:
+    assert judged(dataclasses.replace(spec, network="full"), dataclasses.replace(facts, routes=2)) == []
+
+
+def test_a_writable_root_is_fine_where_it_was_asked_for(spec: SandboxSpec, facts: KernelFacts) -> None:
+    writable = {**facts.mounts, "/": MountFact("0:1", "/", False, "overlay")}
+    changed = dataclasses.replace(facts, mounts=writable)
+    assert judged(dataclasses.replace(spec, writable_root=True), changed) == []
+
+
+def test_root_inside_is_accepted_only_where_it_is_somebody_else_outside(spec: SandboxSpec, facts: KernelFacts) -> None:
+    user = User(0, 0, (IdMap(0, 1001),), (IdMap(0, 1001),), root_inside=True)
+    rootless = dataclasses.replace(spec, user=user)
+    outside = {**facts.status, "Uid": "1001\t1001\t1001\t1001", "Gid": "1001\t1001\t1001\t1001", "Groups": ""}
+    assert judged(rootless, dataclasses.replace(facts, status=outside)) == []
+    real = {**outside, "Uid": "0\t0\t0\t0"}
+    assert "a user id other than 0" in judged(rootless, dataclasses.replace(facts, status=real))
+    plain = dataclasses.replace(spec, user=User(0, 0))
+    assert "a user id other than 0" in judged(plain, dataclasses.replace(facts, status=real))
+
+
+@pytest.mark.parametrize("field", [item.name for item in dataclasses.fields(Protections)])
+def test_without_the_kernel_the_engine_must_claim_each_protection(spec: SandboxSpec, field: str) -> None:
+    claims = dataclasses.replace(spec.protections, **{field: None})
+    assert [text.partition(" (")[0] for text in judged(spec, None, claims)] == [field.replace("_", " ")]
+
+
+@pytest.mark.parametrize("field", ["seccomp", "extras", "removes_itself"])
+def test_what_the_kernel_cannot_tell_the_engine_must_claim_all_the_same(
+    spec: SandboxSpec, facts: KernelFacts, field: str
+) -> None:
+    claims = dataclasses.replace(spec.protections, **{field: None})
+    assert len(judged(spec, facts, claims)) == 1
+
+
+def test_where_the_kernel_was_asked_its_answer_is_enough(spec: SandboxSpec, facts: KernelFacts) -> None:
+    kept = {name: getattr(spec.protections, name) for name in ("seccomp", "extras", "removes_itself")}
+    assert judged(spec, facts, Protections(**kept)) == []
+
+
+def test_an_engine_that_says_nothing_is_not_believed(spec: SandboxSpec) -> None:
+    with pytest.raises(ProtectionMissing, match=r"nothing was run.*memory.*capabilities"):
+        verify(spec, Protections(), None)
+
+
+def test_a_process_of_the_host_is_no_sandbox(spec: SandboxSpec) -> None:
+    found = "; ".join(missing(spec, Evidence(spec.protections, gather(os.getpid()), INIT)))
     assert "no-new-privileges" in found
     assert "a net namespace of its own" in found
     assert "a process namespace of its own" in found
+    assert "init as PID 1" in found
 
 
 def test_a_process_that_is_gone_has_no_facts() -> None:
@@ -176,6 +204,8 @@ def test_the_kernel_s_tables_are_read_by_their_columns() -> None:
     limits = Path("/proc/self/limits").read_text()
     assert set(LIMITS) <= set(parse_limits(limits))
     assert parse_status("Name:\tbash\nUid:\t1\t2\n") == {"Name": "bash", "Uid": "1\t2"}
+    line = "36 35 98:0 /mnt1 /a\\040b rw,noatime master:1 - ext4 /dev/root ro,errors=continue\n"
+    assert parse_mounts(line) == {"/a b": MountFact("98:0", "/mnt1", True, "ext4")}
 
 
 @pytest.mark.parametrize(
@@ -192,8 +222,6 @@ def test_the_kernel_s_tables_are_read_by_their_columns() -> None:
 def test_both_versions_of_cgroups_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, membership: str, mounts: dict[str, str], unified: bool
 ) -> None:
-    from belljar.sandbox import verification
-
     for name in mounts.values():
         (tmp_path / name / "docker/1").mkdir(parents=True)
     first = {"m": {"memory.limit_in_bytes": "1", "memory.memsw.limit_in_bytes": "2"}, "p": {"pids.max": "3"},
@@ -202,7 +230,7 @@ def test_both_versions_of_cgroups_are_read(
     for directory, files in (second if unified else first).items():
         for name, text in files.items():
             (tmp_path / directory / "docker/1" / name).write_text(text + "\n")
-    monkeypatch.setattr(verification, "_cgroup_mounts", lambda: {key: str(tmp_path / at) for key, at in mounts.items()})
-    values, found_unified = verification._gather_cgroup(membership)
+    monkeypatch.setattr(kernel_facts, "_cgroup_mounts", lambda: {key: str(tmp_path / at) for key, at in mounts.items()})
+    values, found_unified = kernel_facts.gather_cgroup(membership)
     assert values == {"memory": "1", "swap": "2", "pids": "3", "quota": "4", "period": "5"}
     assert found_unified == unified

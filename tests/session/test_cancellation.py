@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from belljar import Host, Pool, Session
 from belljar.audit.writer import Audit
-from belljar.engines.docker.full_client import DockerEngine
+from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import AuditError, BelljarError, UsageError
 from belljar.sandbox.rundir import LABEL
 

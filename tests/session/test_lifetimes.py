@@ -12,10 +12,11 @@ import pytest
 from anyio import to_thread
 
 from belljar import Session
-from belljar.engines.docker.full_client import DockerEngine
+from belljar.engines.docker.engine import DockerEngine
+from belljar.engines.spec import LABEL
 from belljar.errors import SessionNotFound
 from belljar.sandbox.reaper import reap
-from belljar.sandbox.rundir import LABEL, run_root
+from belljar.sandbox.rundir import run_root
 
 HOST = """
 import sys, anyio, belljar

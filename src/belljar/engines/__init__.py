@@ -1,23 +1,48 @@
-"""Engines: what runs the containers. Docker (and what speaks its API) today."""
+"""Engines: what runs the containers, each in a folder of its own behind the verbs of `base.Engine`.
+
+May import: images, link, workspace, policy, audit and what is below them; never sandbox or session.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from belljar.errors import EngineUnavailable
+from belljar.errors import EngineUnavailable, NamedEngineUnavailable, UsageError
 
 if TYPE_CHECKING:
-    from belljar.engines.docker.full_client import DockerEngine
+    from belljar.engines.base import Engine
+
+# Name → the module whose `find()` gives it, in the order in which `auto` asks.
+KNOWN = {
+    "docker": "belljar.engines.docker",
+    "podman": "belljar.engines.podman",
+}
+VARIABLE = "BELLJAR_ENGINE"
 
 
-def connect(name: str = "auto") -> DockerEngine:
-    """The engine of that name, looked for anew; a `Host` keeps what it found. Blocking: call it from a thread."""
-    if name not in ("auto", "docker"):
-        raise EngineUnavailable(f"the engine {name!r} cannot be used yet; use docker")
-    from belljar.engines.docker.socket_client import LocalDocker
+def connect(name: str = "auto") -> Engine:
+    """The engine of that name, looked for anew (a `Host` keeps what it found). Blocking: call it from a thread.
 
-    if (local := LocalDocker.find()) is not None:
-        return cast("DockerEngine", local)  # it stands in for the full client, and loads it when there is need
-    from belljar.engines.docker.full_client import DockerEngine
+    `auto`: the one that BELLJAR_ENGINE names, else the first that answers.
+    """
+    wanted = os.environ.get(VARIABLE) or "auto" if name == "auto" else name
+    if wanted == "auto":
+        return _first_that_answers()
+    if wanted not in KNOWN:
+        raise UsageError(f"no engine is called {wanted!r}; there are auto, {', '.join(KNOWN)}")
+    found: Engine = import_module(KNOWN[wanted]).find()
+    return found
 
-    return DockerEngine.find()
+
+def _first_that_answers() -> Engine:
+    tried = []
+    for name in KNOWN:
+        try:
+            return connect(name)
+        except NamedEngineUnavailable:
+            raise
+        except EngineUnavailable as error:
+            tried.append(str(error))
+    raise EngineUnavailable(" ".join(dict.fromkeys(tried)))

@@ -1,14 +1,20 @@
-"""What Belljar needs of a container engine: a handful of verbs and a byte stream."""
+"""What Belljar needs of a container engine: a handful of verbs and a byte stream. All of them block.
+
+An engine is a folder with a `find() -> Engine` and a line in `engines.KNOWN`. It translates a `SandboxSpec`, answers in
+the words of `Protections`, and raises nothing but `EngineError`. `tests/engines/test_contract.py` is what it must pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from belljar.engines.spec import Image, Protections, SandboxSpec, User
+from belljar.images.catalog import ImageStore
 
 if TYPE_CHECKING:
-    from belljar.engines.spec import ContainerSpec
     from belljar.link.transport import Transport
 
 
@@ -19,45 +25,90 @@ class Launched:
     id: str
     pid: int
     """Of its PID 1, in the engine's PID namespace."""
-    facts: Mapping[str, Any]
-    """What the engine says of it (Docker's inspect document)."""
+    claims: Protections
+    """What the engine says is in force."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
     id: str
     state: str
+    """created, running, paused, exited, dead …"""
     labels: Mapping[str, str]
     image: str
     created: int
 
 
-class Engine(Protocol):
+@dataclass(frozen=True)
+class Description:
+    """What an engine says of itself, for `doctor`. None: it does not say."""
+
+    version: str
+    cgroup_version: str | None = None
+    cgroup_driver: str | None = None
+    can_limit: Mapping[str, bool | None] = field(default_factory=dict)
+    """memory, swap, pids, cpus."""
+    seccomp: bool | None = None
+    rootless: bool = False
+    user_remapping: bool = False
+    access_control: str = ""
+    """apparmor, selinux or none."""
+    storage: str = ""
+    runtimes: tuple[str, ...] = ()
+    data_root: str = ""
+
+
+class Engine(ImageStore, Protocol):
+    name: str
+    """docker, podman, oci …: what `BELLJAR_ENGINE` calls it."""
+    host: str
+    """Where it answers, for people."""
+    identity: str
+    """Which engine this is: a session is only looked for, or reaped, at the engine that made it."""
+    machine: str
+    """Its architecture, as `uname -m` says it."""
     shares_files: bool
     """Whether a directory of this machine can be mounted with its sockets working, and its processes seen."""
 
-    def create(self, spec: ContainerSpec, name: str) -> str: ...
+    def user(self, uid: int, gid: int) -> User:
+        """How this engine has a process run that is this user on the host."""
+        ...
+
+    def create(self, spec: SandboxSpec, name: str) -> str:
+        """Its id. Repeated with the same name it is the same container."""
+        ...
 
     def start(self, id: str) -> Launched: ...
 
-    def bridge(self, id: str) -> Transport:
-        """A byte stream to the init of a container whose files we do not share."""
-        ...
-
-    def destroy(self, id: str) -> None:
-        """Gone when this returns; a container that is gone already is fine."""
-        ...
+    def inspect(self, id: str) -> Launched: ...
 
     def state(self, id: str) -> str | None:
         """running, paused, exited, ...; None: it does not exist."""
         ...
 
-    def inspect(self, id: str) -> Launched: ...
+    def destroy(self, id: str) -> None:
+        """By id or name. Gone when this returns; a container that is gone already is fine."""
+        ...
 
-    def list(self) -> list[Listed]: ...
+    def list(self) -> list[Listed]:
+        """The sandboxes of Belljar, whoever made them."""
+        ...
+
+    def bridge(self, id: str, argv: Sequence[str]) -> Transport:
+        """A byte stream to `argv`, run in a container whose files we do not share."""
+        ...
 
     def install_init(self, binary: Path, image: str) -> str:
         """Where files are not shared: the name of a volume that holds the init."""
         ...
 
-    def image_facts(self, reference: str) -> dict[str, Any] | None: ...
+    def image(self, reference: str) -> Image | None:
+        """None: it has no such image."""
+        ...
+
+    def describe(self) -> Description: ...
+
+    def close(self) -> None: ...
+
+
+Finder = Callable[[], Engine]

@@ -12,12 +12,12 @@ import fcntl
 import hashlib
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from belljar import resources
 from belljar.errors import ImageMissing, UsageError
@@ -32,14 +32,31 @@ RECIPE_LABEL = "org.belljar.recipe"
 
 # A registry that did not answer is not asked again for this long.
 _REGISTRY_MEMORY_SECONDS = 3600.0
-_IMPORT_CHANGES = ["WORKDIR /workspace", 'CMD ["bash"]']
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """An image as an engine has it."""
+
+    id: str
+    names: tuple[str, ...]
+    """With their tags: belljar/base:latest …"""
+    labels: Mapping[str, str]
+    size: int
+    created: float
 
 
 class ImageStore(Protocol):
     """What an engine must be able to do with images."""
 
+    fetch_with: str
+    """How a person gets an image of somebody else's (`docker pull`)."""
+
     def image_exists(self, reference: str) -> bool: ...
-    def image_import(self, tar: Path, reference: str, changes: list[str]) -> None: ...
+    def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
+        """An image from a root file system."""
+        ...
+
     def image_build(
         self,
         context: IO[bytes],
@@ -49,10 +66,15 @@ class ImageStore(Protocol):
         arguments: dict[str, str],
         labels: dict[str, str],
         report: Callable[[str], None],
-    ) -> None: ...
+    ) -> None:
+        """From a tar with a Dockerfile in it; only asked for where `registry_has` said yes."""
+        ...
+
     def image_tag(self, reference: str, alias: str) -> None: ...
-    def image_list(self, label: str) -> list[dict[str, Any]]: ...
-    def registry_has(self, reference: str) -> bool: ...
+    def image_list(self, label: str) -> list[StoredImage]: ...
+    def registry_has(self, reference: str) -> bool:
+        """Whether this image could be fetched from where it is published."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -89,7 +111,7 @@ def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> st
         return wanted
     if name not in PARENTS:
         ours = ", ".join(PARENTS)
-        raise ImageMissing(f"no image {name!r} here: `docker pull {name}`, or use one of {ours}")
+        raise ImageMissing(f"no image {name!r} here: `{store.fetch_with} {name}`, or use one of {ours}")
     return build(store, name, progress or watcher)
 
 
@@ -110,13 +132,11 @@ def listing(store: ImageStore) -> list[Image]:
     return sorted(images, key=lambda image: (image.name, not image.current, image.reference))
 
 
-def _described(found: dict[str, Any]) -> Image:
-    name = found["Labels"][LABEL]
-    tags = [tag for tag in found.get("RepoTags") or [] if tag != "<none>:<none>"]
-    exact = [tag for tag in tags if not tag.endswith(":latest")]
-    current = name in PARENTS and reference(name) in tags
-    shown = (exact or tags or [found["Id"]])[0]
-    return Image(name, shown, int(found["Size"]), float(found["Created"]), current)
+def _described(found: StoredImage) -> Image:
+    name = found.labels[LABEL]
+    exact = [each for each in found.names if not each.endswith(":latest")]
+    current = name in PARENTS and reference(name) in found.names
+    return Image(name, (exact or [*found.names] or [found.id])[0], found.size, found.created, current)
 
 
 def _build(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
@@ -145,8 +165,7 @@ def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Pr
         tar = Path(directory, "root.tar")
         bootstrap(_packages(name), _recipes() / "finish.sh", tar, progress)
         progress(0.95, "importing")
-        labels = [f"LABEL {key}={value}" for key, value in _labels(name).items()]
-        store.image_import(tar, wanted, [*_IMPORT_CHANGES, *labels])
+        store.image_import(tar, wanted, cwd="/workspace", labels=_labels(name))
 
 
 def _report_step(line: str, progress: Progress) -> None:

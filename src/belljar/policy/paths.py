@@ -342,10 +342,9 @@ def _classify_outer(path: str) -> tuple[str, frozenset[str]]:
         return "home", _home_flags(["root", *parts[1:]])
     if re.match(r"/var/lib/apt/lists(/|$)|/var/(cache|log)/.", path) and not _RECORDS.match(path):
         return "elsewhere", frozenset()
-    if parts[0] in _SYSTEM:
-        return "system", frozenset({"top"}) if len(parts) == 1 else frozenset({"engine"}) if parts[
-            0
-        ] == ".belljar" else frozenset()
+    ours = parts[0].startswith(".belljar")  # our own files in a sandbox; the rest of the name is random
+    if parts[0] in _SYSTEM or ours:
+        return "system", frozenset({"top"}) if len(parts) == 1 else frozenset({"engine"}) if ours else frozenset()
     return (
         ("system", frozenset({"top", "odd"}))
         if len(parts) == 1

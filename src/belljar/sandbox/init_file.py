@@ -5,8 +5,11 @@ instruction on, so nothing inside can look into PID 1, not even before it has sa
 caller who is not root too: the file is then the sandbox user's own, but the read-only mount lets nobody
 change its mode.
 
-The hosts file is there because a container without a network (`NetworkDisabled`, half the start-up time) gets
-none from the engine, and then not even `localhost` has an address.
+The hosts and hostname files are there because a container without a network (`NetworkDisabled`, half the start-up
+time) gets none from the engine, and then not even `localhost` has an address.
+
+A run directory is often on a file system where nothing may be executed (/run of Debian 13 and Ubuntu). Then the init
+is installed below /var/lib/belljar, or the caller's cache.
 """
 
 from __future__ import annotations
@@ -18,9 +21,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from belljar.engines.spec import LinkPlan
+from belljar import resources
 from belljar.errors import BelljarError
 from belljar.layout import HOSTNAME
+from belljar.sandbox.spec import LinkPlan
 
 HOSTS = f"""\
 127.0.0.1 localhost {HOSTNAME}
@@ -29,24 +33,41 @@ HOSTS = f"""\
 
 
 def local_link(init: Path, run_root: Path, directory: Path) -> LinkPlan:
-    """The plan for a container that dials the sockets in `directory`; our files go under `run_root`."""
-    files = _installed(init, run_root)
+    """The plan for a container that dials the sockets in `directory`; our files go under `run_root` if they can."""
+    where = files_root(run_root)
+    files = _installed(init, where)
     if not files.is_dir():
         _installed.cache_clear()
-        files = _installed(init, run_root)
-    return LinkPlan("socket", str(files / "init"), str(directory), hosts=str(files / "hosts"))
+        files = _installed(init, where)
+    return LinkPlan("socket", str(files / "init"), str(directory), str(files / "hosts"), str(files / "hostname"))
+
+
+def files_root(run_root: Path) -> Path:
+    """Where a program of ours can be executed from."""
+    if not forbids_execution(run_root):
+        return run_root
+    elsewhere = Path("/var/lib/belljar") if os.geteuid() == 0 else resources.cache_dir()
+    elsewhere.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return elsewhere
+
+
+def forbids_execution(directory: Path) -> bool:
+    try:
+        return bool(os.statvfs(directory).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False
 
 
 @cache
-def _installed(init: Path, run_root: Path) -> Path:
+def _installed(init: Path, root: Path) -> Path:
     try:
         content = init.read_bytes()
-        target = run_root / f"init-{hashlib.sha256(content + HOSTS.encode()).hexdigest()[:16]}"
+        target = root / f"init-{hashlib.sha256(content + HOSTS.encode()).hexdigest()[:16]}"
         if not target.is_dir():
             _install(content, target)
         return target
     except OSError as error:
-        raise BelljarError(f"the init cannot be installed under {run_root}: {error.strerror}") from error
+        raise BelljarError(f"the init cannot be installed under {root}: {error.strerror}") from error
 
 
 def _install(content: bytes, target: Path) -> None:
@@ -55,6 +76,7 @@ def _install(content: bytes, target: Path) -> None:
     try:
         _write(new / "init", content, 0o111)
         _write(new / "hosts", HOSTS.encode(), 0o444)
+        _write(new / "hostname", f"{HOSTNAME}\n".encode(), 0o444)
         new.rename(target)
     except OSError:
         if not target.is_dir():

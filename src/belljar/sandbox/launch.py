@@ -25,23 +25,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from belljar import resources
-from belljar.engines.base import Launched
-from belljar.engines.spec import ContainerSpec, Image, LinkPlan, Network, build_spec
-from belljar.errors import BelljarError, EngineError, SandboxLost, SessionNotFound
+from belljar.engines.base import Engine, Launched
+from belljar.engines.spec import Image, Network, SandboxSpec
+from belljar.errors import BelljarError, EngineError, ImageMissing, SandboxLost, SessionNotFound
 from belljar.images import catalog
 from belljar.limits import Limits
+from belljar.patience import stretched
 from belljar.sandbox import rundir, verification
 from belljar.sandbox.init_file import local_link
 from belljar.sandbox.rundir import RunDir
+from belljar.sandbox.spec import LinkPlan, build_spec
 from belljar.workspace.pinned import Workspace
 
 if TYPE_CHECKING:
-    from belljar.engines.docker.full_client import DockerEngine
     from belljar.host import Host
     from belljar.link.transport import SocketTransport, Transport
 
 UNDO_SECONDS = 0.4
-DIAL_SECONDS = 4.5  # a container that started has its init dial at once
+DIAL_SECONDS = 20.0  # a container that started has its init dial at once, on a machine that is not overwhelmed
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,15 @@ class Launch:
 
     id: str
     plan: Plan
-    engine: DockerEngine
+    engine: Engine
     workspace: Workspace
     launched: Launched
     run_dir: Path
     transport: Transport
     held: RunDir | None = None
     """Its directory, where this process made it."""
+    token: bytes = field(default=b"", repr=False)
+    """What the init wants to hear first, where it cannot tell the host from a command."""
 
     def discard(self) -> None:
         """Undo a launch that nobody came for."""
@@ -83,7 +86,7 @@ class Launch:
 
 def launch(plan: Plan, id: str, host: Host) -> Launch:
     engine, root = host.connect(), host.run_root
-    image = _image(host, engine, plan.image)
+    image = _image(engine, plan.image)
     workspace = Workspace.open(plan.workspace, reserved=[root])
     with _undone_on_failure(root) as undo:
         undo.append(workspace.close)
@@ -92,8 +95,9 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
         listener = Listener(run_dir.link) if engine.shares_files else None
         if listener:
             undo.append(listener.close)
+        link = _link(host, engine, image, run_dir)
         with workspace.staged(run_dir.path) as source:
-            spec = _spec(plan, id, host, image, workspace, source, run_dir)
+            spec = _spec(plan, id, engine, image, workspace, source, link)
             name = f"belljar-{id}"
             undo.append(lambda: _destroy_soon(engine, name))
             launched = engine.start(engine.create(spec, name))
@@ -101,12 +105,14 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
             raise EngineError("the engine says that the sandbox was started, but it does not run")
         pid = launched.pid if engine.shares_files else None
         workspace.check_mounted(pid)
-        transport = listener.accept(launched.pid) if listener else engine.bridge(launched.id)
+        bridge = [spec.argv[0], "--bridge"]
+        transport = listener.accept(launched.pid) if listener else engine.bridge(launched.id, bridge)
         undo.append(transport.close)
-        verification.verify(spec, launched.facts, pid)
-        run_dir.write_session(_facts(id, plan, workspace, launched))
+        verification.verify(spec, launched.claims, pid, Path(link.init) if listener else None)
+        run_dir.write_session(_facts(id, plan, engine, workspace, launched), {"token": link.token, "bridge": bridge})
     _reap_once(host)
-    return Launch(id, plan, engine, workspace, launched, run_dir.path, transport, run_dir)
+    token = link.token.encode()
+    return Launch(id, plan, engine, workspace, launched, run_dir.path, transport, run_dir, token)
 
 
 def _reap_once(host: Host) -> None:
@@ -136,7 +142,7 @@ def _undone_on_failure(root: Path) -> Iterator[list[Callable[[], None]]]:
         raise
 
 
-def _destroy_soon(engine: DockerEngine, name: str) -> None:
+def _destroy_soon(engine: Engine, name: str) -> None:
     """Beside us, if the engine takes its time: whoever waits has waited for it once already."""
 
     def destroy() -> None:
@@ -148,38 +154,42 @@ def _destroy_soon(engine: DockerEngine, name: str) -> None:
     thread.join(UNDO_SECONDS)
 
 
-def _image(host: Host, engine: DockerEngine, name: str) -> Image:
-    reference = catalog.reference(name)
-    if reference not in host.images:
-        facts = engine.image_facts(reference)
-        if facts is None:
-            catalog.ensure(engine, name)
-            facts = engine.image_facts(reference)
-        assert facts is not None
-        host.images[reference] = Image.from_inspect(facts)
-    return host.images[reference]
+def _image(engine: Engine, name: str) -> Image:
+    """Asked for each time: what a name stands for may have changed, or have been removed."""
+    wanted = catalog.reference(name)
+    found = engine.image(wanted)
+    if found is None:
+        catalog.ensure(engine, name)
+        found = engine.image(wanted)
+    if found is None:
+        raise ImageMissing(f"the image {wanted} went away while a sandbox was made from it")
+    return found
+
+
+def _link(host: Host, engine: Engine, image: Image, run_dir: RunDir) -> LinkPlan:
+    if engine.shares_files:
+        return local_link(resources.init_binary(), host.run_root, run_dir.link)
+    volume = engine.install_init(resources.init_binary(engine.machine), image.ref)
+    return LinkPlan("exec", volume, token=secrets.token_hex(32))
 
 
 def _spec(
-    plan: Plan, id: str, host: Host, image: Image, workspace: Workspace, source: str, run_dir: RunDir
-) -> ContainerSpec:
-    engine = host.connect()
-    if engine.shares_files:
-        link = local_link(resources.init_binary(), host.run_root, run_dir.link)
-    else:
-        volume = engine.install_init(resources.init_binary(engine.machine), image.ref)
-        link = LinkPlan("exec", volume, token=secrets.token_hex(32))
+    plan: Plan, id: str, engine: Engine, image: Image, workspace: Workspace, source: str, link: LinkPlan
+) -> SandboxSpec:
+    identity = workspace.identity
     return build_spec(
         image=image, workspace=workspace, limits=plan.limits, link=link, lease_seconds=plan.lease, network=plan.network,
         labels=rundir.owner_labels(id, plan.lease, plan.keep), seccomp=plan.seccomp, source=source,  # type: ignore[arg-type]
         machine=None if engine.machine == os.uname().machine else engine.machine,
+        user=engine.user(identity.uid, identity.gid),
     )  # fmt: skip
 
 
-def _facts(id: str, plan: Plan, workspace: Workspace, launched: Launched) -> dict[str, object]:
+def _facts(id: str, plan: Plan, engine: Engine, workspace: Workspace, launched: Launched) -> dict[str, object]:
     return {
-        "id": id, "container": launched.id, "image": plan.image, "workspace": workspace.path, "network": plan.network,
-        "lease": plan.lease, "keep": plan.keep, "limits": plan.limits.as_dict(), "started": time.time(),
+        "id": id, "container": launched.id, "engine": engine.identity, "image": plan.image,
+        "workspace": workspace.path, "network": plan.network, "lease": plan.lease, "keep": plan.keep,
+        "limits": plan.limits.as_dict(), "seccomp": plan.seccomp, "started": time.time(),
     }  # fmt: skip
 
 
@@ -189,19 +199,28 @@ def attach(id: str, host: Host) -> Launch:
     if facts is None:
         raise SessionNotFound(f"no session {id}; `belljar session list` shows those there are")
     engine = host.connect()
+    if facts.get("engine", engine.identity) != engine.identity:
+        raise SessionNotFound(f"session {id} runs on another engine ({facts['engine']}), not on {engine.identity}")
     try:
         launched = engine.inspect(facts["container"])
     except EngineError as error:
         raise SessionNotFound(f"session {id} has ended ({error})") from error
     plan = Plan(
-        facts["workspace"], facts["image"], Limits(**facts["limits"]), facts["network"], facts["lease"], facts["keep"]
-    )
+        facts["workspace"], facts["image"], Limits(**facts["limits"]), facts["network"], facts["lease"], facts["keep"],
+        facts.get("seccomp", "default"),
+    )  # fmt: skip
+    link = rundir.read_session(path, "link") or {}
     transport: Transport
     with _undone_on_failure(host.run_root) as undo:
-        workspace = Workspace.open(plan.workspace)
+        workspace = Workspace.open(plan.workspace, reserved=[host.run_root])
         undo.append(workspace.close)
-        transport = Listener(path / "link").accept(launched.pid) if engine.shares_files else engine.bridge(launched.id)
-    return Launch(id, plan, engine, workspace, launched, path, transport)
+        workspace.check_mounted(launched.pid if engine.shares_files else None)
+        if engine.shares_files:
+            transport = Listener(path / "link").accept(launched.pid)
+        else:
+            transport = engine.bridge(launched.id, link.get("bridge", []))
+    token = str(link.get("token", "")).encode()
+    return Launch(id, plan, engine, workspace, launched, path, transport, token=token)
 
 
 class Listener:
@@ -226,7 +245,7 @@ class Listener:
         """The connection of process `pid`; anyone else who calls is hung up on."""
         from belljar.link.transport import SocketTransport
 
-        deadline = time.monotonic() + DIAL_SECONDS
+        deadline = time.monotonic() + stretched(DIAL_SECONDS)
         try:
             while (left := deadline - time.monotonic()) > 0:
                 self._socket.settimeout(left)

@@ -11,15 +11,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from belljar.engines.base import Engine, Listed
+from belljar.engines.spec import LABEL
 from belljar.errors import EngineError
 from belljar.sandbox import rundir
-from belljar.sandbox.rundir import LABEL
 
 log = logging.getLogger("belljar.reaper")
 
 
 def reap(engine: Engine, root: Path | None = None) -> list[str]:
-    """Blocking. The ids of the sessions whose remains were removed."""
+    """Blocking. The ids of the sessions whose remains were removed.
+
+    The directories are looked at before the engine is asked: one that nobody holds by then, and whose container is not
+    in the later list, is a dead one's. The other way round a session that was kept in between would be taken for dead.
+    """
+    unowned = [path for path in rundir.run_dirs(root) if not rundir.owned(path) and _made_here(path, engine)]
     listed = engine.list()
     gone = [each for each in listed if _ownerless(each)]
     for each in gone:
@@ -27,7 +32,7 @@ def reap(engine: Engine, root: Path | None = None) -> list[str]:
             engine.destroy(each.id)
     living = {each.labels.get(LABEL + "session") for each in listed if each not in gone}
     reaped = {each.labels[LABEL + "session"] for each in gone}
-    for path in rundir.run_dirs(root):
+    for path in unowned:
         if path.name not in living and not rundir.owned(path):
             rundir.remove_run_dir(path)
             reaped.add(path.name)
@@ -36,6 +41,15 @@ def reap(engine: Engine, root: Path | None = None) -> list[str]:
     if reaped:
         log.info("reaped %s", ", ".join(sorted(reaped)))
     return sorted(reaped)
+
+
+def _made_here(path: Path, engine: Engine) -> bool:
+    """Whether a directory is for this engine to judge: another one's container is not in its list.
+
+    Without a session file its sandbox never came to be, or nobody could come back to it: that is anybody's to remove.
+    """
+    facts = rundir.read_session(path)
+    return facts is None or facts.get("engine", engine.identity) == engine.identity
 
 
 def _ownerless(listed: Listed) -> bool:

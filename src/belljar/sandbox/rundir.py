@@ -3,6 +3,7 @@
     <run>/<session>/          0700, one per sandbox
         owner                 locked (flock) for as long as the process that made it lives
         session.json          for sessions that outlive their process
+        link.json             how their init is reached where no files are shared (holds a secret)
         link/                 the one directory that the container sees (read-only): sockets the init dials
         workspace/            mount point of an id-mapped workspace, while its container starts
 
@@ -22,10 +23,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from belljar.engines.spec import LABEL
 from belljar.errors import BelljarError, UsageError
 from belljar.workspace import pinned as workspace
 
-LABEL = "org.belljar."
 _SESSION_ID = re.compile(r"bj-[0-9a-f]{12}")
 _UNBORN = re.compile(r"\.bj-[0-9a-f]{12}\.(\d+)\.(\d+)\.(\d+)")
 
@@ -91,10 +92,14 @@ class RunDir:
     def link(self) -> Path:
         return self.path / "link"
 
-    def write_session(self, facts: dict[str, Any]) -> None:
-        temporary = self.path / "session.tmp"
+    def write_session(self, facts: dict[str, Any], link: dict[str, Any] | None = None) -> None:
+        self._write("link", link or {})
+        self._write("session", facts)
+
+    def _write(self, name: str, facts: dict[str, Any]) -> None:
+        temporary = self.path / f"{name}.tmp"
         temporary.write_text(json.dumps(facts))
-        temporary.rename(self.path / "session.json")
+        temporary.rename(self.path / f"{name}.json")
 
     def release(self) -> None:
         """Leave the directory to the sandbox: it is a kept session's."""
@@ -124,9 +129,9 @@ def owned(path: Path) -> bool:
     return False
 
 
-def read_session(path: Path) -> dict[str, Any] | None:
+def read_session(path: Path, name: str = "session") -> dict[str, Any] | None:
     try:
-        facts = json.loads((path / "session.json").read_text())
+        facts = json.loads((path / f"{name}.json").read_text())
     except (OSError, ValueError):
         return None
     return facts if isinstance(facts, dict) else None
@@ -184,7 +189,7 @@ def start_time(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19])
 
 
-def owner_labels(session: str, lease: float, keep: bool, spec_digest: str = "") -> dict[str, str]:
+def owner_labels(session: str, lease: float, keep: bool) -> dict[str, str]:
     pid = os.getpid()
     return {
         LABEL + "session": session,
@@ -192,7 +197,6 @@ def owner_labels(session: str, lease: float, keep: bool, spec_digest: str = "") 
         LABEL + "uid": str(os.geteuid()),
         LABEL + "lease": str(lease),
         LABEL + "keep": "true" if keep else "false",
-        LABEL + "spec": spec_digest,
     }
 
 

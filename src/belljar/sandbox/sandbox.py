@@ -14,12 +14,12 @@ from anyio.lowlevel import RunVar
 
 from belljar.errors import BelljarError, EngineError, SandboxLost
 from belljar.link.link import Link
+from belljar.patience import stretched
 from belljar.sandbox import rundir
 from belljar.sandbox.launch import DIAL_SECONDS, Launch, Plan, attach, launch
 from belljar.tasks import made_in_thread, see_through
 
 if TYPE_CHECKING:
-    from belljar.engines.base import Launched
     from belljar.host import Host
 
 __all__ = ["Plan", "Sandbox"]
@@ -35,7 +35,7 @@ class Sandbox:
     def __init__(self, made: Launch) -> None:
         self.id, self.plan, self.engine = made.id, made.plan, made.engine
         self.workspace, self.launched, self.run_dir, self.held = made.workspace, made.launched, made.run_dir, made.held
-        self._transport = made.transport
+        self._transport, self._token = made.transport, made.token
         self.link: Link
 
     @classmethod
@@ -70,9 +70,8 @@ class Sandbox:
 
     async def _greet(self) -> None:
         self.link = Link(self._transport, self._still_alive)
-        token = _token(self.launched)
-        with anyio.move_on_after(DIAL_SECONDS):
-            await self.link.hello(token)
+        with anyio.move_on_after(stretched(DIAL_SECONDS)):
+            await self.link.hello(self._token)
             return
         self.link.close("its init did not answer")
         raise SandboxLost("the sandbox started, but its init did not answer")
@@ -133,9 +132,3 @@ def _limiter() -> anyio.CapacityLimiter:
     except LookupError:
         _starts.set(limiter := anyio.CapacityLimiter(STARTS_AT_ONCE))
         return limiter
-
-
-def _token(launched: Launched) -> bytes:
-    prefix = "BELLJAR_TOKEN="
-    environment = launched.facts.get("Config", {}).get("Env") or []
-    return next((entry[len(prefix) :].encode() for entry in environment if entry.startswith(prefix)), b"")

@@ -1,254 +1,231 @@
-"""Is what was asked for really in force? The engine's word, and the kernel's where it can be seen.
+"""Is what was asked for really in force? The kernel's word where it can be had, the engine's for the rest.
 
-Ask only once the init has said hello: until its exec the process is still the engine's, and the seccomp
-filter is the last thing to be put on it.
+Ask only once the init has said hello: until its exec the process is still the engine's, and the seccomp filter is the
+last thing to be put on it. `missing` judges evidence and is pure; `verify` gathers it and stops the run.
 
-`gather` reads a few files of /proc and of the cgroups; `missing` judges facts and is pure; `verify` stops the
-run. A file that cannot be read (an engine elsewhere, a caller who is not root) is no fact: there the engine's
-word counts.
+For each item of `Protections` there is a witness. The kernel is one where /proc and the cgroups can be read; what it
+cannot tell, or not from here, the engine must claim in the very words that were asked. Silence is no proof.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from belljar.engines.spec import ContainerSpec
+from belljar.engines.kernel_facts import KernelFacts, executable, gather
+from belljar.engines.spec import OWN_NAMESPACES, Protections, SandboxSpec
 from belljar.errors import ProtectionMissing
+from belljar.patience import stretched
 
-# Of the engine's HostConfig; an empty list, null, "" and 0 all mean "nothing".
-ENGINE_ITEMS = (
-    "Memory", "MemorySwap", "NanoCpus", "PidsLimit", "ShmSize", "ReadonlyRootfs", "Privileged", "CapAdd",
-    "CapDrop", "SecurityOpt", "NetworkMode", "IpcMode", "PidMode", "UTSMode", "CgroupnsMode", "UsernsMode",
-    "OomKillDisable", "MaskedPaths", "ReadonlyPaths", "Devices", "DeviceRequests", "DeviceCgroupRules",
-    "GroupAdd", "Binds", "VolumesFrom", "PortBindings", "ExtraHosts", "Sysctls", "Ulimits", "AutoRemove",
-)  # fmt: skip
-
-# Engines print these each in their own way; where the kernel has been asked its answer is enough.
-KERNEL_KNOWS = {"CapAdd", "CapDrop", "Ulimits"}
-EXEC_SECONDS = 1.0  # from the engine's answer to the exec of the init; takes about a millisecond
+EXEC_SECONDS = 5.0  # from the engine's answer to the exec of the init; takes about a millisecond
 CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
-NAMESPACES = ("net", "mnt", "pid", "ipc", "uts", "cgroup")
 _LIMIT_NAMES = {
     "core": "Max core file size",
     "nofile": "Max open files",
     "fsize": "Max file size",
     "memlock": "Max locked memory",
 }
-# Ours → (cgroup v1 controller and file, cgroup v2 file).
-_CGROUP_FILES = {
-    "memory": ("memory", "memory.limit_in_bytes", "memory.max"),
-    "swap": ("memory", "memory.memsw.limit_in_bytes", "memory.swap.max"),
-    "pids": ("pids", "pids.max", "pids.max"),
-    "quota": ("cpu", "cpu.cfs_quota_us", "cpu.max"),
-    "period": ("cpu", "cpu.cfs_period_us", "cpu.max"),
-}
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the kernel says of a container's PID 1; an item that could not be read is absent or None."""
-
-    status: Mapping[str, str] = field(default_factory=dict)
-    limits: Mapping[str, str] = field(default_factory=dict)
-    """Hard limits by their name in /proc/PID/limits."""
-    cgroup: Mapping[str, str] = field(default_factory=dict)
-    unified: bool = False
-    """Whether the cgroup values are version 2's."""
-    routes: int | None = None
-    shared: tuple[str, ...] = ()
-    """Namespaces that are the host's own."""
-    root_writable: bool | None = None
-    host_swap: bool = True
+class Evidence:
+    claims: Protections
+    """The engine's word."""
+    kernel: KernelFacts | None = None
+    """The kernel's; None where it cannot be asked."""
+    init: tuple[int, int] | None = None
+    """Device and inode of our init's file, where its process can be seen."""
 
 
-def verify(spec: ContainerSpec, inspect: Mapping[str, Any], init_pid: int | None) -> None:
-    """Raise ProtectionMissing that names each protection which is not in force."""
-    if init_pid:
-        _await_init(init_pid)
-    facts = gather(init_pid) if init_pid else None
-    if lacking := missing(spec, inspect, facts):
+def verify(spec: SandboxSpec, claims: Protections, pid: int | None, init: Path | None = None) -> None:
+    """Raise ProtectionMissing that names each protection which is not in force. `init` is our file on this host."""
+    identity = _identity(init) if init is not None and pid else None
+    if pid and identity:
+        _await_exec(pid, identity)
+    kernel = gather(pid) if pid else None
+    if lacking := missing(spec, Evidence(claims, kernel, identity)):
         raise ProtectionMissing("not in force, so nothing was run: " + "; ".join(lacking))
 
 
-def _await_init(pid: int) -> None:
-    deadline = time.monotonic() + EXEC_SECONDS
-    while _read(f"/proc/{pid}/comm") not in (None, "init\n") and time.monotonic() < deadline:
+def _identity(path: Path) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def _await_exec(pid: int, init: tuple[int, int]) -> None:
+    deadline = time.monotonic() + stretched(EXEC_SECONDS)
+    while executable(pid) not in (None, init) and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
-def missing(spec: ContainerSpec, inspect: Mapping[str, Any], facts: Facts | None) -> list[str]:
-    items = [item for item in ENGINE_ITEMS if facts is None or item not in KERNEL_KNOWS]
-    lacking = [*_against_engine(spec, inspect, items)]
-    if facts is not None:
-        lacking += [
-            *_privileges(spec, facts),
-            *_limits(spec, facts),
-            *_cgroup(spec, facts),
-            *_surroundings(spec, facts),
-        ]
+def missing(spec: SandboxSpec, evidence: Evidence) -> list[str]:
+    kernel = evidence.kernel
+    lacking = [*_processes(kernel, evidence.init)] if kernel is not None else []
+    for item in fields(Protections):
+        witness = _WITNESSES.get(item.name)
+        said = witness(spec, kernel) if witness and kernel is not None else None
+        if said is None:
+            said = _compared(item.name, getattr(spec.protections, item.name), getattr(evidence.claims, item.name))
+        lacking += said
     return lacking
 
 
-def gather(pid: int) -> Facts | None:
-    """One pass over /proc; None where the process cannot be seen at all."""
-    status = _read(f"/proc/{pid}/status")
-    if status is None:
-        return None
-    cgroup, unified = _gather_cgroup(_read(f"/proc/{pid}/cgroup") or "")
-    routes = _read(f"/proc/{pid}/net/route")
-    return Facts(
-        status=parse_status(status),
-        limits=parse_limits(_read(f"/proc/{pid}/limits") or ""),
-        cgroup=cgroup,
-        unified=unified,
-        routes=None if routes is None else max(0, len(routes.splitlines()) - 1),
-        shared=tuple(name for name in NAMESPACES if _is_ours(pid, name)),
-        root_writable=_root_writable(pid),
-        host_swap=len((_read("/proc/swaps") or "\n\n").splitlines()) > 1,
-    )
+def _compared(name: str, asked: Any, claimed: Any) -> list[str]:
+    if asked == claimed:
+        return []
+    said = "does not say" if claimed is None else f"has {_brief(claimed)}"
+    return [f"{name.replace('_', ' ')} (asked {_brief(asked)}, the engine {said})"]
 
 
-def parse_status(text: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {name: value.strip() for name, _, value in pairs}
+# What the kernel testifies to. None: it cannot be read here, so the engine's word is asked for.
+Witness = Callable[[SandboxSpec, KernelFacts], list[str] | None]
 
 
-def parse_limits(text: str) -> dict[str, str]:
-    return {line[:26].strip(): line[47:68].strip() for line in text.splitlines()[1:]}
-
-
-def _against_engine(spec: ContainerSpec, inspect: Mapping[str, Any], items: list[str]) -> Iterator[str]:
-    body = spec.create_body()
-    found, asked = inspect.get("HostConfig") or {}, body["HostConfig"]
-    for item in items:
-        if _settled(found.get(item)) != _settled(asked.get(item)):
-            yield f"{item} (asked {_brief(asked.get(item))}, the engine has {_brief(found.get(item))})"
-    user = (inspect.get("Config") or {}).get("User")
-    if user != spec.user:
-        yield f"User (asked {spec.user}, the engine has {user})"
-
-
-def _privileges(spec: ContainerSpec, facts: Facts) -> Iterator[str]:
+def _user(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     status = facts.status
-    uid, gid = spec.user.split(":")
-    if not spec.userns and set(status.get("Uid", "").split()) != {uid}:
-        yield f"user id (asked {uid}, the kernel has {status.get('Uid')})"
-    if "0" in status.get("Uid", "0").split():
-        yield "a user id other than 0"
-    if not spec.userns and not set((status.get("Gid", "") + " " + status.get("Groups", "")).split()) <= {gid}:
-        yield f"group id (asked {gid}, the kernel has {status.get('Gid')} and {status.get('Groups')})"
-    for name in CAPABILITY_SETS:
-        if int(status.get(name, "1"), 16):
-            yield f"no capabilities ({name} is {status.get(name)})"
-    if status.get("NoNewPrivs") != "1":
-        yield "no-new-privileges"
-    if status.get("Seccomp") != "2":
-        yield "the seccomp filter"
+    if "Uid" not in status:
+        return None
+    uid, gid = (str(id) for id in spec.user.outside)
+    groups = set((status.get("Gid", "") + " " + status.get("Groups", "")).split())
+    lacking = []
+    if set(status["Uid"].split()) != {uid}:
+        lacking.append(f"user id (asked {uid}, the kernel has {status['Uid']})")
+    if "0" in status["Uid"].split():
+        lacking.append("a user id other than 0")
+    if not groups <= {gid}:
+        lacking.append(f"group id (asked {gid}, the kernel has {status.get('Gid')} and {status.get('Groups')})")
+    return lacking
 
 
-def _limits(spec: ContainerSpec, facts: Facts) -> Iterator[str]:
-    for item in spec.create_body()["HostConfig"]["Ulimits"]:
-        found = facts.limits.get(_LIMIT_NAMES[item["Name"]])
-        if found is not None and (not found.isdigit() or int(found) > item["Hard"]):
-            yield f"ulimit {item['Name']} (asked {item['Hard']}, the kernel has {found})"
+def _capabilities(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    if "CapBnd" not in facts.status:
+        return None
+    return [
+        f"no capabilities ({name} is {facts.status.get(name)})"
+        for name in CAPABILITY_SETS
+        if int(facts.status.get(name, "1"), 16)
+    ]
 
 
-def _cgroup(spec: ContainerSpec, facts: Facts) -> Iterator[str]:
-    limits, values = spec.limits, facts.cgroup
-    if not _at_most(values.get("memory"), limits.memory):
-        yield f"memory limit (asked {limits.memory}, the kernel has {values['memory']})"
-    swap_allowed = 0 if facts.unified else limits.memory
-    if facts.host_swap and not _at_most(values.get("swap", "none"), swap_allowed):
-        yield "no swap (the kernel does not account for it or allows it)"
-    if not _at_most(values.get("pids"), limits.pids):
-        yield f"process limit (asked {limits.pids}, the kernel has {values['pids']})"
-    quota, period = values.get("quota"), values.get("period")
-    if quota and period and not _at_most(quota, round(limits.cpus * int(period)) + 1):
-        yield f"cpu limit (asked {limits.cpus} cores, the kernel has {quota}/{period})"
+def _no_new_privileges(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    found = facts.status.get("NoNewPrivs")
+    return None if found is None else [] if found == "1" else ["no-new-privileges"]
 
 
-def _surroundings(spec: ContainerSpec, facts: Facts) -> Iterator[str]:
+def _ulimits(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    if not facts.limits:
+        return None
+    found = {name: facts.limits.get(_LIMIT_NAMES[name], "") for name in spec.ulimits}
+    return [
+        f"ulimit {name} (asked {asked}, the kernel has {found[name] or 'none'})"
+        for name, asked in spec.ulimits.items()
+        if not _at_most(found[name], asked)
+    ]
+
+
+def _memory(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    return _bounded("memory limit", facts.cgroup.get("memory"), spec.limits.memory)
+
+
+def _swap(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    if not facts.host_swap:
+        return []
+    if not facts.cgroup:
+        return None
+    allowed = 0 if facts.unified else spec.limits.memory
+    fine = _at_most(facts.cgroup.get("swap", "none"), allowed)
+    return [] if fine else ["no swap (the kernel does not account for it or allows it)"]
+
+
+def _pids(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    return _bounded("process limit", facts.cgroup.get("pids"), spec.limits.pids)
+
+
+def _cpus(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    quota, period = facts.cgroup.get("quota"), facts.cgroup.get("period")
+    if not quota or not period:
+        return None
+    if _at_most(quota, round(spec.limits.cpus * int(period)) + 1):
+        return []
+    return [f"cpu limit (asked {spec.limits.cpus} cores, the kernel has {quota}/{period})"]
+
+
+def _network(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    if facts.shared is None or facts.routes is None:
+        return None
+    lacking = ["a net namespace of its own"] if "net" in facts.shared else []
+    if spec.network == "none" and facts.routes:
+        lacking.append("no network (there are routes)")
+    return lacking
+
+
+def _own_namespaces(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    if facts.shared is None:
+        return None
+    return [f"a {name} namespace of its own" for name in sorted(facts.shared & (OWN_NAMESPACES | {"mnt"}))]
+
+
+def _read_only_root(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    if spec.writable_root:
+        return []
+    root = facts.mounts.get("/")
+    return None if root is None else [] if root.read_only else ["a read-only root file system"]
+
+
+def _masked_paths(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    """A runtime leaves out what this kernel does not have; all else must have something of its own mounted over it."""
+    if not facts.mounts:
+        return None
+    return [f"{path} masked" for path in spec.masked_paths if path not in facts.mounts and _is_there(path)]
+
+
+def _readonly_paths(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    if not facts.mounts:
+        return None
+    return [
+        f"{path} read-only"
+        for path in spec.readonly_paths
+        if _is_there(path) and not (path in facts.mounts and facts.mounts[path].read_only)
+    ]
+
+
+_WITNESSES: dict[str, Witness] = {
+    "user": _user, "memory": _memory, "swap": _swap, "cpus": _cpus, "pids": _pids, "ulimits": _ulimits,
+    "read_only_root": _read_only_root, "capabilities": _capabilities, "no_new_privileges": _no_new_privileges,
+    "network": _network, "own_namespaces": _own_namespaces, "masked_paths": _masked_paths,
+    "readonly_paths": _readonly_paths,
+}  # fmt: skip
+
+
+def _processes(facts: KernelFacts, init: tuple[int, int] | None) -> Iterator[str]:
+    """What no engine is asked: which program PID 1 is, and that a filter is on it."""
     numbers = facts.status.get("NSpid", "").split()
     if len(numbers) < 2 or numbers[-1] != "1":
         yield "a process namespace of its own"
-    for name in facts.shared:
-        yield f"a {name} namespace of its own"
-    if spec.network == "none" and facts.routes:
-        yield "no network (there are routes)"
-    if facts.root_writable:
-        yield "a read-only root file system"
+    if facts.status.get("Seccomp") != "2":
+        yield "the seccomp filter"
+    if init is not None and facts.executable is not None and facts.executable != init:
+        yield "Belljar's init as PID 1 (another program runs)"
 
 
-def _at_most(value: str | None, bound: int) -> bool:
-    """True for a value within the bound, and for one that could not be read (None)."""
-    return value is None or (value.isdigit() and int(value) <= bound)
+def _is_there(path: str) -> bool:
+    return os.path.lexists(path)
 
 
-def _gather_cgroup(membership: str) -> tuple[dict[str, str], bool]:
-    paths = {}
-    for line in membership.splitlines():
-        _, controllers, path = line.split(":", 2)
-        paths.update(dict.fromkeys(controllers.split(","), path))
-    mounts = _cgroup_mounts()
-    unified = "memory" not in paths
-    values = {}
-    for name, (controller, first, second) in _CGROUP_FILES.items():
-        key = "" if unified else controller
-        if key in mounts and key in paths:
-            text = _read(f"{mounts[key]}{paths[key]}/{second if unified else first}")
-            if text is not None:
-                values[name] = text.split()[-1 if name == "period" else 0]
-    return values, unified
-
-
-@cache
-def _cgroup_mounts() -> dict[str, str]:
-    """Controller ("" for version 2) → where its whole hierarchy is mounted."""
-    found = {}
-    for line in (_read("/proc/self/mountinfo") or "").splitlines():
-        left, _, right = line.partition(" - ")
-        kind, _, options = right.split(" ", 2)
-        root, point = left.split()[3:5]
-        if root == "/" and kind == "cgroup2":
-            found[""] = point
-        elif root == "/" and kind == "cgroup":
-            found.update(dict.fromkeys(options.split(" ")[-1].split(","), point))
-    return found
-
-
-def _is_ours(pid: int, namespace: str) -> bool:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/{namespace}") == os.readlink(f"/proc/self/ns/{namespace}")
-    except OSError:
-        return False
-
-
-def _root_writable(pid: int) -> bool | None:
-    try:
-        return not os.statvfs(f"/proc/{pid}/root").f_flag & os.ST_RDONLY
-    except OSError:
+def _bounded(name: str, found: str | None, asked: int) -> list[str] | None:
+    if found is None:
         return None
+    return [] if _at_most(found, asked) else [f"{name} (asked {asked}, the kernel has {found})"]
 
 
-def _read(path: str) -> str | None:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return None
-
-
-def _settled(value: Any) -> Any:
-    if isinstance(value, list):
-        return sorted((_settled(item) for item in value), key=repr) or None
-    return value or None
+def _at_most(value: str, bound: int) -> bool:
+    return value.isdigit() and int(value) <= bound
 
 
 def _brief(value: Any) -> str:
-    text = str(value)
+    text = ", ".join(sorted(map(str, value))) or "none" if isinstance(value, frozenset) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."

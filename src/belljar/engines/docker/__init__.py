@@ -1,1 +1,40 @@
-"""Docker, and what speaks its API."""
+"""Docker, spoken to over its API."""
+
+from __future__ import annotations
+
+from belljar.engines.docker import hosts
+from belljar.engines.docker.dialect import Dialect
+from belljar.engines.docker.engine import DockerEngine
+from belljar.errors import EngineError, EngineUnavailable, NamedEngineUnavailable
+
+
+def find() -> DockerEngine:
+    usual = (hosts.DEFAULT, f"unix://{hosts.runtime_directory()}/docker.sock")
+    return first_that_answers(usual, Dialect())
+
+
+def first_that_answers(usual: tuple[str, ...], dialect: Dialect) -> DockerEngine:
+    tried: list[str] = []
+    for endpoint in hosts.candidates(usual):
+        try:
+            found = DockerEngine(endpoint, dialect)
+        except EngineUnavailable as error:
+            if endpoint.named_by:
+                raise NamedEngineUnavailable(f"{error} ({endpoint.named_by} names it)") from error
+            tried.append(str(error).partition(": ")[2])
+            continue
+        except EngineError as error:
+            raise NamedEngineUnavailable(str(error)) if endpoint.named_by else error from None
+        if _kind(found) == dialect.name:
+            return found
+        tried.append(f"what answers at {endpoint.host} is {_kind(found)}")
+    raise EngineUnavailable(
+        f"No {dialect.name.capitalize()} answers: {'; '.join(tried)}. Start one, or set DOCKER_HOST (`make engine` "
+        "installs one)."
+    )
+
+
+def _kind(engine: DockerEngine) -> str:
+    parts = engine.about.get("Components") or []
+    names = " ".join(str(part.get("Name")) for part in parts if isinstance(part, dict))
+    return "podman" if "podman" in names.lower() else "docker"

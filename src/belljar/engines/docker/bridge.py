@@ -1,32 +1,31 @@
-"""The link's byte stream through `docker exec`: Docker wraps what the bridge prints in headers; this unwraps it."""
+"""The link's byte stream through `exec`: the engine wraps what the bridge prints in headers; this unwraps it."""
 
 from __future__ import annotations
 
 import socket
 import ssl
 from collections import deque
-from typing import Any
 
 HEADER = 8
 STDOUT = 1
 
 
 class Demultiplexed:
-    """A `Transport` over the hijacked connection of an exec."""
+    """A `Transport` over the hijacked connection of an exec; `first` is what of the stream was read already."""
 
-    def __init__(self, hijacked: Any) -> None:
-        self._keep = hijacked  # docker-py closes the connection when its response object goes
-        self._socket: socket.socket = getattr(hijacked, "_sock", hijacked)
+    def __init__(self, connection: socket.socket, first: bytes = b"") -> None:
+        self._socket = connection
         self._socket.setblocking(False)
         self.pipes: deque[int] = deque()  # none: descriptors do not travel over a network
         self._raw = b""
         self._missing = 0
         self._wanted = False
+        self._ready = self._unwrap(first)
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def send(self, data: bytes) -> int:
+    def send(self, data: bytes, /) -> int:
         try:
             return self._socket.send(data)
         except ssl.SSLWantWriteError:
@@ -34,9 +33,11 @@ class Demultiplexed:
 
     def close(self) -> None:
         self._socket.close()
-        self._keep.close()
 
-    def recv(self, size: int) -> bytes:
+    def recv(self, size: int, /) -> bytes:
+        if self._ready:
+            found, self._ready = self._ready, b""
+            return found
         try:
             data = self._socket.recv(size)
         except ssl.SSLWantReadError:

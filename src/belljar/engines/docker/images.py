@@ -1,46 +1,56 @@
-"""The image verbs of a Docker-compatible engine (`belljar.images.ImageStore`); they block."""
+"""The image verbs of an engine with Docker's API (`images.catalog.ImageStore`). Rare, so docker-py speaks them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from docker import APIClient
-from docker.errors import APIError, DockerException, ImageNotFound
-from docker.utils import parse_repository_tag
-
+from belljar.engines.docker.hosts import Endpoint
 from belljar.errors import EngineError
+from belljar.images.catalog import StoredImage
+
+if TYPE_CHECKING:
+    from docker import APIClient
 
 # A registry that cannot be reached must not hold up the way that needs none.
 REGISTRY_SECONDS = 10.0
 
 
-@contextmanager
-def _translated(doing: str) -> Iterator[None]:
-    try:
-        yield
-    except (DockerException, OSError) as error:
-        said = error.explanation if isinstance(error, APIError) else error
-        raise EngineError(f"{doing}: {said}") from error
-
-
 class DockerImages:
-    def __init__(self, connect: Callable[[float | None], APIClient]) -> None:
-        """`connect(timeout)` makes a client of the engine, `None` for one that waits as long as it takes."""
-        self._connect_images = connect
+    fetch_with = "docker pull"
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._images_at = endpoint
 
     @contextmanager
     def _images_client(self, doing: str, timeout: float | None = 60) -> Iterator[APIClient]:
-        with _translated(doing):
-            client = self._connect_images(timeout)
+        from docker.errors import APIError, DockerException
+
+        try:
+            client = self._docker_py(timeout)
             try:
                 yield client
             finally:
                 client.close()
+        except (DockerException, OSError) as error:
+            said = error.explanation if isinstance(error, APIError) else error
+            raise EngineError(f"{doing}: {said}") from error
+
+    def _docker_py(self, timeout: float | None) -> APIClient:
+        from docker import APIClient
+        from docker.tls import TLSConfig
+
+        tls: dict[str, Any] = {}
+        if directory := self._images_at.certificates:
+            pair = (f"{directory}/cert.pem", f"{directory}/key.pem")
+            tls = {"tls": TLSConfig(client_cert=pair, ca_cert=f"{directory}/ca.pem", verify=True)}
+        return APIClient(base_url=self._images_at.host, version="auto", timeout=timeout, **tls)
 
     def image_exists(self, reference: str) -> bool:
+        from docker.errors import ImageNotFound
+
         with self._images_client(f"looking for {reference}") as client:
             try:
                 client.inspect_image(reference)
@@ -48,8 +58,11 @@ class DockerImages:
                 return False
             return True
 
-    def image_import(self, tar: Path, reference: str, changes: list[str]) -> None:
+    def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
+        from docker.utils import parse_repository_tag
+
         repository, tag = parse_repository_tag(reference)
+        changes = [f"WORKDIR {cwd}", 'CMD ["bash"]', *(f"LABEL {key}={value}" for key, value in labels.items())]
         with self._images_client(f"importing {reference}", timeout=None) as client:
             client.import_image(str(tar), repository=repository, tag=tag, changes=changes)
 
@@ -74,21 +87,33 @@ class DockerImages:
                 report(line.get("stream", ""))
 
     def image_tag(self, reference: str, alias: str) -> None:
+        from docker.utils import parse_repository_tag
+
         repository, tag = parse_repository_tag(alias)
         with self._images_client(f"tagging {reference}") as client:
             client.tag(reference, repository, tag, force=True)
 
-    def image_list(self, label: str) -> list[dict[str, Any]]:
+    def image_list(self, label: str) -> list[StoredImage]:
         with self._images_client("listing the images") as client:
-            found: list[dict[str, Any]] = client.images(filters={"label": label})
-            return found
+            return [_stored(found) for found in client.images(filters={"label": label})]
 
     def registry_has(self, reference: str) -> bool:
-        client = self._connect_images(REGISTRY_SECONDS)
+        from docker.errors import DockerException
+
+        client = None
         try:
+            client = self._docker_py(REGISTRY_SECONDS)
             client.inspect_distribution(reference)
         except (DockerException, OSError):
             return False
         finally:
-            client.close()
+            if client is not None:
+                client.close()
         return True
+
+
+def _stored(found: dict[str, Any]) -> StoredImage:
+    names = tuple(str(name) for name in found.get("RepoTags") or [] if name != "<none>:<none>")
+    return StoredImage(
+        str(found["Id"]), names, dict(found.get("Labels") or {}), int(found["Size"]), float(found["Created"])
+    )

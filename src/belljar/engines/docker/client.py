@@ -1,0 +1,215 @@
+"""Plain HTTP to an engine with Docker's API, over a unix socket, TCP or TLS. Blocking.
+
+docker-py takes longer to import than a sandbox takes to start, and loses bytes that arrive with the headers of a
+hijacked stream. So what every sandbox needs is spoken here; docker-py is left to what is rare (`images.py`).
+
+A connection that breaks is tried again for a while: every verb here may be repeated. An answer, or a silence that
+outlasts its deadline, is final.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from belljar.engines.docker.hosts import Endpoint
+from belljar.errors import EngineError, EngineUnavailable
+from belljar.patience import stretched
+
+if TYPE_CHECKING:
+    import ssl
+
+QUICK_SECONDS = 15.0  # to look at something
+SLOW_SECONDS = 60.0  # to create, start or remove: an engine that imports an image at the same time takes its time
+RETRY_SECONDS = 2.0
+ANSWER_MAX = 64 << 20
+MESSAGE_MAX = 400
+
+
+class Answered(EngineError):
+    """The engine answered, but not what was hoped for."""
+
+    def __init__(self, doing: str, status: int, message: str) -> None:
+        super().__init__(f"{doing}: {message or f'the engine answered with status {status}'}")
+        self.status, self.message = status, message
+
+
+class Unreachable(EngineUnavailable):
+    """The connection could not be made, or broke."""
+
+
+class Client:
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._tls = _tls(endpoint) if endpoint.certificates else None
+
+    def ask(
+        self, doing: str, method: str, path: str, body: Any = None, *,
+        expected: tuple[int, ...] = (200, 201, 204, 304), seconds: float = QUICK_SECONDS,
+    ) -> Any:  # fmt: skip
+        """The JSON of the answer. `doing` begins the message of an error; `body` is a document, or bytes of a tar."""
+        give_up = time.monotonic() + stretched(RETRY_SECONDS)
+        pause = 0.02
+        while True:
+            try:
+                return self._once(doing, method, path, body, expected, stretched(seconds))
+            except Unreachable:
+                if time.monotonic() + pause > give_up:
+                    raise
+            time.sleep(random.uniform(pause / 2, pause))
+            pause = min(pause * 2, 0.3)
+
+    def stream(self, doing: str, path: str, body: Any) -> tuple[socket.socket, bytes]:
+        """A connection that the engine has given up to a stream, and what of the stream came with its answer."""
+        deadline = time.monotonic() + stretched(QUICK_SECONDS)
+        try:
+            connection = self._connect(deadline)
+        except OSError as error:
+            raise Unreachable(f"{doing}: {_reason(error, self.endpoint)}") from error
+        try:
+            connection.sendall(_request("POST", path, body, "HTTP/1.1", "Connection: Upgrade\r\nUpgrade: tcp\r\n"))
+            answer = b""
+            while b"\r\n\r\n" not in answer:
+                part = connection.recv(4096)
+                if not part or len(answer) > ANSWER_MAX:
+                    raise ConnectionResetError("it hung up")
+                answer += part
+            head, _, rest = answer.partition(b"\r\n\r\n")
+            status = _status(head)
+            if status not in (101, 200):
+                raise Answered(doing, status, _message(rest))
+            return connection, rest
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise Unreachable(f"{doing}: {_reason(error, self.endpoint)}") from error
+        except EngineError:
+            connection.close()
+            raise
+
+    def _once(
+        self, doing: str, method: str, path: str, body: Any, expected: tuple[int, ...], seconds: float
+    ) -> Any:  # fmt: skip
+        deadline = time.monotonic() + seconds
+        try:
+            with self._connect(deadline) as connection:
+                connection.sendall(_request(method, path, body, "HTTP/1.0"))
+                status, content = _split(_receive(connection, deadline))
+        except TimeoutError:
+            raise EngineUnavailable(f"{doing}: the engine at {self.endpoint.host} did not answer in time") from None
+        except (PermissionError, FileNotFoundError, socket.gaierror) as error:
+            raise EngineUnavailable(f"{doing}: {_reason(error, self.endpoint)}") from error
+        except OSError as error:
+            raise Unreachable(f"{doing}: {_reason(error, self.endpoint)}") from error
+        except (ValueError, IndexError) as error:
+            raise EngineError(f"{doing}: what answers at {self.endpoint.host} is no container engine") from error
+        if status not in expected:
+            raise Answered(doing, status, _message(content))
+        try:
+            return json.loads(content) if content.strip() else {}
+        except ValueError as error:
+            raise EngineError(f"{doing}: the engine's answer makes no sense") from error
+
+    def _connect(self, deadline: float) -> socket.socket:
+        seconds = max(0.001, deadline - time.monotonic())
+        if path := self.endpoint.path:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            try:
+                connection.settimeout(seconds)
+                connection.connect(path)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+        name, port = _address(self.endpoint.host)
+        plain = socket.create_connection((name, port), seconds)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._tls.wrap_socket(plain, server_hostname=name) if self._tls else plain
+
+
+def quote(text: str) -> str:
+    """For a path or a query; urllib's would cost more time than the request."""
+    return "".join(c if (c.isalnum() and c.isascii()) or c in "-._~/:@" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode())
+
+
+def _request(method: str, path: str, body: Any, version: str, more: str = "") -> bytes:
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    kind = "application/x-tar" if isinstance(body, bytes) else "application/json"
+    fields = f"Host: docker\r\n{more}Content-Type: {kind}\r\nContent-Length: {len(data)}"
+    return f"{method} {path} {version}\r\n{fields}\r\n\r\n".encode() + data
+
+
+def _receive(connection: socket.socket, deadline: float) -> bytes:
+    """All that comes until the other side closes; an engine that drips is no better than one that is silent."""
+    answer = bytearray()
+    while part := connection.recv(1 << 16):
+        answer += part
+        if len(answer) > ANSWER_MAX:
+            raise EngineError("the engine's answer has no end")
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        connection.settimeout(left)
+    return bytes(answer)
+
+
+def _split(answer: bytes) -> tuple[int, bytes]:
+    head, gap, content = answer.partition(b"\r\n\r\n")
+    if answer and not answer.startswith(b"HTTP/1."):
+        raise ValueError("no HTTP")
+    length = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
+    if not gap or (length and len(content) < int(length[1])):
+        raise ConnectionResetError("it hung up in the middle of an answer")
+    return _status(head), content
+
+
+def _status(head: bytes) -> int:
+    return int(head.split(b" ", 2)[1])
+
+
+def _message(content: bytes) -> str:
+    """What the engine said, in one line that a person can read."""
+    try:
+        document = json.loads(content)
+        said = str(document["message"]) if isinstance(document, dict) and "message" in document else ""
+    except ValueError:
+        said = content.decode(errors="replace")
+    said = re.sub(r"seccomp=\{.*\}", "seccomp=…", " ".join(said.split()))  # engines quote the whole profile
+    return said if len(said) <= MESSAGE_MAX else f"{said[: MESSAGE_MAX - 100]} … {said[-90:]}"
+
+
+def _reason(error: Exception, endpoint: Endpoint) -> str:
+    if isinstance(error, PermissionError):
+        return (
+            f"you may not use {endpoint.host}; add yourself to its group (`sudo usermod -aG docker $USER`, then log in "
+            "again), or use sudo"
+        )
+    said = (getattr(error, "strerror", None) or str(error) or "it hung up").lower()
+    return f"the engine at {endpoint.host} cannot be reached ({said}); is it running? `belljar doctor` tells more"
+
+
+def _address(host: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:tcp|http|https)://(\[[^]]+\]|[^:/]+)(?::(\d+))?/?", host)
+    if match is None:
+        raise EngineUnavailable(f"{host!r} is no address of an engine; use unix:///path or tcp://name:port")
+    return match[1].strip("[]"), int(match[2] or 2375)
+
+
+def _tls(endpoint: Endpoint) -> ssl.SSLContext:
+    import ssl  # only where it is needed: it takes as long to load as a request takes
+
+    directory = Path(endpoint.certificates)
+    try:
+        context = ssl.create_default_context(cafile=str(directory / "ca.pem"))
+        context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
+    except OSError as error:
+        raise EngineUnavailable(f"the certificates in {directory} cannot be used ({error})") from error
+    return context

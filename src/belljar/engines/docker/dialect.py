@@ -1,0 +1,51 @@
+"""How Docker's API is spelled: Docker's own way, and the hooks where another engine with that API differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from belljar.engines.seccomp import profile_text
+from belljar.engines.spec import Mount, SandboxSpec
+
+
+class Dialect:
+    name = "docker"
+    # Anything in one of these of the HostConfig is something that was not asked for.
+    extras: tuple[str, ...] = (
+        "Privileged", "CapAdd", "Devices", "DeviceRequests", "DeviceCgroupRules", "GroupAdd", "Binds", "VolumesFrom",
+        "PortBindings", "PublishAllPorts", "ExtraHosts", "Sysctls", "OomKillDisable",
+    )  # fmt: skip
+
+    def security_options(self, spec: SandboxSpec) -> list[str]:
+        label = [f"label={spec.security_label}"] if spec.security_label else []
+        return ["no-new-privileges", f"seccomp={self.seccomp(spec)}", *label]
+
+    def seccomp(self, spec: SandboxSpec) -> str:
+        return profile_text(spec.seccomp, spec.machine)
+
+    def profile_name(self, option: str, machine: str) -> str:
+        """Which of our profiles a security option of the engine's holds."""
+        names = (name for name in ("default", "debug") if option == profile_text(name, machine))
+        return next(names, "another profile")
+
+    def tmpfs_options(self, mount: Mount) -> str:
+        words = ["rw", "exec" if mount.executable else "noexec", "nosuid", "nodev", f"size={mount.size}"]
+        words.append(f"mode={mount.mode:o}")
+        if mount.inodes:
+            words.append(f"nr_inodes={mount.inodes}")
+        if mount.owner is not None:
+            words += [f"uid={mount.owner[0]}", f"gid={mount.owner[1]}"]
+        return ",".join(words)
+
+    def user_namespace(self, spec: SandboxSpec) -> str:
+        return ""
+
+    def claimed_namespaces(self, config: Mapping[str, Any]) -> frozenset[str] | None:
+        own = {
+            "ipc": config.get("IpcMode") == "private",
+            "pid": config.get("PidMode") == "",
+            "uts": config.get("UTSMode") == "",
+            "cgroup": config.get("CgroupnsMode") == "private",
+        }
+        return frozenset(name for name, private in own.items() if private)

@@ -1,0 +1,237 @@
+"""An engine with Docker's API: a container's life, never its commands. Blocking.
+
+Repeating is safe for all verbs: a container has a name of its own, so a create that was lost on the way is found again
+by that name; starting, destroying and looking are idempotent. Commands go over the link and are never repeated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from belljar.engines.base import Description, Launched, Listed
+from belljar.engines.docker.claims import claims
+from belljar.engines.docker.client import SLOW_SECONDS, Answered, Client, quote
+from belljar.engines.docker.create_body import create_body
+from belljar.engines.docker.dialect import Dialect
+from belljar.engines.docker.hosts import Endpoint
+from belljar.engines.docker.images import DockerImages
+from belljar.engines.spec import LABEL, IdMap, Image, SandboxSpec, User
+from belljar.errors import EngineError, ImageMissing
+
+if TYPE_CHECKING:
+    from belljar.engines.docker.bridge import Demultiplexed
+
+MINIMUM_API = (1, 41)
+BRIDGE_USER = "65533:65533"  # nobody else's, so that no command in the sandbox can signal the bridge
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+class DockerEngine(DockerImages):
+    def __init__(self, endpoint: Endpoint, dialect: Dialect | None = None) -> None:
+        super().__init__(endpoint)
+        self.dialect = dialect or Dialect()
+        self.name, self.host = self.dialect.name, endpoint.host
+        self.client = Client(endpoint)
+        self._volumes: set[str] = set()
+        self.about = self._about()
+        self.machine = _MACHINES.get(str(self.about["Arch"]), str(self.about["Arch"]))
+        self.shares_files = self._shares_files()
+        self.identity = f"{self.name} {os.path.realpath(endpoint.path) if endpoint.path else endpoint.host}"
+
+    def close(self) -> None:
+        """Nothing is held between two requests."""
+
+    def _about(self) -> dict[str, Any]:
+        doing = f"connecting to {self.host}"
+        with _sensible(doing):
+            about = self.client.ask(doing, "GET", "/version")
+            version = tuple(int(part) for part in about["ApiVersion"].split("."))
+            if version < MINIMUM_API:
+                raise EngineError(
+                    f"{self.host} speaks API {about['ApiVersion']}; Belljar needs 1.41 (Docker 20.10) or newer"
+                )
+            if about["Os"] != "linux":
+                raise EngineError(f"{self.host} runs {about['Os']} containers; Belljar needs Linux ones")
+            found: dict[str, Any] = {**about, "Arch": str(about["Arch"])}
+            return found
+
+    def _shares_files(self) -> bool:
+        if told := os.environ.get("BELLJAR_LINK"):
+            return told != "bridge"
+        return self.client.endpoint.path is not None and "Desktop" not in json.dumps(self.about.get("Platform"))
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.ask("asking the engine about itself", "GET", "/info")
+        return found
+
+    @cached_property
+    def rootless(self) -> bool:
+        """Whether its root is an ordinary user of this machine: the owner of its socket, then."""
+        path = self.client.endpoint.path
+        try:
+            return bool(path and os.stat(path).st_uid) and "name=rootless" in (self.info.get("SecurityOptions") or [])
+        except OSError:
+            return False
+
+    def user(self, uid: int, gid: int) -> User:
+        if not self.rootless or uid != os.geteuid():
+            return User(uid, gid)
+        # Its user namespace has one id of the host's besides the subordinate ones: root inside is the caller.
+        return User(0, 0, (IdMap(0, uid),), (IdMap(0, gid),), root_inside=True)
+
+    # A container's life.
+
+    def create(self, spec: SandboxSpec, name: str) -> str:
+        doing = "creating the sandbox"
+        with _sensible(doing):
+            try:
+                body = create_body(spec, self.dialect)
+                path = f"/containers/create?name={quote(name)}"
+                return str(self.client.ask(doing, "POST", path, body, seconds=SLOW_SECONDS)["Id"])
+            except Answered as error:
+                if error.status == 404:
+                    raise ImageMissing(f"{error.message}; `belljar images list` shows what there is") from error
+                if error.status != 409:
+                    raise
+                return str(self._document(name, doing)["Id"])  # our own earlier try, whose answer was lost
+
+    def start(self, id: str) -> Launched:
+        self.client.ask("starting the sandbox", "POST", f"/containers/{quote(id)}/start", {}, seconds=SLOW_SECONDS)
+        return self.inspect(id)
+
+    def inspect(self, id: str) -> Launched:
+        doing = "looking at the sandbox"
+        with _sensible(doing):
+            found = self._document(id, doing)
+            pid = int(found["State"]["Pid"])
+            return Launched(str(found["Id"]), pid, claims(found, self.dialect, self.machine))
+
+    def state(self, id: str) -> str | None:
+        doing = "looking at the sandbox"
+        with _sensible(doing):
+            try:
+                return str(self._document(id, doing)["State"]["Status"])
+            except Answered as error:
+                if error.status == 404:
+                    return None
+                raise
+
+    def _document(self, id: str, doing: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.ask(doing, "GET", f"/containers/{quote(id)}/json")
+        return found
+
+    def destroy(self, id: str) -> None:
+        # 404: it is gone; 409: it is being removed already.
+        self.client.ask(
+            "removing the sandbox", "DELETE", f"/containers/{quote(id)}?force=1&v=1",
+            expected=(200, 204, 404, 409), seconds=SLOW_SECONDS,
+        )  # fmt: skip
+
+    def list(self) -> list[Listed]:
+        doing = "listing sandboxes"
+        wanted = quote(json.dumps({"label": [LABEL + "session"]}))
+        with _sensible(doing):
+            rows = self.client.ask(doing, "GET", f"/containers/json?all=1&filters={wanted}")
+            return [
+                Listed(r["Id"], r["State"], r.get("Labels") or {}, r.get("Image", ""), _seconds(r.get("Created", 0)))
+                for r in rows
+            ]
+
+    def image(self, reference: str) -> Image | None:
+        doing = f"looking at image {reference}"
+        with _sensible(doing):
+            try:
+                found = self.client.ask(doing, "GET", f"/images/{quote(reference)}/json")
+            except Answered as error:
+                if error.status == 404:
+                    return None
+                raise
+            config = found.get("Config") or {}
+            return Image(str(found["Id"]), tuple(config.get("Env") or ()), tuple(sorted(config.get("Volumes") or ())))
+
+    def describe(self) -> Description:
+        with _sensible("asking the engine about itself"):
+            info = self.info
+            options = " ".join(info.get("SecurityOptions") or [])
+            keys = {"memory": "MemoryLimit", "swap": "SwapLimit", "pids": "PidsLimit", "cpus": "CpuCfsQuota"}
+            return Description(
+                version=f"{info.get('ServerVersion', '?')}, API {self.about.get('ApiVersion')}",
+                cgroup_version=str(info.get("CgroupVersion", "1")),
+                cgroup_driver=str(info.get("CgroupDriver", "?")),
+                can_limit={name: info.get(key) for name, key in keys.items()},
+                seccomp="name=seccomp" in options,
+                rootless="name=rootless" in options,
+                user_remapping="name=userns" in options,
+                access_control=next((name for name in ("apparmor", "selinux") if f"name={name}" in options), ""),
+                storage=str(info.get("Driver", "?")),
+                runtimes=tuple(sorted(info.get("Runtimes") or {})),
+                data_root=str(info.get("DockerRootDir") or ""),
+            )
+
+    # Where files are not shared: the init in a volume, the link through `exec`.
+
+    def bridge(self, id: str, argv: Sequence[str]) -> Demultiplexed:
+        from belljar.engines.docker.bridge import Demultiplexed
+
+        doing = "connecting to the sandbox"
+        wanted = {
+            "Cmd": list(argv), "User": BRIDGE_USER, "AttachStdin": True, "AttachStdout": True, "AttachStderr": True,
+            "Tty": False,
+        }  # fmt: skip
+        with _sensible(doing):
+            made = self.client.ask(doing, "POST", f"/containers/{quote(id)}/exec", wanted)["Id"]
+            return Demultiplexed(*self.client.stream(doing, f"/exec/{quote(made)}/start", {"Detach": False}))
+
+    def install_init(self, binary: Path, image: str) -> str:
+        """Put the init into a volume of the engine, once per engine and version."""
+        name = f"belljar-init-{hashlib.sha256(binary.read_bytes()).hexdigest()[:16]}"
+        if name not in self._volumes:
+            self._fill_volume(name, binary, image)
+            self._volumes.add(name)
+        return name
+
+    def _fill_volume(self, name: str, binary: Path, image: str) -> None:
+        doing, at = "installing the init", "/.belljar-init"
+        mount = {"Type": "volume", "Source": name, "Target": at}
+        body = {"Image": image, "Cmd": ["/none"], "Entrypoint": [], "HostConfig": {"Mounts": [mount]}}
+        with _sensible(doing):
+            holder = quote(self.client.ask(doing, "POST", "/containers/create", body, seconds=SLOW_SECONDS)["Id"])
+            try:
+                path = f"/containers/{holder}/archive?path={quote(at)}"
+                self.client.ask(doing, "PUT", path, _tar(binary), seconds=SLOW_SECONDS)
+            finally:
+                self.destroy(holder)  # with the volumes that the image declares
+
+
+@contextmanager
+def _sensible(doing: str) -> Iterator[None]:
+    """An answer of another shape than every engine's is one clear error."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise EngineError(f"{doing}: the engine's answer makes no sense ({type(error).__name__}: {error})") from error
+
+
+def _seconds(created: Any) -> int:
+    return int(created) if isinstance(created, int | float) else 0
+
+
+def _tar(binary: Path) -> bytes:
+    import io
+    import tarfile
+
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        entry = tarfile.TarInfo("init")
+        entry.mode, entry.size = 0o711, binary.stat().st_size  # executable, but readable by root alone
+        with binary.open("rb") as source:
+            tar.addfile(entry, source)
+    return archive.getvalue()

@@ -1,0 +1,76 @@
+"""Where an engine with Docker's API may answer: DOCKER_HOST, Docker's contexts, the usual sockets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from belljar.errors import NamedEngineUnavailable
+
+DEFAULT = "unix:///var/run/docker.sock"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    host: str
+    """unix:///path or tcp://name:port."""
+    certificates: str = ""
+    """A directory with ca.pem, cert.pem and key.pem, where it speaks TLS."""
+    named_by: str = ""
+    """The setting that names it; no other engine may stand in for it then."""
+
+    @property
+    def path(self) -> str | None:
+        """Of its socket, where it is one of this machine."""
+        return self.host.removeprefix("unix://") if self.host.startswith("unix://") else None
+
+
+def candidates(usual: tuple[str, ...]) -> list[Endpoint]:
+    """The one that the settings name, or else the usual places of this kind of engine."""
+    if host := os.environ.get("DOCKER_HOST"):
+        certificates = (os.environ.get("DOCKER_CERT_PATH") or str(_config())) if _verifies() else ""
+        return [Endpoint(host.replace("http+docker://", "unix://"), certificates, "DOCKER_HOST")]
+    if named := _context():
+        return [named]
+    return [Endpoint(host) for host in dict.fromkeys(usual)]
+
+
+def runtime_directory() -> str:
+    return os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.geteuid()}")
+
+
+def _verifies() -> bool:
+    return bool(os.environ.get("DOCKER_TLS_VERIFY"))
+
+
+def _config() -> Path:
+    return Path(os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker"))
+
+
+def _context() -> Endpoint | None:
+    """Docker's own choice of an engine (`docker context use`), unless that is the default one."""
+    name = os.environ.get("DOCKER_CONTEXT") or str(_document(_config() / "config.json").get("currentContext") or "")
+    if name in ("", "default"):
+        return None
+    id = hashlib.sha256(name.encode()).hexdigest()
+    try:
+        about = json.loads((_config() / "contexts/meta" / id / "meta.json").read_text())
+        host = str(about["Endpoints"]["docker"]["Host"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NamedEngineUnavailable(
+            f"Docker's context {name!r} cannot be read; `docker context ls` shows those there are"
+        ) from error
+    certificates = _config() / "contexts/tls" / id / "docker"
+    return Endpoint(host, str(certificates) if certificates.is_dir() else "", f"context {name}")
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}  # none, or broken: the docker command goes on with its defaults too
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,158 @@
+"""What the kernel says of a sandbox's PID 1, whatever engine made it: one pass over /proc and its cgroups.
+
+A file that cannot be read (an engine elsewhere, a caller who is not root) is no fact.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+NAMESPACES = ("net", "mnt", "pid", "ipc", "uts", "cgroup")
+# Ours → (cgroup v1 controller and file, cgroup v2 file).
+_CGROUP_FILES = {
+    "memory": ("memory", "memory.limit_in_bytes", "memory.max"),
+    "swap": ("memory", "memory.memsw.limit_in_bytes", "memory.swap.max"),
+    "pids": ("pids", "pids.max", "pids.max"),
+    "quota": ("cpu", "cpu.cfs_quota_us", "cpu.max"),
+    "period": ("cpu", "cpu.cfs_period_us", "cpu.max"),
+}
+
+
+@dataclass(frozen=True)
+class MountFact:
+    """One line of mountinfo."""
+
+    device: str
+    """major:minor."""
+    root: str
+    """What of its file system is mounted."""
+    read_only: bool
+    kind: str
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """An item that could not be read is absent, empty or None."""
+
+    status: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """Hard limits by their name in /proc/PID/limits."""
+    cgroup: Mapping[str, str] = field(default_factory=dict)
+    unified: bool = False
+    """Whether the cgroup values are version 2's."""
+    routes: int | None = None
+    shared: frozenset[str] | None = None
+    """Namespaces that are the host's own."""
+    mounts: Mapping[str, MountFact] = field(default_factory=dict)
+    """What is on top at each mount point."""
+    executable: tuple[int, int] | None = None
+    """Device and inode of the program that runs."""
+    host_swap: bool = True
+
+
+def gather(pid: int) -> KernelFacts | None:
+    """None where the process cannot be seen at all."""
+    status = read(f"/proc/{pid}/status")
+    if status is None:
+        return None
+    cgroup, unified = gather_cgroup(read(f"/proc/{pid}/cgroup") or "")
+    routes = read(f"/proc/{pid}/net/route")
+    return KernelFacts(
+        status=parse_status(status),
+        limits=parse_limits(read(f"/proc/{pid}/limits") or ""),
+        cgroup=cgroup,
+        unified=unified,
+        routes=None if routes is None else max(0, len(routes.splitlines()) - 1),
+        shared=_shared(pid),
+        mounts=parse_mounts(read(f"/proc/{pid}/mountinfo") or ""),
+        executable=executable(pid),
+        host_swap=len((read("/proc/swaps") or "\n\n").splitlines()) > 1,
+    )
+
+
+def executable(pid: int) -> tuple[int, int] | None:
+    try:
+        found = os.stat(f"/proc/{pid}/exe")
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def parse_status(text: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def parse_limits(text: str) -> dict[str, str]:
+    return {line[:26].strip(): line[47:68].strip() for line in text.splitlines()[1:]}
+
+
+def parse_mounts(text: str) -> dict[str, MountFact]:
+    found = {}
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        _, _, device, root, point, options = left.split(" ")[:6]
+        kind, _, super_options = right.split(" ", 2)
+        read_only = "ro" in options.split(",") or "ro" in super_options.split(",")
+        found[_plain(point)] = MountFact(device, _plain(root), read_only, kind)
+    return found
+
+
+def _plain(path: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        path = path.replace(code, character)
+    return path
+
+
+def gather_cgroup(membership: str) -> tuple[dict[str, str], bool]:
+    paths = {}
+    for line in membership.splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), path))
+    mounts = _cgroup_mounts()
+    unified = "memory" not in paths
+    values = {}
+    for name, (controller, first, second) in _CGROUP_FILES.items():
+        key = "" if unified else controller
+        if key in mounts and key in paths:
+            text = read(f"{mounts[key]}{paths[key]}/{second if unified else first}")
+            if text is not None:
+                values[name] = text.split()[-1 if name == "period" else 0]
+    return values, unified
+
+
+@cache
+def _cgroup_mounts() -> dict[str, str]:
+    """Controller ("" for version 2) → where its whole hierarchy is mounted."""
+    found = {}
+    for line in (read("/proc/self/mountinfo") or "").splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _, options = right.split(" ", 2)
+        root, point = left.split()[3:5]
+        if root == "/" and kind == "cgroup2":
+            found[""] = point
+        elif root == "/" and kind == "cgroup":
+            found.update(dict.fromkeys(options.split(" ")[-1].split(","), point))
+    return found
+
+
+def _shared(pid: int) -> frozenset[str] | None:
+    try:
+        return frozenset(name for name in NAMESPACES if _namespace(pid, name) == _namespace("self", name))
+    except OSError:
+        return None
+
+
+def _namespace(pid: int | str, name: str) -> str:
+    return os.readlink(f"/proc/{pid}/ns/{name}")
+
+
+def read(path: str) -> str | None:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return None

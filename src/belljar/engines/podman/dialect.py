@@ -1,0 +1,66 @@
+"""Where Podman's spelling of Docker's API differs (seen on 4.3 and 5.x).
+
+It wants the seccomp profile as a file, masks by an option instead of a list, refuses tmpfs options that it does not
+know, and describes namespaces and mounts in words of its own: there the kernel is the witness.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from belljar import resources
+from belljar.engines.docker.dialect import Dialect
+from belljar.engines.seccomp import profile_text
+from belljar.engines.spec import Mount, SandboxSpec
+
+
+class PodmanDialect(Dialect):
+    name = "podman"
+    extras = (
+        "Privileged", "CapAdd", "Devices", "DeviceRequests", "DeviceCgroupRules", "GroupAdd", "VolumesFrom",
+        "PortBindings", "PublishAllPorts", "ExtraHosts", "Sysctls", "OomKillDisable",
+    )  # fmt: skip
+
+    def security_options(self, spec: SandboxSpec) -> list[str]:
+        return [*super().security_options(spec), f"mask={':'.join(spec.masked_paths)}"]
+
+    def seccomp(self, spec: SandboxSpec) -> str:
+        return str(_profile_file(profile_text(spec.seccomp, spec.machine)))
+
+    def profile_name(self, option: str, machine: str) -> str:
+        names = ("default", "debug")
+        return next(
+            (name for name in names if option == str(_profile_path(profile_text(name, machine)))),
+            "another profile",
+        )
+
+    def tmpfs_options(self, mount: Mount) -> str:
+        executable = "exec" if mount.executable else "noexec"
+        mode = 0o1777 if mount.owner is not None else mount.mode  # it cannot be given to the user inside
+        return f"rw,{executable},nosuid,nodev,size={mount.size},mode={mode:o}"
+
+    def user_namespace(self, spec: SandboxSpec) -> str:
+        return "keep-id" if spec.user.uid_map else ""
+
+    def claimed_namespaces(self, config: Mapping[str, Any]) -> frozenset[str] | None:
+        return None
+
+
+def _profile_path(text: str) -> Path:
+    return resources.cache_dir() / f"seccomp-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def _profile_file(text: str) -> Path:
+    """Written whole, by rename: Podman reads it when the container starts."""
+    path = _profile_path(text)
+    if not path.is_file() or path.read_text() != text:
+        descriptor, new = tempfile.mkstemp(dir=path.parent, prefix=".seccomp-")
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        os.rename(new, path)
+    return path

@@ -1,0 +1,176 @@
+"""What every sandbox is made of: policy, limits, image and workspace become one frozen `SandboxSpec`.
+
+Every protection there is is decided here, as data, with no engine at hand.
+
+What an image may still say: its own environment (PATH, JAVA_HOME, LANG …), because a user's image should work
+unchanged, but neither who the user is nor where home is, nor the hooks of the loader and the shell. Its entrypoint,
+command, user, health check, ports and volumes are all replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+from belljar.engines.seccomp import Profile
+from belljar.engines.spec import NETWORKS, Image, LinkKind, Mount, Network, SandboxSpec, User
+from belljar.errors import UsageError
+from belljar.layout import HOME, HOSTNAME, PRIVATE, WORKSPACE
+from belljar.limits import Limits
+from belljar.workspace.pinned import Workspace
+
+BASE_ENVIRONMENT: Mapping[str, str] = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": HOME,
+    "USER": "sandbox",
+    "LOGNAME": "sandbox",
+    "SHELL": "/bin/bash",
+    "LC_CTYPE": "C.UTF-8",  # all of LANG=C.UTF-8 that matters; the rest is twelve more files to open in each program
+    "TERM": "dumb",
+}
+IMAGE_MAY_SET = {"PATH", "LANG"}
+HOOK_VARIABLE = re.compile(r"LD_.*|BASH_.*|ENV|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|IFS|PS4|BELLJAR_.*|GLIBC_.*")
+
+# The first group is Docker's own list (a list given to the API replaces it); the second is what a command has
+# no business to know of the host: addresses of the kernel, its modules, command line and configuration, the machine's
+# identity.
+MASKED_PATHS = (
+    "/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+    "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+    "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/iomem", "/proc/ioports", "/proc/kallsyms",
+    "/proc/key-users", "/proc/modules", "/proc/partitions", "/proc/swaps", "/proc/vmallocinfo", "/proc/kpagecount",
+    "/proc/kpageflags", "/sys/class/dmi", "/sys/devices/virtual/dmi", "/sys/fs/bpf", "/sys/kernel/debug",
+    "/sys/kernel/security", "/sys/kernel/tracing", "/sys/module",
+)  # fmt: skip
+READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+SMALL_TMPFS = 16 << 20
+
+
+@dataclass(frozen=True)
+class LinkPlan:
+    """How the host will reach the init, and where our own files come from.
+
+    socket: `init` is the init's file on the host, `hosts` and `hostname` files for the container's /etc, `directory`
+    the directory the host puts its sockets in.
+    exec: `init` is a volume that holds the init; whoever bridges a stream to it must know `token`.
+    """
+
+    kind: LinkKind
+    init: str
+    directory: str = ""
+    hosts: str = ""
+    hostname: str = ""
+    token: str = field(default="", repr=False)
+
+
+def private_directory() -> str:
+    """Another name in each sandbox, so that no image can have something (a link, a program) waiting there."""
+    return f"{PRIVATE}-{secrets.token_hex(8)}"
+
+
+def build_spec(
+    *,
+    image: Image | str,
+    workspace: Workspace,
+    limits: Limits,
+    link: LinkPlan,
+    lease_seconds: float,
+    network: Network = "none",
+    labels: Mapping[str, str] | None = None,
+    seccomp: Profile = "default",
+    source: str | None = None,
+    machine: str | None = None,
+    user: User | None = None,
+) -> SandboxSpec:
+    """`source` comes from `workspace.staged()`; `machine` is the engine's architecture if it isn't ours."""
+    if network not in NETWORKS:
+        raise UsageError(f"network {network!r} is unknown; it is one of {', '.join(NETWORKS)}")
+    if seccomp not in get_args(Profile):
+        raise UsageError(f"seccomp profile {seccomp!r} is unknown; it is one of {', '.join(get_args(Profile))}")
+    made_of = Image(image) if isinstance(image, str) else image
+    runs_as = user or User(workspace.identity.uid, workspace.identity.gid)
+    private = private_directory()
+    brings_hosts = network == "none" and bool(link.hosts)
+    return SandboxSpec(
+        image=made_of,
+        user=runs_as,
+        argv=tuple(_entrypoint(link, private, lease_seconds)),
+        cwd=WORKSPACE,
+        env=_environment(made_of.env),
+        mounts=(
+            Mount("bind", WORKSPACE, source or workspace.path, read_only=False),
+            *_our_files(link, private, brings_hosts),
+            *_volume_covers(made_of.volumes),
+            *_scratch(limits, runs_as),
+        ),
+        limits=limits,
+        network=network,
+        link=link.kind,
+        hostname=HOSTNAME,
+        masked_paths=MASKED_PATHS,
+        readonly_paths=READONLY_PATHS,
+        seccomp=seccomp,
+        machine=machine,
+        runtime=os.environ.get("BELLJAR_RUNTIME", ""),
+        security_label=os.environ.get("BELLJAR_SELINUX", ""),
+        brings_hosts=brings_hosts,
+        workspace=workspace.path,
+        private=private,
+        labels=dict(labels or {}),
+        secrets={"BELLJAR_TOKEN": link.token} if link.token else {},
+    )
+
+
+def _entrypoint(link: LinkPlan, private: str, lease_seconds: float) -> list[str]:
+    way = ["--dial", f"{private}/link"] if link.kind == "socket" else ["--listen"]
+    return [f"{private}/init", *way, "--lease", str(round(lease_seconds * 1000))]
+
+
+def _environment(image_env: Sequence[str]) -> dict[str, str]:
+    """Our own settings over the image's, without its hooks."""
+    image = dict(entry.split("=", 1) for entry in image_env if "=" in entry)
+    kept = {name: value for name, value in image.items() if not HOOK_VARIABLE.fullmatch(name)}
+    return {**kept, **BASE_ENVIRONMENT, **{name: image[name] for name in IMAGE_MAY_SET & image.keys() if image[name]}}
+
+
+def _our_files(link: LinkPlan, private: str, brings_hosts: bool) -> list[Mount]:
+    if link.kind == "exec":
+        return [Mount("volume", private, link.init)]
+    etc = [Mount("bind", "/etc/hosts", link.hosts), Mount("bind", "/etc/hostname", link.hostname)]
+    ours = [Mount("bind", f"{private}/init", link.init), Mount("bind", f"{private}/link", link.directory)]
+    return [*ours, *(etc if brings_hosts else [])]
+
+
+def _volume_covers(volumes: Sequence[str]) -> list[Mount]:
+    """A volume that an image declares would be writable space on the host's disk; memory takes its place."""
+    taken = (WORKSPACE, HOME, "/tmp", "/run", "/var/tmp", "/dev/shm")
+    return [_cover(path) for path in volumes if os.path.normpath(path) not in taken]
+
+
+NOT_THE_IMAGES = (WORKSPACE + "/", PRIVATE, "/proc", "/sys", "/dev")
+
+
+def _cover(path: str) -> Mount:
+    plain = os.path.normpath(path)
+    if not plain.startswith("/") or plain == "/" or plain.startswith(NOT_THE_IMAGES):
+        raise UsageError(f"the image declares a volume at {path!r}, which would cover or enter what is not its own")
+    return Mount("tmpfs", path, read_only=False, size=SMALL_TMPFS, mode=0o1777)
+
+
+def _scratch(limits: Limits, user: User) -> list[Mount]:
+    few = limits.inodes // 16
+    small = min(SMALL_TMPFS, limits.memory // 32)
+    owner = (user.uid, user.gid)
+    return [
+        Mount("tmpfs", "/tmp", read_only=False, size=limits.tmp, inodes=limits.inodes, mode=0o1777),
+        Mount("tmpfs", "/var/tmp", read_only=False, size=small, inodes=few, mode=0o1777),
+        Mount("tmpfs", "/run", read_only=False, size=small, inodes=few, mode=0o755, owner=owner),
+        # In place of the engine's, whose files are not counted.
+        Mount("tmpfs", "/dev/shm", read_only=False, size=limits.shm, inodes=few, mode=0o1777, executable=False),
+        Mount("tmpfs", HOME, read_only=False, size=limits.home, inodes=limits.inodes, mode=0o700, owner=owner),
+    ]

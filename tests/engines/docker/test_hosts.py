@@ -1,0 +1,64 @@
+"""Which engine the settings mean."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from belljar.engines.docker.hosts import Endpoint, candidates
+from belljar.errors import EngineError
+
+USUAL = ("unix:///var/run/docker.sock",)
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    return tmp_path
+
+
+def context(config: Path, name: str, host: str) -> Path:
+    id = hashlib.sha256(name.encode()).hexdigest()
+    meta = config / "contexts/meta" / id
+    meta.mkdir(parents=True)
+    (meta / "meta.json").write_text(json.dumps({"Name": name, "Endpoints": {"docker": {"Host": host}}}))
+    return config / "contexts/tls" / id / "docker"
+
+
+def test_docker_host_is_the_only_place_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2375")
+    assert candidates(USUAL) == [Endpoint("tcp://127.0.0.1:2375", "", "DOCKER_HOST")]
+    assert candidates(USUAL)[0].path is None
+
+
+def test_certificates_are_used_where_docker_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2376")
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    monkeypatch.setenv("DOCKER_CERT_PATH", "/certs")
+    assert candidates(USUAL)[0].certificates == "/certs"
+
+
+@pytest.mark.parametrize("settings", ["{}", '{"currentContext": "default"}', "{", "[]"])
+def test_without_a_context_the_usual_places_are_tried(config: Path, settings: str) -> None:
+    (config / "config.json").write_text(settings)
+    assert candidates(USUAL) == [Endpoint(USUAL[0])]
+    assert candidates(USUAL)[0].path == "/var/run/docker.sock"
+
+
+def test_docker_s_own_context_is_respected(config: Path) -> None:
+    (config / "config.json").write_text('{"currentContext": "far"}')
+    context(config, "far", "tcp://far.example:2376").mkdir(parents=True)
+    [found] = candidates(USUAL)
+    assert (found.host, found.named_by) == ("tcp://far.example:2376", "context far")
+    assert found.certificates.endswith("/docker")
+
+
+def test_a_context_that_is_missing_is_an_error_and_no_other_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONTEXT", "gone")
+    with pytest.raises(EngineError, match="context 'gone'"):
+        candidates(USUAL)

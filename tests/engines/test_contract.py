@@ -1,0 +1,319 @@
+"""What every engine must do, over every kind of link: Belljar's own launch on top of it, and its verbs by themselves.
+
+`BELLJAR_TEST_ENGINES=docker,podman` chooses the engines (default: docker). One that does not answer is a failure: it
+was asked for. A new engine is a folder, a line in `engines.KNOWN` and a name there.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+import belljar
+from belljar import resources
+from belljar.engines.base import Engine
+from belljar.engines.spec import LABEL, SandboxSpec
+from belljar.errors import EngineError, ImageMissing, SessionNotFound
+from belljar.host import Host
+from belljar.images import catalog
+from belljar.limits import Limits
+from belljar.sandbox import reaper, rundir
+from belljar.sandbox.init_file import local_link
+from belljar.sandbox.launch import Launch, Plan, attach, launch
+from belljar.sandbox.rundir import RunDir
+from belljar.sandbox.sandbox import Sandbox
+from belljar.sandbox.spec import LinkPlan, build_spec
+from belljar.workspace.pinned import Workspace
+
+ENGINES = os.environ.get("BELLJAR_TEST_ENGINES", "docker").split(",")
+LIMITS = Limits(memory="64m", cpus=0.5, pids=32, tmp="4m", home="4m", shm="4m", nofile=100)
+
+
+FORKING = """
+import os, time
+children = []
+try:
+    while len(children) < 200:
+        children.append(os.fork())
+        if not children[-1]:
+            time.sleep(30)
+            os._exit(0)
+except BlockingIOError:
+    pass
+print(len(children), flush=True)
+for child in children:
+    os.kill(child, 9)
+"""
+
+
+@pytest.fixture(params=ENGINES, scope="module")
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["socket", "bridge"], scope="module")
+def host(request: pytest.FixtureRequest, kind: str) -> Iterator[Host]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BELLJAR_LINK", request.param)
+        patch.setenv("BELLJAR_ENGINE", kind)
+        found = Host(engine=kind)  # type: ignore[arg-type]
+        if found.connect().shares_files and request.param == "bridge":
+            pytest.skip(f"{kind} always shares this machine's files: it has no other link")
+        catalog.ensure(found.connect(), "base")
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def engine(host: Host) -> Engine:
+    return host.connect()
+
+
+@pytest.fixture
+def made(host: Host, workspace: Path) -> Iterator[Callable[..., Launch]]:
+    """Launches, undone at the end."""
+    launches: list[Launch] = []
+
+    def make(**options: object) -> Launch:
+        plan = Plan(str(workspace), limits=LIMITS, **options)  # type: ignore[arg-type]
+        launches.append(launch(plan, rundir.new_session_id(), host))
+        return launches[-1]
+
+    yield make
+    for each in launches:
+        each.discard()
+
+
+@pytest.fixture
+def spec(engine: Engine, workspace: Path) -> Iterator[SandboxSpec]:
+    """A container that nobody will call."""
+    image = engine.image(catalog.reference("base"))
+    assert image is not None
+    run_dir = RunDir.create(rundir.new_session_id())
+    if engine.shares_files:
+        link = local_link(resources.init_binary(), rundir.run_root(), run_dir.link)
+    else:
+        link = LinkPlan("exec", engine.install_init(resources.init_binary(engine.machine), image.ref), token="0" * 64)
+    with Workspace.open(workspace) as pinned:
+        identity = pinned.identity
+        yield build_spec(
+            image=image, workspace=pinned, limits=LIMITS, link=link, lease_seconds=60,
+            labels=rundir.owner_labels(run_dir.path.name, 60, False), user=engine.user(identity.uid, identity.gid),
+        )  # fmt: skip
+    run_dir.close()
+
+
+@pytest.fixture
+def name(engine: Engine) -> Iterator[str]:
+    chosen = f"belljar-contract-{secrets.token_hex(4)}"
+    yield chosen
+    engine.destroy(chosen)
+
+
+def gone(engine: Engine, id: str) -> bool:
+    deadline = time.monotonic() + 30
+    while engine.state(id) is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def run(host: Host, workspace: Path, *commands: str) -> list[str]:
+    """What each prints, through the link, in one sandbox."""
+
+    async def story() -> list[str]:
+        async with belljar.Session(workspace, limits=LIMITS, policy="permissive", approve=_yes, host=host) as box:
+            return [(await box.run(command, timeout=30)).output for command in commands]
+
+    return anyio.run(story)
+
+
+def _yes(verdict: belljar.Verdict) -> bool:
+    return True
+
+
+# Its verbs.
+
+
+def test_it_says_what_it_is(engine: Engine, kind: str) -> None:
+    assert engine.name == kind
+    assert engine.machine in ("x86_64", "aarch64")
+    assert engine.identity
+    assert engine.describe().version
+
+
+def test_a_container_is_created_once_by_its_name(engine: Engine, spec: SandboxSpec, name: str) -> None:
+    first = engine.create(spec, name)
+    assert engine.create(spec, name) == first, "a create whose answer was lost may be repeated"
+    assert engine.state(first) == "created"
+
+
+def test_a_started_container_has_a_process_and_may_be_started_again(
+    engine: Engine, spec: SandboxSpec, name: str
+) -> None:
+    id = engine.create(spec, name)
+    first = engine.start(id)
+    assert first.pid > 0
+    assert engine.state(id) == "running"
+    assert engine.start(id).pid == first.pid
+    assert engine.inspect(id) == first
+
+
+def test_what_is_destroyed_is_gone_and_may_be_destroyed_again(engine: Engine, spec: SandboxSpec, name: str) -> None:
+    id = engine.create(spec, name)
+    engine.start(id)
+    engine.destroy(id)
+    assert gone(engine, id)
+    engine.destroy(id)
+    engine.destroy("belljar-never-was")
+    assert engine.state("belljar-never-was") is None
+
+
+def test_what_is_not_there_is_a_clear_error(engine: Engine, spec: SandboxSpec) -> None:
+    for verb in (engine.start, engine.inspect):
+        with pytest.raises(EngineError) as failed:
+            verb("belljar-never-was")
+        assert "\n" not in str(failed.value)
+
+
+def test_the_list_names_each_sandbox_with_its_labels(engine: Engine, spec: SandboxSpec, name: str) -> None:
+    id = engine.create(spec, name)
+    [listed] = [each for each in engine.list() if each.id == id]
+    assert listed.labels[LABEL + "session"] == spec.labels[LABEL + "session"]
+    assert listed.labels[LABEL + "spec"] == spec.digest
+    assert listed.state == "created"
+
+
+def test_an_image_is_described_or_missing(engine: Engine) -> None:
+    found = engine.image(catalog.reference("base"))
+    assert found is not None
+    assert found.ref
+    assert engine.image("belljar-test/nobody-has:this") is None
+
+
+def test_an_image_that_is_gone_is_one_clear_error(engine: Engine, spec: SandboxSpec, name: str) -> None:
+    from dataclasses import replace
+
+    from belljar.engines.spec import Image
+
+    with pytest.raises(ImageMissing):
+        engine.create(replace(spec, image=Image("belljar-test/nobody-has:this")), name)
+
+
+# A sandbox on top of it.
+
+
+def test_a_launch_is_verified_and_a_discarded_one_leaves_nothing(engine: Engine, made: Callable[..., Launch]) -> None:
+    it = made()
+    assert it.engine is engine
+    it.discard()
+    assert gone(engine, it.launched.id)
+    assert not it.run_dir.exists()
+
+
+def test_commands_run_unprivileged_in_the_workspace(host: Host, engine: Engine, workspace: Path) -> None:
+    who, where, caps = run(host, workspace, "id -u", "pwd; echo made > file", "grep CapBnd /proc/self/status")
+    assert where == "/workspace\n"
+    assert int(caps.split()[1], 16) == 0
+    assert (workspace / "file").read_text() == "made\n"
+    assert (workspace / "file").stat().st_uid == workspace.stat().st_uid
+    assert who.strip() != "0" or engine.describe().rootless
+
+
+def test_the_limits_hold(host: Host, engine: Engine, workspace: Path) -> None:
+    (workspace / "forks.py").write_text(FORKING)  # as a file: the policy knows a fork bomb when it sees one
+    scratch, files, root, network, processes = run(
+        host,
+        workspace,
+        "head -c 8M /dev/zero > /tmp/fill; stat -c %s /tmp/fill",
+        "ulimit -n",
+        "python3 -c 'import os; os.mkdir(\"/opt/x\")' 2>&1 | tail -1",
+        "cat /proc/net/route | wc -l; getent hosts localhost | head -1",
+        "python3 forks.py",
+    )
+    assert scratch.endswith(f"{4 << 20}\n")
+    assert files == "100\n"
+    assert "Read-only file system" in root
+    assert network.startswith("1\n")
+    assert 10 < int(processes) < 32
+
+
+def test_memory_is_bounded(host: Host, engine: Engine, workspace: Path) -> None:
+    [said] = run(host, workspace, "head -c 200M /dev/zero | tail -c 190M | wc -c; echo ${PIPESTATUS[1]}")
+    assert said.split()[-1] == "137"
+
+
+def test_a_kept_sandbox_is_found_again_by_another_process(
+    engine: Engine, host: Host, made: Callable[..., Launch]
+) -> None:
+    it = made(keep=True, lease=60)
+    it.transport.close()
+    again = attach(it.id, host)
+    assert again.launched.id == it.launched.id
+    assert again.plan == it.plan
+
+    async def story() -> str:
+        sandbox = Sandbox(again)
+        await sandbox._greet()
+        sandbox.link.close()
+        return "answered"
+
+    assert anyio.run(story) == "answered"
+
+
+def test_a_session_of_another_engine_is_neither_attached_nor_reaped(
+    engine: Engine, host: Host, made: Callable[..., Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = made(keep=True, lease=60)
+    assert it.held is not None
+    it.held.release()
+    monkeypatch.setattr(engine, "identity", "elsewhere")
+    monkeypatch.setattr(engine, "list", list)
+    with pytest.raises(SessionNotFound, match="another engine"):
+        attach(it.id, host)
+    reaper.reap(engine)
+    assert it.run_dir.exists()
+
+
+DYING = """
+import os, sys
+from belljar.sandbox.launch import Plan, launch
+from belljar.host import default
+from belljar.limits import Limits
+default().reaping.acquire()
+limits = Limits(memory="64m", tmp="4m", home="4m", shm="4m")
+made = launch(Plan(sys.argv[1], limits=limits, lease=600), sys.argv[2], default())
+print(made.launched.id, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_dead_host_left_is_reaped_and_a_living_sibling_s_is_not(
+    engine: Engine, made: Callable[..., Launch], workspace: Path
+) -> None:
+    sibling = made()
+    id = rundir.new_session_id()
+    died = subprocess.run(
+        [sys.executable, "-c", DYING, str(workspace), id], capture_output=True, text=True, check=False
+    )
+    container = died.stdout.strip()
+    assert container, died.stderr
+    assert id in reaper.reap(engine)
+    assert gone(engine, container)
+    assert not (rundir.run_root() / id).exists()
+    assert engine.state(sibling.launched.id) == "running"
+
+
+def test_a_sandbox_whose_host_is_gone_ends_with_its_lease(engine: Engine, made: Callable[..., Launch]) -> None:
+    it = made(lease=1.0, keep=True)
+    it.transport.close()
+    assert gone(engine, it.launched.id)
