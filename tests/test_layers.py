@@ -24,7 +24,7 @@ LAYERS = [
     {"host"},
     {"sandbox"},
     {"engines"},
-    {"network"},
+    {"network", "staged"},
     {"images", "link", "workspace", "policy", "audit", "log"},
     {"limits", "resources", "patience", "tasks"},
     {"layout", "errors"},
