@@ -11,6 +11,8 @@ import pytest
 import tenacity
 
 import belljar
+from belljar.errors import EngineError, ProtectionMissing, UsageError
+from belljar.workspace import uids
 
 DOCKERFILE = """
 FROM {base}
@@ -46,8 +48,9 @@ async def test_a_hostile_image_gets_the_same_walls(hostile_image: str, workspace
             "id -u; id -g; pwd; echo $HOME $USER $PATH $COLOUR; env | grep -c LD_PRELOAD", timeout=20
         )
         assert result.stderr == ""
+        uid = str(box.workspace.identity.uid)
         assert result.stdout.splitlines() == [
-            "1000", "1000", "/workspace", "/home/sandbox sandbox /opt/tool/bin:/usr/bin:/bin blue", "0",
+            uid, uid, "/workspace", "/home/sandbox sandbox /opt/tool/bin:/usr/bin:/bin blue", "0",
         ]  # fmt: skip
         disk = await box.run(
             "head -c 20M /dev/zero > /data/fill; stat -c %s /data/fill; stat -f -c %T /data", timeout=20
@@ -57,3 +60,26 @@ async def test_a_hostile_image_gets_the_same_walls(hostile_image: str, workspace
         assert inspected["State"].get("Health") is None
         volumes = [mount["Name"] for mount in inspected["Mounts"] if mount["Type"] == "volume"]
         assert [name for name in volumes if not name.startswith("belljar-init-")] == []
+
+
+LEADING_IN = {
+    "a link at the workspace's place": "RUN rm -rf /workspace && mkdir /elsewhere && ln -s /elsewhere /workspace",
+    "a file of ours that leads into the workspace": "RUN ln -s /workspace/below /etc/gitconfig",
+    "a volume that leads into the workspace": "RUN ln -s /workspace/below /data\nVOLUME /data",
+    "a volume inside the workspace": "VOLUME /workspace/below",
+}
+
+
+@pytest.mark.parametrize("line", LEADING_IN.values(), ids=LEADING_IN.keys())
+async def test_an_image_that_leads_mounts_into_the_workspace_is_refused(
+    base_image: str, root_workspace: Path, docker_client: Any, line: str
+) -> None:
+    dockerfile = io.BytesIO(f"FROM {base_image}\nUSER 0:0\n{line}\n".encode())
+    image, _ = docker_client.images.build(fileobj=dockerfile, rm=True)
+    try:
+        with pytest.raises((ProtectionMissing, EngineError, UsageError)):
+            await belljar.run(["true"], root_workspace, image=image.id)
+        for left in root_workspace.iterdir():  # the engine's mount point, at most
+            assert not uids.has_account(left.stat().st_uid) or left.stat().st_uid == 0
+    finally:
+        _remove_once_unused(docker_client, image.id)

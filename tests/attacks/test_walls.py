@@ -62,6 +62,8 @@ REFUSED = {
     "leave through the workspace": '[ "$(ls -A /workspace/../../..)" = "$(ls -A /)" ] || echo BREACH',
     "resolve a name": "for n in example.com host.docker.internal; do getent hosts $n && echo BREACH; done",
     "find a route": "[ $(wc -l < /proc/net/route) -le 1 ] || echo BREACH",
+    "change the accounts": """
+        for f in passwd group gitconfig; do echo x >> /etc/$f && echo BREACH; chmod 777 /etc/$f && echo BREACH; done""",
     "change the hosts file": "echo '1.2.3.4 localhost' >> /etc/hosts && echo BREACH",
 }
 
@@ -88,10 +90,12 @@ async def test_nothing_inside_is_root_or_has_a_capability(attacker: Attacker) ->
 async def test_a_set_uid_file_of_root_has_no_effect(attacker: Attacker) -> None:
     planted = attacker.workspace / "planted"
     shutil.copy("/usr/bin/id", planted)
-    os.chown(planted, 1000, 1000)  # shown inside as uid 0, since the mount exchanges the two
+    uid = attacker.box.workspace.identity.uid
+    os.chown(planted, uid, uid)  # shown inside as uid 0, since the mount exchanges the two
     planted.chmod(0o6755)
     result = await attacker.bash("stat -c %u:%a /workspace/planted; /workspace/planted -u; /workspace/planted -g")
-    assert result.stdout.split() == ["0:6755", "1000", "1000"]
+    planted.unlink()
+    assert result.stdout.split() == ["0:6755", str(uid), str(uid)]
 
 
 async def test_files_made_inside_belong_to_the_workspace_s_owner(attacker: Attacker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,17 @@ from pathlib import Path
 import pytest
 
 import belljar
+from belljar.audit.writer import Audit
 from belljar.errors import ProtectionMissing, WorkspaceError
-from belljar.workspace import idmap
-from belljar.workspace.pinned import Identity, Workspace, WorkspaceUnmappable, choose_identity, release_staging
+from belljar.workspace import idmap, uids
+from belljar.workspace.pinned import (
+    Identity,
+    Workspace,
+    WorkspaceUnmappable,
+    choose_identity,
+    mount_points,
+    release_staging,
+)
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 
@@ -28,8 +37,9 @@ def status_of(uid: int, gid: int) -> os.stat_result:
         ((7, 8), (501, 20), Identity(501, 20)),
         ((7, 8), (0, 0), Identity(7, 8)),
         ((7, 0), (0, 0), Identity(7, 7)),
-        ((0, 0), (0, 0), Identity(1000, 1000, mapped=True)),
-        ((0, 8), (0, 0), Identity(1000, 1000, mapped=True)),
+        ((7, 8), (501, 0), Identity(501, 501)),
+        ((0, 0), (0, 0), Identity(65534, 65534)),
+        ((0, 8), (0, 0), Identity(65534, 65534)),
     ],
 )
 def test_nobody_ever_runs_as_root(owner: tuple[int, int], caller: tuple[int, int], expected: Identity) -> None:
@@ -122,7 +132,7 @@ def test_a_directory_that_was_swapped_is_noticed_before_the_mount(workspace: Pat
     with Workspace.open(workspace) as pinned:
         workspace.rename(tmp_path / "moved")
         workspace.symlink_to("/etc")
-        with pytest.raises(WorkspaceError, match="replaced"), pinned.staged(tmp_path / "run"):
+        with pytest.raises(WorkspaceError, match="replaced"), pinned.staged(tmp_path / "run", shared=False):
             pass
         with pytest.raises(WorkspaceError, match="replaced"):
             pinned.check_mounted(None)
@@ -131,7 +141,7 @@ def test_a_directory_that_was_swapped_is_noticed_before_the_mount(workspace: Pat
 def test_a_directory_that_was_removed_is_noticed(workspace: Path, tmp_path: Path) -> None:
     with Workspace.open(workspace) as pinned:
         workspace.rmdir()
-        with pytest.raises(WorkspaceError, match="gone"), pinned.staged(tmp_path / "run"):
+        with pytest.raises(WorkspaceError, match="gone"), pinned.staged(tmp_path / "run", shared=False):
             pass
 
 
@@ -151,24 +161,31 @@ def test_a_container_that_got_another_directory_is_stopped(workspace: Path) -> N
         process.stdin.close()
 
 
-def test_a_workspace_that_is_not_root_s_is_mounted_as_it_is(workspace: Path, tmp_path: Path) -> None:
-    with Workspace.open(workspace) as pinned, pinned.staged(tmp_path / "run") as source:
+def test_an_engine_elsewhere_gets_the_path_as_it_is(workspace: Path, tmp_path: Path) -> None:
+    with Workspace.open(workspace) as pinned, pinned.staged(tmp_path / "run", shared=False) as source:
         assert source == str(workspace)
         assert not (tmp_path / "run").exists()
 
 
 @as_root
-def test_what_the_unprivileged_user_makes_belongs_to_root_on_disk(root_workspace: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("owner", [0, 1000])
+def test_what_the_unprivileged_user_makes_belongs_to_the_owner_on_disk(
+    root_workspace: Path, tmp_path: Path, owner: int
+) -> None:
     (root_workspace / "old").touch()
+    for path in (root_workspace, root_workspace / "old"):
+        os.chown(path, owner, owner)
     run = tmp_path / "run"
     with Workspace.open(root_workspace) as pinned, pinned.staged(run) as source:
-        assert (Path(source) / "old").stat().st_uid == 1000
-        subprocess.run(["touch", "new"], check=True, cwd=source, user=1000, group=1000, extra_groups=[])
-        assert (Path(source) / "new").stat().st_uid == 1000
-        os.chown(root_workspace / "old", 1000, 1000)
-        assert (Path(source) / "old").stat().st_uid == 0, "exchanged, so every id stays expressible"
-    assert (root_workspace / "new").stat().st_uid == 0
-    assert (root_workspace / "new").stat().st_gid == 0
+        uid = pinned.identity.uid
+        assert not uids.has_account(uid)
+        assert (Path(source) / "old").stat().st_uid == uid
+        subprocess.run(["touch", "new"], check=True, cwd=source, user=uid, group=uid, extra_groups=[])
+        assert (Path(source) / "new").stat().st_uid == uid
+        os.chown(root_workspace / "old", uid, uid)
+        assert (Path(source) / "old").stat().st_uid == owner, "exchanged, so every id stays expressible"
+    assert (root_workspace / "new").stat().st_uid == owner
+    assert (root_workspace / "new").stat().st_gid == owner
     assert not (run / "workspace").exists()
 
 
@@ -224,10 +241,22 @@ def test_a_file_system_that_cannot_be_mapped_is_one_clear_error(tmp_path: Path) 
         pinned.staged(tmp_path / "first") as source,
     ):
         with Workspace.open(source) as again:
-            again.identity = Identity(1000, 1000, mapped=True)
+            again._status = pinned._status  # as root's, which the mount shows as somebody else's
             with pytest.raises(WorkspaceUnmappable, match="not root"), again.staged(tmp_path / "second"):
                 pass
         assert not (tmp_path / "second" / "workspace").exists()
+
+
+@as_root
+def test_where_nothing_can_be_mapped_a_user_s_workspace_is_used_by_its_owner(tmp_path: Path) -> None:
+    with (
+        Workspace.open(_root_s(tmp_path / "workspace")) as pinned,
+        pinned.staged(tmp_path / "first") as source,
+        Workspace.open(source) as again,
+        again.staged(tmp_path / "second") as as_it_is,
+    ):
+        assert as_it_is == source
+        assert again.identity == Identity(*(pinned.identity.uid,) * 2)
 
 
 def _root_s(path: Path) -> Path:
@@ -254,7 +283,6 @@ def children() -> set[str]:
 
 @as_root
 def test_the_child_that_lends_its_namespace_is_gone_at_once(root_workspace: Path, tmp_path: Path) -> None:
-    idmap._user_namespace.cache_clear()
     before = children()
     with Workspace.open(root_workspace) as pinned, pinned.staged(tmp_path / "run"):
         new = {Path(f"/proc/{child}/comm").read_text() for child in children() - before}
@@ -282,3 +310,66 @@ async def test_no_mount_is_left_once_a_sandbox_runs(base_image: str, root_worksp
         assert box.id not in Path("/proc/self/mountinfo").read_text()
         (root_workspace / "late").write_text("seen")
         assert (await box.run("cat late", timeout=20)).stdout == "seen"
+
+
+# Homes and our own directories.
+
+
+@pytest.mark.parametrize("relation", ["", ".."])
+def test_a_home_is_no_workspace_unless_it_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relation: str
+) -> None:
+    home = tmp_path / "homes" / "me"
+    (home / "project").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    with pytest.raises(WorkspaceError, match="--allow-home"):
+        Workspace.open(home / relation)
+    Workspace.open(home / "project").close()
+    Workspace.open(home / relation, allow_home=True).close()
+
+
+def test_the_home_of_the_account_counts_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/nonexistent")
+    with pytest.raises(WorkspaceError, match="home directory"):
+        Workspace.open(pwd.getpwuid(os.geteuid()).pw_dir)
+
+
+@pytest.mark.parametrize("place", ["run", "state"])
+async def test_a_workspace_that_holds_our_own_files_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    own = tmp_path / "project" / "own"
+    own.mkdir(parents=True, mode=0o700)
+    monkeypatch.setenv(f"BELLJAR_{place.upper()}", str(own))
+    with pytest.raises(WorkspaceError, match="Belljar's own files"):
+        await belljar.Session(tmp_path / "project", allow_home=True).open()
+
+
+async def test_a_trail_of_ones_own_inside_the_workspace_is_refused(workspace: Path) -> None:
+    trail = Audit(workspace / "trail")
+    with pytest.raises(WorkspaceError, match="Belljar's own files"):
+        await belljar.Session(workspace, audit=trail).open()
+
+
+# Set-id files.
+
+
+@pytest.mark.parametrize("bits", [0o4755, 0o2755])
+async def test_a_set_id_file_in_the_workspace_stops_the_run(base_image: str, workspace: Path, bits: int) -> None:
+    deep = workspace / "a" / "b"
+    deep.mkdir(parents=True)
+    (deep / "tool").write_text("x")
+    (deep / "tool").chmod(bits)
+    with pytest.raises(ProtectionMissing, match=r"a/b/tool.*chmod"):
+        await belljar.run("true", workspace)
+
+
+async def test_a_directory_with_its_group_bit_is_no_set_id_file(base_image: str, workspace: Path) -> None:
+    (workspace / "shared").mkdir()
+    (workspace / "shared").chmod(0o2775)
+    assert (await belljar.run("true", workspace)).ok
+
+
+def test_mount_points_are_read_as_the_kernel_writes_them() -> None:
+    line = "36 35 98:0 /mnt1 /workspace/with\\040space rw,noatime master:1 - ext3 /dev/root rw\n"
+    assert mount_points(line) == ["/workspace/with space"]

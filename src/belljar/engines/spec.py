@@ -196,6 +196,9 @@ class SandboxSpec:
         def neutral(text: str) -> str:
             return text.replace(self.private, "/.belljar") if self.private else text
 
-        mounts = tuple(replace(each, target=neutral(each.target), source="", upper="", work="") for each in self.mounts)
+        plain = {"source": "", "upper": "", "work": "", "owner": None}
+        mounts = tuple(replace(each, target=neutral(each.target), **plain) for each in self.mounts)  # type: ignore[arg-type]
         argv = tuple(neutral(word) for word in self.argv)
-        return replace(self, mounts=mounts, argv=argv, private="", labels={}, secrets={})
+        return replace(
+            self, user=replace(self.user, uid=0, gid=0), mounts=mounts, argv=argv, private="", labels={}, secrets={}
+        )

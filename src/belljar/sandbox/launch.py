@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from belljar.sandbox import rundir, verification
 from belljar.sandbox.init_file import local_link
 from belljar.sandbox.rundir import RunDir
 from belljar.sandbox.spec import LinkPlan, build_spec
+from belljar.workspace import accounts
 from belljar.workspace.pinned import Workspace
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ class Plan:
     lease: float = 30.0
     keep: bool = False
     seccomp: str = "default"
+    allow_home: bool = False
+    reserved: tuple[str, ...] = ()
+    """Directories that commands must not reach, such as an audit trail's."""
 
 
 @dataclass
@@ -87,7 +91,7 @@ class Launch:
 def launch(plan: Plan, id: str, host: Host) -> Launch:
     engine, root = host.connect(), host.run_root
     image = _image(engine, plan.image)
-    workspace = Workspace.open(plan.workspace, reserved=[root])
+    workspace = _workspace(plan, host)
     with _undone_on_failure(root) as undo:
         undo.append(workspace.close)
         run_dir = RunDir.create(id, root)
@@ -96,8 +100,8 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
         if listener:
             undo.append(listener.close)
         link = _link(host, engine, image, run_dir)
-        with workspace.staged(run_dir.path) as source:
-            spec = _spec(plan, id, engine, image, workspace, source, link)
+        with workspace.staged(run_dir.path, shared=engine.shares_files) as source:
+            spec = _spec(plan, id, engine, image, workspace, source, link, run_dir)
             name = f"belljar-{id}"
             undo.append(lambda: _destroy_soon(engine, name))
             launched = engine.start(engine.create(spec, name))
@@ -113,6 +117,11 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
     _reap_once(host)
     token = link.token.encode()
     return Launch(id, plan, engine, workspace, launched, run_dir.path, transport, run_dir, token)
+
+
+def _workspace(plan: Plan, host: Host) -> Workspace:
+    reserved = [host.run_root, host.audit.where, *map(Path, plan.reserved)]
+    return Workspace.open(plan.workspace, reserved=reserved, allow_home=plan.allow_home)
 
 
 def _reap_once(host: Host) -> None:
@@ -174,14 +183,17 @@ def _link(host: Host, engine: Engine, image: Image, run_dir: RunDir) -> LinkPlan
 
 
 def _spec(
-    plan: Plan, id: str, engine: Engine, image: Image, workspace: Workspace, source: str, link: LinkPlan
-) -> SandboxSpec:
-    identity = workspace.identity
+    plan: Plan, id: str, engine: Engine, image: Image, workspace: Workspace, source: str, link: LinkPlan,
+    run_dir: RunDir,
+) -> SandboxSpec:  # fmt: skip
+    user = engine.user(workspace.identity.uid, workspace.identity.gid)
+    if engine.shares_files:
+        link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid))
     return build_spec(
         image=image, workspace=workspace, limits=plan.limits, link=link, lease_seconds=plan.lease, network=plan.network,
         labels=rundir.owner_labels(id, plan.lease, plan.keep), seccomp=plan.seccomp, source=source,  # type: ignore[arg-type]
         machine=None if engine.machine == os.uname().machine else engine.machine,
-        user=engine.user(identity.uid, identity.gid),
+        user=user,
     )  # fmt: skip
 
 
@@ -212,7 +224,8 @@ def attach(id: str, host: Host) -> Launch:
     link = rundir.read_session(path, "link") or {}
     transport: Transport
     with _undone_on_failure(host.run_root) as undo:
-        workspace = Workspace.open(plan.workspace, reserved=[host.run_root])
+        # What may be a workspace was asked when the session began.
+        workspace = Workspace.open(plan.workspace, reserved=[host.run_root], allow_home=True)
         undo.append(workspace.close)
         workspace.check_mounted(launched.pid if engine.shares_files else None)
         if engine.shares_files:

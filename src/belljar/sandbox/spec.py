@@ -21,6 +21,7 @@ from belljar.engines.spec import NETWORKS, Image, LinkKind, Mount, Network, Sand
 from belljar.errors import UsageError
 from belljar.layout import HOME, HOSTNAME, PRIVATE, WORKSPACE
 from belljar.limits import Limits
+from belljar.workspace.accounts import AccountFiles
 from belljar.workspace.pinned import Workspace
 
 BASE_ENVIRONMENT: Mapping[str, str] = {
@@ -55,8 +56,8 @@ SMALL_TMPFS = 16 << 20
 class LinkPlan:
     """How the host will reach the init, and where our own files come from.
 
-    socket: `init` is the init's file on the host, `hosts` and `hostname` files for the container's /etc, `directory`
-    the directory the host puts its sockets in.
+    socket: `init` is the init's file on the host, `hosts`, `hostname` and `accounts` files for the container's /etc,
+    `directory` the directory the host puts its sockets in.
     exec: `init` is a volume that holds the init; whoever bridges a stream to it must know `token`.
     """
 
@@ -65,6 +66,7 @@ class LinkPlan:
     directory: str = ""
     hosts: str = ""
     hostname: str = ""
+    accounts: AccountFiles | None = None
     token: str = field(default="", repr=False)
 
 
@@ -143,7 +145,9 @@ def _our_files(link: LinkPlan, private: str, brings_hosts: bool) -> list[Mount]:
         return [Mount("volume", private, link.init)]
     etc = [Mount("bind", "/etc/hosts", link.hosts), Mount("bind", "/etc/hostname", link.hostname)]
     ours = [Mount("bind", f"{private}/init", link.init), Mount("bind", f"{private}/link", link.directory)]
-    return [*ours, *(etc if brings_hosts else [])]
+    files = link.accounts.targets if link.accounts else {}
+    who = [Mount("bind", target, source) for target, source in files.items()]
+    return [*ours, *who, *(etc if brings_hosts else [])]
 
 
 def _volume_covers(volumes: Sequence[str]) -> list[Mount]:

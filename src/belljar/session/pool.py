@@ -51,6 +51,7 @@ class Pool:
         limits: Limits | None = None,
         network: Network = "none",
         lease: float = 30.0,
+        allow_home: bool = False,
         host: Host | None = None,
         engine: EngineName | None = None,
         **options: Any,
@@ -59,7 +60,7 @@ class Pool:
         if size < 0:
             raise UsageError("a pool's size is not negative")
         budget = size if memory is None else min(size, parse_size(memory) // IDLE_COST)
-        self.plan = Plan(os.path.realpath(workspace), image, limits or Limits(), network, lease)
+        self.plan = Plan(os.path.realpath(workspace), image, limits or Limits(), network, lease, allow_home=allow_home)
         self.host = hosts.chosen(host, engine)
         self.size, self.idle = budget, idle
         Session(workspace, host=self.host, **options)  # what is wrong with them is said now, not at the first claim

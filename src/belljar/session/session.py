@@ -73,6 +73,7 @@ class Session:
         audit: Audit | None = None,
         host: Host | None = None,
         engine: EngineName | None = None,
+        allow_home: bool = False,
     ) -> None:
         self.host = hosts.chosen(host, engine)
         self.limits = limits or Limits()
@@ -82,7 +83,16 @@ class Session:
         self.approvals = Approvals()
         self.audit = audit or self.host.audit
         self._approve = approve
-        self._plan = Plan(str(workspace), image, self.limits, network, lease, keep)
+        self._plan = Plan(
+            str(workspace),
+            image,
+            self.limits,
+            network,
+            lease,
+            keep,
+            allow_home=allow_home,
+            reserved=(str(audit.where),) if audit else (),
+        )
         self._asked_id = id
         self._sandbox: Sandbox | None = None
         self._opening = False

@@ -116,7 +116,8 @@ class Folder:
             os.close(descriptor)
 
     def walk(self, path: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """Everything below `path`, a directory before what it holds; what vanishes meanwhile is left out."""
+        """Everything below `path`, a directory before what it holds; what vanishes meanwhile, and what is in
+        directories that we may not read, is left out."""
         with suppress(FileNotFoundError, NotADirectoryError):
             descriptor = self.open(path, _DIRECTORY)
             try:
@@ -298,7 +299,7 @@ def _walk(directory: int, prefix: str, depth: int) -> Iterator[tuple[str, os.sta
             raise OSError(errno.ENAMETOOLONG, f"directories are nested deeper than {DEEPEST} levels", prefix + name)
         try:
             below = os.open(name, _DIRECTORY, dir_fd=directory)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
         try:
             yield from _walk(below, f"{prefix}{name}/", depth - 1)

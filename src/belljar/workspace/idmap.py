@@ -4,7 +4,7 @@ Root's workspace is mounted for an unprivileged user: what belongs to root on di
 inside, and what the user makes belongs to root on disk. The kernel takes the exchange from a user namespace,
 which needs a process to be born in: a child that only sleeps. It is made with clone(2) straight into libc's
 `sleep`, so no Python runs in it (this process has threads), and it ends by itself should we be killed before
-we end it. The namespace outlives the child through a descriptor that is kept for the life of this process.
+we end it. The namespace outlives the child through a descriptor, and later through the mount.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import os
 import signal
-from functools import cache
 from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -50,17 +49,21 @@ def mount_exchanged(directory: int, target: Path, uids: tuple[int, int], gids: t
     rights do not allow it.
     """
     tree = _call(_OPEN_TREE, directory, b"", _AT_EMPTY_PATH | _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
+    namespace = -1
     try:
+        namespace = _user_namespace(_exchange(*uids), _exchange(*gids))
         attributes = _MountAttributes(
             attr_set=_MOUNT_ATTR_IDMAP | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV,
             propagation=_MS_PRIVATE,
-            userns_fd=_user_namespace(_exchange(*uids), _exchange(*gids)),
+            userns_fd=namespace,
         )
         size = ctypes.c_size_t(ctypes.sizeof(attributes))
         _call(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(attributes), size)
         _call(_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
     finally:
         os.close(tree)
+        if namespace >= 0:
+            os.close(namespace)
 
 
 def unmount(target: Path) -> None:
@@ -83,7 +86,6 @@ def _exchange(one: int, other: int) -> str:
     return "\n".join(f"{inside} {outside} {count}" for inside, outside, count in spans if count > 0)
 
 
-@cache
 def _user_namespace(uid_map: str, gid_map: str) -> int:
     child, stack = _sleeping_child()
     try:

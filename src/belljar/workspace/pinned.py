@@ -7,32 +7,42 @@ command runs.
 
 Who the commands run as, and how their files come to belong to the right owner:
 
-    caller      workspace of     uid inside      how
-    not root    anybody          the caller's    as it is
-    root        not root         the owner's     as it is
-    root        root             1000            idmapped mount: root on disk is 1000 inside
+    caller      uid inside                       how
+    not root    the caller's                     as it is
+    root        one that nobody has (uids.py)    idmapped mount: the owner on disk is that uid inside
+
+Where the file system has no idmapped mounts, a workspace that is not root's is used as it is, by its owner's uid;
+root's own is refused.
 
 An idmapped mount is needed only until the container has its own bind of it. It stands at `<dir>/workspace`
 while `staged(dir)` is open; after a kill -9 in that moment `release_staging(dir / "workspace")` takes it
 away. Never delete the directory around it before that has come back: the workspace's own files are below it.
+
+A set-id file in the workspace could be rewritten from inside through a shared mapping, which keeps the bit. So such
+files are looked for while the container starts, and `check_mounted` refuses them before any command runs.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
+import re
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from belljar.errors import ProtectionMissing, WorkspaceError
-from belljar.workspace import idmap
+from belljar.layout import WORKSPACE
+from belljar.workspace import idmap, uids
+from belljar.workspace.beneath import Folder
+from belljar.workspace.set_id import SetIdSearch
 
-UNPRIVILEGED = 1000
 STAGING = "workspace"
+NOBODY = 65534
 
 # Not even a directory below these may be a workspace.
 FORBIDDEN_TREES = tuple(
@@ -74,16 +84,19 @@ class Workspace:
     def __init__(self, path: str, descriptor: int, identity: Identity) -> None:
         self.path = path
         self.identity = identity
+        """Of whoever would run here without a mapping; `staged` settles it."""
         self._descriptor = descriptor
         self._status = os.fstat(descriptor)
+        self._search: SetIdSearch | None = None
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, reserved: Sequence[Path] = ()) -> Self:
-        """Resolve and pin. `reserved` are our own directories, which must stay out of reach."""
+    def open(cls, path: str | os.PathLike[str], *, reserved: Sequence[Path] = (), allow_home: bool = False) -> Self:
+        """Resolve and pin. `reserved` are our own directories, which must stay out of reach; a home directory, or one
+        that holds homes, is only taken with `allow_home`."""
         descriptor = _pin(path)
         try:
             real = _real_path(descriptor)
-            _refuse_unsuitable(Path(real), reserved)
+            refuse_unsuitable(Path(real), reserved, allow_home)
             return cls(real, descriptor, choose_identity(os.fstat(descriptor), os.geteuid(), os.getegid()))
         except BaseException:
             os.close(descriptor)
@@ -98,34 +111,44 @@ class Workspace:
         return self._status.st_dev, self._status.st_ino
 
     @contextmanager
-    def staged(self, directory: Path) -> Iterator[str]:
-        """The path to give to the engine as the mount source, good while this is open."""
-        if not self.identity.mapped:
-            self._check_path_unchanged()
-            yield self.path
-            return
+    def staged(self, directory: Path, *, shared: bool = True) -> Iterator[str]:
+        """The path to give to the engine as the mount source, good while this is open. From here on `identity` is
+        who the sandbox runs as; `directory` is the sandbox's own, `shared` whether the engine sees our mounts."""
+        self._search = SetIdSearch(self._descriptor)
         target = directory / STAGING
-        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        wanted = os.geteuid() == 0 and (shared or self._status.st_uid == 0)
+        mapped = wanted and self._mount_mapped(directory, target)
         try:
-            self._mount(target)
-            yield str(target)
+            if not mapped:
+                self._check_path_unchanged()
+            yield str(target) if mapped else self.path
         finally:
             release_staging(target)
 
     def check_mounted(self, init_pid: int | None) -> None:
-        """Make sure that the container with this PID 1 has got the pinned directory and no other."""
+        """Make sure that the container with this PID 1 has got the pinned directory and no other, and that it holds
+        nothing that must not be given to it."""
+        if self._search is not None:
+            self._search.refuse_found(self.path)
         try:
-            found = os.stat(f"/proc/{init_pid}/root/workspace")
+            with Folder.at(f"/proc/{init_pid}/root") as root:
+                found = root.stat(WORKSPACE.lstrip("/"))
+            points = mount_points(Path(f"/proc/{init_pid}/mountinfo").read_text(errors="surrogateescape"))
         except OSError:
             # Not root, or an engine elsewhere: then the path must still lead where it led before.
             self._check_path_unchanged()
             return
         if (found.st_dev, found.st_ino) != self.inode:
             raise ProtectionMissing(
-                f"workspace: something else than {self.path} was mounted; the path was changed meanwhile"
+                f"workspace: something else than {self.path} was mounted; the path was changed meanwhile, or the image "
+                f"has a link at {WORKSPACE}"
             )
+        if below := sorted(point for point in points if point.startswith(WORKSPACE + "/")):
+            raise ProtectionMissing(f"workspace: the image has something else mounted inside it, at {below[0]}")
 
     def close(self) -> None:
+        if self._search is not None:
+            self._search.stop()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -136,15 +159,22 @@ class Workspace:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _mount(self, target: Path) -> None:
-        uids, gids = (self._status.st_uid, self.identity.uid), (self._status.st_gid, self.identity.gid)
+    def _mount_mapped(self, directory: Path, target: Path) -> bool:
+        """False where it cannot be mapped, and need not be."""
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number, owner = uids.reserve(directory), self._status
         try:
-            idmap.mount_exchanged(self._descriptor, target, uids, gids)
+            idmap.mount_exchanged(self._descriptor, target, (owner.st_uid, number), (owner.st_gid, number))
         except OSError as error:
+            release_staging(target)
+            if owner.st_uid != 0:
+                return False
             raise WorkspaceUnmappable(
                 f"workspace {self.path!r} belongs to root and cannot be mapped to an unprivileged user here "
                 f"({error.strerror}); give it another owner (chown) or run belljar as a user that is not root"
             ) from error
+        self.identity = Identity(number, number, mapped=True)
+        return True
 
     def _check_path_unchanged(self) -> None:
         try:
@@ -156,11 +186,18 @@ class Workspace:
 
 
 def choose_identity(status: os.stat_result, caller_uid: int, caller_gid: int) -> Identity:
+    """Who would run there without a mapped mount; never root, whoever asks."""
     if caller_uid != 0:
-        return Identity(caller_uid, caller_gid)
+        return Identity(caller_uid, caller_gid or caller_uid)
     if status.st_uid != 0:
         return Identity(status.st_uid, status.st_gid or status.st_uid)
-    return Identity(UNPRIVILEGED, UNPRIVILEGED, mapped=True)
+    return Identity(NOBODY, NOBODY)
+
+
+def mount_points(mountinfo: str) -> list[str]:
+    """Where things are mounted, as one process sees it; the kernel writes blanks and such in octal."""
+    points = [line.split(" ")[4] for line in mountinfo.splitlines() if line.count(" ") > 4]
+    return [re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point) for point in points]
 
 
 def release_staging(target: Path) -> None:
@@ -207,9 +244,29 @@ def _real_path(descriptor: int) -> str:
     return real
 
 
-def _refuse_unsuitable(real: Path, reserved: Sequence[Path]) -> None:
+def refuse_unsuitable(real: Path, reserved: Sequence[Path], allow_home: bool = False) -> None:
     if real in FORBIDDEN or any(real.is_relative_to(tree) for tree in FORBIDDEN_TREES):
         raise WorkspaceError(f"workspace {str(real)!r} is a system directory; choose the directory of one project")
+    for home in homes() if not allow_home else ():
+        if home.is_relative_to(real):
+            raise WorkspaceError(
+                f"workspace {str(real)!r} is or holds your home directory, with keys and settings that no command "
+                "should see; choose the directory of one project, or allow it (--allow-home, Session(allow_home=True))"
+            )
     for own in (Path(os.path.realpath(path)) for path in reserved):
         if real.is_relative_to(own) or own.is_relative_to(real):
-            raise WorkspaceError(f"workspace {str(real)!r} would give commands access to Belljar's own files in {own}")
+            raise WorkspaceError(
+                f"workspace {str(real)!r} would give commands access to Belljar's own files in {own}; choose another "
+                "directory, or move them (BELLJAR_STATE, BELLJAR_RUN)"
+            )
+
+
+def homes() -> set[Path]:
+    """The caller's home: what the environment says, and what the account says."""
+    told = {os.environ.get("HOME") or "/"}
+    with suppress(KeyError):
+        told.add(pwd.getpwuid(os.geteuid()).pw_dir)
+    if os.geteuid() == 0 and (behind := os.environ.get("SUDO_USER")):
+        with suppress(KeyError):
+            told.add(pwd.getpwnam(behind).pw_dir)
+    return {Path(os.path.realpath(path)) for path in told} - {Path("/")}

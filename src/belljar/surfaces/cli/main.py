@@ -172,6 +172,7 @@ GROUPS: dict[Callable[[Any, Any], None], tuple[str, ...]] = {
 def _sandbox_options(parser: Parser) -> None:
     sandbox = parser.add_argument_group("sandbox")
     sandbox.add_argument("--workspace", default=".", metavar="DIR", help="mounted at /workspace (default: here)")
+    sandbox.add_argument("--allow-home", action="store_true", help="take a home directory as the workspace")
     sandbox.add_argument("--image", default="base", help="base, python, node, dev or any local image")
     sandbox.add_argument("--policy", default="default", metavar="P", help="default, strict, ci, permissive, a file …")
     sandbox.add_argument("--network", choices=NETWORKS, default="none")

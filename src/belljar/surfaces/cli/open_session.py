@@ -51,5 +51,6 @@ async def _adopted(ahead: Ahead, args: Namespace, **options: Any) -> Session:
 def planned(args: Namespace, **options: Any) -> Session:
     catalog.watcher = console.Bar()
     return Session(
-        args.workspace, image=args.image, limits=limits(args), policy=args.policy, network=args.network, **options
-    )
+        args.workspace, image=args.image, limits=limits(args), policy=args.policy, network=args.network,
+        allow_home=args.allow_home, **options,
+    )  # fmt: skip

@@ -24,7 +24,8 @@ def run(args: Namespace) -> int:
         ci_report.Report(args)  # a file that cannot be written is said before anything is started
     door = console.Door()
     streams = Streams.of(args)
-    ahead = None if args.session else Ahead(Plan(args.workspace, args.image, limits(args), args.network))
+    plan = Plan(args.workspace, args.image, limits(args), args.network, allow_home=args.allow_home)
+    ahead = None if args.session else Ahead(plan)
     try:
         if ahead is not None:
             ahead.start()

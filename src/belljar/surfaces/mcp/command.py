@@ -38,7 +38,7 @@ def build(args: Namespace) -> Service:
         if (missing.name or "").startswith("belljar"):
             raise
         raise UsageError(f"the MCP server needs {missing.name}: pip install 'belljar[mcp]'") from None
-    with Workspace.open(args.workspace) as workspace:
+    with Workspace.open(args.workspace, allow_home=args.allow_home) as workspace:
         directory = workspace.path
     return Service(partial(planned, args, approve=approve), directory, families(args.tools))
 

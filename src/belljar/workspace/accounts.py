@@ -1,0 +1,83 @@
+"""Who the sandbox's user is, for programs that ask: /etc/passwd, /etc/group and git's settings, as read-only files.
+
+The uid is another one in each sandbox and stands in no image. Without an entry `whoami`, getpwuid, initdb, Java's
+user.home and `git commit` fail. The files take the place of the image's own, whose users nobody inside can become
+anyway; the numbers that programs expect by name are those that nearly every distribution has.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from belljar.layout import HOME
+
+NAME = "sandbox"
+_USERS = """\
+root:x:0:0:root:/root:/bin/sh
+daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin
+bin:x:2:2:bin:/bin:/usr/sbin/nologin
+sys:x:3:3:sys:/dev:/usr/sbin/nologin
+games:x:5:60:games:/usr/games:/usr/sbin/nologin
+man:x:6:12:man:/var/cache/man:/usr/sbin/nologin
+mail:x:8:8:mail:/var/mail:/usr/sbin/nologin
+www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin
+nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+"""
+_GROUPS = """\
+root:x:0:
+daemon:x:1:
+bin:x:2:
+sys:x:3:
+adm:x:4:
+tty:x:5:
+disk:x:6:
+mail:x:8:
+man:x:12:
+shadow:x:42:
+utmp:x:43:
+staff:x:50:
+games:x:60:
+users:x:100:
+www-data:x:33:
+nogroup:x:65534:
+"""
+# In git's system file, the weakest of all: a repository's own settings, and the user's, go before these.
+_GIT = f"""\
+[user]
+\tname = {NAME}
+\temail = {NAME}@localhost
+[safe]
+\tdirectory = *
+"""
+
+
+class AccountFiles(NamedTuple):
+    """Paths on the host."""
+
+    passwd: str
+    group: str
+    gitconfig: str
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """Path inside → path on the host."""
+        return {"/etc/passwd": self.passwd, "/etc/group": self.group, "/etc/gitconfig": self.gitconfig}
+
+
+def write(run_dir: Path, uid: int, gid: int) -> AccountFiles:
+    """The files for one sandbox, in its own directory. Its entry comes first: it wins where a number is there twice."""
+    texts = {
+        "passwd": f"{NAME}:x:{uid}:{gid}:{NAME}:{HOME}:/bin/bash\n{_USERS}",
+        "group": f"{NAME}:x:{gid}:\n{_GROUPS}",
+        "gitconfig": _GIT,
+    }
+    for name, text in texts.items():
+        descriptor = os.open(
+            run_dir / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), 0o444)
+    return AccountFiles(*(str(run_dir / name) for name in AccountFiles._fields))
