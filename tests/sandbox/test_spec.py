@@ -147,7 +147,7 @@ def test_the_digest_is_the_same_for_whoever_asks(build: Any) -> None:
         {"seccomp": "debug"},
         {"lease_seconds": 60},
         {"link": EXEC},
-        {"user": User(7, 7)},
+        {"user": User(7, 7, root_inside=True)},
     ],
     ids=lambda changes: next(iter(changes)),
 )
