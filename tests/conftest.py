@@ -8,12 +8,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from blockbuster import blockbuster_ctx
+from tests import blocking
 
 if TYPE_CHECKING:
     from belljar.engines.docker.engine import DockerEngine
@@ -45,20 +46,9 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-# What may take as long as somebody else likes. Local files and short locks are not among it: a look at a directory or a
-# line for the audit trail costs less than the hop to a thread.
-WAITING = ("time.", "socket.", "ssl.")
-
-
 @pytest.fixture(autouse=True)
 def _no_waiting_on_the_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    if "anyio_backend" not in request.fixturenames:
-        yield
-        return
-    with blockbuster_ctx("belljar") as watch:
-        for name, function in watch.functions.items():
-            if not name.startswith(WAITING):
-                function.deactivate()
+    with blocking.refused() if "anyio_backend" in request.fixturenames else nullcontext():
         yield
 
 

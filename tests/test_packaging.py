@@ -45,11 +45,11 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built as a distributor would: from the source distribution, which must therefore be complete."""
     out = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", out, cwd=source)
-    with tarfile.open(next(out.glob("belljar-*.tar.gz"))) as archive:
+    with tarfile.open(next(out.glob("belljar_sandbox-*.tar.gz"))) as archive:
         archive.extractall(out / "unpacked", filter="data")
     (unpacked,) = (out / "unpacked").iterdir()
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out, cwd=unpacked)
-    (built,) = out.glob("belljar-*.whl")
+    (built,) = out.glob("belljar_sandbox-*.whl")
     return built
 
 
@@ -57,7 +57,11 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv = tmp_path_factory.mktemp("venv")
     run(sys.executable, "-m", "venv", venv)
-    run(venv / "bin/pip", "install", "-q", wheel)
+    pip = [venv / "bin/python", "-m", "pip"]
+    locked = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", ROOT / "lock/run.txt"]
+    run(*pip, "install", "-q", *locked)
+    run(*pip, "install", "-q", "--no-deps", wheel)
+    run(*pip, "check")
     return venv / "bin"
 
 
@@ -80,8 +84,8 @@ def test_the_wheel_carries_the_policies_and_the_recipes(wheel: Path) -> None:
 
 def test_the_installed_command_works_without_the_checkout(installed: Path, tmp_path: Path) -> None:
     assert "run" in run(installed / "belljar", "--help", cwd=tmp_path)
-    show = "print(resources.init_binary(), images.reference('base'))"
-    script = f"import belljar; from belljar import resources, images; {show}"
+    show = "print(resources.init_binary(), catalog.reference('base'))"
+    script = f"from belljar import resources; from belljar.images import catalog; {show}"
     binary, reference = run(installed / "python", "-c", script, cwd=tmp_path).split()
     assert Path(binary).is_relative_to(installed.parent)
     assert Path(binary).stat().st_mode & stat.S_IXUSR
@@ -105,7 +109,8 @@ def test_a_build_needs_python_packages_and_no_compiler() -> None:
 
 
 def test_only_the_docker_engine_imports_docker() -> None:
-    sources = (ROOT / "src/belljar").rglob("*.py")
+    package = ROOT / "src/belljar"
+    sources = package.rglob("*.py")
     imports = re.compile(r"(?m)^\s*(import|from) docker\b")
-    importing = {path.name for path in sources if imports.search(path.read_text())}
-    assert importing <= {"docker.py", "docker_images.py", "docker_bridge.py"}
+    importing = {path.parent for path in sources if imports.search(path.read_text())}
+    assert importing == {package / "engines/docker"}

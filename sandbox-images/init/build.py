@@ -1,25 +1,33 @@
 """Builds the init for both architectures, with no compiler on the machine but `ziglang` from PyPI.
 
-By hand: `python sandbox-images/init/build.py [x86_64|aarch64|host|sanitize]…`. As a hatchling hook: whenever a wheel is
-built or installed in editable mode. What is up to date, by a hash of sources and flags, is left alone.
+By hand: `python sandbox-images/init/build.py [x86_64|aarch64|host|sanitize]…`; what it makes goes to share/belljar of
+the environment it runs in. As a hatchling hook: whenever a wheel is built. A binary is known by a digest of its
+sources, flags and compiler, and kept in the user's cache: another checkout of the same sources needs no compiler.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import platform
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-OUTPUT = HERE.parent.parent / "src" / "belljar" / "_init"
+LOCK = HERE.parent.parent / "lock" / "compiler.txt"
+OUTPUT = Path(sys.prefix, "share", "belljar")
 ARCHITECTURES = ("x86_64", "aarch64")
 HOST = "aarch64" if platform.machine() in ("aarch64", "arm64") else "x86_64"
 LIMIT = 150_000  # bytes
+NOT_CACHED = 3  # exit status of --cached where it would have to be compiled
 
 FLAGS = [
     "-std=gnu11", "-Os", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes",
@@ -37,41 +45,60 @@ def sources() -> list[Path]:
     return sorted(HERE.glob("*.c"))
 
 
-def _stamp(flags: list[str]) -> str:
-    digest = hashlib.sha256(repr(flags).encode())
+def _digest(flags: list[str]) -> str:
+    digest = hashlib.sha256(repr([*flags, *_locked_compiler()]).encode())
     for path in sorted([*sources(), *HERE.glob("*.h")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return digest.hexdigest()[:32]
+
+
+def _locked_compiler() -> list[str]:
+    return re.findall(r"(?m)^ziglang==\S+", LOCK.read_text()) if LOCK.exists() else []
+
+
+def _flags(architecture: str) -> list[str]:
+    machine = HOST if architecture == "sanitize" else architecture
+    return ["-target", f"{machine}-linux-musl", *(SANITIZE if architecture == "sanitize" else FLAGS + STRIP)]
+
+
+def _cached(name: str, flags: list[str]) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home, "belljar", "init", _digest(flags), name)
 
 
 def _compile(flags: list[str], target: Path) -> None:
+    with _unfinished(target) as name:
+        subprocess.run([sys.executable, "-m", "ziglang", "cc", *flags, "-o", name, *map(str, sources())], check=True)
+
+
+@contextmanager
+def _unfinished(target: Path) -> Iterator[str]:
+    """A file that gets the target's name once it is whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
     os.close(handle)
-    unfinished = Path(name)
     try:
-        subprocess.run([sys.executable, "-m", "ziglang", "cc", *flags, "-o", name, *map(str, sources())], check=True)
-        unfinished.chmod(0o755)
-        unfinished.replace(target)
+        yield name
+        os.chmod(name, 0o755)
+        os.replace(name, target)
     finally:
-        unfinished.unlink(missing_ok=True)
+        Path(name).unlink(missing_ok=True)
 
 
-def build(architecture: str) -> Path:
-    target = OUTPUT / f"belljar-init-{architecture}"
-    sanitize = architecture == "sanitize"
-    flags = [
-        "-target",
-        f"{'x86_64' if sanitize else architecture}-linux-musl",
-        *(SANITIZE if sanitize else FLAGS + STRIP),
-    ]
-    stamp, stamp_file = _stamp(flags), OUTPUT / f".{target.name}.stamp"
-    OUTPUT.mkdir(parents=True, exist_ok=True)
-    if target.exists() and stamp_file.exists() and stamp_file.read_text() == stamp:
-        return target
-    _compile(flags, target)
-    if not sanitize and target.stat().st_size >= LIMIT:
-        raise SystemExit(f"{target} is {target.stat().st_size} bytes: over the limit of {LIMIT}")
-    stamp_file.write_text(stamp)
+def build(architecture: str, output: Path = OUTPUT, *, compiling: bool = True) -> Path | None:
+    """The binary in `output`; None where it is not cached and may not be compiled."""
+    flags = _flags(architecture)
+    target = output / f"belljar-init-{architecture}"
+    cached = _cached(target.name, flags)
+    if not cached.exists():
+        if not compiling:
+            return None
+        _compile(flags, cached)
+    if architecture != "sanitize" and cached.stat().st_size >= LIMIT:
+        raise SystemExit(f"{cached} is {cached.stat().st_size} bytes: over the limit of {LIMIT}")
+    if not target.exists() or target.read_bytes() != cached.read_bytes():
+        with _unfinished(target) as name:
+            shutil.copyfile(cached, name)
     return target
 
 
@@ -83,12 +110,32 @@ else:
 
     class InitBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-            # A checkout needs its own machine's; a libc for the other costs a fresh machine half a minute more.
-            for architecture in [HOST] if version == "editable" else ARCHITECTURES:
-                build(architecture)
+            if version == "editable":  # its init is made by `make`, its recipes are found in the checkout
+                return
+            for recipe in HERE.parent.iterdir():
+                if recipe.suffix == ".sh" or (recipe / "packages").exists():
+                    build_data["force_include"][str(recipe)] = f"belljar/sandbox-images/{recipe.name}"
+            for architecture in ARCHITECTURES:
+                built = build(architecture, Path(self.directory))
+                build_data["force_include"][str(built)] = f"belljar/_init/belljar-init-{architecture}"
+
+        def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+            for architecture in ARCHITECTURES:
+                Path(self.directory, f"belljar-init-{architecture}").unlink(missing_ok=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cached", action="store_true", help="compile nothing")
+    parser.add_argument("names", nargs="*", default=list(ARCHITECTURES), metavar="x86_64|aarch64|host|sanitize")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        built = build(HOST if name == "host" else name, compiling=not arguments.cached)
+        if built is None:
+            return NOT_CACHED
+        print(f"{built}: {built.stat().st_size} bytes")
+    return 0
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ARCHITECTURES:
-        built = build(HOST if name == "host" else name)
-        print(f"{built}: {built.stat().st_size} bytes")
+    sys.exit(main())

@@ -1,9 +1,13 @@
-"""Where the files that ship beside the code are: in the wheel next to it, in a checkout at the top."""
+"""Where the files that ship beside the code are: in the wheel next to it, in a checkout at the top.
+
+The init is compiled: in the wheel it is next to the code, for a checkout in the environment that runs it.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -28,10 +32,13 @@ def init_binary(machine: str | None = None) -> Path:
     known = _MACHINES.get(asked.lower())
     if known is None:
         raise EngineError(f"there is no init for {asked}: only for x86_64 and aarch64")
-    path = _PACKAGE / "_init" / f"belljar-init-{known}"
-    if not path.is_file():
-        raise EngineError(f"{path} is missing: `python sandbox-images/init/build.py {known}` builds it")
-    return path
+    name = f"belljar-init-{known}"
+    for place in (Path(sys.prefix, "share", "belljar"), _PACKAGE / "_init"):
+        if (place / name).is_file():
+            return place / name
+    raise EngineError(
+        f"{name} is missing: in a checkout `make setup` builds it, or `python sandbox-images/init/build.py {known}`"
+    )
 
 
 def state_dir() -> Path:

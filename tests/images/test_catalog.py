@@ -163,12 +163,16 @@ def test_a_bootstrap_that_fails_says_why_and_imports_nothing(registry: Registry,
     assert not registry.image_exists(catalog.reference(tiny))
 
 
-def test_a_bootstrap_without_mmdebstrap_or_root_says_what_to_install(
+def test_a_bootstrap_without_mmdebstrap_says_what_to_install_and_installs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    apt = tmp_path / "apt-get"
+    apt.write_text(f"#!/bin/sh\n: > {tmp_path}/installed\n")
+    apt.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageMissing, match="install mmdebstrap"):
         bootstrap(["bash"], tmp_path / "finish.sh", tmp_path / "root.tar", lambda fraction, text: None)
+    assert not (tmp_path / "installed").exists()
 
 
 def test_a_machine_without_an_init_is_named() -> None:

@@ -32,7 +32,7 @@ _STAGES = {
 
 def bootstrap(packages: list[str], finish: Path, tar: Path, progress: Progress) -> None:
     """Write a root filesystem with `packages` to `tar`, with `finish` run inside it as the last step."""
-    program = _mmdebstrap(progress)
+    program = _mmdebstrap()
     command = [
         program, "--variant=minbase", "--format=tar", f"--include={','.join(packages)}",
         '--customize-hook=chroot "$1" sh -s < "$BELLJAR_FINISH"', RELEASE, str(tar), *_host_sources(),
@@ -57,24 +57,15 @@ def _report(line: str, progress: Progress) -> None:
             progress(fraction, stage)
 
 
-def _mmdebstrap(progress: Progress) -> str:
+def _mmdebstrap() -> str:
+    """Installing it on the host is for the host's owner to decide: `make images` does, we only say so."""
     found = shutil.which("mmdebstrap")
-    if found:
-        return found
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise ImageMissing("no image registry can be reached; install mmdebstrap, which needs none")
-    progress(None, "installing mmdebstrap")
-    _apt_get(["update"])
-    _apt_get(["install", "-y", "--no-install-recommends", "mmdebstrap", "debian-archive-keyring"])
-    return shutil.which("mmdebstrap") or "/usr/bin/mmdebstrap"
-
-
-def _apt_get(arguments: list[str]) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments]
-    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode:
-        raise ImageMissing(f"apt-get {arguments[0]} failed: {done.stderr.strip()[-300:]}")
+    if not found:
+        raise ImageMissing(
+            "no image registry can be reached, and mmdebstrap, which needs none, is not installed: "
+            "`sudo apt-get install mmdebstrap`, or `make images` in a checkout"
+        )
+    return found
 
 
 def _host_sources() -> list[str]:

@@ -62,10 +62,17 @@ def test_progress_is_one_line_that_rewrites_itself(monkeypatch: pytest.MonkeyPat
     assert screen.getvalue().endswith("100% ready\r\x1b[K")
 
 
-def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_progress_is_a_line_at_the_start_and_one_at_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     bar = console.Bar()
-    bar(0.5, "half")
-    bar.close()
+    for fraction, text in [(0.0, "building it"), (0.5, "half"), (1.0, "it is ready")]:
+        bar(fraction, text)
+    assert capsys.readouterr().err == "belljar: building it …\nbelljar: it is ready\n"
+
+
+def test_progress_says_nothing_where_there_was_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    console.Bar()(1.0, "it is ready")
     assert capsys.readouterr().err == ""
 
 

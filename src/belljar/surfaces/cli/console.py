@@ -110,28 +110,44 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 class Bar:
-    """Progress on a terminal: one line that rewrites itself. Elsewhere silent."""
+    """Progress on a terminal: one line that rewrites itself. Elsewhere a line at the start and one at the end.
+
+    With BELLJAR_PROGRESS=lines every change is a line, for a program that draws its own bar.
+    """
 
     def __init__(self) -> None:
         self._live = sys.stderr is not None and sys.stderr.isatty()
+        self._lines = os.environ.get("BELLJAR_PROGRESS") == "lines"
         self._shown = False
 
     def __call__(self, fraction: float | None, text: str) -> None:
-        if not self._live:
-            return
         from belljar.surfaces.cli import render
 
-        filled = "" if fraction is None else f"[{'#' * round(20 * fraction):<20}] {fraction:4.0%} "
-        width = _columns() - len(filled) - 1
-        sys.stderr.write(f"\r\x1b[K{filled}{render.plain(text)[:width]}")
-        sys.stderr.flush()
+        done, shown = fraction == 1.0, self._shown
+        if done and not shown:  # there was nothing to do
+            return
         self._shown = True
-        if fraction == 1.0:
+        if self._lines:
+            self._write(f"{'…' if fraction is None else f'{fraction:.0%}'} {render.plain(text)}\n")
+        elif self._live:
+            self._draw(fraction, render.plain(text))
+        elif done or not shown:
+            self._write(f"belljar: {render.plain(text)}{'' if done else ' …'}\n")
+        if done:
             self.close()
 
+    def _draw(self, fraction: float | None, text: str) -> None:
+        filled = "" if fraction is None else f"[{'#' * round(20 * fraction):<20}] {fraction:4.0%} "
+        self._write(f"\r\x1b[K{filled}{text[: _columns() - len(filled) - 1]}")
+
     def close(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
+        if self._shown and self._live and not self._lines:
+            self._write("\r\x1b[K")
+        self._shown = False
+
+    def _write(self, text: str) -> None:
+        if sys.stderr is not None:
+            sys.stderr.write(text)
             sys.stderr.flush()
 
 

@@ -37,7 +37,7 @@ def build(args: Namespace) -> Service:
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("belljar"):
             raise
-        raise UsageError(f"the MCP server needs {missing.name}: pip install 'belljar[mcp]'") from None
+        raise UsageError(f"the MCP server needs {missing.name}: pip install 'belljar-sandbox[mcp]'") from None
     with Workspace.open(args.workspace, allow_home=args.allow_home) as workspace:
         directory = workspace.path
     return Service(partial(planned, args, approve=approve), directory, families(args.tools))

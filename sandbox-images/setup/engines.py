@@ -1,0 +1,148 @@
+"""A container engine that answers. One that is there is used as it is; else, as root on a Debian-like system, docker.io
+is installed and its daemon started in the background. Only `make` does this: `belljar` itself never installs anything.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from board import Report, SetupError
+from checkout import Checkout
+
+DOCKER = ["docker.io", "iptables", "ca-certificates"]
+BOOTSTRAP = ["mmdebstrap", "debian-archive-keyring", "ca-certificates"]
+LOCK = Path("/run/lock/belljar-engine.lock")
+DAEMON_LOG = Path("/var/log/belljar-dockerd.log")
+START_SECONDS = 60  # a first start initialises its storage; measured 2 s here, slow disks take longer
+APT = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300", "-o", "APT::Status-Fd=1", "-o", "Dpkg::Use-Pty=0"]
+APT_SETTINGS = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+
+
+def ensure(checkout: Checkout, report: Report) -> None:
+    if answers():
+        return
+    if host := os.environ.get("DOCKER_HOST"):
+        raise SetupError(f"no container engine answers at DOCKER_HOST={host}", "start it, or unset DOCKER_HOST")
+    _refused()
+    if not may_install() and not (os.geteuid() == 0 and shutil.which("dockerd")):
+        raise SetupError(
+            "no container engine answers",
+            "install and start Docker (Debian: `sudo apt-get install docker.io`) or Podman, or run this as root",
+        )
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with open(LOCK, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if answers():
+            return
+        if not shutil.which("dockerd"):
+            apt_install(checkout, [*DOCKER, *BOOTSTRAP], report, "no container engine answers")
+        report(None, "starting Docker")
+        _start(checkout, report)
+
+
+def _refused() -> None:
+    """An engine that is there but not for us needs a group, not another installation."""
+    for place in _places():
+        path = urlsplit(place).path
+        if path and os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK):
+            raise SetupError(
+                f"a container engine is there, but this user may not use {path}",
+                f"`sudo usermod -aG docker {os.environ.get('USER') or os.getuid()}`, then log in again",
+            )
+
+
+def may_install() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def apt_install(checkout: Checkout, packages: list[str], report: Report, why: str) -> None:
+    names = " ".join(packages)
+    if not may_install():
+        raise SetupError(f"{why}, and packages are missing", f"`sudo apt-get install {names}`, then run this again")
+    report(None, f"{why}: installing {names}")
+
+    def heard(line: str) -> None:
+        kind, *rest = line.split(":")
+        if kind in ("dlstatus", "pmstatus") and len(rest) > 2:
+            part = float(rest[1]) / 100
+            report(0.4 * part if kind == "dlstatus" else 0.4 + 0.6 * part, rest[2].strip())
+
+    # In a session of its own: Ctrl+C in the middle of dpkg would leave packages half installed.
+    finish = ["dpkg", "--force-confold", "--configure", "-a"]
+    checkout.attempt(finish, environment=APT_SETTINGS, uninterrupted=True)
+    checkout.run([*APT, "update"], "apt-get update", environment=APT_SETTINGS, uninterrupted=True)
+    install = [*APT, "install", "--no-install-recommends", *packages]
+    checkout.run(install, f"installing {names}", heard, environment=APT_SETTINGS, uninterrupted=True)
+
+
+def answers() -> bool:
+    return any(map(_ping, _places())) or _client_answers()
+
+
+def _places() -> list[str]:
+    if host := os.environ.get("DOCKER_HOST"):
+        return [host]
+    runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    sockets = ["/var/run/docker.sock", f"{runtime}/docker.sock", f"{runtime}/podman/podman.sock",
+               "/run/podman/podman.sock"]  # fmt: skip
+    return [f"unix://{path}" for path in sockets]
+
+
+def _ping(place: str) -> bool:
+    url = urlsplit(place)
+    if url.scheme not in ("unix", "tcp", "http"):
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX if url.scheme == "unix" else socket.AF_INET) as link:
+            link.settimeout(10)
+            link.connect(url.path if url.scheme == "unix" else (url.hostname, url.port or 2375))
+            link.sendall(b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
+            return b" 200 " in link.recv(64)
+    except OSError:
+        return False
+
+
+def _client_answers() -> bool:
+    """ssh:// hosts, TLS and docker contexts: only the client knows how to reach them."""
+    client = shutil.which("docker")
+    if not client:
+        return False
+    asked = subprocess.run([client, "version"], stdin=subprocess.DEVNULL, capture_output=True)
+    return asked.returncode == 0
+
+
+def _start(checkout: Checkout, report: Report) -> None:
+    if Path("/run/systemd/system").is_dir():
+        checkout.run(["systemctl", "start", "docker"], "starting Docker")
+        return
+    if not os.path.ismount("/sys/fs/cgroup"):
+        checkout.run(["mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"], "mounting the control groups")
+    if _start_daemon([]):
+        return
+    report(None, "starting Docker without its network (`--network full` will not work)")
+    if not _start_daemon(["--iptables=false", "--ip6tables=false", "--bridge=none"]):
+        lines = DAEMON_LOG.read_text(errors="replace").splitlines() if DAEMON_LOG.exists() else []
+        said = lines[-1] if lines else "nothing"
+        raise SetupError(f"Docker did not start; it said: {said[-300:]}", "look at its log", str(DAEMON_LOG))
+
+
+def _start_daemon(flags: list[str]) -> bool:
+    with open(DAEMON_LOG, "ab") as log:
+        daemon = subprocess.Popen(
+            ["dockerd", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if answers():
+            return True
+        if daemon.poll() is not None:
+            return False
+        time.sleep(0.2)
+    return False

@@ -1,0 +1,141 @@
+"""The steps. Each looks first whether it has anything to do, and reports only if it has."""
+
+from __future__ import annotations
+
+import compileall
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+import engines
+from board import Report, SetupError
+from checkout import Checkout, lock_file, locked_count, this_python
+from reasons import AGAIN
+
+PIP = ["-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--progress-bar", "off", "--no-deps",
+       "--root-user-action", "ignore"]  # fmt: skip
+LOCKED = ["--require-hashes", "--only-binary", ":all:"]
+# Settings of a user's pip that would send packages elsewhere; indexes and certificates are left as they are.
+PIP_SETTINGS = {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PYTHONNOUSERSITE": "1"}
+INIT = "sandbox-images/init/build.py"
+INIT_NEEDS_COMPILER = 3  # build.py's status where nothing fitting is in the cache
+
+
+def environment(checkout: Checkout, report: Report) -> None:
+    ingredients = (checkout.venv, this_python())
+    if checkout.done("environment", *ingredients):
+        return
+    if checkout.foreign:
+        if checkout.attempt([checkout.python, "-m", "pip", "--version"])[0]:
+            raise SetupError(
+                f"{checkout.venv} exists and is no virtual environment with pip", "choose another with VENV="
+            )
+    else:
+        report(None, "making a virtual environment")
+        _venv_module(checkout, report)
+        checkout.begun("environment")
+        checkout.clear()
+        checkout.run([sys.executable, "-m", "venv", checkout.venv], "making the virtual environment")
+    checkout.ended("environment", *ingredients)
+
+
+def _venv_module(checkout: Checkout, report: Report) -> None:
+    """Debian's python3 comes without what a venv needs."""
+    try:
+        import ensurepip  # noqa: F401
+        import venv  # noqa: F401
+    except ImportError:
+        package = f"python3.{sys.version_info.minor}-venv"
+        engines.apt_install(checkout, [package], report, "this Python cannot make virtual environments")
+
+
+def packages(checkout: Checkout, kind: str, report: Report) -> None:
+    if not checkout.done("test", lock_file("test")):  # it holds everything of the other sets
+        _install_locked(checkout, kind, report)
+    ingredients = (checkout.root, checkout.root / "pyproject.toml", checkout.venv)
+    if not checkout.done("package", *ingredients):
+        report(0.95, "belljar itself")
+        checkout.begun("package")
+        editable = ["--no-build-isolation", "--no-index", "-e", str(checkout.root)]
+        checkout.run([checkout.python, *PIP, *editable], "installing belljar", environment=PIP_SETTINGS)
+        checkout.ended("package", *ingredients)
+    # Where PYTHONDONTWRITEBYTECODE is set Python would compile every module anew at each start of the command line.
+    with suppress(OSError):
+        compileall.compile_dir(checkout.root / "src/belljar", quiet=2)
+
+
+def compiler(checkout: Checkout, report: Report) -> None:
+    if not checkout.done("test", lock_file("test")):
+        _install_locked(checkout, "compiler", report)
+
+
+def _install_locked(checkout: Checkout, kind: str, report: Report) -> None:
+    locked = lock_file(kind)
+    if checkout.done(kind, locked):
+        return
+    report(0.0, "reading the lock file")
+    # After an interruption what is there may be half a package, which pip would neither use nor replace.
+    again = ["--ignore-installed"] if checkout.begun(kind) else []
+    command = [checkout.python, *PIP, *LOCKED, *again, "-r", locked]
+    heard = _pip_progress(report, locked_count(kind))
+    checkout.run(command, "installing Python packages", heard, environment=PIP_SETTINGS)
+    checkout.ended(kind, locked)
+
+
+def _pip_progress(report: Report, total: int) -> Callable[[str], None]:
+    seen = 0
+
+    def heard(line: str) -> None:
+        nonlocal seen
+        if line.startswith("Collecting "):
+            seen += 1
+            report(min(0.7, 0.7 * seen / total), f"downloading {line.split()[1]}")
+        elif line.startswith("Installing collected"):
+            report(0.75, "installing")
+
+    return heard
+
+
+def init(checkout: Checkout, report: Report) -> None:
+    """The static program that is PID 1 in every sandbox: from the cache, else compiled."""
+    sources = sorted((checkout.root / "sandbox-images/init").glob("*.[ch]"))
+    ingredients = (*sources, checkout.root / INIT, lock_file("compiler"))
+    if checkout.done("init", *ingredients) and list((checkout.venv / "share/belljar").glob("belljar-init-*")):
+        return
+    checkout.begun("init")
+    build = [checkout.python, checkout.root / INIT, "host"]
+    status, _ = checkout.attempt([*build, "--cached"])
+    if status == INIT_NEEDS_COMPILER:
+        report(0.0, "fetching the C compiler")
+        compiler(checkout, report)
+        report(None, "compiling PID 1 of the sandboxes and its C library")
+        checkout.run(build, "compiling the init")
+    elif status:
+        checkout.run(build, "preparing the init")
+    checkout.ended("init", *ingredients)
+
+
+def engine(checkout: Checkout, report: Report) -> None:
+    engines.ensure(checkout, report)
+
+
+def image(checkout: Checkout, report: Report) -> None:
+    """Built by belljar itself, which says how far it is; it leaves an image that is there alone."""
+    command = [checkout.venv / "bin/belljar", "images", "build", "base"]
+    settings = {"BELLJAR_PROGRESS": "lines"}
+
+    def heard(line: str) -> None:
+        percent, _, text = line.partition("% ")
+        if percent.strip().isdigit():
+            report(int(percent) / 100, text)
+        elif line.startswith("… "):
+            report(report.fraction, line[2:])
+
+    status, last = checkout.attempt(command, heard, environment=settings)
+    if status and "mmdebstrap" in "".join(last) and engines.may_install() and not shutil.which("mmdebstrap"):
+        engines.apt_install(checkout, engines.BOOTSTRAP, report, "the base image is made with mmdebstrap")
+        status, last = checkout.attempt(command, heard, environment=settings)
+    if status:
+        said = next((line for line in reversed(last) if line.startswith("belljar: ")), last[-1] if last else "")
+        raise SetupError(f"building the base image failed: {said.removeprefix('belljar: ')}", AGAIN, str(checkout.log))

@@ -1,0 +1,63 @@
+"""The detector of blocking calls itself: what it would let pass is never noticed elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests import blocking
+
+pytestmark = pytest.mark.anyio
+
+
+def in_belljar(call: Callable[[], Any]) -> Callable[[], Any]:
+    """The call, made by code that seems to be one of Belljar's files."""
+    code = compile("def made(call):\n    return call()\n", f"{blocking.PACKAGE}/made_up.py", "exec")
+    namespace: dict[str, Any] = {}
+    exec(code, namespace)
+    return lambda: namespace["made"](call)
+
+
+def _receive() -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        left.recv(1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda: time.sleep(0.001), _receive, lambda: queue.Queue().get(timeout=0.001)],
+    ids=["sleep", "recv", "get"],
+)
+async def test_a_call_that_waits_is_refused_on_the_loop(call: Callable[[], Any]) -> None:
+    with pytest.raises(blocking.BlockingCall, match=r"made_up\.py:2"):
+        in_belljar(call)()
+
+
+async def test_the_same_call_is_fine_in_a_thread() -> None:
+    await asyncio.to_thread(in_belljar(lambda: time.sleep(0.001)))
+
+
+async def test_a_socket_that_does_not_wait_is_fine() -> None:
+    def receive() -> None:
+        left, right = socket.socketpair()
+        with left, right:
+            left.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                left.recv(1)
+
+    in_belljar(receive)()
+
+
+async def test_other_peoples_code_may_wait() -> None:
+    time.sleep(0.001)  # noqa: ASYNC251
+
+
+def test_nothing_stays_wrapped() -> None:
+    assert "recv" not in socket.socket.__dict__
+    assert time.sleep.__module__ == "time"
