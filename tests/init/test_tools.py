@@ -1,0 +1,178 @@
+"""The init's small tools, alone: files beneath a root, archives, searching."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INIT = Path(__file__).parents[2] / "sandbox-images" / "init"
+MAIN = '#include "tools.h"\nint main(int argc, char **argv) { return tools_main(argc - 1, argv + 1); }\n'
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("tools")
+    (place / "main.c").write_text(MAIN)
+    sources = [str(INIT / f"{name}.c") for name in ("tools", "archive", "search", "relay")]
+    flags = ["-std=gnu11", "-O1", "-fsanitize=undefined", "-fsanitize-trap=undefined", f"-I{INIT}"]
+    command = [
+        sys.executable,
+        "-m",
+        "ziglang",
+        "cc",
+        *flags,
+        "-o",
+        str(place / "tools"),
+        str(place / "main.c"),
+        *sources,
+    ]
+    subprocess.run(command, check=True)
+    return place / "tools"
+
+
+class Tools:
+    def __init__(self, program: Path, root: Path) -> None:
+        self.program, self.root = program, root
+
+    def __call__(self, name: str, path: str, *more: str, stdin: bytes = b"", root: Path | None = None) -> bytes:
+        command = [str(self.program), name, str(root or self.root), path, *more]
+        ended = subprocess.run(command, input=stdin, capture_output=True, check=False)
+        if ended.returncode:
+            raise OSError(int(ended.stderr.split(b" ")[0]), ended.stderr.decode())
+        return ended.stdout
+
+
+@pytest.fixture
+def tools(program: Path, tmp_path: Path) -> Tools:
+    root = tmp_path / "root"
+    root.mkdir()
+    return Tools(program, root)
+
+
+def test_a_file_goes_in_and_comes_out(tools: Tools) -> None:
+    blob = os.urandom(3_000_000)
+    tools("put", "f", "6755", stdin=blob)
+    assert tools("get", "f") == blob
+    assert tools("get", "f", "1000", "10") == blob[1000:1010]
+    assert (tools.root / "f").stat().st_mode & 0o7777 == 0o755
+    tools("append", "f", stdin=b"more")
+    assert tools("get", "f").endswith(b"more")
+    assert [each.name for each in tools.root.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "out", "up/secret", "a/../../secret", "loop", "chain"])
+def test_nothing_leads_out_of_the_root(tools: Tools, path: str) -> None:
+    (tools.root.parent / "secret").write_text("secret")
+    (tools.root / "a").mkdir()
+    (tools.root / "out").symlink_to(tools.root.parent / "secret")
+    (tools.root / "up").symlink_to("..")
+    (tools.root / "loop").symlink_to("loop")
+    (tools.root / "chain").symlink_to("out")
+    for name, more in (("get", []), ("append", []), ("list", ["1"])):
+        with pytest.raises(OSError, match=r"link|Symbolic"):
+            tools(name, path, *more, stdin=b"x")
+    assert (tools.root.parent / "secret").read_text() == "secret"
+
+
+def test_links_that_stay_inside_are_followed_and_a_put_replaces_a_link(tools: Tools) -> None:
+    (tools.root / "d").mkdir()
+    (tools.root / "d" / "f").write_text("inside")
+    (tools.root / "relative").symlink_to("d/../d/f")
+    (tools.root / "full").symlink_to(tools.root / "d")
+    assert tools("get", "relative") == b"inside"
+    assert tools("get", "full/f") == b"inside"
+    tools("put", "relative", "644", stdin=b"new")
+    assert not (tools.root / "relative").is_symlink()
+    assert (tools.root / "d" / "f").read_text() == "inside"
+
+
+def test_what_is_listed(tools: Tools) -> None:
+    (tools.root / "d").mkdir()
+    (tools.root / "d" / "odd\nname").write_text("12345")
+    (tools.root / "l").symlink_to("nowhere")
+    os.mkfifo(tools.root / "p")
+    fields = tools("list", "", "5").split(b"\0")
+    found = {
+        fields[n].split(b" ", 4)[4]: (fields[n].split(b" ")[0], fields[n + 1]) for n in range(0, len(fields) - 1, 2)
+    }
+    assert found == {b"d": (b"d", b""), b"d/odd\nname": (b"f", b""), b"l": (b"l", b"nowhere"), b"p": (b"p", b"")}
+    assert tools("stat", "d/odd\nname").startswith(b"f 644 5 ")
+
+
+def test_a_fifo_is_not_waited_for(tools: Tools) -> None:
+    os.mkfifo(tools.root / "p")
+    with pytest.raises(OSError, match="Invalid"):
+        tools("get", "p")
+
+
+def test_directories_are_made_and_removed(tools: Tools, tmp_path: Path) -> None:
+    tools("mkdir", "a/b/c")
+    tools("mkdir", "a/b/c")
+    (tools.root / "a" / "b" / "f").write_text("x")
+    (tools.root / "a" / "out").symlink_to(tmp_path)
+    tools("remove", "a")
+    assert list(tools.root.iterdir()) == []
+    assert tmp_path.exists()
+    with pytest.raises(FileNotFoundError):
+        tools("remove", "a")
+
+
+def test_an_archive_carries_a_tree(tools: Tools, tmp_path: Path) -> None:
+    (tools.root / "d" / "e").mkdir(parents=True)
+    (tools.root / "d" / "run").write_bytes(os.urandom(700_000))
+    (tools.root / "d" / "run").chmod(0o755)
+    (tools.root / "l").symlink_to("/anywhere")
+    other = tmp_path / "other"
+    other.mkdir()
+    tools("unpack", "", stdin=tools("pack", ""), root=other)
+    assert (other / "d" / "run").read_bytes() == (tools.root / "d" / "run").read_bytes()
+    assert (other / "d" / "run").stat().st_mode & 0o777 == 0o755
+    assert os.readlink(other / "l") == "/anywhere"
+    assert (other / "d" / "e").is_dir()
+
+
+def entry(kind: bytes, path: bytes, data: bytes = b"") -> bytes:
+    return (
+        kind
+        + (0o644).to_bytes(4, "little")
+        + len(data).to_bytes(8, "little")
+        + len(path).to_bytes(2, "little")
+        + path
+        + data
+    )
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        entry(b"f", b"../x", b"x"),
+        entry(b"f", b"/x", b"x"),
+        entry(b"f", b"a/../../x", b"x"),
+        entry(b"l", b"l", b"..") + entry(b"f", b"l/x", b"x"),
+        entry(b"l", b"l", b"/tmp") + entry(b"f", b"l/x", b"x"),
+        entry(b"f", b"a\0b", b"x"),
+        entry(b"c", b"dev"),
+        entry(b"l", b"long", b"x" * 5000),
+        entry(b"f", b"cut", b"xxxx")[:-2],
+        b"",
+    ],
+)
+def test_a_hostile_archive_writes_nothing_outside(tools: Tools, archive: bytes) -> None:
+    with pytest.raises(OSError, match=r"^\[Errno"):
+        tools("unpack", "", stdin=archive)
+    assert [each.name for each in tools.root.parent.iterdir()] == ["root"]
+
+
+def test_lines_are_found(tools: Tools) -> None:
+    (tools.root / "a.txt").write_text("one\nneedle here\nlast needle")
+    (tools.root / "bin").write_bytes(b"\0needle")
+    (tools.root / ".git").mkdir()
+    (tools.root / ".git" / "x").write_text("needle")
+    assert tools("search", "", "ne+dle", "10") == b"a.txt\x002\x00needle here\x00a.txt\x003\x00last needle\x00"
+    assert tools("search", "", "ne+dle", "1").count(b"\0") == 3
+    with pytest.raises(OSError, match="Invalid"):
+        tools("search", "", "(", "1")
