@@ -26,6 +26,9 @@ _RUN = Path(tempfile.mkdtemp(prefix="belljar-test-", dir="/run" if os.geteuid() 
 
 
 def pytest_configure() -> None:
+    # Images are made once, not for every run.
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    os.environ.setdefault("BELLJAR_IMAGES", f"{home}/belljar/images")
     os.environ["BELLJAR_RUN"] = str(_RUN)
     os.environ["XDG_STATE_HOME"] = str(_RUN / "state")
     os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"

@@ -1,13 +1,14 @@
 """What every engine must do, over every kind of link: Belljar's own launch on top of it, and its verbs by themselves.
 
-`BELLJAR_TEST_ENGINES=docker,podman` chooses the engines (default: docker). One that does not answer is a failure: it
-was asked for. A new engine is a folder, a line in `engines.KNOWN` and a name there.
+`BELLJAR_TEST_ENGINES=docker,podman` chooses the engines (default: docker, and oci where runc is). One that does not
+answer is a failure: it was asked for. A new engine is a folder, a line in `engines.KNOWN` and a name there.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -33,7 +34,8 @@ from belljar.sandbox.sandbox import Sandbox
 from belljar.sandbox.spec import LinkPlan, build_spec
 from belljar.workspace.pinned import Workspace
 
-ENGINES = os.environ.get("BELLJAR_TEST_ENGINES", "docker").split(",")
+DEFAULT = "docker,oci" if os.geteuid() == 0 and shutil.which("runc") else "docker"
+ENGINES = os.environ.get("BELLJAR_TEST_ENGINES", DEFAULT).split(",")
 LIMITS = Limits(memory="64m", cpus=0.5, pids=32, tmp="4m", home="4m", shm="4m", nofile=100)
 
 

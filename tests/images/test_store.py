@@ -17,7 +17,7 @@ from tests.images.archives import directory, docker_save, member, oci_layout, ta
 
 from belljar.errors import ImageInvalid, ImageMissing, UsageError
 from belljar.images.importing import import_images, import_root
-from belljar.images.store import Store, StoredImage
+from belljar.images.store import LayeredImage, Store
 
 BASE = tar([directory("etc"), member("etc/name", b"base"), member("etc/gone", b"x")])
 TOP = tar([member("etc/name", b"top"), member("etc/.wh.gone")])
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
-def contents(store: Store, image: StoredImage) -> dict[str, bytes]:
+def contents(store: Store, image: LayeredImage) -> dict[str, bytes]:
     top = store.layer_directories(image)[0]
     return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()}
 

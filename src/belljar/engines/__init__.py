@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 KNOWN = {
     "docker": "belljar.engines.docker",
     "podman": "belljar.engines.podman",
+    "oci": "belljar.engines.oci",
 }
 VARIABLE = "BELLJAR_ENGINE"
 

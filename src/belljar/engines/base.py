@@ -70,6 +70,9 @@ class Engine(ImageStore, Protocol):
     shares_files: bool
     """Whether a directory of this machine can be mounted with its sockets working, and its processes seen."""
 
+    leaves_remains: bool
+    """Whether a sandbox that ended by itself leaves something behind that only `destroy` takes away."""
+
     def user(self, uid: int, gid: int) -> User:
         """How this engine has a process run that is this user on the host."""
         ...

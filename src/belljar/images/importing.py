@@ -16,7 +16,7 @@ from typing import IO, cast
 from belljar.errors import ImageInvalid, ImageMissing, UsageError
 from belljar.images.archive import Layer, Plan, plans, root_plan
 from belljar.images.compression import is_compressed, plain
-from belljar.images.store import Store, StoredImage, normal_name, now
+from belljar.images.store import LayeredImage, Store, normal_name, now
 from belljar.images.unpack import CHUNK, Allowance, Metered, unpack
 
 OURS = "belljar/"
@@ -28,7 +28,9 @@ def _quiet(fraction: float | None, text: str) -> None:
     pass
 
 
-def import_images(store: Store, source: str, name: str | None = None, progress: Progress = _quiet) -> list[StoredImage]:
+def import_images(
+    store: Store, source: str, name: str | None = None, progress: Progress = _quiet
+) -> list[LayeredImage]:
     """Import every image of a file or directory; `name` replaces the names that the archive gives.
 
     skopeo's `docker://debian:12` and its other transports are fetched with skopeo first.
@@ -49,7 +51,7 @@ def import_images(store: Store, source: str, name: str | None = None, progress: 
 
 def import_root(
     store: Store, tar: Path, names: list[str], labels: Mapping[str, str], progress: Progress = _quiet
-) -> StoredImage:
+) -> LayeredImage:
     """The tar of a root file system that we made ourselves."""
     with store.adding() as work:
         return _Importer(store, work, progress).add(root_plan(tar, labels=labels), names)
@@ -60,7 +62,7 @@ class _Importer:
         self._store, self._work, self._progress = store, work, progress
         self._allowance = Allowance()
 
-    def add(self, plan: Plan, names: list[str]) -> StoredImage:
+    def add(self, plan: Plan, names: list[str]) -> LayeredImage:
         digests = []
         for number, layer in enumerate(plan.layers):
             self._progress(number / len(plan.layers), f"layer {number + 1} of {len(plan.layers)}")
@@ -68,7 +70,7 @@ class _Importer:
             digests.append(cast("str", layer.diff_id) if known else self._layer(layer))
         labels = dict(plan.labels or {})
         id = plan.id or hashlib.sha256(json.dumps([digests, labels], sort_keys=True).encode()).hexdigest()
-        image = StoredImage(id, tuple(digests), 0, now(), plan.env, plan.volumes, labels)
+        image = LayeredImage(id, tuple(digests), 0, now(), plan.env, plan.volumes, labels)
         return self._store.add_image(self._work, image, names)
 
     def _layer(self, layer: Layer) -> str:

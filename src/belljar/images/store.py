@@ -39,7 +39,7 @@ SHORT_ID = 12
 
 
 @dataclass(frozen=True)
-class StoredImage:
+class LayeredImage:
     id: str
     layers: tuple[str, ...]
     """Digests of the uncompressed layers, from the bottom up."""
@@ -70,25 +70,25 @@ def normal_name(name: str) -> str:
 
 class Store:
     def __init__(self, root: Path | None = None) -> None:
-        self.root = root or resources.state_dir() / "images"
+        self.root = root or Path(os.environ.get("BELLJAR_IMAGES") or resources.state_dir() / "images")
         self._layers, self._manifests = self.root / "layers", self.root / "manifests"
         self._names, self._uses, self._work = self.root / "names", self.root / "uses", self.root / "work"
 
     # Looking
 
-    def find(self, reference: str) -> StoredImage | None:
+    def find(self, reference: str) -> LayeredImage | None:
         """By name, by id, or by the beginning of an id that means only one."""
         for id in self._ids(reference):
             if (image := self._read(id)) is not None:
                 return image
         return None
 
-    def images(self) -> list[StoredImage]:
+    def images(self) -> list[LayeredImage]:
         names = self._named()
         found = [self._read(path.stem, names) for path in _entries(self._manifests)]
         return sorted((image for image in found if image), key=lambda image: (image.names or ("~",), image.id))
 
-    def layer_directories(self, image: StoredImage) -> list[Path]:
+    def layer_directories(self, image: LayeredImage) -> list[Path]:
         """From the top down, the order that overlayfs wants."""
         return [self._layers / digest / "root" for digest in reversed(image.layers)]
 
@@ -123,7 +123,7 @@ class Store:
             if not self.has_layer(digest):  # somebody else was faster
                 raise
 
-    def add_image(self, work: Path, image: StoredImage, names: list[str]) -> StoredImage:
+    def add_image(self, work: Path, image: LayeredImage, names: list[str]) -> LayeredImage:
         if missing := [digest for digest in image.layers if not self.has_layer(digest)]:
             raise ImageInvalid(f"the image lacks a layer: {missing[0]}")
         size = sum(self._layer_size(digest) for digest in dict.fromkeys(image.layers))
@@ -145,7 +145,7 @@ class Store:
 
     # Using
 
-    def hold(self, image: StoredImage, sandbox: str) -> None:
+    def hold(self, image: LayeredImage, sandbox: str) -> None:
         """Until `release`, the image stays; raises ImageMissing where it has just gone."""
         with self._locked(fcntl.LOCK_SH):
             if self._read(image.id, {}) is None:
@@ -166,7 +166,7 @@ class Store:
 
     # Removing
 
-    def remove(self, reference: str) -> StoredImage:
+    def remove(self, reference: str) -> LayeredImage:
         """The name; and the image too if that was its last one, or if it was asked for by its id."""
         with self._locked(fcntl.LOCK_EX):
             image = self.find(reference)
@@ -203,13 +203,13 @@ class Store:
         for path in _entries(self._work):
             remove_tree(path)  # nobody works here: importers share the lock that we hold alone
 
-    def _names_but(self, image: StoredImage, reference: str) -> list[str]:
+    def _names_but(self, image: LayeredImage, reference: str) -> list[str]:
         with suppress(UsageError):
             if (name := normal_name(reference)) in image.names:
                 return [other for other in image.names if other != name]
         return []
 
-    def _refuse_if_used(self, image: StoredImage) -> None:
+    def _refuse_if_used(self, image: LayeredImage) -> None:
         sandboxes = [name for name, id in self.held().items() if id == image.id]
         if sandboxes:
             raise UsageError(
@@ -260,7 +260,7 @@ class Store:
                 found.setdefault(path.read_text(), []).append(unquote(path.name))
         return found
 
-    def _read(self, id: str, names: Mapping[str, list[str]] | None = None) -> StoredImage | None:
+    def _read(self, id: str, names: Mapping[str, list[str]] | None = None) -> LayeredImage | None:
         if not _DIGEST.fullmatch(id):
             return None
         try:
@@ -268,7 +268,7 @@ class Store:
         except (OSError, ValueError):
             return None
         own = (self._named() if names is None else names).get(id, [])
-        return StoredImage(
+        return LayeredImage(
             id, tuple(facts["layers"]), facts["size"], facts["created"], tuple(facts["env"]), tuple(facts["volumes"]),
             facts["labels"], tuple(sorted(own)),
         )  # fmt: skip

@@ -62,7 +62,7 @@ def forbids_execution(directory: Path) -> bool:
 def _installed(init: Path, root: Path) -> Path:
     try:
         content = init.read_bytes()
-        target = root / f"init-{hashlib.sha256(content + HOSTS.encode()).hexdigest()[:16]}"
+        target = root / f"init-{hashlib.sha256(content + HOSTS.encode() + HOSTNAME.encode()).hexdigest()[:16]}"
         if not target.is_dir():
             _install(content, target)
         return target

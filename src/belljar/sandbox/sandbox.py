@@ -95,7 +95,7 @@ class Sandbox:
 
     async def _destroy(self) -> None:
         try:
-            if not await self._said_goodbye():
+            if not await self._said_goodbye() or self.engine.leaves_remains:
                 with anyio.move_on_after(DESTROY_SECONDS, shield=True), suppress(EngineError):
                     await to_thread.run_sync(self.engine.destroy, self.launched.id, abandon_on_cancel=True)
         finally:

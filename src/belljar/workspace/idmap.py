@@ -23,6 +23,7 @@ _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV, _MOUNT_ATTR_IDMAP = 0x2, 0x4, 0x100000
+_MOUNT_ATTR_RDONLY = 0x1
 _MS_PRIVATE = 1 << 18
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 _CLONE_NEWUSER = 0x10000000
@@ -120,3 +121,24 @@ def _checked(answer: int) -> int:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return answer
+
+
+def user_namespace(uid_map: str, gid_map: str) -> int:
+    """A descriptor of a user namespace with these maps, for `mount_mapped`."""
+    return os.dup(_user_namespace(uid_map, gid_map))
+
+
+def mount_mapped(directory: int, target: Path, namespace: int) -> None:
+    """Mount the directory behind a descriptor at `target`, read-only, its ids mapped as in a user namespace."""
+    tree = _call(_OPEN_TREE, directory, b"", _AT_EMPTY_PATH | _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
+    try:
+        attributes = _MountAttributes(
+            attr_set=_MOUNT_ATTR_IDMAP | _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV,
+            propagation=_MS_PRIVATE,
+            userns_fd=namespace,
+        )
+        size = ctypes.c_size_t(ctypes.sizeof(attributes))
+        _call(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(attributes), size)
+        _call(_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
+    finally:
+        os.close(tree)

@@ -34,6 +34,8 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 class DockerEngine(DockerImages):
+    leaves_remains = False
+
     def __init__(self, endpoint: Endpoint, dialect: Dialect | None = None) -> None:
         super().__init__(endpoint)
         self.dialect = dialect or Dialect()

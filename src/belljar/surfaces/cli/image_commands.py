@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from belljar.images.store import SHORT_ID, Store, StoredImage
+from belljar.images.store import SHORT_ID, LayeredImage, Store
 from belljar.surfaces.cli import console
 
 
@@ -41,7 +41,7 @@ def prune(args: Namespace) -> int:
     return 0
 
 
-def _shown(image: StoredImage) -> str:
+def _shown(image: LayeredImage) -> str:
     return ", ".join(image.names) or image.id[:SHORT_ID]
 
 

@@ -1,0 +1,139 @@
+"""What this engine knows of its sandboxes: a directory for each, since there is no daemon to remember them.
+
+    <state>/oci/boxes/<name>/
+        box.json       labels, image, runtime, the boot it belongs to
+        config.json    what the runtime is given
+        process.json   PID 1 and when it started, once it has
+        runtime.log    what the runtime had to say
+    <state>/oci/runtime/    the runtime's own state (`runc --root`)
+
+A process is known by its number and the time it started, within one boot. What is left from another boot is dead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from belljar.errors import EngineError
+
+UNBORN_SECONDS = 60  # two small files are written in less
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    started: int
+    """In ticks since boot."""
+
+    @property
+    def alive(self) -> bool:
+        return start_time(self.pid) == self.started
+
+
+@dataclass(frozen=True)
+class Box:
+    name: str
+    image: str
+    runtime: str
+    created: int
+    boot: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    cgroup: str = ""
+
+
+class Boxes:
+    def __init__(self, state: Path) -> None:
+        self.root = state / "boxes"
+
+    def path(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise EngineError(f"{name!r} is not the name of a sandbox")
+        return self.root / name
+
+    def add(self, box: Box, config: Mapping[str, Any]) -> None:
+        """Whole or not at all; one that is there already is left as it is."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=self.root, prefix=".new-"))
+        try:
+            (made / "box.json").write_text(json.dumps(asdict(box)))
+            (made / "config.json").write_text(json.dumps(config))
+            with suppress(FileExistsError, NotADirectoryError):
+                _rename_new(made, self.path(box.name))
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def read(self, name: str) -> Box | None:
+        facts = _read(self.path(name) / "box.json")
+        return Box(**facts) if facts else None
+
+    def config(self, name: str) -> dict[str, Any]:
+        found = _read(self.path(name) / "config.json")
+        if found is None:
+            raise EngineError(f"no sandbox {name}")
+        return found
+
+    def process(self, name: str) -> Process | None:
+        facts = _read(self.path(name) / "process.json")
+        return Process(**facts) if facts else None
+
+    def started(self, name: str, process: Process) -> None:
+        temporary = self.path(name) / "process.tmp"
+        temporary.write_text(json.dumps(asdict(process)))
+        temporary.rename(self.path(name) / "process.json")
+
+    def names(self) -> list[str]:
+        try:
+            return sorted(entry.name for entry in os.scandir(self.root) if not entry.name.startswith("."))
+        except OSError:
+            return []
+
+    def sweep(self) -> None:
+        """Remove what somebody was killed while making."""
+        for path in self.root.glob(".new-*"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > UNBORN_SECONDS:
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def remove(self, name: str) -> None:
+        shutil.rmtree(self.path(name), ignore_errors=True)
+
+
+def boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def start_time(pid: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _rename_new(source: Path, target: Path) -> None:
+    if target.exists():
+        raise FileExistsError(target)
+    source.rename(target)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        facts = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) else None

@@ -1,0 +1,135 @@
+"""A `SandboxSpec` as the runtime's config.json, and back: what such a document says is in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from belljar.engines import seccomp
+from belljar.engines.spec import OWN_NAMESPACES, IdMap, Mount, Protections, SandboxSpec
+
+OOM_SCORE = 500
+CPU_PERIOD = 100_000
+NAMESPACES = ("user", "pid", "network", "ipc", "uts", "mount", "cgroup")
+CAPABILITY_SETS = ("bounding", "effective", "permitted", "inheritable", "ambient")
+# What root inside may do, all of it only to its own namespace's things: what installing packages takes.
+ROOT_CAPABILITIES = (
+    "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP",
+    "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+)  # fmt: skip
+_BASE_MOUNTS: tuple[dict[str, Any], ...] = (
+    {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
+    {"destination": "/dev", "type": "tmpfs", "source": "dev", "options": ["nosuid", "noexec", "mode=755", "size=64k"]},
+    {
+        "destination": "/dev/pts", "type": "devpts", "source": "devpts",
+        "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"],
+    },
+    {"destination": "/dev/mqueue", "type": "mqueue", "source": "mqueue", "options": ["nosuid", "noexec", "nodev"]},
+    {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "noexec", "nodev", "ro"]},
+    {
+        "destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup",
+        "options": ["nosuid", "noexec", "nodev", "relatime", "ro"],
+    },
+)  # fmt: skip
+
+
+def document(spec: SandboxSpec, rootfs: str, cgroup: str) -> dict[str, Any]:
+    return {
+        "ociVersion": "1.0.2",
+        "process": _process(spec),
+        "root": {"path": rootfs, "readonly": not spec.writable_root},
+        "hostname": spec.hostname,
+        "mounts": [*_BASE_MOUNTS, *(_mount(each) for each in spec.mounts)],
+        "linux": {
+            "namespaces": [{"type": name} for name in NAMESPACES],
+            "uidMappings": _mappings(spec.user.uid_map),
+            "gidMappings": _mappings(spec.user.gid_map),
+            "cgroupsPath": cgroup,
+            "resources": _resources(spec),
+            "seccomp": seccomp.profile(spec.seccomp, spec.machine),
+            "maskedPaths": list(spec.masked_paths),
+            "readonlyPaths": list(spec.readonly_paths),
+            "sysctl": {"net.ipv4.ip_unprivileged_port_start": "0"},
+            "rootfsPropagation": "private",
+        },
+    }
+
+
+def claims(config: Mapping[str, Any]) -> Protections:
+    """What a runtime that took this document has put in force."""
+    process, linux = config["process"], config["linux"]
+    resources, user = linux["resources"], process["user"]
+    memory, cpu = resources["memory"], resources["cpu"]
+    given = {name for each in CAPABILITY_SETS for name in process["capabilities"][each]}
+    return Protections(
+        user=f"{user['uid']}:{user['gid']}",
+        memory=memory["limit"],
+        swap=memory["swap"] - memory["limit"],
+        cpus=cpu["quota"] / cpu["period"],
+        pids=resources["pids"]["limit"],
+        ulimits=frozenset((each["type"][7:].lower(), each["hard"]) for each in process["rlimits"]),
+        read_only_root=config["root"]["readonly"],
+        capabilities=frozenset(given),
+        no_new_privileges=process["noNewPrivileges"],
+        seccomp=_profile_name(linux["seccomp"]),
+        network="none",
+        own_namespaces=frozenset(each["type"] for each in linux["namespaces"]) & OWN_NAMESPACES,
+        masked_paths=frozenset(linux["maskedPaths"]),
+        readonly_paths=frozenset(linux["readonlyPaths"]),
+        extras=frozenset(),
+        removes_itself=True,
+    )
+
+
+def _profile_name(found: Any) -> str | None:
+    return next((kind for kind in get_args(seccomp.Profile) if seccomp.profile(kind) == found), None)
+
+
+def _process(spec: SandboxSpec) -> dict[str, Any]:
+    capabilities = list(ROOT_CAPABILITIES) if spec.user.root_inside else []
+    sets = dict.fromkeys(CAPABILITY_SETS, capabilities)
+    sets["inheritable"] = sets["ambient"] = []
+    return {
+        "terminal": False,
+        "user": {"uid": spec.user.uid, "gid": spec.user.gid},
+        "args": list(spec.argv),
+        "env": [f"{name}={value}" for name, value in {**spec.env, **spec.secrets}.items()],
+        "cwd": spec.cwd,
+        "capabilities": sets,
+        "noNewPrivileges": True,
+        "oomScoreAdj": OOM_SCORE,
+        "rlimits": [
+            {"type": f"RLIMIT_{name.upper()}", "soft": value, "hard": value} for name, value in spec.ulimits.items()
+        ],
+    }
+
+
+def _mappings(maps: tuple[IdMap, ...]) -> list[dict[str, int]]:
+    return [{"containerID": each.inside, "hostID": each.outside, "size": each.count} for each in maps]
+
+
+def _mount(mount: Mount) -> dict[str, Any]:
+    mode = "ro" if mount.read_only else "rw"
+    if mount.kind == "tmpfs":
+        return {"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": [mode, *_tmpfs(mount)]}
+    options = ["bind", "rprivate", "nosuid", "nodev", mode]
+    return {"destination": mount.target, "type": "bind", "source": mount.source, "options": options}
+
+
+def _tmpfs(mount: Mount) -> list[str]:
+    options = ["nosuid", "nodev", f"size={mount.size}", f"mode={mount.mode:o}"]
+    if mount.inodes:
+        options.append(f"nr_inodes={mount.inodes}")
+    if mount.owner is not None:
+        options += [f"uid={mount.owner[0]}", f"gid={mount.owner[1]}"]
+    return options if mount.executable else [*options, "noexec"]
+
+
+def _resources(spec: SandboxSpec) -> dict[str, Any]:
+    limits = spec.limits
+    return {
+        "memory": {"limit": limits.memory, "swap": limits.memory},
+        "cpu": {"quota": round(limits.cpus * CPU_PERIOD), "period": CPU_PERIOD},
+        "pids": {"limit": limits.pids},
+        "devices": [{"allow": False, "access": "rwm"}],
+    }

@@ -1,0 +1,281 @@
+"""Sandboxes without a daemon: a runtime starts them, the kernel keeps them, and this remembers what there is.
+
+Create writes down what is wanted; start puts the root file system together (rootfs.py) and runs the runtime, once.
+A sandbox ends by its init's lease or by `destroy`; with PID 1 all its processes, mounts and namespaces are gone. What
+is left then are its empty control group, its directory and the runtime's note: `destroy` and `list` clear them away,
+also those of a process that was killed or of an earlier boot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from belljar import resources
+from belljar.engines.base import Description, Launched, Listed
+from belljar.engines.oci import cgroups, config, rootfs
+from belljar.engines.oci.boxes import Box, Boxes, Process, boot_id, start_time
+from belljar.engines.oci.runtime import DEFAULT, Runtime
+from belljar.engines.spec import IdMap, Image, Mount, SandboxSpec, User
+from belljar.errors import EngineError, EngineUnavailable, ImageMissing
+from belljar.images import catalog
+from belljar.images.store import Store
+
+if TYPE_CHECKING:
+    from belljar.link.transport import Transport
+
+LAST_ID = rootfs.LAST_ID
+SPARE_IDS = 0x70000000
+"""Ids of this machine that stand for those inside. Nobody has them: accounts, subordinate ids and systemd's containers
+(which end at 0x6fffffff) are below."""
+SPARE_RANGES = 4096
+END_SECONDS = 5.0
+SIZE_OF_UPPER = 2
+"""A writable root that is held in memory may take one in … of it."""
+StoredImages = list[catalog.StoredImage]  # inside the class `list` is a verb
+
+
+def find() -> OciEngine:
+    return OciEngine(resources.state_dir() / "oci")
+
+
+class OciEngine:
+    name = "oci"
+    shares_files = True
+    leaves_remains = True
+    fetch_with = "belljar images import docker://"
+
+    def __init__(self, state: Path, runtime: str = "", store: Store | None = None) -> None:
+        if os.geteuid() != 0:
+            raise EngineUnavailable("the engine oci needs root here: rootless is not there yet")
+        self._state = Path(os.path.abspath(state))
+        self._runtimes: dict[str, Runtime] = {}
+        self._runtime_name = runtime or os.environ.get("BELLJAR_RUNTIME") or DEFAULT
+        self._runtime(self._runtime_name)
+        self._boxes = Boxes(self._state)
+        self._store = store or Store()
+        self._waiting: dict[str, SandboxSpec] = {}
+        self.host = str(self._state)
+        self.identity = f"oci:{self._state}"
+        self.machine = os.uname().machine
+        self._prefix = f"belljar-{hashlib.sha256(self.identity.encode()).hexdigest()[:8]}-"
+
+    def close(self) -> None:
+        pass
+
+    # A sandbox's life
+
+    def user(self, uid: int, gid: int, *, root: bool = False) -> User:
+        """In a user namespace: that user, or root, is `uid` outside; all others are nobody's ids."""
+        inside = (0, 0) if root else (uid, gid)
+        spare = SPARE_IDS + (1 + uid % (SPARE_RANGES - 1) if root else 0) * (LAST_ID + 1)
+        maps = (_maps(inside[0], uid, spare), _maps(inside[1], gid, spare))
+        return User(*inside, *maps, root_inside=root)
+
+    def create(self, spec: SandboxSpec, name: str) -> str:
+        if spec.network != "none":
+            raise EngineError("the engine oci has no network to give: name the hosts that are needed (--allow HOST)")
+        if spec.link != "socket":
+            raise EngineError("the engine oci shares this machine's files; it has no bridge")
+        image = self._store.find(spec.image.ref)
+        if image is None:
+            raise ImageMissing(f"no image {spec.image.ref}; `belljar images list` shows those there are")
+        runtime = self._runtime(spec.runtime or self._runtime_name)
+        group = self._prefix + name
+        sources = [each.source for each in spec.mounts if each.kind == "bind"]
+        at = rootfs.place([*sources, str(self._state), str(self._store.root), runtime.program])
+        box = Box(name, image.id, runtime.name, int(time.time()), boot_id(), dict(spec.all_labels), group)
+        self._boxes.add(box, config.document(spec, f"{at}/root", f"/{group}"))
+        self._store.hold(image, group)
+        self._waiting[name] = spec
+        return name
+
+    def start(self, id: str) -> Launched:
+        spec = self._waiting.pop(id, None)
+        box = self._boxes.read(id)
+        if box is None or (spec is None and self._boxes.process(id) is None):
+            raise EngineError(f"no sandbox {id} that could be started")
+        if spec is not None:
+            self._run(box, spec)
+        return self.inspect(id)
+
+    def inspect(self, id: str) -> Launched:
+        process = self._boxes.process(id)
+        if process is None or not process.alive:
+            raise EngineError(f"no such sandbox: {id}")
+        return Launched(id, process.pid, config.claims(self._boxes.config(id)))
+
+    def state(self, id: str) -> str | None:
+        """One that has ended is cleared away by whoever looks at it next."""
+        box = self._boxes.read(id)
+        if box is None:
+            return None
+        process = self._boxes.process(id)
+        if process is not None and not process.alive:
+            self._clear(id, box)
+            return None
+        return "created" if process is None else "running"
+
+    def destroy(self, id: str) -> None:
+        self._waiting.pop(id, None)
+        box = self._boxes.read(id)
+        process = self._boxes.process(id)
+        if process is not None:
+            _end(process)
+        self._clear(id, box)
+
+    def list(self) -> list[Listed]:
+        self._clear_remains()
+        found = [(name, self._boxes.read(name), self.state(name)) for name in self._boxes.names()]
+        return [Listed(name, state, box.labels, box.image, box.created) for name, box, state in found if box and state]
+
+    def bridge(self, id: str, argv: Sequence[str]) -> Transport:
+        raise EngineError("the engine oci shares this machine's files; it has no bridge")
+
+    def install_init(self, binary: Path, image: str) -> str:
+        raise EngineError("the engine oci shares this machine's files; it needs no volume")
+
+    def _run(self, box: Box, spec: SandboxSpec) -> None:
+        image = self._store.find(box.image)
+        if image is None:
+            raise ImageMissing(f"the image of {box.name} is gone")
+        layers = self._store.layer_directories(image)
+        bundle = self._boxes.path(box.name)
+        at = os.path.dirname(self._boxes.config(box.name)["root"]["path"])
+        root = _root(layers, spec)
+
+        def work() -> int:
+            rootfs.assemble(root, at)
+            return self._runtime(box.runtime).run(box.name, bundle)
+
+        pid = rootfs.in_own_namespace(work)
+        started = start_time(pid)
+        if started is None:
+            raise EngineError("the sandbox's init ended as soon as it had started")
+        self._boxes.started(box.name, Process(pid, started))
+
+    def _clear(self, name: str, box: Box | None) -> None:
+        group = box.cgroup if box else self._prefix + name
+        if not cgroups.clear(group):
+            raise EngineError(f"the control group {group} cannot be removed")
+        self._runtime(box.runtime if box else self._runtime_name).delete(name)
+        self._store.release(group)
+        self._boxes.remove(name)
+
+    def _clear_remains(self) -> None:
+        """What is certainly nobody's: of another boot, or known to the runtime or the kernel only, and without life."""
+        boot = boot_id()
+        for name in self._boxes.names():
+            box = self._boxes.read(name)
+            if box is None or box.boot != boot:
+                self._clear(name, box)
+        groups = cgroups.names(self._prefix) | {each for each in self._store.held() if each.startswith(self._prefix)}
+        strays = {group.removeprefix(self._prefix) for group in groups}
+        strays |= {name for runtime in self._runtimes.values() for name in runtime.names()}
+        for name in strays - set(self._boxes.names()):
+            if not cgroups.processes(self._prefix + name) and self._boxes.read(name) is None:
+                self._clear(name, None)
+        self._boxes.sweep()
+        self._store.sweep()
+
+    def _runtime(self, name: str) -> Runtime:
+        if name not in self._runtimes:
+            self._runtimes[name] = Runtime(name, self._state / "runtime")
+        return self._runtimes[name]
+
+    # Images
+
+    def image(self, reference: str) -> Image | None:
+        found = self._store.find(reference)
+        return Image(found.id, found.env, found.volumes) if found else None
+
+    def image_exists(self, reference: str) -> bool:
+        return self._store.find(reference) is not None
+
+    def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
+        from belljar.images.importing import import_root
+
+        import_root(self._store, tar, [reference], labels)
+
+    def image_build(
+        self,
+        context: IO[bytes],
+        dockerfile: str,
+        reference: str,
+        *,
+        arguments: dict[str, str],
+        labels: dict[str, str],
+        report: Callable[[str], None],
+    ) -> None:
+        raise EngineError("the engine oci builds images from Debian packages, not from Dockerfiles")
+
+    def image_tag(self, reference: str, alias: str) -> None:
+        self._store.tag(reference, alias)
+
+    def image_list(self, label: str) -> StoredImages:
+        return [
+            catalog.StoredImage(each.id, each.names, each.labels, each.size, each.created)
+            for each in self._store.images()
+            if label in each.labels
+        ]
+
+    def registry_has(self, reference: str) -> bool:
+        return False  # its own images are bootstrapped, whatever a registry may have
+
+    def describe(self) -> Description:
+        controllers = cgroups.controllers()
+        can = {"memory": "memory", "pids": "pids", "cpus": "cpu"}
+        limits: dict[str, bool | None] = {ours: theirs in controllers for ours, theirs in can.items()}
+        return Description(
+            version=self._runtime(self._runtime_name).version(),
+            cgroup_version=cgroups.version(),
+            cgroup_driver="cgroupfs",
+            can_limit={**limits, "swap": Path("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists() or None},
+            seccomp=Path("/proc/sys/kernel/seccomp").is_dir(),
+            user_remapping=False,
+            storage="overlay",
+            runtimes=tuple(self._runtimes),
+            data_root=str(self._state),
+        )
+
+
+def _maps(inside: int, outside: int, spare: int) -> tuple[IdMap, ...]:
+    """`inside` is `outside`; every other id that an image may know is a spare one."""
+    if inside > LAST_ID:
+        return (IdMap(0, spare, LAST_ID + 1), IdMap(inside, outside))
+    before = (IdMap(0, spare, inside),) if inside else ()
+    return (*before, IdMap(inside, outside), IdMap(inside + 1, spare + inside + 1, LAST_ID - inside))
+
+
+def _root(layers: Sequence[Path], spec: SandboxSpec) -> rootfs.Root:
+    directories = {"/proc": 0o755, "/sys": 0o755, "/dev": 0o755}
+    directories |= {each.target: each.mode for each in spec.mounts if not _is_file(each)}
+    files = [each.target for each in spec.mounts if _is_file(each)]
+    upper = spec.limits.memory // SIZE_OF_UPPER if spec.writable_root else rootfs.SKELETON_BYTES
+    return rootfs.Root(layers, spec.user.uid_map, spec.user.gid_map, directories, sorted(files), upper)
+
+
+def _is_file(mount: Mount) -> bool:
+    return mount.kind == "bind" and not os.path.isdir(mount.source)
+
+
+def _end(process: Process) -> None:
+    """Kill PID 1, and with it the whole sandbox; back when it is gone."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        if process.alive:  # asked after the descriptor was had: it is this process and no later one of its number
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            select.select([descriptor], [], [], END_SECONDS)
+    finally:
+        os.close(descriptor)

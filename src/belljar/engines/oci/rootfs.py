@@ -1,0 +1,179 @@
+"""A sandbox's root file system, put together in a mount namespace that only its runtime ever sees.
+
+Mount namespaces belong to threads. So a thread of this process gets one of its own, mounts there what the sandbox
+needs and starts the runtime from it; the sandbox takes over the mounts, the thread ends, and this machine's own table
+of mounts has never changed. Nothing has to be unmounted afterwards, whoever was killed when.
+
+    <place>/0 …      the image's layers, each mapped to the sandbox's own ids (idmapped mounts)
+    <place>/upper    what lies on top: the places things are mounted at, and whatever a writable root is changed by
+    <place>/root     overlayfs of these
+
+Layers belong to ids 0 to 65535 on disk. Mapped, they belong to ids that nobody has on this machine.
+
+The mount points are made in `upper`, on top of the image: whatever the image has there, a link for example, is hidden
+by them, so it cannot lead a mount somewhere else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from belljar.engines.spec import IdMap
+from belljar.errors import EngineError
+from belljar.workspace import idmap
+
+# Directories of every Linux system that anybody may enter; over one of them, in our own namespace, all is mounted.
+PLACES = ("/mnt", "/media", "/srv", "/opt")
+LAST_ID = 65535
+SKELETON_BYTES = 1 << 20
+RESOLVER = "nameserver 127.0.0.1\n"
+_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 1 << 14, 1 << 18
+_CLONE_NEWNS, _CLONE_FS = 0x00020000, 0x00000200
+
+_libc = ctypes.CDLL(None, use_errno=True)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Root:
+    """What a root file system is made of."""
+
+    layers: Sequence[Path]
+    """From the top down."""
+    uid_map: tuple[IdMap, ...]
+    gid_map: tuple[IdMap, ...]
+    directories: Mapping[str, int]
+    """Mount points and their modes, which a runtime gives to what it mounts there."""
+    files: Sequence[str]
+    upper_bytes: int = SKELETON_BYTES
+    upper_on: str = ""
+    """A directory on a disk for what is changed, in place of memory."""
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """Root inside, as the host knows it."""
+        return _outside(0, self.uid_map), _outside(0, self.gid_map)
+
+
+def place(sources: Sequence[str]) -> str:
+    """Where to mount, so that nothing which is needed gets hidden."""
+    real = [os.path.realpath(source) for source in sources]
+    for each in PLACES:
+        if os.path.isdir(each) and not os.path.islink(each) and not any(_is_below(path, each) for path in real):
+            return each
+    raise EngineError(f"no directory to put a root file system together in: tried {', '.join(PLACES)}")
+
+
+def in_own_namespace(work: Callable[[], T]) -> T:
+    """Call `work` in a thread with a mount namespace of its own, and wait for it."""
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_FS), "a mount namespace")
+            _mount("none", "/", None, _MS_REC | _MS_PRIVATE, None)
+            outcome.append(work())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="belljar-oci")
+    thread.start()
+    thread.join()
+    if failure:
+        if isinstance(failure[0], OSError):
+            raise EngineError(f"the root file system cannot be mounted: {failure[0]}") from failure[0]
+        raise failure[0]
+    return outcome[0]
+
+
+def assemble(root: Root, at: str) -> str:
+    """Mount it all below `at`; the path of the root file system. Only in a namespace of one's own."""
+    _mount("tmpfs", at, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=0755,size={root.upper_bytes}")
+    names = _mount_layers(root, at)
+    on = root.upper_on or at
+    for name in ("upper", "work"):
+        os.mkdir(f"{on}/{name}", 0o755)
+        os.chown(f"{on}/{name}", *root.owner)
+    os.mkdir(f"{at}/root", 0o755)
+    _skeleton(Path(on, "upper"), root)
+    options = f"lowerdir={':'.join(names)},upperdir={on}/upper,workdir={on}/work"
+    _mount("overlay", f"{at}/root", "overlay", _MS_NOSUID | _MS_NODEV, options)
+    return f"{at}/root"
+
+
+def _mount_layers(root: Root, at: str) -> list[str]:
+    namespace = idmap.user_namespace(_map_text(root.uid_map), _map_text(root.gid_map))
+    try:
+        return [_layer(path, f"{at}/{number}", namespace) for number, path in enumerate(root.layers)]
+    finally:
+        os.close(namespace)
+
+
+def _layer(path: Path, target: str, namespace: int) -> str:
+    os.mkdir(target, 0o755)
+    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        idmap.mount_mapped(descriptor, Path(target), namespace)
+    finally:
+        os.close(descriptor)
+    return target
+
+
+def _skeleton(upper: Path, root: Root) -> None:
+    made: set[str] = set()
+    for target, mode in sorted(root.directories.items()):
+        _make_directories(upper, target, root.owner, made)
+        os.chmod(upper / target.lstrip("/"), mode)
+    for target in root.files:
+        _make_directories(upper, os.path.dirname(target), root.owner, made)
+        _write(upper / target.lstrip("/"), "", root.owner)
+    _make_directories(upper, "/etc", root.owner, made)
+    _write(upper / "etc/resolv.conf", RESOLVER, root.owner)
+
+
+def _make_directories(upper: Path, target: str, owner: tuple[int, int], made: set[str]) -> None:
+    path = upper
+    for part in target.strip("/").split("/"):
+        path = path / part
+        if str(path) not in made:
+            made.add(str(path))
+            os.mkdir(path, 0o755)
+            os.chown(path, *owner)
+
+
+def _write(path: Path, text: str, owner: tuple[int, int]) -> None:
+    path.write_text(text)
+    os.chmod(path, 0o644)
+    os.chown(path, *owner)
+
+
+def _map_text(maps: tuple[IdMap, ...]) -> str:
+    """What a layer's ids become: for the ids that an image can have."""
+    return "\n".join(f"{each.inside} {each.outside} {each.count}" for each in maps if each.inside <= LAST_ID)
+
+
+def _outside(id: int, maps: tuple[IdMap, ...]) -> int:
+    return next(each.outside + id - each.inside for each in maps if each.inside <= id < each.inside + each.count)
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory + "/")
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None) -> None:
+    kinds = kind.encode() if kind else None
+    data = os.fsencode(options) if options else None
+    _checked(_libc.mount(os.fsencode(source), os.fsencode(target), kinds, ctypes.c_ulong(flags), data), target)
+
+
+def _checked(answer: int, what: str) -> None:
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), what)

@@ -1,0 +1,246 @@
+"""The engine without a daemon, where the contract does not look: faults, and images that would lead it astray."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.images.archives import directory, link, member, tar
+
+import belljar
+from belljar.engines.oci import OciEngine, boxes, cgroups, rootfs
+from belljar.engines.oci.runtime import Runtime
+from belljar.errors import EngineError, EngineUnavailable
+from belljar.host import Host
+from belljar.images import catalog
+from belljar.images.importing import import_root
+from belljar.images.store import Store
+from belljar.sandbox import reaper, rundir
+from belljar.sandbox.launch import Plan, launch
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("runc") is None, reason="the engine oci needs root and runc"
+)
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    found = Host(engine="oci")
+    catalog.ensure(found.connect(), "base")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def engine(host: Host) -> OciEngine:
+    found = host.connect()
+    assert isinstance(found, OciEngine)
+    return found
+
+
+def groups(engine: OciEngine) -> set[str]:
+    return cgroups.names(engine._prefix)
+
+
+def mounts() -> list[str]:
+    """Those of this run, and at the places where root file systems are put together."""
+    points = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [point for point in points if point.startswith((str(rundir.run_root()), *rootfs.PLACES))]
+
+
+def test_a_sandbox_leaves_no_mount_group_or_directory(host: Host, engine: OciEngine, workspace: Path) -> None:
+    before = mounts()
+    made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    assert len(groups(engine)) == 1
+    assert mounts() == before, "the root file system is mounted where only the sandbox sees it"
+    made.discard()
+
+    assert groups(engine) == set()
+    assert engine._boxes.names() == []
+    assert engine._runtime("runc").names() == []
+    assert engine._store.held().keys() & {engine._prefix + made.launched.id} == set()
+
+
+def test_nobody_inside_is_anybody_outside(host: Host, workspace: Path) -> None:
+    made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    try:
+        maps = [line.split() for line in Path(f"/proc/{made.launched.pid}/uid_map").read_text().splitlines()]
+        own = made.workspace.identity.uid
+        for inside, outside, count in ((int(a), int(b), int(c)) for a, b, c in maps):
+            assert (inside, outside, count) == (own, own, 1) or outside >= 0x70000000
+    finally:
+        made.discard()
+
+
+@pytest.mark.parametrize(
+    "trap",
+    [
+        [link("workspace", "/etc")],
+        [link("tmp", "/proc"), link("home", "/usr")],
+        [link("etc", "/usr/etc"), directory("usr/etc")],
+        [directory("home"), link("home/sandbox", "../../../../etc")],
+        [member("workspace", b"a file"), member("proc", b"a file")],
+        [link("proc", "/tmp"), link("sys", "/tmp"), link("dev", "/tmp")],
+    ],
+)
+def test_an_image_s_links_lead_no_mount_astray(
+    host: Host, engine: OciEngine, workspace: Path, tmp_path: Path, trap: list[object]
+) -> None:
+    """The top layer replaces the places that things are mounted at; the layers of base are below."""
+    base = engine._store.find(catalog.reference("base"))
+    assert base is not None
+    (tmp_path / "trap.tar").write_bytes(tar(trap))  # type: ignore[arg-type]
+    store = Store()
+    image = import_root(store, tmp_path / "trap.tar", ["belljar-test-trap"], {"test": repr(trap)})
+    combined = replace(image, id="0" * 63 + "1", layers=(*base.layers, *image.layers))
+    with store.adding() as work:
+        store.add_image(work, combined, ["belljar-test-trap"])
+    try:
+        (workspace / "there").write_text("yes")
+
+        async def story() -> str:
+            async with belljar.Session(workspace, image="belljar-test-trap", host=host) as box:
+                return (await box.run("cat there; touch /tmp/x ~/x && ls -d /proc/self >/dev/null && echo fine")).output
+
+        assert anyio.run(story) == "yesfine\n"
+        assert not (Path("/etc") / "there").exists()
+    finally:
+        store.remove("belljar-test-trap")
+        store.prune()
+
+
+def test_what_an_earlier_boot_left_is_cleared(host: Host, engine: OciEngine, workspace: Path) -> None:
+    made = launch(Plan(str(workspace), keep=True), rundir.new_session_id(), host)
+    made.transport.close()
+    name = made.launched.id
+    path = engine._boxes.path(name) / "box.json"
+    # As after a restart: the note is of another boot, the process is gone.
+    os.kill(made.launched.pid, signal.SIGKILL)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "boot": "another"}))
+    (engine._boxes.path(name) / "process.json").write_text(json.dumps({"pid": os.getpid(), "started": 1}))
+
+    assert name not in {each.id for each in engine.list()}
+
+    assert groups(engine) == set()
+    assert engine._boxes.names() == []
+    made.discard()
+
+
+KILLED = """
+import os, signal, subprocess, sys, threading, time
+from belljar.host import default
+from belljar.engines.oci import runtime
+from belljar.sandbox.launch import Plan, launch
+default().reaping.acquire()
+real = subprocess.Popen
+
+class Watched(real):
+    def wait(self, timeout=None):
+        time.sleep(float(sys.argv[3]))
+        os.kill(self.pid if sys.argv[4] == "runc" else os.getpid(), signal.SIGKILL)
+        return super().wait(timeout)
+
+runtime.subprocess.Popen = Watched
+launch(Plan(sys.argv[1], lease=2), sys.argv[2], default())
+"""
+
+
+@pytest.mark.parametrize("victim", ["runc", "host"])
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.03])
+def test_a_kill_in_the_middle_of_a_start_leaves_nothing(
+    engine: OciEngine, workspace: Path, victim: str, delay: float
+) -> None:
+    before = mounts()
+    cgroup_of_others = {name for name in cgroups.names("belljar-") if not name.startswith(engine._prefix)}
+    id = rundir.new_session_id()
+    environment = {**os.environ, "BELLJAR_ENGINE": "oci"}
+    subprocess.run(
+        [sys.executable, "-c", KILLED, str(workspace), id, str(delay), victim], env=environment, capture_output=True
+    )
+
+    reaper.reap(engine)
+    deadline = time.monotonic() + 30  # a runtime that outlived its caller may still finish what it began
+    while (groups(engine) or engine._runtime("runc").names()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+        reaper.reap(engine)
+
+    assert groups(engine) == set()
+    assert engine._boxes.names() == []
+    assert engine._runtime("runc").names() == []
+    assert not (rundir.run_root() / id).exists()
+    assert mounts() == before
+    assert cgroup_of_others <= cgroups.names("belljar-")
+
+
+def test_a_lost_state_directory_takes_nothing_along(host: Host, engine: OciEngine, workspace: Path) -> None:
+    async def story() -> str:
+        async with belljar.Session(workspace, host=host) as box:
+            shutil.rmtree(engine._state)
+            return (await box.run("echo still here")).output
+
+    assert anyio.run(story) == "still here\n"
+    deadline = time.monotonic() + 10
+    while groups(engine) and time.monotonic() < deadline:
+        engine.list()
+        time.sleep(0.05)
+    assert groups(engine) == set()
+
+
+def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, workspace: Path) -> None:
+    original = Runtime.run
+
+    def broken(self: Runtime, name: str, bundle: Path) -> int:
+        document = json.loads((bundle / "config.json").read_text())
+        document["process"]["args"] = ["/no/such/program"]
+        (bundle / "config.json").write_text(json.dumps(document))
+        return original(self, name, bundle)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runtime, "run", broken)
+        with pytest.raises(EngineError, match="no such file") as failed:
+            launch(Plan(str(workspace)), rundir.new_session_id(), host)
+
+    assert "\n" not in str(failed.value)
+    assert groups(engine) == set()
+    assert engine._boxes.names() == []
+
+
+def test_without_a_runtime_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(EngineUnavailable, match="install"):
+        OciEngine(tmp_path, "no-such-runtime")
+
+
+def test_a_network_is_refused(host: Host, workspace: Path) -> None:
+    with pytest.raises(EngineError, match="no network"):
+        launch(Plan(str(workspace), network="full"), rundir.new_session_id(), host)
+
+
+def test_the_place_to_mount_hides_nothing_that_is_needed() -> None:
+    assert rootfs.place(["/home/me/project"]) == "/mnt"
+    assert rootfs.place(["/mnt/data/project"]) == "/media"
+    assert rootfs.place(["/mnt", "/mediadata"]) == "/media"
+    with pytest.raises(EngineError):
+        rootfs.place(list(rootfs.PLACES))
+
+
+def test_a_process_is_known_by_its_start_not_by_its_number_alone() -> None:
+    started = boxes.start_time(os.getpid())
+    assert started is not None
+    assert boxes.Process(os.getpid(), started).alive
+    assert not boxes.Process(os.getpid(), started + 1).alive
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", ".", "x" * 200])
+def test_a_name_is_never_a_path(engine: OciEngine, name: str) -> None:
+    with pytest.raises(EngineError):
+        engine.state(name)
