@@ -99,6 +99,21 @@ def test_the_walk_lists_links_and_follows_none(folder: Folder) -> None:
     assert [name for name, _ in folder.walk("sub")] == ["sub/deep", "sub/file"]
 
 
+def test_a_tree_too_deep_to_walk_is_told_and_leaves_no_descriptor_open(folder: Folder) -> None:
+    here, opened = folder.folder(""), []
+    for _ in range(beneath.DEEPEST + 2):
+        here.mkdir("d")
+        opened.append(here)
+        here = here.folder("d")
+    for each in (*opened, here):
+        each.close()
+    before = len(os.listdir("/proc/self/fd"))
+    assert refused(lambda: list(folder.walk())) == errno.ENAMETOOLONG
+    assert len(os.listdir("/proc/self/fd")) == before
+    next(iter(folder.walk("d")))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_mode_never_gets_a_set_id_bit(folder: Folder, tmp_path: Path) -> None:
     folder.chmod("sub/file", 0o6755)
     assert (tmp_path / "root/sub/file").stat().st_mode & 0o7777 == 0o755

@@ -142,7 +142,7 @@ class Session:
 
     def _enter(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
-        self._host_run_files = HostRunFiles(sandbox.workspace.descriptor)
+        self._host_run_files = HostRunFiles(sandbox.workspace.descriptor, sandbox.workspace.git_directories())
 
     @classmethod
     async def attach(cls, id: str, *, host: Host | None = None, **options: Any) -> Self:

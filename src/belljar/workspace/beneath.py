@@ -121,7 +121,7 @@ class Folder:
         with suppress(FileNotFoundError, NotADirectoryError):
             descriptor = self.open(path, _DIRECTORY)
             try:
-                yield from _walk(descriptor, f"{path}/" if path else "", DEEPEST)
+                yield from _walk(descriptor, f"{path}/" if path else "")
             finally:
                 os.close(descriptor)
 
@@ -286,22 +286,35 @@ def _has_openat2() -> bool:
     return _openat2_works
 
 
-def _walk(directory: int, prefix: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
-    for name in sorted(os.listdir(directory)):
-        try:
-            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        except FileNotFoundError:
-            continue
-        yield prefix + name, found
-        if not stat.S_ISDIR(found.st_mode):
-            continue
-        if depth == 0:
-            raise OSError(errno.ENAMETOOLONG, f"directories are nested deeper than {DEEPEST} levels", prefix + name)
-        try:
-            below = os.open(name, _DIRECTORY, dir_fd=directory)
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            continue
-        try:
-            yield from _walk(below, f"{prefix}{name}/", depth - 1)
-        finally:
-            os.close(below)
+def _walk(top: int, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Holds a descriptor for each level; `top` stays open."""
+    levels = [(top, prefix, iter(sorted(os.listdir(top))))]
+    try:
+        while levels:
+            directory, prefix, names = levels[-1]
+            for name in names:
+                try:
+                    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                yield prefix + name, found
+                if stat.S_ISDIR(found.st_mode) and (level := _level(directory, name, prefix, len(levels))):
+                    levels.append(level)
+                    break
+            else:
+                levels.pop()
+                if directory != top:
+                    os.close(directory)
+    finally:
+        for directory, _, _ in levels[1:]:
+            os.close(directory)
+
+
+def _level(above: int, name: str, prefix: str, depth: int) -> tuple[int, str, Iterator[str]] | None:
+    if depth > DEEPEST:
+        raise OSError(errno.ENAMETOOLONG, f"directories are nested deeper than {DEEPEST} levels", prefix + name)
+    try:
+        directory = os.open(name, _DIRECTORY, dir_fd=above)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+    return directory, f"{prefix}{name}/", iter(sorted(os.listdir(directory)))

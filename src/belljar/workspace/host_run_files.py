@@ -4,53 +4,67 @@ A sandboxed command that plants one acts outside its sandbox at the user's next 
 told in its result (`runs_later`), however it came there.
 
 Only what runs without being asked for counts: a Makefile, a test or a package's scripts are run by someone who means
-to. Looked at are the places at the top of the workspace, by lstat before and after; contents are read only where a
-harmless change is usual, such as a remote added to `.git/config`.
+to. Looked at are fixed places at the top of the workspace and every git directory (its settings, its hooks, and where
+`core.hooksPath` leads), by lstat before and after. Contents are read only where a harmless change is usual, such as a
+remote added to `.git/config`. Not seen is a repository that a command makes by itself more than one level down; the
+next session sees it.
 """
 
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-_GIT = re.compile(
-    rb"\b(fsmonitor|hookspath|sshcommand|pager|editor|askpass|clean|smudge|process|textconv|command|cmd|driver|helper"
-    rb"|program|path|uploadpack|receivepack|gitproxy|worktree|templatedir)\s*=|=\s*\"?!|ext::|^\s*\[\s*(include|pager)",
-    re.IGNORECASE | re.MULTILINE,
-)
+from belljar.workspace import git_settings
+from belljar.workspace.beneath import Folder, open_beneath
+
 _AGENT = re.compile(rb"hooks|mcpServers|apiKeyHelper|statusLine|awsAuthRefresh|awsCredentialExport|\"env\"")
 _EDITOR = re.compile(rb"allowAutomaticTasks|terminal\.integrated|[Pp]ath\"|[Ee]xecutable|[Ii]nterpreter|[Cc]ommand")
-_HOOKS: dict[str, re.Pattern[bytes] | None] = dict.fromkeys(
-    (
-        "applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit", "prepare-commit-msg",
-        "commit-msg", "post-commit", "pre-rebase", "post-checkout", "post-merge", "pre-push", "pre-receive", "update",
-        "proc-receive", "post-receive", "post-update", "push-to-checkout", "reference-transaction", "pre-auto-gc",
-        "post-rewrite", "sendemail-validate", "fsmonitor-watchman", "post-index-change",
-    )
-)  # fmt: skip
-# Where to look, from the top of the workspace down. None: all of that file runs; an expression: lines like these.
-_PLACES: dict[str, dict[str, re.Pattern[bytes] | None]] = {
+_NOT_RUN = re.compile(r".*\.sample|README(\..*)?|\.gitignore", re.IGNORECASE)
+"""Of what lies in a directory of hooks; anything else is a hook, or may be read by one."""
+
+
+def _lines(keys: bytes | re.Pattern[bytes]) -> Callable[[bytes], set[object] | None]:
+    pattern = re.compile(keys)
+    return lambda content: {line.strip() for line in content.splitlines() if pattern.search(line)}
+
+
+def _git(content: bytes) -> set[object] | None:
+    found = git_settings.settings(content)
+    return None if found is None else {each for each in found if not each.harmless}
+
+
+Reader = Callable[[bytes], "set[object] | None"]
+"""What of a file's content may run something; None where that cannot be told."""
+_HOOKS = "hooks"
+"""In place of a list of names: all there is in a directory."""
+# Where to look, from the top of the workspace down. None: all of that file runs.
+_PLACES: dict[str, Mapping[str, Reader | None] | str] = {
     "": dict.fromkeys(
-        (".envrc", ".mcp.json", ".exrc", ".nvimrc", ".nvim.lua", ".gdbinit", ".lldbinit", ".git", ".husky", ".vscode",
-         ".idea", ".devcontainer", ".claude", ".cursor", ".gemini")
+        (".envrc", ".mcp.json", ".exrc", ".nvimrc", ".nvim.lua", ".gdbinit", ".lldbinit", ".git", ".husky", ".githooks",
+         ".vscode", ".idea", ".devcontainer", ".claude", ".cursor", ".gemini", "HEAD")
     ),
-    ".git": {"config": _GIT, "config.worktree": _GIT, "hooks": None},
-    ".git/hooks": _HOOKS,
     ".husky": _HOOKS,
-    ".vscode": {"tasks.json": re.compile(rb"folderOpen"), "settings.json": _EDITOR, "mcp.json": None},
+    ".husky/_": _HOOKS,
+    ".githooks": _HOOKS,
+    ".vscode": {"tasks.json": _lines(rb"folderOpen"), "settings.json": _lines(_EDITOR), "mcp.json": None},
     ".idea": {"startup.xml": None},
-    ".devcontainer": {"devcontainer.json": re.compile(rb"initializeCommand")},
-    ".claude": {"settings.json": _AGENT, "settings.local.json": _AGENT},
+    ".devcontainer": {"devcontainer.json": _lines(rb"initializeCommand")},
+    ".claude": {"settings.json": _lines(_AGENT), "settings.local.json": _lines(_AGENT)},
     ".cursor": {"mcp.json": None, "hooks.json": None},
-    ".gemini": {"settings.json": _AGENT},
+    ".gemini": {"settings.json": _lines(_AGENT)},
 }  # fmt: skip
-_KEYS = {f"{at}/{name}": keys for at, names in _PLACES.items() for name, keys in names.items() if keys}
+_GIT_DIRECTORY: Mapping[str, Reader | None] = {
+    "config": _git, "config.worktree": _git, "commondir": None, "hooks": None,
+}  # fmt: skip
 _READ = 256 << 10  # longer files are not looked through: they count as they are
 _TICK = 50_000_000  # a directory that changed so short a time ago (ns) may change again and look the same
+_BELOW = 64  # directories at the top that are asked whether they are repositories
 
 
 class Seen(NamedTuple):
@@ -70,14 +84,18 @@ class Snapshot(NamedTuple):
 
 
 class HostRunFiles:
-    """Of one session. `root` is a descriptor of the workspace."""
+    """Of one session. `root` is a descriptor of the workspace, `git_directories` are those that it has."""
 
-    def __init__(self, root: int) -> None:
+    def __init__(self, root: int, git_directories: Iterable[str] = ()) -> None:
         self._root = root
         self._last: Mapping[str, Seen] | None = None
         self._between: set[str] = set()
         self._contents: dict[str, tuple[Seen, bytes | None]] = {}
         self._listed: dict[str, tuple[Seen | None, list[str]]] = {}
+        self._places = dict(_PLACES)
+        self._hook_paths: dict[str, bytes | None] = {}
+        for path in (".git", *git_directories):
+            self._watch(path)
 
     def before(self, busy: bool = False) -> Snapshot:
         """How it is now. While other commands go on (`busy`), what was planted since the last look is told in the next
@@ -86,7 +104,7 @@ class HostRunFiles:
         if busy and last is not None and last != self._last:
             known = {name: content for name, (_, content) in self._contents.items()}
             self._between |= set(self._found(Snapshot(last, known), self._last))
-        read = {name: self._read(name, seen) for name, seen in self._last.items() if name in _KEYS}
+        read = {name: self._read(name, seen) for name, seen in self._last.items() if self._reader(name)}
         return Snapshot(self._last, read)
 
     def since(self, before: Snapshot) -> tuple[str, ...]:
@@ -100,48 +118,112 @@ class HostRunFiles:
         changed = [name for name, seen in now.items() if seen != before.seen.get(name)]
         return [name for name in changed if self._runs(name, now[name], before.contents.get(name))]
 
+    # Which places.
+
+    def _watch(self, path: str) -> None:
+        """A git directory from now on."""
+        if path not in self._hook_paths:
+            self._hook_paths[path] = None
+            self._places[path] = {**_GIT_DIRECTORY, **self._top_names()} if path == "" else _GIT_DIRECTORY
+            self._places[posixpath.join(path, "hooks")] = _HOOKS
+
+    def _top_names(self) -> Mapping[str, Reader | None]:
+        names = self._places[""]
+        assert not isinstance(names, str)
+        return names
+
+    def _follow_hooks_path(self, path: str, found: dict[str, Seen]) -> None:
+        """Where this git directory's settings say that its hooks are, if that is in the workspace."""
+        config = posixpath.join(path, "config")
+        content = self._read(config, found[config]) if config in found else None
+        if content == self._hook_paths[path] or content is None:
+            return
+        self._hook_paths[path] = content
+        if wanted := git_settings.lookup(content, "core", "hookspath"):
+            tree = git_settings.lookup(content, "core", "worktree")
+            top = posixpath.join(path, tree) if tree else posixpath.dirname(path)
+            if (place := self._inside(posixpath.join(top, wanted))) and place not in self._places:
+                self._places[place] = _HOOKS
+                self._look_in(place, found)
+
+    def _inside(self, path: str) -> str | None:
+        """A path relative to the workspace, or absolute on the host, as one below the workspace."""
+        if path.startswith("/"):
+            path = posixpath.relpath(path, os.readlink(f"/proc/self/fd/{self._root}"))
+        path = posixpath.normpath(path)
+        return None if path.startswith("..") or path == "." else path
+
+    # Looking.
+
     def _look(self) -> dict[str, Seen]:
         found: dict[str, Seen] = {}
-        if (top := self._stat(".")) is not None:
-            self._look_in("", top, found)
+        there = self._look_in("", found)
+        for place in list(self._places):
+            first = place.partition("/")[0]
+            if place and (first in there or first not in _PLACES[""]):
+                self._look_in(place, found)
+        for path in list(self._hook_paths):
+            self._follow_hooks_path(path, found)
         return found
 
-    def _look_in(self, at: str, directory: Seen, found: dict[str, Seen]) -> None:
-        for name in self._names(at, directory):
-            path = f"{at}/{name}" if at else name
-            seen = self._stat(path)
-            if seen is None:
-                continue
-            if not stat.S_ISDIR(seen.mode):  # a link in place of a directory leads elsewhere, and counts itself
-                found[path] = seen
-            elif path in _PLACES:
-                self._look_in(path, seen, found)
+    def _look_in(self, place: str, found: dict[str, Seen]) -> set[str]:
+        """The directories among what was looked for."""
+        directories: set[str] = set()
+        try:
+            directory = open_beneath(self._root, place, os.O_PATH | os.O_DIRECTORY)
+        except OSError:
+            return directories  # a link in its place leads elsewhere, and counts itself
+        try:
+            for name in self._names(place, directory):
+                seen = _seen(name, directory)
+                if seen is None:
+                    continue
+                if not stat.S_ISDIR(seen.mode):
+                    found[posixpath.join(place, name)] = seen
+                    continue
+                directories.add(name)
+                if name.endswith("/.git"):
+                    self._watch_new(name, found)
+        finally:
+            os.close(directory)
+        return directories
 
-    def _names(self, at: str, directory: Seen) -> list[str]:
+    def _watch_new(self, path: str, found: dict[str, Seen]) -> None:
+        if path not in self._hook_paths:
+            self._watch(path)
+            for place in (path, f"{path}/hooks"):
+                self._look_in(place, found)
+
+    def _names(self, place: str, directory: int) -> list[str]:
         """What there is to look at in a directory; known from last time if that has not changed since."""
-        known = self._listed.get(at)
-        if known is None or known[0] != directory:
-            names = [name for name in _PLACES[at] if self._stat(f"{at}/{name}".lstrip("/"))]
-            settled = time.time_ns() - max(directory.written, directory.changed) > _TICK
-            self._listed[at] = known = directory if settled else None, names
+        now = _seen("", directory)
+        known = self._listed.get(place)
+        if known is None or known[0] != now or now is None:
+            wanted = self._places[place]
+            if isinstance(wanted, str):
+                names = [name for name in _listing(directory) if not _NOT_RUN.fullmatch(name)]
+            else:
+                names = [name for name in wanted if _seen(name, directory)]
+            if place == "":
+                names += [f"{name}/.git" for name in _subdirectories(directory)]
+            settled = now is not None and time.time_ns() - max(now.written, now.changed) > _TICK
+            self._listed[place] = known = now if settled else None, names
         return known[1]
 
-    def _open(self, path: str, flags: int) -> int:
-        return os.open(path or ".", flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._root)
+    # Contents.
 
-    def _stat(self, path: str) -> Seen | None:
-        try:
-            found = os.stat(path, dir_fd=self._root, follow_symlinks=False)
-        except OSError:
-            return None
-        return Seen(found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    def _reader(self, name: str) -> Reader | None:
+        place, base = posixpath.split(name)
+        names = self._places.get(place)
+        return None if names is None or isinstance(names, str) else names.get(base)
 
     def _runs(self, name: str, seen: Seen, old: bytes | None) -> bool:
-        keys = _KEYS.get(name)
-        content = self._read(name, seen) if keys else None
-        if keys is None or content is None:
+        reader = self._reader(name)
+        content = self._read(name, seen) if reader else None
+        if reader is None or content is None:
             return True
-        return bool(_lines(keys, content) - _lines(keys, old or b""))
+        now = reader(content)
+        return now is None or bool(now - (reader(old or b"") or set()))
 
     def _read(self, name: str, seen: Seen) -> bytes | None:
         """Its content; None where that is not to be had."""
@@ -152,14 +234,31 @@ class HostRunFiles:
 
     def _content(self, name: str) -> bytes | None:
         try:
-            with open(self._open(name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    return None
-                content = file.read(_READ + 1)
+            with Folder.of(self._root) as folder:
+                return folder.read(name, _READ)
         except OSError:
             return None
-        return content if len(content) <= _READ else None
 
 
-def _lines(keys: re.Pattern[bytes], content: bytes) -> set[bytes]:
-    return {line.strip() for line in content.splitlines() if keys.search(line)}
+def _seen(name: str, directory: int) -> Seen | None:
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False) if name else os.fstat(directory)
+    except OSError:
+        return None
+    return Seen(found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _listing(directory: int) -> list[str]:
+    try:
+        readable = open_beneath(directory, "", os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return []
+    try:
+        return os.listdir(readable)
+    finally:
+        os.close(readable)
+
+
+def _subdirectories(directory: int) -> list[str]:
+    found = ((name, _seen(name, directory)) for name in sorted(_listing(directory)) if name != ".git")
+    return [name for name, seen in found if seen and stat.S_ISDIR(seen.mode)][:_BELOW]

@@ -39,7 +39,7 @@ from belljar.errors import ProtectionMissing, WorkspaceError
 from belljar.layout import WORKSPACE
 from belljar.workspace import idmap, uids
 from belljar.workspace.beneath import Folder
-from belljar.workspace.set_id import SetIdSearch
+from belljar.workspace.survey import Survey
 
 STAGING = "workspace"
 NOBODY = 65534
@@ -87,7 +87,7 @@ class Workspace:
         """Of whoever would run here without a mapping; `staged` settles it."""
         self._descriptor = descriptor
         self._status = os.fstat(descriptor)
-        self._search: SetIdSearch | None = None
+        self._survey: Survey | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, reserved: Sequence[Path] = (), allow_home: bool = False) -> Self:
@@ -114,7 +114,7 @@ class Workspace:
     def staged(self, directory: Path, *, shared: bool = True) -> Iterator[str]:
         """The path to give to the engine as the mount source, good while this is open. From here on `identity` is
         who the sandbox runs as; `directory` is the sandbox's own, `shared` whether the engine sees our mounts."""
-        self._search = SetIdSearch(self._descriptor)
+        self._survey = Survey(self._descriptor)
         target = directory / STAGING
         wanted = os.geteuid() == 0 and (shared or self._status.st_uid == 0)
         mapped = wanted and self._mount_mapped(directory, target)
@@ -128,8 +128,8 @@ class Workspace:
     def check_mounted(self, init_pid: int | None) -> None:
         """Make sure that the container with this PID 1 has got the pinned directory and no other, and that it holds
         nothing that must not be given to it."""
-        if self._search is not None:
-            self._search.refuse_found(self.path)
+        self._survey = self._survey or Survey(self._descriptor)
+        self._survey.refuse_set_id(self.path)
         try:
             with Folder.at(f"/proc/{init_pid}/root") as root:
                 found = root.stat(WORKSPACE.lstrip("/"))
@@ -146,9 +146,13 @@ class Workspace:
         if below := sorted(point for point in points if point.startswith(WORKSPACE + "/")):
             raise ProtectionMissing(f"workspace: the image has something else mounted inside it, at {below[0]}")
 
+    def git_directories(self) -> list[str]:
+        """Where git keeps its hooks and settings, relative to the workspace, as it was when the sandbox started."""
+        return self._survey.git_directories() if self._survey is not None else []
+
     def close(self) -> None:
-        if self._search is not None:
-            self._search.stop()
+        if self._survey is not None:
+            self._survey.stop()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,0 +1,129 @@
+"""Git's settings files, and which settings make git run nothing.
+
+Git grows new settings that name a program with every release (`diff.external`, `interactive.diffFilter`,
+`core.alternateRefsCommand`, `gpg.ssh.defaultKeyCommand` …), so the list here is of the harmless ones: whatever is not
+in it counts, and so does what cannot be read as git reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_SECTION = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]')
+_SETTING = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*(=?)")
+
+# Section → keys; "section.*" is a section with a name of its own, such as [remote "origin"].
+_HARMLESS = {
+    "user": "name email useconfigonly",
+    "author": "name email",
+    "committer": "name email",
+    "core": """abbrev autocrlf bare bigfilethreshold checkroundtripencoding checkstat commentchar compression eol
+        filemode hidedotfiles ignorecase ignorestat logallrefupdates longpaths loosecompression packedgitlimit
+        precomposeunicode preloadindex protecthfs protectntfs quotepath repositoryformatversion safecrlf
+        sharedrepository sparsecheckout sparsecheckoutcone splitindex symlinks trustctime untrackedcache whitespace
+        commitgraph multipackindex""",
+    "remote.*": "fetch push tagopt prune prunetags mirror promisor partialclonefilter skipdefaultupdate skipfetchall",
+    "branch.*": "remote merge rebase description pushremote mergeoptions gh-merge-base vscode-merge-base",
+    "branch": "autosetupmerge autosetuprebase sort",
+    "submodule.*": "active branch ignore fetchrecursesubmodules shallow",
+    "submodule": "recurse active fetchjobs",
+    "extensions": "objectformat refstorage partialclone worktreeconfig compatobjectformat",
+    "init": "defaultbranch",
+    "pull": "rebase ff",
+    "push": "default autosetupremote followtags",
+    "fetch": "prune prunetags parallel recursesubmodules writecommitgraph",
+    "merge": "ff conflictstyle renames renamelimit log stat",
+    "rebase": "autosquash autostash updaterefs stat",
+    "rerere": "enabled autoupdate",
+    "commit": "verbose status cleanup",
+    "tag": "sort",
+    "log": "date decorate follow abbrevcommit showroot",
+    "status": "short branch showuntrackedfiles relativepaths",
+    "diff": "algorithm renames renamelimit colormoved colormovedws mnemonicprefix noprefix context ignoresubmodules",
+    "gc": "auto autopacklimit autodetach pruneexpire reflogexpire",
+    "pack": "threads windowmemory packsizelimit",
+    "index": "version threads",
+    "feature": "manyfiles experimental",
+    "maintenance": "auto strategy",
+    "lfs": "repositoryformatversion",
+}
+_WHOLE = ("color", "advice")
+_KEYS = {section: frozenset(keys.split()) for section, keys in _HARMLESS.items()}
+# Where to fetch from. `transport::address` runs git-remote-transport, ext:: anything at all.
+_ADDRESSES = {"remote.*": {"url", "pushurl"}, "submodule.*": {"url"}, "remote": {"pushdefault"}}
+
+
+class Setting(NamedTuple):
+    section: str
+    name: str | None
+    key: str
+    value: str
+
+    @property
+    def harmless(self) -> bool:
+        section = self.section if self.name is None else f"{self.section}.*"
+        if self.section in _WHOLE or self.key in _KEYS.get(section, ()):
+            return True
+        return self.key in _ADDRESSES.get(section, ()) and "::" not in self.value and not self.value.startswith("-")
+
+
+def settings(content: bytes) -> set[Setting] | None:
+    """None: not a file that git would read without a complaint."""
+    try:
+        text = content.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        return None
+    found: set[Setting] = set()
+    section: tuple[str, str | None] | None = None
+    at = 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+        elif text[at] in "#;":
+            at = _line_end(text, at)
+        elif match := _SECTION.match(text, at):
+            section, at = _named(match), match.end()
+        elif section is not None and (match := _SETTING.match(text, at)):
+            value, at = _value(text, match.end()) if match[2] else ("true", match.end())
+            found.add(Setting(*section, match[1].lower(), value))
+        else:
+            return None
+    return found
+
+
+def lookup(content: bytes, section: str, key: str) -> str | None:
+    """The one value of `section.key`; None where there is none or the file cannot be read."""
+    for each in settings(content) or ():
+        if (each.section, each.name, each.key) == (section, None, key):
+            return each.value
+    return None
+
+
+def _named(match: re.Match[str]) -> tuple[str, str | None]:
+    section, dot, old = match[1].partition(".")
+    if match[2] is not None:
+        return match[1].lower(), re.sub(r"\\(.)", r"\1", match[2])
+    return section.lower(), old.lower() if dot else None
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+def _value(text: str, at: int) -> tuple[str, int]:
+    """As git reads it: quotes, escapes, a comment's end, a line that goes on."""
+    out, quoted = [], False
+    while at < len(text):
+        letter = text[at]
+        if letter == "\\":
+            out.append("" if text[at + 1 : at + 2] == "\n" else text[at : at + 2])
+            at += 2
+            continue
+        if letter == "\n" or (letter in "#;" and not quoted):
+            break
+        quoted ^= letter == '"'
+        out.append("" if letter == '"' else letter)
+        at += 1
+    return "".join(out).strip(), _line_end(text, at)
