@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from belljar import engines
+from belljar import engines, resources
 from belljar.errors import UsageError
 from belljar.sandbox import rundir
 
@@ -84,6 +84,11 @@ class Host:
     def run_root(self) -> Path:
         """The directory that holds a directory for each of its sandboxes."""
         return self._run or rundir.run_root()
+
+    @property
+    def staged_root(self) -> Path:
+        """Where staged changes are kept until they are applied or discarded."""
+        return (self._state or resources.state_dir()) / "staged"
 
     @property
     def audit(self) -> Audit:

@@ -31,6 +31,10 @@ def build(workspace: Path) -> Any:
     pinned.close()
 
 
+def at(source: str) -> Mount:
+    return Mount("bind", "/workspace", source, read_only=False)
+
+
 def mounts(spec: SandboxSpec) -> dict[str, Mount]:
     return {each.target: each for each in spec.mounts}
 
@@ -131,8 +135,15 @@ def test_an_unknown_seccomp_profile_is_refused(build: Any) -> None:
 
 def test_the_digest_is_the_same_for_whoever_asks(build: Any) -> None:
     other = LinkPlan("socket", "/e/init", "/e/link", "/e/hosts", "/e/hostname")
-    spec = build(labels={"org.belljar.session": "1"}, source="/run/belljar/bj-1/workspace")
-    twin = build(labels={"org.belljar.session": "2"}, source="/run/belljar/bj-2/workspace", link=other)
+    spec = build(
+        labels={"org.belljar.session": "1"},
+        place=at("/run/belljar/bj-1/workspace"),
+    )
+    twin = build(
+        labels={"org.belljar.session": "2"},
+        place=at("/run/belljar/bj-2/workspace"),
+        link=other,
+    )
     assert spec.digest == twin.digest
     assert spec.all_labels == {"org.belljar.session": "1", "org.belljar.spec": spec.digest}
 
@@ -161,7 +172,7 @@ def test_a_spec_cannot_be_changed(build: Any) -> None:
 
 
 def test_the_mount_source_is_the_staged_one(build: Any) -> None:
-    assert mounts(build(source="/run/b/bj-1/workspace"))["/workspace"].source == "/run/b/bj-1/workspace"
+    assert mounts(build(place=at("/run/b/bj-1/workspace")))["/workspace"].source == "/run/b/bj-1/workspace"
 
 
 def test_who_a_user_is_outside_follows_the_maps() -> None:

@@ -132,7 +132,7 @@ def test_a_directory_that_was_swapped_is_noticed_before_the_mount(workspace: Pat
     with Workspace.open(workspace) as pinned:
         workspace.rename(tmp_path / "moved")
         workspace.symlink_to("/etc")
-        with pytest.raises(WorkspaceError, match="replaced"), pinned.staged(tmp_path / "run", shared=False):
+        with pytest.raises(WorkspaceError, match="replaced"), pinned.shown(tmp_path / "run", shared=False):
             pass
         with pytest.raises(WorkspaceError, match="replaced"):
             pinned.check_mounted(None)
@@ -141,7 +141,7 @@ def test_a_directory_that_was_swapped_is_noticed_before_the_mount(workspace: Pat
 def test_a_directory_that_was_removed_is_noticed(workspace: Path, tmp_path: Path) -> None:
     with Workspace.open(workspace) as pinned:
         workspace.rmdir()
-        with pytest.raises(WorkspaceError, match="gone"), pinned.staged(tmp_path / "run", shared=False):
+        with pytest.raises(WorkspaceError, match="gone"), pinned.shown(tmp_path / "run", shared=False):
             pass
 
 
@@ -162,7 +162,7 @@ def test_a_container_that_got_another_directory_is_stopped(workspace: Path) -> N
 
 
 def test_an_engine_elsewhere_gets_the_path_as_it_is(workspace: Path, tmp_path: Path) -> None:
-    with Workspace.open(workspace) as pinned, pinned.staged(tmp_path / "run", shared=False) as source:
+    with Workspace.open(workspace) as pinned, pinned.shown(tmp_path / "run", shared=False) as source:
         assert source == str(workspace)
         assert not (tmp_path / "run").exists()
 
@@ -176,7 +176,7 @@ def test_what_the_unprivileged_user_makes_belongs_to_the_owner_on_disk(
     for path in (root_workspace, root_workspace / "old"):
         os.chown(path, owner, owner)
     run = tmp_path / "run"
-    with Workspace.open(root_workspace) as pinned, pinned.staged(run) as source:
+    with Workspace.open(root_workspace) as pinned, pinned.shown(run) as source:
         uid = pinned.identity.uid
         assert not uids.has_account(uid)
         assert (Path(source) / "old").stat().st_uid == uid
@@ -196,7 +196,7 @@ def test_mounts_below_the_workspace_are_not_carried_along(root_workspace: Path, 
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", below], check=True)
     try:
         (below / "secret").touch()
-        with Workspace.open(root_workspace) as pinned, pinned.staged(tmp_path / "run") as source:
+        with Workspace.open(root_workspace) as pinned, pinned.shown(tmp_path / "run") as source:
             assert list((Path(source) / "below").iterdir()) == []
     finally:
         subprocess.run(["umount", below], check=True)
@@ -208,7 +208,7 @@ def test_a_pinned_workspace_is_mounted_even_when_its_path_was_swapped(root_works
     with Workspace.open(root_workspace) as pinned:
         root_workspace.rename(tmp_path / "moved")
         root_workspace.symlink_to("/etc")
-        with pinned.staged(tmp_path / "run") as source:
+        with pinned.shown(tmp_path / "run") as source:
             assert os.listdir(source) == ["mine"]
 
 
@@ -238,11 +238,11 @@ def test_a_file_system_that_cannot_be_mapped_is_one_clear_error(tmp_path: Path) 
     # An idmapped mount cannot be mapped again, which stands in for a file system that has no idmapped mounts.
     with (
         Workspace.open(_root_s(tmp_path / "workspace")) as pinned,
-        pinned.staged(tmp_path / "first") as source,
+        pinned.shown(tmp_path / "first") as source,
     ):
         with Workspace.open(source) as again:
             again._status = pinned._status  # as root's, which the mount shows as somebody else's
-            with pytest.raises(WorkspaceUnmappable, match="not root"), again.staged(tmp_path / "second"):
+            with pytest.raises(WorkspaceUnmappable, match="not root"), again.shown(tmp_path / "second"):
                 pass
         assert not (tmp_path / "second" / "workspace").exists()
 
@@ -251,9 +251,9 @@ def test_a_file_system_that_cannot_be_mapped_is_one_clear_error(tmp_path: Path) 
 def test_where_nothing_can_be_mapped_a_user_s_workspace_is_used_by_its_owner(tmp_path: Path) -> None:
     with (
         Workspace.open(_root_s(tmp_path / "workspace")) as pinned,
-        pinned.staged(tmp_path / "first") as source,
+        pinned.shown(tmp_path / "first") as source,
         Workspace.open(source) as again,
-        again.staged(tmp_path / "second") as as_it_is,
+        again.shown(tmp_path / "second") as as_it_is,
     ):
         assert as_it_is == source
         assert again.identity == Identity(*(pinned.identity.uid,) * 2)
@@ -284,7 +284,7 @@ def children() -> set[str]:
 @as_root
 def test_the_child_that_lends_its_namespace_is_gone_at_once(root_workspace: Path, tmp_path: Path) -> None:
     before = children()
-    with Workspace.open(root_workspace) as pinned, pinned.staged(tmp_path / "run"):
+    with Workspace.open(root_workspace) as pinned, pinned.shown(tmp_path / "run"):
         new = {Path(f"/proc/{child}/comm").read_text() for child in children() - before}
     assert not any(name.startswith(("python", "pytest")) for name in new)
 

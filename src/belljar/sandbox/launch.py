@@ -26,15 +26,16 @@ from typing import TYPE_CHECKING
 
 from belljar import resources
 from belljar.engines.base import Engine, Launched
-from belljar.engines.spec import Image, Network, SandboxSpec
+from belljar.engines.spec import Image, Mount, Network, SandboxSpec
 from belljar.errors import BelljarError, EngineError, ImageMissing, SandboxLost, SessionNotFound
 from belljar.images import catalog
 from belljar.limits import Limits
 from belljar.patience import stretched
-from belljar.sandbox import rundir, verification
+from belljar.sandbox import rundir, staging, verification
 from belljar.sandbox.init_file import local_link
 from belljar.sandbox.rundir import RunDir
 from belljar.sandbox.spec import LinkPlan, build_spec
+from belljar.sandbox.staging import Changes
 from belljar.workspace import accounts
 from belljar.workspace.pinned import Workspace
 
@@ -58,6 +59,7 @@ class Plan:
     keep: bool = False
     seccomp: str = "default"
     allow_home: bool = False
+    changes: Changes = "direct"
     reserved: tuple[str, ...] = ()
     """Directories that commands must not reach, such as an audit trail's."""
 
@@ -100,15 +102,15 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
         if listener:
             undo.append(listener.close)
         link = _link(host, engine, image, run_dir)
-        with workspace.staged(run_dir.path, shared=engine.shares_files) as source:
-            spec = _spec(plan, id, engine, image, workspace, source, link, run_dir)
+        with _placed(plan, id, host, engine, workspace, run_dir.path) as place:
+            spec = _spec(plan, id, engine, image, workspace, place.mount, link, run_dir)
             name = f"belljar-{id}"
             undo.append(lambda: _destroy_soon(engine, name))
             launched = engine.start(engine.create(spec, name))
         if not launched.pid:
             raise EngineError("the engine says that the sandbox was started, but it does not run")
         pid = launched.pid if engine.shares_files else None
-        workspace.check_mounted(pid)
+        workspace.check_mounted(pid, place.inode)
         bridge = [spec.argv[0], "--bridge"]
         transport = listener.accept(launched.pid) if listener else engine.bridge(launched.id, bridge)
         undo.append(transport.close)
@@ -117,6 +119,19 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
     _reap_once(host)
     token = link.token.encode()
     return Launch(id, plan, engine, workspace, launched, run_dir.path, transport, run_dir, token)
+
+
+@contextmanager
+def _placed(
+    plan: Plan, id: str, host: Host, engine: Engine, workspace: Workspace, run_dir: Path
+) -> Iterator[staging.Place]:
+    """What the sandbox will find at /workspace, good while this is open."""
+    with workspace.shown(run_dir, shared=engine.shares_files) as source:
+        if plan.changes == "direct":
+            yield staging.direct(workspace, source)
+            return
+        with staging.staged(engine, host.staged_root, id, workspace, source, run_dir) as place:
+            yield place
 
 
 def _workspace(plan: Plan, host: Host) -> Workspace:
@@ -183,7 +198,7 @@ def _link(host: Host, engine: Engine, image: Image, run_dir: RunDir) -> LinkPlan
 
 
 def _spec(
-    plan: Plan, id: str, engine: Engine, image: Image, workspace: Workspace, source: str, link: LinkPlan,
+    plan: Plan, id: str, engine: Engine, image: Image, workspace: Workspace, place: Mount, link: LinkPlan,
     run_dir: RunDir,
 ) -> SandboxSpec:  # fmt: skip
     user = engine.user(workspace.identity.uid, workspace.identity.gid)
@@ -191,7 +206,7 @@ def _spec(
         link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid))
     return build_spec(
         image=image, workspace=workspace, limits=plan.limits, link=link, lease_seconds=plan.lease, network=plan.network,
-        labels=rundir.owner_labels(id, plan.lease, plan.keep), seccomp=plan.seccomp, source=source,  # type: ignore[arg-type]
+        labels=rundir.owner_labels(id, plan.lease, plan.keep), seccomp=plan.seccomp, place=place,  # type: ignore[arg-type]
         machine=None if engine.machine == os.uname().machine else engine.machine,
         user=user,
     )  # fmt: skip
@@ -201,7 +216,7 @@ def _facts(id: str, plan: Plan, engine: Engine, workspace: Workspace, launched: 
     return {
         "id": id, "container": launched.id, "engine": engine.identity, "image": plan.image,
         "workspace": workspace.path, "network": plan.network, "lease": plan.lease, "keep": plan.keep,
-        "limits": plan.limits.as_dict(), "seccomp": plan.seccomp, "started": time.time(),
+        "limits": plan.limits.as_dict(), "seccomp": plan.seccomp, "changes": plan.changes, "started": time.time(),
     }  # fmt: skip
 
 
@@ -219,7 +234,7 @@ def attach(id: str, host: Host) -> Launch:
         raise SessionNotFound(f"session {id} has ended ({error})") from error
     plan = Plan(
         facts["workspace"], facts["image"], Limits(**facts["limits"]), facts["network"], facts["lease"], facts["keep"],
-        facts.get("seccomp", "default"),
+        facts.get("seccomp", "default"), changes=facts.get("changes", "direct"),
     )  # fmt: skip
     link = rundir.read_session(path, "link") or {}
     transport: Transport

@@ -155,9 +155,8 @@ def unborn_dirs(root: Path | None = None) -> list[Path]:
 
 
 def remove_run_dir(path: Path) -> None:
-    workspace.release_staging(
-        path / "workspace"
-    )  # first: a workspace that is still mounted there must not be deleted with it
+    for mounted in ("merged", "workspace"):  # first: what is still mounted there must not be deleted with it
+        workspace.release_staging(path / mounted)
     shutil.rmtree(path, ignore_errors=True)
 
 

@@ -85,11 +85,11 @@ def build_spec(
     network: Network = "none",
     labels: Mapping[str, str] | None = None,
     seccomp: Profile = "default",
-    source: str | None = None,
+    place: Mount | None = None,
     machine: str | None = None,
     user: User | None = None,
 ) -> SandboxSpec:
-    """`source` comes from `workspace.staged()`; `machine` is the engine's architecture if it isn't ours."""
+    """`place` is what goes to /workspace (staging.py); `machine` is the engine's architecture if it isn't ours."""
     if network not in NETWORKS:
         raise UsageError(f"network {network!r} is unknown; it is one of {', '.join(NETWORKS)}")
     if seccomp not in get_args(Profile):
@@ -105,7 +105,7 @@ def build_spec(
         cwd=WORKSPACE,
         env=_environment(made_of.env),
         mounts=(
-            Mount("bind", WORKSPACE, source or workspace.path, read_only=False),
+            place or Mount("bind", WORKSPACE, workspace.path, read_only=False),
             *_our_files(link, private, brings_hosts),
             *_volume_covers(made_of.volumes),
             *_scratch(limits, runs_as),

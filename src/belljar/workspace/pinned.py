@@ -15,7 +15,7 @@ Where the file system has no idmapped mounts, a workspace that is not root's is 
 root's own is refused.
 
 An idmapped mount is needed only until the container has its own bind of it. It stands at `<dir>/workspace`
-while `staged(dir)` is open; after a kill -9 in that moment `release_staging(dir / "workspace")` takes it
+while `shown(dir)` is open; after a kill -9 in that moment `release_staging(dir / "workspace")` takes it
 away. Never delete the directory around it before that has come back: the workspace's own files are below it.
 
 A set-id file in the workspace could be rewritten from inside through a shared mapping, which keeps the bit. So such
@@ -84,7 +84,7 @@ class Workspace:
     def __init__(self, path: str, descriptor: int, identity: Identity) -> None:
         self.path = path
         self.identity = identity
-        """Of whoever would run here without a mapping; `staged` settles it."""
+        """Of whoever would run here without a mapping; `shown` settles it."""
         self._descriptor = descriptor
         self._status = os.fstat(descriptor)
         self._survey: Survey | None = None
@@ -111,7 +111,7 @@ class Workspace:
         return self._status.st_dev, self._status.st_ino
 
     @contextmanager
-    def staged(self, directory: Path, *, shared: bool = True) -> Iterator[str]:
+    def shown(self, directory: Path, *, shared: bool = True) -> Iterator[str]:
         """The path to give to the engine as the mount source, good while this is open. From here on `identity` is
         who the sandbox runs as; `directory` is the sandbox's own, `shared` whether the engine sees our mounts."""
         self._survey = Survey(self._descriptor)
@@ -125,9 +125,9 @@ class Workspace:
         finally:
             release_staging(target)
 
-    def check_mounted(self, init_pid: int | None) -> None:
+    def check_mounted(self, init_pid: int | None, expected: tuple[int, int] | None = None) -> None:
         """Make sure that the container with this PID 1 has got the pinned directory and no other, and that it holds
-        nothing that must not be given to it."""
+        nothing that must not be given to it. `expected` is another directory that stands in for it: an overlay."""
         self._survey = self._survey or Survey(self._descriptor)
         self._survey.refuse_set_id(self.path)
         try:
@@ -138,7 +138,7 @@ class Workspace:
             # Not root, or an engine elsewhere: then the path must still lead where it led before.
             self._check_path_unchanged()
             return
-        if (found.st_dev, found.st_ino) != self.inode:
+        if (found.st_dev, found.st_ino) != (expected or self.inode):
             raise ProtectionMissing(
                 f"workspace: something else than {self.path} was mounted; the path was changed meanwhile, or the image "
                 f"has a link at {WORKSPACE}"
@@ -205,7 +205,7 @@ def mount_points(mountinfo: str) -> list[str]:
 
 
 def release_staging(target: Path) -> None:
-    """Take away what `staged` set up, ours or that of a process that died; harmless where there is
+    """Take away what `shown` set up, ours or that of a process that died; harmless where there is
     nothing.
 
     When this comes back nothing of the workspace is at `target` any more; if that cannot be had it raises
