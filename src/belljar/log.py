@@ -32,7 +32,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     }
     if record.exc_info and record.exc_info[1] is not None:
         head["error"] = repr(record.exc_info[1])
-    masked: dict[str, Any] = masking.value(head | extra)
+    masked: dict[str, Any] = masking.value(masking.bounded(head | extra))
     return masked
 
 
@@ -53,7 +53,7 @@ class _WarningFormatter(logging.Formatter):
     """Not asked for any log: a warning is one line of the kind that errors are."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"belljar: {masking.text(record.getMessage())}"
+        return f"belljar: {masking.text(masking.bounded(record.getMessage()))}"
 
 
 _commands = logging.getLogger("belljar.commands")

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from belljar.audit import reader
+import belljar
+from belljar.audit import masking, reader
 from belljar.audit import writer as audit
 from belljar.audit.writer import HEAD, NAME, Audit
 from belljar.errors import AuditError
@@ -324,6 +326,70 @@ def test_any_text_can_be_recorded(where: Path) -> None:
     assert "left out" in record["long"]
     assert "nothing" not in record
     assert reader.verify(where).ok
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_a_field_that_cannot_be_written_costs_neither_its_record_nor_the_others(where: Path) -> None:
+    writer = Audit(where)
+    writer.note("start", session="bj-1", digest="d", command="first")
+    writer.note("start", session="bj-2", digest="e", command=Unspeakable())
+    writer.note("end", session="bj-2", digest="e", cause="exited")
+    writer.close()
+    found = list(reader.records(where))
+    assert [(r["kind"], r["session"]) for r in found] == [("start", "bj-1"), ("start", "bj-2"), ("end", "bj-2")]
+    assert found[1]["unwritable"] == "RuntimeError"
+    assert reader.verify(where).ok
+
+
+def test_the_writing_thread_outlives_whatever_goes_wrong(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, failed, wrote = Audit(where), threading.Event(), threading.Event()
+    append = Audit._append
+
+    def once(self: Audit, notes: Sequence[audit.Note]) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise MemoryError
+        append(self, notes)
+        wrote.set()
+
+    monkeypatch.setattr(Audit, "_append", once)
+    writer.note("start", session="lost")
+    assert failed.wait(20)
+    writer.note("end", session="kept")
+    assert wrote.wait(20), "the thread is still there"
+    writer.close()
+    assert [r["session"] for r in reader.records(where)] == ["kept"]
+
+
+def test_nothing_longer_than_its_bound_is_ever_masked(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masking holds the interpreter for a microsecond per character: a megabyte took seconds."""
+    lengths = []
+    monkeypatch.setattr(masking, "text", lambda value: lengths.append(len(value)) or value)
+    long = "key=value " * 100_000
+    writer = Audit(where)
+    verdict = belljar.Policy.load("default").judge("echo " + "x" * 60_000)
+    env = {f"VARIABLE_{n}": long for n in range(3)} | {f"V{n}": "x" for n in range(5000)}
+    writer.record("verdict", verdict=verdict, other=[long] * 3000, raw=long.encode(), cwd=long)
+    writer.record("start", command=long, env=env)
+    writer.close()
+    assert lengths
+    assert max(lengths) <= masking.TEXT + 60
+    assert len(lengths) < 1000
+    assert (where / NAME).stat().st_size < 6 << 20
+
+
+def test_a_secret_that_a_cut_would_split_is_not_half_told(where: Path) -> None:
+    writer = Audit(where)
+    token = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
+    for at in range(masking.TEXT - len(token), masking.TEXT + 1, 3):
+        writer.record("start", command="x" * (at - 1) + " " + token + " y" * 9000)
+        writer.record("start", command="x" * (at - 30) + " TOKEN=" + token + " y" * 9000)
+    writer.close()
+    assert "ghp_" not in (where / NAME).read_text()
 
 
 def test_an_unwritable_trail_is_a_warning_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

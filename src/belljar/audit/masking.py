@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
+from itertools import islice
 from typing import Any
 
 MASK = "***"
+_SEARCHED = 64 << 10
+"""Of a command or variable, for secrets that may come back in its output."""
 _SHORTEST_KNOWN = 4
 """A shorter value would blot out ordinary text wherever it occurs."""
 
 _NAME = (
-    r"(?:token|secret|passw(?:or)?d|passphrase|passwd|credential|cookie|bearer"
+    r"(?:token|secret|passw(?:or)?d|passphrase|passwd|credential|cookie|bearer|jwt"
     r"|(?<![a-z])(?:auth(?!or|_sock)|pass|dsn)(?![a-z])|(?<=[_-])pwd"
     r"|(?<!mon)(?<!don)(?<!tur)(?<!hoc)key(?!board|word|stone|map|error|s?[_-]?(?:path|file|dir)))"
 )
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 
-_QUOTED = r"""(?:"(?:[^"\\]|\\.)*(?:"|\Z)|'(?:[^'\\]|\\.)*(?:'|\Z))"""
+_QUOTED = r"""(?:"(?:[^"\\]++|\\.)*+(?:"|\Z)|'(?:[^'\\]++|\\.)*+(?:'|\Z))"""
 _BARE = r"""(?:\\.|[^\s;&|<>()"'\\$`,}]|\$(?![\w{(@*#?!$-]))"""
 # A quote that closes what began before the name (-H 'Key: x' host) is not the beginning of more value.
 _WORD = rf"""(?:\$?{_QUOTED}|{_BARE})(?:{_BARE}|\$?(?=["'][^\s,;)\]}}]){_QUOTED})*"""
@@ -35,25 +38,43 @@ _TOKENS = (
     r"|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|hf_[A-Za-z0-9]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}"
     r"|dop_v1_[a-f0-9]{32,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
 )
+# Programs that take a password behind a letter: with a blank between, and without.
+_WITHIN = r"\s(?:[^|;&\n]{0,200}?\s)?"
+_TOOLS = "|".join(
+    (
+        r"sshpass\s+-p\s*",
+        rf"(?:mysql\w*|mariadb\w*|7z[ar]?){_WITHIN}-p(?=\S)",
+        rf"(?:docker|podman|buildah|skopeo|helm|oras|nerdctl)\s+(?:registry\s+)?login{_WITHIN}-p\s*",
+        rf"(?:mongo\w*|rabbitmqadmin){_WITHIN}-p\s+",
+        rf"redis-cli{_WITHIN}-a\s*",
+        rf"(?:zip|unzip){_WITHIN}-P\s*",
+        rf"ldap(?:search|modify|add|delete|whoami|passwd){_WITHIN}-w\s*",
+    )
+)
 _PLACES = (
     r"(?P<pem>-----BEGIN [A-Z ]*PRIVATE KEY-----)(?P<v_pem>.*?)(?=-----END|\Z)",
     rf"(?P<token>(?<![\w-]){_TOKENS})",
-    r"(?P<url>\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]*:)(?P<v_url>[^\s/@'\"]+)(?=@)",
+    r"(?P<url>\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]*+:)(?P<v_url>[^\s/@'\"]++)(?=@)",
+    r"(?P<userinfo>\bhttps?://)(?P<v_userinfo>[^\s/:@'\"]++)(?=@)",
     r"(?P<head>\b(?:proxy-)?authorization\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest|apikey)\s+)?)"
     r"(?P<v_head>[^\s\"',;]+)",
-    rf"(?P<opt>(?<![\w-])--?[\w-]{{0,40}}{_NAME}[\w-]{{0,40}}(?:\s+|=))(?P<v_opt>(?!-){_WORD})",
-    rf"(?P<name>(?<![A-Za-z0-9])[\w.-]{{0,40}}?{_NAME}[\w.-]{{0,40}}[\"']?(?:\+?=|\s*:\s*))"
-    rf"(?P<v_name>{_WORD})",
+    # Each run of name characters is looked at once, from its beginning: a search from every character is quadratic.
+    rf"(?P<opt>(?<![\w-])--?(?=[\w-]*{_NAME})[\w-]++(?:\s+|=))(?P<v_opt>(?!-){_WORD})",
+    rf"(?P<name>(?<![\w.-])(?=[\w.-]*{_NAME})[\w.-]++[\"']?(?:\+?=|\s*:\s*))(?P<v_name>{_WORD})",
     r"(?P<user>(?<![\w-])(?:-u|--user)[ =]?[\"']?[^\s:\"'/@]+:)(?P<v_user>[^\s\"'@/]+)",
-    r"(?P<tool>\b(?:sshpass\s+-p\s*|mysql\w*\s(?:[^|;&\n]{0,200}?\s)?-p(?=\S)))"
-    rf"(?P<v_tool>{_WORD})",
+    rf"(?P<tool>\b(?:{_TOOLS}))(?P<v_tool>{_WORD})",
+    rf"(?<=[:\s])(?P<npm>_(?:auth|authToken|password)\s+)(?P<v_npm>{_WORD})",
+    r"(?P<netrc>\b(?:machine\s+\S+|default|login\s+\S+)\s+(?:login\s+\S+\s+)?passw(?:or)?d\s+)(?P<v_netrc>[^\s\"']+)",
+    r"(?<=[?&])(?P<signed>(?:sig|signature|hmac|x-(?:amz|goog)-(?:signature|credential))=)(?P<v_signed>[^\s&\"']+)",
 )
 
 
 @cache
 def _pattern() -> re.Pattern[str]:
     """Compiled when the first hint of a secret turns up, which in most runs is never."""
-    return re.compile("|".join(_PLACES), re.IGNORECASE | re.DOTALL)
+    key, *others = _PLACES
+    # All but a key's header begin where a word begins: one look back spares a dozen attempts at most characters.
+    return re.compile(f"{key}|(?<![A-Za-z0-9])(?:{'|'.join(others)})", re.IGNORECASE | re.DOTALL)
 
 
 # Every match holds one of these, so most text never meets the pattern above (50 µs against 2). Looked for one by one:
@@ -61,8 +82,40 @@ def _pattern() -> re.Pattern[str]:
 _HINTS = (
     "token", "secret", "pass", "pwd", "credential", "key", "auth", "cookie", "bearer", "dsn", "://", "-u",
     "--user", "mysql", "gh", "glpat-", "xox", "sk-", "k_live_", "k_test_", "akia", "asia", "aiza", "ya29.",
-    "npm_", "pypi-", "hf_", "sg.", "dop_", "eyj",
+    "npm_", "pypi-", "hf_", "sg.", "dop_", "eyj", "jwt", "login", "redis-cli", "zip", "7z", "ldap", "mongo", "mariadb",
+    "rabbitmq", "sig", "hmac",
 )  # fmt: skip
+
+
+TEXT = 8 << 10
+"""Characters of one text that are kept: masking takes about a microsecond for each, and holds the interpreter."""
+ITEMS = 256
+"""Of one list or mapping."""
+
+
+def bounded(data: Any) -> Any:
+    """`data`, as JSON has it, no larger than what is worth masking: the beginning of each text, list and mapping.
+
+    Only beginnings: the rest of a text could begin in the middle of a secret, where nothing tells what it is.
+    """
+    if isinstance(data, bytes):
+        return _cut(_decoded(data[: TEXT + 1]), len(data))
+    if isinstance(data, str):
+        return _cut(data, len(data))
+    if isinstance(data, Mapping):
+        return {bounded(k): bounded(v) for k, v in islice(data.items(), ITEMS)}
+    if isinstance(data, Sequence):
+        kept = [bounded(item) for item in data[:ITEMS]]
+        return [*kept, f"[... {len(data) - ITEMS} more ...]"] if len(data) > ITEMS else kept
+    return data
+
+
+def _cut(text: str, length: int) -> str:
+    if length <= TEXT:
+        return text
+    head = text[:TEXT]
+    whole = head[: max(head.rfind(" "), head.rfind("\n")) + 1] or head  # half a token is not known by its shape
+    return f"{whole}[... {length - len(whole)} characters left out ...]"
 
 
 def is_secret_name(name: str) -> bool:
@@ -74,8 +127,9 @@ def _mask(match: re.Match[str]) -> str:
     return MASK if kind == "token" else match[kind.removeprefix("v_")] + MASK
 
 
+@lru_cache(maxsize=64)
 def text(value: str) -> str:
-    """`value` with everything that stands or looks like a secret masked."""
+    """`value` with everything that stands or looks like a secret masked. A command is asked for several times."""
     lowered = value.lower()
     return _pattern().sub(_mask, value) if any(hint in lowered for hint in _HINTS) else value
 
@@ -111,9 +165,9 @@ class Known:
 
     def __init__(self, command: str | Sequence[str] = "", env: Mapping[str, str] | None = None) -> None:
         command = command if isinstance(command, str) else "\n".join(command)
-        found = set(_values(command))
+        found = set(_values(command[:_SEARCHED]))
         for name, content in (env or {}).items():
-            found.update((content,) if is_secret_name(name) else _values(content))
+            found.update((content,) if is_secret_name(name) else _values(content[:_SEARCHED]))
         worth = sorted((re.escape(v) for v in found if len(v) >= _SHORTEST_KNOWN), key=len, reverse=True)
         self._pattern = re.compile("|".join(worth)) if worth else None
 

@@ -50,7 +50,6 @@ GENESIS = "0" * 64
 _ROTATE_AT = 16 << 20
 _KEEP = 64
 """Rotated files that are kept: a gibibyte in all."""
-_LONGEST_TEXT = 64 << 10
 _MOMENT = 0.005
 """After which a note is written: most commands are over by then, and theirs are written together."""
 _OPEN = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -131,6 +130,11 @@ class Note(NamedTuple):
         kept = {name: _kept(name, value) for name, value in self.fields.items() if value is not None}
         return {"seq": seq, "time": when, "kind": self.kind, "pid": self.pid, **kept, "prev": prev}
 
+    def without_its_fields(self, reason: Exception) -> Note:
+        """A field that cannot be written must not take its record with it, nor the records beside it."""
+        known = {name: value for name in ("session", "digest") if isinstance(value := self.fields.get(name), str)}
+        return Note(self.pid, self.time, self.kind, {**known, "unwritable": type(reason).__name__})
+
 
 class Audit:
     """Appends to the trail in `where`, opened at the first record. Safe for threads and other processes."""
@@ -184,7 +188,10 @@ class Audit:
         while bell.get():
             time.sleep(_MOMENT)
             self._rung = False  # first: what is noted from here on may miss this flush, and rings again
-            self.flush()
+            try:
+                self.flush()
+            except Exception as error:  # whatever it is, the records that come after it are still to be written
+                self._warn(f"the audit trail in {self.where} could not be written: {error!r}")
 
     def _after_fork(self) -> None:
         """The thread is the parent's, and may have held the lock."""
@@ -215,8 +222,11 @@ class Audit:
         message = f"the audit trail in {self.where} cannot be written: {error.strerror or error}"
         if self.required:
             raise AuditError(f"{message}; nothing runs without it while BELLJAR_AUDIT=required") from error
+        self._warn(f"{message}; going on without it (BELLJAR_STATE names another place)")
+
+    def _warn(self, message: str) -> None:
         if not self._warned:
-            _log.warning("%s; going on without it (BELLJAR_STATE names another place)", message)
+            _log.warning("%s", message)
         self._warned = True
 
     def _append(self, notes: Sequence[Note]) -> None:
@@ -243,7 +253,10 @@ class Audit:
         lines, seq, digest = [], head.seq, head.hash
         for note in notes:
             seq += 1
-            line, digest = seal(note.record(seq, digest))
+            try:
+                line, digest = seal(note.record(seq, digest))
+            except Exception as error:
+                line, digest = seal(note.without_its_fields(error).record(seq, digest))
             lines.append(line)
         data = b"".join(lines)
         written = os.write(self._fd, data)
@@ -332,16 +345,16 @@ _JUDGED = ("decision", "risk", "digest", "policy")
 
 
 def _kept(name: str, value: Any) -> Any:
-    """A field as it is written: masked, and no longer than a trail should carry."""
-    if isinstance(value, int | float) or name in _PLAIN:
+    """A field as it is written: no longer than a trail should carry, then masked."""
+    if isinstance(value, int | float):
         return value
     if hasattr(value, "as_dict"):  # a verdict
-        told = {part: masking.value(text) for part, text in value.as_dict().items() if part not in _JUDGED}
+        told = {part: masking.value(masking.bounded(text)) for part, text in value.as_dict().items()}
         return {**told, **{part: getattr(value, part) for part in _JUDGED}}
-    value = masking.environment(value) if name == "env" else masking.value(value)
-    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
-        return f"{value[:_LONGEST_TEXT]}[... {len(value) - _LONGEST_TEXT} characters left out ...]"
-    return value
+    short = masking.bounded(value)
+    if name in _PLAIN:
+        return short
+    return masking.environment(short) if name == "env" else masking.value(short)
 
 
 _live: weakref.WeakSet[Audit] = weakref.WeakSet()
