@@ -159,13 +159,26 @@ def test_an_undo_does_not_lose_what_the_host_did_since(stage: Stage) -> None:
 def test_what_the_host_would_run_needs_a_yes_of_its_own(stage: Stage) -> None:
     (stage.merged / ".envrc").write_text("evil")
     (stage.merged / "x").write_text("x")
-    hooks = {".envrc"}.__contains__
-    result = apply(stage.area, is_run_later=hooks)
+    result = apply(stage.area)
     assert (result.held, result.paths) == ([".envrc"], ["x"])
     with pytest.raises(UsageError, match=r"run \.envrc by itself"):
-        apply(stage.area, [".envrc"], is_run_later=hooks)
-    apply(stage.area, [".envrc"], is_run_later=hooks, runs_later=True)
+        apply(stage.area, [".envrc"])
+    apply(stage.area, [".envrc"], runs_later=True)
     assert (stage.host / ".envrc").read_text() == "evil"
+
+
+def test_a_commit_is_applied_and_a_planted_hook_is_held(stage: Stage) -> None:
+    (stage.host / ".git" / "objects").mkdir(parents=True)
+    (stage.host / ".git" / "config").write_text("[core]\n\tbare = false\n")
+    (stage.merged / ".git" / "objects" / "aa").write_text("blob")
+    (stage.merged / ".git" / "index").write_text("index")
+    assert apply(stage.area).held == []
+    (stage.merged / ".git" / "hooks").mkdir()
+    (stage.merged / ".git" / "hooks" / "pre-commit").write_text("evil")
+    assert apply(stage.area).held == [".git"]
+    (stage.merged / ".git" / "hooks" / "pre-commit").unlink()
+    (stage.merged / ".git" / "config").write_text("[core]\n\tbare = false\n\tfsmonitor = evil\n")
+    assert apply(stage.area).held == [".git"]
 
 
 def test_a_sparse_file_stays_sparse_and_attributes_come_along(stage: Stage) -> None:

@@ -24,7 +24,7 @@ from belljar.errors import Conflict, UsageError
 from belljar.staged.area import StagedArea
 from belljar.staged.change import PLAIN, Change
 from belljar.staged.copying import copy_file, remove_tree
-from belljar.staged.layers import Layers, RunsLater, flattened
+from belljar.staged.layers import Layers, flattened
 from belljar.workspace.beneath import Folder
 
 _ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
@@ -74,13 +74,12 @@ def _parents(path: str) -> list[str]:
 
 def apply(
     area: StagedArea, paths: Iterable[str] | None = None, *, force: bool = False, runs_later: bool = False,
-    is_run_later: RunsLater = lambda path: False, contents: dict[str, bytes] | None = None,
-    step: Step = lambda name: None,
+    contents: dict[str, bytes] | None = None, step: Step = lambda name: None,
 ) -> Applied:  # fmt: skip
     """`contents` gives the text of files of which only some hunks are taken."""
     with area.locked():
         recover(area, step)
-        with area.layers(is_run_later) as layers:
+        with area.layers() as layers:
             chosen = select(layers.changes(), paths)
             result = Applied()
             result.held = [c.path for c in chosen if c.runs_later and not runs_later]

@@ -27,7 +27,8 @@ from typing import Any
 
 from belljar.errors import BelljarError, UsageError
 from belljar.staged.change import Change
-from belljar.staged.layers import Layers, RunsLater
+from belljar.staged.layers import Layers
+from belljar.staged.run_files import RunsLater, runs_later
 from belljar.workspace.beneath import Folder
 
 _ID = re.compile(r"[a-z]{2}-[0-9a-f]{12}")
@@ -97,7 +98,7 @@ class StagedArea:
         return [self.path / "upper", *(each for _, each in reversed(numbered))]
 
     @contextmanager
-    def layers(self, runs_later: RunsLater = lambda path: False) -> Iterator[Layers]:
+    def layers(self, is_run_later: RunsLater = runs_later) -> Iterator[Layers]:
         """The layers and the workspace, opened. The workspace must be the one that was staged."""
         with ExitStack() as opened:
             try:
@@ -108,10 +109,10 @@ class StagedArea:
             if [found.st_dev, found.st_ino] != self.meta["inode"]:
                 raise UsageError(f"{self.workspace} is no longer the directory that was staged")
             uppers = [opened.enter_context(Folder.at(path)) for path in self.uppers]
-            yield Layers(uppers, lower, runs_later)
+            yield Layers(uppers, lower, is_run_later)
 
-    def changes(self, runs_later: RunsLater = lambda path: False) -> list[Change]:
-        with self.layers(runs_later) as layers:
+    def changes(self) -> list[Change]:
+        with self.layers() as layers:
             return layers.changes()
 
     @property

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from belljar.staged.change import Change, Entry
+from belljar.staged.run_files import RunsLater, runs_later
 from belljar.workspace.beneath import Folder
 
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 DEEPEST = 200
 CHUNK = 1 << 20
 _LOOK_FOR_NUL = 8000
-
-RunsLater = Callable[[str], bool]
 
 
 def is_whiteout(status: os.stat_result) -> bool:
@@ -30,7 +29,7 @@ def is_whiteout(status: os.stat_result) -> bool:
 class Layers:
     """Upper layers, the newest first, over a workspace. Paths are relative to both."""
 
-    def __init__(self, uppers: Sequence[Folder], lower: Folder, runs_later: RunsLater = lambda path: False) -> None:
+    def __init__(self, uppers: Sequence[Folder], lower: Folder, runs_later: RunsLater = runs_later) -> None:
         self.uppers, self.lower = list(uppers), lower
         self._runs_later = runs_later
 
@@ -158,7 +157,8 @@ class Layers:
             return None
 
     def _change(self, path: str, kind: str, before: Entry | None, after: Entry | None, binary: bool = False) -> Change:
-        runs = after is not None and self._runs_later(path)
+        holder = self.holder(path) if after is not None else None
+        runs = holder is not None and self._runs_later(path, _reader(self.lower, path), _reader(holder, path))
         return Change(path, kind, before, after, binary, runs)  # type: ignore[arg-type]
 
     def _same(self, path: str, holder: Folder, before: Entry, after: Entry) -> bool:
@@ -184,6 +184,16 @@ class Layers:
                 return b"\0" in file.read(_LOOK_FOR_NUL)
         except OSError:
             return True
+
+
+def _reader(folder: Folder, path: str) -> Callable[[], bytes | None]:
+    def read() -> bytes | None:
+        try:
+            return folder.read(path, CHUNK)
+        except OSError:
+            return None
+
+    return read
 
 
 def _is_opaque(layer: Folder, path: str) -> bool:

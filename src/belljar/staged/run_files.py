@@ -1,0 +1,50 @@
+"""Which staged files the host would run by itself, once applied: hooks, editor tasks, agents' settings, CI jobs."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable
+
+from belljar.workspace import git_settings
+
+Read = Callable[[], bytes | None]
+RunsLater = Callable[[str, Read, Read], bool]
+"""Asked with a path, and how to read it on the host and as it is staged."""
+
+_ANYWHERE = re.compile(
+    r"(?:.*/)?(?:\.envrc|\.exrc|\.nvimrc|\.nvim\.lua|\.gdbinit|\.lldbinit|\.mcp\.json|Jenkinsfile|\.gitlab-ci\.ya?ml"
+    r"|\.travis\.ya?ml|\.drone\.ya?ml|azure-pipelines\.ya?ml|bitbucket-pipelines\.ya?ml|\.pre-commit-config\.ya?ml"
+    r"|(?:\.husky|\.githooks|\.claude|\.cursor|\.gemini|\.vscode|\.idea|\.devcontainer|\.circleci|\.woodpecker|\.buildkite"
+    r"|\.forgejo|\.gitea|\.ci)/.*|\.github/(?:workflows|actions)/.*)"
+)
+_HARMLESS_BELOW = re.compile(r"\.vscode/(?:extensions|launch)\.json|\.idea/(?!startup|runConfigurations|tools).*")
+# Of a git directory: what git only stores. Whatever else is in it may name a program, or another directory.
+_STORED = re.compile(
+    r"(?:objects|refs|logs|info|worktrees/[^/]+/(?:logs|refs)|lfs|rr-cache)(?:/.*)?|HEAD|ORIG_HEAD|FETCH_HEAD|MERGE_\w+|REBASE_HEAD"
+    r"|CHERRY_PICK_HEAD|REVERT_HEAD|AUTO_MERGE|COMMIT_EDITMSG|SQUASH_MSG|MERGE_MSG|TAG_EDITMSG|index|packed-refs|shallow"
+    r"|description|gc\.log|.*\.lock|rebase-(?:merge|apply)(?:/.*)?|sequencer(?:/.*)?|hooks/[^/]*\.sample|hooks|branches"
+)
+
+
+def runs_later(path: str, before: Read, after: Read) -> bool:
+    parts = path.split("/")
+    if ".git" in parts:
+        return _in_git("/".join(parts[parts.index(".git") + 1 :]), before, after)
+    return bool(_ANYWHERE.fullmatch(path)) and not _HARMLESS_BELOW.fullmatch(path)
+
+
+def _in_git(rest: str, before: Read, after: Read) -> bool:
+    if not rest:
+        return after() is not None  # a file in the place of the directory leads elsewhere
+    name = posixpath.basename(rest)
+    if name in ("config", "config.worktree"):
+        return bool(_programs(after()) - _programs(before()))
+    return _STORED.fullmatch(re.sub(r"^modules/[^/]+/", "", rest)) is None
+
+
+def _programs(content: bytes | None) -> set[object]:
+    if content is None:
+        return set()
+    found = git_settings.settings(content)
+    return {content} if found is None else {each for each in found if not each.harmless}
