@@ -72,6 +72,8 @@ class Engine(ImageStore, Protocol):
 
     leaves_remains: bool
     """Whether a sandbox that ended by itself leaves something behind that only `destroy` takes away."""
+    own_namespaces: frozenset[str]
+    """Those that it gives each sandbox (of `spec.OWN_NAMESPACES`)."""
 
     def user(self, uid: int, gid: int) -> User:
         """How this engine has a process run that is this user on the host."""

@@ -148,6 +148,8 @@ class SandboxSpec:
     """A runtime the engine knows by name (runsc, kata …); empty: its default."""
     security_label: str = ""
     """For SELinux: the process label (`type:container_t`), or `disable`."""
+    own_namespaces: frozenset[str] = OWN_NAMESPACES
+    """Besides mounts and the network."""
     brings_hosts: bool = False
     """/etc/hosts and /etc/hostname are among the mounts, so the engine need not set up a network to write them."""
     workspace: str = ""
@@ -165,7 +167,7 @@ class SandboxSpec:
             user=str(self.user), memory=limits.memory, swap=0, cpus=limits.cpus, pids=limits.pids,
             ulimits=frozenset(self.ulimits.items()), read_only_root=not self.writable_root,
             capabilities=frozenset(), no_new_privileges=True, seccomp=self.seccomp, network=self.network,
-            own_namespaces=OWN_NAMESPACES, masked_paths=frozenset(self.masked_paths),
+            own_namespaces=self.own_namespaces, masked_paths=frozenset(self.masked_paths),
             readonly_paths=frozenset(self.readonly_paths), extras=frozenset(), removes_itself=True,
         )  # fmt: skip
 
@@ -189,6 +191,7 @@ class SandboxSpec:
         """For people and for the digest: no secret in it."""
         shown = asdict(self)
         shown["limits"] = self.limits.as_dict()
+        shown["own_namespaces"] = sorted(self.own_namespaces)
         del shown["secrets"]
         return shown
 

@@ -208,7 +208,7 @@ def _spec(
         image=image, workspace=workspace, limits=plan.limits, link=link, lease_seconds=plan.lease, network=plan.network,
         labels=rundir.owner_labels(id, plan.lease, plan.keep), seccomp=plan.seccomp, place=place,  # type: ignore[arg-type]
         machine=None if engine.machine == os.uname().machine else engine.machine,
-        user=user,
+        user=user, own_namespaces=engine.own_namespaces,
     )  # fmt: skip
 
 

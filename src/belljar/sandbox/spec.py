@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from belljar.engines.seccomp import Profile
-from belljar.engines.spec import NETWORKS, Image, LinkKind, Mount, Network, SandboxSpec, User
+from belljar.engines.spec import NETWORKS, OWN_NAMESPACES, Image, LinkKind, Mount, Network, SandboxSpec, User
 from belljar.errors import UsageError
 from belljar.layout import HOME, HOSTNAME, PRIVATE, WORKSPACE
 from belljar.limits import Limits
@@ -88,6 +88,7 @@ def build_spec(
     place: Mount | None = None,
     machine: str | None = None,
     user: User | None = None,
+    own_namespaces: frozenset[str] = OWN_NAMESPACES,
 ) -> SandboxSpec:
     """`place` is what goes to /workspace (staging.py); `machine` is the engine's architecture if it isn't ours."""
     if network not in NETWORKS:
@@ -120,6 +121,7 @@ def build_spec(
         machine=machine,
         runtime=os.environ.get("BELLJAR_RUNTIME", ""),
         security_label=os.environ.get("BELLJAR_SELINUX", ""),
+        own_namespaces=own_namespaces,
         brings_hosts=brings_hosts,
         workspace=workspace.path,
         private=private,

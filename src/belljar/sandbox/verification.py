@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from belljar.engines.kernel_facts import KernelFacts, executable, gather
-from belljar.engines.spec import OWN_NAMESPACES, Protections, SandboxSpec
+from belljar.engines.spec import Protections, SandboxSpec
 from belljar.errors import ProtectionMissing
 from belljar.patience import stretched
 
@@ -166,7 +166,7 @@ def _network(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
 def _own_namespaces(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     if facts.shared is None:
         return None
-    return [f"a {name} namespace of its own" for name in sorted(facts.shared & (OWN_NAMESPACES | {"mnt"}))]
+    return [f"a {name} namespace of its own" for name in sorted(facts.shared & (spec.own_namespaces | {"mnt"}))]
 
 
 def _read_only_root(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:

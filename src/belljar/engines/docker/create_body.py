@@ -35,7 +35,7 @@ def create_body(spec: SandboxSpec, dialect: Dialect | None = None) -> dict[str, 
         "StopTimeout": STOP_SECONDS,
         "HostConfig": {
             **_isolation(spec, spoken),
-            **_resources(spec),
+            **_resources(spec, spoken),
             "Mounts": [_mount(each) for each in spec.mounts if not _is_map_entry(each)],
             "Tmpfs": {each.target: spoken.tmpfs_options(each) for each in spec.mounts if _is_map_entry(each)},
         },
@@ -102,7 +102,7 @@ def _isolation(spec: SandboxSpec, dialect: Dialect) -> dict[str, Any]:
     }
 
 
-def _resources(spec: SandboxSpec) -> dict[str, Any]:
+def _resources(spec: SandboxSpec, dialect: Dialect) -> dict[str, Any]:
     limits = spec.limits
     return {
         "Memory": limits.memory,
@@ -112,5 +112,5 @@ def _resources(spec: SandboxSpec) -> dict[str, Any]:
         "ShmSize": limits.shm,
         "OomScoreAdj": OOM_SCORE,
         "OomKillDisable": False,
-        "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in spec.ulimits.items()],
+        "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in dialect.ulimits(spec).items()],
     }

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from belljar.engines.seccomp import profile_text
-from belljar.engines.spec import Mount, SandboxSpec
+from belljar.engines.spec import OWN_NAMESPACES, Mount, SandboxSpec
 
 
 class Dialect:
     name = "docker"
+    reaches_far = True
+    """Whether its word is enough where the kernel cannot be asked, on another machine."""
     # Anything in one of these of the HostConfig is something that was not asked for.
     extras: tuple[str, ...] = (
         "Privileged", "CapAdd", "Devices", "DeviceRequests", "DeviceCgroupRules", "GroupAdd", "Binds", "VolumesFrom",
@@ -38,8 +40,14 @@ class Dialect:
             words += [f"uid={mount.owner[0]}", f"gid={mount.owner[1]}"]
         return ",".join(words)
 
+    def ulimits(self, spec: SandboxSpec) -> dict[str, int]:
+        return spec.ulimits
+
     def user_namespace(self, spec: SandboxSpec) -> str:
         return ""
+
+    def own_namespaces(self) -> frozenset[str]:
+        return OWN_NAMESPACES
 
     def claimed_namespaces(self, config: Mapping[str, Any]) -> frozenset[str] | None:
         own = {

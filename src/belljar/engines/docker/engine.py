@@ -40,6 +40,7 @@ class DockerEngine(DockerImages):
         super().__init__(endpoint)
         self.dialect = dialect or Dialect()
         self.name, self.host = self.dialect.name, endpoint.host
+        self.own_namespaces = self.dialect.own_namespaces()
         self.client = Client(endpoint)
         self._volumes: set[str] = set()
         self.about = self._about()
@@ -65,6 +66,12 @@ class DockerEngine(DockerImages):
             return found
 
     def _shares_files(self) -> bool:
+        if not self.dialect.reaches_far:
+            if self.client.endpoint.path is None:
+                raise EngineError(
+                    f"{self.name} at {self.host}: only one of this machine can be used, whose kernel can be asked"
+                )
+            return True
         if told := os.environ.get("BELLJAR_LINK"):
             return told != "bridge"
         return self.client.endpoint.path is not None and "Desktop" not in json.dumps(self.about.get("Platform"))
@@ -101,7 +108,7 @@ class DockerEngine(DockerImages):
             except Answered as error:
                 if error.status == 404:
                     raise ImageMissing(f"{error.message}; `belljar images list` shows what there is") from error
-                if error.status != 409:
+                if error.status != 409 and "already in use" not in error.message:  # Podman answers with 500
                     raise
                 return str(self._document(name, doing)["Id"])  # our own earlier try, whose answer was lost
 
@@ -122,7 +129,7 @@ class DockerEngine(DockerImages):
             try:
                 return str(self._document(id, doing)["State"]["Status"])
             except Answered as error:
-                if error.status == 404:
+                if error.status == 404 or "no such container" in error.message:  # Podman's 500 for one that just went
                     return None
                 raise
 

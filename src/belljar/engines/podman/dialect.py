@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,11 +17,14 @@ from typing import Any
 from belljar import resources
 from belljar.engines.docker.dialect import Dialect
 from belljar.engines.seccomp import profile_text
-from belljar.engines.spec import Mount, SandboxSpec
+from belljar.engines.spec import OWN_NAMESPACES, Mount, SandboxSpec
+
+PROCESSES = 1 << 15  # the limit that counts is the one of the cgroup
 
 
 class PodmanDialect(Dialect):
     name = "podman"
+    reaches_far = False
     extras = (
         "Privileged", "CapAdd", "Devices", "DeviceRequests", "DeviceCgroupRules", "GroupAdd", "VolumesFrom",
         "PortBindings", "PublishAllPorts", "ExtraHosts", "Sysctls", "OomKillDisable",
@@ -44,8 +48,17 @@ class PodmanDialect(Dialect):
         mode = 0o1777 if mount.owner is not None else mount.mode  # it cannot be given to the user inside
         return f"rw,{executable},nosuid,nodev,size={mount.size},mode={mode:o}"
 
+    def ulimits(self, spec: SandboxSpec) -> dict[str, int]:
+        """Podman 4 asks for a million processes by itself, and fails where its own limit is lower."""
+        hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+        return {**spec.ulimits, "nproc": PROCESSES if hard == resource.RLIM_INFINITY else min(hard, PROCESSES)}
+
     def user_namespace(self, spec: SandboxSpec) -> str:
         return "keep-id" if spec.user.uid_map else ""
+
+    def own_namespaces(self) -> frozenset[str]:
+        """On cgroup v1 it leaves every container in the host's cgroup namespace, whatever is asked (4.3, 5.4)."""
+        return OWN_NAMESPACES if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else OWN_NAMESPACES - {"cgroup"}
 
     def claimed_namespaces(self, config: Mapping[str, Any]) -> frozenset[str] | None:
         return None
