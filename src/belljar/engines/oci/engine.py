@@ -23,7 +23,7 @@ from belljar.engines.base import Description, Launched, Listed
 from belljar.engines.oci import cgroups, config, rootfs
 from belljar.engines.oci.boxes import Box, Boxes, Process, boot_id, start_time
 from belljar.engines.oci.runtime import DEFAULT, Runtime
-from belljar.engines.spec import IdMap, Image, Mount, SandboxSpec, User
+from belljar.engines.spec import OWN_NAMESPACES, IdMap, Image, Mount, SandboxSpec, User
 from belljar.errors import EngineError, EngineUnavailable, ImageMissing
 from belljar.images import catalog
 from belljar.images.store import Store
@@ -50,6 +50,7 @@ class OciEngine:
     name = "oci"
     shares_files = True
     leaves_remains = True
+    own_namespaces = OWN_NAMESPACES
     fetch_with = "belljar images import docker://"
 
     def __init__(self, state: Path, runtime: str = "", store: Store | None = None) -> None:
