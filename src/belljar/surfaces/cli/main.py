@@ -111,6 +111,22 @@ def _sessions(command: Any, commands: Any) -> None:
     kill.add_argument("ids", nargs="+", metavar="ID")
 
 
+def _changes(command: Any, commands: Any) -> None:
+    """Staged changes: look, keep, take back."""
+    listed = command("changes", "cli.staged_commands:changes", "list what a staged session changed")
+    shown = command("diff", "cli.staged_commands:diff", "show staged changes as a diff")
+    taken = command("apply", "cli.staged_commands:apply", "put staged changes into the workspace")
+    dropped = command("discard", "cli.staged_commands:discard", "drop staged changes")
+    for each in (listed, shown, taken, dropped):
+        each.add_argument("--session", metavar="ID", help="which; not needed if this directory has only one")
+    for each in (shown, taken, dropped):
+        each.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
+    taken.add_argument("-p", "--patch", action="store_true", help="ask change by change, and hunk by hunk")
+    taken.add_argument("--force", action="store_true", help="over what the host changed meanwhile")
+    taken.add_argument("--runs-later", action="store_true", help="also what the host would run by itself (hooks, CI)")
+    taken.add_argument("--undo", action="store_true", help="take the last apply back, once")
+
+
 def _tools(command: Any, commands: Any) -> None:
     tools = command("tools", "cli.tool_commands:tools", "list the tools that agents get, or print their schemas")
     tools.add_argument("--format", choices=("anthropic", "openai", "mcp"), help="print schemas in this form")
@@ -164,6 +180,7 @@ def _upkeep(command: Any, commands: Any) -> None:
 GROUPS: dict[Callable[[Any, Any], None], tuple[str, ...]] = {
     _work: ("run", "shell", "check"),
     _sessions: ("session", "start", "shells", "logs", "kill"),
+    _changes: ("changes", "diff", "apply", "discard"),
     _tools: ("tools", "call", "mcp"),
     _upkeep: ("images", "doctor", "prune", "audit", "policy", "completion"),
 }
