@@ -279,7 +279,8 @@ class Session:
 
     def resolve_cwd(self, cwd: str | None) -> str:
         """Where a working directory is inside the sandbox; one that leaves the workspace is refused."""
-        return inside(self.workspace.path, cwd, look=self.sandbox.engine.shares_files)
+        root = self.workspace.descriptor if self.sandbox.engine.shares_files else None
+        return inside(self.workspace.path, cwd, root=root)
 
     # Background shells.
 

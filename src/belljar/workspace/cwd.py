@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import PurePosixPath
 
 from belljar.errors import WorkingDirectoryError
 from belljar.layout import WORKSPACE
+from belljar.workspace.beneath import Folder
 
 _LINKS = 40  # as many as the kernel follows
 
 
-def inside(workspace: str, cwd: str | None, *, look: bool = True) -> str:
+def inside(workspace: str, cwd: str | None, *, root: int | None = None) -> str:
     """`cwd` (relative, inside the sandbox, or a path of the host below the workspace) as the sandbox sees it.
 
-    With `look`, symbolic links are followed as the sandbox would follow them. One that is swapped in afterwards
-    leads nowhere but around the sandbox: this check is for clear errors, the container is the wall.
+    With `root`, the workspace's descriptor, symbolic links are followed as the sandbox would follow them. One that is
+    swapped in afterwards leads nowhere but around the sandbox: this check is for clear errors, the container is the
+    wall.
     """
     if not cwd:
         return WORKSPACE
@@ -24,13 +25,13 @@ def inside(workspace: str, cwd: str | None, *, look: bool = True) -> str:
     path = PurePosixPath(cwd)
     if path.is_absolute() and path.is_relative_to(workspace):
         path = path.relative_to(workspace)
-    parts = _walk(workspace, PurePosixPath(WORKSPACE) / path, cwd, look)
+    parts = _walk(PurePosixPath(WORKSPACE) / path, cwd, root)
     if parts[:1] != ["workspace"]:
         raise _outside(cwd)
     return "/" + "/".join(parts)
 
 
-def _walk(workspace: str, path: PurePosixPath, cwd: str, look: bool) -> list[str]:
+def _walk(path: PurePosixPath, cwd: str, root: int | None) -> list[str]:
     todo, done, links = list(reversed(path.parts[1:])), list[str](), 0
     while todo:
         part = todo.pop()
@@ -39,8 +40,7 @@ def _walk(workspace: str, path: PurePosixPath, cwd: str, look: bool) -> list[str
             continue
         if done[:1] != ["workspace"] and part != "workspace":
             raise _outside(cwd)
-        here = os.path.join(workspace, *done[1:], part) if done else workspace
-        if look and done and (link := _link(here)) is not None:
+        if root is not None and done and (link := _link(root, "/".join([*done[1:], part]))) is not None:
             links += 1
             if links > _LINKS:
                 raise WorkingDirectoryError(f"Invalid working directory: {cwd}: too many symbolic links")
@@ -53,9 +53,10 @@ def _walk(workspace: str, path: PurePosixPath, cwd: str, look: bool) -> list[str
     return done
 
 
-def _link(path: str) -> str | None:
+def _link(root: int, path: str) -> str | None:
     try:
-        return os.readlink(path)
+        with Folder.of(root) as folder:
+            return folder.readlink(path)
     except OSError:  # not a link, or no longer
         return None
 

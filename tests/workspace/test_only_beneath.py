@@ -1,0 +1,104 @@
+"""Paths that a sandbox, an image or a workspace can influence are opened beneath a descriptor (workspace/beneath.py).
+
+So each module that opens, makes, renames or removes something by a path is named here, with what its paths are. A new
+one must either use `Folder` or say why nobody else can choose what its paths lead to.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import belljar
+
+SOURCE = Path(belljar.__file__).parent
+
+OF_OS = set(
+    """open rename replace unlink remove rmdir mkdir makedirs symlink link chmod chown lchown readlink listdir scandir
+    walk truncate utime mkfifo mknod getxattr setxattr listxattr removexattr""".split()  # noqa: SIM905
+)
+OF_SHUTIL = {"rmtree", "copy", "copy2", "copyfile", "copytree", "move"}
+OF_PATH = set(
+    "read_text read_bytes write_text write_bytes symlink_to hardlink_to iterdir rglob touch".split()  # noqa: SIM905
+)  # not `open`, `replace` …: other things have these too
+
+OWN = "a directory of ours that only we can enter"
+KERNEL = "the kernel's own files: /proc, /sys"
+OPERATOR = "a file that the operator or the package names"
+DESCRIPTORS = "relative to descriptors, links never followed"
+REASONS = {
+    "audit/reader.py": OWN,
+    "audit/writer.py": OWN,
+    "doctor.py": KERNEL,
+    "engines/docker/engine.py": OPERATOR,
+    "engines/docker/hosts.py": OPERATOR,
+    "engines/kernel_facts.py": KERNEL,
+    "engines/oci/boxes.py": OWN,
+    "engines/oci/cgroups.py": KERNEL,
+    "engines/oci/rootfs.py": OWN,
+    "engines/oci/runtime.py": OWN,
+    "engines/podman/dialect.py": OWN,
+    "images/archive.py": DESCRIPTORS,
+    "images/catalog.py": OPERATOR,
+    "images/compression.py": OPERATOR,
+    "images/importing.py": OPERATOR,
+    "images/store.py": OWN,
+    "images/unpack.py": DESCRIPTORS,
+    "network/authority.py": OPERATOR,
+    "policy/examples.py": OWN,
+    "policy/rules.py": OPERATOR,
+    "policy/score.py": OPERATOR,
+    "sandbox/cgroup.py": KERNEL,
+    "sandbox/init_file.py": OWN,
+    "sandbox/launch.py": OWN,
+    "sandbox/rundir.py": OWN,
+    "session/pool.py": KERNEL,
+    "staged/area.py": OWN,
+    "staged/copying.py": DESCRIPTORS,
+    "staged/overlay.py": OWN,
+    "surfaces/cli/console.py": "the caller's own terminal",
+    "surfaces/cli/prompt.py": OWN,
+    "workspace/accounts.py": OWN,
+    "workspace/beneath.py": DESCRIPTORS,
+    "workspace/host_run_files.py": DESCRIPTORS,
+    "workspace/idmap.py": KERNEL,
+    "workspace/pinned.py": "the workspace as the caller names it, followed once",
+    "workspace/uids.py": OWN,
+}
+
+
+def opens_by_path(call: ast.Call) -> bool:
+    function = call.func
+    if isinstance(function, ast.Name):
+        return function.id == "open"
+    if not isinstance(function, ast.Attribute):
+        return False
+    module = function.value.id if isinstance(function.value, ast.Name) else ""
+    known = {"os": OF_OS, "shutil": OF_SHUTIL}.get(module, OF_PATH)
+    return function.attr in known
+
+
+def modules() -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        if lines := sorted(call.lineno for call in calls if opens_by_path(call)):
+            found[path.relative_to(SOURCE).as_posix()] = lines
+    return found
+
+
+def test_nothing_else_opens_a_path() -> None:
+    unnamed = {name: lines for name, lines in modules().items() if name not in REASONS}
+    assert not unnamed, "use belljar.workspace.beneath.Folder, or say here why nobody else can choose these paths"
+
+
+def test_what_is_named_here_is_still_there() -> None:
+    assert set(REASONS) - set(modules()) == set()
+
+
+def test_whoever_reads_the_workspace_does_it_beneath_its_descriptor() -> None:
+    """These look into the workspace while commands change it: no path of their own, not even to look."""
+    for name in ("workspace/cwd.py", "workspace/host_run_files.py", "workspace/survey.py", "surfaces/cli/ci_report.py"):
+        text = (SOURCE / name).read_text()
+        assert "belljar.workspace.beneath" in text, name
+        assert "os.open(" not in text, name
