@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from belljar.engines.seccomp import profile_text
-from belljar.engines.spec import OWN_NAMESPACES, Mount, SandboxSpec
+from belljar.engines.spec import OWN_NAMESPACES, IdMap, Mount, SandboxSpec, User
 
 
 class Dialect:
@@ -45,6 +45,10 @@ class Dialect:
 
     def user_namespace(self, spec: SandboxSpec) -> str:
         return ""
+
+    def rootless_user(self, uid: int, gid: int) -> User:
+        """Its user namespace has one id of the host's besides the subordinate ones: root inside is the caller."""
+        return User(0, 0, (IdMap(0, uid),), (IdMap(0, gid),), root_inside=True)
 
     def own_namespaces(self) -> frozenset[str]:
         return OWN_NAMESPACES

@@ -22,7 +22,7 @@ from belljar.engines.docker.create_body import create_body
 from belljar.engines.docker.dialect import Dialect
 from belljar.engines.docker.hosts import Endpoint
 from belljar.engines.docker.images import DockerImages
-from belljar.engines.spec import LABEL, IdMap, Image, SandboxSpec, User
+from belljar.engines.spec import LABEL, Image, SandboxSpec, User
 from belljar.errors import EngineError, ImageMissing
 
 if TYPE_CHECKING:
@@ -91,10 +91,7 @@ class DockerEngine(DockerImages):
             return False
 
     def user(self, uid: int, gid: int) -> User:
-        if not self.rootless or uid != os.geteuid():
-            return User(uid, gid)
-        # Its user namespace has one id of the host's besides the subordinate ones: root inside is the caller.
-        return User(0, 0, (IdMap(0, uid),), (IdMap(0, gid),), root_inside=True)
+        return self.dialect.rootless_user(uid, gid) if self.rootless and uid == os.geteuid() else User(uid, gid)
 
     # A container's life.
 

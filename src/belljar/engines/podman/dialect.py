@@ -17,7 +17,7 @@ from typing import Any
 from belljar import resources
 from belljar.engines.docker.dialect import Dialect
 from belljar.engines.seccomp import profile_text
-from belljar.engines.spec import OWN_NAMESPACES, Mount, SandboxSpec
+from belljar.engines.spec import OWN_NAMESPACES, IdMap, Mount, SandboxSpec, User
 
 PROCESSES = 1 << 15  # the limit that counts is the one of the cgroup
 
@@ -56,12 +56,26 @@ class PodmanDialect(Dialect):
     def user_namespace(self, spec: SandboxSpec) -> str:
         return "keep-id" if spec.user.uid_map else ""
 
+    def rootless_user(self, uid: int, gid: int) -> User:
+        """With `keep-id` the caller has the same id inside, and everybody else a subordinate one."""
+        return User(uid, gid, (IdMap(uid, uid),), (IdMap(gid, gid),))
+
     def own_namespaces(self) -> frozenset[str]:
         """On cgroup v1 it leaves every container in the host's cgroup namespace, whatever is asked (4.3, 5.4)."""
-        return OWN_NAMESPACES if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else OWN_NAMESPACES - {"cgroup"}
+        return OWN_NAMESPACES if _unified() else OWN_NAMESPACES - {"cgroup"}
 
     def claimed_namespaces(self, config: Mapping[str, Any]) -> frozenset[str] | None:
-        return None
+        own = {
+            "ipc": config.get("IpcMode") in ("private", "shareable"),
+            "pid": config.get("PidMode") == "private",
+            "uts": config.get("UTSMode") == "private",
+            "cgroup": config.get("CgroupnsMode") in ("private", "") and _unified(),  # not told: its default, there
+        }
+        return frozenset(name for name, private in own.items() if private)
+
+
+def _unified() -> bool:
+    return os.path.exists("/sys/fs/cgroup/cgroup.controllers")
 
 
 def _profile_path(text: str) -> Path:
