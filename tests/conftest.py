@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from belljar.engines.docker.engine import DockerEngine
 
 OWNER_UID = 1000
-REMOVAL_SECONDS = 10  # a container that has ended removes itself, which takes the engine a moment
+REMOVAL_SECONDS = 60  # a container that has ended removes itself, which takes the engine a moment
 # A socket's path may have 107 bytes, so the run directory's must be short; pytest's temporary ones are not.
 _RUN = Path(tempfile.mkdtemp(prefix="belljar-test-", dir="/run" if os.geteuid() == 0 else None))
 

@@ -49,7 +49,7 @@ def test_two_hosts_with_different_engines_and_state_live_in_one_process(
 
 
 async def test_a_pool_serves_sessions_of_its_own_host_only(workspace: Path, tmp_path: Path) -> None:
-    other = Host(state=tmp_path)
+    other = Host(state=tmp_path / "state")
     async with Pool(workspace, size=1, host=other) as pool:
         with anyio.fail_after(60):
             await pool.ready()

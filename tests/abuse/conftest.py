@@ -31,7 +31,8 @@ from belljar.sandbox.rundir import run_root
 from belljar.session.result import Cause
 
 FULL = os.environ.get("BELLJAR_ABUSE") == "full"
-PROMPT = 20.0  # seconds: generous, on a machine that others load
+# Seconds. Nothing takes this long, not even on a machine that others load: what does has hung.
+PROMPT = 60.0
 FLAT = 64 << 20  # bytes of memory that a Python process may keep for itself
 OURS = ("/.belljar-", "bash --noprofile --norc ")
 LIMITS = belljar.Limits(memory="128m", pids=64, cpus=1)

@@ -102,7 +102,7 @@ for d in "{places}".split():
 async def test_a_full_scratch_space_is_an_error_of_the_command(base_image: str, workspace: Path, place: str) -> None:
     limits = belljar.Limits(tmp="4m", home="4m", shm="4m")
     async with belljar.Session(workspace, limits=limits) as box:
-        result = await box.run(f"head -c 20M /dev/zero > {place}/fill; stat -c %s {place}/fill", timeout=20)
+        result = await box.run(f"head -c 20M /dev/zero > {place}/fill; stat -c %s {place}/fill", timeout=60)
         assert "No space left" in result.stderr
         assert int(result.stdout) == 4 << 20
         assert (await box.run(f"rm {place}/fill; echo usable")).stdout == "usable\n"

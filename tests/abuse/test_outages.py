@@ -23,7 +23,6 @@ from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import BelljarError, SandboxLost
 from belljar.session.result import Output
 
-HANG = 5.0
 # docker-py leaves the socket of a connection that is refused to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -32,23 +31,20 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 
 @pytest.mark.parametrize("deed", ["kill", "pause", "rm -f", "stop -t 1"])
-async def test_a_container_that_is_taken_away_mid_command_is_told_in_time(
+async def test_a_container_that_is_taken_away_mid_command_is_told(
     base_image: str, workspace: Path, engine: DockerEngine, deed: str
 ) -> None:
     before = await warmed_up(workspace, engine)
-    async with belljar.Session(workspace) as box:
-        async with box.stream("echo up; sleep 600") as run:
-            async for event in run:
-                if isinstance(event, Output):
-                    await anyio.run_process(["docker", *deed.split(), box.sandbox.launched.id])
-                    broken = time.monotonic()
-        assert time.monotonic() - broken < HANG
-        assert run.result is not None
-        assert (run.result.cause, run.result.stdout) == ("sandbox_lost", "up\n")
-        with pytest.raises(SandboxLost):
-            await box.run("true")
-        closing = time.monotonic()
-    assert time.monotonic() - closing < HANG
+    with anyio.fail_after(PROMPT):
+        async with belljar.Session(workspace) as box:
+            async with box.stream("echo up; sleep 600") as run:
+                async for event in run:
+                    if isinstance(event, Output):
+                        await anyio.run_process(["docker", *deed.split(), box.sandbox.launched.id])
+            assert run.result is not None
+            assert (run.result.cause, run.result.stdout) == ("sandbox_lost", "up\n")
+            with pytest.raises(SandboxLost):
+                await box.run("true")
     await nothing_left(engine, before)
 
 
@@ -159,22 +155,22 @@ async def test_an_engine_that_dies_mid_command_and_comes_back(private: PrivateEn
         async for event in run:
             if isinstance(event, Output) and event.data == b"up\n":
                 await to_thread.run_sync(private.kill)
-                with anyio.fail_after(HANG), pytest.raises(BelljarError):
+                with anyio.fail_after(PROMPT), pytest.raises(BelljarError):
                     await belljar.run("true", workspace, image="small:latest")
                 await run.write(b"go\n")
     assert run.result is not None
     assert run.result.stdout == "up\non\n"
-    with anyio.fail_after(HANG):
+    with anyio.fail_after(PROMPT):
         await box.close()
     await to_thread.run_sync(private.start)
     with anyio.fail_after(PROMPT):
         result = await belljar.run("echo again; cat ran", workspace, image="small:latest")
     assert result.stdout == "again\nonce\n"
-    listed = await to_thread.run_sync(engines.connect().list)
+    listed = await to_thread.run_sync(lambda: engines.connect().list())
     with anyio.fail_after(PROMPT):
         while listed:
             await anyio.sleep(0.2)
-            listed = await to_thread.run_sync(engines.connect().list)
+            listed = await to_thread.run_sync(lambda: engines.connect().list())
 
 
 # The directory of our own.
@@ -206,7 +202,7 @@ async def test_a_full_or_read_only_state_directory_is_a_clear_error(
         _use_up_files(small_disk)
     else:
         subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with anyio.fail_after(HANG), pytest.raises(BelljarError, match=str(small_disk)):
+    with anyio.fail_after(PROMPT), pytest.raises(BelljarError, match=str(small_disk)):
         await belljar.run("true", workspace)
     assert not [name for name in os.listdir(small_disk) if "bj-" in name]
     await nothing_left(engine, before)
@@ -227,8 +223,10 @@ async def test_a_state_directory_that_fills_up_at_any_moment(
     before = await to_thread.run_sync(Footprint.now, engine)
     _use_up_files(small_disk)
     fillers = sorted(entry for entry in small_disk.iterdir() if entry.name.isdigit())
-    outcomes = []
-    for filler in fillers[:12]:
+    outcomes: list[str] = []
+    for filler in fillers:
+        if "ran\n" in outcomes:
+            break
         try:
             outcomes.append((await belljar.run("echo ran", workspace, timeout=PROMPT)).stdout)
         except BelljarError as error:

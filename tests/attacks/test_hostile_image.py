@@ -45,7 +45,7 @@ async def test_a_hostile_image_gets_the_same_walls(hostile_image: str, workspace
     (workspace / "evil").write_text("echo BREACH")
     async with belljar.Session(workspace=workspace, image=hostile_image) as box:
         result = await box.run(
-            "id -u; id -g; pwd; echo $HOME $USER $PATH $COLOUR; env | grep -c LD_PRELOAD", timeout=20
+            "id -u; id -g; pwd; echo $HOME $USER $PATH $COLOUR; env | grep -c LD_PRELOAD", timeout=60
         )
         assert result.stderr == ""
         uid = str(box.workspace.identity.uid)
@@ -53,7 +53,7 @@ async def test_a_hostile_image_gets_the_same_walls(hostile_image: str, workspace
             uid, uid, "/workspace", "/home/sandbox sandbox /opt/tool/bin:/usr/bin:/bin blue", "0",
         ]  # fmt: skip
         disk = await box.run(
-            "head -c 20M /dev/zero > /data/fill; stat -c %s /data/fill; stat -f -c %T /data", timeout=20
+            "head -c 20M /dev/zero > /data/fill; stat -c %s /data/fill; stat -f -c %T /data", timeout=60
         )
         assert disk.stdout.split() == [str(16 << 20), "tmpfs"]
         inspected = docker_client.api.inspect_container(f"belljar-{box.id}")

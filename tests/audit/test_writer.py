@@ -297,7 +297,7 @@ def test_killed_writers_leave_a_trail_that_verifies(where: Path) -> None:
     for writer in writers:
         writer.start()
     for writer, event in zip(writers, ready, strict=True):
-        assert event.wait(20)
+        assert event.wait(60)
         assert writer.pid
         os.kill(writer.pid, signal.SIGKILL)
         writer.join()

@@ -23,7 +23,7 @@ EXITED, SIGNALLED, TIMEOUT, KILLED, OUT_OF_MEMORY = range(1, 6)
 HEADER = struct.Struct("<IBBHQ")
 ENDED_BODY = struct.Struct("<4I6Q2I")
 PLENTY = 1 << 62
-PATIENCE = 20.0  # no answer takes this long
+PATIENCE = 60.0  # no answer takes this long
 
 
 @dataclass

@@ -77,17 +77,18 @@ async def sandboxes(engine: DockerEngine, host: Host) -> list[str]:
     return [name for name in found if "bj-" in name]
 
 
-async def own_containers(engine: DockerEngine) -> set[str]:
-    listed = await to_thread.run_sync(engine.list)
-    return {each.id for each in listed if each.labels.get(LABEL + "owner", "").startswith(f"{os.getpid()}:")}
+def own_containers(engine: DockerEngine) -> set[str]:
+    return {each.id for each in engine.list() if each.labels.get(LABEL + "owner", "").startswith(f"{os.getpid()}:")}
 
 
 @pytest.fixture
 def nothing_left(engine: DockerEngine, host: Host) -> Callable[[], Coroutine[Any, Any, None]]:
+    others = own_containers(engine)  # of fixtures that outlive this test
+
     async def check() -> None:
         assert await sandboxes(engine, host) == []
-        with anyio.fail_after(20):
-            while await own_containers(engine):  # noqa: ASYNC110 - a container removes itself in a moment
+        with anyio.fail_after(60):
+            while await to_thread.run_sync(own_containers, engine) - others:  # noqa: ASYNC110 - it removes itself
                 await anyio.sleep(0.05)
 
     return check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ async def test_run_command_tool_timeout_returns_failed(tools: ToolRegistry) -> N
 async def test_a_longer_duration_is_told_in_seconds(tools: ToolRegistry) -> None:
     result = await run(tools, "sleep 1.05")
     assert result.message == f"Command succeeded ({result.data.formatted_duration})"
-    assert result.data.formatted_duration.startswith("1.")
+    assert re.fullmatch(r"\d+\.\ds", result.data.formatted_duration)
 
 
 @pytest.mark.parametrize("command", DANGEROUS)
@@ -141,7 +142,7 @@ async def test_without_capture_the_command_goes_on_in_the_session(tools: ToolReg
     assert (result.data.was_streamed, result.data.exit_code) == (True, 0)
     shell = box.shell(result.data.shell_id)
     await box.run("until [ -p /tmp/a-gate ]; do sleep 0.01; done; echo went on > /tmp/a-gate")
-    assert (await shell.wait(20)).stdout == "went on\n"
+    assert (await shell.wait(60)).stdout == "went on\n"
 
 
 async def test_run_command_tool_sudo_critical_risk(tools: ToolRegistry) -> None:

@@ -300,7 +300,7 @@ async def test_odd_names_are_mounted_as_they_are(base_image: str, tmp_path: Path
         os.chown(path, owner, owner)
     (path / "here").write_text("found")
     async with belljar.Session(workspace=path) as box:
-        result = await box.run("cat here; touch made", timeout=20)
+        result = await box.run("cat here; touch made", timeout=60)
     assert result.stdout == "found"
     assert (path / "made").stat().st_uid == path.stat().st_uid
 
@@ -309,7 +309,7 @@ async def test_no_mount_is_left_once_a_sandbox_runs(base_image: str, root_worksp
     async with belljar.Session(workspace=root_workspace) as box:
         assert box.id not in Path("/proc/self/mountinfo").read_text()
         (root_workspace / "late").write_text("seen")
-        assert (await box.run("cat late", timeout=20)).stdout == "seen"
+        assert (await box.run("cat late", timeout=60)).stdout == "seen"
 
 
 # Homes and our own directories.

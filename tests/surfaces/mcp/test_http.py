@@ -48,7 +48,7 @@ def serving(workspace: Path, **environment: str) -> Iterator[Served]:
             yield Served(process.stderr.readline().split()[-1], process)
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 @asynccontextmanager

@@ -115,7 +115,8 @@ class Bar:
     With BELLJAR_PROGRESS=lines every change is a line, for a program that draws its own bar.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, announce: bool = True) -> None:
+        self._announce = announce
         self._live = sys.stderr is not None and sys.stderr.isatty()
         self._lines = os.environ.get("BELLJAR_PROGRESS") == "lines"
         self._shown = False
@@ -131,7 +132,7 @@ class Bar:
             self._write(f"{'…' if fraction is None else f'{fraction:.0%}'} {render.plain(text)}\n")
         elif self._live:
             self._draw(fraction, render.plain(text))
-        elif done or not shown:
+        elif self._announce and (done or not shown):
             self._write(f"belljar: {render.plain(text)}{'' if done else ' …'}\n")
         if done:
             self.close()

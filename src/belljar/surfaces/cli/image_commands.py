@@ -11,7 +11,7 @@ from belljar.surfaces.cli import console
 def import_(args: Namespace) -> int:
     from belljar.images.importing import import_images
 
-    bar = console.Bar()
+    bar = console.Bar(announce=False)
     try:
         images = import_images(Store(), args.source, args.name, bar)
     finally:
