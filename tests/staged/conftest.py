@@ -23,7 +23,7 @@ class Stage:
         self.area = StagedArea.create(
             root, "bj-" + "0" * 12, str(host), (status.st_dev, status.st_ino), os.geteuid(), os.getegid()
         )
-        overlay.mount([host], self.area.path / "upper", self.area.path / "work", merged)
+        overlay.mount([host], self.area.path / "upper", self.area.work, merged)
 
     def changes(self) -> dict[str, Change]:
         return {change.path: change for change in self.area.changes()}

@@ -60,6 +60,8 @@ class Plan:
     seccomp: str = "default"
     allow_home: bool = False
     changes: Changes = "direct"
+    base: str = ""
+    """The session whose last checkpoint a staged one begins from."""
     reserved: tuple[str, ...] = ()
     """Directories that commands must not reach, such as an audit trail's."""
 
@@ -130,7 +132,7 @@ def _placed(
         if plan.changes == "direct":
             yield staging.direct(workspace, source)
             return
-        with staging.staged(engine, host.staged_root, id, workspace, source, run_dir) as place:
+        with staging.staged(engine, host.staged_root, id, workspace, source, run_dir, plan.base) as place:
             yield place
 
 

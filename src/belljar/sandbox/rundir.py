@@ -155,8 +155,8 @@ def unborn_dirs(root: Path | None = None) -> list[Path]:
 
 
 def remove_run_dir(path: Path) -> None:
-    for mounted in ("merged", "workspace"):  # first: what is still mounted there must not be deleted with it
-        workspace.release_staging(path / mounted)
+    for mounted in [path / "merged", *path.glob("layer-*"), path / "workspace"]:
+        workspace.release_staging(mounted)  # first: what is still mounted there must not be deleted with it
     shutil.rmtree(path, ignore_errors=True)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +18,8 @@ from belljar.errors import ProtectionMissing, UsageError
 from belljar.layout import WORKSPACE
 from belljar.staged import overlay
 from belljar.staged.area import StagedArea
+from belljar.staged.swap import swap
+from belljar.workspace import idmap
 from belljar.workspace.pinned import Workspace, release_staging
 
 Changes = Literal["direct", "staged"]
@@ -36,12 +38,15 @@ def direct(workspace: Workspace, source: str) -> Place:
 
 
 @contextmanager
-def staged(engine: Engine, root: Path, id: str, workspace: Workspace, source: str, run_dir: Path) -> Iterator[Place]:
-    """`root` is where areas are kept."""
+def staged(
+    engine: Engine, root: Path, id: str, workspace: Workspace, source: str, run_dir: Path, base: str = ""
+) -> Iterator[Place]:
+    """`root` is where areas are kept; `base` names one whose last checkpoint is the beginning."""
     if not engine.shares_files:
         raise UsageError("a staged workspace needs an engine that shares this machine's files; this one does not")
     who = workspace.identity
-    area = StagedArea.create(root, id, workspace.path, workspace.inode, who.uid, who.gid)
+    begin = StagedArea.find(root, base) if base else None
+    area = StagedArea.create(root, id, workspace.path, workspace.inode, who.uid, who.gid, begin)
     try:
         with _overlaid(area, source, run_dir) as place:
             yield place
@@ -53,21 +58,56 @@ def staged(engine: Engine, root: Path, id: str, workspace: Workspace, source: st
 @contextmanager
 def _overlaid(area: StagedArea, source: str, run_dir: Path) -> Iterator[Place]:
     upper, *below = area.uppers
-    work = area.path / "work"
     if os.geteuid() != 0:
         if any(character in path for character in ",:\\" for path in (source, str(area.path))):
             raise UsageError(f"{source!r} cannot be staged: its path holds a comma, a colon or a backslash")
         lower = ":".join(str(each) for each in [*below, source])
-        yield Place(Mount("overlay", WORKSPACE, lower, read_only=False, upper=str(upper), work=str(work)), None, area)
+        layers = Mount("overlay", WORKSPACE, lower, read_only=False, upper=str(upper), work=str(area.work))
+        yield Place(layers, None, area)
         return
     target = run_dir / MERGED
     target.mkdir(mode=0o700, exist_ok=True)
-    try:
+    with ExitStack() as mounted:
+        mounted.callback(release_staging, target)
         try:
-            overlay.mount([*below, source], upper, work, target)
+            lowers = [mounted.enter_context(_as_of(upper, each, run_dir)) for each in below]
+            overlay.mount([*lowers, source], upper, area.work, target)
         except OSError as error:
             raise ProtectionMissing(f"staged workspace: the overlay cannot be mounted ({error.strerror})") from error
         found = target.stat()
         yield Place(Mount("bind", WORKSPACE, str(target), read_only=False), (found.st_dev, found.st_ino), area)
+
+
+@contextmanager
+def _as_of(upper: Path, layer: Path, run_dir: Path) -> Iterator[Path]:
+    """A layer that another session's user wrote, as if this one's had."""
+    ours, theirs = upper.stat(), layer.stat()
+    if (ours.st_uid, ours.st_gid) == (theirs.st_uid, theirs.st_gid):
+        yield layer
+        return
+    target = run_dir / f"layer-{layer.name}"
+    target.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(layer, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        idmap.mount_exchanged(descriptor, target, (theirs.st_uid, ours.st_uid), (theirs.st_gid, ours.st_gid))
+        yield target
     finally:
+        os.close(descriptor)
         release_staging(target)
+
+
+def lay_anew(area: StagedArea, workspace: Workspace, run_dir: Path, pid: int) -> None:
+    """Give a running sandbox the overlay that its area describes now: after a checkpoint, after a rollback."""
+    if os.geteuid() != 0:
+        raise UsageError("checkpoints need root: an overlay is mounted anew under the running sandbox")
+    owner = (area.path / "upper").stat()
+    with (
+        workspace.mapped_again(run_dir, owner.st_uid, owner.st_gid) as source,
+        _overlaid(area, source, run_dir) as place,
+    ):
+        try:
+            swap(pid, place.mount.source, WORKSPACE)
+        except OSError as error:
+            raise ProtectionMissing(
+                f"checkpoint: the sandbox's mount cannot be exchanged ({error.strerror})"
+            ) from error

@@ -2,11 +2,10 @@
 
     <state>/staged/<id>/       0700
         meta.json              of which workspace, since when
-        upper/  work/          the overlay's; `upper` belongs to the sandbox's user
-        layers/<n>/            uppers of earlier checkpoints, the highest number the newest
+        upper/  work*/         the overlay's; `upper` belongs to the sandbox's user
         applied.json           what was applied, so that our own writing is not taken for the host's
         journal.json  undo/    of an apply: redone after a crash; what was there before
-        lock                   held while something is applied or discarded
+    <state>/staged/.layers/    uppers of checkpoints, shared by a session and its forks; meta.json names them
 
 They never vanish by themselves: only `apply`, `discard` and a `prune` that was told so remove them.
 """
@@ -22,6 +21,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,30 @@ from belljar.staged.run_files import RunsLater, runs_later
 from belljar.workspace.beneath import Folder
 
 _ID = re.compile(r"[a-z]{2}-[0-9a-f]{12}")
+LAYERS = ".layers"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A checkpoint: a session's files as they were."""
+
+    name: str
+    layers: list[str] = field(repr=False)
+    when: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "layers": self.layers, "when": self.when}
+
+
+def forget_layers(root: Path) -> None:
+    """Remove the layers that no area names any more."""
+    with _flock(root / ".layers.lock"):
+        named = {layer for area in StagedArea.all(root) for layer in area.meta["layers"]}
+        named |= {layer for area in StagedArea.all(root) for point in area.points for layer in point.layers}
+        with suppress(OSError):
+            for each in list((root / LAYERS).iterdir()):
+                if each.name not in named:
+                    shutil.rmtree(each, ignore_errors=True)
 
 
 class StagedArea:
@@ -42,17 +66,25 @@ class StagedArea:
     # Making and finding.
 
     @classmethod
-    def create(cls, root: Path, id: str, workspace: str, inode: tuple[int, int], uid: int, gid: int) -> StagedArea:
-        """An empty area for a workspace; `uid` and `gid` are who the sandbox is."""
+    def create(
+        cls, root: Path, id: str, workspace: str, inode: tuple[int, int], uid: int, gid: int,
+        base: StagedArea | None = None,
+    ) -> StagedArea:  # fmt: skip
+        """An empty area for a workspace; `uid` and `gid` are who the sandbox is. With `base`, one that begins where
+        that area's last checkpoint is."""
         path = root / id
         unborn = root / f".{id}.{secrets.token_hex(4)}"
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             unborn.mkdir(mode=0o700)
-            for name in ("upper", "work", "layers"):
+            for name in ("upper", "work"):
                 (unborn / name).mkdir(mode=0o700)
             _like(unborn / "upper", workspace, uid, gid)
-            meta = {"workspace": workspace, "inode": list(inode), "since": _now_on_disk(unborn), "created": time.time()}
+            meta = {"workspace": workspace, "inode": list(inode), "since": _now_on_disk(unborn), "created": time.time(),
+                    "work": "work", "layers": [], "points": []}  # fmt: skip
+            if base is not None:
+                meta |= {"layers": base.meta["layers"], "since": base.since}
+                _write(unborn / "applied.json", base.applied)
             _write(unborn / "meta.json", meta)
             unborn.rename(path)
         except OSError as error:
@@ -80,6 +112,7 @@ class StagedArea:
         with suppress(FileNotFoundError):
             self.path.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
+        forget_layers(self.path.parent)
 
     # What is in it.
 
@@ -94,8 +127,61 @@ class StagedArea:
     @property
     def uppers(self) -> list[Path]:
         """The newest first."""
-        numbered = sorted((int(each.name), each) for each in (self.path / "layers").iterdir() if each.name.isdigit())
-        return [self.path / "upper", *(each for _, each in reversed(numbered))]
+        pool = self.path.parent / LAYERS
+        kept = [pool / name for name in reversed(self.meta["layers"])]
+        return [self.path / "upper", *(each for each in kept if each.is_dir())]
+
+    @property
+    def work(self) -> Path:
+        return self.path / str(self.meta["work"])
+
+    # Checkpoints.
+
+    def freeze(self, name: str) -> Point:
+        """What changed so far becomes a layer of its own, and a new upper begins. The overlay must be mounted anew."""
+        layer = secrets.token_hex(8)
+        (self.path.parent / LAYERS).mkdir(mode=0o700, exist_ok=True)
+        point = Point(name, [*self.meta["layers"], layer], time.time())
+        # Named first: killed in between, the layer is not there yet and the upper still is.
+        self._note(layers=point.layers, points=[*self.meta["points"], point.as_dict()])
+        upper = self.path / "upper"
+        status = upper.stat()
+        upper.rename(self.path.parent / LAYERS / layer)
+        self._new_upper(status)
+        return point
+
+    def thaw(self, point: Point) -> None:
+        """Back to a checkpoint: what came after it is gone. The overlay must be mounted anew."""
+        if point not in self.points:
+            raise UsageError(f"there is no checkpoint {point.name!r} of this session any more")
+        later = self.points[self.points.index(point) + 1 :]
+        kept = [each.as_dict() for each in self.points if each not in later]
+        upper = self.path / "upper"
+        status = upper.stat()
+        gone = self.path / f".{secrets.token_hex(4)}.gone"
+        upper.rename(gone)
+        self._note(layers=point.layers, points=kept)
+        self._new_upper(status)
+        shutil.rmtree(gone, ignore_errors=True)
+        forget_layers(self.path.parent)
+
+    @property
+    def points(self) -> list[Point]:
+        return [Point(each["name"], each["layers"], each["when"]) for each in self.meta["points"]]
+
+    def _new_upper(self, like: os.stat_result) -> None:
+        made, work = self.path / f".{secrets.token_hex(4)}.new", f"work-{secrets.token_hex(4)}"
+        made.mkdir(mode=0o700)
+        made.chmod(like.st_mode & 0o777)
+        if os.geteuid() == 0:
+            os.chown(made, like.st_uid, like.st_gid)
+        (self.path / work).mkdir(mode=0o700)
+        self._note(work=work)
+        made.rename(self.path / "upper")
+
+    def _note(self, **facts: Any) -> None:
+        self.meta |= facts
+        _write(self.path / "meta.json", self.meta)
 
     @contextmanager
     def layers(self, is_run_later: RunsLater = runs_later) -> Iterator[Layers]:

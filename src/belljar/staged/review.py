@@ -83,7 +83,7 @@ class Review:
         target.mkdir(mode=0o700, exist_ok=True)
         upper, *below = self.area.uppers
         try:
-            overlay.mount([*below, Path(self.area.workspace)], upper, self.area.path / "work", target)
+            overlay.mount([*below, Path(self.area.workspace)], upper, self.area.work, target)
         except OSError as error:
             raise BelljarError(
                 f"single changes of an ended session can be taken back by root only ({error.strerror}); "
