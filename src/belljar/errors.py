@@ -16,6 +16,7 @@
     │   ├── EngineUnavailable         125   no engine answers
     │   ├── ImageMissing              125
     │   └── ProtectionMissing         125   a protection could not be applied, so the run was stopped
+    ├── FileFailed                      1   a file of the sandbox could not be read or written
     ├── Conflict                        1   staged changes meet changes of the host's own; nothing was applied
     ├── AuditError                    125   the audit trail can't be written, so nothing runs
     └── SandboxLost                   125   the sandbox went away under a command
@@ -116,6 +117,17 @@ class ImageMissing(EngineError):
 
 class ProtectionMissing(EngineError):
     code = "protection_missing"
+
+
+class FileFailed(BelljarError):
+    """A file of the sandbox could not be read or written; `errno` is the kernel's number, 0 where there is none."""
+
+    code = "file_failed"
+    exit_status = 1
+
+    def __init__(self, message: str, *, errno: int = 0) -> None:
+        super().__init__(message)
+        self.errno = errno
 
 
 class Conflict(BelljarError):

@@ -1,0 +1,124 @@
+"""The init's archive format, on the host: directories to and from a sandbox (sandbox-images/init/archive.c).
+
+What comes out of a sandbox is hostile: names are checked, opened beneath the target, never through a link.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+
+from belljar.errors import FileFailed
+from belljar.workspace.beneath import Folder
+
+HEAD = struct.Struct("<cIQH")
+CHUNK = 256 << 10
+LINK_MAX = 4096
+
+
+def packed(folder: Folder) -> Iterator[bytes]:
+    """A directory as a stream; FIFOs, sockets and devices are left out."""
+    for path, status in folder.walk():
+        name = os.fsencode(path)
+        if len(name) > 0xFFFF:
+            continue
+        mode = stat.S_IMODE(status.st_mode) & 0o777
+        if stat.S_ISDIR(status.st_mode):
+            yield HEAD.pack(b"d", mode, 0, len(name)) + name
+        elif stat.S_ISLNK(status.st_mode):
+            target = os.fsencode(folder.readlink(path))
+            yield HEAD.pack(b"l", mode, len(target), len(name)) + name + target
+        elif stat.S_ISREG(status.st_mode):
+            yield from _file(folder, path, name, mode)
+    yield HEAD.pack(b"e", 0, 0, 0)
+
+
+def _file(folder: Folder, path: str, name: bytes, mode: int) -> Iterator[bytes]:
+    try:
+        file = folder.file(path)
+    except FileNotFoundError:
+        return
+    with file:
+        left = os.fstat(file.fileno()).st_size
+        yield HEAD.pack(b"f", mode, left, len(name)) + name
+        while left:
+            part = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))  # it became shorter: what is missing is zero
+            left -= len(part)
+            yield part
+
+
+class Unpacker:
+    """Takes an archive in pieces and writes it below a folder of the host."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._buffer = bytearray()
+        self._left = 0
+        self._file = -1
+        self.done = False
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+        while self._buffer and not self.done:
+            if self._left:
+                self._write()
+            elif not self._entry():
+                return
+
+    def _write(self) -> None:
+        part = bytes(self._buffer[: self._left])
+        del self._buffer[: len(part)]
+        self._left -= len(part)
+        view = memoryview(part)
+        while view:
+            view = view[os.write(self._file, view) :]
+        if not self._left:
+            self.close()
+
+    def _entry(self) -> bool:
+        """The next entry's head; False: it has not arrived yet."""
+        if len(self._buffer) < HEAD.size:
+            return False
+        kind, mode, size, length = HEAD.unpack_from(self._buffer)
+        link = size if kind == b"l" else 0
+        if link > LINK_MAX:
+            raise FileFailed("the sandbox sent an archive that cannot be read")
+        if len(self._buffer) < HEAD.size + length + link:
+            return False
+        name = os.fsdecode(bytes(self._buffer[HEAD.size : HEAD.size + length]))
+        target = os.fsdecode(bytes(self._buffer[HEAD.size + length : HEAD.size + length + link]))
+        del self._buffer[: HEAD.size + length + link]
+        if kind == b"e":
+            self.done = True
+            return True
+        if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
+            raise FileFailed(f"the sandbox sent an archive with a name that leads elsewhere: {name!r}")
+        self._make(kind, name, mode, size, target)
+        return True
+
+    def _make(self, kind: bytes, name: str, mode: int, size: int, target: str) -> None:
+        if kind == b"d":
+            with suppress(FileExistsError):
+                self._folder.mkdir(name)
+        elif kind == b"l":
+            with suppress(FileNotFoundError):
+                self._folder.unlink(name)
+            self._folder.symlink(target, name)
+        elif kind == b"f":
+            with suppress(FileNotFoundError):
+                self._folder.unlink(name)
+            self._file = self._folder.create(name)
+            os.fchmod(self._file, mode & 0o777)
+            self._left = size
+            if not size:
+                self.close()
+        else:
+            raise FileFailed("the sandbox sent an archive that cannot be read")
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

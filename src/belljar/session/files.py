@@ -1,0 +1,216 @@
+"""`Session.files`: the sandbox's files, read and written through the init in any image and over any link.
+
+    await box.files.write("src/app.py", "print(1)\n")
+    text = (await box.files.read("src/app.py")).decode()
+    await box.files.download("dist", "/tmp/dist")
+
+Paths are relative to the workspace, or below /workspace, the sandbox's home or /tmp. No link leads out of there.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from anyio import to_thread
+
+from belljar.errors import FileFailed, UsageError
+from belljar.layout import HOME, WORKSPACE
+from belljar.session.archive import CHUNK, Unpacker, packed
+from belljar.workspace.beneath import Folder
+
+ROOTS = (WORKSPACE, HOME, "/tmp")
+READ_MAX = 256 << 20  # bytes that `read` keeps in memory; `download` has no such limit
+Kind = Literal["file", "directory", "link", "fifo", "socket", "device"]
+_KINDS: dict[bytes, Kind] = {
+    b"f": "file", b"d": "directory", b"l": "link", b"p": "fifo", b"s": "socket", b"c": "device",
+}  # fmt: skip
+
+Sink = Callable[[bytes], None]
+Source = AsyncIterator[bytes] | Iterable[bytes]
+
+
+class RunTool(Protocol):
+    async def __call__(self, argv: list[str], source: Source, sink: Sink) -> tuple[int, bytes]:
+        """Run one of the init's tools; its exit status and what it said on stderr."""
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    path: str
+    """As it was asked for, or relative to the directory that was listed."""
+    kind: Kind
+    mode: int
+    size: int
+    mtime_ns: int
+    target: str | None = None
+    """Of a link."""
+
+
+@dataclass(frozen=True)
+class Match:
+    path: str
+    line: int
+    text: str
+
+
+class Files:
+    def __init__(self, run: RunTool) -> None:
+        self._run = run
+
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """A file's bytes, or some of them."""
+        parts: list[bytes] = []
+        size = 0
+
+        def take(data: bytes) -> None:
+            nonlocal size
+            size += len(data)
+            if size > READ_MAX:
+                raise FileFailed(f"{path}: over {READ_MAX} bytes; use download()")
+            parts.append(data)
+
+        window = [str(offset), str(length if length is not None else (1 << 63) - 1)]
+        await self._do("get", path, window if offset or length is not None else [], sink=take)
+        return b"".join(parts)
+
+    async def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> None:
+        """Write a whole file: readers see the old one or the new one. Its directory must be there."""
+        content = data.encode() if isinstance(data, str) else bytes(data)
+        await self._do("put", path, [f"{mode & 0o777:o}"], source=_pieces(content))
+
+    async def append(self, path: str, data: bytes | str) -> None:
+        content = data.encode() if isinstance(data, str) else bytes(data)
+        await self._do("append", path, source=_pieces(content))
+
+    async def list(self, path: str = ".", *, depth: int = 1) -> list[FileInfo]:
+        """What is in a directory, sorted by path; with `depth`, also below."""
+        if depth < 1:
+            raise UsageError("depth starts at 1: what is in the directory itself")
+        return sorted(_records(await self._text("list", path, str(depth))), key=lambda each: each.path)
+
+    async def stat(self, path: str) -> FileInfo:
+        """What a path leads to (links are followed)."""
+        (found,) = _records(await self._text("stat", path))
+        return found
+
+    async def exists(self, path: str) -> bool:
+        try:
+            await self.stat(path)
+        except FileFailed as error:
+            if error.errno == 2:
+                return False
+            raise
+        return True
+
+    async def remove(self, path: str) -> None:
+        """A file, a link or a directory with all that is in it."""
+        await self._do("remove", path)
+
+    async def mkdir(self, path: str) -> None:
+        """With its parents; one that is there is fine."""
+        await self._do("mkdir", path)
+
+    async def search(self, expression: str, path: str = ".", *, most: int = 1000) -> Sequence[Match]:
+        """Lines that match an extended regular expression; binary files and `.git` are left out."""
+        fields = (await self._text("search", path, expression, str(most))).split(b"\0")[:-1]
+        if len(fields) % 3:
+            raise FileFailed("the sandbox's answer cannot be read")
+        rows = zip(fields[::3], fields[1::3], fields[2::3], strict=True)
+        return [Match(os.fsdecode(p), int(n) if n.isdigit() else 0, t.decode("utf-8", "replace")) for p, n, t in rows]
+
+    async def upload(self, source: str | os.PathLike[str], path: str) -> None:
+        """A file or a directory of the host into the sandbox."""
+        if await to_thread.run_sync(os.path.isdir, source):
+            await self.mkdir(path)
+            with Folder.at(source) as folder:
+                await self._do("unpack", path, source=_off_the_loop(packed(folder)))
+            return
+        with await to_thread.run_sync(open, source, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777
+            await self._do("put", path, [f"{mode:o}"], source=_off_the_loop(iter(lambda: file.read(CHUNK), b"")))
+
+    async def download(self, path: str, target: str | os.PathLike[str]) -> None:
+        """A file or a directory of the sandbox to the host. `target` is the new name, or a directory to fill."""
+        info = await self.stat(path)
+        if info.kind == "directory":
+            os.makedirs(target, exist_ok=True)
+            with Folder.at(target) as folder:
+                unpacker = Unpacker(folder)
+                try:
+                    await self._do("pack", path, sink=unpacker.feed)
+                finally:
+                    unpacker.close()
+                if not unpacker.done:
+                    raise FileFailed(f"{path}: the archive ended early")
+            return
+        into = await to_thread.run_sync(os.path.isdir, target)
+        name = os.path.join(target, posixpath.basename(path)) if into else os.fspath(target)
+        with Folder.at(os.path.dirname(name) or ".") as folder, folder.replacing(os.path.basename(name), 0o644) as file:
+            await self._do("get", path, sink=lambda data: _write_all(file.fileno(), data))
+
+    # How a tool is run.
+
+    async def _text(self, tool: str, path: str, *more: str) -> bytes:
+        parts: list[bytes] = []
+        await self._do(tool, path, more, sink=parts.append)
+        return b"".join(parts)
+
+    async def _do(
+        self,
+        tool: str,
+        path: str,
+        more: Sequence[str] = (),
+        *,
+        source: Source = (),
+        sink: Sink = lambda data: None,
+    ) -> None:
+        root, below = rooted(path)
+        status, said = await self._run([tool, root, below, *more], source, sink)
+        if status:
+            code, _, text = said.decode("utf-8", "replace").strip().partition(" ")
+            number = int(code) if code.isdigit() else 0
+            raise FileFailed(f"{path}: {text[:200] or 'failed'}", errno=number)
+
+
+def rooted(path: str) -> tuple[str, str]:
+    """The root that a path is resolved beneath, and the rest."""
+    if not isinstance(path, str) or "\0" in path:
+        raise UsageError(f"{path!r} is not a path")
+    full = posixpath.normpath(posixpath.join(WORKSPACE, path))
+    for root in ROOTS:
+        if full == root or full.startswith(f"{root}/"):
+            return root, full[len(root) + 1 :]
+    raise UsageError(f"{path}: only files below {', '.join(ROOTS)} can be reached")
+
+
+def _records(data: bytes) -> Iterator[FileInfo]:
+    fields = data.split(b"\0")[:-1]
+    if len(fields) % 2:
+        raise FileFailed("the sandbox's answer cannot be read")
+    for head, target in zip(fields[::2], fields[1::2], strict=True):
+        try:
+            kind, mode, size, mtime, path = head.split(b" ", 4)
+            yield FileInfo(
+                os.fsdecode(path), _KINDS[kind], int(mode, 8), int(size), int(mtime), os.fsdecode(target) or None
+            )
+        except (ValueError, KeyError) as error:
+            raise FileFailed("the sandbox's answer cannot be read") from error
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + CHUNK] for at in range(0, len(data), CHUNK))
+
+
+async def _off_the_loop(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while part := await to_thread.run_sync(next, parts, b""):
+        yield part
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,138 @@
+"""Files of a sandbox, through the init's own tools, run here as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from belljar.errors import FileFailed, UsageError
+from belljar.session import files as module
+from belljar.session.archive import HEAD, Unpacker
+from belljar.session.files import Files, Sink, Source
+from belljar.workspace.beneath import Folder
+
+INIT = Path(__file__).parents[2] / "sandbox-images" / "init"
+MAIN = '#include "tools.h"\nint main(int argc, char **argv) { return tools_main(argc - 1, argv + 1); }\n'
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("tools")
+    (place / "main.c").write_text(MAIN)
+    sources = [str(INIT / f"{name}.c") for name in ("tools", "archive", "search", "relay")]
+    command = ["cc", "-std=gnu11", "-O1", f"-I{INIT}", "-o", str(place / "tools"), str(place / "main.c"), *sources]
+    subprocess.run([sys.executable, "-m", "ziglang", *command], check=True)
+    return place / "tools"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "workspace"
+    place.mkdir()
+    monkeypatch.setattr(module, "WORKSPACE", str(place))
+    monkeypatch.setattr(module, "ROOTS", (str(place),))
+    return place
+
+
+@pytest.fixture
+def files(program: Path, root: Path) -> Files:
+    async def run(argv: list[str], source: Source, sink: Sink) -> tuple[int, bytes]:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(str(program), *argv, stdin=pipe, stdout=pipe, stderr=pipe)
+        data = b""
+        if hasattr(source, "__aiter__"):
+            async for part in source:
+                data += part
+        else:
+            data = b"".join(source)
+        out, said = await process.communicate(data)
+        for at in range(0, len(out), 1000):
+            sink(out[at : at + 1000])
+        return process.returncode or 0, said
+
+    return Files(run)
+
+
+async def test_a_file_is_written_read_and_removed(files: Files, root: Path) -> None:
+    await files.mkdir("src/deep")
+    await files.write("src/deep/a.py", "print(1)\n", mode=0o755)
+    await files.append("src/deep/a.py", b"more")
+    assert await files.read("src/deep/a.py") == b"print(1)\nmore"
+    assert await files.read("src/deep/a.py", offset=6, length=3) == b"1)\n"
+    assert (root / "src/deep/a.py").stat().st_mode & 0o777 == 0o755
+    assert (await files.stat("src/deep/a.py")).size == 13
+    assert [each.path for each in await files.list("src", depth=5)] == ["deep", "deep/a.py"]
+    await files.remove("src")
+    assert not await files.exists("src")
+
+
+async def test_what_fails_says_so(files: Files, root: Path) -> None:
+    with pytest.raises(FileFailed, match="No such file") as caught:
+        await files.read("nosuch")
+    assert caught.value.errno == 2
+    (root / "out").symlink_to("/etc/passwd")
+    with pytest.raises(FileFailed, match="out: "):
+        await files.read("out")
+    for path in ("/etc/passwd", "../x", "/workspace/../etc", "a\0b"):
+        with pytest.raises(UsageError):
+            await files.read(path)
+
+
+async def test_lines_are_found(files: Files, root: Path) -> None:
+    (root / "a.txt").write_text("one\nneedle\n")
+    (found,) = await files.search("ne+dle")
+    assert (found.path, found.line, found.text) == ("a.txt", 2, "needle")
+
+
+async def test_directories_go_both_ways(files: Files, root: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    (there / "d" / "empty").mkdir(parents=True)
+    (there / "d" / "big").write_bytes(os.urandom(2_000_000))
+    (there / "d" / "run").write_text("x")
+    (there / "d" / "run").chmod(0o755)
+    (there / "l").symlink_to("d/big")
+    os.mkfifo(there / "fifo")
+    await files.upload(there, "in")
+    assert (root / "in/d/big").read_bytes() == (there / "d/big").read_bytes()
+    await files.download("in", tmp_path / "back")
+    assert (tmp_path / "back/d/big").read_bytes() == (there / "d/big").read_bytes()
+    assert (tmp_path / "back/d/run").stat().st_mode & 0o777 == 0o755
+    assert os.readlink(tmp_path / "back/l") == "d/big"
+    assert (tmp_path / "back/d/empty").is_dir()
+    await files.download("in/d/run", tmp_path / "one")
+    assert (tmp_path / "one").read_text() == "x"
+
+
+def entry(kind: bytes, name: bytes, data: bytes = b"") -> bytes:
+    return HEAD.pack(kind, 0o644, len(data), len(name)) + name + data
+
+
+def _feed(unpacker: Unpacker, archive: bytes) -> None:
+    for at in range(len(archive)):
+        unpacker.feed(archive[at : at + 1])
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        entry(b"f", b"../x", b"x"),
+        entry(b"f", b"/x", b"x"),
+        entry(b"f", b"a/../../x", b"x"),
+        entry(b"l", b"l", b"/tmp") + entry(b"f", b"l/x", b"x"),
+        entry(b"l", b"l", b"..") + entry(b"d", b"l/x"),
+        entry(b"c", b"dev"),
+        entry(b"f", b"a\0b", b"x"),
+        HEAD.pack(b"l", 0, 1 << 40, 1) + b"l",
+    ],
+)
+def test_a_hostile_sandbox_writes_nothing_elsewhere(tmp_path: Path, archive: bytes) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    with Folder.at(target) as folder, pytest.raises((FileFailed, OSError)):
+        _feed(Unpacker(folder), archive)
+    assert [each.name for each in tmp_path.iterdir()] == ["target"]
