@@ -1,0 +1,36 @@
+"""A repository that was prepared: what lies in it configures nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.surfaces.invoking import belljar
+
+from belljar import resources
+
+NAMES = ("default", "default.toml", "policies/default.toml", "belljar.toml", ".belljar.toml", ".belljar/policy.toml")
+
+
+@pytest.fixture
+def prepared(workspace: Path) -> Path:
+    """With policies that allow more, wherever one might be looked for."""
+    lax = (resources.directory("policies") / "permissive.toml").read_text()
+    for name in NAMES:
+        path = workspace / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(lax)
+    (workspace / ".env").write_text("BELLJAR_AUDIT=off\nBELLJAR_UIDS=0-0\n")
+    return workspace
+
+
+def test_no_policy_or_setting_is_read_from_the_workspace(prepared: Path, base_image: str) -> None:
+    command = "touch ran; sudo ls"  # asked about by default, which is a denial here; allowed by permissive
+    verdicts = [
+        belljar("check", "--json", "--policy", name, command).json["decision"] for name in ("permissive", "default")
+    ]
+    assert verdicts == ["allow", "ask"]
+    assert belljar("check", "--json", command, cwd=prepared).json["decision"] == "ask"
+    answer = belljar("run", "--workspace", prepared, command, cwd=prepared)
+    assert answer.status == 126
+    assert not (prepared / "ran").exists()
