@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,12 @@ def test_a_sandbox_that_cannot_be_launched_is_named(monkeypatch: pytest.MonkeyPa
 def test_our_own_files_in_the_workspace_are_mentioned(tmp_path: Path) -> None:
     assert doctor._own_files(str(tmp_path)).detail == "outside the workspace"
     assert "where commands can change them" in doctor._own_files("/").detail
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandboxes get ids of their own")
+def test_user_ids_that_cannot_be_had_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor._user_ids().ok
+    monkeypatch.setenv("BELLJAR_UIDS", "0-5")
+    check = doctor._user_ids()
+    assert not check.ok
+    assert "BELLJAR_UIDS" in check.fix

@@ -21,7 +21,7 @@ from belljar import host as hosts
 from belljar.errors import BelljarError
 from belljar.images import catalog
 from belljar.sandbox import rundir
-from belljar.workspace import idmap
+from belljar.workspace import idmap, uids
 
 if TYPE_CHECKING:
     from belljar.engines.base import Description, Engine
@@ -112,6 +112,7 @@ def _link(engine: Engine) -> Check:
 def _host(workspace: str) -> Iterator[Check]:
     yield _run_directory()
     yield _owner_mapping(workspace)
+    yield _user_ids()
     yield _own_files(workspace)
     yield _disk()
     yield _crash_handler()
@@ -139,6 +140,21 @@ def _owner_mapping(workspace: str) -> Check:
             name, False, detail, "use Linux 5.12 or newer and ext4, xfs, btrfs or tmpfs; or a workspace not of root's"
         )
     return Check(name, True, "root's files are mapped to an unprivileged user (idmapped mount)")
+
+
+def _user_ids() -> Check:
+    name = "user ids"
+    if os.geteuid() != 0:
+        return Check(name, True, "your sandboxes share your uid, and quotas that the kernel counts by user")
+    try:
+        with tempfile.TemporaryDirectory(dir=rundir.run_root(), prefix="doctor-") as directory:
+            uids.reserve(Path(directory))
+    except (BelljarError, OSError) as error:
+        return Check(
+            name, False, str(error), f"set {uids.SETTING} to a range that no account has, for example 70000-99999"
+        )
+    first, last = uids.allowed()
+    return Check(name, True, f"each sandbox gets one of its own, of {first} to {last}, that no account has")
 
 
 def _own_files(workspace: str) -> Check:
