@@ -35,6 +35,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import anyio
+
 from belljar.errors import SandboxLost
 from belljar.layout import WORKSPACE
 from belljar.link import frames
@@ -47,12 +49,14 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 0.05  # after which a shell counts as idle
 OWN = ("PWD", "SHLVL", "_")  # what every bash sets for itself
+LATE_SECONDS = 2.0  # how long the last output on a terminal is waited for
+LONGEST_MARK = 32
 LONGEST_REPORT = 8 << 20  # Linux gives a process no larger environment
 ANY, NONE = b"-" * 16, b"?" * 16  # in place of a nonce: whatever the variables are; refuse and tell them
 
-_LOOP = r"""
+_STEP = r"""
 __bj_step() {
-  __bj_s=$? __bj_f=-;
+  __bj_s=$? __bj_f=-; @over
   if [[ $- == *x* ]]; then builtin set +x; __bj_x=x; fi;
   [[ -e /dev/fd/1 ]] || __bj_f+=x;
   __bj_n=; builtin read -rN 16 -u 9 __bj_n;
@@ -60,6 +64,7 @@ __bj_step() {
     POSIXLY_CORRECT=1; unset -f builtin; unset POSIXLY_CORRECT;
     builtin read -rN 16 -u 9 __bj_n;
   fi;
+  @told
   builtin printf 's%s %s %s %s\0' "$__bj_n" "$__bj_s" "$__bj_f" "$PWD" >&8 || builtin exit 1;
   if builtin export -p >|"$__bj_m" && builtin mapfile -d '' __bj_v <"$__bj_m" && [[ $__bj_v != "$__bj_e" ]]; then
     __bj_e=$__bj_v __bj_g=$__bj_n; builtin printf 'e%s %s\0' "$__bj_n" "$__bj_e" >&8;
@@ -71,17 +76,45 @@ __bj_step() {
     [[ $__bj && $__bj_h != "$__bj_g"* && $__bj_h != -* ]];
   } do builtin read -rN 16 -u 9 __bj_n; builtin printf 'r%s\0' "$__bj_n" >&8; done;
   if [[ $__bj_x ]]; then __bj="__bj_x=; builtin set -x; $__bj"; fi;
+  @ready
   [[ $__bj ]];
 };
 builtin readonly -f __bj_step;
 builtin shopt -s expand_aliases; __bj_x= __bj_e= __bj_g= __bj_m=/dev/shm/.belljar-$$;
+"""
+_LOOPS = r"""
 while { [[ 1 ]]; } 2>/dev/null; do
   while { __bj_step; } 2>/dev/null; do builtin eval "$__bj" 8>&- 9<&-; done;
   { if [[ -z $__bj ]]; then builtin exit 0; fi; } 2>/dev/null;
 done
 """
-LOOP = " ".join(line.strip() for line in _LOOP.splitlines())
+
+
+def _one_line(text: str) -> str:
+    return " ".join(line.strip() for line in text.splitlines())
+
+
+def _step(over: str = "", told: str = "", ready: str = "") -> str:
+    return _one_line(_STEP.replace("@over", over).replace("@told", told).replace("@ready", ready))
+
+
+LOOP = _step() + _one_line(_LOOPS)
 _ARGV = (b"bash", b"--noprofile", b"--norc", b"-c", LOOP.encode(), b"bash")
+
+# On a terminal. An interrupt there throws away the line of text that an interactive bash is in, so the loop is a line,
+# and there are many; when they are used up the shell ends and the next call starts another. Keys that nothing read are
+# thrown away when a command is over. The mark on the terminal, which no terminal shows, is the end of its output.
+_OVER = "builtin trap '' INT; builtin read -rst 0.001 -N 65536 __bj_n <&7;"
+_TOLD = r"""builtin printf '\e]777;%s\a' "$__bj_n" >&7;"""
+_LINE = _one_line("""
+while { __bj_step; } 2>/dev/null; do builtin eval "$__bj" <&7 7<&- 8>&- 9<&-; done;
+{ if [[ -z $__bj ]]; then builtin exit 0; fi; } 2>/dev/null
+""")
+_LINES = "builtin set +H +o history;" + _step(_OVER, _TOLD, "builtin trap - INT;") + f"\n{_LINE}" * 400
+_TERMINAL_ARGV = (
+    *_ARGV[:4], b'exec 7<&0; PS1= PS2= exec bash --noprofile --norc --noediting -i <<<"$1"', b"bash", _LINES.encode(),
+)  # fmt: skip
+_MARK = re.compile(rb"\x1b\]777;([0-9a-f]{16})\x07")
 
 
 @dataclass(frozen=True)
@@ -118,8 +151,9 @@ class Bash:
     """One bash process and its private channel."""
 
     def __init__(
-        self, link: Link, env: Mapping[str, str], state: State | None, on_output: Callable[[int, bytes], None]
-    ) -> None:
+        self, link: Link, env: Mapping[str, str], state: State | None, on_output: Callable[[int, bytes], None],
+        *, terminal: bool = False,
+    ) -> None:  # fmt: skip
         self.report: Report | None = None
         self.state: State | None = None
         self._exports, self._nonce_of_exports = "", b""
@@ -134,7 +168,9 @@ class Bash:
         self._news = asyncio.Event()
         self._on_output = on_output
         environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
-        self.execution = link.spawn(_ARGV, flags=Flag.CONTROL | Flag.DIRECT | Flag.DEFAULT_ENV, env=environment)
+        self._terminal, self._tail, self._mark = terminal, b"", b""
+        argv, flags = (_TERMINAL_ARGV, Flag.PTY | Flag.STDIN) if terminal else (_ARGV, Flag.DIRECT)
+        self.execution = link.spawn(argv, flags=flags | Flag.CONTROL | Flag.DEFAULT_ENV, env=environment)
         self.execution.on_output = self._take
         self.execution.when_ended(lambda: self._news.set())
         self._unsent = self._expect() + (self._request(state.restore(), ANY) if state else b"")
@@ -165,6 +201,9 @@ class Bash:
     async def answer(self) -> Report | None:
         """How the text came out; None when it was refused, or the shell ended instead of answering."""
         await self._until(lambda: self.report is not None or (self.refused and self._asked != ANY))
+        if self._terminal and self.report is not None:
+            with anyio.move_on_after(LATE_SECONDS):
+                await self._until(lambda: self._mark == self._nonce)
         return self.report
 
     def disarm(self, spare: float) -> None:
@@ -195,6 +234,8 @@ class Bash:
 
     def _take(self, stream: int, data: bytes) -> None:
         if stream != frames.CONTROL:
+            if self._terminal:
+                self._look_for_mark(data)
             return self._on_output(stream, data)
         self._told += data
         while (end := self._told.find(0)) >= 0:
@@ -205,6 +246,14 @@ class Bash:
         if len(self._told) > LONGEST_REPORT:
             self.execution.kill()
         return None
+
+    def _look_for_mark(self, data: bytes) -> None:
+        """A terminal's output may come after the report that followed it."""
+        seen = self._tail + data
+        for mark in _MARK.findall(seen):
+            self._mark = mark
+            self._news.set()
+        self._tail = seen[-LONGEST_MARK:]
 
     def _hear(self, message: bytes) -> None:
         head, _, rest = message.partition(b" ")

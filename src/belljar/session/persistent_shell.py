@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -70,6 +70,8 @@ class PersistentShell:
         self._listener: Callable[[Output], None] | None = None
         self._order = 0
         self._captures = self._fresh()
+        self._terminal: Mapping[str, str] | None = None
+        self._size = (24, 80)
 
     @property
     def cwd(self) -> str:
@@ -123,6 +125,22 @@ class PersistentShell:
             self._turn.interrupted = True
             self._bash.execution.signal(signal.SIGINT)
             self._bash.execution.deadline(INTERRUPT_SECONDS, GRACE)
+
+    # On a terminal, for a person.
+
+    def use_terminal(self, env: Mapping[str, str]) -> None:
+        """What runs from now on has a terminal: one stream of output, keys as input, job control. Ctrl+C is a key."""
+        self._terminal = env
+        self._begin()
+
+    async def write(self, keys: bytes) -> None:
+        if self._bash is not None and self._terminal is not None:
+            await self._bash.execution.input(keys)
+
+    def resize(self, rows: int, cols: int) -> None:
+        self._size = rows, cols
+        if self._bash is not None and not self._bash.execution.over:
+            self._bash.execution.resize(rows, cols)
 
     def kill(self) -> None:
         """End the shell and all it runs; the next call starts a new one."""
@@ -178,7 +196,11 @@ class PersistentShell:
         if self._bash is None or self._bash.execution.over:
             self._drop()
             session, self._known = self._session, None
-            self._bash = Bash(session.sandbox.link, session.env, self._state, self._take)
+            terminal = self._terminal is not None
+            env = {**session.env, **(self._terminal or {})}
+            self._bash = Bash(session.sandbox.link, env, self._state, self._take, terminal=terminal)
+            if terminal:
+                self._bash.execution.resize(*self._size)
         return self._bash
 
     async def _take_turn(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> ShellResult | None:

@@ -77,6 +77,7 @@ def _work(command: Any, commands: Any) -> None:
         "shell", "cli.safe_mode:shell", "safe mode, a prompt in the sandbox; without a terminal, the lines of stdin"
     )
     _sandbox_options(shell)
+    shell.add_argument("--session", metavar="ID", help="in a session that `belljar session start` made")
     shell.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="for each command")
     check = command("check", "cli.policy_commands:check", "show the policy's verdict on a command; nothing runs")
     check.add_argument("--policy", default="default", metavar="P")

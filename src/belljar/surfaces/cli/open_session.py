@@ -12,7 +12,7 @@ from anyio import to_thread
 from belljar.images import catalog
 from belljar.policy import Policy, Verdict
 from belljar.sandbox.sandbox import Sandbox
-from belljar.session.session import Session
+from belljar.session.session import Approver, Session
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.limit_options import limits
 
@@ -25,9 +25,11 @@ def approve_all(_: Verdict) -> bool:
 
 
 @asynccontextmanager
-async def opened(args: Namespace, ahead: Ahead | None = None) -> AsyncIterator[Session]:
+async def opened(
+    args: Namespace, ahead: Ahead | None = None, approve: Approver | None = None
+) -> AsyncIterator[Session]:
     """The session that the options name, or a new one that lives as long as this block."""
-    approve = approve_all if getattr(args, "yes", False) else None
+    approve = approve_all if getattr(args, "yes", False) else approve
     if ahead is not None:
         box = await _adopted(ahead, args, approve=approve)
     elif getattr(args, "session", None):

@@ -24,6 +24,7 @@ from belljar.session.session import Session
 from belljar.session.watched_run import Run
 from belljar.surfaces.cli import ci_report, console
 from belljar.surfaces.cli.open_session import opened
+from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.render import Screen
 from belljar.surfaces.cli.streams import Streams
 from belljar.surfaces.terminal.drawing import Drawing
@@ -80,10 +81,8 @@ async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) 
 
 def _conclude(args: Namespace, result: Result, session: str) -> None:
     _print_document(args, {**result.as_dict(), "session": session})
-    if what := ci_report.mishap(result, args):
-        console.note(what)
-    if result.runs_later:
-        console.note(f"left files that something on this machine may run later: {', '.join(result.runs_later)}")
+    for line in remarks(result, args):
+        console.note(line)
 
 
 def _print_document(args: Namespace, data: dict[str, Any]) -> None:

@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Protocol
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Protocol
 
 from belljar.audit import writer as audit
+from belljar.layout import WORKSPACE
 from belljar.policy.parser import ParseError, Parser
 from belljar.policy.plain import plain_words
+from belljar.surfaces.cli import render
+from belljar.workspace.beneath import Folder
+
+if TYPE_CHECKING:
+    from belljar.session.session import Session
+    from belljar.surfaces.cli.completer import Completions
 
 _AT_END = re.compile("reached EOF|unclosed here-document")
 _CONTINUATIONS = (")", "{ :; }", "do :; done", "in esac")
 _BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 _HISTORY = "history"
+_LONGEST_HEAD = 1024
+_LONGEST_BRANCH = 40
 
 
 class Reader(Protocol):
@@ -68,13 +77,40 @@ class Pipe:
 
 
 class Terminal:
-    """Line editing and history: prompt_toolkit's where it is installed, else readline's."""
+    """Line editing, history and completion: prompt_toolkit's where it is installed, else readline's."""
 
-    def __init__(self) -> None:
-        self._read = _toolkit() or _readline()
+    def __init__(self, completions: Completions, incomplete: Callable[[str], bool]) -> None:
+        self._read = _toolkit(completions, incomplete) or _readline(completions)
 
     def read(self, prompt: str) -> str:
         return self._read(prompt)
+
+
+def prompt_of(box: Session) -> str:
+    """The directory and the branch. Both are names that somebody inside may choose, so nothing in them is obeyed."""
+    branch = branch_of(box)
+    return render.plain(f"belljar:{box.persistent.cwd}{f' ({branch})' if branch else ''}$ ")
+
+
+def branch_of(box: Session) -> str | None:
+    """Of the repository that the shell is in, as its files say; no program is run for it."""
+    inside = PurePosixPath(box.persistent.cwd)
+    if not inside.is_relative_to(WORKSPACE):
+        return None
+    here = inside.relative_to(WORKSPACE)
+    with Folder.of(box.workspace.descriptor) as top:
+        for place in (here, *here.parents):
+            with suppress(OSError):
+                return _named(top.read((place / ".git/HEAD").as_posix(), _LONGEST_HEAD))
+    return None
+
+
+def _named(head: bytes) -> str | None:
+    text = head.decode("utf-8", "replace").strip()
+    name = text.removeprefix("ref: refs/heads/")
+    if name == text:
+        return text[:8] if re.fullmatch("[0-9a-f]{40,64}", text) else None
+    return name if len(name) <= _LONGEST_BRANCH else f"{name[: _LONGEST_BRANCH - 1]}…"
 
 
 def _history_file() -> Path | None:
@@ -87,25 +123,64 @@ def _history_file() -> Path | None:
     return None
 
 
-def _toolkit() -> Callable[[str], str] | None:
+def _toolkit(completions: Completions, incomplete: Callable[[str], bool]) -> Callable[[str], str] | None:
+    """Several lines are edited as one text; Enter ends it where bash would not ask for more."""
     try:
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+        from prompt_toolkit.document import Document
+        from prompt_toolkit.filters import is_searching
         from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
     except ImportError:
         return None
+
+    class OfSandbox(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+            word, found = completions.suggest(document.text_before_cursor)
+            for each in found:
+                yield Completion(each.text, -len(word), display_meta=each.meaning)
+
+    keys = KeyBindings()
+
+    @keys.add("enter", filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if incomplete(buffer.text):
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
     path = _history_file()
-    history = FileHistory(str(path)) if path else InMemoryHistory()
-    session: PromptSession[str] = PromptSession(history=history, reserve_space_for_menu=0)
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(path)) if path else InMemoryHistory(),
+        completer=OfSandbox(),
+        complete_in_thread=True,
+        complete_while_typing=False,
+        enable_history_search=True,
+        multiline=True,
+        prompt_continuation="> ",
+        key_bindings=keys,
+        reserve_space_for_menu=4,
+    )
     return session.prompt
 
 
-def _readline() -> Callable[[str], str]:
+def _readline(completions: Completions) -> Callable[[str], str]:
     import readline
 
     path = _history_file()
     if path is not None:
         with suppress(OSError):
             readline.read_history_file(path)
+
+    def complete(word: str, index: int) -> str | None:
+        _, found = completions.suggest(readline.get_line_buffer()[: readline.get_endidx()])
+        return found[index].text if index < len(found) else None
+
+    readline.set_completer_delims(" \t\n;|&()<>")
+    readline.set_completer(complete)
+    readline.parse_and_bind("tab: complete")
 
     def read(prompt: str) -> str:
         line = input(prompt)

@@ -1,0 +1,108 @@
+"""Tab in safe mode: the sandbox's own files and programs, git's branches and options.
+
+What is there is asked of a bash inside. The line itself is never run: its last word goes along as an argument.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from anyio.from_thread import BlockingPortal
+
+from belljar.errors import BelljarError
+from belljar.link import frames
+from belljar.link.frames import Flag
+from belljar.session.session import Session
+from belljar.surfaces.cli.own_commands import COMMANDS
+
+SECONDS = 2.0
+MOST = 500
+_LONGEST_ANSWER = 256 << 10
+_SEPARATOR = re.compile(r"&&|\|\||[;|&(\n]|\$\(")
+_WORD = re.compile(r"""(?:\\.|"[^"]*"?|'[^']*'?|[^\s"'\\])*\Z""", re.DOTALL)
+_FILES = r"""compgen -f -- "$1" | head -n 500 |
+while IFS= read -r name; do [[ -d $name ]] && name+=/; printf '%s\0' "$name"; done"""
+_PROGRAMS = r"compgen -A command -- '' | sort -u | head -n 5000 | tr '\n' '\0'"
+_GIT_COMMANDS = r"git --list-cmds=list-mainporcelain,alias | tr '\n' '\0'"
+_GIT_OPTIONS = r"""git "$1" --git-completion-helper 2>/dev/null | tr ' ' '\0'"""
+_GIT_REFS = r"git for-each-ref --count=500 --format='%(refname:short)' refs/heads refs/tags refs/remotes | tr '\n' '\0'"
+_TAKE_REFS = frozenset(
+    ("branch", "checkout", "cherry-pick", "diff", "fetch", "log", "merge", "pull", "push", "rebase", "reset", "restore",
+     "revert", "show", "switch", "tag", "worktree")
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    text: str
+    """For the place of the last word."""
+    meaning: str = ""
+
+
+class Completions:
+    def __init__(self, portal: BlockingPortal, box: Session) -> None:
+        self._portal, self._box = portal, box
+        self._programs: list[str] | None = None
+
+    def suggest(self, line: str) -> tuple[str, list[Suggestion]]:
+        """The word before the cursor, and what may stand in its place."""
+        if line.startswith(":"):
+            return line, [Suggestion(name, own.summary) for name, own in COMMANDS.items() if name.startswith(line)]
+        segment = line[max((found.end() for found in _SEPARATOR.finditer(line)), default=0) :]
+        found = _WORD.search(segment)
+        word = found[0] if found else ""
+        before = segment[: len(segment) - len(word)].split()
+        try:
+            names = self._portal.call(self._names, before, _unquoted(word))
+        except (BelljarError, RuntimeError):  # the sandbox or the portal is gone; the next command says so
+            return word, []
+        return word, [Suggestion(_quoted(name)) for name in names if name.isprintable()][:MOST]
+
+    async def _names(self, before: list[str], word: str) -> list[str]:
+        if not before and "/" not in word:
+            return [name for name in await self._all_programs() if name.startswith(word)]
+        if before[:1] == ["git"] and (names := await self._of_git(before[1:], word)):
+            return names
+        return await self._inside(_FILES, word)
+
+    async def _all_programs(self) -> list[str]:
+        if self._programs is None:
+            self._programs = await self._inside(_PROGRAMS)
+        return self._programs
+
+    async def _of_git(self, before: list[str], word: str) -> list[str]:
+        if not before:
+            names = await self._inside(_GIT_COMMANDS)
+        elif word.startswith("-"):
+            names = await self._inside(_GIT_OPTIONS, before[0]) if before[0].isalpha() else []
+        else:
+            names = await self._inside(_GIT_REFS) if before[0] in _TAKE_REFS else []
+        return [name for name in names if name.startswith(word)]
+
+    async def _inside(self, script: str, word: str = "") -> list[str]:
+        argv = (b"bash", b"--noprofile", b"--norc", b"-c", script.encode(), b"bash", word.encode("utf-8", "replace"))
+        cwd = self._box.persistent.cwd.encode("utf-8", "surrogateescape")
+        answer = bytearray()
+
+        def take(stream: int, data: bytes) -> None:
+            if stream == frames.STDOUT and len(answer) < _LONGEST_ANSWER:
+                answer.extend(data)
+
+        execution = self._box.sandbox.link.spawn(argv, flags=Flag.DEFAULT_ENV, cwd=cwd, deadline=SECONDS, grace=0.1)
+        execution.on_output = take
+        await execution.ended()
+        return [name.decode("utf-8", "replace") for name in bytes(answer).split(b"\0") if name]
+
+
+def _unquoted(word: str) -> str:
+    if word[:1] in ("'", '"'):
+        return word[1:].rstrip(word[0])
+    return re.sub(r"\\(.)", r"\1", word)
+
+
+def _quoted(name: str) -> str:
+    if name.startswith("~/"):
+        return f"~/{shlex.quote(name[2:])}" if name[2:] else name
+    return shlex.quote(name)

@@ -1,0 +1,123 @@
+"""Safe mode's own commands, which begin with a colon. A feature is one line in COMMANDS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from belljar.errors import BelljarError, UsageError
+from belljar.surfaces.cli import console
+
+if TYPE_CHECKING:
+    from belljar.surfaces.cli.safe_mode import SafeMode
+
+
+@dataclass(frozen=True)
+class Own:
+    does: Callable[[SafeMode, list[str]], None]
+    usage: str
+    summary: str
+    needs: str = ""
+    """What a session must have for it; where it has not, the command is not listed."""
+
+
+def is_one(text: str) -> bool:
+    """A word behind a colon. `: comment` and `:;` are bash's."""
+    return text.lstrip().startswith(":") and text.strip()[1:2].isalpha()
+
+
+def carry_out(mode: SafeMode, text: str) -> None:
+    name, *words = text.split()
+    try:
+        _known(mode, name).does(mode, words)
+    except BelljarError as error:
+        console.note(str(error))
+
+
+def _known(mode: SafeMode, name: str) -> Own:
+    there = available(mode)
+    if name in there:
+        return there[name]
+    if name in COMMANDS:
+        raise UsageError(f"{name} is not available in this session; :help lists what is")
+    close = get_close_matches(name, there, 1)
+    raise UsageError(f"there is no {name}; {f'did you mean {close[0]}?' if close else ':help lists what there is'}")
+
+
+def available(mode: SafeMode) -> dict[str, Own]:
+    return {name: own for name, own in COMMANDS.items() if not own.needs or hasattr(mode.box, own.needs)}
+
+
+def _help(mode: SafeMode, _: list[str]) -> None:
+    console.say("  every line runs in the sandbox; cd, exports, functions and jobs hold from one to the next")
+    for own in available(mode).values():
+        console.say(f"  {own.usage:<18} {own.summary}")
+    console.say("  while a command runs all keys go to it: Ctrl+C interrupts it, Ctrl+Z stops it (fg goes on)")
+
+
+def _policy(mode: SafeMode, _: list[str]) -> None:
+    policy = mode.box.policy
+    console.say(f"{policy.name} ({policy.version}); `belljar check --explain CMD` shows a verdict and why")
+    decided = {"blocked": "deny"} | ({policy.ask_at: "ask"} if policy.ask_at else {})
+    rows = [
+        (rule.decision or decided.get(rule.risk, "allow"), rule.id, rule.risk, rule.reason) for rule in policy.rules
+    ]
+    console.table(sorted(rows, key=lambda row: _ORDER.index(row[0])), "DECISION", "RULE", "RISK", "REASON")
+
+
+_ORDER = ("deny", "ask", "allow")
+
+
+def _shells(mode: SafeMode, _: list[str]) -> None:
+    shells = mode.portal.call(mode.box.refresh)
+    console.table([(s.id, s.status, s.command) for s in shells], "SHELL", "STATUS", "COMMAND")
+
+
+def _open(mode: SafeMode, words: list[str]) -> None:
+    if len(words) != 1 or not words[0].isdigit():
+        raise UsageError("write for example :open 8000")
+    console.say(str(_asked(mode, "forward", int(words[0]))))
+
+
+def _allow(mode: SafeMode, words: list[str]) -> None:
+    if not words:
+        raise UsageError("write for example :allow api.example.com")
+    _asked(mode, "allow", *words)
+    console.say(f"{', '.join(words)} can be reached from now on")
+
+
+def _diff(mode: SafeMode, words: list[str]) -> None:
+    console.say(str(_asked(mode, "diff", words or None)) or "nothing has changed")
+
+
+def _apply(mode: SafeMode, words: list[str]) -> None:
+    _asked(mode, "apply", words or None)
+    console.say("applied to the workspace")
+
+
+def _discard(mode: SafeMode, words: list[str]) -> None:
+    _asked(mode, "discard", words or None)
+    console.say("discarded")
+
+
+def _quit(mode: SafeMode, _: list[str]) -> None:
+    mode.leave()
+
+
+def _asked(mode: SafeMode, method: str, *arguments: Any) -> Any:
+    return mode.portal.call(getattr(mode.box, method), *arguments)
+
+
+COMMANDS = {
+    ":help": Own(_help, ":help", "this"),
+    ":policy": Own(_policy, ":policy", "the rules that commands are judged by"),
+    ":shells": Own(_shells, ":shells", "background shells of this session"),
+    ":open": Own(_open, ":open PORT", "reach a server inside, from this machine", needs="forward"),
+    ":allow": Own(_allow, ":allow HOST", "let commands reach a host", needs="allow"),
+    ":diff": Own(_diff, ":diff [PATH…]", "staged changes", needs="diff"),
+    ":apply": Own(_apply, ":apply [PATH…]", "write staged changes to the workspace", needs="apply"),
+    ":discard": Own(_discard, ":discard [PATH…]", "forget staged changes", needs="discard"),
+    ":quit": Own(_quit, ":quit", "leave (so do exit and Ctrl+D)"),
+}

@@ -1,0 +1,19 @@
+"""What we say after a command's output: how it ended if that was not its own doing, what it left, what would help."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from belljar.surfaces.cli import ci_report
+
+if TYPE_CHECKING:
+    from belljar.session.result import Result
+
+
+def remarks(result: Result, args: Namespace) -> list[str]:
+    """One line each; the hint comes last, where the eye is."""
+    told = [what] if (what := ci_report.mishap(result, args)) else []
+    if result.runs_later:
+        told.append(f"left files that something on this machine may run later: {', '.join(result.runs_later)}")
+    return [*told, *(f"hint: {hint}" for hint in getattr(result, "hints", ()))]

@@ -1,0 +1,57 @@
+"""The person's terminal, lent to one command after another by a thread that is not the event loop's.
+
+While it is lent, a task on the loop passes keys and sizes on. It is given back before anything else may read: the
+prompt for the next command, or a question about this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event
+
+from anyio.from_thread import BlockingPortal
+
+from belljar.surfaces.terminal.host import HostTerminal
+from belljar.surfaces.terminal.keys import Program, pass_keys
+
+LONGEST_WAIT = 5.0  # for a task that only has to notice that it was cancelled
+
+
+class Lending:
+    def __init__(self, terminal: HostTerminal, portal: BlockingPortal, program: Program) -> None:
+        self._terminal, self._portal, self._program = terminal, portal, program
+        self._loop = portal.call(_loop)
+        self._back = Event()
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Keys go to the program."""
+        before = signal.signal(signal.SIGWINCH, lambda *_: self._resize())
+        self._resize()
+        try:
+            with self._terminal.raw():
+                self._back.clear()
+                passing = self._portal.start_task_soon(self._pass)
+                try:
+                    yield
+                finally:
+                    passing.cancel()
+                    self._back.wait(LONGEST_WAIT)  # so that it takes no key of whoever reads next
+        finally:
+            signal.signal(signal.SIGWINCH, before)
+
+    async def _pass(self) -> None:
+        try:
+            await pass_keys(self._program.write)
+        finally:
+            self._back.set()
+
+    def _resize(self) -> None:
+        self._loop.call_soon_threadsafe(self._program.resize, *self._terminal.size)
+
+
+async def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()

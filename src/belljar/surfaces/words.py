@@ -1,0 +1,58 @@
+"""A verdict in words for a person who is asked: what the command would do, and why that needs an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from belljar.policy.marks import show
+
+if TYPE_CHECKING:
+    from belljar.policy import Verdict
+    from belljar.policy.effects import Effect
+
+MOST = 6
+"""Effects that are told; the first ones decide."""
+
+_PHRASES = (
+    ("privilege", "run as root: {target}"),
+    ("exec.network", "run code from the network that nobody has seen"),
+    ("exec.unseen", "run a file that cannot be read beforehand: {target}"),
+    ("exec.unknown", "run something that cannot be known beforehand: {target}"),
+    ("delete", "delete {target}{below}"),
+    ("write", "write {target}"),
+    ("read", "read {target}"),
+    ("chmod", "change who may use {target}{below}"),
+    ("device", "use the device {target}"),
+    ("net.fetch", "fetch {target}"),
+    ("net", "connect to {target}"),
+    ("process", "end processes: {target}"),
+    ("kernel", "change the kernel's settings: {target}"),
+    ("persist", "leave something that runs later: {target}"),
+)
+_DETAIL = re.compile(r" \([a-z_.]+: .*\)$", re.DOTALL)  # the effect that a rule met, in the policy's own words
+
+
+def why(verdict: Verdict) -> str:
+    """The reason, without the policy's vocabulary."""
+    return _DETAIL.sub("", verdict.reason)
+
+
+def would_do(verdict: Verdict) -> list[str]:
+    """What it would do besides running programs, most important first."""
+    told = list(dict.fromkeys(_phrases(verdict)))
+    return told[:MOST] + ([f"and {len(told) - MOST} more"] if len(told) > MOST else [])
+
+
+def _phrases(verdict: Verdict) -> Iterator[str]:
+    for kind, phrase in _PHRASES:
+        for effect in verdict.effects:
+            if (effect.kind == kind or effect.kind.startswith(f"{kind}.")) and _first(effect) == kind:
+                target = show(effect.target) or "a place that is not known beforehand"
+                below = " and everything below" if "recursive" in effect.flags else ""
+                yield phrase.format(target=target, below=below)
+
+
+def _first(effect: Effect) -> str:
+    return next(kind for kind, _ in _PHRASES if effect.kind == kind or effect.kind.startswith(f"{kind}."))
