@@ -17,7 +17,7 @@ from belljar.link.frames import Flag
 from belljar.session.session import Session
 from belljar.surfaces.cli.own_commands import COMMANDS
 
-SECONDS = 2.0
+SECONDS = 10.0  # the prompt can be used meanwhile
 MOST = 500
 _LONGEST_ANSWER = 256 << 10
 _SEPARATOR = re.compile(r"&&|\|\||[;|&(\n]|\$\(")
