@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from belljar.session.result import Result as Result
     from belljar.session.result import Started as Started
     from belljar.session.session import Session as Session
-    from belljar.session.session import run as run
+    from belljar.session.throwaway import run as run
     from belljar.tools import ToolRegistry as ToolRegistry
 
 __version__ = "0.1.0"
@@ -40,7 +40,7 @@ _HOMES = {
     "Result": "session.result",
     "Started": "session.result",
     "Session": "session.session",
-    "run": "session.session",
+    "run": "session.throwaway",
     "Shell": "session.background_shell",
     "ToolRegistry": "tools",
 }

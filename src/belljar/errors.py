@@ -27,10 +27,19 @@ exit status the command line derives from it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
+
+
+def meant(name: str, names: Collection[str]) -> str:
+    """For a name that nobody knows: the one that was meant, or those there are."""
+    from difflib import get_close_matches  # here: it takes longer to import than most commands to run
+
+    close = get_close_matches(name, names, 1)
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(names))}"
 
 
 class BelljarError(Exception):

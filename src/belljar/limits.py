@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass, field, fields
 from math import inf, isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from belljar.errors import UsageError
+from belljar.errors import UsageError, meant
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -33,11 +33,11 @@ class LimitsError(UsageError, ValueError):
     code = "limits_invalid"
 
 
-def _size(default: int | None, least: int = 0, most: float = inf) -> Any:
+def _size(default: int, least: int = 0, most: float = inf) -> Any:
     return field(default=default, metadata={"read": parse_size, "least": least, "most": most})
 
 
-def _number(default: float | None, least: float, most: float = inf, read: type = int) -> Any:
+def _number(default: float, least: float, most: float = inf, read: type = int) -> Any:
     return field(default=default, metadata={"read": read, "least": least, "most": most})
 
 
@@ -46,8 +46,10 @@ def _number(default: float | None, least: float, most: float = inf, read: type =
 _IN_MEMORY = {"tmp": 4, "home": 8, "shm": 8, "inodes": 8 << 10}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class Limits:
+    """What one sandbox may use: belljar.Limits(memory="1g", cpus=2, pids=512)."""
+
     memory: int = _size(512 << 20, 16 << 20)
     """Memory of all processes together; no swap on top."""
     cpus: float = _number(1.0, 0.01, 1024, float)
@@ -73,11 +75,27 @@ class Limits:
     shell_output: int = _size(1 << 20, 4 << 10, 64 << 20)
     """How much of each output stream a background shell keeps (the newest)."""
 
-    def __post_init__(self) -> None:
+    if TYPE_CHECKING:  # sizes may be given as text, and are always numbers afterwards
+
+        def __init__(
+            self, *, memory: int | str = ..., cpus: float = ..., pids: int = ..., shm: int | str = ...,
+            tmp: int | str = ..., home: int | str = ..., inodes: int = ..., nofile: int = ..., fsize: int | str = ...,
+            memlock: int | str = ..., output: int | str = ..., shell_output: int | str = ...,
+        ) -> None: ...  # fmt: skip
+
+    else:
+
+        def __init__(self, **given: Any) -> None:
+            self._read(given)
+
+    def _read(self, given: dict[str, Any]) -> None:
+        names = [each.name for each in fields(self)]
+        for name in given:
+            if name not in names:
+                raise LimitsError(f"there is no limit {name!r}; {meant(name, names)}")
         for each in fields(self):
-            given = getattr(self, each.name)
-            if given is not None or each.default is not None:
-                object.__setattr__(self, each.name, _checked(each.name, given, **each.metadata))
+            value = given.get(each.name, each.default)
+            object.__setattr__(self, each.name, _checked(each.name, value, **each.metadata))
         for name, share in _IN_MEMORY.items():
             object.__setattr__(self, name, min(getattr(self, name), self.memory // share))
 

@@ -12,8 +12,9 @@ from anyio.from_thread import BlockingPortal
 
 from belljar import host
 from belljar.session import session as _session
+from belljar.session import throwaway as _throwaway
 from belljar.session.background_shell import Shell as _Shell
-from belljar.session.request import Command
+from belljar.session.options import Command
 from belljar.session.result import Event, Result
 
 
@@ -22,7 +23,7 @@ def portal() -> BlockingPortal:
 
 
 def run(command: Command, workspace: str = ".", **options: Any) -> Result:
-    return portal().call(lambda: _session.run(command, workspace, **options))
+    return portal().call(lambda: _throwaway.run(command, workspace, **options))
 
 
 class _Blocking:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.session.trusting import trusting
 
-from belljar import Output, PolicyDenied, Session, Verdict, host
+from belljar import Output, PolicyDenied, Session, host
 from belljar.session.bash_channel import exported
 from belljar.session.persistent_shell import PersistentShell
-
-
-def trusted(box: Session, command: str) -> Verdict:
-    """The policy refuses what it cannot read; the shell has to bear it all the same."""
-    return replace(box.policy.judge("true"), canonical=command)
 
 
 @pytest.fixture(scope="module", params=["socket", "bridge"])
@@ -82,7 +77,8 @@ async def test_a_command_runs_as_typed(shell: PersistentShell, command: str, sta
 async def test_text_that_the_policy_would_refuse_does_not_break_the_shell(
     shell: PersistentShell, box: Session, command: str, status: int, out: str
 ) -> None:
-    result = await shell.run(command, verdict=trusted(box, command))
+    with trusting(box):
+        result = await shell.run(command)
     assert (result.exit_code, result.stdout, result.restarted) == (status, out, False)
 
 
@@ -231,7 +227,8 @@ async def test_nothing_that_a_command_prints_is_taken_for_a_status(shell: Persis
 async def test_traces_show_the_command_and_not_our_loop(shell: PersistentShell, box: Session) -> None:
     await shell.run("set -x")
     assert (await shell.run("echo a")).stderr == "++ echo a\n"
-    assert "syntax error" in (await shell.run("if", verdict=trusted(box, "if"))).stderr
+    with trusting(box):
+        assert "syntax error" in (await shell.run("if")).stderr
     assert (await shell.run("break")).stderr == "++ break\n"
     assert (await shell.run("set +x; echo b")).stderr == "++ set +x\n"
     assert (await shell.run("echo c")).stderr == ""
@@ -320,8 +317,10 @@ async def test_what_was_judged_with_old_variables_is_refused_and_judged_again(
 ) -> None:
     """So many variables that the next command is always sent before bash has compared them."""
     noted: list[object] = []
-    note = box._record
-    monkeypatch.setattr(box, "_record", lambda kind, **facts: (noted.append(facts.get("cause")), note(kind, **facts)))
+    note = box.ledger.record
+    monkeypatch.setattr(
+        box.ledger, "record", lambda kind, **facts: (noted.append(facts.get("cause")), note(kind, **facts))
+    )
     await shell.run("for i in {1..5000}; do export V$i=$i; done; mkdir -p /tmp/gone; export DIR=/tmp/gone")
     assert (await shell.run('rm -rf "$DIR"; echo once')).stdout == "once\n"
     assert noted.count("refused") == 1

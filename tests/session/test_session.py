@@ -4,10 +4,12 @@ import os
 import signal
 import stat
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.session.trusting import trusting
 
 import belljar
 from belljar import Session
@@ -137,9 +139,8 @@ async def test_stdin_that_nobody_reads_does_not_hang(box: Session) -> None:
 
 async def test_a_command_of_a_mebibyte_runs(box: Session) -> None:
     text = "true " + "x" * (1 << 20)
-    verdict = box.policy.judge("true")
-    object.__setattr__(verdict, "canonical", text)  # the policy has its own bound on what it judges
-    assert (await box.run(text, verdict=verdict)).exit_code == 0
+    with trusting(box):  # the policy has its own bound on what it judges
+        assert (await box.run(text)).exit_code == 0
 
 
 async def test_ten_thousand_variables_arrive(box: Session) -> None:
@@ -295,13 +296,13 @@ async def test_approval_is_asked_with_the_verdict(box: Session) -> None:
         asked.append(verdict.risk)
         return "true" in verdict.canonical
 
-    box._approve = approve
+    box.judge._approve = approve
     try:
         assert (await box.run("sudo -n true")).exit_code != 0  # asked, approved, and no sudo in there
         with pytest.raises(PolicyDenied):
             await box.run("sudo -n false")
     finally:
-        box._approve = None
+        box.judge._approve = None
     assert asked == ["critical", "critical"]
 
 
@@ -395,3 +396,29 @@ async def test_a_paused_container_is_a_lost_sandbox(workspace: Path, docker_clie
 async def test_a_session_that_is_not_open_says_so() -> None:
     with pytest.raises(UsageError, match="not open"):
         await belljar.Session().run("true")
+
+
+@pytest.mark.parametrize("error", [OSError("no"), ValueError("no"), KeyError("no")])
+async def test_an_on_output_that_raises_ends_its_command_and_nothing_else(box: Session, error: Exception) -> None:
+    def fail(_: Output) -> None:
+        raise error
+
+    results: list[str] = []
+
+    async def beside() -> None:
+        results.append((await box.run("sleep 0.3; echo beside")).stdout)
+
+    async def watch(stream: AbstractAsyncContextManager[AsyncIterator[object]]) -> None:
+        async with stream as events:
+            async for _ in events:
+                pass
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(beside)
+        for run in (box.run, box.persistent.run):
+            with anyio.fail_after(20), pytest.raises(type(error), match="no"):
+                await run("echo one; sleep 60", on_output=fail)
+        with anyio.fail_after(20), pytest.raises(type(error), match="no"):
+            await watch(box.stream("echo one; sleep 60", on_output=fail))
+    assert results == ["beside\n"]
+    assert (await box.run("pgrep -c sleep")).stdout == "0\n"

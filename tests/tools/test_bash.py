@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from belljar import Output, Session, ToolRegistry, Verdict
+from belljar.session.judging import judged
 from belljar.tools import ToolResult
 
 
@@ -134,7 +135,7 @@ async def test_dangerous_commands_are_blocked(tools: ToolRegistry, command: str)
      "node a.js", "make", "cmake .", "grep -r x .", "find . -name x", "awk '{print $1}' x", "sed -n 1p x"],
 )  # fmt: skip
 async def test_everyday_commands_need_no_confirmation(tools: ToolRegistry, command: str) -> None:
-    assert tools.get("Bash").judge(tools.get("Bash").check({"command": command})).decision == "allow"
+    assert (await judged(tools.get("Bash").policy, command)).decision == "allow"
 
 
 async def test_what_must_be_asked_runs_only_with_a_yes(place: Path) -> None:
@@ -149,7 +150,7 @@ async def test_what_must_be_asked_runs_only_with_a_yes(place: Path) -> None:
         assert (await bash(tools, "sudo echo yes")).metadata.exit_code == 127, "it ran, and there is no sudo inside"
         refused = await bash(tools, "sudo echo no")
     assert asked == ["sudo echo yes", "sudo echo no"]
-    assert (refused.error or "").startswith("Command blocked for security reasons: sudo echo no\n")
+    assert (refused.error or "").startswith("Command needs an approval that was not given: sudo echo no\n")
 
 
 async def test_a_dry_run_says_what_would_run(box: Session) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from belljar import Output, Session, ToolRegistry
+from belljar import Output, Session, ToolRegistry, Verdict
 from belljar.tools.execute_command import CommandExecutionResult
 
 LOGGER = "belljar.tools.execute_command"
@@ -231,3 +232,21 @@ async def test_the_log_tells_what_the_document_lists(box: Session, caplog: pytes
     assert any(
         level == "info" and text.startswith("Command executed: echo (exit: 0, duration: ") for level, text in said
     )
+
+
+async def test_it_is_judged_once_and_asked_once(place: Path) -> None:
+    asked: list[str] = []
+
+    def approve(verdict: Verdict) -> bool:
+        asked.append(verdict.canonical)
+        return True
+
+    async with Session(place, approve=approve, policy="default") as box:
+        seen: list[str] = []
+        record = box.ledger.record
+        box.ledger.record = lambda kind, **facts: (seen.append(kind), record(kind, **facts))[1]  # type: ignore[method-assign]
+        tools = ToolRegistry(box, config={"execute_command": {"policy": "permissive"}})
+        await tools.call("execute_command", {"command": "echo", "args": ["hi"]})
+        await tools.call("execute_command", {"command": "sudo", "args": ["true"]})
+    assert asked == ["sudo true"]
+    assert seen.count("verdict") == 2

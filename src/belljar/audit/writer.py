@@ -336,7 +336,7 @@ class Audit:
         return self.where / NAME
 
 
-_PLAIN = frozenset(("session", "digest", "decision", "risk", "rules", "cause", "image", "policy", "cwd"))
+_PLAIN = frozenset(("session", "run", "digest", "decision", "risk", "rules", "cause", "image", "policy", "cwd"))
 """Fields that never hold a command's own text."""
 
 

@@ -20,6 +20,12 @@ def usage(pid: int) -> dict[str, int]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def oom_kills(pid: int) -> int:
+    """How many of its processes were ended for want of memory."""
+    text = _text(_groups(pid), "memory", "memory.oom_control", "memory.events") or ""
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill ")), 0)
+
+
 def _groups(pid: int) -> dict[str, str]:
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import signal as signals
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio import to_thread
@@ -21,16 +20,18 @@ from anyio import to_thread
 from belljar.errors import UsageError
 from belljar.link import frames
 from belljar.link.frames import To
-from belljar.link.remote_command import UNLIMITED, Execution
-from belljar.session.capture import Collector
+from belljar.link.remote_command import UNLIMITED
+from belljar.session import options as checks
+from belljar.session.conclusion import Conclusion, Status, cause_of, status_of
 from belljar.session.result import Capture, Result, decode, split_tail
 
 if TYPE_CHECKING:
+    from belljar.session.ledger import Entry
+    from belljar.session.running_command import RunningCommand
     from belljar.session.session import Session
 
 # Python's own `re` cannot be stopped once it backtracks; `regex` understands the same patterns and can.
 Pattern = Any
-Status = Literal["running", "completed", "failed", "killed"]
 Position = tuple[int, int]
 
 GRACE = 2.0
@@ -66,7 +67,17 @@ class Chunk:
 
 
 class Shell:
-    def __init__(self, session: Session, number: int, command: str, pid: int = 0, started: float | None = None) -> None:
+    """A command in the background. `Session.start` makes one.
+
+    shell = await box.start("npm run dev")
+    chunk = await shell.read(filter="error")          # what is new since the last read
+    await shell.write("y\\n"); await shell.kill()
+    """
+
+    def __init__(
+        self, session: Session, number: int, command: str, pid: int = 0, started: float | None = None,
+        entry: Entry | None = None, conclusion: Conclusion | None = None,
+    ) -> None:  # fmt: skip
         self.id = shell_id(number)
         self.command, self.pid = command, pid
         self.started = started or time.time()
@@ -76,9 +87,14 @@ class Shell:
         self._cursors: dict[str | None, Position] = {None: (0, 0)}
         self._killed = False
         self._body: frames.EndedBody | None = None
-        self._runs_later: Callable[[], tuple[str, ...]] = lambda: ()
+        self._entry, self._conclusion = entry, conclusion or Conclusion(session.surroundings, self.started)
         self.so_far: Chunk | None = None
         """What it had printed when it was turned from a foreground command into a shell."""
+
+    @classmethod
+    def of(cls, session: Session, running: RunningCommand) -> Shell:
+        command, execution = running.request.verdict.canonical, running.execution
+        return cls(session, execution.id, command, execution.pid, None, running.entry, running.conclusion)
 
     @classmethod
     def from_listed(cls, session: Session, listed: frames.Listed) -> Shell:
@@ -95,6 +111,7 @@ class Shell:
         wait: float = 0.0,
     ) -> Chunk:
         """What is new since the last check; with `offset`, from there on and without moving any cursor."""
+        _check_reading(filter, offset, limit, wait)
         pattern = await to_thread.run_sync(_compile, filter) if filter is not None else None
         start = self._start(filter, offset)
         chunk = await self._fetch(start, limit, wait)
@@ -126,36 +143,54 @@ class Shell:
 
     async def wait(self, timeout: float | None = None) -> Result:
         """Its end; TimeoutError if that does not come in time (the shell goes on)."""
+        checks.seconds("timeout", timeout)
         with anyio.fail_after(timeout):
             while self.status == "running":
                 await self._fetch((UNLIMITED, UNLIMITED), 0, WAIT_STEP)
         return await self.result()
 
     async def result(self) -> Result:
+        """Of a shell that has ended: all the output that was kept, which is the newest."""
+        if self._body is None and await self.poll() == "running":
+            raise UsageError(f"{self.id} still runs: `await shell.wait()` gives its result")
         assert self._body is not None
-        collector = Collector(Execution(self._session.sandbox.link, self._number), 2 * READ_LIMIT)
-        chunk = await self.read(offset=0)
-        collector.captures = (
-            Capture.ending("stdout", chunk.stdout_bytes, self._body.stdout_total),
-            Capture.ending("stderr", chunk.stderr_bytes, self._body.stderr_total),
+        out, err = await self._kept()
+        captures = (
+            Capture.ending("stdout", out, self._body.stdout_total),
+            Capture.ending("stderr", err, self._body.stderr_total),
         )
-        return collector.result(self._body, self._runs_later())
+        return self._conclusion.ended(captures, self._body)
+
+    async def _kept(self) -> tuple[bytes, bytes]:
+        """A reply holds less than a ring does, so there are several."""
+        out, err, at = bytearray(), bytearray(), (0, 0)
+        while True:
+            chunk = await self._fetch(at, READ_LIMIT, 0.0)
+            out += chunk.stdout_bytes
+            err += chunk.stderr_bytes
+            if not chunk.stdout_bytes and not chunk.stderr_bytes:
+                return bytes(out), bytes(err)
+            at = chunk.next
 
     # Steering.
 
     async def write(self, data: bytes | str) -> None:
         """To its stdin; waits while the command does not read."""
+        if not isinstance(data, bytes | str):
+            raise UsageError(f"write takes bytes or text, not {type(data).__name__}")
         await self._session.sandbox.link.join(self._number).input(data.encode() if isinstance(data, str) else data)
 
     def close_input(self) -> None:
         self._session.sandbox.link.join(self._number).close_input()
 
     def signal(self, signo: int) -> None:
+        checks.whole("signo", signo, 1, 64)
         self._killed = self._killed or signo in (signals.SIGKILL, signals.SIGTERM)
         self._send(To.SIGNAL, frames.u32(signo))
 
     async def kill(self, grace: float = GRACE) -> None:
         """End the whole tree; when this returns nothing of it is left. An ended shell is left as it is."""
+        checks.seconds("grace", grace, optional=False, zero=True)
         if await self.poll() != "running":
             return
         self._killed = True
@@ -170,9 +205,6 @@ class Shell:
 
     # What is known of it.
 
-    def follow(self, runs_later: Callable[[], tuple[str, ...]]) -> None:
-        self._runs_later = runs_later
-
     def learn(self, listed: frames.Listed) -> None:
         self._learn(listed.ended)
 
@@ -181,23 +213,24 @@ class Shell:
             return
         self._body, self.exit_code = ended, ended.exit_code
         self._session.sandbox.link.leave(self._number, ended)
-        if self._killed or ended.cause == 4:
-            self.status = "killed"
-        else:
-            self.status = "completed" if ended.cause == 1 and ended.exit_code == 0 else "failed"
+        cause = cause_of(ended)
+        self.status = "killed" if self._killed else status_of(cause, ended.exit_code)
+        if self._entry is not None:
+            self._entry.end(cause, ended.exit_code, ended.wall_us / 1e6)
 
-    async def take_over(self, execution: Execution, collector: Collector, ring: int) -> bool:
+    async def take_over(self, running: RunningCommand, ring: int) -> bool:
         """Go on with a foreground command. False: it ended in that very moment.
 
         Output that was on its way when the init was told belongs to the caller; the answer to a read comes after it,
         so from then on the caller's place is known exactly.
         """
+        execution, collector = running.execution, running.collector
         execution.background(ring)
         reply = await self._session.sandbox.link.read(self._number, UNLIMITED, UNLIMITED, 0)
         if execution.over:
             return False
         self._session.sandbox.link.forget(execution)
-        collector.handed_on = True
+        running.hand_on()
         self._learn(reply.ended)
         out, err = collector.captures
         self._cursors[None] = here = (out.produced, err.produced)
@@ -215,6 +248,18 @@ class Shell:
 
 def shell_id(number: int) -> str:
     return f"shell_{number & 0xFFFFFFFF:08x}"
+
+
+def _check_reading(filter: Any, offset: Any, limit: Any, wait: Any) -> None:
+    if filter is not None and not isinstance(filter, str):
+        raise UsageError(f"filter: {filter!r} is no regular expression")
+    for place in (offset,) if not isinstance(offset, tuple) else offset:
+        if place is not None:
+            checks.whole("offset", place, 0)
+    if isinstance(offset, tuple) and len(offset) != 2:
+        raise UsageError("offset: give one number, or one each for stdout and stderr")
+    checks.whole("limit", limit, 1)
+    checks.seconds("wait", wait, optional=False, zero=True)
 
 
 def _whole(data: bytes, ended: frames.EndedBody | None) -> bytes:

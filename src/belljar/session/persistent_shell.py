@@ -11,21 +11,24 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from belljar.errors import SandboxLost
+from belljar.errors import SandboxLost, UsageError
 from belljar.layout import WORKSPACE
 from belljar.link import frames
 from belljar.policy.shellstate import ShellState
+from belljar.session import options as checks
 from belljar.session.bash_channel import Bash, Report, State
-from belljar.session.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, Output, Result
+from belljar.session.capture import Listener
+from belljar.session.conclusion import Conclusion, cause_of
+from belljar.session.result import LOST_STATUS, Capture, Cause, Output, Result
 
 if TYPE_CHECKING:
     from belljar.policy import Policy, Verdict
+    from belljar.session.ledger import Entry
     from belljar.session.session import Session
-    from belljar.workspace.host_run_files import Snapshot
 
 GRACE = 2.0
 INTERRUPT_SECONDS = 2.0  # how long a command may think about Ctrl+C before it is ended
@@ -48,10 +51,10 @@ class ShellResult(Result):
 class _Turn:
     """One call, while it runs."""
 
+    conclusion: Conclusion
     verdict: Verdict
     restarted: bool
-    before: Snapshot
-    started: float = field(default_factory=time.time)
+    entry: Entry | None = None
     clock: float = field(default_factory=time.monotonic)
     interrupted: bool = False
 
@@ -67,7 +70,7 @@ class PersistentShell:
         self._judged: dict[str, tuple[ShellState, Policy, Verdict]] = {}
         self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
-        self._listener: Callable[[Output], None] | None = None
+        self._listener = Listener(None, self.kill)
         self._order = 0
         self._captures = self._fresh()
         self._terminal: Mapping[str, str] | None = None
@@ -94,30 +97,42 @@ class PersistentShell:
         timeout: float | None = None,
         grace: float = GRACE,
         on_output: Callable[[Output], None] | None = None,
-        verdict: Verdict | None = None,
     ) -> ShellResult:
-        """One command in the shell. Calls take turns; what a job printed since the last one comes first."""
+        """One command in the shell. Calls take turns; what a job printed since the last one comes first.
+
+        await box.persistent.run("cd src"); await box.persistent.run("make")
+        """
+        if not isinstance(command, str):
+            raise UsageError("the persistent shell runs text; a list of arguments is for Session.run")
+        checks.check_command(command)
+        checks.check({"timeout": timeout, "grace": grace, "on_output": on_output}, "persistent.run")
         async with self._lock:
-            verdict = verdict or await self._judge(command)
-            self._listener = on_output
+            verdict = await self._judge(command)
+            self._listener = listener = Listener(on_output, self.kill)
             try:
                 self._repeat_pending()
                 while (result := await self._call(verdict, timeout, grace)) is None:
                     verdict = await self._judge(command)  # again, with the variables as they are now
+                if listener.failure is not None:
+                    raise listener.failure
                 return result
             finally:
-                self._listener = None
+                self._listener = Listener(None, self.kill)
 
     async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult | None:
         """None when nothing ran, because the last call changed variables that the verdict did not know of yet."""
-        before = self._session.before()
+        session = self._session
+        before = session.before()
         restarted = self._bash is not None and self._bash.execution.over
         bash = self._begin()
-        self._turn = turn = _Turn(verdict, restarted, before)
+        conclusion = Conclusion(session.surroundings, time.time(), verdict, runs_later=lambda: session.since(before))
+        self._turn = turn = _Turn(conclusion, verdict, restarted)
         try:
             return await self._take_turn(bash, turn, timeout, grace)
         finally:
             self._turn = None
+            if turn.entry is not None:
+                turn.entry.end("killed", None, time.monotonic() - turn.clock)  # if nothing better was said before
 
     def interrupt(self) -> None:
         """Ctrl+C: SIGINT to what runs, and an end to it if that is not enough."""
@@ -170,7 +185,7 @@ class PersistentShell:
         self._learn()
         now = self._now()
         recalled = self._recall(command, now)
-        verdict = await self._session.judge(command, shell_state=now, known=recalled)
+        verdict = await self._session.judge.admit(command, shell_state=now, known=recalled)
         if len(self._judged) >= REMEMBERED:
             self._judged.clear()
         self._judged[command] = now, self._session.policy, verdict
@@ -207,7 +222,8 @@ class PersistentShell:
         try:
             report = await self._exchange(bash, turn, timeout, grace)
             if report is None and bash.refused and not bash.execution.over:
-                self._session._record("end", cause="refused", digest=turn.verdict.digest)
+                if turn.entry is not None:
+                    turn.entry.end("refused")
                 return None
             if report is None:
                 return self._ended(turn, await bash.execution.ended())
@@ -216,14 +232,14 @@ class PersistentShell:
                 bash.disarm(spare)
             return self._reported(turn, report)
         except SandboxLost:
-            return self._result(turn, "sandbox_lost", LOST_STATUS)
+            return self._result(turn, "sandbox_lost", LOST_STATUS, None)
         except BaseException:
             await self._abandon(bash)
             raise
 
     async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
         await bash.tell(turn.verdict.canonical, self._state, timeout, grace)
-        self._session._record("start", digest=turn.verdict.digest, command=turn.verdict.canonical, cwd=self.cwd)
+        turn.entry = self._session.ledger.start(turn.verdict, self.cwd)
         if timeout is None:
             return await bash.answer()
         with anyio.move_on_after(timeout + grace + SAFETY_NET):
@@ -241,38 +257,27 @@ class PersistentShell:
         self._learn()
         self._known = turn.verdict.state_after
         restarted = turn.restarted or report.closed
-        return self._result(turn, "interrupted" if turn.interrupted else "exited", report.status, restarted=restarted)
-
-    def _ended(self, turn: _Turn, body: frames.EndedBody) -> ShellResult:
-        cause: Cause = ("exited", "signalled", "timeout", "killed", "out_of_memory")[body.cause - 1]
+        oom_kills = self._session.new_oom_kills() if report.status else 0
+        cause: Cause = "out_of_memory" if oom_kills and report.status == 128 + signal.SIGKILL else "exited"
         if turn.interrupted:
             cause = "interrupted"
+        return self._result(turn, cause, report.status, None, restarted=restarted, oom_kills=oom_kills)
+
+    def _ended(self, turn: _Turn, body: frames.EndedBody) -> ShellResult:
         self._drop()
-        status = {"timeout": TIMEOUT_STATUS, "interrupted": 128 + signal.SIGINT}.get(cause, body.exit_code)
-        return self._result(
-            turn,
-            cause,
-            status,
-            signal=body.signal or None,
-            survivors=body.survivors,
-            oom_kills=body.oom_kills,
-            restarted=True,
-        )
+        cause: Cause = "interrupted" if turn.interrupted else cause_of(body)
+        status = 128 + signal.SIGINT if turn.interrupted else body.exit_code
+        # Processor time and memory are the shell's, over all its calls.
+        return self._result(turn, cause, status, body, restarted=True, cpu_time=0.0, peak_memory=0)
 
     def _result(
-        self, turn: _Turn, cause: Cause, status: int, *, signal: int | None = None, survivors: int = 0,
-        oom_kills: int = 0, restarted: bool = False,
-    ) -> ShellResult:  # fmt: skip
+        self, turn: _Turn, cause: Cause, status: int, body: frames.EndedBody | None, **more: Any
+    ) -> ShellResult:
         captures, self._captures = self._captures, self._fresh()
         duration = time.monotonic() - turn.clock
-        result = ShellResult(
-            cause=cause, exit_code=status, signal=signal, duration=duration, cpu_time=0.0, peak_memory=0,
-            survivors_killed=survivors, started=turn.started, ended=turn.started + duration, verdict=turn.verdict,
-            oom_kills=oom_kills, restarted=restarted, cwd=self.cwd, runs_later=self._session.since(turn.before),
-            _captures=captures,
-        )  # fmt: skip
-        digest = turn.verdict.digest
-        self._session._record("end", cause=cause, exit_code=status, duration=duration, digest=digest)
+        result = turn.conclusion.of(ShellResult, captures, cause, status, duration, body, cwd=self.cwd, **more)
+        if turn.entry is not None:
+            turn.entry.concluded(result)
         return result
 
     # Output.
@@ -284,11 +289,8 @@ class PersistentShell:
         self._order += 1
         capture = self._captures[stream == frames.STDERR]
         capture.add(self._order, data)
-        if self._listener is not None:
-            self._listener(Output(capture.stream, data))
+        self._listener.tell(capture.stream, data)
 
     def _repeat_pending(self) -> None:
-        if self._listener is None:
-            return
         for piece in sorted((p for c in self._captures for p in (*c.head, *c.tail)), key=lambda p: p.order):
-            self._listener(Output(piece.stream, piece.data))
+            self._listener.tell(piece.stream, bytes(piece.data))

@@ -18,28 +18,39 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import anyio
 
-from belljar import host as hosts
-from belljar.engines.spec import Network
 from belljar.errors import BelljarError, SandboxLost, UsageError
-from belljar.limits import Limits, parse_size
+from belljar.limits import parse_size
 from belljar.sandbox.sandbox import Plan, Sandbox
+from belljar.session import options as checks
+from belljar.session.options import ClaimOptions, SessionOptions
 from belljar.session.session import Session
 from belljar.tasks import see_through
 
 if TYPE_CHECKING:
-    from belljar.host import EngineName, Host
+    from belljar.host import Host
 
 IDLE_COST = 16 << 20  # what a waiting sandbox is reckoned at, its container's bookkeeping on the host included
 CHECK_SECONDS = 0.5  # a sandbox that takes longer to say that it lives is not handed out
 RETRY_SECONDS = 1.0  # after a failed start, so that a broken engine is not hammered
 FILLERS = 4  # starts in flight per pool
+QUIET_SECONDS = 0.15  # a burst is over when nobody has claimed for so long
+PATIENCE_SECONDS = 1.0  # … and nobody uses what was claimed; longer than this the refill does not wait
+MOST_WAITING = 100_000
 
 
 class Pool:
+    """Warm sandboxes, each used once.
+
+    async with belljar.Pool(workspace=".", size=4) as pool:
+        await pool.ready()
+        async with pool.session() as box:
+            result = await box.run("make test")
+    """
+
     def __init__(
         self,
         workspace: str | PathLike[str] = ".",
@@ -47,28 +58,27 @@ class Pool:
         size: int = 4,
         memory: int | str | None = None,
         idle: float = 300.0,
-        image: str = "base",
-        limits: Limits | None = None,
-        network: Network = "none",
-        lease: float = 30.0,
-        allow_home: bool = False,
-        host: Host | None = None,
-        engine: EngineName | None = None,
-        **options: Any,
+        **options: Unpack[SessionOptions],
     ) -> None:
-        """`memory` bounds what waiting sandboxes may take together; `options` go to each Session (policy, …)."""
-        if size < 0:
-            raise UsageError("a pool's size is not negative")
-        budget = size if memory is None else min(size, parse_size(memory) // IDLE_COST)
-        self.plan = Plan(os.path.realpath(workspace), image, limits or Limits(), network, lease, allow_home=allow_home)
-        self.host = hosts.chosen(host, engine)
-        self.size, self.idle = budget, idle
-        Session(workspace, host=self.host, **options)  # what is wrong with them is said now, not at the first claim
+        """`memory` bounds what waiting sandboxes may take together; `options` are those of each Session."""
+        checks.known(options, SessionOptions.__annotations__.keys(), "Pool")
+        checks.whole("size", size, 0, MOST_WAITING)
+        checks.seconds("idle", idle, optional=False)
+        kind = Session(workspace, **options)  # what is wrong with them is said now, not at the first claim
+        self.host = kind.host
+        self.plan = replace(kind.plan, workspace=os.path.realpath(workspace))
+        self.size, self.idle = size if memory is None else min(size, _bytes(memory) // IDLE_COST), idle
+        self._options: dict[str, Any] = {
+            name: value for name, value in options.items() if name in ClaimOptions.__annotations__
+        }
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._options = options
         self._ready: deque[Sandbox] = deque()
         self._filling: set[asyncio.Task[None]] = set()
         self._claimed = time.monotonic()
+        self._unfilled_since: float | None = None
+        """When the first claim came that was not made up for yet."""
+        self._in_use = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._change = asyncio.Event()
         self._failure: BelljarError | None = None
         self._closed = True
@@ -76,6 +86,8 @@ class Pool:
         self._watch: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        if not self._closed:
+            raise UsageError("this pool is open already; make another one for another block")
         self._closed = False
         self._claimed = time.monotonic()
         self.loop = asyncio.get_running_loop()
@@ -92,8 +104,9 @@ class Pool:
         await see_through(self._shut())
 
     async def _shut(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
+        for waiting in (self._watch, self._timer):
+            if waiting is not None:
+                waiting.cancel()
         if self._filling:
             await asyncio.wait(self._filling)
         await self._destroy_all()
@@ -105,6 +118,8 @@ class Pool:
 
     async def ready(self) -> None:
         """Until the pool is full; the engine's error if it cannot be filled."""
+        if self._closed:
+            raise UsageError("this pool is not open; write `async with belljar.Pool(...) as pool:`")
         while len(self._ready) < self.size:
             if self._failure is not None:
                 raise self._failure
@@ -113,16 +128,24 @@ class Pool:
             await self._change.wait()
 
     @contextlib.asynccontextmanager
-    async def session(self, **options: Any) -> AsyncIterator[Session]:
-        """A session in a sandbox of its own, destroyed afterwards."""
-        options = {**self._options, **options}
-        Session(self.plan.workspace, host=self.host, **options)  # a wrong option takes no sandbox with it
-        sandbox = await self.claim() or await Sandbox.launch(self.plan, self.host)
-        session = await Session.adopt(sandbox, host=self.host, **options)
+    async def session(self, **options: Unpack[ClaimOptions]) -> AsyncIterator[Session]:
+        """A session in a sandbox of its own, destroyed afterwards; `options` replace the pool's (policy, …)."""
+        checks.known(options, ClaimOptions.__annotations__.keys(), "Pool.session")
+        if self._closed:
+            raise UsageError("this pool is not open; write `async with belljar.Pool(...) as pool:`")
+        wanted: dict[str, Any] = {**self._options, **options, "host": self.host}
+        if options:
+            Session(self.plan.workspace, **wanted)  # a wrong option takes no sandbox with it
+        self._in_use += 1
         try:
-            yield session
+            sandbox = await self.claim() or await Sandbox.launch(self.plan, self.host)
+            session = await Session.adopt(sandbox, **wanted)
+            try:
+                yield session
+            finally:
+                await session.close()
         finally:
-            await session.close()
+            self._in_use -= 1
 
     async def claim(self) -> Sandbox | None:
         """A fresh sandbox, or None where none is ready."""
@@ -140,9 +163,28 @@ class Pool:
                 await sandbox.destroy()
             return None
         finally:
-            self._fill()
+            self._refill_soon()
 
     # Filling and draining.
+
+    def _refill_soon(self) -> None:
+        """Starting a sandbox takes what a claim needs, a processor: the refill lets a burst pass first."""
+        if self._closed or self._timer is not None:
+            return
+        if self._unfilled_since is None:
+            self._unfilled_since = time.monotonic()
+        assert self.loop is not None
+        self._timer = self.loop.call_later(QUIET_SECONDS, self._refill)
+
+    def _refill(self) -> None:
+        self._timer = None
+        now, since = time.monotonic(), self._unfilled_since or 0.0
+        busy = now - self._claimed < (PATIENCE_SECONDS if self._in_use else QUIET_SECONDS)
+        if busy and now - since < 2 * PATIENCE_SECONDS:
+            self._refill_soon()
+        else:
+            self._unfilled_since = None
+            self._fill()
 
     def _fill(self) -> None:
         self._drained = False
@@ -173,7 +215,7 @@ class Pool:
         self._filling.discard(task)
         if not task.cancelled():
             task.exception()
-        if not self._closed and not self._drained and self._failure is None:
+        if not self._closed and not self._drained and self._failure is None and self._timer is None:
             self._fill()
 
     async def _drain_when_idle(self) -> None:
@@ -199,6 +241,13 @@ async def claim(plan: Plan, host: Host) -> Sandbox | None:
         if pool.plan == wanted:
             return await pool.claim()
     return None
+
+
+def _bytes(memory: int | str) -> int:
+    try:
+        return parse_size(memory)
+    except ValueError as error:
+        raise UsageError(f"memory: {error}") from None
 
 
 async def _sound(sandbox: Sandbox) -> bool:

@@ -1,48 +1,30 @@
-"""What is asked of a session for one command, and what of it goes to the init once it was judged."""
+"""A command that was judged and may run: what of it goes to the init."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from belljar.errors import UsageError
 from belljar.link.frames import Flag
-from belljar.policy import Verdict
-from belljar.session.result import Output
-from belljar.workspace.host_run_files import Snapshot
+from belljar.session.options import Command, Options
 
-Command = str | Sequence[str]
-"""Text for bash, or an argument vector."""
-
-
-class Options(TypedDict, total=False):
-    """How one command is to run."""
-
-    timeout: float | None
-    env: Mapping[str, str] | None
-    cwd: str | None
-    stdin: bytes | str | None
-    combined: bool
-    pty: bool
-    clean_env: bool
-    grace: float
-    output_limit: int | None
-    on_output: Callable[[Output], None] | None
-    verdict: Verdict | None
+if TYPE_CHECKING:
+    from belljar.policy import Verdict
 
 
 @dataclass(frozen=True)
 class Request:
-    """A command that was judged and may run."""
+    """Made by `Session.admit` and good for that session only. Run it with `box.run(request)`, `box.stream(request)`…"""
 
-    argv: tuple[bytes, ...]
+    verdict: Verdict
+    argv: tuple[bytes, ...] = field(repr=False)
     flags: int
     cwd: bytes
-    env: Mapping[bytes, bytes]
-    verdict: Verdict
-    options: Options
-    before: Snapshot
+    env: Mapping[bytes, bytes] = field(repr=False)
+    options: Options = field(repr=False)
+    admitted_by: object = field(repr=False)
 
 
 def flags_of(command: Command, options: Options) -> int:
@@ -56,9 +38,6 @@ def flags_of(command: Command, options: Options) -> int:
 
 
 def environment(given: Mapping[str, str], options: Options) -> dict[bytes, bytes]:
-    for name, value in given.items():
-        if not name or "=" in name or "\0" in name or "\0" in value:
-            raise UsageError(f"{name!r} is not a variable that can be set")
     if options.get("pty"):
         given = {"TERM": "xterm-256color", **given}
     return {encoded(name): encoded(value) for name, value in given.items()}

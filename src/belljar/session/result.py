@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from belljar.limits import Limits
     from belljar.policy import Verdict
 
 Cause = Literal[
@@ -72,11 +73,27 @@ def split_tail(data: bytes) -> int:
     return 0
 
 
+SMALL_PIECE = 4096  # less than that is joined to what came before: a piece costs more than sixty bytes
+MOST_PIECES = 16384  # then they are joined whatever came between; the order of a flood of single bytes is rough
+
+
 @dataclass(slots=True)
 class Piece:
     order: int
     stream: Stream
-    data: bytes
+    data: bytes | bytearray
+    last: int
+    """The order of the last piece that was joined to it."""
+
+    def joins(self, order: int, data: bytes, crowded: bool) -> bool:
+        """Whether `data` came right after it, or must do as if; then it is part of it now."""
+        if len(data) >= SMALL_PIECE or len(self.data) >= SMALL_PIECE or not (order == self.last + 1 or crowded):
+            return False
+        if isinstance(self.data, bytes):
+            self.data = bytearray(self.data)
+        self.data += data
+        self.last = order
+        return True
 
 
 class Capture:
@@ -105,14 +122,18 @@ class Capture:
     def add(self, order: int, data: bytes) -> None:
         self.produced += len(data)
         if self._head_room:
-            self.head.append(Piece(order, self.stream, data[: self._head_room]))
+            kept = data[: self._head_room]
+            if not self.head or not self.head[-1].joins(order, kept, len(self.head) >= MOST_PIECES):
+                self.head.append(Piece(order, self.stream, kept, order))
             data, self._head_room = data[self._head_room :], max(0, self._head_room - len(data))
         if data:
             self._add_tail(order, data)
 
     def _add_tail(self, order: int, data: bytes) -> None:
-        self.tail.append(Piece(order, self.stream, data[-self._tail_room :]))
-        self._tail_size += min(len(data), self._tail_room)
+        kept = data[-self._tail_room :]
+        if not self.tail or not self.tail[-1].joins(order, kept, len(self.tail) >= MOST_PIECES):
+            self.tail.append(Piece(order, self.stream, kept, order))
+        self._tail_size += len(kept)
         while self._tail_size - len(self.tail[0].data) >= self._tail_room:
             self._tail_size -= len(self.tail.popleft().data)
 
@@ -144,21 +165,38 @@ def _text(head: bytes, tail: bytes, omitted: int) -> str:
 
 
 @dataclass(frozen=True)
+class Surroundings:
+    """What the sandbox of a command is like, for the hints in its result."""
+
+    network: object
+    limits: Limits
+    image: str
+
+
+@dataclass(frozen=True)
 class Result:
+    """What came of a command.
+
+    result = await box.run("make test", timeout=60)
+    if not result.ok:
+        print(result.cause, result.exit_code, result.stderr, *result.hints)
+    """
+
     cause: Cause
+    """exited, signalled, timeout, interrupted, output_limit, out_of_memory, killed or sandbox_lost."""
     exit_code: int
     """The program's own; 128 + n after signal n, 124 after a timeout, 125 when the sandbox was lost."""
-    signal: int | None
     duration: float
     """Seconds from start to end, measured next to the process."""
-    cpu_time: float
-    peak_memory: int
-    """Resident bytes of the largest process."""
-    survivors_killed: int
-    """Processes that the command left behind and that were ended; none is left."""
     started: float
     """Unix time."""
     ended: float
+    signal: int | None = None
+    cpu_time: float = 0.0
+    peak_memory: int = 0
+    """Resident bytes of the largest process."""
+    survivors_killed: int = 0
+    """Processes that the command left behind and that were ended; none is left."""
     verdict: Verdict | None = None
     combined: bool = False
     oom_kills: int = 0
@@ -167,6 +205,7 @@ class Result:
     _captures: tuple[Capture, Capture] = field(
         default_factory=lambda: (Capture("stdout", 2), Capture("stderr", 2)), repr=False, compare=False
     )
+    _surroundings: Surroundings | None = field(default=None, repr=False, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -195,6 +234,13 @@ class Result:
         tail = sorted((p for c in self._captures for p in c.tail), key=lambda p: p.order)
         return _text(b"".join(p.data for p in head), b"".join(p.data for p in tail), self.bytes_omitted)
 
+    @cached_property
+    def hints(self) -> tuple[str, ...]:
+        """What stood in the command's way, each with the option that helps; empty for most commands."""
+        from belljar.session.hints import hints
+
+        return hints(self, self._surroundings) if self._surroundings else ()
+
     @property
     def bytes_produced(self) -> int:
         return sum(c.produced for c in self._captures)
@@ -217,5 +263,5 @@ class Result:
             "duration", "cpu_time", "peak_memory", "survivors_killed", "started", "ended", "oom_kills",
         )  # fmt: skip
         verdict = self.verdict.as_dict() if self.verdict else None
-        later = {"runs_later": list(self.runs_later)}
+        later = {"runs_later": list(self.runs_later), "hints": list(self.hints)}
         return {name: getattr(self, name) for name in plain} | later | {"verdict": verdict}

@@ -14,7 +14,11 @@ from belljar.session.result import Ended, Event, Output, Result, Started
 
 
 class Run:
-    """Iterate over it for `Started`, `Output`… and `Ended`. What is not consumed holds the command back, not memory."""
+    """Iterate over it for `Started`, `Output`… and `Ended`. What is not consumed holds the command back, not memory.
+
+    async with box.stream("npm test") as events:
+        async for event in events: ...
+    """
 
     def __init__(self, collector: Collector) -> None:
         self._collector, self._execution = collector, collector.execution
@@ -54,6 +58,12 @@ class Run:
             self._failure = failure
         self._over = True
         self._news.set()
+
+    async def over(self) -> None:
+        """Until the result is there, also where nobody takes the events that are left."""
+        while not self._over:
+            self._news = anyio.Event()
+            await self._news.wait()
 
     def __aiter__(self) -> Self:
         return self

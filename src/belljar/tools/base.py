@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import anyio
 
 from belljar.errors import BelljarError, PolicyDenied, SandboxLost
+from belljar.session.judging import judged
+from belljar.tasks import beside
 from belljar.tools.parameters import Config, Params, Problem, check, configured, schema
 
 if TYPE_CHECKING:
     from belljar.policy import Policy, Verdict
+    from belljar.session.request import Request
     from belljar.session.result import Output, Result
     from belljar.session.session import Session
 
@@ -29,6 +32,7 @@ Command = str | list[str]
 T = TypeVar("T")
 
 NO_SESSION = "No active terminal session. Please open a terminal first."
+NOT_APPROVED = "Command needs an approval that was not given"
 SUMMARY_LENGTH = 60
 MARK_LENGTH = 50  # what says how much is missing is never longer
 
@@ -70,9 +74,19 @@ class ToolResult:
         return self.metadata
 
     @property
+    def hints(self) -> tuple[str, ...]:
+        """What stood in the command's way, with the option that helps."""
+        return self.result.hints if self.result is not None else ()
+
+    @property
+    def said(self) -> str:
+        """The family's words, and what the command printed."""
+        return "\n".join(part for part in (self.error, self.message, self.output) if part)
+
+    @property
     def text(self) -> str:
         """What a model reads."""
-        return "\n".join(part for part in (self.error, self.message, self.output) if part)
+        return "\n".join(part for part in (self.said, *(f"Hint: {hint}" for hint in self.hints)) if part)
 
     def as_dict(self) -> dict[str, Any]:
         return {"success": self.success, "output": self.output, "error": self.error, "metadata": dict(self.metadata)}
@@ -99,30 +113,27 @@ class Call:
         """The outcome of `work`; `stop` is called when the caller aborts meanwhile."""
         if self.abort is None:
             return await work
-        abort, outcome = self.abort, []
+        abort = self.abort
 
         async def wait() -> None:
             await abort.wait()
             with suppress(SandboxLost):
                 stop()
 
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
+        async with beside() as tasks:
             tasks.start_soon(wait)
-            try:
-                outcome.append(await work)
-            except Exception as error:  # carried out of the group, which would wrap it
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return outcome[0]
+            return await work
+        raise AssertionError("unreachable")
 
     async def run(self, box: Session, command: Command, **options: Any) -> Result:
         """One command to its end, or until the caller aborts it."""
+        return await self.carry_out(box, await box.admit(command, on_output=self.on_output, **options))
+
+    async def carry_out(self, box: Session, request: Request) -> Result:
+        """A command that was admitted, to its end or until the caller aborts it."""
         if self.abort is None:
-            return await box.run(command, on_output=self.on_output, **options)
-        async with box.stream(command, on_output=self.on_output, **options) as run:
+            return await box.run(request)
+        async with box.stream(request) as run:
             await self.watch(run.kill, _exhaust(run))
         assert run.result is not None
         return run.result
@@ -174,18 +185,25 @@ class Tool(ABC):
         return schema(cls.Params)
 
     async def call(self, given: object, call: Call | None = None) -> ToolResult:
-        params = self.check(given)
+        params = await self.checked(given)
         if isinstance(params, list):
             return self.invalid(params)
         if not self.is_available and not self.dry_run:
             return self.fail(NO_SESSION, code="no_session")
         try:
             command = self.command(params) if self.dry_run else None
-            return self.rehearse(params, command) if command else await self.execute(params, call or Call())
+            done = await (self.rehearse(params, command) if command else self.execute(params, call or Call()))
         except PolicyDenied as denial:
-            return self.refused(params, denial.verdict)
+            return await self.refusal(params, denial.verdict)
         except BelljarError as error:
             return self.failed(params, error)
+        if done.hints:
+            done.metadata["hints"] = list(done.hints)
+        return done
+
+    async def checked(self, given: object) -> Any:
+        """The parameters, or all that is wrong with them; where that takes a verdict, it is had here."""
+        return self.check(given)
 
     def check(self, given: object) -> Any:
         return check(self.Params, given)
@@ -197,15 +215,11 @@ class Tool(ABC):
         """What would run; None for a tool that runs nothing."""
         return str(params.command)
 
-    def judge(self, params: Any) -> Verdict:
-        """The verdict before anything is done or anybody asked."""
-        return self.policy.judge(self.command(params) or "")
-
-    def rehearse(self, params: Any, command: Command) -> ToolResult:
+    async def rehearse(self, params: Any, command: Command) -> ToolResult:
         """A dry run: checked and judged, not run."""
-        verdict = self.judge(params)
+        verdict = await judged(self.policy, command)
         if verdict.decision == "deny":
-            return self.refused(params, verdict)
+            return await self.refusal(params, verdict)
         shown = command if isinstance(command, str) else shlex.join(command)
         return self.Answer(
             True, output=f"[Dry Run] Would execute: {shown}", metadata=Fields(command=shown, dry_run=True)
@@ -215,10 +229,10 @@ class Tool(ABC):
         return f"Run: {shorten(str(given.get('command') or ''))}"
 
     def risk(self, given: object) -> str:
+        """Blocking: it judges. In an event loop call it from a thread."""
         params = self.check(given)
-        if isinstance(params, list) or self.command(params) is None:
-            return self.default_risk
-        return str(self.judge(params).risk)
+        command = None if isinstance(params, list) else self.command(params)
+        return self.default_risk if command is None else str(self.policy.judge(command).risk)
 
     # Where a call ends early, in the family's own words.
 
@@ -232,8 +246,12 @@ class Tool(ABC):
             f"Invalid parameters: {said}", code="invalid", problems=problems, metadata=Fields(errors=errors)
         )
 
+    async def refusal(self, params: Any, verdict: Verdict) -> ToolResult:
+        return self.refused(params, verdict)
+
     def refused(self, params: Any, verdict: Verdict) -> ToolResult:
-        said = f"Command blocked for security reasons: {verdict.canonical}\n{verdict.reason}"
+        why = "Command blocked for security reasons" if verdict.decision == "deny" else NOT_APPROVED
+        said = f"{why}: {verdict.canonical}\n{verdict.reason}"
         return self.fail(said, code="policy_denied", metadata=Fields(verdict=verdict.as_dict()))
 
     def failed(self, params: Any, error: BelljarError) -> ToolResult:

@@ -147,6 +147,20 @@ class BashOutputParams(Params):
     filter: str | None = Field(default=None, description="Optional regex to filter output lines")
 
 
+class BashOutputResult(ToolResult):
+    """What was printed is in `stdout` and `stderr`, apart; it is not sent a second time as `output`."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "output": None if "stdout" in self.metadata else self.output}
+
+
+def _within(stdout: str, stderr: str) -> tuple[str, str, bool]:
+    """Both within the family's size together; stderr is the shorter and the more telling of the two."""
+    stderr, cut = truncate(stderr, MAX_OUTPUT_SIZE if not stdout else MAX_OUTPUT_SIZE // 2)
+    stdout, cut_too = truncate(stdout, MAX_OUTPUT_SIZE - len(stderr))
+    return stdout, stderr, cut or cut_too
+
+
 class BashOutput(_ShellTool):
     name = "BashOutput"
     title = "Bash output"
@@ -155,7 +169,7 @@ class BashOutput(_ShellTool):
 Usage:
 - Takes a bash_id parameter identifying the shell
 - Returns only new output since last check
-- Returns stdout and stderr along with shell status
+- Returns stdout and stderr along with shell status, up to 30000 characters of each check
 - Supports optional regex filtering
 - Use this to monitor long-running background commands"""
     Params = BashOutputParams
@@ -168,15 +182,17 @@ Usage:
         return self._shape(params, chunks)
 
     def _shape(self, params: BashOutputParams, chunks: list[Chunk]) -> ToolResult:
-        stdout = decode(b"".join(chunk.stdout_bytes for chunk in chunks))
-        stderr = decode(b"".join(chunk.stderr_bytes for chunk in chunks))
+        stdout, stderr, truncated = _within(
+            decode(b"".join(chunk.stdout_bytes for chunk in chunks)),
+            decode(b"".join(chunk.stderr_bytes for chunk in chunks)),
+        )
         dropped = sum(sum(chunk.dropped) for chunk in chunks)
         facts = Fields(
             bash_id=params.bash_id, status=chunks[-1].status, exit_code=chunks[-1].exit_code, stdout=stdout,
-            stderr=stderr, dropped_bytes=dropped,
+            stderr=stderr, dropped_bytes=dropped, truncated=truncated,
         )  # fmt: skip
         gap = f"[... {dropped} bytes of earlier output were dropped ...]\n" if dropped else ""
-        return ToolResult(True, gap + stdout + stderr, metadata=facts)
+        return BashOutputResult(True, gap + stdout + stderr, metadata=facts)
 
     def summary(self, given: Mapping[str, Any]) -> str:
         return f"Read output of {given.get('bash_id', '')}"

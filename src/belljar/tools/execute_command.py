@@ -10,6 +10,7 @@ import anyio
 from pydantic import Field
 
 from belljar.errors import BelljarError, CommandNotFound
+from belljar.session.judging import judged
 from belljar.session.result import Ended, Output, Result, Started
 from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds
 from belljar.tools.parameters import Config, Integer, Params, Problem, Text
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from belljar.policy import Policy, Verdict
+    from belljar.session.request import Request
     from belljar.session.session import Session
 
 Status = Literal["success", "error", "timeout"]
@@ -84,14 +86,20 @@ grep sed awk sort uniq wc pwd whoami echo date."""
     def load_policy(self) -> Policy:
         from belljar.policy import Policy
 
-        return Policy.load(self.config.policy) if self.config.policy else super().load_policy()
+        if self._box is None:
+            return Policy.load(self.config.policy or "default")
+        return self._box.policy.tighten(self.config.policy) if self.config.policy else self._box.policy
 
     def command(self, params: ExecuteCommandParams) -> list[str]:
         return [params.command, *params.args]
 
     async def execute(self, params: ExecuteCommandParams, call: Call) -> ToolResult:
         log.debug("Validating command: %s", params.command)
-        await self.box.judge(self.command(params), cwd=params.cwd, policy=self.policy)
+        request = await self.box.admit(
+            self.command(params), policy=self.policy, cwd=params.cwd, on_output=call.on_output,
+            timeout=(params.timeout or self.config.timeout) / 1000, grace=self.config.kill_timeout / 1000,
+            output_limit=self.config.max_output_bytes,
+        )  # fmt: skip
         try:
             self._places.acquire_nowait()
         except anyio.WouldBlock:
@@ -100,17 +108,13 @@ grep sed awk sort uniq wc pwd whoami echo date."""
                 return self.fail(said, code="CONCURRENT_LIMIT_EXCEEDED")
             await self._places.acquire()
         try:
-            return await self._run(params, call)
+            return await self._run(params, request, call)
         finally:
             self._places.release()
 
-    async def _run(self, params: ExecuteCommandParams, call: Call) -> ToolResult:
+    async def _run(self, params: ExecuteCommandParams, request: Request, call: Call) -> ToolResult:
         log.info("Executing command: %s", " ".join(self.command(params)))
-        run = self.box.stream(
-            self.command(params), cwd=params.cwd, timeout=(params.timeout or self.config.timeout) / 1000,
-            grace=self.config.kill_timeout / 1000, output_limit=self.config.max_output_bytes, on_output=call.on_output,
-        )  # fmt: skip
-        async with run as events:
+        async with self.box.stream(request) as events:
             result = await call.watch(events.kill, _followed(events))
         _log_end(params.command, result)
         return self._shape(params, result, call)
@@ -138,10 +142,10 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         log.error("Command validation failed: %s", "; ".join(problem.message for problem in problems))
         return super().invalid(problems)
 
-    def refused(self, params: ExecuteCommandParams, verdict: Verdict) -> ToolResult:
+    async def refusal(self, params: ExecuteCommandParams, verdict: Verdict) -> ToolResult:
         log.error("Command validation failed: %s", params.command)
         # "bash -c" is on the document's denylist as if it were a name
-        meant = self.policy.judge([*params.command.split(), *params.args])
+        meant = await judged(self.policy, [*params.command.split(), *params.args])
         denied_by = {finding.id for finding in (*verdict.rules, *meant.rules) if finding.decision == "deny"}
         unlisted = bool(denied_by) and denied_by <= NOT_LISTED
         code = "COMMAND_NOT_WHITELISTED" if unlisted else "COMMAND_BLACKLISTED"

@@ -33,7 +33,12 @@ FAMILIES: dict[str, tuple[type[Tool], ...]] = {
 
 
 class ToolRegistry:
-    """The tools of one session. Without one, schemas and risks can be had, and calls say that there is no session."""
+    """The tools of one session. Without one, schemas and risks can be had, and calls say that there is no session.
+
+    tools = belljar.ToolRegistry(box)
+    await tools.call("Bash", {"command": "ls"})
+    tools.schemas("anthropic")
+    """
 
     def __init__(
         self,
@@ -43,6 +48,10 @@ class ToolRegistry:
         config: Mapping[str, Mapping[str, Any]] | None = None,
         families: tuple[str, ...] = tuple(FAMILIES),
     ) -> None:
+        if box is not None and not hasattr(box, "persistent"):
+            raise UsageError(f"box: {box!r} is no session; write belljar.ToolRegistry(box)")
+        if not isinstance(dry_run, bool) or isinstance(families, str):
+            raise UsageError("dry_run is True or False, and families a tuple of names")
         self.box = box
         self._tools: dict[str, Tool] = {}
         wanted = [kind for family in families for kind in _known(family, FAMILIES)]

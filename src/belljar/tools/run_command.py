@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from belljar.errors import BelljarError
-from belljar.tools.base import Call, Command, Fields, Tool, ToolResult
+from belljar.tools.base import NOT_APPROVED, Call, Command, Fields, Tool, ToolResult
 from belljar.tools.filters import FilterConfig
 from belljar.tools.parameters import Integer, Params, Text
 
@@ -50,7 +50,8 @@ class RunCommandResult(ToolResult):
 
     def as_dict(self) -> dict[str, Any]:
         shape: dict[str, Any] = {"exit_code": self.exit_code, "stdout": self.stdout, "stderr": self.stderr}
-        return {**shape, **({"error": self.error} if self.error else {})}
+        told = {"error": self.error, "hints": list(self.hints)}
+        return {**shape, **{name: value for name, value in told.items() if value}}
 
 
 class RunCommand(Tool):
@@ -70,25 +71,26 @@ Returns JSON: {"exit_code", "stdout", "stderr"}."""
 
     async def execute(self, params: RunCommandParams, call: Call) -> ToolResult:
         command, environment = self.command(params), self.config.environment
-        verdict = await self.box.judge(command, env=environment)
-        self.config.check(verdict)
-        result = await call.run(
-            self.box, command, env=environment, clean_env=True, timeout=params.timeout / 1000, verdict=verdict
+        request = await self.box.admit(
+            command, env=environment, clean_env=True, timeout=params.timeout / 1000, on_output=call.on_output
         )
+        self.config.check(request.verdict)
+        result = await call.carry_out(self.box, request)
         return RunCommandResult(
             result.ok, result.stdout, _error(params, result, call), code=result.cause, result=result,
             exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr,
         )  # fmt: skip
 
-    def rehearse(self, params: RunCommandParams, command: Command) -> ToolResult:
-        rehearsal = super().rehearse(params, command)
+    async def rehearse(self, params: RunCommandParams, command: Command) -> ToolResult:
+        rehearsal = await super().rehearse(params, command)
         assert isinstance(rehearsal, RunCommandResult)
         if rehearsal.success:
             rehearsal.exit_code, rehearsal.stdout = 0, rehearsal.output or ""
         return rehearsal
 
     def refused(self, params: RunCommandParams, verdict: Verdict) -> ToolResult:
-        said = f"Command blocked: {verdict.canonical}. {verdict.reason}"
+        why = "Command blocked" if verdict.decision == "deny" else NOT_APPROVED
+        said = f"{why}: {verdict.canonical}. {verdict.reason}"
         return RunCommandResult(
             False, error=said, code="policy_denied", exit_code=126, metadata=Fields(verdict=verdict.as_dict())
         )

@@ -39,7 +39,7 @@ class ShellExecuteResult(ToolResult):
         return [{"type": "text", "text": text} for text in dict.fromkeys(said) if text]
 
     @property
-    def text(self) -> str:
+    def said(self) -> str:
         printed = (self.metadata.get(name) for name in ("stdout", "stderr", "partial_stdout", "partial_stderr"))
         return "\n".join(part for part in (*(block["text"] for block in self.content), *printed) if part)
 
@@ -59,11 +59,13 @@ class ShellExecute(Tool):
 
     async def execute(self, params: ShellExecuteParams, call: Call) -> ToolResult:
         environment, filtered = self.config.sift(params.environment or {})
-        where = {"cwd": params.working_directory, "env": environment}
         cwd = self.box.resolve_cwd(params.working_directory)
-        verdict = await self.box.judge(params.command, **where)
-        self.config.check(verdict)
-        result = await call.run(self.box, params.command, timeout=params.timeout, verdict=verdict, **where)
+        request = await self.box.admit(
+            params.command, cwd=params.working_directory, env=environment, timeout=params.timeout,
+            on_output=call.on_output,
+        )  # fmt: skip
+        self.config.check(request.verdict)
+        result = await call.carry_out(self.box, request)
         facts = _timed_out(params, result) if result.cause == "timeout" else _ended(params, result)
         facts |= {
             "working_directory": cwd,

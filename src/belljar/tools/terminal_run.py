@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from belljar.tools.base import Call, Fields, Tool, ToolResult, shorten
+from belljar.session.judging import judged
+from belljar.tools.base import NOT_APPROVED, Call, Fields, Tool, ToolResult, shorten
 from belljar.tools.parameters import Integer, Params, Problem, Text, check
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class TerminalResult(ToolResult):
         return self.success
 
     @property
-    def text(self) -> str:
+    def said(self) -> str:
         return "\n".join(part for part in (self.output, self.message) if part)
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,15 +76,20 @@ Important: Be cautious with commands that modify the system."""
     Answer = TerminalResult
 
     def check(self, given: object) -> TerminalRunParams | list[Problem]:
-        """As the document has it: a dangerous command and a bad timeout are told together."""
         params = check(TerminalRunParams, given)
         if not isinstance(params, list):
             return params
-        problems = [Problem(p.parameter, TOO_SHORT, p.code) if p.code == "INVALID_RANGE" else p for p in params]
+        return [Problem(p.parameter, TOO_SHORT, p.code) if p.code == "INVALID_RANGE" else p for p in params]
+
+    async def checked(self, given: object) -> TerminalRunParams | list[Problem]:
+        """As the document has it: a dangerous command and a bad timeout are told together."""
+        params = self.check(given)
         command = given.get("command") if isinstance(given, dict) else None
-        if isinstance(command, str) and command.strip() and self.policy.judge(command).decision == "deny":
-            problems.insert(0, Problem("command", DANGEROUS, "DANGEROUS_COMMAND"))
-        return problems
+        if not isinstance(params, list) or not isinstance(command, str) or not command.strip():
+            return params
+        if (await judged(self.policy, command)).decision == "deny":
+            params.insert(0, Problem("command", DANGEROUS, "DANGEROUS_COMMAND"))
+        return params
 
     def risk(self, given: object) -> str:
         """High by default in this family, whatever the command."""
@@ -132,9 +138,9 @@ Important: Be cautious with commands that modify the system."""
 
     def refused(self, params: Any, verdict: Verdict) -> ToolResult:
         log.warning("Dangerous command blocked: %s", shorten(verdict.canonical))
-        problem = Problem("command", DANGEROUS, "DANGEROUS_COMMAND")
-        refusal = self.invalid([problem])
-        refusal.error = refusal.message = f"{DANGEROUS} {verdict.reason}"
+        said = DANGEROUS if verdict.decision == "deny" else f"{NOT_APPROVED}."
+        refusal = self.invalid([Problem("command", said, "DANGEROUS_COMMAND")])
+        refusal.error = refusal.message = f"{said} {verdict.reason}"
         refusal.code, refusal.metadata = "policy_denied", Fields(refusal.metadata, verdict=verdict.as_dict())
         return refusal
 

@@ -172,7 +172,7 @@ async def test_a_client_that_cannot_ask_gets_a_denial(workspace: Path, era: str)
     async with client(workspace, era=era) as mcp:
         result = await mcp.call_tool("Bash", {"command": ASKED})
     assert result.is_error
-    assert "blocked" in text(result)
+    assert "approval that was not given" in text(result)
     assert not (workspace / "ran").exists()
 
 

@@ -45,7 +45,8 @@ async def opened(
 async def _adopted(ahead: Ahead, args: Namespace, **options: Any) -> Session:
     """A session in the sandbox that is being launched."""
     policy = Policy.load(args.policy)
-    policy.judge(args.command)  # only to load what judging needs while the engine works; the session judges
+    # Only to load what judging needs while the engine works; the session judges.
+    await to_thread.run_sync(policy.judge, args.command, abandon_on_cancel=True)
     await to_thread.run_sync(ahead.wait, abandon_on_cancel=True)
     return await Session.adopt(await Sandbox.greeted(ahead.take()), policy=policy, **options)
 

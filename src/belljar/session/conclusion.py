@@ -1,0 +1,78 @@
+"""How a command's end becomes its Result: one table of causes, one constructor.
+
+Foreground commands, background shells and calls of the persistent shell all come here; so do those whose sandbox was
+lost under them.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from belljar.link import frames
+from belljar.session.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, Result, Surroundings
+
+if TYPE_CHECKING:
+    from belljar.policy import Verdict
+
+Status = Literal["running", "completed", "failed", "killed"]
+R = TypeVar("R", bound=Result)
+
+CAUSES: dict[int, Cause] = {1: "exited", 2: "signalled", 3: "timeout", 4: "killed", 5: "out_of_memory"}
+"""The init's numbers."""
+_STATUS: dict[Cause, int] = {"timeout": TIMEOUT_STATUS, "sandbox_lost": LOST_STATUS}
+"""Exit codes of ours; every other cause has the program's own."""
+
+
+def cause_of(body: frames.EndedBody, stopped: Cause | None = None) -> Cause:
+    """Why it ended; `stopped` is the reason for which the host ended it, if it did."""
+    cause = CAUSES[body.cause]
+    if stopped == "interrupted":
+        # A program may take Ctrl+C and end as it likes; only a death by it counts.
+        return "interrupted" if body.signal == signal.SIGINT or body.exit_code == 128 + signal.SIGINT else cause
+    return stopped if stopped and cause in ("killed", "signalled") else cause
+
+
+def status_of(cause: Cause, exit_code: int) -> Status:
+    """A background shell's, in the words of its tools."""
+    if cause == "killed":
+        return "killed"
+    return "completed" if cause == "exited" and exit_code == 0 else "failed"
+
+
+@dataclass
+class Conclusion:
+    """What is known of a command while it runs, for the result that it will have."""
+
+    surroundings: Surroundings
+    started: float
+    """Unix time."""
+    verdict: Verdict | None = None
+    combined: bool = False
+    runs_later: Callable[[], tuple[str, ...]] = field(default=lambda: ())
+
+    def ended(self, captures: tuple[Capture, Capture], body: frames.EndedBody, stopped: Cause | None = None) -> Result:
+        """As the init told it."""
+        return self.of(Result, captures, cause_of(body, stopped), body.exit_code, body.wall_us / 1e6, body)
+
+    def lost(self, captures: tuple[Capture, Capture], now: float) -> Result:
+        """The sandbox went away under the command: what came of it so far."""
+        return self.of(Result, captures, "sandbox_lost", LOST_STATUS, now - self.started)
+
+    def of(
+        self, kind: type[R], captures: tuple[Capture, Capture], cause: Cause, exit_code: int, duration: float,
+        body: frames.EndedBody | None = None, **more: Any,
+    ) -> R:  # fmt: skip
+        """The one place where results are made."""
+        told = {} if body is None else {
+            "signal": body.signal or None, "cpu_time": (body.utime_us + body.stime_us) / 1e6,
+            "peak_memory": body.maxrss, "survivors_killed": body.survivors, "oom_kills": body.oom_kills,
+        }  # fmt: skip
+        return kind(
+            cause=cause, exit_code=_STATUS.get(cause, exit_code), duration=duration, started=self.started,
+            ended=self.started + duration, verdict=self.verdict, combined=self.combined,
+            runs_later=() if cause == "sandbox_lost" else self.runs_later(),
+            _captures=captures, _surroundings=self.surroundings, **{**told, **more},
+        )  # fmt: skip

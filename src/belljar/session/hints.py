@@ -1,0 +1,94 @@
+"""What stood in a command's way, in one sentence each, with the option that helps.
+
+Read off how the command ended and what it printed, so a hint is a guess: it is only given where the command failed, or
+where the kernel said so.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from belljar.session.result import Result, Surroundings
+
+LOOKED_AT = 32 << 10  # bytes at the end of each stream: what stopped a command is said last
+
+_NETWORK = re.compile(
+    r"EAI_AGAIN|ENETUNREACH|[Cc]ould not resolve|[Tt]emporary failure (in name resolution|resolving)"
+    r"|Name or service not known|[Nn]etwork is unreachable|no such host|nodename nor servname|getaddrinfo"
+    r"|unable to resolve host|NameResolutionError|Failed to establish a new connection"
+)
+_DISK = re.compile(r"No space left on device|ENOSPC|[Dd]isk quota exceeded")
+_PROCESSES = re.compile(
+    r"fork: (retry: )?(Resource temporarily unavailable|Cannot allocate)|can't start new thread|[Cc]annot fork"
+    r"|pthread_create failed|failed to create new OS thread|spawn \S+ EAGAIN|BlockingIOError: \[Errno 11\]"
+)
+_FILE_SIZE = re.compile(r"File too large|EFBIG|File size limit exceeded")
+_READ_ONLY = re.compile(r"Read-only file system|EROFS")
+_ROOT = re.compile(
+    r"\b(sudo|su|doas): (command not found|not found)|are you root\?|must be (run as )?root|requires? root"
+    r"|Could not open lock file|superuser privilege"
+)
+_MISSING = re.compile(r"([\w.+-]+): command not found|: ([\w.+-]+): not found$|No module named '?([\w-]+)", re.M)
+# What our images have beyond `base`, by the name that is typed.
+_IMAGES = {
+    "python": ("pip", "pip3", "gcc", "g++", "cc", "c++", "python3-config"),
+    "node": ("node", "nodejs", "npm", "npx"),
+    "dev": ("cmake", "ninja", "gdb", "strace", "shellcheck", "sqlite3", "pkg-config", "ld", "as"),
+}
+_MODULES = {"pip": "python", "venv": "python", "ensurepip": "python"}
+
+
+def hints(result: Result, where: Surroundings) -> tuple[str, ...]:
+    if result.ok and not result.oom_kills:
+        return ()
+    return tuple(_found(result, where))
+
+
+def _found(result: Result, where: Surroundings) -> Iterator[str]:
+    limits, printed = where.limits, _printed(result)
+    if result.cause == "out_of_memory" or result.oom_kills:
+        size = f"{limits.memory >> 20} MiB"
+        yield f"The memory limit of {size} was reached; raise it with --memory 2g or Limits(memory='2g')."
+    if result.ok:
+        return
+    if where.network == "none" and _NETWORK.search(printed):
+        yield "The sandbox has no network; allow it with --network full or network='full'."
+    if _DISK.search(printed):
+        yield (
+            f"A file system is full: /tmp holds {limits.tmp >> 20} MiB and the home directory {limits.home >> 20} MiB; "
+            "raise them with Limits(tmp=…, home=…), or write to /workspace."
+        )
+    if _PROCESSES.search(printed):
+        yield f"The limit of {limits.pids} processes was reached; raise it with --pids or Limits(pids=…)."
+    if result.signal == signal.SIGXFSZ or result.exit_code == 128 + signal.SIGXFSZ or _FILE_SIZE.search(printed):
+        yield f"A file may have {limits.fsize >> 20} MiB; raise that with Limits(fsize='4g')."
+    if _READ_ONLY.search(printed):
+        yield "Only /workspace, /tmp and the home directory can be written; the rest of the image is read-only."
+    if _ROOT.search(printed):
+        yield "Commands run as an ordinary user and there is no sudo; use an image that has what they would install."
+    else:
+        yield from _program(printed, where.image, found_out=result.exit_code == 127)
+
+
+def _program(printed: str, image: str, found_out: bool) -> Iterator[str]:
+    """`found_out`: the shell's own last word was that it is missing."""
+    found = list(_MISSING.finditer(printed))
+    if not found:
+        return
+    name = next(filter(None, found[-1].groups()))
+    has = _MODULES.get(name) if found[-1][3] else next((i for i, names in _IMAGES.items() if name in names), None)
+    if has is not None and has != image:
+        yield f"The image {image!r} has no {name}; {has!r} has it: --image {has} or image={has!r}."
+    elif found[-1][3] is None and found_out:
+        yield f"The image {image!r} has no {name}; use an image that has it, or install it into the workspace."
+
+
+def _printed(result: Result) -> str:
+    return "\n".join(
+        data[-LOOKED_AT:].decode("utf-8", "replace") for data in (result.stdout_bytes, result.stderr_bytes)
+    )

@@ -1,0 +1,76 @@
+"""Who decides whether a command may run: the policy, and where it asks, whoever approves.
+
+Judging may start a parser and take long, so it never happens on the event loop. What needs no parser (plain words, or
+a text judged before) is answered at once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from anyio import to_thread
+
+from belljar.errors import PolicyDenied, UsageError
+from belljar.policy import BUILT_IN, Policy, Verdict
+from belljar.policy.approvals import Approvals
+
+if TYPE_CHECKING:
+    from belljar.session.ledger import Ledger
+    from belljar.session.options import Approver, Command
+
+
+class Judge:
+    def __init__(self, policy: str | Policy, approve: Approver | None, ledger: Ledger) -> None:
+        self.policy = load(policy)
+        self.approvals = Approvals()
+        self._approve, self._ledger = approve, ledger
+
+    async def admit(
+        self, command: Command, *, policy: Policy | None = None, known: Verdict | None = None, **facts: Any
+    ) -> Verdict:
+        """The verdict, if the command may run; PolicyDenied if not."""
+        verdict = known or await judged(policy or self.policy, command, **facts)
+        self._ledger.record("verdict", verdict=verdict)
+        if verdict.decision == "allow" or (verdict.decision == "ask" and await self._approved(verdict)):
+            return verdict
+        raise PolicyDenied(verdict)
+
+    async def _approved(self, verdict: Verdict) -> bool:
+        """Every answer is recorded, also one that was given before and holds, and that there was nobody to ask."""
+        approved, by = True, "remembered"
+        if not self.approvals.covers(verdict):
+            approved, by = await self._asked(verdict), "approver" if self._approve else "nobody"
+        self._ledger.record("approval", digest=verdict.digest, approved=approved, by=by)
+        return approved
+
+    async def _asked(self, verdict: Verdict) -> bool:
+        if self._approve is None:
+            return False
+        answer: object = self._approve(verdict)
+        if isawaitable(answer):
+            answer = await answer
+        return answer is True  # nothing else is a yes: not "no", not a coroutine that nobody awaited
+
+
+async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:
+    """A policy's verdict, found in a thread where it takes a parser."""
+    verdict = policy.judge_plain(command, **facts)
+    if verdict is None:
+        verdict = await to_thread.run_sync(lambda: policy.judge(command, **facts))
+    return verdict
+
+
+@cache
+def _shipped(name: str) -> Policy:
+    return Policy.load(name)
+
+
+def load(policy: str | Policy) -> Policy:
+    """One of ours is read once per process; a file each time, since its owner may have changed it."""
+    if isinstance(policy, Policy):
+        return policy
+    if not isinstance(policy, str) or not policy:
+        raise UsageError(f"policy: {policy!r} is neither the name of a policy, nor a file, nor a belljar.Policy")
+    return _shipped(policy) if policy in BUILT_IN else Policy.load(policy)

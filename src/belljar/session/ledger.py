@@ -1,0 +1,60 @@
+"""What a session writes into the audit trail. Every command's `start` gets exactly one `end`, however it came."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from belljar.audit.writer import Audit
+    from belljar.policy import Verdict
+    from belljar.session.result import Result
+
+
+class Ledger:
+    def __init__(self, audit: Audit) -> None:
+        self.audit = audit
+        self.session: str | None = None
+        self._open: dict[str, Entry] = {}
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """At once where nothing may run without a record, else in a moment."""
+        write = self.audit.record if self.audit.required else self.audit.note
+        write(kind, session=self.session, **fields)
+
+    def start(self, verdict: Verdict, cwd: str, env: Mapping[Any, Any] | None = None) -> Entry:
+        entry = Entry(self, verdict.digest)
+        self.record("start", run=entry.run, digest=verdict.digest, command=verdict.canonical, cwd=cwd, env=env)
+        self._open[entry.run] = entry
+        return entry
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self._open)
+
+    def close(self, cause: str) -> None:
+        """The session is over: so is everything in it, or out of our sight."""
+        for entry in list(self._open.values()):
+            entry.end(cause)
+
+    def _end(self, entry: Entry, fields: dict[str, Any]) -> None:
+        if self._open.pop(entry.run, None) is not None:
+            self.record("end", run=entry.run, digest=entry.digest, **fields)
+
+
+class Entry:
+    """One command: its start is written, its end will be."""
+
+    __slots__ = ("_ledger", "digest", "run")
+
+    def __init__(self, ledger: Ledger, digest: str) -> None:
+        self._ledger, self.digest = ledger, digest
+        self.run = secrets.token_hex(6)
+
+    def end(self, cause: str, exit_code: int | None = None, duration: float | None = None) -> None:
+        """The first word counts: later ones, from whoever makes sure, change nothing."""
+        self._ledger._end(self, {"cause": cause, "exit_code": exit_code, "duration": duration})
+
+    def concluded(self, result: Result) -> None:
+        self.end(result.cause, result.exit_code, result.duration)

@@ -1,0 +1,205 @@
+"""What may be said to a session and to a command: every name and value is checked before anything is made.
+
+One clear `UsageError` names the option, what was given and what would be right.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Any, TypedDict, get_args
+
+from belljar.engines.spec import Network
+from belljar.errors import UsageError, WorkspaceError, meant
+from belljar.limits import Limits
+from belljar.sandbox.rundir import check_session_id
+from belljar.session.result import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from belljar.audit.writer import Audit
+    from belljar.host import EngineName, Host
+    from belljar.policy import Policy, Verdict
+
+    Approver = Callable[[Verdict], bool | Awaitable[bool]]
+
+Command = str | Sequence[str]
+"""Text for bash, or an argument vector."""
+
+LONGEST_SECONDS = 4_000_000.0  # 46 days: what fits into the init's 32 bits of milliseconds
+
+
+class Options(TypedDict, total=False):
+    """How one command is to run."""
+
+    timeout: float | None
+    """Seconds until it is ended: SIGTERM, then SIGKILL after `grace`. None: no deadline."""
+    env: Mapping[str, str] | None
+    """Variables on top of the session's."""
+    cwd: str | os.PathLike[str] | None
+    """Where it runs, within the workspace."""
+    stdin: bytes | str | None
+    """What it reads; None: nothing to read. With b"" a stream's stdin stays open for `write`."""
+    combined: bool
+    """One pipe for stdout and stderr, so that their order is exact."""
+    pty: bool
+    """A terminal instead of pipes."""
+    clean_env: bool
+    """Only `env`, without the image's variables."""
+    grace: float
+    """Seconds between SIGTERM and SIGKILL."""
+    output_limit: int | None
+    """Bytes of output after which the command is ended."""
+    on_output: Callable[[Output], None] | None
+    """Called with each piece of output as it comes. If it raises, the command is ended and the error raised."""
+
+
+class SessionOptions(TypedDict, total=False):
+    """What a sandbox is and who watches it; see `Session`."""
+
+    image: str
+    limits: Limits | None
+    policy: str | Policy
+    network: Network
+    approve: Approver | None
+    env: Mapping[str, str] | None
+    lease: float
+    audit: Audit | None
+    host: Host | None
+    engine: EngineName | None
+    allow_home: bool
+
+
+class RunOptions(Options, SessionOptions, total=False):
+    """Of `belljar.run`: those of the command and those of its sandbox."""
+
+
+class ClaimOptions(TypedDict, total=False):
+    """What a session may choose in a sandbox that is there already."""
+
+    policy: str | Policy
+    approve: Approver | None
+    env: Mapping[str, str] | None
+    audit: Audit | None
+
+
+class AttachOptions(ClaimOptions, total=False):
+    host: Host | None
+    engine: EngineName | None
+
+
+def known(given: Collection[str], names: Collection[str], where: str) -> None:
+    """Refuse what is none of `names`, with a guess at what was meant."""
+    for name in given:
+        if name not in names:
+            raise UsageError(f"{where} takes no option {name!r}; {meant(name, names)}")
+
+
+def check(given: Mapping[str, Any], where: str, without: Collection[str] = ()) -> Options:
+    """The options of a command, every one of them right."""
+    known(given, Options.__annotations__.keys() - set(without), where)
+    for name, value in given.items():
+        _CHECKS[name](name, value)
+    return given  # type: ignore[return-value]
+
+
+def seconds(name: str, value: Any, *, optional: bool = True, zero: bool = False) -> None:
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{name}: {value!r} is no number of seconds")
+    if not isfinite(value) or value < 0 or (value == 0 and not zero) or value > LONGEST_SECONDS:
+        least = "not negative" if zero else "more than 0"
+        also = " or None" if optional else ""
+        raise UsageError(f"{name}: {value!r} is out of bounds; it is {least} and at most {LONGEST_SECONDS:.0f}{also}")
+
+
+def whole(name: str, value: Any, least: int, most: int = 1 << 62) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise UsageError(f"{name}: {value!r} is not a whole number from {least} to {most}")
+
+
+def flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}: {value!r} is neither True nor False")
+
+
+def text(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise UsageError(f"{name}: {value!r} is no text that can be used")
+
+
+def variables(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name}: {value!r} is no mapping of names to texts")
+    for variable, content in value.items():
+        if not isinstance(variable, str) or not isinstance(content, str):
+            raise UsageError(f"{name}: {variable!r}: {content!r} is not a text with a name")
+        if not variable or "=" in variable or "\0" in variable + content:
+            raise UsageError(f"{name}: {variable!r} is not a variable that can be set")
+
+
+def callable_or_none(name: str, value: Any) -> None:
+    if value is not None and not callable(value):
+        raise UsageError(f"{name}: {value!r} cannot be called")
+
+
+def _path(name: str, value: Any) -> None:
+    if value is not None and not isinstance(value, str | os.PathLike):
+        raise UsageError(f"{name}: {value!r} is no path")
+
+
+def _input(name: str, value: Any) -> None:
+    if value is not None and not isinstance(value, bytes | str):
+        raise UsageError(f"{name}: {type(value).__name__} is neither bytes nor text")
+
+
+def _output_limit(name: str, value: Any) -> None:
+    if value is not None:
+        whole(name, value, 1)
+
+
+_CHECKS: dict[str, Callable[[str, Any], None]] = {
+    "timeout": seconds, "env": variables, "cwd": _path, "stdin": _input, "combined": flag, "pty": flag,
+    "clean_env": flag, "grace": lambda name, value: seconds(name, value, optional=False, zero=True),
+    "output_limit": _output_limit, "on_output": callable_or_none,
+}  # fmt: skip
+
+
+def check_command(command: Any) -> None:
+    if isinstance(command, str):
+        return  # what is wrong with a text the policy says, with its reason
+    if not isinstance(command, Sequence) or isinstance(command, bytes) or not all(isinstance(w, str) for w in command):
+        raise UsageError(f"a command is text for bash or a list of texts, not {type(command).__name__}")
+    if not command or not command[0]:
+        raise UsageError("an empty command")
+
+
+def check_network(value: Any) -> Network:
+    if value not in get_args(Network):
+        raise UsageError(f"network: {value!r} is not known; there are {', '.join(map(repr, get_args(Network)))}")
+    return value  # type: ignore[no-any-return]
+
+
+def check_session(
+    workspace: Any, image: Any, limits: Any, network: Any, approve: Any, env: Any, lease: Any, keep: Any, id: Any
+) -> None:
+    """All of a session's own options that are not checked where they are used."""
+    _path("workspace", "" if workspace is None else workspace)
+    if not workspace:
+        raise WorkspaceError(f"workspace: {workspace!r} is no path")
+    text("image", image)
+    if limits is not None and not isinstance(limits, Limits):
+        raise UsageError(f"limits: {limits!r} is no belljar.Limits; write limits=belljar.Limits(memory='1g')")
+    check_network(network)
+    callable_or_none("approve", approve)
+    variables("env", env)
+    seconds("lease", lease, optional=False)
+    flag("keep", keep)
+    if id is not None:
+        text("id", id)
+        check_session_id(id)

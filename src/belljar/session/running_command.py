@@ -1,0 +1,140 @@
+"""One command on its way: spawned over the link, its output collected, its end concluded and recorded.
+
+However the block is left, the command has ended then, or was handed on as a background shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import anyio
+
+from belljar.errors import AuditError, BelljarError, SandboxLost, UsageError
+from belljar.link import frames
+from belljar.link.frames import Flag
+from belljar.session.capture import Collector
+from belljar.session.conclusion import Conclusion
+from belljar.session.request import Request, encoded
+from belljar.session.result import Result
+from belljar.tasks import see_through
+
+if TYPE_CHECKING:
+    from belljar.link.remote_command import Execution
+    from belljar.session.ledger import Entry
+    from belljar.session.session import Session
+
+GRACE = 2.0
+SAFETY_NET = 5.0  # the init enforces the deadline; past this much more, the host no longer believes it
+TAG = 2000  # how much of its command a shell can still tell in a list
+LAST_WORDS = 3.0  # how long a cancelled command's death is waited for
+
+
+class RunningCommand:
+    def __init__(self, session: Session, request: Request, *, paced: bool = False, ring: int = 0) -> None:
+        self._session, self.request = session, request
+        options = request.options
+        before = session.before()
+        self.grace, self.timeout = options.get("grace", GRACE), options.get("timeout")
+        self._ring = ring
+        self.execution = self._spawn(paced, ring)
+        self.conclusion = Conclusion(
+            session.surroundings, time.time(), request.verdict,
+            bool(options.get("combined") or options.get("pty")), lambda: session.since(before),
+        )  # fmt: skip
+        limit = options.get("output_limit")
+        cap = max(session.limits.output, limit or 0)  # the caller asked for so many bytes before it is ended
+        self.collector = Collector(
+            self.execution, cap, grace=self.grace, limit=limit, on_output=options.get("on_output")
+        )
+        self.entry = self._record()
+        self._handed_on = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._handed_on:
+            return
+        try:
+            if not self.execution.over:
+                await see_through(self._end())
+        finally:
+            self.entry.end(_unfinished(error), None, time.time() - self.conclusion.started)
+
+    def _spawn(self, paced: bool, ring: int) -> Execution:
+        request, link = self.request, self._session.sandbox.link
+        if link.lost is not None:
+            raise SandboxLost(f"{link.lost}; open a new session")
+        flags, tag = request.flags, b""
+        if ring:
+            flags, tag = flags | Flag.BACKGROUND, encoded(request.verdict.canonical)[:TAG]
+        try:
+            return link.spawn(
+                request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=self.timeout,
+                grace=self.grace, ring=ring, tag=tag, paced=paced,
+            )  # fmt: skip
+        except frames.FrameError as error:
+            raise UsageError(f"the command and its environment are too large: {error}") from error
+
+    def _record(self) -> Entry:
+        """Written while the command starts; where nothing runs without a record, the verdict's stands already."""
+        try:
+            return self._session.ledger.start(self.request.verdict, os.fsdecode(self.request.cwd), self.request.env)
+        except AuditError:
+            self.execution.abandon()
+            raise
+
+    async def feed(self) -> None:
+        """What was given as stdin, whole."""
+        stdin = self.request.options.get("stdin")
+        if stdin is not None:
+            await self.execution.input(stdin.encode() if isinstance(stdin, str) else stdin)
+            if stdin and not self.request.flags & Flag.PTY:
+                self.execution.close_input()
+
+    async def conclude(self) -> Result:
+        """Its end, told by the init, with a receipt that nothing of it is left."""
+        try:
+            body = await self._ended()
+            result = self.conclusion.ended(self.collector.captures, body, self.collector.stopped)
+        except SandboxLost:
+            result = self.conclusion.lost(self.collector.captures, time.time())
+        self.entry.concluded(result)
+        if result.oom_kills:
+            self._session.new_oom_kills()  # told here, and not to the persistent shell's next caller
+        if self.collector.listener.failure is not None:
+            raise self.collector.listener.failure
+        return result
+
+    async def _ended(self) -> frames.EndedBody:
+        if self.timeout is None:
+            return await self.execution.ended()
+        with anyio.move_on_after(self.timeout + self.grace + SAFETY_NET):
+            return await self.execution.ended()
+        self._session.sandbox.link.close("its init missed a deadline")
+        raise SandboxLost("the sandbox's init missed a deadline")
+
+    def hand_on(self) -> None:
+        """It goes on as a background shell, whose end is told there."""
+        self._handed_on = True
+
+    async def _end(self) -> None:
+        with contextlib.suppress(BelljarError), anyio.move_on_after(LAST_WORDS):
+            self.execution.abandon()
+            if self._ring:  # nobody is told of a background command's end
+                self._session.sandbox.link.forget(self.execution)
+            else:
+                await self.execution.ended()
+
+
+def _unfinished(error: BaseException | None) -> str:
+    """The cause that is recorded where no result was made."""
+    if isinstance(error, SandboxLost):
+        return "sandbox_lost"
+    return "not_started" if isinstance(error, BelljarError) else "killed"

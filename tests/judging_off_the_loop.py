@@ -1,0 +1,37 @@
+"""Judging may start a parser and take a second: nothing of ours may do it on an event loop.
+
+Import `_judging_stays_off_the_event_loop` into a conftest to have every test below it watched.
+"""
+
+import asyncio
+import sys
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from belljar.policy import Policy
+
+
+@pytest.fixture(autouse=True)
+def _judging_stays_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = Policy.judge
+
+    @wraps(judge)
+    def watched(*args: Any, **options: Any) -> Any:
+        frame = sys._getframe(1)
+        caller = frame.f_globals.get("__name__", "")
+        asked = frame.f_code.co_name == "risk"  # which is a blocking call, and says so
+        if caller.startswith("belljar.") and not asked and _on_a_loop():
+            raise AssertionError(f"{caller} judges on the event loop")
+        return judge(*args, **options)
+
+    monkeypatch.setattr(Policy, "judge", watched)
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
