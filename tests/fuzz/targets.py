@@ -18,13 +18,14 @@ from belljar.link.frames import Decoder, Frame, FrameError, From
 from belljar.policy import Policy, Verdict, engine, machine, parser
 from belljar.policy.call import PROGRAMS
 from belljar.policy.effects import DECISIONS
+from belljar.policy.knowledge import shipped
 from belljar.policy.plain import plain_words
 
 from .grammar import Script
 from .parsers import PARSERS
 
 SECONDS = 2.0
-PROGRAM_NAMES = sorted(PROGRAMS)
+PROGRAM_NAMES = sorted({*PROGRAMS, *shipped().programs})
 POLICY = Policy.load("default")
 assert parser.shfmt(), "without its parser the policy denies nearly everything"
 

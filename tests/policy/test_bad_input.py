@@ -16,7 +16,6 @@ POLICY = Policy.load("default")
 BAD: dict[str, Any] = {
     "empty": "",
     "blank": " \t\n ",
-    "only comments": "# one\n  # two",
     "NUL": "echo a\0b",
     "lone CR": "echo a\rrm -rf /",
     "CR hidden behind a backslash": "ls \\\r\nrm -rf /",

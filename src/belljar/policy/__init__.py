@@ -7,7 +7,9 @@ It is a guard-rail that talks sense to an agent and an operator; the container i
 
 from .approvals import Approvals
 from .effects import Effect
-from .engine import BUILT_IN, Policy, policies_directory
+from .engine import BUILT_IN, Policy
+from .examples import check_knowledge, is_knowledge
+from .knowledge import policies_directory
 from .parser import warm
 from .score import Score, score, score_files
 from .shellstate import ShellState
@@ -22,6 +24,8 @@ __all__ = [
     "Score",
     "ShellState",
     "Verdict",
+    "check_knowledge",
+    "is_knowledge",
     "policies_directory",
     "score",
     "score_files",

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from .call import Call, program
 from .compound import Feed
-from .interpreters import _script
 from .marks import ATOM, DISGUISED, FILE, MAX_TEXT, NETWORK, STAR, UNKNOWN, has_glob, known, taints, unglob
 from .parser import TooComplex
 from .quoting import ansi_c, char, whole
@@ -18,7 +17,7 @@ def _awk(call: Call) -> str | None:
     written = [call.script(path) for path in scripts]
     if None in written:
         for path in scripts:
-            _script(call, "awk", [path])
+            call.run_code("awk", [path])
         return UNKNOWN
     options.rest = [unglob("\n".join(text or "" for text in written)), *options.rest] if scripts else options.rest
     if options.get("i", "include") == "inplace":

@@ -7,6 +7,7 @@ from .arithmetic import truth
 from .call import Call, program
 from .expand import flat
 from .files import locate
+from .filters import clock
 from .marks import ATOM, MAX_TEXT, SENSITIVE, STAR, UNKNOWN, has, known, show, solid, taints, unglob
 from .paths import resolve
 from .quoting import backslashes, whole
@@ -84,11 +85,6 @@ def _once(template: str, pending: list[str]) -> str:
         pieces.append("%" if spec[1] == "%" else _one(spec[1], pending))
         at = spec.end()
     return "".join([*pieces, backslashes(template[at:])])
-
-
-def clock(template: str) -> str:
-    """What a time looks like in a format: the format's own text, and numbers nobody knows."""
-    return re.sub(r"%[-_0^#+:]*[A-Za-z]", ATOM, template) or ATOM
 
 
 def _one(spec: str, pending: list[str]) -> str:

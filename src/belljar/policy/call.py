@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from . import files
 from .compound import Feed
 from .machine import Machine
-from .marks import NETWORK, SENSITIVE, UNKNOWN, has, known, show, solid, unglob
+from .marks import ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, known, show, solid, unglob
 from .shellstate import ShellState
 
 Handler = Callable[["Call"], str | None]
@@ -41,6 +41,11 @@ class Options:
                 return True
         return False
 
+    def after_flag(self, words: list[str], args: list[str]) -> bool:
+        """Whether each of these operands comes right behind an option, so that it may be its value."""
+        places = [args.index(word) for word in words if word in args]
+        return all(place and args[place - 1].startswith("-") for place in places)
+
     def get(self, *names: str) -> str:
         return next((self.values[name][-1] for name in names if name in self.values), "")
 
@@ -63,14 +68,27 @@ def settings(text: str) -> list[str]:
 
 
 class Call:
-    __slots__ = ("args", "feed", "machine", "name", "state")
+    __slots__ = ("args", "feed", "machine", "name", "original", "state")
 
     def __init__(self, machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> None:
         self.machine, self.name, self.args, self.state, self.feed = machine, name, args, state, feed
+        self.original = " ".join(map(solid, args))
 
     @property
     def stdin(self) -> str:
         return self.feed.text
+
+    @staticmethod
+    def known(machine: Machine, name: str) -> bool:
+        return name in PROGRAMS or name in machine.knowledge.programs
+
+    def is_program(self, name: str) -> bool:
+        return Call.known(self.machine, name)
+
+    def options_of(self, takes: Iterable[str], posix: bool) -> Options:
+        """Parse arguments; `takes` are the names of the options with a value, of one letter or of more."""
+        names = list(takes)
+        return self.options("".join(name for name in names if len(name) == 1), names, posix)
 
     def options(self, valued: str = "", long: Iterable[str] = (), posix: bool = False) -> Options:
         """Parse arguments; `valued` are the short options that take a value, `long` the long ones."""
@@ -175,17 +193,59 @@ class Call:
         state = self.state if same else self.state.fork()
         return self.machine.simple(list(argv), state, feed or self.feed)
 
-    def fetched(self, full: str) -> bool:
-        """Whether a path lies where this command put what it got from the network."""
-        return any(f"{full}/".startswith(folder.rstrip("/") + "/") for folder in self.state.fetched)
+    def send(self, text: str, target: str) -> None:
+        """Text leaves for a host. Credentials never may; loopback is this sandbox itself."""
+        host = re.match(r"(?i)(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", unglob(solid(target)))
+        if not (host and files.is_loopback(host[1])):
+            marks = (("secret", SECRET), ("sensitive", SENSITIVE), ("encoded", ENCODED))
+            self.emit("net.send", show(target), *(name for name, mark in marks if mark in text))
+
+    def pack(self, folder: str, paths: Iterable[str]) -> None:
+        """Remember what an archive holds: the members by their names, and the files of this command below them."""
+        for path in paths:
+            below = self.locate(f"{folder}/{path}" if folder else path)[0] + "/"
+            inner = [f"{path}/{name.removeprefix(below)}" for name in self.state.files if name.startswith(below)]
+            self.machine.packed += [path.lstrip("/"), *inner]
+
+    def unpack(self, folder: str, stripped: int = 0) -> None:
+        """An archive is unpacked: into a system place it overwrites it."""
+        kind, flags = self.locate(folder or ".")[1:]
+        for member in self.machine.packed[:100]:
+            path = f"{folder or '.'}/{member.split('/', stripped)[-1]}"
+            self.write(path) if self.locate(path)[1] in ("exec_hook", "secret") else None
+        if kind in ("root", "system", "kernel", "exec_hook") or (kind == "home" and "inner" not in flags and folder):
+            self.write(folder or ".", UNKNOWN, "extract")
 
     def load(self, path: str) -> None:
         """Load code that is no script: a library, a module, an archive of classes."""
         data = re.search(r"\.(json|ya?ml|csv|tsv|toml|txt|md|xml|html?|sql|db)$", path)
-        if not data and (
-            NETWORK in (self.machine.read_file(path, self.state) or "") or self.fetched(self.locate(path)[0])
-        ):
+        if not data and NETWORK in (self.machine.read_file(path, self.state) or ""):
             self.emit("exec.network", path)
+
+    def guess(self, text: str) -> str:
+        """Run a text that may be a command: what is no bash was none."""
+        before = len(self.machine.effects)
+        out = self.shell(text)
+        for effect in list(self.machine.effects)[before:]:
+            if effect.kind == "text.unparseable":
+                del self.machine.effects[effect]
+        return out
+
+    def scan(self, language: str, code: str, argv: list[str]) -> str:
+        """Look through code of another language for effects; gives what it prints."""
+        from .code import scan
+
+        return scan(self, language, code, argv)
+
+    def run_code(self, language: str, words: list[str]) -> str:
+        """A script of another language: looked through where this command wrote it, else the project's own code."""
+        text = self.script(words[0])
+        if text is None:
+            self.run_unseen(words[0])
+            return FILE
+        if has(text, UNKNOWN) and not text.strip(UNKNOWN + "\n"):
+            self.emit("exec.unseen", self.locate(words[0])[0])
+        return self.scan(language, text, words[1:]) if text.strip(FILE + "\n") else FILE
 
     def run_unseen(self, path: str) -> None:
         """Run a script that this command did not write. An interpreter prints what it cannot run."""
@@ -193,7 +253,7 @@ class Call:
         self.machine.emit("exec.script", full, kind, program=self.name)
         if kind == "secret":
             self.read(path)
-        if full.startswith(("/dev/tcp/", "/dev/udp/")) or self.fetched(full):
+        if full.startswith(("/dev/tcp/", "/dev/udp/")):
             self.machine.emit("exec.network", full, program=self.name)
 
     def run_file(self, path: str, args: list[str], same: bool = False) -> str:

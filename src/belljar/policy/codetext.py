@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable
 
+from .filters import translate
 from .folding import _STRING, unquote
-from .textprograms import translate
 
 MAX_CODE = 16_000
 _LIST = rf"{_STRING}(?:\s*,\s*{_STRING}){{0,15}}"

@@ -1,80 +1,60 @@
-"""From the words of a simple command to the program that reads them."""
+"""From the words of a simple command to what is known of the program."""
 
 import re
 from itertools import zip_longest
 
-from . import (  # noqa: F401  they register their programs
+from . import (  # noqa: F401  they register programs, roles and filters
     archives,
     awkprogram,
-    building,
     builtins,
-    clouds,
-    editors,
-    encodings,
-    fileprograms,
-    git,
-    interpreters,
-    listings,
-    network,
-    remotes,
+    decoders,
+    filters,
+    python,
+    roles_files,
+    roles_net,
+    roles_run,
     searching,
     sedprogram,
-    system,
-    textprograms,
-    wrappers,
+    shells,
 )
-from .call import PROGRAMS, Call, Handler
+from .call import PROGRAMS, Call
 from .compound import Feed
 from .files import is_loopback
+from .knowledge import Entry
 from .machine import Machine
-from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, UNKNOWN, has, has_glob, known, solid, taints, unglob
+from .marks import (
+    ATOM,
+    DISGUISED,
+    ENCODED,
+    FILE,
+    NETWORK,
+    SECRET,
+    SENSITIVE,
+    UNKNOWN,
+    has,
+    has_glob,
+    known,
+    solid,
+    taints,
+    unglob,
+)
 from .paths import could_match, resolve
-from .quoting import listed
+from .reading import Reading
+from .roles_files import setuid
 from .shellstate import ShellState
 
 _BIN = re.compile(
-    r"(/usr/local|/usr|/opt/\w+|)/s?bin/[^/]+|/usr/libexec/[^/]+|/lib\w*/(?:\S+/)?ld-\S+|.*/(?:node_modules/\.b"
-    r"in|\.?venv/bin|env/bin|vendor/bin)/[^/]+"
+    r"(/usr/local|/usr|/opt/\w+|)/s?bin/[^/]+|/usr/libexec/[^/]+|/lib\w*/(?:\S+/)?ld-\S+|"
+    r".*/(?:node_modules/\.bin|\.?venv/bin|env/bin|vendor/bin)/[^/]+"
 )
-_TALKS = frozenset(
-    listed(
-        "echo printf grep egrep fgrep rg ag ack sed awk gawk git hub export declare local readonly "
-        "alias test [ trap read python python3 perl ruby node php lua bash sh zsh dash eval "
-        "set man tldr info whatis apropos type which command basename dirname jq yq cowsay logger "
-        "say docker podman write wall"
-    )
+_FOLDERS = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
+_RAW_DISK = re.compile(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|sg\d|mapper|disk|md\d|dm-)")
+_COMMAND = re.compile(r"(?:\S*/)?(?:rm|sh|bash|dd|chmod|chown|shred|mkfs\S*|curl|wget|nc|find|sudo|mv)\s+['\"]?[-/~.$]")
+_TAKES_COMMAND = re.compile(
+    r"--?(x|c|e|s|exec\w*|cmd|command|run|eval|[\w-]*expr\w*|script|shell|on-?\w*|\w*hook\w*|\w*-cmd|\w*-command)(=|$)"
 )
-_OWN_KEYS = frozenset(
-    listed(
-        "ls dir stat cd pushd mkdir touch chmod chown chgrp setfacl chattr du find fd ssh scp sftp "
-        "rsync ssh-add ssh-keygen ssh-copy-id mosh autossh kubectl helm k9s aws gcloud az terraform "
-        "ansible "
-        "ansible-playbook npm yarn pnpm pip pip3 twine rm mv shred unlink ln tree realpath readlink "
-        "gpg wc md5sum sha256sum unset rmdir truncate flock env sudo doas exec nohup time timeout "
-        "source . xargs exa eza "
-        "eksctl k3d kind minikube flyctl rclone restic borg gpg2 vault docker-compose tar zip install "
-        "cp tee dd [["
-    )
-)
-_RISKY = frozenset(
-    listed(
-        "rm dd shred mkfs chmod chown mv find bash sh dash zsh sudo su env python python3 perl ruby "
-        "node xargs curl wget nc cat tee cp ln kill mount"
-    )
-)
-_RUNS = ("rm", "sh", "bash", "dd", "chmod", "chown", "shred", "mkfs\\S*", "curl", "wget", "nc", "find", "sudo", "mv")
-_NETTED = frozenset(
-    listed(
-        "npx bunx pnpx pipx uvx npm yarn pnpm bun deno cargo go make gmake just task cmake ctest "
-        "tox nox op sops vault gdb lldb ssh-agent poetry uv pipenv hatch pdm rye bundle rake gradle "
-        "mvn bazel conda mamba "
-        "direnv mise nix nix-shell docker-compose terraform dotnet mix stack ninja meson rbenv pyenv "
-        "asdf volta env-cmd cross-env xterm uxterm rxvt urxvt composer"
-    )
-)
-_MAKE_FOLDERS = ("mkdir", "install", "ginstall")  # a folder's group bit makes nobody another
 # The option that says in which language a text is that is read, not run.
-_LANGUAGE = r"-(s|l|S|ln|ft)|--?(shell|lang\w*|lexer|syntax|dialect|parser|filetype|mode|type)"
+_LANGUAGE = re.compile(r"-(s|l|S|ln|ft)|--?(shell|lang\w*|lexer|syntax|dialect|parser|filetype|mode|type)")
 # A host that a client is told to ask: as an address, as the value of an option, as a setting, as user@host.
 _FOREIGN = re.compile(
     r"(?:\b[a-z][a-z0-9+.-]{0,20}://(?:[^/@\s]{0,80}@)?|(?:^|\s)-[hS]\s?|-{1,2}(?:\w{1,20}-)?"
@@ -83,15 +63,11 @@ _FOREIGN = re.compile(
 )
 # What follows are targets, scripts and binaries of the project, and their arguments.
 _OWN_NAMES = re.compile(
-    r"(?!.*\s(?:exec|-T|--[\w-]*command)\s)(?:(?:g?make|just|task|rake|ninja|gradle|mvn|bazel|mix|tox|nox|ctest)\b|(?:cargo|go|npm|yarn|pnpm|composer|dotnet|stack|deno)\s+"
+    r"(?!.*\s(?:exec|-T|--[\w-]*command)\s)(?:(?:g?make|just|task|rake|ninja|gradle|mvn|bazel|mix|tox|nox|ctest)\b|"
+    r"(?:cargo|go|npm|yarn|pnpm|composer|dotnet|stack|deno)\s+"
     r"(?:-\S+\s+)*(?:run(?:-script)?|r|t|test|bench|build|install|doc|task)\b)"
 )
-_QUIET = frozenset(
-    listed(
-        ": true false test [ cd pwd echo printf ls cat head tail wc date whoami id sleep basename "
-        "dirname sort uniq grep rg which type"
-    )
-)
+_OWN_PROGRAM = re.compile(r"\.{0,2}/?(?!.*(?:node_modules|vendor|v?env)/)\w[\w.-]*/")  # a text is its data
 
 
 def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) -> str:
@@ -103,22 +79,44 @@ def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) 
         return _run_made(machine, name, made, args, state, feed)
     if not known(name):
         return _unknown(machine, name, args, state, feed)
-    base = program_name(_linked(name, state) or name, state.cwd)
-    if base in ("busybox", "toybox") and name.rsplit("/", 1)[-1] in PROGRAMS:
-        base = name.rsplit("/", 1)[-1]  # it is what its link is called
+    if args and name.startswith("/usr/bin/") and args[0].startswith("/usr/bin/"):  # $(which a || which b)
+        machine.simple(args, state.fork(), feed)
+    return _program(machine, name, args, state, feed)
+
+
+def _program(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
+    base, last = program_name(_linked(name, state) or name, state.cwd), name.rsplit("/", 1)[-1]
+    if machine.knowledge.has_trait(last, "anywhere") or (base == "busybox" and Call.known(machine, last)):
+        base = last
     call = Call(machine, base, args, state, feed)
-    handler = PROGRAMS.get(base) or (PROGRAMS["mkfs"] if re.match(r"mkfs\.|mke2fs", base) else None) or _versioned(base)
-    machine.emit("exec", name, flags=frozenset({"quiet"}) if base in _QUIET else frozenset(), program=base)
-    if handler is not None and args in (["--version"], ["--help"]):
+    handler = PROGRAMS.get(base) or PROGRAMS.get(re.sub(r"-?\d+(\.\d+)*$", "", base))
+    entries = machine.knowledge.entries(base)
+    quiet = frozenset({"quiet"}) if machine.knowledge.has_trait(base, "quiet") else frozenset()
+    machine.emit("exec", name, flags=quiet, program=base)
+    if (handler or entries) and args in (["--version"], ["--help"]):
         return ATOM
     _sweep(call)
-    if handler is None:
-        return _stranger(call)
+    if handler is None and not any(entry.trusted for entry in entries):
+        stranger = _stranger(call)
+        return _read(call, entries) or stranger if entries else stranger
+    if machine.knowledge.has_trait(base, "sends") and has("".join(args), SECRET + SENSITIVE):
+        call.emit("net.send", "", "sensitive")
+    if handler:
+        machine.note(f"{call.text()}  ←  the reader of {base}")
     with machine.under(base):
-        out = handler(call)
-        if base in _NETTED:
+        out = handler(call) if handler else None
+        read = _read(call, tuple(one for one in entries if not one.shipped) if handler else entries)
+        if machine.knowledge.has_trait(base, "nets"):
             _net(Call(machine, base, args, state, feed))
+    out = out if handler else read
     return _passed(feed, args) if out is None else out
+
+
+def _read(call: Call, entries: tuple[Entry, ...]) -> str | None:
+    out = None
+    for entry in entries:
+        out = Reading(Call(call.machine, call.name, list(call.args), call.state, call.feed), entry).run()
+    return out
 
 
 def _passed(feed: Feed, args: list[str]) -> str:
@@ -148,76 +146,62 @@ def _linked(name: str, state: ShellState) -> str:
 
 def _sweep(call: Call) -> None:
     """Whatever a program is for: an argument that names a credential, another process's root or the engine's socket."""
-    if call.name in _TALKS:
+    knowledge = call.machine.knowledge
+    if knowledge.has_trait(call.name, "text"):
         return
     for arg, following in zip_longest(call.args, call.args[1:], fillvalue=""):
-        mode = re.fullmatch(r"--(?:mode|chmod)(?:=(.*))?", solid(arg)) if call.name not in _MAKE_FOLDERS else None
-        call.emit("privilege.setuid") if mode and fileprograms.setuid(mode[1] or following) else None
+        mode = re.fullmatch(r"--(?:mode|chmod)(?:=(.*))?", solid(arg))
+        if mode and not knowledge.has_trait(call.name, "folders") and setuid(mode[1] or following):
+            call.emit("privilege.setuid")
         path = re.sub(r"^(--?[\w-]+=|[\w.\[\]-]*=?@|unix://|file://|if=|[A-Za-z_]\w*=)", "", solid(arg))
         if "/" not in path or (re.search(r"\s", path) and path[0] != "/") or not re.match(r"[/~.\w]", path):
             continue
         full, kind, flags = call.locate(path)
-        if (
-            kind == "device"
-            and call.name not in PROGRAMS
-            and re.match(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|sg\d|mapper|disk|md\d|dm-)", full)
-            and not {"-l", "--list", "--version", "-h", "--help", "-i"} & set(call.args)
-        ):
+        asks = {"-l", "--list", "--version", "-h", "--help", "-i"} & set(call.args)
+        if kind == "device" and not Call.known(call.machine, call.name) and _RAW_DISK.match(full) and not asks:
             call.emit("device.format")
-        if (kind == "kernel" and flags & {"escape", "engine"}) or (kind == "secret" and call.name not in _OWN_KEYS):
+        secret = kind == "secret" and not knowledge.has_trait(call.name, "keys")
+        if secret or (kind == "kernel" and flags & {"escape", "engine"}):
             call.machine.emit("read", full, kind, flags, call.name)
-
-
-def _versioned(name: str) -> Handler | None:
-    if re.fullmatch(r"ld(-linux|-musl)?[\w.-]*\.so(\.\d+)?", name):
-        return PROGRAMS["ld.so"]
-    if re.fullmatch(r"(ip6?tables|ebtables|arptables)-(legacy|nft)", name):
-        return PROGRAMS["iptables"]
-    if name.startswith("docker-credential-"):
-        return PROGRAMS["lpass"]
-    found = re.fullmatch(r"(python|perl|ruby|lua|php|node|gcc|g\+\+|clang|pip|bash)-?\d+(\.\d+)*", name)
-    return PROGRAMS.get(found[1]) if found else None
 
 
 def _stranger(call: Call) -> str:
     """A program nobody described: it may run, and scripts that it is handed on its input stay unseen."""
     call.emit("exec.unknown", call.name)
+    call.machine.note(f"{call.text()}  ←  no entry: a program that nobody described")
     _net(call)
     if "command_not_found_handle" in call.state.functions:
         call.machine.simple(["command_not_found_handle", call.name, *call.args], call.state, call.feed)
-    if "/" in call.name and call.fetched(call.locate(call.name)[0]):
-        call.emit("exec.network", call.name)
     if "/" in call.name and call.locate(call.name)[1] in ("kernel", "secret", "device"):
         call.emit("kernel.namespace")
     return _passed(call.feed, call.args)
 
 
-_OWN_PROGRAM = re.compile(r"\.{0,2}/?(?!.*(?:node_modules|vendor|v?env)/)\w[\w.-]*/")  # a text is its data
-
-
 def _net(call: Call) -> None:
     """Programs that run what they are handed, in ways nobody listed: a command after `--`, a command among the
     arguments, a command as the text of one argument."""
+    nets = call.machine.knowledge.has_trait(call.name, "nets")
     for index, arg in enumerate(call.args):
-        option = re.match(
-            r"--?(x|c|e|s|exec\w*|cmd|command|run|eval|[\w-]*expr\w*|script|shell|on-?\w*|\w*hook\w*|\w*-cmd|\w*-command)(=|"
-            r"$)",
-            call.args[index - 1] if index else "",
-        ) or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
-        if (not option and call.name not in _NETTED) or _OWN_PROGRAM.match(call.name):
+        option = _TAKES_COMMAND.match(call.args[index - 1] if index else "")
+        option = option or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
+        if (not option and not nets) or _OWN_PROGRAM.match(call.name):
             continue
         text = unglob(solid(arg)).partition("=")[2] if solid(arg).startswith("--") else unglob(solid(arg))
-        if re.match(rf"(?:\S*/)?(?:{'|'.join(_RUNS)})\s+['\"]?[-/~.$]", text):
+        if _COMMAND.match(text):
             call.shell(text)
         elif option and re.search(r"\b(system|popen|exec\w*|rmtree|spawn)\W*\(", text):
-            interpreters.scan(call, "other", text)
-    if _OWN_NAMES.match(" ".join([call.name, *map(solid, call.args)])):
-        return
+            call.scan("other", text, [])
+    if not _OWN_NAMES.match(" ".join([call.name, *map(solid, call.args)])):
+        _embedded(call)
+
+
+def _embedded(call: Call) -> None:
     words, operands = [solid(arg) for arg in call.args], 0
     for index, word in enumerate(words[:-1]):
         before, name = words[index - 1] if index else "", program_name(word)
-        language = re.fullmatch(_LANGUAGE, before) and not re.match(r"-\w*c", words[index + 1])
-        if not language and ((before == "--" and name in PROGRAMS) or (name in _RISKY and operands <= 2)):
+        language = _LANGUAGE.fullmatch(before) and not re.match(r"-\w*c", words[index + 1])
+        risky = call.machine.knowledge.has_trait(name, "risky") and operands <= 2
+        if not language and ((before == "--" and Call.known(call.machine, name)) or risky):
             call.run(call.args[index:])
         operands += not word.startswith("-")
 
@@ -246,26 +230,26 @@ def _run_made(machine: Machine, name: str, text: str, args: list[str], state: Sh
         return NETWORK
     if interpreter in ("sed", "gsed") and shebang and shebang[2]:
         return call.run([interpreter, shebang[2], name, *args])
-    if interpreter in wrappers.SHELLS or not re.match(r"python|perl|ruby|node|php|lua|awk", interpreter):
-        inner = state.fork()
-        inner.name, inner.args = name, args
-        with machine.under(name):
-            full = resolve(name, state.cwd, state.links, state.home())
-            if text.strip(FILE + UNKNOWN + "\n "):
-                return machine.run_script("file:" + full, text, inner, feed)
-        return UNKNOWN
-    return interpreters.scan(call, re.sub(r"[\d.]+$", "", interpreter), text, args)
+    if re.match(r"python|perl|ruby|node|php|lua|awk", interpreter):
+        return call.scan(re.sub(r"[\d.]+$", "", interpreter), text, args)
+    inner = state.fork()
+    inner.name, inner.args = name, args
+    with machine.under(name):
+        if not text.strip(FILE + UNKNOWN + ENCODED + "\n "):
+            machine.emit("exec.unseen", name) if has(text, UNKNOWN + ENCODED) and name.rsplit("/")[
+                -1
+            ] != "a.out" else None
+            return UNKNOWN
+        full = resolve(name, state.cwd, state.links, state.home())
+        return machine.run_script("file:" + full, text, inner, feed)
 
 
 def _globbed(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
     """A program named by a pattern: every known program it could match is tried."""
     full = resolve(name, state.cwd, state.links, state.home())
-    folders = [
-        folder
-        for folder in ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
-        if could_match(full.rsplit("/", 1)[0] or "/", folder)
-    ]
-    plausible = [p for p in PROGRAMS if any(could_match(full, f"{folder}/{p}") for folder in folders)]
+    folders = [folder for folder in _FOLDERS if could_match(full.rsplit("/", 1)[0] or "/", folder)]
+    every = [*PROGRAMS, *machine.knowledge.programs] if folders else []
+    plausible = [one for one in every if any(could_match(full, f"{folder}/{one}") for folder in folders)]
     machine.emit("exec.glob", full)
     out = UNKNOWN
     for candidate in plausible[:60]:
@@ -287,7 +271,7 @@ def _unknown(machine: Machine, name: str, args: list[str], state: ShellState, fe
     machine.run_suspects(state)
     text = [unglob(solid(arg)) for arg in args]
     if any(re.fullmatch(r"-\w*[rR]\w*|--recursive", word) for word in text) and known("".join(text)):
-        PROGRAMS["rm"](Call(machine, "rm", args, state, feed))
+        _program(machine, "rm", args, state, feed)
     elif any(re.fullmatch(r"-\w*c", word) for word in text[:1]) and len(args) > 1:
-        PROGRAMS["bash"](Call(machine, "bash", args, state, feed))
+        _program(machine, "bash", args, state, feed)
     return ATOM if name.strip(ATOM) == "" else UNKNOWN

@@ -4,12 +4,15 @@ A file that passed once with this very engine is remembered by digest, so that o
 """
 
 import hashlib
+import json
 import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from belljar.errors import PolicyError
+
+from .knowledge import Entry, check, read_file
 
 if TYPE_CHECKING:
     from .engine import Policy
@@ -29,8 +32,37 @@ def check_examples(policy: "Policy", remember: bool = True) -> None:
                     raise PolicyError(
                         f"{file.source}:{_line(file.text, rule.id)}: rule {rule.id} {word} its example {command!r}"
                     )
+    for entry in policy.knowledge.every():
+        if not entry.shipped:
+            check_entry(policy, entry)
     if remember and record is not None:
         _remember(record, stamp)
+
+
+def check_entry(policy: "Policy", entry: Entry) -> None:
+    """An entry's own examples: a command, and the effect that it must have (none, where it is harmless)."""
+    for command, wanted in entry.examples.items():
+        kinds = {effect.kind for effect in policy.judge(command).effects if effect.kind not in ("exec", "exec.unknown")}
+        if wanted not in kinds and (wanted or kinds):
+            told = ", ".join(sorted(kinds)) or "nothing"
+            raise PolicyError(
+                f"{entry.source}: program {entry.name}: {command!r} does {told}, not {wanted or 'nothing'!r}"
+            )
+
+
+def is_knowledge(path: str) -> bool:
+    return "policy" not in read_file(Path(path))
+
+
+def check_knowledge(path: str) -> None:
+    """Check a knowledge file by itself: its schema, its words, its examples (under the default policy)."""
+    from .engine import Policy
+
+    check(read_file(Path(path)), path)
+    text = f'[policy]\nname = "check"\nextends = "default"\nknowledge = [{json.dumps(str(Path(path).absolute()))}]'
+    own = Policy.parse(text, path)
+    for entry in own.knowledge.every():
+        check_entry(own, entry) if entry.source == str(Path(path).absolute()) else None
 
 
 def _line(text: str, identity: str) -> int:

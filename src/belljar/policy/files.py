@@ -92,12 +92,6 @@ def write_path(machine: "Machine", path: str, state: ShellState, flags: frozense
     if kind == "secret" and not _KEYS.search(full):
         kind = "home"
         found = found | {"inner"}
-    if kind == "home" and re.search(
-        r"/(\.local/)?bin/(ls|cd|sudo|ssh|git|cat|python3?|node|npm|bash|sh|vim|grep|make|docker|pip3?|"
-        r"curl)$",
-        full,
-    ):
-        kind = "exec_hook"
     machine.emit("write", full, kind, flags | found)
 
 

@@ -6,15 +6,15 @@ No grammar per language: what counts is the text that reaches a call that runs, 
 import re
 
 from . import shapes
-from .call import PROGRAMS, Call
+from .call import Call
 from .codetext import MAX_CODE, after, balanced, constant, edited, quoted, unrolled
 from .deletions import DELETISH, masked_code, named_targets, path_literals
 from .folding import _STRING, _places, fold, unquote
 from .machine import SUSPECT
 from .marks import ATOM, DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
-from .network import metadata
 from .parser import TooComplex
 from .quoting import listed
+from .roles_net import metadata
 from .shellstate import BASE_ENV, PERHAPS
 
 
@@ -174,7 +174,7 @@ class LexScan:
 
     def _evals(self) -> None:
         for found in shapes.EVAL.finditer(self.code):
-            self.call.machine.in_time()
+            self.call.machine.tick()
             rest = self.code[found.end() :]
             literal = re.match(rf"[\s(]*(?:[\w.]+\s*[(=]\s*){{0,3}}({_STRING})", rest)
             if shapes.STDIN.search(rest.partition(";")[0]) and self.stdin:
@@ -204,13 +204,15 @@ class LexScan:
             text = re.sub(r"%s$", UNKNOWN, text)
             first = text.split()[:1]
             name = shapes.PROGRAM_PATH.sub("", first[0]).lstrip("\\") if first else ""
-            if name not in PROGRAMS and UNKNOWN not in name and not re.search(r"[|;&$=]", text):
+            if not self.call.is_program(name) and UNKNOWN not in name and not re.search(r"[|;&$=]", text):
                 continue
             if len(text.split()) > 1:
-                out += self._guess(text, sure=name in PROGRAMS)
+                out += self.call.shell(text) if self.call.is_program(name) else self.call.guess(text)
                 for path in self._fillers(text, literals):
                     self.call.shell(text.rstrip(UNKNOWN) + path)
-            elif name in PROGRAMS and name not in listed("[ test . file link split format type read install set"):
+            elif self.call.is_program(name) and name not in listed(
+                "[ test . file link split format type read install set"
+            ):
                 rest = [
                     word
                     for word in literals[index + 1 :]
@@ -220,17 +222,17 @@ class LexScan:
         if NETWORK in out and shapes.FED_SHELL.search(self.code):
             self.call.emit("exec.network", self.code)
         given = [unglob(word) for word in self.argv if word != "--"]
-        if given and solid(given[0]).rsplit("/", 1)[-1] in PROGRAMS:
+        if given and self.call.is_program(solid(given[0]).rsplit("/", 1)[-1]):
             self.call.run(given)
         for word in given:
             text = re.sub(r"^-+\w+=", "", word)
-            self.call.shell(text) if re.match(r"\w+\s", text) and text.split()[0] in PROGRAMS else None
+            self.call.shell(text) if re.match(r"\w+\s", text) and self.call.is_program(text.split()[0]) else None
         self._computed()
         if shapes.STDIN.search(self.code) and self.stdin:
             for line in self.stdin.splitlines()[:8]:
                 self.call.shell(line)
                 words = [literal for literal in literals if " " not in literal]
-                self.call.run([*words, line]) if words and words[0] in PROGRAMS else None
+                self.call.run([*words, line]) if words and self.call.is_program(words[0]) else None
 
     def _computed(self) -> None:
         """A command that the code computes in a way that folding could not follow is one in disguise."""
@@ -239,7 +241,7 @@ class LexScan:
             return
         seen: set[str] = set()
         for found in shapes.RUN.finditer(bare):
-            self.call.machine.in_time()
+            self.call.machine.tick()
             rest = re.sub(r"^\s*\(", "", bare[found.end() : found.end() + 600])
             args = re.split(r"[;\n]", balanced(rest))[0]
             if args in seen:
@@ -263,7 +265,7 @@ class LexScan:
         ):
             return None
         for call in shapes.EXECISH.finditer(masked):
-            self.call.machine.in_time()
+            self.call.machine.tick()
             before, rest = masked[max(0, call.start() - 1) : call.start()], self.code[call.end() :]
             prefix = call[0] in ("getRuntime(", "child_process", "Process.") or rest.startswith(".Command(")
             if prefix or (call[0] == "`" and not re.match(r"[\w$)]", before)):
@@ -287,16 +289,6 @@ class LexScan:
         if len(found) > 200:
             raise TooComplex("it runs too many commands to be judged; put it in a file and run that")
         return found or None
-
-    def _guess(self, text: str, sure: bool) -> str:
-        """Run a literal that may be a command. One that begins with no program and is no bash either was none."""
-        effects = self.call.machine.effects
-        before = len(effects)
-        out = self.call.shell(text)
-        for effect in list(effects)[before:]:
-            if effect.kind == "text.unparseable" and not sure:
-                del effects[effect]
-        return out
 
     @staticmethod
     def _fillers(text: str, literals: list[str]) -> list[str]:

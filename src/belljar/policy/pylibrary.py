@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from .call import PROGRAMS
 from .compound import Feed
 from .machine import SUSPECT
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, clip, has, known, taints
@@ -251,10 +250,8 @@ class Library(Pure):
         ):
             return self._path_method(name, text, args, words)
         if name in ("send", "sendall", "sendto", "post", "put", "request", "publish", "sendmail", "storbinary"):
-            from .network import sends
-
             text = "".join(_text(arg) for arg in [*args, *words.values()])
-            sends(self.call, SENSITIVE + text if name.startswith("send") and FILE in text else text, "remote")
+            self.call.send(SENSITIVE + text if name.startswith("send") and FILE in text else text, "remote")
             return NETWORK
         if name == "environ" and not args:
             self.call.machine.emit("read", "the environment of other processes", "secret", program="python")
@@ -299,7 +296,12 @@ class Library(Pure):
             return getattr(text, name)(*([first] if args else []))
         if name == "joinpath":
             return _join([text, *map(_text, args)])
-        if name in ("run", "sudo", "local") and text == UNKNOWN and first.split()[:1] and first.split()[0] in PROGRAMS:
+        if (
+            name in ("run", "sudo", "local")
+            and text == UNKNOWN
+            and first.split()[:1]
+            and self.call.is_program(first.split()[0])
+        ):
             return self._run_text(" ".join(map(_text, args)))  # nox, invoke, fabric
         if name in ("expanduser",):
             return text.replace("~", self.call.state.home(), 1)
@@ -369,14 +371,14 @@ class Library(Pure):
 
     def _fetch(self, url: str, args: list[Any], words: dict[str, Any]) -> Any:
         from .files import is_loopback
-        from .network import host_of, metadata, sends
+        from .roles_net import host_of, metadata
 
         body = "".join(
             _text(value) for value in [*args[1:], *(words.get(key, "") for key in ("data", "json", "files", "params"))]
         )
         marks = taints(body + url)
         if has(marks, SECRET + SENSITIVE + ENCODED):
-            sends(self.call, marks, url)
+            self.call.send(marks, url)
         self.call.emit("net.fetch", url)
         metadata(self.call, url)
         if args[1:] and isinstance(args[1], str):

@@ -68,7 +68,7 @@ class PythonScan(Library):
         if self.steps > 20_000:
             raise TooComplex("its Python code is too long to judge")
         if self.steps % 64 == 0:
-            self.call.machine.in_time()
+            self.call.machine.tick()
 
     def statement(self, node: ast.stmt) -> Any:
         self._step()

@@ -147,3 +147,22 @@ class Pattern:
 def listed(names: str) -> tuple[str, ...]:
     """A table of names, written as one text."""
     return tuple(names.split())
+
+
+_QUIET = frozenset(
+    listed(
+        "cat less more most bat true false : vim vi nvim nano emacs code ed sed ssh delta head tail "
+        "col diff-so-fancy cp mv touch tee echo printf perl-rename "
+        "subl gedit micro hx kak helix emacsclient firefox lynx w3m xdg-open open pspg ssh-agent "
+        "rsh cursor"
+    )
+)
+
+
+def quiet_command(text: str) -> bool:
+    """Whether an editor or a pager is only that, and not a command in its place."""
+    first = text.split()[0].rsplit("/", 1)[-1].strip("'\"") if text.split() else ""
+    if re.search(r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text):
+        return False
+    bare = re.fullmatch(r"[\w-]+", text) is not None and not re.search(r"sh$|python|perl|ruby|node|php", text)
+    return bare or first in _QUIET

@@ -9,9 +9,11 @@ from typing import Any
 from belljar.errors import PolicyError
 
 from .effects import DECISIONS, RISKS, Effect
+from .layers import HOST, Allow
 from .quoting import listed
 
-_POLICY_KEYS = {"name", "description", "extends", "ask_at", "ask", "allow_programs", "default_risk"}
+_POLICY_KEYS = {*listed("name description extends ask_at ask allow_programs default_risk knowledge")}
+_ALLOW_KEYS = {*listed("rule program path host reason")}
 _RULE_KEYS = {
     *listed(
         "id effect path flags any_flags without program target regex ignore_case risk decision reason match not_match"
@@ -38,6 +40,10 @@ class Rule:
     regex: re.Pattern[str] | None = None
     match: tuple[str, ...] = ()
     not_match: tuple[str, ...] = ()
+
+    @property
+    def only_text(self) -> bool:
+        return self.regex is not None and not (self.effect or self.path or self.program or self.target)
 
     def speaks_of(self, kinds: frozenset[str]) -> bool:
         """Whether it could match effects of these kinds at all."""
@@ -70,6 +76,10 @@ class RuleFile:
     extends: str = ""
     allow_programs: frozenset[str] = frozenset()
     default_risk: str = "low"
+    knowledge: tuple[str, ...] = ()
+    allows: tuple[Allow, ...] = ()
+    network_allow: tuple[str, ...] | None = None
+    network_ceiling: tuple[str, ...] | None = None
     text: str = ""
     source: str = ""
 
@@ -98,7 +108,7 @@ class _Reader:
         self.starts = [number for number, line in enumerate(text.splitlines(), 1) if line.strip() == "[[rule]]"]
 
     def file(self, data: dict[str, Any]) -> RuleFile:
-        self._known(set(data), {"policy", "rule"}, 1, "table")
+        self._known(set(data), {"policy", "rule", "allow", "network"}, 1, "table")
         head = data.get("policy", {})
         if not isinstance(head, dict) or not isinstance(head.get("name"), str):
             raise self._error(1, "a [policy] table with a name is needed")
@@ -121,9 +131,45 @@ class _Reader:
                 word.lower() for word in self._strings(head, "allow_programs", self._line("allow_programs"))
             ),
             default_risk=self._choice(head, "default_risk", RISKS[:4], "low", self._line("default_risk")),
+            knowledge=tuple(self._beside(path) for path in self._strings(head, "knowledge", self._line("knowledge"))),
+            allows=tuple(self._allow(one) for one in self._tables(data, "allow")),
+            network_allow=self._hosts(data, "allow"),
+            network_ceiling=self._hosts(data, "ceiling"),
             text=self.text,
             source=self.source,
         )
+
+    def _beside(self, path: str) -> str:
+        """A knowledge file's name is meant from where the policy file is."""
+        return str(Path(self.source).parent / Path(path).expanduser())
+
+    def _tables(self, data: dict[str, Any], name: str) -> list[dict[str, Any]]:
+        found = data.get(name, [])
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise self._error(self._line(f"[{name}"), f"{name}s are written [[{name}]]")
+        return found
+
+    def _allow(self, data: dict[str, Any]) -> Allow:
+        line = self._line("[[allow]]")
+        self._known(set(data), _ALLOW_KEYS, line, "key")
+        reason = self._string(data, "reason", line)
+        if not reason.strip() or not set(data) - {"reason"}:
+            raise self._error(line, "an [[allow]] needs a reason, and a rule, program, path or host that it is for")
+        rule, program, path, host = (self._strings(data, key, line) for key in ("rule", "program", "path", "host"))
+        return Allow(reason, frozenset(rule), frozenset(program), tuple(path), tuple(host), self.source)
+
+    def _hosts(self, data: dict[str, Any], key: str) -> tuple[str, ...] | None:
+        table, line = data.get("network", {}), self._line("[network]")
+        if not isinstance(table, dict):
+            raise self._error(line, "the network's settings are written [network]")
+        self._known(set(table), {"allow", "ceiling"}, line, "key")
+        hosts = self._strings(table, key, line)
+        for host in hosts:
+            if not HOST.fullmatch(host) or not 0 < int(host.partition(":")[2] or 1) < 65536:
+                raise self._error(
+                    line, f"network.{key}: {host!r} is no host, such as 'api.example.com' or '*.example.net:8443'"
+                )
+        return tuple(host.lower() for host in hosts) if key in table else None
 
     def _rule(self, data: dict[str, Any], line: int) -> Rule:
         self._known(set(data), _RULE_KEYS, line, "key")

@@ -32,7 +32,7 @@ BASE_ENV = {
 }
 # What the environment of a person or a build server may hold; a default in its place may as well be what counts.
 PERHAPS = {
-    "TMPDIR": f"/tmp/{ATOM}",
+    "TMPDIR": "/tmp",
     "XDG_RUNTIME_DIR": f"/tmp/{ATOM}",
     "RUNNER_TEMP": f"/tmp/{ATOM}",
     "GITHUB_WORKSPACE": WORKSPACE,
@@ -65,8 +65,8 @@ _AMBIENT = re.compile(
 
 @dataclass(slots=True)
 class ShellState:
-    """A shell between two commands. `files`, `links` and `fetched` (places unpacked from the network) belong to the
-    file system, so subshells share them."""
+    """A shell between two commands. `files` and `links` belong to the file system, so subshells share
+    them."""
 
     cwd: str = WORKSPACE
     env: dict[str, Value] = field(default_factory=dict)
@@ -77,7 +77,6 @@ class ShellState:
     last: str = "bash"
     files: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
-    fetched: set[str] = field(default_factory=set)
     feeds: dict[str, Any] = field(default_factory=dict)  # open descriptors; a subshell shares them, as it does offsets
 
     @classmethod
@@ -99,7 +98,7 @@ class ShellState:
     def detached(self) -> "ShellState":
         """A copy that shares nothing, for the next command of a persistent shell."""
         copy = self.fork()
-        copy.files, copy.links, copy.fetched = dict(self.files), dict(self.links), set(self.fetched)
+        copy.files, copy.links = dict(self.files), dict(self.links)
         copy.feeds = {number: shallow(feed) for number, feed in self.feeds.items()}
         return copy
 

@@ -30,6 +30,9 @@ class Verdict:
     digest: str
     policy: str
     effects: tuple[Effect, ...] = ()
+    seen: tuple[str, ...] = field(
+        default=(), compare=False, repr=False
+    )  # the commands, and the entries they were read by
     state_after: ShellState | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -46,9 +49,10 @@ class Verdict:
         }
         return {**found, "effects": [effect.as_dict() for effect in self.effects]} if effects else found
 
-    def explain(self) -> str:
-        """The verdict for a person: decision, rules, and the effects with the way that led to each."""
+    def explain(self, commands: bool = False) -> str:
+        """The verdict for a person: decision, rules, the effects with the way to each, how commands were read."""
         lines = [f"{self.decision} ({self.risk}): {self.reason}", f"policy {self.policy}"]
+        lines += ["commands:", *(f"  {line}" for line in self.seen)] if commands else []
         lines += [f"  rule {rule.id}: {rule.decision} ({rule.risk}): {rule.reason}" for rule in self.rules]
         lines += ["effects:"] + [f"  {effect.line()}" for effect in self.effects] if self.effects else ["no effects"]
         return "\n".join(lines)

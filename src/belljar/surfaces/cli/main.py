@@ -168,12 +168,16 @@ def _upkeep(command: Any, commands: Any) -> None:
     show.add_argument("--since", metavar="WHEN", help="2026-01-31T12:00, or for example 15m, 2h, 3d ago")
     show.add_argument("-f", "--follow", action="store_true", help="go on as records are written")
     command("verify", "cli.audit_commands:verify", "check the chain; names the first bad line", into=actions)
-    policy = commands.add_parser("policy", help="test policies")
+    policy = commands.add_parser("policy", help="explain and test policies")
     actions = policy.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
     test = command("test", "cli.policy_commands:test", "judge the commands of files against what they expect",
                    into=actions)  # fmt: skip
     test.add_argument("files", nargs="+", metavar="FILE")
     test.add_argument("--policy", default="default", metavar="P")
+    explain = command("explain", "cli.policy_commands:explain", "show the entries, effects and rules of a verdict",
+                      into=actions)  # fmt: skip
+    explain.add_argument("command", metavar="CMD")
+    explain.add_argument("--policy", default="default", metavar="P")
     completion = command("completion", "cli.completion:completion", "print a completion script")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
 

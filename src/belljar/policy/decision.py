@@ -1,0 +1,101 @@
+"""From effects to a decision: the rules that fire, the exceptions that hold, the strictest that is left."""
+
+from typing import TYPE_CHECKING
+
+from .effects import RISKS, Effect
+from .marks import show
+from .rules import Rule
+from .verdict import Finding
+
+if TYPE_CHECKING:
+    from .engine import Policy
+
+ORDER = {"allow": 0, "ask": 1, "deny": 2}
+RISK = {risk: index for index, risk in enumerate(RISKS)}
+_MAX_REMEMBERED = 500
+Decided = tuple[str, str, str, tuple[Finding, ...]]
+
+
+class Decider:
+    def __init__(self, policy: "Policy") -> None:
+        self.policy = policy
+        self.allows = tuple(one for file in policy.files[: policy.trusted] for one in file.allows)
+        self._by_kinds: dict[frozenset[str], tuple[Rule, ...]] = {}
+
+    def decide(self, text: str, effects: tuple[Effect, ...], staged: bool) -> Decided:
+        found: dict[str, Finding] = {}
+        for rule in self._relevant(frozenset(effect.kind for effect in effects)):
+            if rule.id not in found and (rule.regex is None or rule.regex.search(text)):
+                causes = [effect for effect in effects if rule.matches(effect)]
+                if causes or rule.only_text:
+                    found[rule.id] = self._finding(rule, causes, staged)
+        self._strangers(effects, found)
+        findings = tuple(sorted(found.values(), key=lambda one: (-ORDER[one.decision], -RISK[one.risk])))
+        decision = max((one.decision for one in findings), key=ORDER.__getitem__, default="allow")
+        risk = max([self.policy.default_risk, *(one.risk for one in findings)], key=RISK.__getitem__)
+        return (
+            decision,
+            risk,
+            findings[0].reason if decision != "allow" else "Nothing in it is against the policy.",
+            findings,
+        )
+
+    def _relevant(self, kinds: frozenset[str]) -> tuple[Rule, ...]:
+        """The rules that could fire for effects of these kinds; most commands have the same few kinds."""
+        if kinds not in self._by_kinds:
+            self._by_kinds.clear() if len(self._by_kinds) > _MAX_REMEMBERED else None
+            self._by_kinds[kinds] = tuple(rule for rule in self.policy.rules if rule.speaks_of(kinds))
+        return self._by_kinds[kinds]
+
+    def _finding(self, rule: Rule, causes: list[Effect], staged: bool) -> Finding:
+        decision = rule.decision or ("deny" if rule.risk == "blocked" else self._by_risk(rule.risk))
+        decision = "deny" if decision == "ask" and self.policy.ask == "deny" else decision
+        if decision == "allow":
+            return Finding(rule.id, decision, rule.risk, rule.reason)
+        if staged and causes and all(map(_taken_back, causes)):
+            return Finding(
+                rule.id,
+                "allow",
+                "high",
+                f"{rule.reason} The changes of this session are staged: they can be taken back.",
+            )
+        left, why = self._excepted(rule.id, causes)
+        if why and not left:
+            return Finding(rule.id, "allow", "critical", f"Allowed by {why}")
+        cause = next(iter(left), None) if rule.regex is None else None
+        reason = f"{rule.reason} ({cause.kind}: {show(cause.target)[:120]})" if cause else rule.reason
+        return Finding(rule.id, decision, "blocked" if decision == "deny" else rule.risk, reason)
+
+    def _by_risk(self, risk: str) -> str:
+        return "ask" if RISK[risk] >= RISK.get(self.policy.ask_at, 9) else "allow"
+
+    def _excepted(self, rule: str, causes: list[Effect]) -> tuple[list[Effect], str]:
+        """The effects that no exception covers, and the exception that covers one."""
+        left, why = [], ""
+        for effect in causes:
+            allow = next((one for one in self.allows if one.covers(rule, effect)), None)
+            if allow is None:
+                left.append(effect)
+            else:
+                why = f"{allow.source}: {allow.reason}"
+        return left, why
+
+    def _strangers(self, effects: tuple[Effect, ...], found: dict[str, Finding]) -> None:
+        listed = self.policy.allow_programs
+        strange = [
+            one for one in effects if listed is not None and one.kind == "exec" and one.program.lower() not in listed
+        ]
+        left, why = self._excepted("allowlist", strange)
+        if left:
+            names = ", ".join(sorted(listed or ()))
+            name = show(min(one.program for one in left))
+            reason = f"{name} is not on this policy's list of programs; use one of: {names}."
+            found["allowlist"] = Finding("allowlist", "deny", "blocked", reason)
+        elif why:
+            found["allowlist"] = Finding("allowlist", "allow", "critical", f"Allowed by {why}")
+
+
+def _taken_back(effect: Effect) -> bool:
+    """Whether a staged session undoes it: it changes the workspace, or discards work in it."""
+    changes = effect.kind in ("delete", "write", "chmod") and effect.path_class in ("workspace", "workspace_root")
+    return effect.kind == "vcs.discard" or (changes and not effect.flags & {"later", "sudo"})

@@ -1,0 +1,45 @@
+"""Regular expressions over a command's text: compiled when first used, and none runs for longer than a cap.
+
+Python's own engine cannot be stopped once it backtracks. What bounds the work is the length of the text, the same
+on every machine; the clock is a net below it, and reaching it is a refusal.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from .parser import TooComplex
+
+CAP = 2.0  # seconds for one expression on one text: a thousand times what the longest text takes
+MAX_SUBJECT = 100_000
+
+
+@functools.lru_cache(maxsize=2000)
+def compiled(pattern: str) -> Any:
+    import regex
+
+    return regex.compile(pattern, regex.MULTILINE)
+
+
+def search(pattern: str, text: str) -> Any:
+    return _capped(lambda: compiled(pattern).search(text[:MAX_SUBJECT], timeout=CAP))
+
+
+def fullmatch(pattern: str, text: str) -> Any:
+    return _capped(lambda: compiled(pattern).fullmatch(text[:MAX_SUBJECT], timeout=CAP))
+
+
+def found(pattern: str, text: str, most: int = 40) -> Iterator[Any]:
+    matches = _capped(lambda: compiled(pattern).finditer(text[:MAX_SUBJECT], timeout=CAP))
+    for _ in range(most):
+        match = _capped(lambda: next(matches, None))
+        if match is None:
+            return
+        yield match
+
+
+def _capped(run: Any) -> Any:
+    try:
+        return run()
+    except TimeoutError:
+        raise TooComplex("an expression takes too long on it") from None

@@ -1,0 +1,301 @@
+"""What programs print that transform text. Known text is really transformed; what is not known keeps its taint."""
+
+import json
+import re
+from itertools import zip_longest
+
+from .call import STDOUT, Call, Options
+from .marks import (
+    ATOM,
+    DISGUISED,
+    FILE,
+    NETWORK,
+    SELF,
+    STAR,
+    UNKNOWN,
+    has_glob,
+    known,
+    listed_part,
+    solid,
+    taints,
+    unglob,
+)
+from .paths import HOME
+from .quoting import Pattern, ansi_c, bounded, whole
+from .reading import filtering
+
+
+def picked(text: str) -> str:
+    """A listing of everything of which some is taken."""
+    return text.replace(STAR, ATOM)
+
+
+@filtering("head")
+def head(call: Call, options: Options, text: str) -> str:
+    first = call.name.endswith("head")
+    text = text.replace(SELF, "") or UNKNOWN if SELF in text else text
+    count = options.get("n", "lines") or next((flag for flag in sorted(options.flags) if flag.isdigit()), "")
+    count = count or next((arg for arg in call.args if re.fullmatch(r"\+\d+", arg)), "")
+    size = options.get("c", "bytes")
+    if count[:1] != "+":
+        text = picked(text)
+    if not known(text) or not re.fullmatch(r"\+?\d+", count or size):
+        return text
+    number, parts = whole(count or size), text.splitlines(True) if count else list(text)
+    kept = (
+        parts[:number]
+        if first
+        else parts[number - 1 :]
+        if (count or size)[0] == "+"
+        else parts[-number or len(parts) :]
+    )
+    return "".join(kept)
+
+
+@filtering("tac")
+def tac(call: Call, options: Options, text: str) -> str:
+    return "".join(reversed(text.splitlines(True))) if known(text) else text
+
+
+@filtering("rev")
+def rev(call: Call, options: Options, text: str) -> str:
+    return "".join(line[::-1] + "\n" for line in text.splitlines()) if known(text) else taints(text)
+
+
+@filtering("laid-out")
+def laid_out(call: Call, options: Options, text: str) -> str:
+    """nl, column, fold, fmt, pr, join: known text comes out in another layout."""
+    lines, width = text.splitlines(), options.get("w", "width")
+    if not text or not known(text):
+        return UNKNOWN if call.name == "strings" and FILE in text else text
+    if call.name == "nl":
+        lines = [f"{number:6}\t{line}" for number, line in enumerate(lines, 1)]
+    elif call.name == "fold" and width.isdecimal() and whole(width):
+        lines = [line[at : at + whole(width)] for line in lines for at in range(0, len(line), whole(width))]
+    elif call.name == "column":
+        lines = ["  ".join(line.split()) for line in lines]
+    else:
+        return DISGUISED if call.name in ("fmt", "fold", "pr", "join") else text
+    return "\n".join(lines) + "\n"
+
+
+@filtering("sorted")
+def sorted_lines(call: Call, options: Options, text: str) -> str:
+    if not known(text):
+        return text
+    lines = sorted(set(text.splitlines()) if options.has("u", "unique") else text.splitlines())
+    return "".join(line + "\n" for line in (reversed(lines) if options.has("r", "reverse") else lines))
+
+
+@filtering("pasted")
+def pasted(call: Call, options: Options, text: str) -> str:
+    joint = ansi_c((options.all("d", "delimiters") or ["\t"])[-1])
+    if not known(text) or len(joint) > 1:
+        return text if not known(text) else DISGUISED
+    if options.has("s", "serial"):
+        return joint.join(text.splitlines()) + "\n"
+    columns = [call.read(path).splitlines() for path in options.rest]
+    return "".join(joint.join(row) + "\n" for row in zip_longest(*columns, fillvalue="")) if columns[1:] else text
+
+
+_SETS = {
+    "lower": "abcdefghijklmnopqrstuvwxyz", "upper": "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "digit": "0123456789",
+    "space": " \t\n\r\f\v", "blank": " \t", "punct": "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
+}  # fmt: skip
+_SETS["alpha"] = _SETS["upper"] + _SETS["lower"]
+_SETS["alnum"] = _SETS["digit"] + _SETS["alpha"]
+
+
+@filtering("tr")
+def tr(call: Call, options: Options, text: str) -> str:
+    text, sets = call.stdin, [unglob(word) for word in options.rest]
+    if not known(text):
+        return taints(text) if text.strip(ATOM + FILE + " \n") != "" else text
+    if not sets or not all(known(word) for word in sets):
+        return DISGUISED
+    first, second = (_tr_set(word) for word in ([*sets, ""])[:2])
+    if options.has("c", "C", "complement"):
+        delete = options.has("d", "delete")
+        return "".join(char if char in first else "" if delete else second[-1:] for char in text)
+    if options.has("d", "delete"):
+        return "".join(char for char in text if char not in first)
+    if not second:
+        return re.sub(r"(.)\1+", lambda m: m[1] if m[1] in first else m[0], text, flags=re.S)
+    return translate(text, *sets[:2])
+
+
+def translate(text: str, old: str, new: str) -> str:
+    first, second = _tr_set(old), _tr_set(new)
+    second += second[-1:] * (len(first) - len(second))
+    return text.translate({ord(a): b for a, b in reversed(list(zip(first, second, strict=False)))})
+
+
+def _tr_set(text: str) -> str:
+    def span(found: re.Match[str]) -> str:
+        first, last = ord(found[1]), ord(found[2])
+        return "".join(map(chr, range(first, min(last, first + 300) + 1))) if first <= last else found[0]
+
+    text = re.sub(r"\[:(\w+):\]", lambda m: _SETS.get(m[1], ""), text)
+    return re.sub(r"(.)-(.)", span, ansi_c(text), flags=re.S)
+
+
+@filtering("cut")
+def cut(call: Call, options: Options, text: str) -> str:
+    spec = unglob(options.get("c", "b", "f", "characters", "bytes", "fields"))
+    delimiter, by_field = options.get("d", "delimiter") or "\t", bool(options.get("f", "fields"))
+    joint = options.get("output-delimiter") or (delimiter if by_field else "")
+    out = ""
+    for line in text.splitlines(True):
+        if not known(line):
+            out += line if not taints(line).strip(ATOM + FILE) else taints(line)
+            continue
+        line = line.rstrip("\n")
+        out += joint.join(_chosen(line.split(delimiter) if by_field else list(line), spec)) + "\n"
+    return out
+
+
+def _chosen(items: list[str], spec: str) -> list[str]:
+    chosen: list[str] = []
+    for found in filter(None, (re.fullmatch(r"(\d*)(-?)(\d*)", part.strip()) for part in spec.split(",")[:200])):
+        first = whole(found[1] or "1")
+        chosen += items[first - 1 : whole(found[3]) if found[3] else len(items) if found[2] else first]
+    return chosen
+
+
+@filtering("seq")
+def seq(call: Call, options: Options, text: str) -> str:
+    numbers = [whole(arg) for arg in call.args if re.fullmatch(r"-?\d+", arg)]
+    if not 1 <= len(numbers) <= 3 or len(numbers) != len(call.args):
+        return ATOM
+    first, step, last = (
+        [1, 1, numbers[0]] if len(numbers) == 1 else [numbers[0], 1, numbers[1]] if len(numbers) == 2 else numbers
+    )
+    span = range(first, last + (1 if step > 0 else -1), step or 1)
+    return (
+        "".join(f"{number}\n" for number in span[:8] if True) + ATOM if span[200:] else "".join(f"{n}\n" for n in span)
+    )
+
+
+@filtering("yes")
+def yes(call: Call, options: Options, text: str) -> str:
+    return (unglob(" ".join(call.args)) or "y") + "\n" + SELF
+
+
+@filtering("name")
+def name(call: Call, options: Options, text: str) -> str:
+    """basename, dirname, realpath, readlink."""
+    if not options.rest:
+        return ""
+    path = unglob(solid(options.rest[0]))
+    bare = path.rstrip("/")
+    if call.name == "basename":
+        last = bare.rsplit("/", 1)[-1] or "/"
+        return (last.removesuffix(options.rest[1]) if len(options.rest) > 1 else last) + "\n"
+    if call.name == "dirname":
+        return ((bare.rsplit("/", 1)[0] or "/") if "/" in bare else "." if bare else "/") + "\n"
+    return call.locate(path)[0] + "\n"
+
+
+@filtering("grep")
+def grep(call: Call, options: Options, text: str) -> str:
+    if options.has("l", "files-with-matches", "files", "c", "count"):
+        return ATOM + "\n"
+    pattern = unglob((options.all("e", "regexp") or options.rest or [""])[0])
+    if STAR in text:  # nearly all of it where the pattern says what to leave out, or only what a number looks like
+        return text if options.has("v", "invert-match") or not pattern.strip("^.*[0-9]+$\\d") else picked(text)
+    clear = listed_part(text)
+    if not (known(clear) and clear and pattern) or not bounded(pattern, clear):
+        return text or ATOM + "\n"
+    try:
+        regex = Pattern(re.sub(r"\[\[:(\w+):\]\]", lambda m: f"[{re.escape(_SETS.get(m[1], ''))}]", pattern))
+        if options.has("o", "only-matching"):
+            return "".join(one + "\n" for line in clear.splitlines() for one in regex.found(line) if one)
+        invert = options.has("v", "invert-match")
+        return "".join(line for line in clear.splitlines(True) if bool(regex.search(line)) != invert)
+    except (ValueError, TimeoutError):
+        return text
+
+
+@filtering("envsubst")
+def envsubst(call: Call, options: Options, text: str) -> str:
+    return re.sub(r"\$\{?(\w+)\}?", lambda m: str(call.state.get(m[1])), call.stdin)
+
+
+@filtering("date")
+def date(call: Call, options: Options, text: str) -> str:
+    return clock(next((unglob(arg[1:]) for arg in call.args if arg.startswith("+")), "")) + "\n"
+
+
+def clock(template: str) -> str:
+    """What a time looks like in a format: the format's own text, and numbers nobody knows."""
+    return re.sub(r"%[-_0^#+:]*[A-Za-z]", ATOM, template) or ATOM
+
+
+@filtering("listing")
+def listing(call: Call, options: Options, text: str) -> str:
+    """Names: all of a directory's (an active *), or those of a pattern."""
+    paths = options.rest
+    if options.has("d", "directory") or any(has_glob(path) for path in paths):
+        return "".join((path if path.strip(STAR + "/.") == "" else picked(path)) + "\n" for path in paths)
+    return STAR + "\n"
+
+
+@filtering("mktemp")
+def mktemp(call: Call, options: Options, text: str) -> str:
+    template = re.sub(r"X{3,}", ATOM, options.rest[0]) if options.rest else f"tmp.{ATOM}"
+    folder = options.get("p", "tmpdir") or "/tmp"
+    return (template if template.startswith("/") else f"{folder}/{template}") + "\n"
+
+
+@filtering("jq")
+def jq(call: Call, options: Options, text: str) -> str:
+    """A literal, a field, a list: the rest of the language is text in another shape."""
+    program, given = unglob(options.rest[0]) if options.rest else ".", taints("".join(call.args)).replace(ATOM, "")
+    literal = re.fullmatch(r'\s*"([^"\\]*)"\s*', program)
+    if literal:
+        return literal[1] + "\n"
+    if options.has("n", "null-input") or (known(text) and "@base64d" in program):
+        return DISGUISED if re.search(r'" *\+|\+ *"|@base64d|implode', program) else given or FILE
+    if not known(text):
+        return (taints(text) if "@sh" in program else taints(text).replace(FILE, UNKNOWN)) + given + "\n"
+    try:
+        held = json.loads(text)
+        for key in re.findall(r"[\w-]+", program) if re.fullmatch(r"(\.[\w-]+)+", program.strip()) else [None]:
+            held = held[key]
+        return f"{held}\n" if isinstance(held, str | int) else DISGUISED
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return text if program.strip() in (".", "") else DISGUISED if text.strip() else ATOM + "\n"
+
+
+@filtering("expr")
+def expr(call: Call, options: Options, text: str) -> str:
+    words = [unglob(arg) for arg in call.args]
+    match words:
+        case ["substr", subject, start, size] if known(subject) and start.isdecimal() and size.isdecimal():
+            return subject[whole(start) - 1 :][: whole(size)] + "\n"
+        case [left, "+" | "-" as sign, right] if re.fullmatch(r"-?\d{1,9}/-?\d{1,9}", f"{left}/{right}"):
+            return f"{int(left) + (int(right) if sign == '+' else -int(right))}\n"
+    return ATOM + "\n" if all(re.fullmatch(rf"[\d\s+*/%<>=()&|{ATOM}-]*", word) for word in words) else DISGUISED
+
+
+@filtering("fetched")
+def fetched(call: Call, options: Options, text: str) -> str:
+    """curl prints what it fetched, unless it goes to files."""
+    targets = options.all("o", "output")
+    if options.has("O", "remote-name", "remote-name-all", "J") or {*targets} - {*STDOUT}:
+        return ATOM
+    return text or NETWORK
+
+
+@filtering("wget")
+def wget(call: Call, options: Options, text: str) -> str:
+    return text or NETWORK if options.get("O", "output-document") in STDOUT else ATOM
+
+
+@filtering("getent")
+def getent(call: Call, options: Options, text: str) -> str:
+    if not call.args:
+        return FILE
+    text, key = call.read(f"/etc/{solid(call.args[0])}"), solid("".join(call.args[1:2]))
+    lines = [line for line in text.split("\n") if key in line or (not known(key) and HOME in line)]
+    return "".join(line + "\n" for line in lines) or FILE

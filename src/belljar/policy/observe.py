@@ -1,0 +1,59 @@
+"""From a text to its effects: the interpreter's passes over one command."""
+
+from dataclasses import dataclass
+
+from .compound import Feed
+from .effects import Effect
+from .knowledge import Knowledge
+from .machine import Machine
+from .marks import ATOM
+from .shellstate import ShellState
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    effects: tuple[Effect, ...]
+    after: ShellState
+    commands: tuple[str, ...]
+
+
+def observe(text: str, words: list[str] | None, state: ShellState, knowledge: Knowledge, parsing: bool) -> Observed:
+    """The effects of a command, and the shell after it. A second pass undoes what conditions may not have done."""
+    from .dispatch import dispatch
+
+    effects: dict[Effect, None] = {}
+    seen: dict[str, None] = {}
+    after = state
+    for undo in (False, True):
+        current = state.detached()
+        machine = Machine(dispatch, knowledge, parsing)
+        machine.undo_branches = undo
+        if words is not None:
+            machine.simple(words, current, Feed())
+        else:
+            machine.run_text(text, current, Feed())
+        machine.catch_up()
+        _shadows(machine, state, current)
+        for trap, where in machine.traps:
+            with machine.under("trap"):
+                machine.run_text(trap, where)
+        effects.update(machine.effects)
+        seen.update(machine.seen)
+        after = current if not undo else after
+        if not machine.branched:
+            break
+    return Observed(tuple(effects), after, tuple(seen))
+
+
+def _shadows(machine: Machine, before: ShellState, after: ShellState) -> None:
+    """What stays in the shell under the name of a program runs whenever that program is called."""
+    from .call import Call
+
+    made = {
+        name: after.detached()
+        for old, new in ((before.aliases, after.aliases), (before.functions, after.functions))
+        for name, body in new.items()
+        if Call.known(machine, name) and body is not old.get(name) and not str(body).startswith(f"{name} ")
+    }
+    for name, shell in made.items():
+        machine.simple([name, ATOM], shell, Feed())

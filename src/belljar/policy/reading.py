@@ -1,0 +1,213 @@
+"""One call of a program, read by its entry: every argument gets its role, and the roles make the effects."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from . import expressions
+from .call import Call, Options
+from .knowledge import Entry, When
+from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
+from .paths import WORKSPACE
+from .shellstate import BASE_ENV
+
+PRINTS = {
+    "atom": ATOM + "\n", "file": FILE, "network": NETWORK, "unknown": UNKNOWN, "secret": SECRET, "nothing": "",
+    "private": SENSITIVE, "everything": STAR + "\n", "one": "1\n", "workspace": WORKSPACE + "\n", "gitdir": ".git\n",
+    "user": BASE_ENV["USER"] + "\n", "disks": f"/dev/sda {ATOM} /\n/dev/sda {ATOM} {WORKSPACE}\n",
+}  # fmt: skip
+Role = Callable[["Reading", list[str], str], None]
+ROLES: dict[str, Role] = {}
+Filter = Callable[[Call, Options, str], str | None]
+FILTERS: dict[str, Filter] = {}
+_LAST = ("write", "arrive", "append", "truncate", "tee", "save")  # they need what the others have read
+
+
+def role(*names: str) -> Callable[[Callable[["Reading", str], None]], Callable[["Reading", str], None]]:
+    """Register what an argument of this role does; it is given the argument."""
+
+    def register(act: Callable[["Reading", str], None]) -> Callable[["Reading", str], None]:
+        ROLES.update(dict.fromkeys(names, lambda reading, words, _: act(reading, words[0])))
+        return act
+
+    return register
+
+
+def words_role(*names: str) -> Callable[[Role], Role]:
+    """The same for a role that takes several arguments, or a parameter: `code:sql`."""
+
+    def register(act: Role) -> Role:
+        ROLES.update(dict.fromkeys(names, act))
+        return act
+
+    return register
+
+
+def filtering(name: str) -> Callable[[Filter], Filter]:
+    """Register what a program prints, given what it read."""
+
+    def register(act: Filter) -> Filter:
+        FILTERS[name] = act
+        return act
+
+    return register
+
+
+class Reading:
+    def __init__(self, call: Call, entry: Entry, outer: "Reading | None" = None) -> None:
+        self.call, self.entry = call, entry
+        self.content, self.inputs, self.ran = "", 0, ""
+        self.sent = self.target = self.mode = self.destination = ""
+        self.sources: list[tuple[str, str | None]] = []
+        self.rest: list[str] = []
+        self.options = Options()
+        self.flags: list[str] = list(outer.flags) if outer else []
+        self.settings: str = entry.settings or (outer.settings if outer else "")
+        self.text = " ".join(unglob(solid(arg)) for arg in call.args)
+
+    def run(self) -> str | None:
+        call, entry = self.call, self.entry
+        call.machine.note(f"{call.text()}  ←  {entry.name} in {entry.source}")
+        options = call.options_of(entry.takes, entry.posix)
+        self.flags += [flag for flag, names in entry.flags.items() if options.has(*names.split())]
+        self.rest, self.options = options.rest, options
+        asks = "help" in options.flags or ("version" in options.flags and not options.rest)
+        if asks or (entry.unless and expressions.search(entry.unless, self.text)):
+            return self.printed(entry.prints, options)
+        verbs = bool(entry.verbs) and self._verb(options) is not None
+        acts = [
+            (act, [value]) for names, act in entry.options.items() for value in options.all(*names.split())
+        ]  # fmt: skip
+        roles = entry.operands
+        if any(roles.endswith(f" {act}") for act, _ in acts):  # `cp -t there a b`: the option has taken its place
+            roles = roles.rpartition(" ")[0]
+        acts += self.assigned(roles, options.rest) if not verbs and options.rest != ["-"] else []
+        self.destination = acts[-1][1][-1] if acts and acts[-1][0] == "arrive" else ""
+        self.target = next(
+            (words[0] for act, words in acts if act in ("fetch", "fetch-here", "host") and re.search("[.:]", words[0])),
+            "",
+        )
+        for act, words in sorted(acts, key=lambda one: one[0] in _LAST):
+            self.act(act, words)
+        if entry.stdin and call.stdin.strip() and not any(re.match("code|script", act) for act, _ in acts):
+            self.act(entry.stdin, [unglob(call.stdin)])
+        printed = self._effects(options)
+        if self.sent or has(self.target, SECRET + SENSITIVE + ENCODED):
+            self.send(self.sent + self.target)
+        if entry.runs:
+            ROLES["project"](self, [], "")
+        verb = self._verb(options) if verbs else None
+        if verb is not None:
+            return verb.run()
+        return self.printed(printed or entry.prints, options)
+
+    def _verb(self, options: Options) -> "Reading | None":
+        """The entry whose pattern the first words meet. An option that nobody listed may have taken a word before."""
+        words = [unglob(solid(word)) for word in options.rest]
+        for start in range(min(3, len(words))):
+            for pattern, entry in (
+                (one.strip(), entry) for names, entry in self.entry.verbs for one in names.split(",")
+            ):
+                length = matched(pattern.split(), words[start:])
+                if length is None or (
+                    start and (pattern == "*" or not options.after_flag(words[:start], self.call.args))
+                ):
+                    continue
+                taken, args = options.rest[start : start + length], list(self.call.args)
+                for word in taken:
+                    args.remove(word)
+                if self.entry.posix:
+                    args = options.rest[start + length :]
+                inner = Call(self.call.machine, self.call.name, args, self.call.state, self.call.feed)
+                return Reading(inner, entry, self)
+        return None
+
+    def _effects(self, options: Options) -> str:
+        """What it does in any case, and what its arguments give away; the answer is what it then prints."""
+        entry, printed = self.entry, ""
+        if entry.effect:
+            self.emit(entry.effect)
+        for when in entry.when:
+            matches = self._matches(when, options)
+            if not matches:
+                continue
+            if when.effect:
+                self.emit(when.effect)
+            for match in matches if when.role else []:
+                self.act(when.role, [" ".join(group for group in match.groups() if group)])
+            printed = when.prints or printed
+        return printed
+
+    def _matches(self, when: When, options: Options) -> list[Any]:
+        if (when.flag and not options.has(*when.flag.split())) or (
+            when.unless and expressions.search(when.unless, self.text)
+        ):
+            return []
+        if when.arg:
+            return [one for arg in self.call.args if (one := expressions.search(when.arg, unglob(solid(arg))))]
+        texts = [self.text]
+        if when.given:
+            made = self.call.machine.written(when.files, self.call.state) if when.files else ""
+            texts.append("\n".join([self.call.handed(), made]))
+        return [one for text in texts for one in expressions.found(when.given or when.args, text)]
+
+    def emit(self, text: str) -> None:
+        """An effect as the data write it: its kind, a path class after @, flags."""
+        for one in text.split(","):
+            kind, *words = one.split()
+            kinds = [word[1:] for word in words if word[0] == "@"]
+            flags = frozenset(word for word in words if word[0] != "@")
+            self.call.machine.emit(kind, self.call.text(), "".join(kinds), flags, self.call.name)
+
+    @staticmethod
+    def assigned(roles: str, words: list[str]) -> list[tuple[str, list[str]]]:
+        """Operands with their roles: `skip run…` gives the rest to run, `copy* arrive` all but the last to copy."""
+        found, names = [], roles.split()
+        for index, name in enumerate(names):
+            later = len(names) - index - 1
+            if name.endswith("*"):
+                taken = words[: len(words) - later] if later else words
+                found += [(name[:-1], [word]) for word in taken]
+                words = words[len(taken) :]
+            elif name.endswith("…"):
+                return [*found, (name[:-1], words)] if words else found
+            elif words:
+                found.append((name, words[:1]))
+                words = words[1:]
+        return found
+
+    def act(self, name: str, words: list[str]) -> None:
+        base, _, parameter = name.partition(":")
+        ROLES[base](self, words, parameter)
+
+    def printed(self, what: str, options: Options) -> str | None:
+        text = self.content if self.inputs else self.call.stdin
+        if what in FILTERS:
+            return FILTERS[what](self.call, options, text)
+        return {"content": text, "ran": self.ran}.get(what, PRINTS.get(what))
+
+    def send(self, text: str) -> None:
+        self.call.send(text, self.target)
+
+
+def matched(pattern: list[str], words: list[str]) -> int | None:
+    """How many words a verb's pattern takes: `a|b` either, `x*` a beginning, `**` any number of words between."""
+    at = 0
+    for index, piece in enumerate(pattern):
+        if piece == "**":
+            rest = pattern[index + 1 :]
+            ends = (skip + taken for skip in range(6) if (taken := matched(rest, words[at + skip :])) is not None)
+            found = next(ends, None)
+            return None if found is None else at + found
+        if piece == "*" and len(pattern) == 1:
+            return 0
+        if at >= len(words) or not any(_word(one, words[at]) for one in piece.split("|")):
+            return None
+        at += 1
+    return at
+
+
+def _word(piece: str, word: str) -> bool:
+    if piece.startswith("*"):
+        return word.endswith(piece[1:])
+    return word.startswith(piece[:-1]) if piece.endswith("*") else word == piece
