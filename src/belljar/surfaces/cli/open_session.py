@@ -12,11 +12,12 @@ from anyio import to_thread
 from belljar.images import catalog
 from belljar.policy import Policy, Verdict
 from belljar.sandbox.sandbox import Sandbox
-from belljar.session.session import Approver, Session
+from belljar.session.session import Session
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.limit_options import limits
 
 if TYPE_CHECKING:
+    from belljar.session.options import Approver
     from belljar.surfaces.cli.run import Ahead
 
 
