@@ -1,13 +1,14 @@
 /* What hosts are told about commands. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "init.h"
 
-#define READ_FIXED (16 + 4 + 16 + 4 + 4 + ENDED_BODY)
-#define LISTED_FIXED (8 + 4 + 4 + 4 + 8 + 8 + 8 + ENDED_BODY + 4)
+#define READ_FIXED (16 + 4 + 16 + 4 + 4 + WIRE_ENDED)
+#define LISTED_FIXED (8 + 4 + 4 + 4 + 8 + 8 + 8 + WIRE_ENDED + 4)
 #define READERS_MAX 64
 
 void answer_error(struct connection *connection, uint64_t id, uint32_t error, const char *text)
@@ -20,16 +21,16 @@ void answer_error(struct connection *connection, uint64_t id, uint32_t error, co
 
 void answer_ended(struct command *command)
 {
-    uint8_t *to = command->owner ? connection_frame(command->owner, ENDED_BODY, ENDED, 0, command->id) : NULL;
+    uint8_t *to = command->owner ? connection_frame(command->owner, WIRE_ENDED, ENDED, 0, command->id) : NULL;
     if (to)
-        put_bytes(to, command->ended, ENDED_BODY);
+        put_bytes(to, command->ended, WIRE_ENDED);
 }
 
 /* While a command runs its end is all zeros, also where it is half written. */
 static uint8_t *put_end(uint8_t *to, const struct command *command)
 {
-    static const uint8_t running[ENDED_BODY];
-    return put_bytes(to, command->phase == OVER ? command->ended : running, ENDED_BODY);
+    static const uint8_t running[WIRE_ENDED];
+    return put_bytes(to, command->phase == OVER ? command->ended : running, WIRE_ENDED);
 }
 
 static size_t readable(const struct ring *ring, uint64_t from, uint32_t most)
@@ -40,7 +41,7 @@ static size_t readable(const struct ring *ring, uint64_t from, uint32_t most)
 
 static void answer_read(struct command *command, struct connection *connection, const struct read_request *wanted)
 {
-    uint32_t most = wanted->max_each, share = (FRAME_OUT_MAX - READ_FIXED) / 2;
+    uint32_t most = wanted->max_each, share = (WIRE_FROM_INIT_MAX - READ_FIXED) / 2;
     uint64_t from[2];
     size_t length[2];
     if (most > share)
@@ -115,16 +116,15 @@ void readers_drop(struct command *command, const struct connection *connection)
     }
 }
 
-static size_t measure(struct command *list, size_t size, uint32_t *count)
+/* What is behind a command: first the living, then those that ended. */
+static const struct command *listed_after(const struct command *command)
 {
-    for (struct command *command = list; command; command = command->next) {
-        if (size + LISTED_FIXED + command->tag_length > FRAME_OUT_MAX)
-            return size;
-        size += LISTED_FIXED + command->tag_length;
-        ++*count;
-    }
-    return size;
+    if (!command)
+        return live ? live : retained;
+    return command->next || command->phase == OVER ? command->next : retained;
 }
+
+static size_t listed_size(const struct command *command) { return LISTED_FIXED + command->tag_length; }
 
 static uint8_t *put_listed(uint8_t *to, const struct command *command)
 {
@@ -135,20 +135,38 @@ static uint8_t *put_listed(uint8_t *to, const struct command *command)
     return put_bytes(put_u32(to, command->tag_length), command->tag, command->tag_length);
 }
 
+/* As many as one frame holds, the newest of each kind first. */
 void answer_list(struct connection *connection)
 {
     uint32_t count = 0;
-    size_t size = measure(live, 4, &count);
-    size = measure(retained, size, &count);
+    size_t size = 4;
+    const struct command *end = NULL;
+    while ((end = listed_after(end)) && size + listed_size(end) <= WIRE_FROM_INIT_MAX) {
+        size += listed_size(end);
+        count++;
+    }
     uint8_t *to = connection_frame(connection, (uint32_t)size, LIST_REPLY, 0, 0);
     if (!to)
         return;
     to = put_u32(to, count);
-    struct command *command = live ? live : retained;
-    for (bool second = !live; count; count--) {
+    for (const struct command *command = listed_after(NULL); command != end; command = listed_after(command))
         to = put_listed(to, command);
-        command = command->next;
-        if (!command && !second)
-            command = retained, second = true;
-    }
+}
+
+/* What the kernel says of a command: where its first process is, what its tree has used so far. */
+void answer_state(struct connection *connection, const struct command *command)
+{
+    static const struct slot nothing;
+    char cwd[PATH_MAX];
+    size_t length = command->main && command->keeper ? proc_cwd(command->main, cwd, sizeof cwd) : 0;
+    const struct slot *slot = command->keeper ? keeper_slot(command) : &nothing;
+    struct used used = {.cpu_us = micros(slot->usage.ru_utime) + micros(slot->usage.ru_stime)};
+    if (command->keeper)
+        proc_used(command->keeper, &used);
+    uint8_t *to = connection_frame(connection, 24 + (uint32_t)length, STATE_REPLY, 0, command->id);
+    if (!to)
+        return;
+    to = put_u64(put_u64(to, used.cpu_us), used.peak);
+    to = put_u32(put_u32(to, (uint32_t)proc_oom_kills()), length != 0);
+    put_bytes(to, cwd, length);
 }

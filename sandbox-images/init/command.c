@@ -12,13 +12,13 @@
 
 #define SLOW_START (50 * MS) /* after which another command may be what keeps this one from starting */
 #define OVERDUE (1000 * MS) /* a keeper that makes no progress for so long was stopped, and is replaced */
-#define RING_MAX (16u << 20)
+#define RETAINED_BYTES (16u << 20) /* of output that ended commands may keep together */
 #define RING_DEFAULT (256u << 10)
 
 struct command *live, *retained;
 unsigned live_count, retained_count;
 static struct command *dead; /* freed at the end of the turn: events at hand may still point to them */
-static uint64_t past[RETAINED_MAX];
+static uint64_t past[WIRE_RETAINED_MAX];
 static unsigned past_at;
 
 static void enlist(struct command *command, struct command **list)
@@ -73,11 +73,11 @@ struct command *command_find(uint64_t id)
     return NULL;
 }
 
-void command_remember(uint64_t id) { past[past_at++ % RETAINED_MAX] = id; }
+void command_remember(uint64_t id) { past[past_at++ % WIRE_RETAINED_MAX] = id; }
 
 bool command_known(uint64_t id)
 {
-    unsigned count = past_at < RETAINED_MAX ? past_at : RETAINED_MAX;
+    unsigned count = past_at < WIRE_RETAINED_MAX ? past_at : WIRE_RETAINED_MAX;
     for (unsigned i = 0; i < count; i++)
         if (past[i] == id)
             return true;
@@ -126,7 +126,7 @@ void command_begun(struct command *command)
 {
     command->phase = RUNNING;
     command->nudge_at = NEVER;
-    ahead_begun(command);
+    prefork_begun(command);
     uint8_t *to = command->owner ? connection_frame(command->owner, 4, STARTED, 0, command->id) : NULL;
     if (to)
         put_u32(to, (uint32_t)command->main);
@@ -217,7 +217,7 @@ void command_tend(struct command *command, uint64_t *next)
     readers_serve(command, next);
 }
 
-static uint64_t micros(struct timeval time) { return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_usec; }
+uint64_t micros(struct timeval time) { return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_usec; }
 
 /* An unreported death leaves no status: the keeper was killed, and with it the command. */
 static void write_ended(struct command *command)
@@ -250,7 +250,7 @@ void command_dead(struct command *command)
     for (int i = 0; i < 2; i++)
         sink_close(&command->sinks[i]);
     for (int i = 0; i < 3; i++) {
-        if (command->streams[i].lent)
+        if (command->streams[i].passed)
             stream_close(&command->streams[i]); /* what is left in the pipe is the host's to read */
         command->streams[i].ready = command->streams[i].fd >= 0;
     }
@@ -262,6 +262,32 @@ static bool drained(const struct command *command)
         if (command->streams[i].fd >= 0)
             return false;
     return true;
+}
+
+static size_t kept_bytes(const struct command *command)
+{
+    return command->streams[0].ring.size + command->streams[1].ring.size;
+}
+
+/*
+ * Ended background commands are kept until they are forgotten, but not at the price of those to come: beyond a limit the oldest
+ * lose their output (who reads is told how much is missing), and then are forgotten. The newest always keeps its own.
+ */
+static void evict(void)
+{
+    size_t bytes = 0;
+    unsigned place = 0;
+    for (struct command *command = retained, *after; command; command = after) {
+        after = command->next;
+        bytes += kept_bytes(command);
+        if (place && bytes > RETAINED_BYTES) {
+            bytes -= kept_bytes(command);
+            for (int i = 0; i < 2; i++)
+                ring_free(&command->streams[i].ring);
+        }
+        if (place++ >= WIRE_RETAINED_MAX)
+            command_free(command);
+    }
 }
 
 static void finish(struct command *command)
@@ -278,6 +304,9 @@ static void finish(struct command *command)
     command->phase = OVER;
     enlist(command, &retained);
     retained_count++;
+    for (int i = 0; i < 2; i++)
+        ring_fit(&command->streams[i].ring);
+    evict();
     uint64_t never = NEVER;
     readers_serve(command, &never);
 }
@@ -285,7 +314,7 @@ static void finish(struct command *command)
 static void set_rings(struct command *command, uint32_t bytes)
 {
     for (int i = 0; i < 2; i++)
-        command->streams[i].ring.cap = bytes == 0 ? RING_DEFAULT : bytes > RING_MAX ? RING_MAX : bytes;
+        command->streams[i].ring.cap = bytes == 0 ? RING_DEFAULT : bytes > WIRE_RING_MAX ? WIRE_RING_MAX : bytes;
 }
 
 /* It outlives its connection from now on, and its output is fetched by READ. */
@@ -305,8 +334,8 @@ void commands_lose(struct connection *connection)
 {
     for (struct command *command = live; command; command = command->next) {
         readers_drop(command, connection);
-        if (command->pilot == connection)
-            command->pilot = NULL;
+        if (command->control_owner == connection)
+            command->control_owner = NULL;
         if (command->owner != connection)
             continue;
         command->owner = NULL;
@@ -327,7 +356,7 @@ bool commands_pump(void)
         after = command->next;
         if (command->phase == STARTING)
             continue; /* nothing comes before the word that it started */
-        if (command->phase == DRAINING && !command->pilot)
+        if (command->phase == DRAINING && !command->control_owner)
             stream_close(&command->streams[2]);
         for (int i = 0; i < 3; i++)
             while (stream_pump(&command->streams[i]) && !(more |= command->phase != DRAINING))

@@ -1,5 +1,5 @@
 /*
- * The connections to hosts, once they are in (doorway.c). Frames to a host are gathered in `out` and written at the end of
+ * The connections to hosts, once they are in (listener.c). Frames to a host are gathered in `out` and written at the end of
  * the turn; much output goes past it when it is empty. No more input is taken from a host that leaves OUT_MAX of answers unread.
  */
 #define _GNU_SOURCE
@@ -17,7 +17,8 @@
 #define KEEP_SIZE (64u << 10)
 #define OUT_MAX (4u << 20)
 #define SEND_BUFFER (1 << 20)
-#define HELLO_WITHIN (5000 * MS)
+#define HELLO_WITHIN (60000 * MS) /* long: the machine may be busy, and whoever waits keeps nobody out (vacancy) */
+#define SILENCE_MAX (25000 * MS)  /* of a bridged host, which sends a heartbeat every few seconds */
 #define SMALL 4096           /* such output is gathered with what else is said in this turn: one wake-up for the host */
 #define HOLD (1 * MS)        /* how long a word may wait for company */
 #define ALWAYS (EPOLLIN | EPOLLRDHUP | EPOLLET)
@@ -32,11 +33,11 @@ uint64_t lease, lease_from;
 
 void lease_set(uint32_t milliseconds) { lease = milliseconds * MS; }
 
-unsigned connections_hailed(void)
+unsigned connections_greeted(void)
 {
     unsigned count = 0;
     EACH (connection)
-        count += connection->hailed;
+        count += connection->greeted;
     return count;
 }
 
@@ -47,7 +48,7 @@ static void hang_up(struct connection *connection)
     free(connection->in);
     free(connection->out);
     commands_lose(connection);
-    if (connection->hailed && connections_hailed() == 0)
+    if (connection->greeted && connections_greeted() == 0)
         lease_from = now;
 }
 
@@ -55,7 +56,7 @@ static struct connection *vacancy(void)
 {
     struct connection *oldest = NULL;
     EACH (connection)
-        if (!connection->hailed && (!oldest || connection->since < oldest->since))
+        if (!connection->greeted && (!oldest || connection->since < oldest->since))
             oldest = connection;
     for (unsigned i = 0; i < used; i++)
         if (connections[i].fd < 0)
@@ -76,7 +77,7 @@ void connection_admit(int fd, uint64_t inode)
     }
     int size = SEND_BUFFER;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-    *connection = (struct connection){.source.kind = AT_CONNECTION, .fd = fd, .inode = inode, .since = now};
+    *connection = (struct connection){.source.kind = AT_CONNECTION, .fd = fd, .inode = inode, .since = now, .heard = now};
     watch(fd, &connection->source, ALWAYS);
 }
 
@@ -115,8 +116,8 @@ static bool make_room(struct connection *connection)
     struct frame frame;
     size_t wanted = IN_SIZE;
     if (connection->in_length && frame_parse(connection->in, connection->in_length, &frame) == FRAME_PARTIAL
-        && connection->in_length >= FRAME_HEADER && FRAME_HEADER + (size_t)frame.length > wanted)
-        wanted = FRAME_HEADER + (size_t)frame.length;
+        && connection->in_length >= WIRE_HEADER && WIRE_HEADER + (size_t)frame.length > wanted)
+        wanted = WIRE_HEADER + (size_t)frame.length;
     if (wanted <= connection->in_size && connection->in_length < connection->in_size)
         return true;
     uint8_t *bytes = realloc(connection->in, wanted);
@@ -133,9 +134,9 @@ static bool handle_frames(struct connection *connection)
     enum frame_status status;
     size_t at = 0;
     while ((status = frame_parse(connection->in + at, connection->in_length - at, &frame)) == FRAME_WHOLE) {
-        if ((!connection->hailed && frame.type != HELLO) || !request_handle(connection, &frame))
+        if ((!connection->greeted && frame.type != HELLO) || !request_handle(connection, &frame))
             return false;
-        at += FRAME_HEADER + frame.length;
+        at += WIRE_HEADER + frame.length;
     }
     connection->in_length -= at;
     memmove(connection->in, connection->in + at, connection->in_length);
@@ -144,7 +145,7 @@ static bool handle_frames(struct connection *connection)
         connection->in = NULL;
         connection->in_size = 0;
     }
-    return status == FRAME_PARTIAL && (connection->hailed || connection->in_length < FRAME_HEADER || connection->in[4] == HELLO);
+    return status == FRAME_PARTIAL && (connection->greeted || connection->in_length < WIRE_HEADER || connection->in[4] == HELLO);
 }
 
 static void serve(struct connection *connection)
@@ -165,6 +166,7 @@ static void serve(struct connection *connection)
     }
     if ((size_t)n < room && !connection->hup)
         connection->readable = false;
+    connection->heard = now;
     connection->in_length += (size_t)n;
     if (!handle_frames(connection))
         connection->doomed = true;
@@ -212,10 +214,10 @@ static bool out_room(struct connection *connection, size_t length)
 
 uint8_t *connection_frame(struct connection *connection, uint32_t length, uint8_t type, uint8_t stream, uint64_t id)
 {
-    if (!out_room(connection, FRAME_HEADER + (size_t)length))
+    if (!out_room(connection, WIRE_HEADER + (size_t)length))
         return NULL;
     uint8_t *at = connection->out + connection->out_at + connection->out_length;
-    connection->out_length += FRAME_HEADER + (size_t)length;
+    connection->out_length += WIRE_HEADER + (size_t)length;
     connection->hold_until = 0;
     return put_header(at, length, type, stream, id);
 }
@@ -258,7 +260,7 @@ void connection_output(struct connection *connection, uint8_t stream, uint64_t i
             put_bytes(put_u64(to, offset), data, length);
         return;
     }
-    uint8_t header[FRAME_HEADER + 8];
+    uint8_t header[WIRE_HEADER + 8];
     put_u64(put_header(header, (uint32_t)length + 8, OUTPUT, stream, id), offset);
     struct iovec parts[3] = {
         {connection->out + connection->out_at, connection->out_length}, {header, sizeof header}, {(void *)data, length},
@@ -286,6 +288,11 @@ static void flush(struct connection *connection)
     }
 }
 
+void connection_farewell(struct connection *connection)
+{
+    flush(connection);
+}
+
 /* True if somebody hung up: there are commands to be looked after. */
 bool connections_flush(void)
 {
@@ -301,18 +308,30 @@ bool connections_flush(void)
     return lost;
 }
 
+/*
+ * How long a connection may stay silent. The kernel tells us when a host on this machine dies; behind a bridge a cut network only
+ * leaves silence, and a sandbox must not outlive its host for that.
+ */
+static uint64_t patience(const struct connection *connection)
+{
+    if (!connection->greeted)
+        return connection->since + HELLO_WITHIN;
+    return connection->inode ? NEVER : connection->heard + SILENCE_MAX;
+}
+
 void connections_expire(uint64_t *next)
 {
-    uint64_t at = connections_hailed() ? NEVER : lease_from + lease;
+    uint64_t at = connections_greeted() ? NEVER : lease_from + lease;
     if (at <= now)
         leave(NULL);
     EACH (connection) {
         if (connection->out_length && connection->hold_until > now && connection->hold_until < at)
             at = connection->hold_until;
-        if (!connection->hailed && connection->since + HELLO_WITHIN <= now)
+        uint64_t until = patience(connection);
+        if (until <= now)
             hang_up(connection);
-        else if (!connection->hailed && connection->since + HELLO_WITHIN < at)
-            at = connection->since + HELLO_WITHIN;
+        else if (until < at)
+            at = until;
     }
     if (at < *next)
         *next = at;

@@ -4,12 +4,7 @@
 
 #define SPAWN_FIXED 40
 
-/* The bounds of each payload that the host may send, by type. */
-static const struct { uint32_t least, most; } bounds[] = {
-    [HELLO] = {4, 4 + TOKEN_LENGTH}, [SPAWN] = {SPAWN_FIXED + 1, FRAME_IN_MAX}, [INPUT] = {0, INPUT_MAX}, [CREDIT] = {8, 8},
-    [SIGNAL] = {4, 4}, [RESIZE] = {4, 4}, [DEADLINE] = {8, 8}, [KILL] = {4, 4}, [READ] = {24, 24}, [LIST] = {0, 0},
-    [FORGET] = {0, 0}, [PING] = {8, 8}, [LEASE] = {4, 4}, [SHUTDOWN] = {0, 0}, [BACKGROUND] = {20, 20},
-};
+static const struct { uint32_t least, most; } bounds[] = {TO_INIT_BOUNDS};
 
 uint16_t get_u16(const uint8_t *b) { return (uint16_t)(b[0] | b[1] << 8); }
 
@@ -48,18 +43,18 @@ uint8_t *put_header(uint8_t *b, uint32_t length, uint8_t type, uint8_t stream, u
 
 enum frame_status frame_parse(const uint8_t *bytes, size_t length, struct frame *frame)
 {
-    if (length < FRAME_HEADER)
+    if (length < WIRE_HEADER)
         return FRAME_PARTIAL;
     *frame = (struct frame){
-        .length = get_u32(bytes), .type = bytes[4], .stream = bytes[5], .id = get_u64(bytes + 8), .payload = bytes + FRAME_HEADER,
+        .length = get_u32(bytes), .type = bytes[4], .stream = bytes[5], .id = get_u64(bytes + 8), .payload = bytes + WIRE_HEADER,
     };
-    if (get_u16(bytes + 6) != 0 || frame->type < HELLO || frame->type > BACKGROUND)
+    if (get_u16(bytes + 6) != 0 || frame->type < HELLO || frame->type >= sizeof bounds / sizeof *bounds)
         return FRAME_MALFORMED;
     if (frame->length < bounds[frame->type].least || frame->length > bounds[frame->type].most)
         return FRAME_MALFORMED;
     if (frame->type == INPUT && frame->stream != STDIN && frame->stream != CONTROL)
         return FRAME_MALFORMED;
-    return length - FRAME_HEADER < frame->length ? FRAME_PARTIAL : FRAME_WHOLE;
+    return length - WIRE_HEADER < frame->length ? FRAME_PARTIAL : FRAME_WHOLE;
 }
 
 bool frame_parse_spawn(const struct frame *frame, struct spawn_request *request)

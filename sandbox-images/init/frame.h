@@ -6,24 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PROTOCOL_VERSION 1
-#define FRAME_HEADER 16
-#define FRAME_IN_MAX (8u << 20)
-#define FRAME_OUT_MAX (2u << 20)
-#define INPUT_MAX (1u << 20)
-#define TOKEN_LENGTH 64
-
-enum { STDIN = 0, STDOUT = 1, STDERR = 2, CONTROL = 3 };
-
-enum {
-    HELLO = 1, SPAWN, INPUT, CREDIT, SIGNAL, RESIZE, DEADLINE, KILL, READ, LIST, FORGET, PING, LEASE, SHUTDOWN, BACKGROUND,
-    WELCOME = 65, STARTED, SPAWN_ERROR, OUTPUT, ENDED, INPUT_ACK, READ_REPLY, LIST_REPLY, PONG, ERROR, PIPE,
-};
-
-enum {
-    FLAG_SHELL = 1, FLAG_PTY = 2, FLAG_COMBINED = 4, FLAG_STDIN = 8, FLAG_CONTROL = 16, FLAG_BACKGROUND = 32,
-    FLAG_DEFAULT_ENV = 64, FLAG_DIRECT = 128, FLAGS_KNOWN = 255,
-};
+#include "wire.h"
 
 struct frame {
     uint32_t length;

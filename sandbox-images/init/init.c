@@ -3,9 +3,9 @@
  *
  *   host ═══ connection ═══ PID 1 ─── keeper ─── command ─── whatever it starts
  *                              ├───── keeper ─── …
- *                              └───── keeper ─── bash, waiting (ahead.c)
+ *                              └───── keeper ─── bash, waiting (prefork.c)
  *
- * PID 1 is one epoll loop: frames in (doorway.c, connection.c, request.c), commands through their phases (command.c), bytes both ways
+ * PID 1 is one epoll loop: frames in (listener.c, connection.c, request.c), commands through their phases (command.c), bytes both ways
  * (stream.c). A keeper per command holds the command's whole tree (keeper.c) and reports through shared memory (keepers.c).
  *
  * All run with the same uid, so PID 1 guards itself: it is not dumpable; the kernel keeps PID 1 from signals sent inside its
@@ -36,7 +36,7 @@
 
 uint64_t now, boot_id;
 int epoll;
-uint8_t scratch[CHUNK];
+uint8_t scratch[WIRE_CHUNK];
 static int signals;
 static struct source at_signal = {.kind = AT_SIGNAL}, at_notice = {.kind = AT_NOTICE};
 
@@ -92,8 +92,8 @@ static void dispatch(struct source *source, uint32_t events)
     case AT_NOTICE:
         on_notice();
         break;
-    case AT_DOORWAY:
-        doorway_event();
+    case AT_LISTENER:
+        listener_event();
         break;
     case AT_CONNECTION:
         connection_event((struct connection *)source, events);
@@ -113,8 +113,8 @@ static uint64_t tend(uint64_t next)
         after = command->next;
         command_tend(command, &next);
     }
-    ahead_trim(&next);
-    doorway_tend(&next);
+    prefork_trim(&next);
+    listener_tend(&next);
     connections_expire(&next);
     return next;
 }
@@ -142,9 +142,9 @@ static _Noreturn void serve(void)
         next = tend(next);
         busy |= connections_flush();
         commands_bury();
-        if (count <= 0 && !busy && ahead_wanting()) /* only when there is nothing better to do */
-            ahead_refill();
-        busy |= connections_pending() || ahead_wanting();
+        if (count <= 0 && !busy && prefork_wanting()) /* only when there is nothing better to do */
+            prefork_refill();
+        busy |= connections_pending() || prefork_wanting();
         timeout = busy ? 0 : milliseconds_until(next);
     }
 }
@@ -165,6 +165,7 @@ static void prepare(void)
 {
     sigset_t all;
     prctl(PR_SET_DUMPABLE, 0);
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* the engine did so already; without it nobody may enter a Landlock domain */
     umask(022);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     for (int signal = 1; signal < 65; signal++) /* past libc, which keeps 32 to 34 for itself and would leave them ignored */
@@ -172,6 +173,7 @@ static void prepare(void)
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     reserve_fds();
+    isolation_prepare();
     if (chdir("/") != 0 || getrandom(&boot_id, sizeof boot_id, 0) != sizeof boot_id)
         leave("cannot start");
 }
@@ -203,7 +205,7 @@ static int usage(void)
 int main(int argc, char **argv)
 {
     if (argc == 2 && !strcmp(argv[1], "--version"))
-        return puts("belljar-init " VERSION) < 0;
+        return printf("belljar-init %d\n", PROTOCOL_VERSION) < 0;
     if (argc == 2 && !strcmp(argv[1], "--bridge"))
         return bridge_run();
     if (getpid() != 1) {
@@ -212,15 +214,15 @@ int main(int argc, char **argv)
     }
     bool dial = argc == 5 && !strcmp(argv[1], "--dial"), listen = argc == 4 && !strcmp(argv[1], "--listen");
     const char *token = getenv("BELLJAR_TOKEN");
-    if ((!dial && !listen) || strcmp(argv[argc - 2], "--lease") != 0 || (listen && (!token || strlen(token) != TOKEN_LENGTH)))
+    if ((!dial && !listen) || strcmp(argv[argc - 2], "--lease") != 0 || (listen && (!token || strlen(token) != WIRE_TOKEN)))
         return usage();
     prepare();
     prepare_loop();
     lease_set((uint32_t)strtoul(argv[argc - 1], NULL, 10));
     if (dial)
-        doorway_dial(argv[2]);
+        listener_dial(argv[2]);
     else
-        doorway_listen(token);
+        listener_listen(token);
     unsetenv("BELLJAR_TOKEN");
     serve();
 }

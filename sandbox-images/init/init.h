@@ -10,27 +10,23 @@
 #include "proc.h"
 #include "ring.h"
 
-#define VERSION "1"
 #define WORKSPACE "/workspace"
-#define LIVE_MAX 1024
-#define RETAINED_MAX 4096
 #define CONNECTIONS_MAX 64
-#define CHUNK (256u << 10) /* of output, at most, in one frame */
 #define MS 1000000ull      /* clocks are in nanoseconds */
 #define NEVER UINT64_MAX
 
 /* Everything that epoll watches begins with one of these. */
 struct source {
-    enum { AT_SIGNAL, AT_NOTICE, AT_DOORWAY, AT_CONNECTION, AT_STREAM, AT_SINK } kind;
+    enum { AT_SIGNAL, AT_NOTICE, AT_LISTENER, AT_CONNECTION, AT_STREAM, AT_SINK } kind;
 };
 
 /* One connection to a host. */
 struct connection {
     struct source source;
     int fd;
-    bool hailed;             /* a valid HELLO came */
+    bool greeted;             /* a valid HELLO came */
     bool readable, hup, blocked, doomed;
-    uint64_t inode, since, hold_until;
+    uint64_t inode, since, heard, hold_until;
     uint8_t *in, *out;       /* `out` holds what the kernel did not take yet */
     size_t in_length, in_size, out_at, out_length, out_size;
 };
@@ -63,7 +59,7 @@ struct stream {
     int fd;                  /* -1 once it is at its end */
     uint8_t number;
     bool ready, hup, widened;
-    bool lent;               /* the host reads the pipe itself */
+    bool passed;               /* the host reads the pipe itself */
     uint64_t credit;
     struct ring ring;        /* of background commands; ring.total counts for all */
 };
@@ -88,11 +84,7 @@ struct reader {
     uint64_t until;
 };
 
-enum cause { EXITED = 1, SIGNALLED, TIMEOUT, KILLED, OUT_OF_MEMORY };
-enum stage { STAGE_REQUEST = 1, STAGE_CWD, STAGE_EXEC, STAGE_RESOURCES, STAGE_DUPLICATE };
 enum phase { WAITING, STARTING, RUNNING, ORPHANED, DRAINING, OVER, GONE };
-
-#define ENDED_BODY 72
 
 struct command {
     struct command *next, **back;
@@ -101,7 +93,7 @@ struct command {
     enum phase phase;
     enum cause forced;        /* TIMEOUT or KILLED, once we have begun to end it */
     struct connection *owner; /* gets its output and its end */
-    struct connection *pilot; /* gets its control stream and input acknowledgements */
+    struct connection *control_owner; /* gets its control stream and input acknowledgements */
     pid_t keeper, main;
     struct stream streams[3];
     struct sink sinks[2];
@@ -113,7 +105,7 @@ struct command {
     uint64_t cwd_dev, cwd_ino;
     int feed;                 /* of a waiting shell: where its command is written */
     struct reader *readers;
-    uint8_t ended[ENDED_BODY];
+    uint8_t ended[WIRE_ENDED];
     char *tag;
 };
 
@@ -121,7 +113,7 @@ struct command {
 extern uint64_t now;
 extern int epoll;
 extern uint64_t boot_id;
-extern uint8_t scratch[CHUNK];
+extern uint8_t scratch[WIRE_CHUNK];
 uint64_t clock_now(int clock);
 void watch(int fd, struct source *source, uint32_t events);
 _Noreturn void leave(const char *why);
@@ -134,20 +126,22 @@ void connections_serve(void);
 bool connections_flush(void);
 bool connections_pending(void);
 void connections_expire(uint64_t *next);
-unsigned connections_hailed(void);
+unsigned connections_greeted(void);
 /* Room for a frame's payload, header already written; the connection is given up if there is no memory. */
 uint8_t *connection_frame(struct connection *connection, uint32_t length, uint8_t type, uint8_t stream, uint64_t id);
 void connection_hold(struct connection *connection);
+/* The last word before a connection is closed: sent now, as far as the kernel takes it. */
+void connection_farewell(struct connection *connection);
 /* Much is sent at once, without a copy where the kernel takes it. */
 void connection_output(struct connection *connection, uint8_t stream, uint64_t id, uint64_t offset, const uint8_t *data, size_t length);
 extern uint64_t lease, lease_from;
 void lease_set(uint32_t milliseconds);
 
-/* doorway.c */
-void doorway_dial(const char *directory);
-void doorway_listen(const char *token);
-void doorway_event(void);
-void doorway_tend(uint64_t *next);
+/* listener.c */
+void listener_dial(const char *directory);
+void listener_listen(const char *token);
+void listener_event(void);
+void listener_tend(uint64_t *next);
 bool token_matches(const uint8_t *token, size_t length);
 
 /* request.c */
@@ -160,6 +154,7 @@ struct command *command_new(void);
 struct command *command_find(uint64_t id);
 bool command_known(uint64_t id);
 void command_remember(uint64_t id);
+uint64_t micros(struct timeval time);
 void command_free(struct command *command);
 void commands_bury(void);
 void command_start(struct command *command);
@@ -168,7 +163,7 @@ void command_refused(struct command *command, uint32_t error, uint32_t stage);
 void command_end(struct command *command, enum cause cause, uint32_t grace_ms);
 void command_dead(struct command *command);
 void command_tend(struct command *command, uint64_t *next);
-/* `taken`: how much of stdout and stderr the host has, its reading of lent pipes included. */
+/* `taken`: how much of stdout and stderr the host has, its reading of passed pipes included. */
 void command_background(struct command *command, uint32_t ring_bytes, const uint64_t taken[2]);
 void commands_lose(struct connection *connection);
 bool commands_pump(void);
@@ -181,9 +176,9 @@ bool sink_put(struct sink *sink, const uint8_t *data, size_t length);
 void sink_pump(struct sink *sink);
 void sink_close(struct sink *sink);
 
-/* loan.c */
-bool stream_lend(struct stream *stream);
-bool shell_lend(struct command *command);
+/* fd_pass.c */
+bool stream_pass(struct stream *stream);
+bool shell_pass(struct command *command);
 void stream_return(struct stream *stream, uint64_t taken);
 
 /* answer.c */
@@ -193,6 +188,7 @@ void readers_drop(struct command *command, const struct connection *connection);
 void answer_list(struct connection *connection);
 void answer_error(struct connection *connection, uint64_t id, uint32_t error, const char *text);
 void answer_ended(struct command *command);
+void answer_state(struct connection *connection, const struct command *command);
 
 /* spawn.c */
 bool spawn_request(struct connection *connection, const struct frame *frame);
@@ -202,26 +198,27 @@ const char *bash_path(void);
 struct plan {
     char **argv, **envp;
     const char *program, *cwd;
-    int in, out, err, control_in, control_out; /* -1: none */
+    int in, out, err, control_in, control_out, memory; /* -1: none */
     int jobs;                                  /* where the keeper of a waiting shell is given the next one; -1: it serves once */
     bool pty;
 };
 
-/* ahead.c */
-void ahead_enable(void);
-bool ahead_wanting(void);
-void ahead_refill(void);
-void ahead_trim(uint64_t *next);
-void ahead_discard(struct command *command);
-struct command *ahead_claim(const char *text);
-void ahead_begun(struct command *command);
-bool ahead_fits(const char *text);
+/* prefork.c */
+void prefork_enable(void);
+bool prefork_wanting(void);
+void prefork_refill(void);
+void prefork_trim(uint64_t *next);
+void prefork_discard(struct command *command);
+struct command *prefork_claim(const char *text);
+void prefork_begun(struct command *command);
+bool prefork_fits(const char *text);
 
 /* keepers.c: PID 1's side */
 extern struct slot *slots;
 #define NOTICE_FD 3
 #define JOBS_FD 4
-#define RESERVED_FDS 10 /* a command may need 0, 1, 2, 8 and 9: nothing else lies below, so dup2 never hits it */
+#define RULESET_FD 5
+#define RESERVED_FDS 10 /* a command may need 0, 1, 2, 7, 8 and 9: nothing else lies below, so dup2 never hits it */
 #define JOB_PIPES 3
 void keepers_prepare(void);
 bool keeper_start(struct command *command, const struct plan *plan);
@@ -235,6 +232,11 @@ void orphans_purge(uint64_t *next);
 
 /* keeper.c: the keeper's own */
 _Noreturn void keeper_run(const struct plan *plan, struct slot *slot);
+
+/* isolation.c */
+void isolation_prepare(void);
+uint32_t isolation_level(void);
+bool isolation_enter(void);
 
 /* bridge.c */
 int bridge_run(void);

@@ -3,7 +3,7 @@
  * so a process that loses its parent, by setsid and double fork too, becomes the keeper's child; no privilege is needed, and nothing
  * below can undo it. When the keeper's wait says ECHILD nothing of the command is left: that is the receipt.
  *
- * The keeper of a shell that was spawned ahead serves again, with new pipes, when nothing is left: a fork is saved.
+ * The keeper of a preforked shell serves again, with new pipes, when nothing is left: a fork is saved.
  *
  * It runs with the uid of the commands, so these may signal it. It is not dumpable (a fork keeps that), blocks everything
  * that can be blocked, and PID 1 deals with SIGKILL and SIGSTOP. Orders come in the slot; SIGTERM is only the knock on the door.
@@ -95,11 +95,14 @@ static int child(void *unused)
     place(plan.in, 0);
     place(plan.out, 1);
     place(plan.err, 2);
+    place(plan.memory, 7);
     place(plan.control_out, 8);
     place(plan.control_in, 9);
     if (plan.pty && ioctl(0, TIOCSCTTY, 0) != 0)
         child_fail(STAGE_RESOURCES);
     enter_cwd();
+    if (!isolation_enter())
+        child_fail(STAGE_RESOURCES);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

@@ -16,7 +16,7 @@
 
 #include "init.h"
 
-#define SLOTS (LIVE_MAX + 64) /* ended commands' keepers may not be reaped yet */
+#define SLOTS (WIRE_LIVE_MAX + 64) /* ended commands' keepers may not be reaped yet */
 #define PURGE_EVERY (1 * MS)
 #define IDLE_MOST 2 /* keepers kept for the next shells */
 
@@ -202,7 +202,7 @@ static void collect(unsigned at)
     keepers[at].command = NULL;
     command->keeper = 0;
     if (command->phase == WAITING)
-        ahead_discard(command);
+        prefork_discard(command);
     else if (state == SLOT_FAILED)
         command_refused(command, slots[at].error, slots[at].stage);
     else if (command->phase == RUNNING || command->phase == STARTING)
@@ -232,7 +232,7 @@ static void keeper_died(unsigned at)
         return;
     command->keeper = 0;
     if (command->phase == WAITING)
-        ahead_discard(command);
+        prefork_discard(command);
     else
         command->phase = ORPHANED;
 }

@@ -123,6 +123,49 @@ struct tree proc_purge(struct purge *purge, pid_t root, bool (*skip)(pid_t))
     return tree;
 }
 
+static ssize_t slurp(pid_t pid, const char *file, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = 0;
+    return n;
+}
+
+static void add_used(pid_t pid, struct used *used)
+{
+    char text[2048];
+    unsigned long long ticks[4] = {0}, kilobytes = 0;
+    long hertz = sysconf(_SC_CLK_TCK);
+    slurp(pid, "stat", text, sizeof text);
+    const char *after = strrchr(text, ')');
+    if (after && sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", ticks, ticks + 1, ticks + 2, ticks + 3) == 4)
+        used->cpu_us += (ticks[0] + ticks[1] + ticks[2] + ticks[3]) * 1000000 / (unsigned long long)hertz;
+    slurp(pid, "status", text, sizeof text);
+    const char *peak = strstr(text, "\nVmHWM:");
+    if (peak && sscanf(peak, " VmHWM: %llu", &kilobytes) == 1 && kilobytes << 10 > used->peak)
+        used->peak = kilobytes << 10;
+}
+
+void proc_used(pid_t root, struct used *used)
+{
+    mark(root, NULL);
+    for (size_t i = 0; i < seen_count; i++)
+        if (seen[i].marked)
+            add_used(seen[i].pid, used);
+}
+
+size_t proc_cwd(pid_t pid, char *path, size_t size)
+{
+    char link[32];
+    snprintf(link, sizeof link, "/proc/%d/cwd", pid);
+    ssize_t n = readlink(link, path, size);
+    return n > 0 ? (size_t)n : 0;
+}
+
 static int open_oom_counter(void)
 {
     static const char *const places[] = {

@@ -22,7 +22,13 @@ struct purge {
 };
 struct tree proc_purge(struct purge *purge, pid_t root, bool (*skip)(pid_t));
 
-/* Neither dead nor stopped. */
+/* What a process's descendants have used so far, the dead ones that were waited for included. */
+struct used {
+    uint64_t cpu_us, peak; /* peak: resident bytes of the largest that lives */
+};
+void proc_used(pid_t root, struct used *used);
+/* The directory that a process is in; 0 if that cannot be told. */
+size_t proc_cwd(pid_t pid, char *path, size_t size);
 
 /* How many times the kernel's OOM killer struck in this container. */
 uint64_t proc_oom_kills(void);

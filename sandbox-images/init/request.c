@@ -7,26 +7,30 @@
 
 static bool hello(struct connection *connection, const struct frame *frame)
 {
-    if (get_u32(frame->payload) != PROTOCOL_VERSION || !token_matches(frame->payload + 4, frame->length - 4))
+    if (!token_matches(frame->payload + 4, frame->length - 4))
         return false;
-    connection->hailed = true;
-    ahead_enable();
-    uint8_t *to = connection_frame(connection, 20, WELCOME, 0, 0);
+    uint8_t *to = connection_frame(connection, 24, WELCOME, 0, 0);
     if (to)
-        put_u32(put_u64(put_u32(put_u32(to, PROTOCOL_VERSION), 1), boot_id), live_count);
+        put_u32(put_u32(put_u64(put_u32(put_u32(to, PROTOCOL_VERSION), 1), boot_id), live_count), isolation_level());
+    if (get_u32(frame->payload) != PROTOCOL_VERSION) {
+        connection_farewell(connection); /* it learns our version, and why nothing else is said */
+        return false;
+    }
+    connection->greeted = true;
+    prefork_enable();
     return true;
 }
 
 static bool input(struct connection *connection, struct command *command, const struct frame *frame)
 {
-    command->pilot = connection;
+    command->control_owner = connection;
     return sink_put(&command->sinks[frame->stream == CONTROL], frame->payload, frame->length);
 }
 
 static void credit(struct command *command, const struct frame *frame)
 {
     uint64_t offset = get_u64(frame->payload);
-    if (frame->stream != STDOUT && frame->stream != STDERR)
+    if (frame->stream < STDOUT || frame->stream > CONTROL)
         return;
     struct stream *stream = &command->streams[frame->stream - STDOUT];
     if (offset > stream->credit)
@@ -77,6 +81,9 @@ static void of_command(struct connection *connection, struct command *command, c
     case READ:
         frame_parse_read(frame, &wanted);
         reader_add(command, connection, &wanted);
+        break;
+    case STATE:
+        answer_state(connection, command);
         break;
     case BACKGROUND:
         command_background(command, get_u32(frame->payload), (uint64_t[]){get_u64(frame->payload + 4), get_u64(frame->payload + 12)});
@@ -132,6 +139,8 @@ bool request_handle(struct connection *connection, const struct frame *frame)
         return true;
     case PING:
         pong(connection, frame);
+        return true;
+    case HEARTBEAT:
         return true;
     case LEASE:
         lease_set(get_u32(frame->payload));

@@ -70,6 +70,20 @@ size_t ring_get(const struct ring *ring, uint64_t offset, uint8_t *to, size_t mo
     return length;
 }
 
+void ring_fit(struct ring *ring)
+{
+    uint8_t *bytes = ring->length && ring->length < ring->size ? malloc(ring->length) : NULL;
+    if (!ring->length)
+        ring_free(ring);
+    if (!bytes)
+        return;
+    copy_out(ring, 0, bytes, ring->length);
+    free(ring->bytes);
+    ring->bytes = bytes;
+    ring->size = ring->length;
+    ring->head = 0;
+}
+
 void ring_free(struct ring *ring)
 {
     free(ring->bytes);

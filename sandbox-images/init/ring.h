@@ -18,6 +18,8 @@ void ring_put(struct ring *ring, const uint8_t *data, size_t length);
 uint64_t ring_start(const struct ring *ring);
 /* Copies what lies at `offset` (not before ring_start) and returns how much that was. */
 size_t ring_get(const struct ring *ring, uint64_t offset, uint8_t *to, size_t most);
+/* No more will come: room for what is there is enough. */
+void ring_fit(struct ring *ring);
 void ring_free(struct ring *ring);
 
 #endif

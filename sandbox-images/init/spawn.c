@@ -3,7 +3,7 @@
  *
  * A shell command runs in one of two ways, and which one depends on its text alone, never on what happens to be at hand:
  *  - one plain line goes to a bash that reads it from a pipe and evals it; the same bash may have been started ahead and have been
- *    waiting for it (ahead.c), which is what makes a command cheaper than a fork and exec;
+ *    waiting for it (prefork.c), which is what makes a command cheaper than a fork and exec;
  *  - text that could tell the difference (a trace shows one `+` more inside eval, line numbers in syntax errors, $SECONDS …) goes to
  *    `bash -c`. Longer than an argument may be, it is read from a file in memory and evalled after all.
  */
@@ -76,7 +76,8 @@ static bool open_terminal(struct command *command, struct plan *plan, struct win
 static bool open_streams(struct command *command, struct plan *plan, struct winsize size)
 {
     if (command->flags & FLAG_CONTROL
-        && !(pipe_for(&command->streams[2], &plan->control_out) && pipe_from(&command->sinks[1], &plan->control_in)))
+        && !(pipe_for(&command->streams[2], &plan->control_out) && pipe_from(&command->sinks[1], &plan->control_in)
+             && (plan->memory = memfd_create("scratch", MFD_CLOEXEC)) >= 0))
         return false;
     if (command->flags & FLAG_PTY)
         return open_terminal(command, plan, size);
@@ -91,7 +92,7 @@ static bool open_streams(struct command *command, struct plan *plan, struct wins
 
 static void close_plan(struct plan *plan)
 {
-    int fds[] = {plan->in, plan->out, plan->err, plan->control_in, plan->control_out};
+    int fds[] = {plan->in, plan->out, plan->err, plan->control_in, plan->control_out, plan->memory};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
             close(fds[i]);
@@ -147,7 +148,7 @@ static void add_base(char **env, char *pwd, bool pty)
 /* A bash in the default form, waiting for its text on `feed`. */
 bool spawn_waiting(struct command *command)
 {
-    struct plan plan = {.cwd = "", .in = -1, .out = -1, .err = -1, .control_in = -1, .control_out = -1};
+    struct plan plan = {.cwd = "", .in = -1, .out = -1, .err = -1, .control_in = -1, .control_out = -1, .memory = -1};
     char *argv[] = {"bash", "--noprofile", "--norc", "-c", bootstrap, NULL}, *env[BASE_VARIABLES + 1] = {NULL};
     int ends[2];
     add_base(env, "PWD=" WORKSPACE, false);
@@ -202,7 +203,7 @@ static int plan_shell(struct plan *plan, bool control)
         return ENOENT;
     if (long_text && control)
         return E2BIG; /* the channel is the control stream's */
-    bool evalled = !control && (long_text || ahead_fits(text));
+    bool evalled = !control && (long_text || prefork_fits(text));
     char *argv[] = {"bash", "--noprofile", "--norc", "-c", evalled ? bootstrap : "--", evalled ? NULL : text, NULL};
     memcpy(plan->argv, argv, sizeof argv);
     if (evalled)
@@ -236,7 +237,7 @@ static char **string_vector(const struct spawn_request *request, char ***env)
 
 static void spawn_on_demand(struct command *command, const struct spawn_request *request)
 {
-    struct plan plan = {.cwd = request->cwd, .in = -1, .out = -1, .err = -1, .control_in = -1, .control_out = -1};
+    struct plan plan = {.cwd = request->cwd, .in = -1, .out = -1, .err = -1, .control_in = -1, .control_out = -1, .memory = -1};
     char pwd[PATH_MAX + 32];
     int error = 0;
     plan.argv = string_vector(request, &plan.envp);
@@ -261,7 +262,7 @@ static void spawn_on_demand(struct command *command, const struct spawn_request 
 static bool default_form(const struct spawn_request *request)
 {
     return (request->flags & ~(uint32_t)FLAG_BACKGROUND) == (FLAG_SHELL | FLAG_DEFAULT_ENV) && !request->envc && !*request->cwd
-        && ahead_fits(request->strings);
+        && prefork_fits(request->strings);
 }
 
 static bool acceptable(struct connection *connection, uint64_t id, const struct spawn_request *request)
@@ -271,7 +272,7 @@ static bool acceptable(struct connection *connection, uint64_t id, const struct 
         refuse(connection, id, EINVAL, STAGE_REQUEST, "not a command that can be run");
     else if (command_known(id))
         refuse(connection, id, EEXIST, STAGE_DUPLICATE, "this id was used before");
-    else if (live_count >= LIVE_MAX || retained_count >= RETAINED_MAX)
+    else if (live_count >= WIRE_LIVE_MAX)
         refuse(connection, id, EAGAIN, STAGE_RESOURCES, "too many commands in this sandbox");
     else if (shell && !bash_path())
         refuse(connection, id, ENOENT, STAGE_EXEC, "no bash in this image");
@@ -284,10 +285,11 @@ static void adopt(struct command *command, struct connection *connection, uint64
 {
     command->id = id;
     command->flags = request->flags;
-    command->owner = command->pilot = connection;
+    command->owner = command->control_owner = connection;
     command->deadline = request->deadline_ms ? now + request->deadline_ms * MS : NEVER;
     command->grace = request->grace_ms * MS;
-    command->streams[0].credit = command->streams[1].credit = request->credit;
+    for (int i = 0; i < 3; i++)
+        command->streams[i].credit = request->credit;
     command->tag = malloc(request->tag_length + 1);
     if (command->tag)
         memcpy(command->tag, request->tag, command->tag_length = request->tag_length);
@@ -303,7 +305,7 @@ bool spawn_request(struct connection *connection, const struct frame *frame)
         return false;
     if (!acceptable(connection, frame->id, &request))
         return true;
-    struct command *command = default_form(&request) ? ahead_claim(request.strings) : NULL;
+    struct command *command = default_form(&request) ? prefork_claim(request.strings) : NULL;
     if (command) {
         bool alone = !connection->out_length || connection->hold_until > now;
         command->phase = STARTING;

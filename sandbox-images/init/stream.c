@@ -77,10 +77,10 @@ static bool pump_ring(struct stream *stream)
 static bool pump_owner(struct stream *stream)
 {
     struct connection *owner = stream->command->owner;
-    if (stream->lent || !owner || owner->blocked || stream_lend(stream) || stream->ring.total >= stream->credit)
+    if (stream->passed || !owner || owner->blocked || stream_pass(stream) || stream->ring.total >= stream->credit)
         return false;
     uint64_t room = stream->credit - stream->ring.total;
-    size_t n = take(stream, room < CHUNK ? (size_t)room : CHUNK);
+    size_t n = take(stream, room < WIRE_CHUNK ? (size_t)room : WIRE_CHUNK);
     if (n) {
         connection_output(owner, stream->number, stream->command->id, stream->ring.total, scratch, n);
         stream->ring.total += n;
@@ -103,7 +103,7 @@ static bool pump_control(struct stream *stream)
 {
     struct command *command = stream->command;
     int waiting = 0;
-    if (stream->lent || !command->pilot || command->pilot->blocked || shell_lend(command))
+    if (stream->passed || !command->control_owner || command->control_owner->blocked || shell_pass(command))
         return false;
     if (!command->gated) {
         ioctl(stream->fd, FIONREAD, &waiting);
@@ -116,11 +116,15 @@ static bool pump_control(struct stream *stream)
     for (int i = 0; i < 2; i++)
         if (command->streams[i].fd >= 0 && command->streams[i].ring.total < command->gate[i])
             return false;
-    size_t n = take(stream, command->gated < CHUNK ? command->gated : CHUNK);
+    uint64_t room = stream->credit - stream->ring.total;
+    if (stream->ring.total >= stream->credit)
+        return false;
+    room = room < command->gated ? room : command->gated;
+    size_t n = take(stream, room < WIRE_CHUNK ? (size_t)room : WIRE_CHUNK);
     command->gated = 0;
     if (n) {
         stream->ready = true; /* we may have left some */
-        connection_output(command->pilot, CONTROL, command->id, stream->ring.total, scratch, n);
+        connection_output(command->control_owner, CONTROL, command->id, stream->ring.total, scratch, n);
         stream->ring.total += n;
     }
     return n > 0;
@@ -154,7 +158,7 @@ static void acknowledge(struct sink *sink, uint64_t handed)
         return; /* a request there has an answer of its own; this would wake the host for nothing */
     sink->acknowledged = handed;
     struct command *command = sink->command;
-    uint8_t *to = command->pilot ? connection_frame(command->pilot, 8, INPUT_ACK, sink->number, command->id) : NULL;
+    uint8_t *to = command->control_owner ? connection_frame(command->control_owner, 8, INPUT_ACK, sink->number, command->id) : NULL;
     if (to)
         put_u64(to, handed);
 }
@@ -222,7 +226,7 @@ bool sink_put(struct sink *sink, const uint8_t *data, size_t length)
         acknowledge(sink, sink->received);
         return true;
     }
-    if (sink->length + length > INPUT_MAX)
+    if (sink->length + length > WIRE_INPUT_MAX)
         return false;
     if (length == 0)
         sink->finished = true;

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
-from tests.abuse.conftest import PROMPT, Victim
+from tests.abuse.conftest import Victim
 
 
 async def test_ignoring_every_signal_delays_the_end_by_the_grace_period_only(victim: Victim) -> None:
@@ -40,13 +39,12 @@ async def test_stopping_everything_stops_nothing_else(victim: Victim) -> None:
     assert result.cause == "timeout"
 
 
-async def test_killing_everything_ends_the_commands_and_not_the_sandbox(victim: Victim) -> None:
+async def test_killing_everything_hurts_neither_the_sandbox_nor_another_command(victim: Victim) -> None:
     shell = await victim.box.start(["sleep", "600"])
     result = await victim.bash("kill -9 -1; echo still here; kill -9 $$", timeout=5)
     assert result.cause in ("signalled", "killed", "exited")
-    with anyio.fail_after(PROMPT):
-        ended = await shell.wait()
-    assert ended.cause in ("signalled", "killed"), "the kernel lets a user signal all of its processes"
+    assert await shell.poll() == "running"
+    await shell.kill(0)
     await victim.box.cleanup()
 
 
@@ -71,7 +69,10 @@ end = time.monotonic() + 1
 while time.monotonic() < end:
     for pid in (1, os.getppid()):
         for number in (1, 2, 3, 10, 12, 13, 15, 17, 18):
-            os.kill(pid, number)
+            try:
+                os.kill(pid, number)
+            except PermissionError:
+                pass  # out of its reach, where the kernel scopes signals
 print("stormed")
 """)  # fmt: skip
     assert result.stdout == "stormed\n"

@@ -9,7 +9,7 @@ PARSERS = {
     From.LIST_REPLY: frames.parse_list,
     From.SPAWN_ERROR: frames.parse_spawn_error,
     From.ERROR: frames.parse_error,
-    From.HELLO: frames.parse_hello,
+    From.WELCOME: frames.parse_welcome,
     From.STARTED: frames.parse_u32,
     From.INPUT_ACK: frames.parse_u64,
     From.PIPE: frames.parse_u64,

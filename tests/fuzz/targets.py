@@ -14,7 +14,8 @@ from typing import Any
 
 import atheris
 
-from belljar.link.frames import Decoder, Frame, FrameError, From
+from belljar.link.decoder import Decoder, Frame
+from belljar.link.frames import FrameError, From
 from belljar.policy import Policy, Verdict, engine, machine, parser
 from belljar.policy.call import PROGRAMS
 from belljar.policy.effects import DECISIONS

@@ -8,17 +8,40 @@ import socket
 import struct
 import subprocess
 import threading
+import tomllib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-HELLO, SPAWN, INPUT, CREDIT, SIGNAL, RESIZE, DEADLINE, KILL, READ, LIST, FORGET, PING, LEASE, SHUTDOWN, BACKGROUND = (
-    range(1, 16)
+WIRE = tomllib.loads((Path(__file__).resolve().parents[2] / "sandbox-images/init/wire.toml").read_text())
+VERSION: int = WIRE["version"]
+
+
+def _codes(table: str, *names: str) -> tuple[int, ...]:
+    rows = WIRE[table]
+    return tuple(rows[name][0] if isinstance(rows[name], list) else rows[name] for name in names)
+
+
+HELLO, SPAWN, INPUT, CREDIT, SIGNAL, RESIZE, DEADLINE, KILL = _codes(
+    "to", "hello", "spawn", "input", "credit", "signal", "resize", "deadline", "kill"
 )
-WELCOME, STARTED, SPAWN_ERROR, OUTPUT, ENDED, INPUT_ACK, READ_REPLY, LIST_REPLY, PONG, ERROR, PIPE = range(65, 76)
-SHELL, PTY, COMBINED, STDIN, CONTROL, IN_BACKGROUND, DEFAULT_ENV, DIRECT = (1 << bit for bit in range(8))
-EXITED, SIGNALLED, TIMEOUT, KILLED, OUT_OF_MEMORY = range(1, 6)
+READ, LIST, FORGET, PING, LEASE, SHUTDOWN, BACKGROUND, HEARTBEAT, STATE = _codes(
+    "to", "read", "list", "forget", "ping", "lease", "shutdown", "background", "heartbeat", "state"
+)
+WELCOME, STARTED, SPAWN_ERROR, OUTPUT, ENDED, INPUT_ACK = _codes(
+    "from", "welcome", "started", "spawn_error", "output", "ended", "input_ack"
+)
+READ_REPLY, LIST_REPLY, PONG, ERROR, PIPE, STATE_REPLY = _codes(
+    "from", "read_reply", "list_reply", "pong", "error", "pipe", "state_reply"
+)
+SHELL, PTY, COMBINED, STDIN, CONTROL, IN_BACKGROUND, DEFAULT_ENV, DIRECT = _codes(
+    "flags", "shell", "pty", "combined", "stdin", "control", "background", "default_env", "direct"
+)
+EXITED, SIGNALLED, TIMEOUT, KILLED, OUT_OF_MEMORY = _codes(
+    "causes", "exited", "signalled", "timeout", "killed", "out_of_memory"
+)
 
 HEADER = struct.Struct("<IBBHQ")
 ENDED_BODY = struct.Struct("<4I6Q2I")
@@ -75,6 +98,14 @@ class Run:
         return self.end is not None or self.error is not None
 
 
+class Welcome(NamedTuple):
+    version: int
+    pid: int
+    boot: int
+    live: int
+    isolation: int
+
+
 class Closed(Exception):
     """The init closed the connection."""
 
@@ -105,9 +136,9 @@ class Connection:
         connection = cls(receive, sock.sendall, sock.close)
         return connection
 
-    def hello(self, token: bytes = b"") -> tuple[int, int, int, int]:
-        self.send(frame(HELLO, 0, struct.pack("<I", 1) + token))
-        return struct.unpack("<IIQI", self.wait_for(WELCOME)[3])
+    def hello(self, token: bytes = b"", version: int = VERSION) -> Welcome:
+        self.send(frame(HELLO, 0, struct.pack("<I", version) + token))
+        return Welcome._make(struct.unpack("<IIQII", self.wait_for(WELCOME)[3]))
 
     def next(self) -> tuple[int, int, int, bytes]:
         """The next frame, noted in `runs` too."""
@@ -115,7 +146,7 @@ class Connection:
         length, kind, stream, zero, id = HEADER.unpack_from(self._buffer)
         assert zero == 0
         assert length <= 2 << 20
-        assert WELCOME <= kind <= PIPE
+        assert WELCOME <= kind <= STATE_REPLY
         self._fill(HEADER.size + length)
         payload = bytes(self._buffer[HEADER.size : HEADER.size + length])
         del self._buffer[: HEADER.size + length]
@@ -219,6 +250,11 @@ class Connection:
         self.send(frame(READ, id, struct.pack("<QQII", out, err, most, wait)))
         return Reading.parse(self.wait_for(READ_REPLY)[3])
 
+    def state(self, run: Run) -> State:
+        self.send(frame(STATE, run.id))
+        payload = self.wait_for(STATE_REPLY)[3]
+        return State(*struct.unpack_from("<QQII", payload), payload[24:])
+
     def ping(self) -> None:
         nonce = secrets.token_bytes(8)
         self.send(frame(PING, 0, nonce))
@@ -227,6 +263,14 @@ class Connection:
     def list(self) -> list[Listed]:
         self.send(frame(LIST))
         return list(Listed.parse(self.wait_for(LIST_REPLY)[3]))
+
+
+class State(NamedTuple):
+    cpu_us: int
+    peak: int
+    ooms: int
+    told: int
+    cwd: bytes
 
 
 @dataclass

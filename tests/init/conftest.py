@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -65,3 +66,16 @@ def link(shared_box: Box) -> Iterator[Connection]:
     connection = shared_box.connect()
     yield connection
     connection.close()
+
+
+@pytest.fixture(scope="session")
+def no_landlock(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Options for a box on a kernel that cannot keep commands apart."""
+    from belljar.engines import seccomp
+
+    profile = seccomp.profile()
+    for rule in profile["syscalls"]:
+        rule["names"] = [name for name in rule["names"] if not name.startswith("landlock_")]
+    path = tmp_path_factory.mktemp("seccomp") / "profile.json"
+    path.write_text(json.dumps(profile))
+    return ("--security-opt", f"seccomp={path}")

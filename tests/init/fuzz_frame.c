@@ -36,13 +36,13 @@ static void check_frames(const uint8_t *bytes, size_t length)
     struct spawn_request spawn;
     struct read_request read;
     while (frame_parse(bytes, length, &frame) == FRAME_WHOLE) {
-        REQUIRE(frame.payload == bytes + FRAME_HEADER && frame.length <= length - FRAME_HEADER && frame.length <= FRAME_IN_MAX);
+        REQUIRE(frame.payload == bytes + WIRE_HEADER && frame.length <= length - WIRE_HEADER && frame.length <= WIRE_TO_INIT_MAX);
         if (frame.type == SPAWN && frame_parse_spawn(&frame, &spawn))
             check_strings(&frame, &spawn);
         if (frame.type == READ)
             frame_parse_read(&frame, &read);
-        bytes += FRAME_HEADER + frame.length;
-        length -= FRAME_HEADER + frame.length;
+        bytes += WIRE_HEADER + frame.length;
+        length -= WIRE_HEADER + frame.length;
     }
 }
 

@@ -36,6 +36,7 @@ from tests.init.client import (
     SIGNAL,
     SPAWN,
     STDIN,
+    VERSION,
     Box,
     Closed,
     Connection,
@@ -72,12 +73,12 @@ def gone(box: Box) -> None:
 
 def test_hello_tells_the_version_and_one_boot_id_for_all_connections(shared_box: Box) -> None:
     first, second = shared_box.knock().hello(), shared_box.knock().hello()
-    assert first[:2] == second[:2] == (1, 1)
-    assert first[2] == second[2] != 0
+    assert first[:2] == second[:2] == (VERSION, 1)
+    assert first.boot == second.boot != 0
 
 
 def test_nothing_is_done_before_a_proper_hello(shared_box: Box) -> None:
-    for bad in (frame(PING, 0, bytes(8)), frame(HELLO, 0, struct.pack("<I", 2)), frame(HELLO, 0, b"\x01")):
+    for bad in (frame(PING, 0, bytes(8)), frame(HELLO, 0, b"\x01")):
         connection = shared_box.knock()
         connection.send(bad)
         assert closed(connection)
@@ -430,3 +431,11 @@ def test_unrelated_files_in_the_link_directory_are_ignored(make_box: MakeBox) ->
     with socket.socket(socket.AF_UNIX) as unlistened:
         unlistened.bind(str(box.link / "dead.sock"))
     assert box.connect().run("echo hi").out == b"hi\n"
+
+
+def test_another_protocol_version_is_told_ours_and_nothing_else(make_box: MakeBox) -> None:
+    connection = make_box().knock()
+    assert connection.hello(version=VERSION + 1).version == VERSION
+    with contextlib.suppress(OSError):
+        connection.send(frame(PING, 0, bytes(8)))
+    assert closed(connection)

@@ -18,6 +18,7 @@ from tests.init.client import (
     KILLED,
     OUT_OF_MEMORY,
     SIGNALLED,
+    STDIN,
     TIMEOUT,
     Box,
     Connection,
@@ -101,8 +102,24 @@ def test_a_thousand_orphans_are_reaped(shared_box: Box, link: Connection) -> Non
     assert [line for line in shared_box.processes() if "defunct" in line] == []
 
 
-def test_kill_minus_one_from_inside_hurts_only_the_commands(make_box: MakeBox) -> None:
+def test_kill_minus_one_from_inside_hurts_nobody_else(make_box: MakeBox) -> None:
     box = make_box()
+    link = box.connect()
+    bystander = link.shell("read -r x; echo $x", STDIN)
+    link.until(lambda: bystander.pid)
+    for signo in (signal.SIGSTOP, signal.SIGTERM, signal.SIGKILL):
+        link.finish(link.shell(f"kill -{int(signo)} -1; kill -{int(signo)} 1", deadline=5000))
+    link.input(bystander, b"unharmed\n")
+    assert link.finish(bystander).out == b"unharmed\n"
+
+
+# Where the kernel does not scope signals, keepers can be hit.
+
+
+def test_without_landlock_kill_minus_one_hurts_only_the_commands(
+    make_box: MakeBox, no_landlock: tuple[str, ...]
+) -> None:
+    box = make_box(options=no_landlock)
     link = box.connect()
     bystander = link.shell("sleep 60")
     background = link.shell("sleep 60", IN_BACKGROUND)
@@ -117,21 +134,26 @@ def test_kill_minus_one_from_inside_hurts_only_the_commands(make_box: MakeBox) -
     assert link.run("echo alive").out == b"alive\n"
 
 
-def test_a_killed_keeper_takes_its_command_with_it(shared_box: Box, link: Connection) -> None:
+def test_a_killed_keeper_takes_its_command_with_it(make_box: MakeBox, no_landlock: tuple[str, ...]) -> None:
+    shared_box = make_box(options=no_landlock)
+    link = shared_box.connect()
     end = link.run("setsid -f sleep 60; kill -9 $PPID; sleep 60", deadline=10_000).end
     assert end is not None
     assert (end.cause, end.signal) == (KILLED, signal.SIGKILL)
     assert commands_left(shared_box) == []
 
 
-def test_a_stopped_keeper_is_woken(link: Connection) -> None:
+def test_a_stopped_keeper_is_woken(make_box: MakeBox, no_landlock: tuple[str, ...]) -> None:
+    link = make_box(options=no_landlock).connect()
     run = link.run("kill -STOP $PPID; kill -STOP $PPID; echo x", deadline=10_000)
     assert run.out == b"x\n"
     assert run.end is not None
     assert run.end.cause == EXITED
 
 
-def test_a_keeper_that_is_stopped_again_and_again_is_replaced(shared_box: Box, link: Connection) -> None:
+def test_a_keeper_that_is_stopped_again_and_again_is_replaced(make_box: MakeBox, no_landlock: tuple[str, ...]) -> None:
+    shared_box = make_box(options=no_landlock)
+    link = shared_box.connect()
     stopper = "import os,time\nk=os.getppid()\nwhile os.getppid()==k: os.kill(k,19)\ntime.sleep(60)"
     run = link.spawn("python3", "-c", stopper, flags=64)
     link.until(lambda: run.pid)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.fuzz.parsers import PARSERS
 
 from belljar.link import frames
-from belljar.link.frames import Decoder, Flag, FrameError, From, To
+from belljar.link.decoder import Decoder, Frame
+from belljar.link.frames import Flag, FrameError, From, To
 
 ENDED = struct.pack("<4I6Q2I", 1, 3, 0, 2, 10, 20, 4096, 999, 5, 6, 0, 0)
 
@@ -22,7 +23,7 @@ def output(data: bytes, offset: int = 0) -> bytes:
     return sent(From.OUTPUT, struct.pack("<Q", offset) + data, stream=1)
 
 
-def in_steps(raw: bytes, step: int) -> list[frames.Frame]:
+def in_steps(raw: bytes, step: int) -> list[Frame]:
     decoder = Decoder()
     return [frame for at in range(0, len(raw), step) for frame in decoder.feed(raw[at : at + step])]
 
@@ -49,10 +50,14 @@ def test_a_long_output_is_handed_on_before_all_of_it_came() -> None:
         sent(To.SPAWN),
         sent(From.STARTED, frames.u32(1), zero=1),
         sent(From.STARTED, frames.u32(1), stream=9),
+        sent(From.STARTED, frames.u32(1), stream=1),
+        sent(From.INPUT_ACK, bytes(8), stream=4),
+        sent(From.STARTED, b""),
+        sent(From.PONG, bytes(9)),
         frames.HEADER.pack(frames.MAX_FROM_INIT + 1, From.OUTPUT, 1, 0, 7),
         sent(From.OUTPUT, b"short"),
     ],
-    ids=["unknown type", "a host's type", "reserved bits", "unknown stream", "too long", "output without offset"],
+    ids=str,
 )
 def test_what_is_not_a_frame_is_refused(raw: bytes) -> None:
     with pytest.raises(FrameError):
@@ -107,8 +112,22 @@ def test_a_list_is_read_back() -> None:
     assert first.ended is not None
 
 
+def test_a_list_of_more_commands_than_there_can_be_is_refused_before_it_is_read() -> None:
+    with pytest.raises(FrameError, match="the most there can be"):
+        frames.parse_list(frames.u32(frames.LISTED_MAX + 1))
+
+
+def test_the_tag_of_a_read_is_any_byte() -> None:
+    assert Decoder().feed(sent(From.READ_REPLY, bytes(200), stream=255))[0][1] == 255
+
+
+def test_output_of_nothing_is_no_frame() -> None:
+    with pytest.raises(FrameError):
+        Decoder().feed(output(b""))
+
+
 def test_a_long_list_takes_no_longer_than_its_length() -> None:
-    count = (frames.MAX_FROM_INIT - 4) // len(listed(b""))
+    count = frames.LISTED_MAX
     started = time.process_time()
     assert len(frames.parse_list(frames.u32(count) + listed(b"") * count)) == count
     assert time.process_time() - started < 3
@@ -128,7 +147,7 @@ def test_a_list_that_does_not_add_up_is_refused(raw: bytes) -> None:
 
 def test_an_init_of_another_version_is_refused() -> None:
     with pytest.raises(FrameError, match="protocol 2"):
-        frames.parse_hello(struct.pack("<IIQI", 2, 1, 99, 0))
+        frames.parse_welcome(struct.pack("<IIQII", 99, 1, 99, 0, 0))
 
 
 def test_a_spawn_that_is_too_large_is_refused_before_it_is_sent() -> None:
@@ -151,7 +170,7 @@ def test_no_bytes_do_more_than_be_refused(raw: bytes, step: int) -> None:
         pass
 
 
-@given(st.lists(st.binary(max_size=300), max_size=8), st.integers(1, 999))
+@given(st.lists(st.binary(min_size=1, max_size=300), max_size=8), st.integers(1, 999))
 def test_output_survives_any_cutting(parts: list[bytes], step: int) -> None:
     raw = b"".join(output(part) for part in parts)
     assert b"".join(payload for _, _, _, payload in in_steps(raw, step)) == b"".join(parts)

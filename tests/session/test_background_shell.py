@@ -229,3 +229,26 @@ async def test_reading_while_another_waits_for_the_end(box: Session) -> None:
             assert await shell.poll() == "running"
         await shell.write("go\n")
     assert (await shell.read()).stdout == "two\n"
+
+
+async def test_the_result_has_all_that_is_kept_also_when_one_reply_does_not_hold_it(box: Session) -> None:
+    """A reply holds 58 bytes less than a ring of a megabyte."""
+    shell = await box.start("head -c 1048576 /dev/zero | tr '\\0' x; printf END", ring=4 << 20)
+    result = await shell.wait(60)
+    assert (len(result.stdout_bytes), result.stdout_bytes[-4:]) == (1048579, b"xEND")
+    assert not result.truncated
+
+
+async def test_many_can_read_one_shell_at_once(box: Session) -> None:
+    shell = await box.start("read -r x; echo $x")
+    seen: list[str] = []
+
+    async def follow() -> None:
+        seen.append((await shell.read(offset=0, wait=30)).stdout)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(12):
+            tasks.start_soon(follow)
+        await anyio.wait_all_tasks_blocked()
+        await shell.write("word\n")
+    assert seen == ["word\n"] * 12

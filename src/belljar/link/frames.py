@@ -1,7 +1,8 @@
 """The words host and init say to each other, as bytes. Pure: no socket, no clock.
 
-A frame is a 16-byte header (payload length, type, stream, zero, command id) and a payload. What comes from a sandbox is
-not trusted: any frame that is not exactly of its form is a `FrameError`, which costs the sandbox its connection.
+A frame is a 16-byte header (payload length, kind, stream, zero, command id) and a payload. The constants come from one
+table for both sides (sandbox-images/init/wire.toml). What comes from a sandbox is not trusted: any frame that is not
+exactly of its form is a `FrameError`, which costs the sandbox its connection.
 """
 
 from __future__ import annotations
@@ -9,75 +10,24 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import NamedTuple
 
-VERSION = 1
-HEADER = struct.Struct("<IBBHQ")
-MAX_TO_INIT = 8 << 20
-MAX_FROM_INIT = 4 << 20
+from belljar.link import wire
+from belljar.link.wire import CONTROL, STDERR, STDIN, STDOUT, VERSION, EndCause, Flag, From, Stage, To
 
-STDIN, STDOUT, STDERR, CONTROL = 0, 1, 2, 3
+__all__ = ["CONTROL", "STDERR", "STDIN", "STDOUT", "VERSION", "EndCause", "Flag", "From", "Stage", "To"]
+
+HEADER = struct.Struct("<IBBHQ")
+MAX_TO_INIT, MAX_FROM_INIT = wire.TO_INIT_MAX, wire.FROM_INIT_MAX
+LISTED_MAX = wire.LIVE_MAX + wire.RETAINED_MAX
 
 
 class FrameError(Exception):
-    """The other side sent something that is not a frame."""
+    """The other side sent something that is not a frame, or that nobody asked for."""
 
 
-class To(IntEnum):
-    HELLO = 1
-    SPAWN = 2
-    INPUT = 3
-    CREDIT = 4
-    SIGNAL = 5
-    RESIZE = 6
-    DEADLINE = 7
-    KILL = 8
-    READ = 9
-    LIST = 10
-    FORGET = 11
-    PING = 12
-    LEASE = 13
-    SHUTDOWN = 14
-    BACKGROUND = 15
-
-
-class From(IntEnum):
-    HELLO = 65
-    STARTED = 66
-    SPAWN_ERROR = 67
-    OUTPUT = 68
-    ENDED = 69
-    INPUT_ACK = 70
-    READ_REPLY = 71
-    LIST_REPLY = 72
-    PONG = 73
-    ERROR = 74
-    PIPE = 75
-
-
-class Flag:
-    """How a command is to be spawned: bits of a plain int, since the operators of an IntFlag cost more than a frame."""
-
-    SHELL = 1
-    PTY = 2
-    COMBINED = 4
-    STDIN = 8
-    CONTROL = 16
-    BACKGROUND = 32
-    DEFAULT_ENV = 64
-    DIRECT = 128
-    """Of a command with a control stream: where that can be, its host reads and writes its pipes past the init."""
-
-
-class Stage(IntEnum):
-    """Where a spawn failed."""
-
-    LIMITS = 1
-    CWD = 2
-    EXEC = 3
-    RESOURCES = 4
-    DUPLICATE = 5
+class VersionMismatch(FrameError):
+    """Both sides are sound, but of different releases."""
 
 
 def frame(kind: To, id: int = 0, payload: bytes = b"", stream: int = 0) -> bytes:
@@ -141,6 +91,15 @@ class EndedBody(NamedTuple):
     oom_kills: int
 
 
+class Welcome(NamedTuple):
+    version: int
+    pid: int
+    boot: int
+    live: int
+    isolation: int
+    """The Landlock ABI that keeps commands apart; 0: they can reach each other."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadReply:
     out_start: int
@@ -150,6 +109,19 @@ class ReadReply:
     ended: EndedBody | None
     out: bytes
     err: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CommandState:
+    """What the kernel says of a running command, told by the init."""
+
+    cpu_us: int
+    peak: int
+    """Resident bytes of the largest process that lives."""
+    oom_kills: int
+    """In the whole sandbox, so far."""
+    cwd: str | None
+    """None: it could not be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +139,10 @@ class Listed:
 _ENDED = struct.Struct("<4I6Q2I")
 _READ_REPLY = struct.Struct("<QQIQQII")
 _LISTED = struct.Struct("<QIIIQQQ")
-_CAUSES = range(1, 6)
+_STATE = struct.Struct("<QQII")
+_WELCOME = struct.Struct("<IIQII")
+_U32, _U64, _ERROR = (struct.Struct(form) for form in ("<I", "<Q", "<II"))
+_CAUSES = frozenset(EndCause)
 
 
 def _unpack(form: struct.Struct, payload: bytes | memoryview) -> tuple[int, ...]:
@@ -200,6 +175,8 @@ def parse_read_reply(payload: bytes) -> ReadReply:
 
 def parse_list(payload: bytes) -> list[Listed]:
     (count,) = _unpack(_U32, payload)
+    if count > LISTED_MAX:
+        raise FrameError(f"a list of {count} commands, where {LISTED_MAX} is the most there can be")
     rest, listed = memoryview(payload)[4:], []  # a view, since what is left would be copied for every entry
     for _ in range(count):
         id, state, flags, pid, started, out_total, err_total = _unpack(_LISTED, rest)
@@ -213,9 +190,6 @@ def parse_list(payload: bytes) -> list[Listed]:
     if rest:
         raise FrameError("a list with something behind it")
     return listed
-
-
-_U32, _U64, _ERROR, _HELLO = (struct.Struct(form) for form in ("<I", "<Q", "<II", "<IIQI"))
 
 
 def parse_u32(payload: bytes) -> int:
@@ -235,74 +209,18 @@ def parse_error(payload: bytes) -> tuple[int, str]:
     return parse_u32(payload), payload[4:260].decode("utf-8", "replace")
 
 
-def parse_hello(payload: bytes) -> int:
-    """The init's boot id, if it speaks our version."""
-    version, _pid, boot, _live = _unpack(_HELLO, payload)
-    if version != VERSION:
-        raise FrameError(f"the init speaks protocol {version}, this side {VERSION}")
-    return boot
+def parse_state(payload: bytes) -> CommandState:
+    cpu_us, peak, oom_kills, told = _unpack(_STATE, payload)
+    cwd = payload[_STATE.size :].decode("utf-8", "surrogateescape")
+    return CommandState(cpu_us, peak, oom_kills, cwd if told and cwd.startswith("/") else None)
 
 
-Frame = tuple[int, int, int, bytes]
-"""(type, stream, command id, payload)"""
-
-_KINDS = frozenset(From)
-_OFFSET = 8
-
-
-class Decoder:
-    """Bytes in, frames out. Long OUTPUT payloads are handed on in parts as they come, without being gathered first."""
-
-    def __init__(self) -> None:
-        self._kept = bytearray()
-        self._due = 0  # how much must be kept before another look at it is worth its copy
-        self._open: tuple[int, int, int] | None = None  # stream, id, bytes of its payload still to come
-
-    def feed(self, data: bytes) -> list[Frame]:
-        frames: list[Frame] = []
-        if self._kept:
-            self._kept += data
-            if len(self._kept) < self._due:
-                return frames
-            data, self._kept = bytes(self._kept), bytearray()
-        at, size = 0, len(data)
-        while at < size:
-            if self._open is not None:
-                at = self._continue(data, at, frames)
-                continue
-            if size - at < HEADER.size:
-                self._due = HEADER.size
-                break
-            length, kind, stream, zero, id = HEADER.unpack_from(data, at)
-            if kind not in _KINDS or zero or length > MAX_FROM_INIT or stream > CONTROL:
-                raise FrameError(f"not a frame: type {kind}, {length} bytes")
-            start = at + HEADER.size
-            if start + length <= size:
-                payload = data[start : start + length]
-                frames.append((kind, stream, id, self._checked(kind, payload)))
-                at = start + length
-            elif kind == From.OUTPUT and size - start > _OFFSET:
-                self._open = (stream, id, length - _OFFSET)
-                at = start + _OFFSET
-            else:
-                self._due = HEADER.size + (min(length, _OFFSET + 1) if kind == From.OUTPUT else length)
-                break
-        if at < size:
-            self._kept += data[at:]
-        return frames
-
-    @staticmethod
-    def _checked(kind: int, payload: bytes) -> bytes:
-        if kind != From.OUTPUT:
-            return payload
-        if len(payload) < _OFFSET:
-            raise FrameError("output without its offset")
-        return payload[_OFFSET:]
-
-    def _continue(self, data: bytes, at: int, frames: list[Frame]) -> int:
-        assert self._open is not None
-        stream, id, missing = self._open
-        part = data if at == 0 and len(data) <= missing else data[at : at + missing]
-        frames.append((From.OUTPUT, stream, id, part))
-        self._open = (stream, id, missing - len(part)) if len(part) < missing else None
-        return at + len(part)
+def parse_welcome(payload: bytes) -> Welcome:
+    """What the init says of itself, if it speaks our version."""
+    welcome = Welcome._make(_unpack(_WELCOME, payload))
+    if welcome.version != VERSION:
+        raise VersionMismatch(
+            f"the sandbox's init speaks protocol {welcome.version}, this Belljar protocol {VERSION}: "
+            "use the release of Belljar that started the sandbox, or start a new one"
+        )
+    return welcome

@@ -4,66 +4,77 @@ Theory of operation. A link has no task of its own: the event loop calls `_reada
 call decodes, checks and hands each frame to its command at once; so a small command costs one wake-up, and opening or
 closing a link may happen in any task. Sending never blocks either: what the kernel does not take waits in `_outbox`.
 
- - Each command holds *credit*: how far the init may send each of its streams. It is renewed as output is consumed, so
-   one flood or one slow reader fills its own pipe and nobody else's. An init that sends past its credit is cut off.
- - A flood is read past the init: it sends the reading end of the command's pipe, and from then on the pipe itself holds
-   the command back.
- - Input has a window the other way round: at most INPUT_WINDOW bytes that the init has not acknowledged.
- - A cut network or a paused container leaves a stream silent, not closed. While anything is awaited, silence is
-   answered with a PING, then with the question `still_alive` to the engine, then the link counts as lost and
-   everything that waits on it learns so.
+The host accepts only what it asked for. Before the greeting nothing but a greeting is heard; each kind of frame has a
+handler, and a command takes only those of its state (remote_command.py); an answer needs its question; output needs
+credit, on every stream. So whatever an init sends, it costs the host a bounded amount of memory, and at most
+FRAMES_PER_WAKE frames go by before the event loop's other callers get their turn.
+
+A cut network or a paused container leaves a stream silent, not closed. While anything is awaited, silence is answered
+with a PING, then with the question `still_alive` to the engine, then the link counts as lost and everything that waits
+on it learns so. Time in which the event loop itself stood still is nobody's silence. The init in turn gives up a host
+behind a bridge that says nothing; heartbeat.py sees to that from a thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
 import errno
 import os
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from belljar.errors import (
-    CommandError,
-    CommandNotExecutable,
-    CommandNotFound,
-    SandboxLost,
-    ShellNotFound,
-    UsageError,
-    WorkingDirectoryError,
-)
+from belljar.errors import SandboxLost, ShellNotFound, UsageError
 from belljar.link import frames
-from belljar.link.frames import Flag, From, To, milliseconds
+from belljar.link.decoder import Decoder
+from belljar.link.frames import Flag, FrameError, From, To, milliseconds
+from belljar.link.heartbeat import Heartbeat
+from belljar.link.outbox import Outbox
 from belljar.link.remote_command import CREDIT, Execution
+from belljar.link.spawn_errors import spawn_error
 from belljar.link.transport import Transport
 
-OF_COMMANDS = frozenset({From.OUTPUT, From.ENDED, From.STARTED, From.SPAWN_ERROR, From.INPUT_ACK})
 RECEIVE = 64 << 10  # the allocator serves it from its heap; what it maps anew for each try costs ten times the try
 SMALL = 4096  # after so little there is hardly more to receive, and a try costs a system call
 RECEIVES_PER_WAKE = 8  # then the loop's other callers get their turn
+FRAMES_PER_WAKE = 512  # likewise, where the frames are tiny
 TAGS = 256  # reads of one command that can wait at once, each with a tag that comes back with its answer
+LEFT = 1024  # commands we no longer follow, whose last words may still be under way
+LAST_WORDS = 64  # frames that each of them may still send
 
 PULSE = 1.0  # how often silence is looked at while something is awaited
 SUSPECT = 2.2  # silence after which the engine is asked
-GIVE_UP = 20.0  # silence after which even a container said to be running is given up
+GIVE_UP = 60.0  # silence after which even a container said to be running is given up
 
+REFUSABLE = frozenset({To.SIGNAL, To.RESIZE, To.DEADLINE, To.KILL, To.READ, To.BACKGROUND, To.STATE})
+"""What the init may answer with ERROR."""
+
+OF_THOSE_LEFT = frozenset({From.INPUT_ACK, From.STARTED, From.SPAWN_ERROR})
 
 T = TypeVar("T")
+Handler = Callable[["Link", int, int, bytes], None]
 
 
 class Link:
     def __init__(self, transport: Transport, still_alive: Callable[[], Awaitable[bool]] | None = None) -> None:
         self.loop = asyncio.get_running_loop()
         self.lost: SandboxLost | None = None
+        self.isolation = 0
+        """The Landlock ABI that keeps this sandbox's commands apart; 0: none does."""
         self._transport = transport
         self._still_alive = still_alive
-        self._decoder = frames.Decoder()
-        self._outbox: deque[bytes] = deque()
+        self._decoder = Decoder()
+        self._handlers = GREETING
+        self._outbox = Outbox(transport)
         self._writing = False
+        self._refusable = 0
         self._commands: dict[int, Execution] = {}
-        self._reads: dict[int, dict[int, asyncio.Future[frames.ReadReply]]] = {}
+        self._left: dict[int, int] = {}
+        self._reads: dict[int, dict[int, tuple[int, asyncio.Future[frames.ReadReply]]]] = {}
+        self._states: dict[int, deque[asyncio.Future[frames.CommandState]]] = {}
         self._lists: deque[asyncio.Future[list[frames.Listed]]] = deque()
         self._hello: asyncio.Future[int] = self.loop.create_future()
         self._pongs: deque[asyncio.Future[None]] = deque()
@@ -71,7 +82,10 @@ class Link:
         self._pulse: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
         self._when_lost: list[Callable[[], None]] = []
+        self._heartbeat = Heartbeat(self._beat) if transport.bridged else None
         self.loop.add_reader(transport.fileno(), self._readable)
+
+    # Asking.
 
     async def hello(self, token: bytes = b"") -> int:
         """Greets the init; its boot id tells whether it is still the same one."""
@@ -99,7 +113,7 @@ class Link:
         ))  # fmt: skip
         # The rest is made ready while the command starts: nothing of it is heard before the loop's next turn.
         program = "bash" if flags & Flag.SHELL else os.fsdecode(argv[0])
-        self._commands[id] = execution = Execution(self, id, program, os.fsdecode(cwd), paced=paced)
+        self._commands[id] = execution = Execution(self, id, program, os.fsdecode(cwd), flags=flags, paced=paced)
         return execution
 
     async def read(self, id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> frames.ReadReply:
@@ -109,7 +123,14 @@ class Link:
         if tag is None:
             raise UsageError(f"{TAGS} reads of one shell are waiting already")
         self.send(frames.read(id, out_from, err_from, limit, milliseconds(wait), tag))
-        self._reads.setdefault(id, waiting)[tag] = future
+        self._reads.setdefault(id, waiting)[tag] = limit, future
+        return await future
+
+    async def state(self, id: int) -> frames.CommandState:
+        """What the kernel says of a command: its directory, what it has used so far."""
+        future: asyncio.Future[frames.CommandState] = self.loop.create_future()
+        self.send(frames.frame(To.STATE, id))
+        self._states.setdefault(id, deque()).append(future)
         return await future
 
     async def list(self) -> list[frames.Listed]:
@@ -120,7 +141,7 @@ class Link:
 
     async def ping(self) -> None:
         future: asyncio.Future[None] = self.loop.create_future()
-        self.send(frames.frame(To.PING, 0, frames.u64(len(self._pongs))))
+        self.send(frames.frame(To.PING, 0, bytes(8)))
         self._pongs.append(future)
         await future
 
@@ -135,17 +156,21 @@ class Link:
     def join(self, id: int) -> Execution:
         """A command that somebody else started, to write to."""
         if id not in self._commands:
-            self._commands[id] = execution = Execution(self, id)
-            execution.joined = True
+            self._commands[id] = Execution(self, id, joined=True)
         return self._commands[id]
 
     def leave(self, id: int, ended: frames.EndedBody) -> None:
         """What was joined is over; who still writes to it learns so."""
-        if (execution := self._commands.pop(id, None)) is not None:
-            execution._end(ended)
+        if (execution := self._commands.get(id)) is not None:
+            self.forget(execution)
+            execution.end(ended)
 
     def forget(self, execution: Execution) -> None:
-        self._commands.pop(execution.id, None)
+        """No longer followed here: it is over, or goes on in the background."""
+        if self._commands.pop(execution.id, None) is not None:
+            self._left[execution.id] = LAST_WORDS
+            if len(self._left) > LEFT:
+                del self._left[next(iter(self._left))]
 
     def when_lost(self, callback: Callable[[], None]) -> None:
         self._when_lost.append(callback)
@@ -154,177 +179,213 @@ class Link:
         if self.lost is not None:
             return
         self.lost = SandboxLost(reason)
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
         self.loop.remove_reader(self._transport.fileno())
         if self._writing:
             self.loop.remove_writer(self._transport.fileno())
-        self._transport.close()
+        with self._outbox.lock:
+            self._transport.close()
         if self._pulse is not None:
             self._pulse.cancel()
         for execution in list(self._commands.values()):
-            execution._end(self.lost)
+            execution.end(self.lost)
         self._commands.clear()
-        reads = [future for tagged in self._reads.values() for future in tagged.values()]
-        waiting = [self._hello, *self._pongs, *self._lists, *reads]
-        for future in waiting:
-            if not future.done():  # type: ignore[attr-defined]
-                future.set_exception(self.lost)  # type: ignore[attr-defined]
-                future.exception()  # type: ignore[attr-defined]
+        _fail(self._waiting(), self.lost)
         for callback in self._when_lost:
             callback()
+
+    def _waiting(self) -> Iterator[asyncio.Future[Any]]:
+        yield self._hello
+        for tagged in self._reads.values():
+            yield from (future for _, future in tagged.values())
+        for queue in (self._pongs, self._lists, *self._states.values()):
+            yield from queue  # type: ignore[misc]
 
     # Sending.
 
     def send(self, data: bytes) -> None:
         if self.lost is not None:
             raise SandboxLost(str(self.lost))
+        if data[4] in REFUSABLE:
+            self._refusable += 1
         self._expect()
-        if not self._outbox:
-            data = data[self._try_send(data) :]
-        if data:
-            self._outbox.append(data)
-            if not self._writing:
-                self._writing = True
-                self.loop.add_writer(self._transport.fileno(), self._writable)
+        if not self._put(data):
+            raise SandboxLost(str(self.lost)) from None
+        if self._outbox:
+            self._watch_for_room()
 
-    def _try_send(self, data: bytes) -> int:
+    def _put(self, data: bytes = b"") -> bool:
         try:
-            return self._transport.send(data)
-        except (BlockingIOError, InterruptedError):
-            return 0
+            self._outbox.put(data)
         except OSError as error:
             self.close(f"the sandbox went away ({error.strerror or error})")
-            raise SandboxLost(str(self.lost)) from None
+            return False
+        return True
+
+    def _watch_for_room(self) -> None:
+        if not self._writing and self.lost is None:
+            self._writing = True
+            self.loop.add_writer(self._transport.fileno(), self._writable)
 
     def _writable(self) -> None:
-        with contextlib.suppress(SandboxLost):
-            while self._outbox:
-                data = self._outbox.popleft()
-                sent = self._try_send(data)
-                if sent < len(data):
-                    self._outbox.appendleft(data[sent:])
-                    return
+        if self._put() and not self._outbox:
             self._writing = False
             self.loop.remove_writer(self._transport.fileno())
+
+    def _beat(self) -> None:
+        """On the heartbeat's thread: the host lives, whatever its event loop is doing."""
+        if self.lost is None:
+            with contextlib.suppress(OSError, RuntimeError):  # a loss is the loop's to notice, if it is still there
+                self._outbox.put(frames.frame(To.HEARTBEAT))
+                if self._outbox:
+                    self.loop.call_soon_threadsafe(self._watch_for_room)
 
     # Receiving.
 
     def _readable(self) -> None:
         try:
-            for _ in range(RECEIVES_PER_WAKE):
-                data = self._transport.recv(RECEIVE)
-                if not data:
-                    self.close("the sandbox ended")
-                    break
-                self._heard = time.monotonic()
-                for frame in self._decoder.feed(data):
-                    self._take(*frame)
-                if self.lost is not None or len(data) < SMALL:
-                    break
+            self._receive()
         except (BlockingIOError, InterruptedError):
             pass
-        except frames.FrameError as error:
+        except frames.VersionMismatch as error:
+            self.close(str(error))
+        except FrameError as error:
             self.close(f"the sandbox broke the protocol: {error}")
         except OSError as error:
             self.close(f"the sandbox went away ({error.strerror or error})")
 
-    def _take(self, kind: int, stream: int, id: int, payload: bytes) -> None:
-        if kind in OF_COMMANDS:
-            execution = self._commands.get(id)
-            if execution is not None:  # else: of a command that was given up; its last words may still be under way
-                self._tell(execution, kind, stream, payload)
-        elif kind == From.PIPE:
-            self._take_pipe(id, stream, frames.parse_u64(payload))
-        elif kind == From.READ_REPLY:
-            self._answer_read(id, stream, frames.parse_read_reply(payload))
-        elif kind == From.LIST_REPLY:
-            self._answer(self._lists, frames.parse_list(payload))
-        elif kind == From.PONG:
-            if self._pongs:
-                self._answer(self._pongs, None)
-        elif kind == From.HELLO:
-            if not self._hello.done():
-                self._hello.set_result(frames.parse_hello(payload))
-        elif kind == From.ERROR:
-            self._refuse(id, *frames.parse_error(payload))
+    def _receive(self) -> None:
+        taken = 0
+        for _ in range(RECEIVES_PER_WAKE):
+            with self._outbox.lock:
+                data = self._transport.recv(RECEIVE)
+            if not data:
+                self.close("the sandbox ended")
+                return
+            self._heard = time.monotonic()
+            found = self._decoder.feed(data)
+            for kind, stream, id, payload in found:
+                handler = self._handlers.get(kind)
+                if handler is None:
+                    raise FrameError(f"a frame of kind {kind} that nobody asked for")
+                handler(self, stream, id, payload)
+                if self.lost is not None:
+                    return
+            if self._transport.pipes and not self._decoder.midway:
+                raise FrameError("a descriptor that belongs to no stream")
+            taken += len(found)
+            if len(data) < SMALL or taken >= FRAMES_PER_WAKE:
+                return
 
-    def _take_pipe(self, id: int, stream: int, offset: int) -> None:
-        if not self._transport.pipes:
-            raise frames.FrameError("a pipe that did not come")
-        pipe, execution = self._transport.pipes.popleft(), self._commands.get(id)
-        if execution is None:
-            os.close(pipe)
-        else:
-            execution._pipe(stream, offset, pipe)
+    def _take_welcome(self, _stream: int, _id: int, payload: bytes) -> None:
+        welcome = frames.parse_welcome(payload)
+        self.isolation, self._handlers = welcome.isolation, HANDLERS
+        if not self._hello.done():
+            self._hello.set_result(welcome.boot)
 
-    def _tell(self, execution: Execution, kind: int, stream: int, payload: bytes) -> None:
-        if kind == From.OUTPUT:
-            execution._output(stream, payload)
-        elif kind == From.STARTED:
-            execution._start(frames.parse_u32(payload))
-        elif kind == From.INPUT_ACK:
-            execution._ack(stream, frames.parse_u64(payload))
-        else:
-            ended = kind == From.ENDED
-            outcome = (
-                frames.parse_ended(payload) if ended else spawn_error(execution, *frames.parse_spawn_error(payload))
-            )
+    def _command(self, kind: From, id: int) -> Execution | None:
+        """Whom a frame is for; None for the last words to somebody who left."""
+        execution = self._commands.get(id)
+        if execution is None and kind in OF_THOSE_LEFT and self._left.get(id, 0) > 0:
+            self._left[id] -= 1
+            return None
+        if execution is None or kind not in execution.accepts:
+            raise FrameError(f"a frame of kind {kind} that its command did not wait for")
+        return execution
+
+    def _take_ended(self, _stream: int, id: int, payload: bytes) -> None:
+        body = frames.parse_ended(payload)
+        if (execution := self._command(From.ENDED, id)) is not None:
             self.forget(execution)
-            execution._end(outcome)
+            execution.end(body)
 
-    def _answer(self, queue: deque[asyncio.Future[T]], value: T) -> None:
+    def _take_spawn_error(self, _stream: int, id: int, payload: bytes) -> None:
+        if (execution := self._command(From.SPAWN_ERROR, id)) is not None:
+            self.forget(execution)
+            execution.end(spawn_error(execution.program, execution.cwd, *frames.parse_spawn_error(payload)))
+
+    def _take_pipe(self, stream: int, id: int, payload: bytes) -> None:
+        if not self._transport.pipes:
+            raise FrameError("a pipe that did not come")
+        if (execution := self._command(From.PIPE, id)) is not None:
+            execution.take_pipe(stream, frames.parse_u64(payload), self._transport.pipes.popleft())
+
+    def _take_pong(self, _stream: int, _id: int, _payload: bytes) -> None:
+        self._answer(self._pongs, None)
+
+    def _take_list(self, _stream: int, _id: int, payload: bytes) -> None:
+        self._answer(self._lists, frames.parse_list(payload))
+
+    def _take_state(self, _stream: int, id: int, payload: bytes) -> None:
+        queue = self._states.get(id, deque())
+        self._answer(queue, frames.parse_state(payload))
         if not queue:
-            raise frames.FrameError("an answer to no question")
-        future = queue.popleft()
-        if not future.done():
-            future.set_result(value)
+            del self._states[id]
 
-    def _answer_read(self, id: int, tag: int, reply: frames.ReadReply) -> None:
-        future = self._reads.get(id, {}).pop(tag, None)
-        if future is None:
-            raise frames.FrameError("an answer to no question")
+    def _take_read(self, tag: int, id: int, payload: bytes) -> None:
+        reply = frames.parse_read_reply(payload)
+        limit, future = self._reads.get(id, {}).get(tag, (0, None))
+        if future is None or max(len(reply.out), len(reply.err)) > limit:
+            raise FrameError("an answer to no question")
+        del self._reads[id][tag]
         if not self._reads[id]:
             del self._reads[id]
         if not future.done():
             future.set_result(reply)
 
-    def _refuse(self, id: int, code: int, _text: str) -> None:
-        reads = self._reads.pop(id, None)
-        if not reads:  # a signal or input that raced with the end of its command
-            if (execution := self._commands.pop(id, None)) is not None:
-                execution._end(ShellNotFound("Shell not found"))
+    def _take_error(self, _stream: int, id: int, payload: bytes) -> None:
+        code, _ = frames.parse_error(payload)
+        self._refusable -= 1
+        if self._refusable < 0:
+            raise FrameError("a refusal of nothing")
+        if code != errno.ENOENT:
             return
-        for future in reads.values():
-            if not future.done():
-                future.set_exception(
-                    ShellNotFound("Shell not found") if code == errno.ENOENT else SandboxLost("the sandbox refused")
-                )
+        gone = ShellNotFound("Shell not found")
+        asked: builtins.list[asyncio.Future[Any]] = [future for _, future in self._reads.pop(id, {}).values()]
+        asked += self._states.pop(id, deque())
+        _fail(asked, gone)
+        if not asked and (execution := self._commands.get(id)) is not None:
+            self.forget(execution)  # a signal or input that raced with the end of its command
+            execution.end(gone)
+
+    def _answer(self, queue: deque[asyncio.Future[T]], value: T) -> None:
+        if not queue:
+            raise FrameError("an answer to no question")
+        future = queue.popleft()
+        if not future.done():
+            future.set_result(value)
 
     # Silence.
 
     def _expect(self) -> None:
         if self._pulse is None:
             self._heard = time.monotonic()
-            self._pulse = self.loop.call_later(PULSE, self._listen)
+            self._pulse = self.loop.call_later(PULSE, self._listen, self._heard + PULSE)
 
-    def _listen(self) -> None:
+    def _listen(self, due: float) -> None:
         self._pulse = None
         if self.lost is not None or not self._awaited():
             return
-        silence = time.monotonic() - self._heard
+        now = time.monotonic()
+        if now - due > PULSE:
+            self._heard = now  # our own loop stood still; what came meanwhile was not read yet
+        silence = now - self._heard
         if silence > GIVE_UP:
             self.close("the sandbox stopped answering")
             return
-        if silence >= PULSE * 0.9 and not self._pongs:
+        if (silence >= PULSE * 0.9 or now == self._heard) and not self._pongs:
             self._pongs.append(self.loop.create_future())
-            self.send(frames.frame(To.PING, 0, frames.u64(0)))
+            with contextlib.suppress(SandboxLost):
+                self.send(frames.frame(To.PING, 0, bytes(8)))
         if silence > SUSPECT and self._asking is None:
             self._asking = self.loop.create_task(self._ask())
         if self.lost is None and self._pulse is None:
-            self._pulse = self.loop.call_later(PULSE, self._listen)
+            self._pulse = self.loop.call_later(PULSE, self._listen, time.monotonic() + PULSE)
 
     def _awaited(self) -> bool:
-        return (
-            bool(self._commands or self._reads or self._lists or self._pongs or self._outbox) or not self._hello.done()
+        return not self._hello.done() or bool(
+            self._commands or self._reads or self._states or self._lists or self._pongs or self._outbox
         )
 
     async def _ask(self) -> None:
@@ -335,15 +396,32 @@ class Link:
             self.close("the sandbox stopped answering (paused, killed or cut off)")
 
 
-def spawn_error(execution: Execution, code: int, stage: int, text: str) -> CommandError:
-    """The typed error for a command that the init could not start."""
-    if stage == frames.Stage.CWD:
-        return WorkingDirectoryError(f"Invalid working directory: {execution.cwd}: {text}")
-    program = execution.program
-    if code == errno.ENOENT:
-        return CommandNotFound(f"Command not found: {program}")
-    if code in (errno.EACCES, errno.ENOEXEC, errno.EISDIR, errno.ENOTDIR, errno.ELOOP):
-        return CommandNotExecutable(f"Permission denied: {program} is not something that can be executed ({text})")
-    if code == errno.E2BIG:
-        return CommandError(f"{program} could not be started: its arguments and environment are too large together")
-    return CommandError(f"{program} could not be started: {text}")
+def _fail(futures: Iterable[asyncio.Future[Any]], error: Exception) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # nobody may be left to look at it
+
+
+def _to_command(kind: From, take: Callable[[Execution, int, bytes], None]) -> Handler:
+    def handler(link: Link, stream: int, id: int, payload: bytes) -> None:
+        if (execution := link._command(kind, id)) is not None:
+            take(execution, stream, payload)
+
+    return handler
+
+
+GREETING: dict[int, Handler] = {From.WELCOME: Link._take_welcome}
+HANDLERS: dict[int, Handler] = {
+    From.STARTED: _to_command(From.STARTED, Execution.take_started),
+    From.SPAWN_ERROR: Link._take_spawn_error,
+    From.OUTPUT: _to_command(From.OUTPUT, Execution.take_output),
+    From.ENDED: Link._take_ended,
+    From.INPUT_ACK: _to_command(From.INPUT_ACK, Execution.take_ack),
+    From.READ_REPLY: Link._take_read,
+    From.LIST_REPLY: Link._take_list,
+    From.STATE_REPLY: Link._take_state,
+    From.PONG: Link._take_pong,
+    From.ERROR: Link._take_error,
+    From.PIPE: Link._take_pipe,
+}

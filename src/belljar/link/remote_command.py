@@ -1,70 +1,110 @@
 """One command, as seen from the host's end of the link.
 
-Output comes in frames, within the credit that the host grants and renews as it is consumed. A flood is read past the
-init: it passes the reading end of the command's pipe, and from then on the pipe itself holds the command back. Of a
-shell with a control stream it passes all ends: what the shell printed is then read before what it reported.
+    ASKED ──STARTED──▶ RUNNING ──ENDED──▶ DRAINING ──pipes read──▶ OVER
+
+A failed start or a lost link leads straight to OVER. Each state takes only the frames that can come in it; any other
+costs the sandbox its connection. Of a shell with a control stream the init passes all pipes: what the shell printed is
+then read before what it reported.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import stat
 from collections.abc import Callable
+from enum import Enum
 from typing import TYPE_CHECKING
 
+from belljar.errors import SandboxLost
 from belljar.link import frames
-from belljar.link.frames import To, milliseconds
+from belljar.link.frames import CONTROL, STDERR, STDIN, STDOUT, Flag, FrameError, From, To, milliseconds
+from belljar.link.streams import CREDIT, INPUT_WINDOW, READ, READS_PER_WAKE, UNLIMITED, InputStream, OutputStream
+from belljar.link.transport import close_passed
 
 if TYPE_CHECKING:
     from belljar.link.link import Link
 
-CREDIT = 1 << 20
-INPUT_WINDOW = 256 << 10
-READ = (128 << 10) - 64  # as much as the allocator serves from its heap; what it maps anew for each read costs more
-READS_PER_WAKE = 8  # then the loop's other callers get their turn
-UNLIMITED = (1 << 63) - 1
+__all__ = ["CREDIT", "INPUT_WINDOW", "UNLIMITED", "Execution", "Phase"]
+
+PATIENCE = 30.0  # for an init that answers, but has not ended a command that is past its deadline
+
+
+class Phase(Enum):
+    ASKED = "asked"
+    RUNNING = "running"
+    JOINED = "joined"
+    """Somebody else started it."""
+    DRAINING = "draining"
+    OVER = "over"
+
+
+ACCEPTED = {
+    # It may be killed before it is said to have started; what is written to it at once may be taken before, too.
+    Phase.ASKED: frozenset({From.STARTED, From.SPAWN_ERROR, From.INPUT_ACK, From.ENDED}),
+    Phase.RUNNING: frozenset({From.OUTPUT, From.ENDED, From.INPUT_ACK, From.PIPE}),
+    Phase.JOINED: frozenset({From.INPUT_ACK}),
+    Phase.DRAINING: frozenset[From](),
+    Phase.OVER: frozenset[From](),
+}
 
 
 class Execution:
-    def __init__(self, link: Link, id: int, program: str = "", cwd: str = "", *, paced: bool = False) -> None:
+    def __init__(
+        self, link: Link, id: int, program: str = "", cwd: str = "", *, flags: int = 0, paced: bool = False,
+        joined: bool = False,
+    ) -> None:  # fmt: skip
         self.link, self.id, self.pid = link, id, 0
-        self.program, self.cwd = program, cwd
+        self.program, self.cwd, self.flags = program, cwd, flags
+        self.phase = Phase.JOINED if joined else Phase.ASKED
         self.on_output: Callable[[int, bytes], None] | None = None
-        self.joined = False
-        """Whether others may have written to it before us."""
-        self._joined_at: int | None = None
+        self.accepts = ACCEPTED[self.phase]
         self._paced = paced
-        self._received = [0, 0, 0, 0]
-        self._consumed = [0, 0, 0, 0]
-        self._granted = [0, CREDIT, CREDIT, UNLIMITED]
-        self._sent = [0, 0, 0, 0]
-        self._acked = [0, 0, 0, 0]
-        self._room: asyncio.Event | None = None
-        self._pipes: dict[int, int] = {}
-        self._feed: int | None = None
-        """Where control input is written."""
-        self._muted: set[int] = set()
-        self._outcome: frames.EndedBody | None = None
-        self._begun = False
-        self._end_is: frames.EndedBody | Exception | None = None
+        loop, wake = link.loop, self._read_pipe
+        self._outputs = tuple(OutputStream(n, _credit(n, flags), loop, wake) for n in (STDOUT, STDERR, CONTROL))
+        self._inputs = {STDIN: InputStream(STDIN, loop), CONTROL: InputStream(CONTROL, loop)}
+        self._outcome: frames.EndedBody | Exception | None = None
+        self._failure: Exception | None = None
+        """Raised by `on_output`; it ends the command, not the link."""
         self._waiters: list[asyncio.Future[None]] = []
         self._when_ended: list[Callable[[], None]] = []
 
+    # Waiting.
+
     async def started(self) -> int:
-        while not self._begun and self._end_is is None:
+        while self.phase is Phase.ASKED:
             await self._news()
-        if isinstance(self._end_is, Exception):
-            raise self._end_is
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
         return self.pid
 
     async def ended(self) -> frames.EndedBody:
-        while self._end_is is None:
+        while self.phase is not Phase.OVER:
             await self._news()
-        if isinstance(self._end_is, Exception):
-            raise self._end_is
-        return self._end_is
+        if self._failure is not None:
+            raise self._failure
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome
+
+    async def ended_within(self, seconds: float | None) -> frames.EndedBody:
+        """Its end. The init keeps the deadline; one that is past it by so much, answers and does not end the command is
+        given up. Time in which our own event loop stood still does not count: what came meanwhile is heard first."""
+        if seconds is not None and not await self._over_after(seconds):
+            await self.link.ping()
+            if not await self._over_after(PATIENCE):
+                self.link.close("its init missed a deadline")
+        return await self.ended()
+
+    async def _over_after(self, seconds: float) -> bool:
+        handle = self.link.loop.call_later(seconds, self._tell_all)
+        until = self.link.loop.time() + seconds
+        try:
+            while self.phase is not Phase.OVER and self.link.loop.time() < until:
+                await self._news()
+        finally:
+            handle.cancel()
+        return self.phase is Phase.OVER
 
     async def _news(self) -> None:
         # A future for each that waits: one that is cancelled takes nothing from the others, and no shield is needed.
@@ -77,7 +117,19 @@ class Execution:
 
     @property
     def over(self) -> bool:
-        return self._end_is is not None
+        return self.phase is Phase.OVER
+
+    @property
+    def direct(self) -> bool:
+        """What is written to its control stream goes past the init."""
+        return self._inputs[CONTROL].feed is not None
+
+    @property
+    def joined(self) -> bool:
+        """Others may have written to it before us."""
+        return self.phase is Phase.JOINED
+
+    # Steering.
 
     def signal(self, signo: int) -> None:
         self.link.send(frames.frame(To.SIGNAL, self.id, frames.u32(signo)))
@@ -94,196 +146,171 @@ class Execution:
     def resize(self, rows: int, cols: int) -> None:
         self.link.send(frames.frame(To.RESIZE, self.id, rows.to_bytes(2, "little") + cols.to_bytes(2, "little")))
 
-    async def input(self, data: bytes, stream: int = frames.STDIN, *, ahead: bytes = b"") -> None:
+    async def state(self) -> frames.CommandState:
+        """What the kernel says of it now."""
+        return await self.link.state(self.id)
+
+    async def input(self, data: bytes, stream: int = STDIN, *, ahead: bytes = b"") -> None:
         """Hand `data` to the command; `ahead` is a frame that goes with it, to wake the init once instead of twice."""
-        if self._feed is not None and stream == frames.CONTROL:
+        to = self._inputs[stream]
+        if to.feed is not None:
             if ahead:
                 self.link.send(ahead)
-            await self._write(data)
+            await to.write(data)
             return
         view = memoryview(data)
         while view and not self.over:
-            free = INPUT_WINDOW - (self._sent[stream] - self._acked[stream])
-            if free <= 0:
-                await self._wait_for_room()
+            if to.window <= 0:
+                await to.wait_for_room()
                 continue
-            part, view = view[:free], view[free:]
-            self._sent[stream] += len(part)
+            part, view = view[: to.window], view[to.window :]
+            to.sent += len(part)
             self.link.send(ahead + frames.frame(To.INPUT, self.id, bytes(part), stream))
             ahead = b""
 
-    async def _write(self, data: bytes) -> None:
-        """Past the init."""
-        view = memoryview(data)
-        while view and self._feed is not None:
-            try:
-                view = view[os.write(self._feed, view) :]
-            except BrokenPipeError:
-                return
-            except BlockingIOError:
-                self.link.loop.add_writer(self._feed, self._wake)
-                try:
-                    await self._wait_for_room()
-                finally:
-                    if self._feed is not None:
-                        self.link.loop.remove_writer(self._feed)
-
-    async def _wait_for_room(self) -> None:
-        self._room = self._room or asyncio.Event()
-        self._room.clear()
-        await self._room.wait()
-
-    def close_input(self, stream: int = frames.STDIN) -> None:
+    def close_input(self, stream: int = STDIN) -> None:
         if not self.over:
             self.link.send(frames.frame(To.INPUT, self.id, b"", stream))
 
     def background(self, ring: int) -> None:
         """The command goes on without us; what it printed and was not sent stays readable."""
-        self._close_pipes()
-        taken = frames.u64(self._received[frames.STDOUT]) + frames.u64(self._received[frames.STDERR])
+        for stream in self._outputs:
+            self._close_pipe(stream)
+        taken = frames.u64(self._outputs[0].received) + frames.u64(self._outputs[1].received)
         self.link.send(frames.frame(To.BACKGROUND, self.id, frames.u32(ring) + taken))
 
     def abandon(self) -> None:
         """Kill it and let its remaining output drain into nothing."""
-        if self.link.lost is not None:
+        if self.link.lost is not None or self.over:
             return
         self.kill()
-        for stream in (frames.STDOUT, frames.STDERR):
-            self._granted[stream] = UNLIMITED
-            self.link.send(frames.frame(To.CREDIT, self.id, frames.u64(UNLIMITED), stream))
         self.on_output, self._paced = None, False
-        for stream in self._pipes:
-            self._listen(stream)
+        for stream in self._outputs:
+            if stream.granted:
+                self.link.send(stream.drain(self.id))
+            stream.listen(paced=False)
 
-    def consumed(self, stream: int, count: int) -> None:
+    def consumed(self, number: int, count: int) -> None:
         """Output was taken; the init may send as much again."""
-        self._consumed[stream] += count
-        if stream in self._muted:
-            self._listen(stream)
-        goal = self._consumed[stream] + CREDIT
-        if goal - self._granted[stream] >= CREDIT // 2 and stream not in self._pipes and not self.over:
-            self._granted[stream] = goal
-            self.link.send(frames.frame(To.CREDIT, self.id, frames.u64(goal), stream))
+        stream = self._outputs[number - STDOUT]
+        stream.consumed += count
+        if stream.muted:
+            stream.listen(self._paced)
+        if not self.over and (grant := stream.renew(self.id)):
+            self.link.send(grant)
 
-    # What the link tells us.
+    # What the link tells us: one handler for each kind of frame.
 
-    def _output(self, stream: int, data: bytes) -> None:
-        if self._received[stream] + len(data) > self._granted[stream] or stream in self._pipes:
-            raise frames.FrameError("output beyond its credit")
+    def take_started(self, _stream: int, payload: bytes) -> None:
+        self.pid = frames.parse_u32(payload)
+        self._enter(Phase.RUNNING)
+        if self.flags & Flag.BACKGROUND:
+            self._enter(Phase.JOINED)
+        self._tell_all()
+
+    def take_output(self, number: int, data: bytes) -> None:
+        if number == STDIN:
+            raise FrameError("output on the input stream")
+        stream = self._outputs[number - STDOUT]
+        stream.count_frame(len(data))
         self._deliver(stream, data)
 
-    def _deliver(self, stream: int, data: bytes) -> None:
-        self._received[stream] += len(data)
-        if self.on_output is not None:
-            self.on_output(stream, data)
-        if not self._paced:
-            self.consumed(stream, len(data))
+    def take_ack(self, number: int, payload: bytes) -> None:
+        if number not in self._inputs:
+            raise FrameError("an acknowledgement of output")
+        self._inputs[number].acknowledge(frames.parse_u64(payload), self.joined)
 
-    def _pipe(self, stream: int, offset: int, pipe: int) -> None:
+    def take_pipe(self, number: int, offset: int, passed: int) -> None:
         """From `offset` on, this stream comes through a pipe of its own; what comes in place of stdin is written to."""
-        writes = stream == frames.STDIN
-        fits = stat.S_ISFIFO(os.fstat(pipe).st_mode) and _is_writable(pipe) == writes
-        if not fits or stream in self._pipes or (not writes and offset != self._received[stream]):
-            os.close(pipe)
-            raise frames.FrameError("a pipe that does not fit")
-        os.set_blocking(pipe, False)
-        if not writes:
-            self._pipes[stream] = pipe
-            self._listen(stream)
-        elif self._feed is None and offset == self._sent[frames.CONTROL]:
-            self._feed = pipe
-        else:  # something is still under way through the init, and must not be overtaken
-            os.close(pipe)
+        direct = self.flags & Flag.DIRECT
+        if self.flags & (Flag.PTY | Flag.BACKGROUND) or (not direct and number not in (STDOUT, STDERR)):
+            close_passed([passed])
+            raise FrameError("a pipe that nobody asked for")
+        if number == STDIN:
+            self._inputs[CONTROL].adopt(passed, offset)
+            return
+        stream = self._outputs[number - STDOUT]
+        stream.adopt(passed, offset)
+        stream.listen(self._paced)
 
-    def _listen(self, stream: int) -> None:
-        """Read the pipe while its output is taken; at the latest a full window behind, let it fill."""
-        pipe = self._pipes[stream]
-        if not self._paced or self._received[stream] - self._consumed[stream] < CREDIT:
-            self._muted.discard(stream)
-            self.link.loop.add_reader(pipe, self._read_pipe, stream)
-        else:
-            self._muted.add(stream)
-            self.link.loop.remove_reader(pipe)
+    def end(self, outcome: frames.EndedBody | Exception) -> None:
+        self._outcome = outcome
+        if isinstance(outcome, Exception):
+            for stream in self._outputs:
+                stream.close()
+        self._enter(Phase.DRAINING)
+        for stream in self._outputs:
+            if stream.pipe is not None:  # else it was read before what came with it
+                self._read_pipe(stream.number)
+        self._settle()
 
-    def _read_pipe(self, stream: int) -> None:
-        for _ in range(READS_PER_WAKE):
+    # Output.
+
+    def _deliver(self, stream: OutputStream, data: bytes) -> None:
+        if self.on_output is not None:
             try:
-                data = os.read(self._pipes[stream], READ)
-            except BlockingIOError:
-                if self._outcome is None:
-                    break
-                data = (
-                    b""  # its tree is dead: if the pipe is still open, somebody else holds it, whose words are not its
-                )
-            if stream == frames.CONTROL:
+                self.on_output(stream.number, data)
+            except FrameError:
+                raise
+            except Exception as failure:
+                self._fail(failure)
+        if not self._paced:
+            self.consumed(stream.number, len(data))
+
+    def _fail(self, failure: Exception) -> None:
+        """Whoever takes the output raised: that ends this command, and nothing else."""
+        self._failure = failure
+        try:
+            self.abandon()
+        except SandboxLost:
+            self.on_output = None
+
+    def _read_pipe(self, number: int) -> None:
+        stream = self._outputs[number - STDOUT]
+        draining = self.phase is Phase.DRAINING
+        for _ in range(READS_PER_WAKE):
+            data = _read(stream.pipe)
+            if data is None:
+                if not draining:
+                    return
+                data = b""  # its tree is dead; whoever still holds the pipe is somebody else
+            if number == CONTROL:
                 self._read_what_was_printed()
             if not data:
                 self._close_pipe(stream)
-                break
+                return
+            stream.received += len(data)
             self._deliver(stream, data)
-            if self._paced and self._received[stream] - self._consumed[stream] >= CREDIT:
-                self._listen(stream)
-                break
-            if len(data) < READ and self._outcome is None:
-                break  # it was all
+            if stream.pipe is None:
+                return
+            if self._paced and stream.behind:
+                stream.listen(paced=True)
+                return
+            if len(data) < READ and not draining:
+                return  # it was all
 
     def _read_what_was_printed(self) -> None:
         """Before a report that was read already: at most a pipe's worth."""
-        for stream in (frames.STDOUT, frames.STDERR):
-            if stream in self._pipes:
-                self._read_pipe(stream)
+        for stream in self._outputs[:2]:
+            if stream.pipe is not None:
+                self._read_pipe(stream.number)
 
-    def _close_pipe(self, stream: int) -> None:
-        pipe = self._pipes.pop(stream)
-        self._muted.discard(stream)
-        self.link.loop.remove_reader(pipe)
-        os.close(pipe)
-        if self._outcome is not None and not self._pipes:
-            self._settle(self._outcome)
+    def _close_pipe(self, stream: OutputStream) -> None:
+        stream.close()
+        self._settle()
 
-    def _close_pipes(self) -> None:
-        for stream in list(self._pipes):
-            self._close_pipe(stream)
+    # The end.
 
-    def _start(self, pid: int) -> None:
-        self.pid = pid
-        self._begun = True
-        self._tell_all()
+    def _enter(self, phase: Phase) -> None:
+        self.phase, self.accepts = phase, ACCEPTED[phase]
 
-    def _ack(self, stream: int, total: int) -> None:
-        if self.joined and self._joined_at is None:
-            self._joined_at = max(0, total - self._sent[stream])  # what others had written before us
-        total -= self._joined_at or 0
-        if not self._acked[stream] <= total <= self._sent[stream] and not self.joined:
-            raise frames.FrameError("an acknowledgement of what was never sent")
-        self._acked[stream] = min(max(total, self._acked[stream]), self._sent[stream])
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._room is not None:
-            self._room.set()
-
-    def _end(self, outcome: frames.EndedBody | Exception) -> None:
-        if isinstance(outcome, Exception):
-            self._close_pipes()
-        elif self._pipes:
-            self._outcome = outcome
-            for stream in list(self._pipes):
-                if stream in self._pipes:  # else it was read before what came with it
-                    self._read_pipe(stream)
+    def _settle(self) -> None:
+        if self.phase is not Phase.DRAINING or any(stream.pipe is not None for stream in self._outputs):
             return
-        self._settle(outcome)
-
-    def _settle(self, outcome: frames.EndedBody | Exception) -> None:
-        if self._end_is is not None:
-            return
-        self._end_is = outcome
-        if self._feed is not None:
-            self.link.loop.remove_writer(self._feed)
-            os.close(self._feed)
-            self._feed = None
+        self._enter(Phase.OVER)
+        for stream in self._inputs.values():
+            stream.close()
         self._tell_all()
-        self._wake()
         for callback in self._when_ended:
             callback()
 
@@ -294,5 +321,20 @@ class Execution:
                 waiter.set_result(None)
 
 
-def _is_writable(pipe: int) -> bool:
-    return fcntl.fcntl(pipe, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+def _credit(number: int, flags: int) -> int:
+    """What the init may send at first: nothing on a stream that was not asked for."""
+    if flags & Flag.BACKGROUND:
+        return 0
+    if number == STDERR:
+        return 0 if flags & (Flag.PTY | Flag.COMBINED) else CREDIT
+    return CREDIT if number == STDOUT or flags & Flag.CONTROL else 0
+
+
+def _read(pipe: int | None) -> bytes | None:
+    """None: nothing now."""
+    if pipe is None:
+        return b""
+    try:
+        return os.read(pipe, READ)
+    except BlockingIOError:
+        return None

@@ -1,16 +1,28 @@
-"""The byte streams a link can run over."""
+"""The byte streams a link can run over, and the descriptors that come with them.
+
+Whatever a sandbox passes is not trusted. A pipe is opened anew by the host, so that its flags are the host's alone (the
+sandbox could make a shared one block); what is no pipe is closed beside the event loop, since closing a socket may wait
+(SO_LINGER), and so may closing a connection in whose queue such a socket lies.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import os
 import socket
+import stat
+import threading
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from belljar.link.frames import FrameError
+from belljar.link.wire import PASSED_MAX
 
-PIPES_MAX = 64  # passed and not yet claimed by their frames, which follow at once
-PIPES_SPACE = socket.CMSG_SPACE(PIPES_MAX * 4)
+SPACE = socket.CMSG_SPACE(253 * 4)  # as many as the kernel passes at once: what does not fit, it would close right here
+DRAIN = 64  # messages that may be queued when a connection is closed
 
 
 class Transport(Protocol):
@@ -18,6 +30,8 @@ class Transport(Protocol):
 
     pipes: deque[int]
     """Descriptors that came with the bytes."""
+    bridged: bool
+    """The other end cannot tell a dead host from a silent one."""
 
     def fileno(self) -> int: ...
     def recv(self, size: int, /) -> bytes: ...
@@ -28,6 +42,8 @@ class Transport(Protocol):
 class SocketTransport:
     """A unix socket whose other end may pass us pipes."""
 
+    bridged = False
+
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
         self._socket = connected
@@ -35,15 +51,68 @@ class SocketTransport:
         self.fileno, self.send = connected.fileno, connected.send
 
     def recv(self, size: int, /) -> bytes:
-        data, extras, flags, _ = self._socket.recvmsg(size, PIPES_SPACE, socket.MSG_CMSG_CLOEXEC)
+        data, extras, _, _ = self._socket.recvmsg(size, SPACE, socket.MSG_CMSG_CLOEXEC)
+        if extras:
+            self._take(extras)
+        return data
+
+    def _take(self, extras: list[tuple[int, int, bytes]]) -> None:
         for level, kind, payload in extras:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 self.pipes.extend(memoryview(payload[: len(payload) // 4 * 4]).cast("i"))
-        if flags & socket.MSG_CTRUNC or len(self.pipes) > PIPES_MAX:
+        if len(self.pipes) > PASSED_MAX:
             raise FrameError("more descriptors than there are streams")
-        return data
 
     def close(self) -> None:
-        self._socket.close()
-        while self.pipes:
-            os.close(self.pipes.popleft())
+        """Without waiting, whatever was passed and not taken yet."""
+        drained = False
+        with contextlib.suppress(OSError, FrameError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        for _ in range(DRAIN):
+            try:
+                drained = not self.recv(64 << 10)
+            except FrameError:
+                continue
+            except OSError:
+                drained = True
+            if drained:
+                break
+        close_passed(self.pipes)
+        self.pipes.clear()
+        if drained:
+            self._socket.close()
+        else:
+            _beside(self._socket.close)
+
+
+def close_passed(descriptors: Iterable[int]) -> None:
+    """Close what a sandbox passed; nothing but a pipe is closed here and now."""
+    others = []
+    for descriptor in descriptors:
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+        else:
+            others.append(descriptor)
+    if others:
+        _beside(lambda: deque(map(os.close, others), 0))
+
+
+def reopened(descriptor: int, *, to_write: bool) -> int | None:
+    """A pipe of the host's own, made of one that was passed, which is closed in any case; None: nobody reads it."""
+    mode = os.O_WRONLY if to_write else os.O_RDONLY
+    try:
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            raise FrameError("a descriptor that is no pipe")
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != mode:
+            raise FrameError("the wrong end of a pipe")
+        return os.open(f"/proc/self/fd/{descriptor}", mode | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if to_write and error.errno == errno.ENXIO:
+            return None
+        raise FrameError(f"a pipe that cannot be opened: {error.strerror}") from error
+    finally:
+        close_passed([descriptor])
+
+
+def _beside(close: Callable[[], object]) -> None:
+    threading.Thread(target=close, name="belljar-close", daemon=True).start()

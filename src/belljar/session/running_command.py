@@ -115,10 +115,7 @@ class RunningCommand:
     async def _ended(self) -> frames.EndedBody:
         if self.timeout is None:
             return await self.execution.ended()
-        with anyio.move_on_after(self.timeout + self.grace + SAFETY_NET):
-            return await self.execution.ended()
-        self._session.sandbox.link.close("its init missed a deadline")
-        raise SandboxLost("the sandbox's init missed a deadline")
+        return await self.execution.ended_within(self.timeout + self.grace + SAFETY_NET)
 
     def hand_on(self) -> None:
         """It goes on as a background shell, whose end is told there."""

@@ -13,6 +13,8 @@ STDOUT = 1
 class Demultiplexed:
     """A `Transport` over the hijacked connection of an exec; `first` is what of the stream was read already."""
 
+    bridged = True
+
     def __init__(self, connection: socket.socket, first: bytes = b"") -> None:
         self._socket = connection
         self._socket.setblocking(False)

@@ -1,5 +1,5 @@
 /*
- * Shells spawned ahead: a few bash processes, each with its own keeper and pipes, that wait for the one command they will run.
+ * Preforked shells: a few bash processes, each with its own keeper and pipes, that wait for the one command they will run.
  * They are started as every other command is, so nothing of an earlier command is in them. A text counts as given once it
  * is in a shell's pipe, and is then given to no other, whatever becomes of that shell: no command runs twice.
  */
@@ -26,7 +26,8 @@ static unsigned count, target = FEWEST;
 static bool enabled;
 static uint64_t not_before, last_miss, last_claim, ooms_seen;
 
-void ahead_enable(void) { enabled = true; }
+/* Only where waiting shells are out of the commands' reach. */
+void prefork_enable(void) { enabled = isolation_level() != 0; }
 
 static bool cwd_of_now(uint64_t *dev, uint64_t *ino)
 {
@@ -39,7 +40,7 @@ static bool cwd_of_now(uint64_t *dev, uint64_t *ino)
 }
 
 /* Only text that cannot tell whether it is evalled. One atomic write to a pipe must hold it. */
-bool ahead_fits(const char *text)
+bool prefork_fits(const char *text)
 {
     static const char *const telling[] = {"\n", "set", "xtrace", "BASH", "LINENO", "SECONDS", "PIPESTATUS", "$_", "${_", "shopt", "caller"};
     if (strlen(text) >= PIPE_BUF)
@@ -59,9 +60,9 @@ static uint64_t refill_at(void)
     return pause > not_before ? pause : not_before;
 }
 
-bool ahead_wanting(void) { return refill_at() <= now; }
+bool prefork_wanting(void) { return refill_at() <= now; }
 
-void ahead_refill(void)
+void prefork_refill(void)
 {
     struct command *command = oom_kills_known == ooms_seen ? command_new() : NULL;
     if (oom_kills_known != ooms_seen)
@@ -85,7 +86,7 @@ static void take_out(unsigned at)
 }
 
 /* It died, or failed to start. */
-void ahead_discard(struct command *command)
+void prefork_discard(struct command *command)
 {
     for (unsigned i = 0; i < count; i++)
         if (pool[i] == command)
@@ -126,7 +127,7 @@ static bool hand_over(struct command *command, const char *text)
 }
 
 /* The same for one that was given its text while it was starting. */
-void ahead_begun(struct command *command)
+void prefork_begun(struct command *command)
 {
     int unread = 0;
     if (command->feed < 0)
@@ -144,7 +145,7 @@ static void missed(void)
         target++;
 }
 
-struct command *ahead_claim(const char *text)
+struct command *prefork_claim(const char *text)
 {
     while (count) {
         struct command *command = pool[0];
@@ -155,19 +156,19 @@ struct command *ahead_claim(const char *text)
                 missed();
             return command;
         }
-        ahead_discard(command);
+        prefork_discard(command);
         not_before = now;
     }
     missed();
     return NULL;
 }
 
-void ahead_trim(uint64_t *next)
+void prefork_trim(uint64_t *next)
 {
     if (target > FEWEST && last_miss + CALM <= now) {
         target = FEWEST;
         while (count > target)
-            ahead_discard(pool[count - 1]);
+            prefork_discard(pool[count - 1]);
         not_before = now;
     }
     uint64_t at = target > FEWEST ? last_miss + CALM : NEVER;

@@ -1,5 +1,5 @@
 /*
- * Lent pipes. A command that prints a lot would make PID 1 copy all of it; instead its host, once it is on this machine, gets
+ * Passed pipes. A command that prints a lot would make PID 1 copy all of it; instead its host, once it is on this machine, gets
  * the reading end of the pipe itself and reads at the full speed of a pipe, while we only keep our own end open. Back-pressure is
  * then the pipe's. The host gives a pipe back by saying how far it has read, when the command becomes a background one.
  *
@@ -15,8 +15,8 @@
 #include "init.h"
 
 #define ENDS 4
-#define LOAN (FRAME_HEADER + 8)
-#define LEND_AFTER (512u << 10) /* by then it is a flood; small commands do not pay for another descriptor */
+#define PASSED (WIRE_HEADER + 8)
+#define PASS_AFTER (512u << 10) /* by then it is a flood; small commands do not pay for another descriptor */
 
 /* All frames or nothing, since the descriptors go with the first byte. */
 static bool pass(struct connection *connection, const uint8_t *frames, size_t length, const int *fds, size_t count)
@@ -36,64 +36,64 @@ static bool pass(struct connection *connection, const uint8_t *frames, size_t le
     return sent == (ssize_t)length;
 }
 
-static uint8_t *put_loan(uint8_t *to, uint8_t number, const struct command *command, uint64_t offset)
+static uint8_t *put_passed(uint8_t *to, uint8_t number, const struct command *command, uint64_t offset)
 {
     return put_u64(put_header(to, 8, PIPE, number, command->id), offset);
 }
 
 /* Frames that were sent before come before it; it must not overtake those that were not. */
-static bool may_borrow(const struct command *command)
+static bool may_pass(const struct command *command)
 {
     return command->phase == RUNNING && command->owner && command->owner->inode && !command->owner->out_length;
 }
 
-static void lent(struct stream *stream)
+static void passed(struct stream *stream)
 {
-    stream->lent = true;
+    stream->passed = true;
     stream->ready = false;
     epoll_ctl(epoll, EPOLL_CTL_DEL, stream->fd, NULL); /* else each write would wake us too */
 }
 
-bool stream_lend(struct stream *stream)
+bool stream_pass(struct stream *stream)
 {
     struct command *command = stream->command;
-    uint8_t frame[LOAN];
-    if (stream->ring.total < LEND_AFTER || command->flags & (FLAG_PTY | FLAG_CONTROL | FLAG_BACKGROUND) || !may_borrow(command))
+    uint8_t frame[PASSED];
+    if (stream->ring.total < PASS_AFTER || command->flags & (FLAG_PTY | FLAG_CONTROL | FLAG_BACKGROUND) || !may_pass(command))
         return false;
-    put_loan(frame, stream->number, command, stream->ring.total);
+    put_passed(frame, stream->number, command, stream->ring.total);
     if (!pass(command->owner, frame, sizeof frame, &stream->fd, 1))
         return false;
-    lent(stream);
+    passed(stream);
     return true;
 }
 
 /* All ends of a shell with a control stream, at once: then its host keeps the order of what it prints and what it reports. */
-bool shell_lend(struct command *command)
+bool shell_pass(struct command *command)
 {
-    uint8_t frames[ENDS * LOAN], *to = frames;
+    uint8_t frames[ENDS * PASSED], *to = frames;
     int fds[ENDS];
     const struct sink *control = &command->sinks[1];
-    if (!(command->flags & FLAG_DIRECT) || !may_borrow(command) || command->gated || control->fd < 0 || control->length)
+    if (!(command->flags & FLAG_DIRECT) || !may_pass(command) || command->gated || control->fd < 0 || control->length)
         return false;
     for (int i = 0; i < 3; i++) {
         if ((fds[i] = command->streams[i].fd) < 0)
             return false;
-        to = put_loan(to, command->streams[i].number, command, command->streams[i].ring.total);
+        to = put_passed(to, command->streams[i].number, command, command->streams[i].ring.total);
     }
     fds[3] = control->fd;
-    put_loan(to, STDIN, command, control->handed); /* the end to write to */
+    put_passed(to, STDIN, command, control->handed); /* the end to write to */
     if (!pass(command->owner, frames, sizeof frames, fds, ENDS))
         return false;
     for (int i = 0; i < 3; i++)
-        lent(&command->streams[i]);
+        passed(&command->streams[i]);
     return true;
 }
 
 void stream_return(struct stream *stream, uint64_t taken)
 {
-    if (!stream->lent || stream->fd < 0)
+    if (!stream->passed || stream->fd < 0)
         return;
-    stream->lent = false;
+    stream->passed = false;
     watch(stream->fd, &stream->source, EPOLLIN | EPOLLET);
     if (taken > stream->ring.total)
         stream->ring.total = taken;

@@ -22,10 +22,10 @@
 #define LOOK_AGAIN (20 * MS) /* after a full backlog */
 #define LOOK_EVERY (200 * MS) /* where the directory cannot be watched */
 
-static struct source doorway = {.kind = AT_DOORWAY};
-static int doorway_fd = -1;
+static struct source listener = {.kind = AT_LISTENER};
+static int listener_fd = -1;
 static const char *directory;
-static char token[TOKEN_LENGTH];
+static char token[WIRE_TOKEN];
 static uint64_t look_again = NEVER;
 static bool unwatched; /* the kernel has few inotify instances for a user, and all sandboxes share one user */
 
@@ -74,37 +74,37 @@ static void look_into_directory(void)
     closedir(listing);
 }
 
-void doorway_dial(const char *where)
+void listener_dial(const char *where)
 {
     directory = where;
-    doorway_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    unwatched = doorway_fd < 0 || inotify_add_watch(doorway_fd, directory, IN_MOVED_TO | IN_CREATE) < 0;
+    listener_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    unwatched = listener_fd < 0 || inotify_add_watch(listener_fd, directory, IN_MOVED_TO | IN_CREATE) < 0;
     if (!unwatched)
-        watch(doorway_fd, &doorway, EPOLLIN);
+        watch(listener_fd, &listener, EPOLLIN);
     look_into_directory();
 }
 
-void doorway_listen(const char *secret)
+void listener_listen(const char *secret)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "\0belljar"};
     socklen_t length = offsetof(struct sockaddr_un, sun_path) + sizeof "\0belljar" - 1;
     memcpy(token, secret, sizeof token);
-    doorway_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (doorway_fd < 0 || bind(doorway_fd, (struct sockaddr *)&address, length) != 0 || listen(doorway_fd, 64) != 0)
+    listener_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (listener_fd < 0 || bind(listener_fd, (struct sockaddr *)&address, length) != 0 || listen(listener_fd, 64) != 0)
         leave("cannot listen");
-    watch(doorway_fd, &doorway, EPOLLIN);
+    watch(listener_fd, &listener, EPOLLIN);
 }
 
-void doorway_event(void)
+void listener_event(void)
 {
     if (!directory) {
-        int fd = accept4(doorway_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = accept4(listener_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
             connection_admit(fd, 0);
         return;
     }
     char events[4096] __attribute__((aligned(8)));
-    ssize_t length = read(doorway_fd, events, sizeof events);
+    ssize_t length = read(listener_fd, events, sizeof events);
     for (char *at = events; length > 0 && at < events + length;) {
         struct inotify_event *event = (struct inotify_event *)at;
         if (event->len)
@@ -126,7 +126,7 @@ bool token_matches(const uint8_t *given, size_t length)
     return differences == 0;
 }
 
-void doorway_tend(uint64_t *next)
+void listener_tend(uint64_t *next)
 {
     if (look_again <= now)
         look_into_directory();

@@ -1,0 +1,155 @@
+"""The streams of one command, as the host's end of the link keeps count of them.
+
+Output comes in frames, within the credit that the host grants and renews as it is consumed. A flood is read past the
+init: it passes the reading end of the command's pipe, and from then on the pipe itself holds the command back. Input
+has a window the other way round: at most INPUT_WINDOW bytes that the init has not acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from belljar.link import frames
+from belljar.link.frames import FrameError, To
+from belljar.link.transport import close_passed, reopened
+
+CREDIT = 1 << 20
+INPUT_WINDOW = 256 << 10
+READ = (128 << 10) - 64  # as much as the allocator serves from its heap; what it maps anew for each read costs more
+READS_PER_WAKE = 8  # then the loop's other callers get their turn
+UNLIMITED = (1 << 63) - 1
+
+
+class OutputStream:
+    """stdout, stderr or control."""
+
+    __slots__ = ("_loop", "_wake", "consumed", "granted", "muted", "number", "pipe", "received")
+
+    def __init__(self, number: int, granted: int, loop: asyncio.AbstractEventLoop, wake: Callable[[int], None]) -> None:
+        self.number, self.granted = number, granted
+        self.received = self.consumed = 0
+        self.pipe: int | None = None
+        self.muted = False
+        self._loop, self._wake = loop, wake
+
+    def count_frame(self, length: int) -> None:
+        """Output came in a frame."""
+        if self.received + length > self.granted or self.pipe is not None:
+            raise FrameError("output beyond its credit")
+        self.received += length
+
+    def renew(self, id: int) -> bytes:
+        """The frame that grants more, if it is time for one."""
+        goal = self.consumed + CREDIT
+        if self.pipe is not None or goal - self.granted < CREDIT // 2:
+            return b""
+        self.granted = goal
+        return frames.frame(To.CREDIT, id, frames.u64(goal), self.number)
+
+    def drain(self, id: int) -> bytes:
+        """The frame that lets everything come, to be dropped."""
+        self.granted = UNLIMITED
+        return frames.frame(To.CREDIT, id, frames.u64(UNLIMITED), self.number)
+
+    @property
+    def behind(self) -> bool:
+        """A full window came that nobody consumed."""
+        return self.received - self.consumed >= CREDIT
+
+    def adopt(self, passed: int, offset: int) -> None:
+        """From `offset` on the output comes through a pipe of its own."""
+        if self.pipe is not None or offset != self.received:
+            close_passed([passed])
+            raise FrameError("a pipe that does not fit")
+        self.pipe = reopened(passed, to_write=False)
+
+    def listen(self, paced: bool) -> None:
+        """Read the pipe while its output is taken; at the latest a full window behind, let it fill."""
+        if self.pipe is None:
+            return
+        self.muted = paced and self.behind
+        if self.muted:
+            self._loop.remove_reader(self.pipe)
+        else:
+            self._loop.add_reader(self.pipe, self._wake, self.number)
+
+    def close(self) -> None:
+        if self.pipe is not None:
+            self._loop.remove_reader(self.pipe)
+            os.close(self.pipe)
+        self.pipe, self.muted = None, False
+
+
+class InputStream:
+    """stdin or control."""
+
+    __slots__ = ("_loop", "_room", "acked", "feed", "joined_at", "number", "sent")
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.number = number
+        self.sent = self.acked = 0
+        self.joined_at: int | None = None
+        """Of a command that others may have written to: how much they had, once that is known."""
+        self.feed: int | None = None
+        """The pipe itself, where the init passed it."""
+        self._room: asyncio.Event | None = None
+        self._loop = loop
+
+    @property
+    def window(self) -> int:
+        return INPUT_WINDOW - (self.sent - self.acked)
+
+    def acknowledge(self, total: int, joined: bool) -> None:
+        if joined and self.joined_at is None:
+            self.joined_at = max(0, total - self.sent)
+        total -= self.joined_at or 0
+        if not joined and not self.acked < total <= self.sent:
+            raise FrameError("an acknowledgement of what was never sent")
+        self.acked = min(max(total, self.acked), self.sent)
+        self.wake()
+
+    def adopt(self, passed: int, offset: int) -> None:
+        if self.feed is not None:
+            close_passed([passed])
+            raise FrameError("a pipe that does not fit")
+        if offset == self.sent:
+            self.feed = reopened(passed, to_write=True)
+        else:  # something is still under way through the init, and must not be overtaken
+            close_passed([passed])
+
+    async def write(self, data: bytes) -> None:
+        """Past the init."""
+        view = memoryview(data)
+        while view and self.feed is not None:
+            try:
+                view = view[os.write(self.feed, view) :]
+            except BrokenPipeError:
+                return
+            except BlockingIOError:
+                await self._until_writable(self.feed)
+
+    async def _until_writable(self, feed: int) -> None:
+        self._loop.add_writer(feed, self.wake)
+        try:
+            await self.wait_for_room()
+        finally:
+            if self.feed is not None:
+                self._loop.remove_writer(feed)
+
+    async def wait_for_room(self) -> None:
+        self._room = self._room or asyncio.Event()
+        self._room.clear()
+        await self._room.wait()
+
+    def wake(self) -> None:
+        if self._room is not None:
+            self._room.set()
+
+    def close(self) -> None:
+        if self.feed is not None:
+            self._loop.remove_writer(self.feed)
+            os.close(self.feed)
+        self.feed = None
+        self.wake()

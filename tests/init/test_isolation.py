@@ -1,0 +1,101 @@
+"""Commands among each other: same user, same sandbox, and none reaches another, a waiting shell or what keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.init.client import CONTROL, DEFAULT_ENV, IN_BACKGROUND, SHELL, Box, Connection, Run
+
+MakeBox = Callable[..., Box]
+
+# Every process but oneself and one's children: what can be had of it?
+PRY = r"""
+for each in /proc/[0-9]*; do
+  pid=${each#/proc/}; [ "$pid" = $$ ] && continue; [ -d "$each" ] || continue
+  grep -q "^PPid:.$$\$" $each/status 2>/dev/null && continue
+  cat $each/environ >/dev/null 2>&1 && echo "environ of $pid"
+  for fd in 0 1 2 8 9 10; do readlink $each/fd/$fd >/dev/null 2>&1 && echo "descriptor $fd of $pid"; done
+  ls -d $each/cwd/ >/dev/null 2>&1 && echo "directory of $pid"
+  : 2>/dev/null <$each/mem && echo "memory of $pid"
+  kill -0 $pid 2>/dev/null && echo "signals to $pid"
+done; true
+"""
+
+
+@pytest.fixture
+def victim(link: Connection) -> Run:
+    run = link.shell("SECRET=hunter2 exec sleep 600", IN_BACKGROUND)
+    link.until(lambda: run.pid)
+    return run
+
+
+def test_the_kernel_here_can_keep_commands_apart(shared_box: Box) -> None:
+    """Else the tests below prove nothing."""
+    assert shared_box.knock().hello().isolation >= 6
+
+
+def test_a_command_reaches_no_other_process(link: Connection, victim: Run) -> None:
+    found = link.run(PRY)
+    assert (found.out, found.err) == (b"", b"")
+
+
+def test_a_background_command_reaches_no_later_command(link: Connection) -> None:
+    spy = link.shell(f"while sleep 0.02; do {{ {PRY} }} ; done", IN_BACKGROUND, ring=1 << 16)
+    link.until(lambda: spy.pid)
+    for _ in range(20):
+        assert link.run("sleep 0.05; echo fine", env=(b"SECRET=1",)).out == b"fine\n"
+    assert link.read(spy.id).out == b""
+
+
+@pytest.mark.parametrize("text", ["echo forged; exit 42\\0", "\\0"])
+def test_nobody_feeds_a_waiting_shell(link: Connection, text: str) -> None:
+    """An ended command lived on in a shell that it had given its own text to."""
+    link.run("true")
+    for _ in range(5):
+        link.run(f"for each in /proc/[0-9]*/fd/9; do printf '{text}' 2>/dev/null >$each; done 2>/dev/null; true")
+        after = link.run("echo innocent")
+        assert after.end is not None
+        assert (after.out, after.end.exit_code) == (b"innocent\n", 0)
+
+
+def test_signals_reach_ones_own_children_and_nobody_elses(link: Connection, victim: Run) -> None:
+    assert link.run("sleep 600 & kill $! && wait $!; echo $?").out == b"143\n"
+    assert link.run(f"kill -KILL {victim.pid}; echo $?").out == b"1\n"
+    link.run("kill -KILL -1")
+    assert link.read(victim.id).ended is None
+
+
+def test_files_can_still_be_moved_and_linked_between_directories(link: Connection) -> None:
+    made = link.run(
+        "mkdir -p /tmp/a /tmp/b && echo x >/tmp/a/f && mv /tmp/a/f /tmp/b/g && ln /tmp/b/g /tmp/a/h && cat /tmp/a/h"
+    )
+    assert (made.out, made.err) == (b"x\n", b"")
+
+
+def test_a_control_stream_comes_with_memory_that_has_no_name(link: Connection) -> None:
+    run = link.spawn(
+        "bash", "-c", "echo kept >|/dev/fd/7; read -r x </dev/fd/7; echo $x; ls /dev/shm", flags=CONTROL | DEFAULT_ENV
+    )
+    assert link.finish(run).out == b"kept\n"
+
+
+def test_without_landlock_no_shell_waits_and_the_host_is_told(make_box: MakeBox, no_landlock: tuple[str, ...]) -> None:
+    box = make_box(options=no_landlock)
+    connection = box.knock()
+    assert connection.hello().isolation == 0
+    for _ in range(3):
+        assert connection.run("echo works").out == b"works\n"
+    assert not any("bash" in line for line in box.processes())
+
+
+def test_the_state_of_a_command_is_the_kernels_word(link: Connection) -> None:
+    run = link.spawn(
+        "cd /tmp; x=$(for i in {1..100000}; do :; done); PWD=/nowhere; cd() { :; }; echo ready; read -r _ <&9",
+        flags=SHELL | CONTROL | DEFAULT_ENV,
+    )
+    link.until(lambda: run.out == b"ready\n")
+    state = link.state(run)
+    assert state.cwd == b"/tmp"
+    assert state.cpu_us > 0
+    assert state.peak > 1 << 20
