@@ -1,5 +1,9 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from belljar import limits
 from belljar.limits import Limits, LimitsError, parse_size
 
 
@@ -34,12 +38,61 @@ def test_limits_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None
         Limits(**wrong)  # type: ignore[arg-type]
 
 
-def test_limits_have_the_documented_defaults() -> None:
-    limits = Limits()
-    assert (limits.memory, limits.cpus, limits.pids) == (512 << 20, 1.0, 256)
+GIB = 1 << 30
 
 
-def test_files_in_memory_leave_room_for_the_next_command() -> None:
-    small = Limits(memory="64m", tmp="1g", home="1g", shm="1g", inodes=1_000_000)
-    assert (small.tmp, small.home, small.shm) == (16 << 20, 8 << 20, 8 << 20)
-    assert small.inodes == 8192
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    def become(memory: int, cpus: int) -> None:
+        monkeypatch.setattr(limits, "machine_memory", lambda: memory)
+        monkeypatch.setattr(limits, "machine_cpus", lambda: cpus)
+
+    return become
+
+
+@pytest.mark.parametrize(
+    ("has", "gives"), [(64 * GIB, 8 * GIB), (16 * GIB, 2 * GIB), (8 * GIB, 2 * GIB), (2 * GIB, GIB), (GIB, GIB // 2)]
+)
+def test_memory_follows_the_machine(machine: Callable[[int, int], None], has: int, gives: int) -> None:
+    machine(has, 4)
+    assert Limits().memory == gives
+
+
+def test_the_defaults_are_a_coding_day_s(machine: Callable[[int, int], None]) -> None:
+    machine(8 * GIB, 4)
+    found = Limits()
+    assert (found.memory, found.cpus, found.pids) == (2 * GIB, 4.0, 1024)
+    assert (found.tmp, found.home, found.shm) == (GIB // 2, GIB // 2, GIB // 4)
+    assert found.fsize >= 8 * GIB
+
+
+def test_this_machine_s_own_facts_are_read() -> None:
+    assert limits.machine_memory() > 64 << 20
+    assert limits.machine_cpus() >= 1
+
+
+def test_scratch_grows_with_the_memory_that_is_asked_for() -> None:
+    found = Limits(memory="8g")
+    assert (found.tmp, found.home, found.shm) == (2 * GIB, 2 * GIB, GIB)
+
+
+def test_what_is_asked_for_is_honoured_and_the_rest_makes_room() -> None:
+    found = Limits(memory="2g", tmp="1g")
+    assert found.tmp == GIB
+    assert found.home == GIB // 4
+    assert Limits(memory="2g", tmp=found.tmp, home=found.home, shm=found.shm) == found
+
+
+@pytest.mark.parametrize(
+    "asked", [{"tmp": "1g"}, {"home": "1g"}, {"shm": "60m"}, {"tmp": "30m", "home": "30m"}, {"inodes": 1_000_000}]
+)
+def test_what_cannot_be_had_is_refused_and_not_quietly_changed(asked: dict[str, Any]) -> None:
+    with pytest.raises(LimitsError, match="memory"):
+        Limits(memory="64m", **asked)
+
+
+@pytest.mark.parametrize("memory", ["16m", "64m", "1g", "100g"])
+def test_the_defaults_fit_into_any_memory(memory: str) -> None:
+    found = Limits(memory=memory)
+    assert found.tmp + found.home + found.shm <= found.memory * 5 // 8
+    assert Limits(**found.as_dict()) == found

@@ -1,18 +1,24 @@
 """What one sandbox may use. Every field is documented under itself; sizes take "512m", "1g" or bytes.
 
+Defaults fit a day of coding on this machine: they grow with its memory and processors. What is asked for is honoured or
+refused, never quietly changed.
+
 A plain dataclass that checks itself: every command needs one, and a model of pydantic's takes longer to import than
 a sandbox takes to start.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from belljar.errors import UsageError, meant
 
+Size = int | str
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
@@ -33,40 +39,67 @@ class LimitsError(UsageError, ValueError):
     code = "limits_invalid"
 
 
-def _size(default: int, least: int = 0, most: float = inf) -> Any:
+def _size(default: int | None, least: int = 0, most: float = inf) -> Any:
     return field(default=default, metadata={"read": parse_size, "least": least, "most": most})
 
 
-def _number(default: float, least: float, most: float = inf, read: type = int) -> Any:
+def _number(default: float | None, least: float, most: float = inf, read: type = int) -> Any:
     return field(default=default, metadata={"read": read, "least": least, "most": most})
 
 
-# Files that are held in memory count as memory. Even with all of them full there is room left for the next command:
-# so much of the memory (one in …) at most; an inode with its name takes a good kilobyte.
-_IN_MEMORY = {"tmp": 4, "home": 8, "shm": 8, "inodes": 8 << 10}
+ENOUGH_MEMORY = 2 << 30
+# Files that are held in memory count as memory: together they may take so much of it, which leaves room for commands.
+IN_MEMORY = ("tmp", "home", "shm")
+IN_MEMORY_SHARE = 7 / 8
+INODE_SIZE = 4 << 10  # what is reckoned for a file in memory, its name included
+
+
+@cache
+def machine_memory() -> int:
+    """Of this machine, or of the group that we are in ourselves."""
+    bounds = [_number_in("/sys/fs/cgroup/memory.max"), _number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes")]
+    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *(each for each in bounds if each))
+
+
+def _number_in(path: str) -> int:
+    try:
+        with open(path) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 1 << 62
+
+
+def machine_cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def default_memory() -> int:
+    """2 GiB, or an eighth of a larger machine; never more than half of it."""
+    wanted = min(max(ENOUGH_MEMORY, machine_memory() // 8), machine_memory() // 2)
+    return max(64 << 20, wanted >> 20 << 20)
 
 
 @dataclass(frozen=True, init=False)
 class Limits:
-    """What one sandbox may use: belljar.Limits(memory="1g", cpus=2, pids=512)."""
+    """What one sandbox may use: `Limits(memory="4g", cpus=2, tmp="1g")`."""
 
-    memory: int = _size(512 << 20, 16 << 20)
-    """Memory of all processes together; no swap on top."""
-    cpus: float = _number(1.0, 0.01, 1024, float)
-    """Processor time, in cores."""
-    pids: int = _number(256, 16, 4_194_304)
+    memory: int = _size(None, 16 << 20)
+    """Memory of all processes together, no swap on top; 2 GiB, or an eighth of a larger machine."""
+    cpus: float = _number(None, 0.01, 1024, float)
+    """Processor time, in cores; all that the machine has."""
+    pids: int = _number(1024, 16, 4_194_304)
     """Processes and threads alive at once."""
-    shm: int = _size(64 << 20)
-    """/dev/shm; at most an eighth of the memory."""
-    tmp: int = _size(128 << 20, 1 << 20)
-    """/tmp, held in memory: at most a quarter of it."""
-    home: int = _size(64 << 20, 1 << 20)
-    """The home directory, held in memory: at most an eighth of it."""
-    inodes: int = _number(65536, 1024)
-    """Files and directories in each of /tmp and the home directory; at most one for every 8 KiB of memory."""
+    shm: int = _size(None)
+    """/dev/shm, held in memory; an eighth of it."""
+    tmp: int = _size(None, 1 << 20)
+    """/tmp, held in memory; a quarter of it."""
+    home: int = _size(None, 1 << 20)
+    """The home directory, held in memory; a quarter of it."""
+    inodes: int = _number(None, 1024)
+    """Files and directories in each of /tmp and the home directory; one for every 16 KiB of memory."""
     nofile: int = _number(4096, 64, 1_048_576)
     """Open descriptors per process."""
-    fsize: int = _size(1 << 30, 1 << 20)
+    fsize: int = _size(16 << 30, 1 << 20)
     """The largest file that can be written."""
     memlock: int = _size(64 << 10)
     """Memory that a process may lock."""
@@ -75,13 +108,24 @@ class Limits:
     shell_output: int = _size(1 << 20, 4 << 10, 64 << 20)
     """How much of each output stream a background shell keeps (the newest)."""
 
-    if TYPE_CHECKING:  # sizes may be given as text, and are always numbers afterwards
+    if TYPE_CHECKING:  # what may be given; the fields say what it becomes
 
         def __init__(
-            self, *, memory: int | str = ..., cpus: float = ..., pids: int = ..., shm: int | str = ...,
-            tmp: int | str = ..., home: int | str = ..., inodes: int = ..., nofile: int = ..., fsize: int | str = ...,
-            memlock: int | str = ..., output: int | str = ..., shell_output: int | str = ...,
-        ) -> None: ...  # fmt: skip
+            self,
+            *,
+            memory: Size | None = None,
+            cpus: float | str | None = None,
+            pids: int | str = 1024,
+            shm: Size | None = None,
+            tmp: Size | None = None,
+            home: Size | None = None,
+            inodes: int | str | None = None,
+            nofile: int | str = 4096,
+            fsize: Size = 16 << 30,
+            memlock: Size = 64 << 10,
+            output: Size = 4 << 20,
+            shell_output: Size = 1 << 20,
+        ) -> None: ...
 
     else:
 
@@ -93,14 +137,49 @@ class Limits:
         for name in given:
             if name not in names:
                 raise LimitsError(f"there is no limit {name!r}; {meant(name, names)}")
+        asked = {name for name, value in given.items() if value is not None}
         for each in fields(self):
-            value = given.get(each.name, each.default)
-            object.__setattr__(self, each.name, _checked(each.name, value, **each.metadata))
-        for name, share in _IN_MEMORY.items():
-            object.__setattr__(self, name, min(getattr(self, name), self.memory // share))
+            value = given[each.name] if each.name in asked else each.default
+            checked = value if value is None else _checked(each.name, value, **each.metadata)
+            object.__setattr__(self, each.name, checked)
+        self._scale(asked)
+        self._refuse_too_much_in_memory()
+
+    def _scale(self, asked: set[str]) -> None:
+        """What was not asked for grows with the machine, and with what was."""
+
+        def default(name: str, value: float) -> None:
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+        default("memory", default_memory())
+        default("cpus", float(machine_cpus()))
+        default("inodes", max(1024, self.memory // (4 * INODE_SIZE)))
+        left = max(0, self.memory - sum(getattr(self, name) for name in IN_MEMORY if name in asked))
+        default("tmp", left // 4)
+        default("home", left // 4)
+        default("shm", left // 8)
+
+    def _refuse_too_much_in_memory(self) -> None:
+        together, room = sum(getattr(self, name) for name in IN_MEMORY), int(self.memory * IN_MEMORY_SHARE)
+        if together > room:
+            raise LimitsError(
+                f"memory: /tmp, the home directory and /dev/shm are held in memory: together {_shown(together)}, which "
+                f"leaves too little of {_shown(self.memory)}; give more memory (at least "
+                f"{_shown(int(together / IN_MEMORY_SHARE) + 1)}) or less tmp, home and shm"
+            )
+        if self.inodes > self.memory // INODE_SIZE:
+            raise LimitsError(
+                f"inodes: {self.inodes} files would not fit into {_shown(self.memory)} of memory; at most "
+                f"{self.memory // INODE_SIZE}"
+            )
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _shown(size: int) -> str:
+    return f"{size / (1 << 20):.4g} MiB" if size < 1 << 30 else f"{size / (1 << 30):.4g} GiB"
 
 
 def _checked(name: str, given: Any, read: Any, least: float, most: float) -> Any:

@@ -109,7 +109,7 @@ async def test_a_full_scratch_space_is_an_error_of_the_command(base_image: str, 
 
 
 async def test_a_file_larger_than_any_may_be_is_refused(victim: Victim) -> None:
-    result = await victim.bash("trap '' XFSZ; truncate -s 2G sparse || echo refused")
+    result = await victim.bash("trap '' XFSZ; truncate -s 17G sparse || echo refused")
     assert result.stdout == "refused\n"
 
 

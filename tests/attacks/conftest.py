@@ -11,6 +11,9 @@ import pytest
 
 import belljar
 
+# Small, so that an attack on them is over soon.
+LIMITS = belljar.Limits(memory="512m", cpus=1, pids=256, fsize="1g", tmp="128m", home="64m", shm="64m")
+
 
 class Attacker:
     def __init__(self, box: belljar.Session, workspace: Path) -> None:
@@ -35,7 +38,9 @@ class Attacker:
 async def sandbox(base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Attacker]:
     """In a workspace of whoever runs the tests: root's in CI, so through an idmapped mount."""
     workspace = tmp_path_factory.mktemp("attacked")
-    async with belljar.Session(workspace=workspace, policy="permissive", approve=lambda verdict: True) as box:
+    async with belljar.Session(
+        workspace=workspace, policy="permissive", limits=LIMITS, approve=lambda verdict: True
+    ) as box:
         yield Attacker(box, workspace)
 
 

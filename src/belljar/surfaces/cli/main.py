@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from belljar import __version__
 from belljar.errors import BelljarError, PolicyDenied, UsageError
 from belljar.surfaces.cli import console
+from belljar.surfaces.cli.limit_options import add_limits
 
 EXAMPLES = """examples:
   belljar run 'pytest -q | tail -3'              one command in a throwaway container, bash text
@@ -198,9 +199,7 @@ def _sandbox_options(parser: Parser) -> None:
     sandbox.add_argument("--image", default="base", help="base, python, node, dev or any local image")
     sandbox.add_argument("--policy", default="default", metavar="P", help="default, strict, ci, permissive, a file …")
     sandbox.add_argument("--network", choices=NETWORKS, default="none")
-    sandbox.add_argument("--memory", metavar="SIZE", help="for example 512m (the default) or 2g")
-    sandbox.add_argument("--cpus", metavar="N")
-    sandbox.add_argument("--pids", metavar="N")
+    add_limits(sandbox)
 
 
 def _command_options(parser: Parser) -> None:

@@ -51,8 +51,9 @@ def doctor(args: Namespace) -> int:
         console.document([check.as_dict() for check in checks])
     else:
         for check in checks:
-            console.say(f"{'ok  ' if check.ok else 'FAIL'}  {check.name}: {check.detail}")
-            if not check.ok and check.fix:
+            state = "FAIL" if not check.ok else "note" if check.fix else "ok  "
+            console.say(f"{state}  {check.name}: {check.detail}")
+            if check.fix:
                 console.say(f"      → {check.fix}")
     return 0 if all(check.ok for check in checks) else 1
 

@@ -1,0 +1,61 @@
+"""First aid: what this machine and its engine can and cannot do for a sandbox, item by item, and how to fix it.
+
+Most items are read off the machine and the engine's own description; the last ones are tried for real: an idmapped
+mount, and a sandbox that is launched, verified against the kernel and taken away again.
+
+May import: everything but surfaces, tools and session.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING
+
+import anyio
+
+from belljar import host as hosts
+from belljar.doctor import engine_items, image_items, machine_items
+from belljar.doctor.check import Check
+from belljar.errors import BelljarError
+
+if TYPE_CHECKING:
+    from belljar.engines.base import Engine
+    from belljar.host import Host
+
+__all__ = ["Check", "examine"]
+
+NEEDED_FOR_A_SANDBOX = ("init", "image base", "run directory")
+
+
+def examine(engine: Engine | None = None, workspace: str = ".", host: Host | None = None) -> list[Check]:
+    """Every check there is, in the order a person would fix things. Blocking."""
+    host = host or hosts.default()
+    machine = machine_items.checks(host.run_root, workspace)
+    try:
+        engine = engine or host.connect()
+        about = engine.describe()
+    except BelljarError as error:
+        return [engine_items.unavailable(error), *machine]
+    checks = [*engine_items.checks(engine, about), *machine, *image_items.checks(engine)]
+    checks.append(machine_items.disk(host.run_root, about.data_root))
+    if all(check.ok for check in checks if check.name in NEEDED_FOR_A_SANDBOX):
+        checks.append(_probe(host))
+    return checks
+
+
+def _probe(host: Host) -> Check:
+    """A sandbox as every command gets it: launching it verifies each protection against the kernel."""
+    name = "a real sandbox"
+    with tempfile.TemporaryDirectory(prefix="belljar-doctor-") as workspace:
+        try:
+            anyio.run(_launch_and_destroy, workspace, host)
+        except BelljarError as error:
+            return Check(name, False, str(error), engine_items.remedy(error))
+    return Check(name, True, "launched; user, capabilities, seccomp, limits, network and root file system verified")
+
+
+async def _launch_and_destroy(workspace: str, host: Host) -> None:
+    from belljar.sandbox.sandbox import Plan, Sandbox
+
+    sandbox = await Sandbox.launch(Plan(workspace), host)
+    await sandbox.destroy()

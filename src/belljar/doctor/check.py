@@ -1,0 +1,19 @@
+"""One line of the doctor's report."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    ok: bool
+    """False: sandboxes cannot run, or not as they should, until it is fixed."""
+    detail: str
+    fix: str = ""
+    """What to do about it; with `ok`, what would be better still."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)

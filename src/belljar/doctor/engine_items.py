@@ -1,0 +1,148 @@
+"""What the engine says of itself, and what that means for a sandbox."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from belljar.doctor.check import Check
+from belljar.engines.spec import OWN_NAMESPACES
+
+if TYPE_CHECKING:
+    from belljar.engines.base import Description, Engine
+    from belljar.errors import BelljarError
+
+INSTALL = "install and start Docker 20.10 or newer (`make engine` does it on Debian) or Podman, or set DOCKER_HOST"
+# What an error says → what to do.
+REMEDIES = (
+    (r"you may not use", "`sudo usermod -aG docker $USER`, then log in again; or use sudo"),
+    (r"speaks api|runs \w+ containers", "update the engine: Docker 20.10, Podman 4 or newer, with Linux containers"),
+    (r"did not answer in time", "is the machine overloaded? BELLJAR_PATIENCE=5 waits longer; else restart the engine"),
+    (r"context", "`docker context use default`, or set DOCKER_HOST"),
+    (r"certificates|tls|ssl", "check DOCKER_CERT_PATH: it must hold ca.pem, cert.pem and key.pem"),
+    (r"no engine is called", "set BELLJAR_ENGINE to one of those named"),
+    (r"init.*permission denied|noexec", "set BELLJAR_RUN to a directory whose file system may execute programs"),
+    (r"cgroup|memory limit|cpu limit|process limit|swap", "see the items on limits above"),
+    (r"no space left", "make room: see disk space"),
+    (r"selinux|label", "BELLJAR_SELINUX=type:container_t (or =disable) sets the label of sandboxes"),
+)
+USER_DELEGATION = (
+    "let systemd give you the controllers: `systemctl edit user@.service` with [Service] Delegate=cpu cpuset io memory "
+    "pids, then log in again"
+)
+
+
+def remedy(error: BelljarError) -> str:
+    text = str(error).lower()
+    return next(
+        (fix for pattern, fix in REMEDIES if re.search(pattern, text)), "fix what is named; nothing runs until then"
+    )
+
+
+def unavailable(error: BelljarError) -> Check:
+    text = str(error).lower()
+    fix = INSTALL if "cannot be reached" in text and "you may not" not in text else remedy(error)
+    return Check("engine", False, str(error), fix)
+
+
+def checks(engine: Engine, about: Description) -> list[Check]:
+    return [
+        Check("engine", True, f"{engine.name} {about.version}, {engine.machine}, at {engine.host}"),
+        _link(engine),
+        *judge(about, _host_has_swap()),
+        _namespaces(engine),
+    ]
+
+
+def judge(about: Description, host_has_swap: bool) -> list[Check]:
+    """What the engine's description of itself means for us."""
+    return [
+        *_limits(about, host_has_swap),
+        _seccomp(about),
+        _users(about),
+        _access_control(about),
+        _storage(about),
+    ]
+
+
+def _link(engine: Engine) -> Check:
+    shared = "socket: the engine shares this machine's files"
+    return Check("link", True, shared if engine.shares_files else "bridged through the engine's exec")
+
+
+def _limits(about: Description, host_has_swap: bool) -> Iterator[Check]:
+    detail = f"version {about.cgroup_version}, driver {about.cgroup_driver}"
+    fine = about.cgroup_driver != "none"
+    yield Check("cgroups", fine, detail, "" if fine else _limits_fix(about))
+    for name, key in (("memory limit", "memory"), ("process limit", "pids"), ("cpu limit", "cpus")):
+        fine = bool(about.can_limit.get(key))
+        yield Check(name, fine, "enforceable" if fine else "not supported", "" if fine else _limits_fix(about))
+    if about.can_limit.get("swap"):
+        yield Check("swap limit", True, "enforceable")
+    else:
+        detail = "not accounted for" + (", and this machine has swap" if host_has_swap else ", but there is no swap")
+        fix = "boot with swapaccount=1 or turn swap off" if host_has_swap else ""
+        yield Check("swap limit", not host_has_swap, detail, fix)
+
+
+def _limits_fix(about: Description) -> str:
+    if not about.rootless:
+        return "enable the cgroup controllers (mount cgroups, or boot with cgroup_enable=memory) and restart the engine"
+    if about.cgroup_version == "1":
+        return "a rootless engine needs cgroup v2 for limits: boot with systemd.unified_cgroup_hierarchy=1"
+    return USER_DELEGATION
+
+
+def _seccomp(about: Description) -> Check:
+    if about.seccomp:
+        return Check("seccomp", True, "the engine can filter system calls")
+    fix = "use a kernel with CONFIG_SECCOMP_FILTER and an engine built with seccomp"
+    return Check("seccomp", False, "the engine cannot filter system calls", fix)
+
+
+def _users(about: Description) -> Check:
+    if about.user_remapping:
+        detail = "userns-remap is on: files in the workspace would belong to the remapped users"
+        return Check("users", False, detail, "remove userns-remap from the engine's configuration")
+    if about.rootless:
+        return Check("users", True, "rootless: whoever is root inside is you outside, an ordinary user")
+    return Check("users", True, "ids inside are this machine's; commands are never root")
+
+
+def _access_control(about: Description) -> Check:
+    name = "apparmor or selinux"
+    if about.access_control == "selinux" or _selinux_enforces():
+        fix = "if the workspace cannot be read inside: BELLJAR_SELINUX=disable, or label it container_file_t"
+        return Check(name, True, "selinux, enforcing", fix)
+    return Check(name, True, about.access_control or "none; the other protections do not need it")
+
+
+def _storage(about: Description) -> Check:
+    if about.storage != "vfs":
+        return Check("storage", True, about.storage)
+    detail = "vfs copies the whole image for each sandbox, so every start is slow"
+    return Check("storage", False, detail, "use the overlay2 driver on a file system that supports it")
+
+
+def _namespaces(engine: Engine) -> Check:
+    missing = ", ".join(sorted(OWN_NAMESPACES - engine.own_namespaces))
+    if not missing:
+        return Check("namespaces", True, "each sandbox has its own")
+    detail = f"{engine.name} shares this machine's {missing} namespace here; names of control groups can be seen inside"
+    return Check("namespaces", True, detail, "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or use Docker")
+
+
+def _selinux_enforces() -> bool:
+    try:
+        return Path("/sys/fs/selinux/enforce").read_text().strip() == "1"
+    except OSError:
+        return False
+
+
+def _host_has_swap() -> bool:
+    try:
+        return len(Path("/proc/swaps").read_text().splitlines()) > 1
+    except OSError:
+        return True

@@ -1,0 +1,46 @@
+"""The init and the images: what a sandbox is started from."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from belljar import resources
+from belljar.doctor.check import Check
+from belljar.errors import BelljarError
+from belljar.images import catalog
+
+if TYPE_CHECKING:
+    from belljar.engines.base import Engine
+
+
+def checks(engine: Engine) -> Iterator[Check]:
+    yield _init(engine)
+    reference = catalog.reference("base")
+    if engine.image(reference) is not None:
+        yield Check("image base", True, reference)
+        return
+    yield _way_to_images(engine)
+    yield Check("image base", False, f"{reference} is not there yet", "run `belljar images build base`")
+
+
+def _init(engine: Engine) -> Check:
+    try:
+        binary = resources.init_binary(engine.machine)
+    except BelljarError as error:
+        return Check("init", False, str(error), "run `make setup`, or install the wheel")
+    return Check("init", True, f"{binary.name}, {binary.stat().st_size >> 10} KiB")
+
+
+def _way_to_images(engine: Engine) -> Check:
+    """Asked only where an image is missing: a registry that does not answer takes ten seconds to say so."""
+    name = "image sources"
+    if engine.registry_has(catalog.ROOT_IMAGE):
+        return Check(name, True, "a registry answers")
+    if shutil.which("mmdebstrap"):
+        return Check(name, True, "no registry answers; images are built from Debian packages (mmdebstrap)")
+    who = "" if os.geteuid() == 0 else "sudo "
+    fix = f"`{who}apt-get install mmdebstrap`, or load an image from another machine (`docker save`, `docker load`)"
+    return Check(name, False, "no registry answers, and mmdebstrap is not installed", fix)

@@ -1,0 +1,172 @@
+"""What this machine brings: a run directory, mapped workspaces, the kernel's features, room."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from belljar import resources
+from belljar.doctor.check import Check
+from belljar.errors import BelljarError
+from belljar.limits import Limits
+from belljar.patience import patience
+from belljar.sandbox.init_file import files_root, forbids_execution
+from belljar.workspace import idmap, uids
+
+LOW_DISK = 1 << 30
+LOW_RUN = 16 << 20
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_VERSION = 444, 1
+_SIGNALS_ARE_SCOPED = 6  # the version of Landlock from which on commands can be kept from signalling each other
+
+
+def checks(run_root: Path, workspace: str) -> list[Check]:
+    return [
+        run_directory(run_root),
+        owner_mapping(run_root, workspace),
+        user_ids(run_root),
+        own_files(workspace),
+        landlock(),
+        user_namespaces(),
+        crash_handler(),
+        default_limits(),
+    ]
+
+
+def run_directory(root: Path) -> Check:
+    name, fix = "run directory", "set BELLJAR_RUN to a directory of your own"
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root):
+            pass
+        files = files_root(root)
+    except OSError as error:
+        return Check(name, False, f"{root}: {error.strerror}", fix)
+    if forbids_execution(files):
+        detail = f"nothing may be executed below {root} nor below {files} (mounted noexec), so no init can start"
+        return Check(name, False, detail, "set BELLJAR_RUN to a directory whose file system may execute programs")
+    if files != root:
+        return Check(name, True, f"{root} (noexec: the init is in {files})")
+    return Check(name, True, str(root))
+
+
+def owner_mapping(run_root: Path, workspace: str) -> Check:
+    name = "workspace ownership"
+    if os.geteuid() != 0:
+        return Check(name, True, f"commands run as you (uid {os.geteuid()})")
+    try:
+        _try_idmap(run_root, workspace)
+    except OSError as error:
+        detail = f"root's files in {os.path.abspath(workspace)} cannot be mapped to another user: {error.strerror}"
+        fix = "use Linux 5.12 or newer and ext4, xfs, btrfs or tmpfs; or a workspace that does not belong to root"
+        return Check(name, False, detail, fix)
+    return Check(name, True, "root's files are mapped to an unprivileged user (idmapped mount)")
+
+
+def _try_idmap(run_root: Path, workspace: str) -> None:
+    run_root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    # Not a TemporaryDirectory, which would delete what is mounted there should the unmounting fail.
+    target = Path(tempfile.mkdtemp(dir=run_root, prefix="doctor-"))
+    try:
+        idmap.mount_exchanged(descriptor, target, (0, 1000), (0, 1000))
+    finally:
+        idmap.unmount(target)
+        target.rmdir()
+        os.close(descriptor)
+
+
+def user_ids(run_root: Path) -> Check:
+    name = "user ids"
+    if os.geteuid() != 0:
+        return Check(name, True, "your sandboxes share your uid, and quotas that the kernel counts by user")
+    try:
+        with tempfile.TemporaryDirectory(dir=run_root, prefix="doctor-") as directory:
+            uids.reserve(Path(directory))
+    except (BelljarError, OSError) as error:
+        fix = f"set {uids.SETTING} to a range that no account has, for example 70000-99999"
+        return Check(name, False, str(error), fix)
+    first, last = uids.allowed()
+    return Check(name, True, f"each sandbox gets one of its own, of {first} to {last}, that no account has")
+
+
+def own_files(workspace: str) -> Check:
+    """Nothing can stop a command from changing its workspace, and what is changed in our own files runs on the host."""
+    name = "belljar's own files"
+    own = {Path(__file__).resolve().parent.parent, resources.directory("policies").resolve()}
+    inside = sorted(str(path) for path in own if path.is_relative_to(os.path.realpath(workspace)))
+    if not inside:
+        return Check(name, True, "outside the workspace")
+    detail = f"inside the workspace, where commands can change them: {', '.join(inside)}"
+    return Check(name, True, detail, "install Belljar elsewhere, or choose another workspace")
+
+
+def landlock() -> Check:
+    name, version = "landlock", landlock_version()
+    if version >= _SIGNALS_ARE_SCOPED:
+        return Check(name, True, f"version {version}: commands of one sandbox can be kept apart")
+    if version > 0:
+        fix = "Linux 6.12 or newer keeps their signals apart too"
+        return Check(name, True, f"version {version}: commands of one sandbox can be kept apart, but for signals", fix)
+    detail = "the kernel has none: commands of one sandbox can look into each other (never out of it)"
+    return Check(name, True, detail, "use Linux 5.13 or newer and boot with landlock among lsm=…")
+
+
+def landlock_version() -> int:
+    if os.uname().machine not in ("x86_64", "aarch64"):
+        return 0
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    syscall.restype = ctypes.c_long
+    return max(0, int(syscall(ctypes.c_long(_LANDLOCK_CREATE_RULESET), None, ctypes.c_size_t(0), _LANDLOCK_VERSION)))
+
+
+def user_namespaces() -> Check:
+    name = "user namespaces"
+    restricted = _first_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1"
+    forbidden = _first_line("/proc/sys/kernel/unprivileged_userns_clone") == "0"
+    if os.geteuid() == 0 or not (restricted or forbidden):
+        return Check(name, True, "available")
+    setting = "apparmor_restrict_unprivileged_userns=0" if restricted else "unprivileged_userns_clone=1"
+    return Check(
+        name, True, "not for ordinary users: a rootless engine may not start", f"`sudo sysctl kernel.{setting}`"
+    )
+
+
+def crash_handler() -> Check:
+    """A pattern with a pipe is run by the kernel, on the host, whatever limit a container has on core files."""
+    pattern = _first_line("/proc/sys/kernel/core_pattern")
+    if not pattern.startswith("|"):
+        return Check("crash handler", True, "crashes inside leave nothing on the host")
+    return Check("crash handler", True, f"crashes inside are seen by the host's handler ({pattern[1:].split()[0]})")
+
+
+def default_limits() -> Check:
+    """What a sandbox gets when nothing else is asked for."""
+    found = Limits()
+    sizes = ", ".join(f"{name} {getattr(found, name) >> 20} MiB" for name in ("memory", "tmp", "home", "shm"))
+    stretch = f"; deadlines × {patience():g}" if patience() != 1 else ""
+    detail = f"{found.cpus:g} cpus, {found.pids} processes, {sizes}, files up to {found.fsize >> 30} GiB{stretch}"
+    return Check("limits by default", True, detail)
+
+
+def disk(run_root: Path, data_root: str) -> Check:
+    """Room for images and sandboxes, and for the run directory, which is often in memory."""
+    images = data_root if Path(data_root or "/none").is_dir() else "/var/lib" if Path("/var/lib").is_dir() else "/"
+    for path, least in ((images, LOW_DISK), (str(run_root), LOW_RUN)):
+        try:
+            free, nodes = shutil.disk_usage(path).free, os.statvfs(path)
+        except OSError:
+            continue
+        if free < least or (nodes.f_files and nodes.f_favail < 1000):
+            detail = f"{path}: {free / (1 << 20):.0f} MiB and {nodes.f_favail} files left"
+            return Check("disk space", False, detail, "make room: `docker image prune`, `belljar prune`, or more disk")
+    return Check("disk space", True, f"{shutil.disk_usage(images).free / (1 << 30):.1f} GiB free in {images}")
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text().partition("\n")[0]
+    except OSError:
+        return ""

@@ -1,0 +1,67 @@
+"""The doctor as a whole: what is really tried, and in which order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from belljar import doctor
+from belljar.doctor import Check, examine, image_items
+from belljar.engines.docker.engine import DockerEngine
+from belljar.errors import EngineError, ProtectionMissing
+from belljar.host import Host
+
+
+def failing(checks: list[Check]) -> set[str]:
+    return {check.name for check in checks if not check.ok}
+
+
+def test_this_machine_passes_with_a_real_sandbox(engine: DockerEngine, base_image: str, workspace: Path) -> None:
+    checks = examine(engine, str(workspace))
+    assert failing(checks) == set(), [check for check in checks if not check.ok]
+    assert checks[-1].name == "a real sandbox"
+    assert len({check.name for check in checks}) == len(checks)
+
+
+def test_an_engine_that_does_not_answer_is_the_first_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    checks = examine(workspace=str(tmp_path), host=Host())
+    assert checks[0].name == "engine"
+    assert not checks[0].ok
+    assert "Docker" in checks[0].fix
+    assert "run directory" in {check.name for check in checks}, "the machine is looked at all the same"
+
+
+def test_an_init_or_an_image_that_is_missing_is_named(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(machine: str) -> Path:
+        raise EngineError("no init for this machine")
+
+    monkeypatch.setattr(image_items.resources, "init_binary", missing)
+    monkeypatch.setattr(image_items.catalog, "reference", lambda name: "belljar-test/no-such-image")
+    monkeypatch.setattr(DockerEngine, "registry_has", lambda self, reference: False)
+    monkeypatch.setattr(image_items.shutil, "which", lambda name: None)
+    checks = examine(engine)
+    assert failing(checks) == {"init", "image base", "image sources"}
+    assert all(check.fix for check in checks if not check.ok)
+    assert checks[-1].name != "a real sandbox", "none is tried without them"
+
+
+def test_without_a_registry_images_come_from_packages(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DockerEngine, "registry_has", lambda self, reference: False)
+    monkeypatch.setattr(image_items.shutil, "which", lambda name: "/usr/bin/mmdebstrap")
+    assert image_items._way_to_images(engine).ok
+
+
+def test_a_sandbox_that_cannot_be_launched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(workspace: str, host: Host) -> None:
+        raise ProtectionMissing("not in force: memory limit")
+
+    monkeypatch.setattr(doctor, "_launch_and_destroy", refuse)
+    check = doctor._probe(Host())
+    assert (check.ok, check.detail) == (False, "not in force: memory limit")
+    assert "limits above" in check.fix
+
+
+def test_a_check_can_be_printed_as_json() -> None:
+    assert Check("a", True, "b").as_dict() == {"name": "a", "ok": True, "detail": "b", "fix": ""}

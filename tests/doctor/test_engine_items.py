@@ -1,0 +1,111 @@
+"""What an engine says of itself, judged; and what to do about each of its failures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from belljar.doctor import Check, engine_items
+from belljar.doctor.engine_items import judge, remedy, unavailable
+from belljar.engines.base import Description
+from belljar.engines.spec import OWN_NAMESPACES
+from belljar.errors import EngineError, EngineUnavailable
+
+FINE = Description(
+    version="20.10",
+    cgroup_version="2",
+    cgroup_driver="systemd",
+    can_limit={"memory": True, "pids": True, "cpus": True, "swap": True},
+    seccomp=True,
+    access_control="apparmor",
+    storage="overlay2",
+)
+
+
+def failing(checks: list[Check]) -> set[str]:
+    return {check.name for check in checks if not check.ok}
+
+
+def without(limit: str) -> dict[str, Any]:
+    return {"can_limit": {**FINE.can_limit, limit: False}}
+
+
+def test_a_capable_engine_passes_without_a_remark() -> None:
+    checks = judge(FINE, host_has_swap=True)
+    assert failing(checks) == set()
+    assert not any(check.fix for check in checks)
+    assert "apparmor" in next(check.detail for check in checks if check.name == "apparmor or selinux")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (without("memory"), "memory limit"),
+        (without("pids"), "process limit"),
+        (without("cpus"), "cpu limit"),
+        (without("swap"), "swap limit"),
+        ({"cgroup_driver": "none"}, "cgroups"),
+        ({"seccomp": False}, "seccomp"),
+        ({"user_remapping": True}, "users"),
+        ({"storage": "vfs"}, "storage"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_named_with_its_remedy(change: dict[str, Any], named: str) -> None:
+    checks = judge(replace(FINE, **change), host_has_swap=True)
+    assert failing(checks) == {named}
+    assert all(check.fix for check in checks if not check.ok)
+
+
+def test_swap_that_cannot_be_limited_matters_only_where_there_is_swap() -> None:
+    assert failing(judge(replace(FINE, **without("swap")), host_has_swap=False)) == set()
+
+
+@pytest.mark.parametrize(("version", "told"), [("2", "Delegate="), ("1", "cgroup v2")])
+def test_a_rootless_engine_without_limits_is_told_how_to_get_them(version: str, told: str) -> None:
+    checks = judge(replace(FINE, rootless=True, cgroup_version=version, **without("cpus")), host_has_swap=True)
+    assert told in next(check.fix for check in checks if check.name == "cpu limit")
+
+
+def test_a_rootless_engine_is_fine() -> None:
+    assert failing(judge(replace(FINE, rootless=True), host_has_swap=True)) == set()
+
+
+def test_selinux_is_mentioned_with_its_setting() -> None:
+    checks = judge(replace(FINE, access_control="selinux"), host_has_swap=True)
+    assert "BELLJAR_SELINUX" in next(check.fix for check in checks if check.name == "apparmor or selinux")
+
+
+def test_a_namespace_that_an_engine_shares_is_mentioned() -> None:
+    engine: Any = SimpleNamespace(name="podman", own_namespaces=OWN_NAMESPACES - {"cgroup"})
+    check = engine_items._namespaces(engine)
+    assert check.ok
+    assert "cgroup" in check.detail
+    assert check.fix
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("connecting to unix:///x: you may not use unix:///x; add yourself …", "usermod -aG docker"),
+        ("unix:///x speaks API 1.40; Belljar needs 1.41", "update the engine"),
+        ("connecting: the engine at unix:///x did not answer in time", "BELLJAR_PATIENCE"),
+        ("Docker's context 'gone' cannot be read", "docker context use default"),
+        ("the certificates in /c cannot be used", "DOCKER_CERT_PATH"),
+        ("starting the sandbox: write: no space left on device", "disk space"),
+        ('starting: exec: "/.belljar-1/init": permission denied', "BELLJAR_RUN"),
+        ("not in force: swap", "limits above"),
+        ("something new", "fix what is named"),
+    ],
+)
+def test_each_failure_has_its_remedy(said: str, told: str) -> None:
+    assert told in remedy(EngineError(said))
+
+
+def test_an_engine_that_is_not_there_is_to_be_installed_but_a_forbidden_one_is_not() -> None:
+    gone = EngineUnavailable("connecting to unix:///x: the engine at unix:///x cannot be reached (no such file); …")
+    assert "install" in unavailable(gone).fix
+    forbidden = EngineUnavailable("connecting to unix:///x: you may not use unix:///x; add yourself to its group")
+    assert "usermod" in unavailable(forbidden).fix

@@ -1,0 +1,99 @@
+"""What the machine brings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from belljar.doctor import Check, machine_items
+from belljar.doctor.machine_items import disk, landlock, own_files, owner_mapping, run_directory
+
+
+def test_a_run_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    check = run_directory(tmp_path / "file" / "run")
+    assert not check.ok
+    assert "BELLJAR_RUN" in check.fix
+
+
+def test_a_run_directory_where_nothing_may_be_executed_is_fine_if_the_init_has_another_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    monkeypatch.setattr(machine_items, "files_root", lambda root: tmp_path / "elsewhere")
+    assert "noexec" in run_directory(run).detail
+    monkeypatch.setattr(machine_items, "forbids_execution", lambda directory: True)
+    check = run_directory(run)
+    assert not check.ok
+    assert "BELLJAR_RUN" in check.fix
+
+
+def test_a_workspace_that_cannot_be_mapped_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(machine_items.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(machine_items, "_try_idmap", refuse)
+    check = owner_mapping(tmp_path, ".")
+    assert not check.ok
+    assert "Invalid argument" in check.detail
+
+
+def test_the_caller_who_is_not_root_runs_commands_as_himself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_items.os, "geteuid", lambda: 501)
+    assert owner_mapping(tmp_path, ".") == Check("workspace ownership", True, "commands run as you (uid 501)")
+
+
+def test_a_crash_handler_of_the_host_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_items, "_first_line", lambda path: "|/usr/lib/systemd/systemd-coredump %P")
+    assert "systemd-coredump" in machine_items.crash_handler().detail
+
+
+def test_our_own_files_in_the_workspace_are_mentioned(tmp_path: Path) -> None:
+    assert own_files(str(tmp_path)).detail == "outside the workspace"
+    assert "where commands can change them" in own_files("/").detail
+
+
+@pytest.mark.parametrize(("version", "remark"), [(0, "lsm="), (3, "signals"), (7, "")])
+def test_a_kernel_without_landlock_is_mentioned(version: int, remark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_items, "landlock_version", lambda: version)
+    check = landlock()
+    assert check.ok
+    assert remark in check.fix
+    assert bool(check.fix) == bool(remark)
+
+
+def test_this_kernel_s_landlock_is_asked_for() -> None:
+    assert machine_items.landlock_version() >= 0
+
+
+def test_a_full_disk_is_named_with_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert disk(tmp_path, str(tmp_path)).ok
+    monkeypatch.setattr(machine_items, "LOW_DISK", 1 << 60)
+    check = disk(tmp_path, str(tmp_path))
+    assert not check.ok
+    assert str(tmp_path) in check.detail
+
+
+def test_ordinary_users_without_user_namespaces_are_told_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_items.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(machine_items, "_first_line", lambda path: "1" if "apparmor" in path else "")
+    assert "apparmor_restrict_unprivileged_userns=0" in machine_items.user_namespaces().fix
+
+
+def test_the_default_limits_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BELLJAR_PATIENCE", "3")
+    detail = machine_items.default_limits().detail
+    assert "memory" in detail
+    assert "deadlines × 3" in detail
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandboxes get ids of their own")
+def test_user_ids_that_cannot_be_had_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine_items.user_ids(tmp_path).ok
+    monkeypatch.setenv("BELLJAR_UIDS", "0-5")
+    check = machine_items.user_ids(tmp_path)
+    assert not check.ok
+    assert "BELLJAR_UIDS" in check.fix
