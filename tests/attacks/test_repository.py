@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.surfaces.invoking import belljar
 
-from belljar import resources
+from belljar import Session, resources
+from belljar.errors import ProtectionMissing
 
 NAMES = ("default", "default.toml", "policies/default.toml", "belljar.toml", ".belljar.toml", ".belljar/policy.toml")
 
@@ -34,3 +35,18 @@ def test_no_policy_or_setting_is_read_from_the_workspace(prepared: Path, base_im
     answer = belljar("run", "--workspace", prepared, command, cwd=prepared)
     assert answer.status == 126
     assert not (prepared / "ran").exists()
+
+
+async def test_a_kept_session_whose_workspace_was_swapped_is_not_entered(base_image: str, workspace: Path) -> None:
+    """By its path another directory would be looked at than the one that is mounted."""
+    async with Session(workspace, keep=True, lease=60) as box:
+        kept = box.id
+    moved = workspace.rename(workspace.with_name("moved"))
+    workspace.mkdir()
+    try:
+        with pytest.raises(ProtectionMissing, match="workspace"):
+            await Session.attach(kept)
+    finally:
+        workspace.rmdir()
+        moved.rename(workspace)
+        await (await Session.attach(kept)).stop()

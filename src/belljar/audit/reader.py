@@ -7,7 +7,7 @@ Someone who may write to the directory can rewrite both from the first line on: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -71,6 +71,18 @@ def lines_of(*paths: Path) -> Iterator[Line]:
 
 def records(where: Path) -> Iterator[dict[str, Any]]:
     return (line.record for line in lines(where) if line.record is not None)
+
+
+def unfinished(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The `start` records that have no `end`: of commands that still run, or whose host died under them."""
+    going: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    for record in records:
+        key = record.get("session"), record.get("digest")
+        if record["kind"] == "start":
+            going.setdefault(key, []).append(record)
+        elif record["kind"] == "end" and going.get(key):
+            going[key].pop(0)
+    return sorted((each for starts in going.values() for each in starts), key=lambda record: record["seq"])
 
 
 def verify(where: Path) -> Report:

@@ -1,0 +1,79 @@
+"""Reading the trail back: any history gives a chain that holds, and commands without an end are found."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from belljar.audit import reader
+from belljar.audit.writer import HEAD, NAME, Audit
+
+
+def started(seq: int, digest: str, kind: str = "start") -> dict[str, Any]:
+    return {"seq": seq, "kind": kind, "session": "bj-1", "digest": digest}
+
+
+def test_starts_without_an_end_are_found_in_order() -> None:
+    history = [started(1, "a"), started(2, "b"), started(3, "a"), started(4, "a", "end"), started(5, "x", "end")]
+    assert [each["seq"] for each in reader.unfinished(history)] == [2, 3]
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+FIELDS = st.dictionaries(
+    st.sampled_from(["command", "env", "reason", "extra"]),
+    st.one_of(st.text(), st.binary(), st.integers(), st.just(Unspeakable()), st.dictionaries(st.text(), st.text())),
+)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["record", "note", "flush", "reopen", "torn", "behind"]), FIELDS), max_size=25
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_any_history_of_writers_and_their_deaths_verifies(steps: list[tuple[str, dict[str, Any]]]) -> None:
+    """A writer that dies leaves half a line, or a head that is behind its trail."""
+    with tempfile.TemporaryDirectory() as directory:
+        where = Path(directory)
+        audit, expected = Audit(where, rotate_at=2000), 0
+        for step, fields in steps:
+            if step in ("record", "note"):
+                getattr(audit, step)("start", session="bj-1", **fields)
+                expected += 1
+            elif step == "flush":
+                audit.flush()
+            elif step == "reopen":
+                audit.close()
+            else:
+                audit.close()
+                expected += _died(where, step, audit)
+        audit.close()
+        report = reader.verify(where)
+        assert report.ok, report
+        assert sum(record["kind"] == "start" for record in reader.records(where)) == expected
+
+
+def _died(where: Path, how: str, audit: Audit) -> int:
+    """How many records it had written all the same."""
+    if not (where / NAME).exists():
+        return 0
+    if how == "torn":
+        with (where / NAME).open("ab") as trail:
+            trail.write(b'{"seq":7,"ti')
+        audit.record("start", session="bj-1")
+        audit.close()
+        return 1
+    head = (where / HEAD).read_bytes()
+    size = (where / NAME).stat().st_size
+    audit.record("start", session="bj-1")
+    audit.close()
+    if (where / NAME).stat().st_size > size:  # the trail was not rotated away meanwhile
+        (where / HEAD).write_bytes(head)
+    return 1
