@@ -13,7 +13,7 @@ import pytest
 import belljar
 from belljar.audit.writer import Audit
 from belljar.errors import ProtectionMissing, WorkspaceError
-from belljar.workspace import idmap, uids
+from belljar.workspace import idmap, survey, uids
 from belljar.workspace.pinned import (
     Identity,
     Workspace,
@@ -362,6 +362,21 @@ async def test_a_set_id_file_in_the_workspace_stops_the_run(base_image: str, wor
     (deep / "tool").chmod(bits)
     with pytest.raises(ProtectionMissing, match=r"a/b/tool.*chmod"):
         await belljar.run("true", workspace)
+
+
+async def test_a_set_id_file_that_was_mended_stops_nothing_any_more(base_image: str, workspace: Path) -> None:
+    (workspace / "tool").write_text("x")
+    (workspace / "tool").chmod(0o4755)
+    with pytest.raises(ProtectionMissing):
+        await belljar.run("true", workspace)
+    (workspace / "tool").chmod(0o755)
+    assert (await belljar.run("true", workspace)).ok
+
+
+def test_sandboxes_that_start_together_share_one_walk(workspace: Path) -> None:
+    descriptor = os.open(workspace, os.O_PATH | os.O_DIRECTORY)
+    assert survey.survey(descriptor) is survey.survey(descriptor)
+    os.close(descriptor)
 
 
 async def test_a_directory_with_its_group_bit_is_no_set_id_file(base_image: str, workspace: Path) -> None:

@@ -39,7 +39,7 @@ from belljar.errors import ProtectionMissing, WorkspaceError
 from belljar.layout import WORKSPACE
 from belljar.workspace import idmap, uids
 from belljar.workspace.beneath import Folder
-from belljar.workspace.survey import Survey
+from belljar.workspace.survey import Survey, survey
 
 STAGING = "workspace"
 NOBODY = 65534
@@ -114,7 +114,7 @@ class Workspace:
     def shown(self, directory: Path, *, shared: bool = True) -> Iterator[str]:
         """The path to give to the engine as the mount source, good while this is open. From here on `identity` is
         who the sandbox runs as; `directory` is the sandbox's own, `shared` whether the engine sees our mounts."""
-        self._survey = Survey(self._descriptor)
+        self._survey = survey(self._descriptor)
         target = directory / STAGING
         wanted = os.geteuid() == 0 and (shared or self._status.st_uid == 0)
         mapped = wanted and self._mount_mapped(directory, target)
@@ -143,7 +143,7 @@ class Workspace:
     def check_mounted(self, init_pid: int | None, expected: tuple[int, int] | None = None) -> None:
         """Make sure that the container with this PID 1 has got the pinned directory and no other, and that it holds
         nothing that must not be given to it. `expected` is another directory that stands in for it: an overlay."""
-        self._survey = self._survey or Survey(self._descriptor)
+        self._survey = self._survey or survey(self._descriptor)
         self._survey.refuse_set_id(self.path)
         try:
             with Folder.at(f"/proc/{init_pid}/root") as root:
@@ -166,8 +166,6 @@ class Workspace:
         return self._survey.git_directories() if self._survey is not None else []
 
     def close(self) -> None:
-        if self._survey is not None:
-            self._survey.stop()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import time
 
 from belljar.errors import ProtectionMissing
 from belljar.workspace.beneath import Folder
@@ -24,6 +25,25 @@ _MOST = 256
 """Git directories that are watched; each costs a few microseconds per command."""
 
 
+_FRESH = 10.0
+"""Seconds for which a walk is good: a pool's sandboxes, or a burst of them, share one. What the host itself puts into
+the workspace later is not looked for anyway, and nothing inside can set the bit."""
+_recent: dict[tuple[int, int], tuple[float, Survey]] = {}
+_lock = threading.Lock()
+
+
+def survey(workspace: int) -> Survey:
+    """A walk of its own, or one that others have just begun in the same directory."""
+    status, now = os.fstat(workspace), time.monotonic()
+    with _lock:
+        for inode in [inode for inode, (began, _) in _recent.items() if now - began > _FRESH]:
+            del _recent[inode]
+        inode = status.st_dev, status.st_ino
+        if inode not in _recent:
+            _recent[inode] = now, Survey(workspace)
+        return _recent[inode][1]
+
+
 class Survey:
     """Runs in a thread from the beginning; whoever asks for something waits for its end."""
 
@@ -31,7 +51,6 @@ class Survey:
         self._set_id: list[str] = []
         self._marks: dict[str, set[str]] = {}
         self._failure: OSError | None = None
-        self._stopped = False
         self._folder = Folder.of(workspace)
         self._thread = threading.Thread(target=self._look, name="belljar-survey", daemon=True)
         self._thread.start()
@@ -41,8 +60,6 @@ class Survey:
             with self._folder:
                 for path, status in self._folder.walk():
                     self._see(path, status.st_mode)
-                    if self._stopped:
-                        return
         except OSError as failure:
             self._failure = failure
 
@@ -53,9 +70,6 @@ class Survey:
         if mode & _SET_ID and mode & 0o111 and stat.S_ISREG(mode) and len(self._set_id) < _TOLD:
             self._set_id.append(path)
 
-    def stop(self) -> None:
-        self._stopped = True
-
     def git_directories(self) -> list[str]:
         """Relative to the workspace; those nearest to it first."""
         self._thread.join()
@@ -64,6 +78,8 @@ class Survey:
 
     def refuse_set_id(self, workspace: str) -> None:
         self._thread.join()
+        if self._set_id or self._failure:
+            self._forget()
         if self._set_id:
             names = ", ".join(os.path.join(workspace, name) for name in self._set_id)
             raise ProtectionMissing(
@@ -74,3 +90,9 @@ class Survey:
             raise ProtectionMissing(
                 f"workspace: set-id files cannot be looked for in {workspace}: {self._failure.strerror}"
             ) from self._failure
+
+    def _forget(self) -> None:
+        """Whoever mends what was found need not wait."""
+        with _lock:
+            for inode in [inode for inode, (_, found) in _recent.items() if found is self]:
+                del _recent[inode]

@@ -112,6 +112,8 @@ def _living(registry: Path) -> set[int]:
     """The numbers in use; those of sandboxes that are gone are given back."""
     found = set()
     for entry in registry.iterdir():
+        if not entry.name.isdigit():
+            continue
         if entry.exists():  # follows the link: is its run directory still there?
             found.add(int(entry.name))
         else:
