@@ -81,12 +81,14 @@ class PolicyDenied(BelljarError):
     code = "policy_denied"
     exit_status = 126
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: Verdict, *, declined: bool = False) -> None:
         super().__init__(verdict.reason)
         self.verdict = verdict
+        self.declined = declined
+        """A person was asked and said no."""
 
     def as_dict(self) -> dict[str, object]:
-        return {**super().as_dict(), "verdict": self.verdict.as_dict()}
+        return {**super().as_dict(), "declined": self.declined, "verdict": self.verdict.as_dict()}
 
 
 class CommandError(BelljarError):

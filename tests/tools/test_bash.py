@@ -150,7 +150,7 @@ async def test_what_must_be_asked_runs_only_with_a_yes(place: Path) -> None:
         assert (await bash(tools, "sudo echo yes")).metadata.exit_code == 127, "it ran, and there is no sudo inside"
         refused = await bash(tools, "sudo echo no")
     assert asked == ["sudo echo yes", "sudo echo no"]
-    assert (refused.error or "").startswith("Command needs an approval that was not given: sudo echo no\n")
+    assert (refused.error or "").startswith("Declined by a person: sudo echo no\n")
 
 
 async def test_a_dry_run_says_what_would_run(box: Session) -> None:

@@ -33,25 +33,28 @@ class Judge:
         """The verdict, if the command may run; PolicyDenied if not."""
         verdict = known or await judged(policy or self.policy, command, **facts)
         self._ledger.record("verdict", verdict=verdict)
-        if verdict.decision == "allow" or (verdict.decision == "ask" and await self._approved(verdict)):
+        if verdict.decision == "allow":
             return verdict
-        raise PolicyDenied(verdict)
+        answer = await self._answer(verdict) if verdict.decision == "ask" else None
+        if answer is True:  # nothing else is a yes: not "no", not a coroutine that nobody awaited
+            return verdict
+        raise PolicyDenied(verdict, declined=answer is False)
 
-    async def _approved(self, verdict: Verdict) -> bool:
+    async def _answer(self, verdict: Verdict) -> object:
         """Every answer is recorded, also one that was given before and holds, and that there was nobody to ask."""
-        approved, by = True, "remembered"
-        if not self.approvals.covers(verdict):
-            approved, by = await self._asked(verdict), "approver" if self._approve else "nobody"
-        self._ledger.record("approval", digest=verdict.digest, approved=approved, by=by)
-        return approved
+        answer, by = await self._asked(verdict)
+        self._ledger.record("approval", digest=verdict.digest, approved=answer is True, by=by)
+        return answer
 
-    async def _asked(self, verdict: Verdict) -> bool:
+    async def _asked(self, verdict: Verdict) -> tuple[object, str]:
+        if self.approvals.covers(verdict):
+            return True, "remembered"
         if self._approve is None:
-            return False
+            return None, "nobody"
         answer: object = self._approve(verdict)
         if isawaitable(answer):
             answer = await answer
-        return answer is True  # nothing else is a yes: not "no", not a coroutine that nobody awaited
+        return answer, "nobody" if answer is None else "approver"
 
 
 async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:

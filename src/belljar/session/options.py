@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from belljar.host import EngineName, Host
     from belljar.policy import Policy, Verdict
 
-    Approver = Callable[[Verdict], bool | Awaitable[bool]]
+    Approver = Callable[[Verdict], bool | Awaitable[bool | None] | None]
+    """True runs it; False is a person's no; None: there was nobody to ask."""
 
 Command = str | Sequence[str]
 """Text for bash, or an argument vector."""

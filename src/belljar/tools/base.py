@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 NO_SESSION = "No active terminal session. Please open a terminal first."
 NOT_APPROVED = "Command needs an approval that was not given"
+DECLINED = "Declined by a person"
 SUMMARY_LENGTH = 60
 MARK_LENGTH = 50  # what says how much is missing is never longer
 
@@ -194,7 +195,8 @@ class Tool(ABC):
             command = self.command(params) if self.dry_run else None
             done = await (self.rehearse(params, command) if command else self.execute(params, call or Call()))
         except PolicyDenied as denial:
-            return await self.refusal(params, denial.verdict)
+            refusal = await self.refusal(params, denial.verdict)
+            return _declined(refusal) if denial.declined else refusal
         except BelljarError as error:
             return self.failed(params, error)
         if done.hints:
@@ -256,6 +258,16 @@ class Tool(ABC):
 
     def failed(self, params: Any, error: BelljarError) -> ToolResult:
         return self.fail(str(error), code=error.code)
+
+
+def _declined(refusal: ToolResult) -> ToolResult:
+    """A person's no is not a rule's: told as what it is, or a model looks for another way to do the same."""
+    if refusal.error:
+        refusal.error = refusal.error.replace(NOT_APPROVED, DECLINED)
+    if refusal.message:
+        refusal.message = refusal.message.replace(NOT_APPROVED, DECLINED)
+    refusal.metadata["declined"] = True
+    return refusal
 
 
 def shorten(command: str, length: int = SUMMARY_LENGTH) -> str:

@@ -163,6 +163,8 @@ async def test_without_a_clear_yes_the_command_does_not_run(desk: Desk, answer: 
     desk.person.will(answer[0], **answer[1])
     result = await desk.call(ASKED)
     assert result.is_error
+    assert text(result).startswith("Declined by a person: ")
+    assert "security reasons" not in text(result)
     assert len(desk.person.questions) == 1
     assert not desk.appeared("ran")
 

@@ -62,7 +62,7 @@ class SafeMode:
         self._events: SimpleQueue[Output | Question | None] = SimpleQueue()
         self._room, self._gone = Semaphore(_EVENTS), False
         self._opening, self._reading, self._running, self._interrupts = True, False, False, 0
-        self._status, self._over, self._line_open, self._declined = 0, False, False, False
+        self._status, self._over, self._line_open = 0, False, False
         self._door = console.Door(self._knocked, interrupts=True)
 
     @contextmanager
@@ -144,7 +144,7 @@ class SafeMode:
         try:
             result = self._watched(text)
         except PolicyDenied as denied:
-            console.note("not run: you declined" if self._declined else denial(denied, hint=""))
+            console.note("not run: you declined" if denied.declined else denial(denied, hint=""))
             self._status = denied.exit_status
         except BelljarError as error:
             console.note(str(error))
@@ -155,7 +155,7 @@ class SafeMode:
 
     def _watched(self, text: str) -> Result:
         """If we cannot go on (a broken pipe), the command ends with the session."""
-        self._interrupts, self._running, self._declined = 0, True, False
+        self._interrupts, self._running = 0, True
         try:
             future = self.portal.start_task_soon(self._run, text)
             future.add_done_callback(lambda _: self._tell(None))
@@ -260,9 +260,7 @@ class SafeMode:
         said = said.strip().lower()
         if said in ("a", "always"):
             self.box.approvals.remember(verdict, scope="session")
-        yes = said in ("y", "yes", "a", "always")
-        self._declined = not yes
-        answer.set_result(yes)
+        answer.set_result(said in ("y", "yes", "a", "always"))
 
 
 _FDS = {"stdout": 1, "stderr": 2}

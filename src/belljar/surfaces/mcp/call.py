@@ -18,6 +18,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from belljar.surfaces import words
+
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.session import ServerSession
@@ -43,7 +45,7 @@ _FORM: dict[str, Any] = {
 current: ContextVar[Call] = ContextVar("belljar.mcp.call")
 
 
-async def approve(verdict: Verdict) -> bool:
+async def approve(verdict: Verdict) -> bool | None:
     """The session's `approve`: asks whoever is behind the call that led to this verdict."""
     return await current.get().approve(verdict)
 
@@ -67,9 +69,10 @@ class Call:
         self._context = context
         self._params = params
 
-    async def approve(self, verdict: Verdict) -> bool:
+    async def approve(self, verdict: Verdict) -> bool | None:
+        """None where nobody can be asked."""
         if not self._can_ask() or len(verdict.canonical) > LONGEST_SHOWN:
-            return False
+            return None
         if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return await self._ask(verdict)
         if self._params.request_state != verdict.digest:
@@ -81,12 +84,12 @@ class Call:
         asking = capabilities.elicitation if capabilities else None
         return asking is not None and (asking.form is not None or asking.url is None)
 
-    async def _ask(self, verdict: Verdict) -> bool:
+    async def _ask(self, verdict: Verdict) -> bool | None:
         ask = self._context.session.elicit_form
         try:
             return _yes(await ask(question(verdict), _FORM, self._context.request_id))
         except (MCPError, ValidationError):  # no way back to the client, or an answer that is none
-            return False
+            return None
 
 
 def _yes(answer: object) -> bool:
@@ -97,11 +100,15 @@ def _yes(answer: object) -> bool:
 
 def question(verdict: Verdict) -> str:
     """What the person reads. The command comes last: however many lines it has, it can't pose as ours."""
-    rules = ", ".join(rule.id for rule in verdict.rules if rule.decision == "ask")
+    effects = "".join(f"\nIt would {_one_line(each)}" for each in words.would_do(verdict))
     return (
-        f"An agent wants to run a command that needs your approval.\nRisk: {verdict.risk} ({rules})\n"
-        f"Why: {verdict.reason}\nCommand:\n{_visible(verdict.canonical)}"
+        f"An agent wants to run a command that needs your approval.\nRisk: {verdict.risk}\n"
+        f"Why: {words.why(verdict)}{effects}\nCommand:\n{_visible(verdict.canonical)}"
     )
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _visible(text: str) -> str:
