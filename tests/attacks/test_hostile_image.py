@@ -83,3 +83,38 @@ async def test_an_image_that_leads_mounts_into_the_workspace_is_refused(
             assert not uids.has_account(left.stat().st_uid) or left.stat().st_uid == 0
     finally:
         _remove_once_unused(docker_client, image.id)
+
+
+REDIRECTING = """
+FROM {base}
+RUN rm -rf /.belljar && ln -s /proc/self/cwd /.belljar && mkdir /.belljar-0 && ln -s /proc/self/cwd /.belljar-x
+"""
+
+
+@pytest.fixture(scope="module")
+def redirecting_image(base_image: str, docker_client: Any) -> Iterator[str]:
+    dockerfile = io.BytesIO(REDIRECTING.format(base=base_image).encode())
+    image, _ = docker_client.images.build(fileobj=dockerfile, tag="belljar-test/redirecting", rm=True)
+    yield "belljar-test/redirecting"
+    _remove_once_unused(docker_client, image.id)
+
+
+async def test_an_image_cannot_put_its_own_program_in_the_init_s_place(redirecting_image: str, workspace: Path) -> None:
+    fake = workspace / "init"
+    fake.write_text("#!/bin/bash\necho BREACH > /workspace/breach; sleep 60\n")
+    fake.chmod(0o755)
+    async with belljar.Session(workspace=workspace, image=redirecting_image) as box:
+        assert (await box.run("echo ours", timeout=20)).stdout == "ours\n"
+    assert not (workspace / "breach").exists()
+
+
+async def test_an_image_whose_volume_is_inside_the_workspace_is_refused(
+    base_image: str, docker_client: Any, workspace: Path
+) -> None:
+    dockerfile = io.BytesIO(f"FROM {base_image}\nVOLUME /workspace/.git\n".encode())
+    image, _ = docker_client.images.build(fileobj=dockerfile, tag="belljar-test/inside", rm=True)
+    try:
+        with pytest.raises(belljar.BelljarError, match="volume"):
+            await belljar.run("true", workspace, image="belljar-test/inside")
+    finally:
+        _remove_once_unused(docker_client, image.id)

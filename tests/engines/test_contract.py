@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 import belljar
 from belljar import resources
 from belljar.engines.base import Engine
+from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.spec import LABEL, SandboxSpec
 from belljar.errors import EngineError, ImageMissing, SessionNotFound
 from belljar.host import Host
@@ -319,3 +324,58 @@ def test_a_sandbox_whose_host_is_gone_ends_with_its_lease(engine: Engine, made: 
     it = made(lease=1.0, keep=True)
     it.transport.close()
     assert gone(engine, it.launched.id)
+
+
+class Passage:
+    """A socket in front of an engine's, which can be closed while sandboxes run."""
+
+    def __init__(self, real: str, directory: Path) -> None:
+        self.path = str(directory / "engine.sock")
+        self._real, self._listener = real, socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.path)
+        self._listener.listen(64)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                caller, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._carry, args=[caller], daemon=True).start()
+
+    def _carry(self, caller: socket.socket) -> None:
+        with caller, socket.socket(socket.AF_UNIX) as engine:
+            engine.connect(self._real)
+            ends = {caller: engine, engine: caller}
+            while True:
+                for ready in select.select([*ends], [], [])[0]:
+                    if not (data := ready.recv(1 << 16)):
+                        return
+                    ends[ready].sendall(data)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        os.unlink(self.path)
+
+
+def test_a_lost_daemon_costs_no_running_sandbox(
+    kind: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Host(engine=kind).connect()  # type: ignore[arg-type]
+    if not isinstance(whole, DockerEngine):
+        pytest.skip(f"{kind} has no daemon to lose")
+    passage = Passage(str(whole.client.endpoint.path), tmp_path)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{passage.path}")
+    monkeypatch.setenv("BELLJAR_PATIENCE", "0.3")
+    host = Host(engine=kind)  # type: ignore[arg-type]
+
+    async def story() -> str:
+        async with belljar.Session(workspace, limits=LIMITS, host=host) as box:
+            passage.close()
+            with pytest.raises(EngineError, match="reached"):
+                await anyio.to_thread.run_sync(host.connect().list)
+            return (await box.run("echo still here", timeout=20)).output
+
+    assert anyio.run(story) == "still here\n"

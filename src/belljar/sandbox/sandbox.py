@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Sandbox"]
 
+ALIVE_SECONDS = 2.5  # the engine's word on a silent sandbox; without it, it is taken for lost
 DESTROY_SECONDS = 3.5  # longer and it goes on beside us
 GOODBYE_SECONDS = 1.0  # an init that was told to shut down needs a few milliseconds
 STARTS_AT_ONCE = 8  # a burst queues here, where waiting is cheap, not in the daemon, where it looks like a hang
@@ -78,7 +79,7 @@ class Sandbox:
 
     async def _still_alive(self) -> bool:
         """The engine's word on a sandbox that has gone silent."""
-        with anyio.move_on_after(1.5), suppress(BelljarError):
+        with anyio.move_on_after(stretched(ALIVE_SECONDS)), suppress(BelljarError):
             return await to_thread.run_sync(self.engine.state, self.launched.id, abandon_on_cancel=True) == "running"
         return False
 
@@ -96,7 +97,7 @@ class Sandbox:
     async def _destroy(self) -> None:
         try:
             if not await self._said_goodbye() or self.engine.leaves_remains:
-                with anyio.move_on_after(DESTROY_SECONDS, shield=True), suppress(EngineError):
+                with anyio.move_on_after(stretched(DESTROY_SECONDS), shield=True), suppress(EngineError):
                     await to_thread.run_sync(self.engine.destroy, self.launched.id, abandon_on_cancel=True)
         finally:
             if self.held is not None:
@@ -113,7 +114,7 @@ class Sandbox:
         gone = anyio.Event()
         link.when_lost(gone.set)
         link.shutdown()
-        with anyio.move_on_after(GOODBYE_SECONDS, shield=True):
+        with anyio.move_on_after(stretched(GOODBYE_SECONDS), shield=True):
             await gone.wait()
         ended = gone.is_set()
         link.close()

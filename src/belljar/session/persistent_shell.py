@@ -18,6 +18,7 @@ import anyio
 from belljar.errors import SandboxLost, UsageError
 from belljar.layout import WORKSPACE
 from belljar.link import frames
+from belljar.patience import stretched
 from belljar.policy.shellstate import ShellState
 from belljar.session import options as checks
 from belljar.session.bash_channel import Bash, Report, State
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 GRACE = 2.0
 INTERRUPT_SECONDS = 2.0  # how long a command may think about Ctrl+C before it is ended
-SAFETY_NET = 5.0  # the init enforces the deadline; past this much more, the host no longer believes it
+SAFETY_NET = 15.0  # the init enforces the deadline; past this much more, the host no longer believes it
 REMEMBERED = 64  # verdicts
 ANSWER_SECONDS = 2.0  # how long an idle shell may take to tell its variables
 LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
@@ -168,7 +169,7 @@ class PersistentShell:
         if self._bash is None or self._bash.execution.over or self._lock.locked():
             return
         async with self._lock:
-            with contextlib.suppress(SandboxLost), anyio.move_on_after(ANSWER_SECONDS):
+            with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(ANSWER_SECONDS)):
                 await self._bash.settle()
             self._learn()
 
@@ -242,14 +243,14 @@ class PersistentShell:
         turn.entry = self._session.ledger.start(turn.verdict, self.cwd)
         if timeout is None:
             return await bash.answer()
-        with anyio.move_on_after(timeout + grace + SAFETY_NET):
+        with anyio.move_on_after(timeout + grace + stretched(SAFETY_NET)):
             return await bash.answer()
         self._session.sandbox.link.close("its init missed a deadline")
         return None
 
     async def _abandon(self, bash: Bash) -> None:
         self._drop()
-        with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS, shield=True):
+        with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(LAST_WORDS), shield=True):
             bash.execution.kill()
             await bash.execution.ended()
 

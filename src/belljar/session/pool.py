@@ -24,6 +24,7 @@ import anyio
 
 from belljar.errors import BelljarError, SandboxLost, UsageError
 from belljar.limits import parse_size
+from belljar.patience import stretched
 from belljar.sandbox.sandbox import Plan, Sandbox
 from belljar.session import options as checks
 from belljar.session.options import ClaimOptions, SessionOptions
@@ -254,7 +255,7 @@ async def _sound(sandbox: Sandbox) -> bool:
     """It answers, and its workspace is still the directory at that path."""
     try:
         found = os.stat(sandbox.workspace.path, follow_symlinks=False)
-        with anyio.move_on_after(CHECK_SECONDS):
+        with anyio.move_on_after(stretched(CHECK_SECONDS)):
             await sandbox.link.ping()
             return (found.st_dev, found.st_ino) == sandbox.workspace.inode
     except (SandboxLost, OSError):

@@ -16,6 +16,7 @@ import anyio
 from belljar.errors import AuditError, BelljarError, SandboxLost, UsageError
 from belljar.link import frames
 from belljar.link.frames import Flag
+from belljar.patience import stretched
 from belljar.session.capture import Collector
 from belljar.session.conclusion import Conclusion
 from belljar.session.request import Request, encoded
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from belljar.session.session import Session
 
 GRACE = 2.0
-SAFETY_NET = 5.0  # the init enforces the deadline; past this much more, the host no longer believes it
+SAFETY_NET = 15.0  # the init enforces the deadline; past this much more, the host no longer believes it
 TAG = 2000  # how much of its command a shell can still tell in a list
 LAST_WORDS = 3.0  # how long a cancelled command's death is waited for
 
@@ -115,14 +116,14 @@ class RunningCommand:
     async def _ended(self) -> frames.EndedBody:
         if self.timeout is None:
             return await self.execution.ended()
-        return await self.execution.ended_within(self.timeout + self.grace + SAFETY_NET)
+        return await self.execution.ended_within(self.timeout + self.grace + stretched(SAFETY_NET))
 
     def hand_on(self) -> None:
         """It goes on as a background shell, whose end is told there."""
         self._handed_on = True
 
     async def _end(self) -> None:
-        with contextlib.suppress(BelljarError), anyio.move_on_after(LAST_WORDS):
+        with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_WORDS)):
             self.execution.abandon()
             if self._ring:  # nobody is told of a background command's end
                 self._session.sandbox.link.forget(self.execution)

@@ -22,6 +22,7 @@ from belljar.engines.spec import Network
 from belljar.errors import BelljarError, ShellNotFound, UsageError
 from belljar.limits import Limits
 from belljar.link.frames import Flag
+from belljar.patience import stretched
 from belljar.policy import Policy
 from belljar.sandbox.cgroup import oom_kills, usage
 from belljar.sandbox.sandbox import Plan, Sandbox
@@ -212,7 +213,7 @@ class Session:
         if self.sandbox.link.lost is not None:
             self.ledger.close("sandbox_lost")
         else:
-            with contextlib.suppress(BelljarError), anyio.move_on_after(LAST_LOOK_SECONDS):
+            with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_LOOK_SECONDS)):
                 await self.refresh()
 
     async def stop(self) -> None:

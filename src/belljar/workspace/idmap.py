@@ -15,6 +15,8 @@ import os
 import signal
 from pathlib import Path
 
+from belljar.patience import stretched
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 # The same numbers on x86_64 and aarch64.
@@ -29,7 +31,7 @@ _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 _CLONE_NEWUSER = 0x10000000
 _WAIT_ALL = 0x40000000  # __WALL: the child raises no SIGCHLD, so that nobody else's wait sees it
 
-_CHILD_SECONDS = 2
+_CHILD_SECONDS = 5
 _CHILD_STACK = 64 << 10
 _LAST_ID = 0xFFFFFFFE
 
@@ -107,7 +109,7 @@ def _sleeping_child() -> tuple[int, object]:
         ctypes.cast(_libc.sleep, ctypes.c_void_p),
         ctypes.c_void_p(top),
         ctypes.c_int(_CLONE_NEWUSER),
-        ctypes.c_void_p(_CHILD_SECONDS),
+        ctypes.c_void_p(max(1, round(stretched(_CHILD_SECONDS)))),
     )
     return _checked(child), stack
 
