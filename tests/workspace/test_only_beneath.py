@@ -7,6 +7,7 @@ one must either use `Folder` or say why nobody else can choose what its paths le
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import belljar
@@ -77,6 +78,7 @@ def opens_by_path(call: ast.Call) -> bool:
     return function.attr in known
 
 
+@cache
 def modules() -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
