@@ -25,6 +25,9 @@ REMOVAL_SECONDS = 60  # a container that has ended removes itself, which takes t
 _RUN = Path(tempfile.mkdtemp(prefix="belljar-test-", dir="/run" if os.geteuid() == 0 else None))
 
 
+pytest_plugins = ["tests.needs"]
+
+
 def pytest_configure() -> None:
     # Images are made once, not for every run.
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")

@@ -15,7 +15,7 @@ LAYER = tar([member("hello", b"hello")])
 
 @pytest.fixture(autouse=True)
 def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BELLJAR_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("BELLJAR_IMAGES", str(tmp_path / "state/images"))
 
 
 def test_an_image_is_imported_removed_and_its_layers_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

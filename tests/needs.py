@@ -1,0 +1,144 @@
+"""What a test needs of the machine, and what happens where that is missing.
+
+`@pytest.mark.engine`, `root`, `idmap`, `dockerd` say what a test needs; a fixture that needs it counts too. Where it is
+missing the test is not run, and the summary says how many were not, and why. Chosen by hand: `-m 'not engine'`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+FIXTURES = {
+    "engine": "engine",
+    "base_image": "engine",
+    "docker_client": "engine",
+    "neighbour": "engine",
+    "image": "engine",
+    "private": "dockerd",
+    "root_workspace": "idmap",
+}
+
+# Folders, modules and tests that start sandboxes without such a fixture.
+ENGINE_PLACES = (
+    "tests/abuse/",
+    "tests/attacks/",
+    "tests/init/test_links.py",
+    "tests/init/test_trees.py",
+    "tests/session/test_background_shell.py",
+    "tests/session/test_cancellation.py",
+    "tests/session/test_lifetimes.py",
+    "tests/session/test_persistent_shell.py",
+    "tests/session/test_pool.py",
+    "tests/session/test_session.py",
+    "tests/surfaces/cli/test_ci_report.py",
+    "tests/surfaces/cli/test_main.py::test_a_missing_image_says_what_to_do",
+    "tests/surfaces/cli/test_main.py::test_bad_input_is_one_line_and_status_2",
+    "tests/surfaces/cli/test_run.py",
+    "tests/surfaces/cli/test_safe_mode.py",
+    "tests/surfaces/cli/test_session_commands.py",
+    "tests/surfaces/cli/test_upkeep.py::test_prune_leaves_the_living_alone",
+    "tests/surfaces/mcp/",
+    "tests/test_host.py",
+    "tests/test_make.py",
+    "tests/test_readme.py::test_the_readmes_commands",
+    "tests/test_readme.py::test_the_readmes_python",
+    "tests/test_sync.py",
+    "tests/tools/",
+    "tests/workspace/test_pinned.py::test_a_trail_of_ones_own",
+    "tests/workspace/test_pinned.py::test_a_workspace_that_holds",
+)
+
+
+def _no_engine() -> str | None:
+    from belljar.engines import docker
+    from belljar.errors import BelljarError
+
+    try:
+        docker.find()
+    except BelljarError as error:
+        return str(error)
+    return None
+
+
+def _not_root() -> str | None:
+    return None if os.geteuid() == 0 else "these tests are run by an ordinary user"
+
+
+def _no_idmap() -> str | None:
+    """Only root's own workspaces need it."""
+    if os.geteuid() != 0:
+        return None
+    from belljar.workspace import idmap
+
+    with tempfile.TemporaryDirectory() as name:
+        source, target = Path(name, "source"), Path(name, "target")
+        source.mkdir()
+        target.mkdir()
+        directory = os.open(source, os.O_PATH | os.O_DIRECTORY)
+        try:
+            idmap.mount_exchanged(directory, target, (0, 1000), (0, 1000))
+        except OSError as error:
+            return f"no id-mapped mounts on {name} ({error.strerror})"
+        finally:
+            os.close(directory)
+        idmap.unmount(target)
+    return None
+
+
+def _no_dockerd() -> str | None:
+    missing = [name for name in ("dockerd", "unshare") if not shutil.which(name)]
+    return _not_root() or (f"{' and '.join(missing)} not installed" if missing else None)
+
+
+NEEDS: dict[str, tuple[str, Callable[[], str | None]]] = {
+    "engine": ("a container engine that answers", _no_engine),
+    "root": ("to be run by root", _not_root),
+    "idmap": ("id-mapped mounts where root runs it", _no_idmap),
+    "dockerd": ("to start a Docker daemon of its own", _no_dockerd),
+}
+
+
+@cache
+def lack(need: str) -> str | None:
+    """Why the machine does not have it; None where it does."""
+    return NEEDS[need][1]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, (meaning, _) in NEEDS.items():
+        config.addinivalue_line("markers", f"{name}: needs {meaning}")
+
+
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            if need := FIXTURES.get(fixture):
+                item.add_marker(need)
+        if item.nodeid.startswith(ENGINE_PLACES):
+            item.add_marker("engine")
+        for need in NEEDS:
+            if item.get_closest_marker(need) and (reason := lack(need)):
+                item.add_marker(pytest.mark.skip(reason=f"needs {need}: {reason}"))
+                break
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(_reason(report) for report in skipped)
+    if reasons:
+        terminalreporter.section("not run")
+        for reason, count in reasons.most_common():
+            terminalreporter.line(f"{count:6}  {reason}")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")
