@@ -43,6 +43,8 @@ def meant(name: str, names: Collection[str]) -> str:
 
 
 class BelljarError(Exception):
+    """Whatever goes wrong on our side: `except belljar.BelljarError as error: print(error.code, error)`."""
+
     code = "failed"
     exit_status = 125
 
@@ -51,6 +53,8 @@ class BelljarError(Exception):
 
 
 class UsageError(BelljarError):
+    """The call itself is wrong; nothing was started."""
+
     code = "usage"
     exit_status = 2
 
@@ -160,4 +164,6 @@ class AuditError(BelljarError):
 
 
 class SandboxLost(BelljarError):
+    """The sandbox went away. Its session is over: open a new one."""
+
     code = "sandbox_lost"

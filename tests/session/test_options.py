@@ -1,5 +1,6 @@
 """Every wrong name and value is one clear UsageError, and nothing was made by then."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ async def test_of_attach(options: dict[str, Any]) -> None:
     "call",
     [
         lambda: Limits(memory="much"), lambda: Limits(memory=-1), lambda: Limits(memroy="1g"), lambda: Limits(cpus="x"),  # type: ignore[call-arg,arg-type]
-        lambda: Limits(pids=None), lambda: Policy.load("nosuch"), lambda: Policy.load(None), lambda: Policy.load(5),  # type: ignore[arg-type]
+        lambda: Limits(pids="many"), lambda: Policy.load("nosuch"), lambda: Policy.load(None), lambda: Policy.load(5),  # type: ignore[arg-type]
         lambda: ToolRegistry(5), lambda: ToolRegistry(dry_run="yes"), lambda: ToolRegistry(families=("nosuch",)),  # type: ignore[arg-type]
         lambda: ToolRegistry(config={"nosuch": {}}), lambda: ToolRegistry(config={"Bash": {"x": 1}}),
         lambda: ToolRegistry(families="bash"), lambda: ToolRegistry().schemas("xml"), lambda: ToolRegistry().get("No"),  # type: ignore[arg-type]
@@ -171,3 +172,17 @@ async def test_a_session_that_is_not_open_says_how_to_open_it(workspace: Path) -
         await box.run("true")
     with pytest.raises(UsageError, match=r"belljar\.sync"), box:  # type: ignore[attr-defined]
         pass
+
+
+def test_a_session_of_another_event_loop_says_so(workspace: Path) -> None:
+    async def use(box: Session) -> None:
+        for way in (box.run, box.persistent.run, box.start):
+            with pytest.raises(UsageError, match="another event loop"):
+                await way("true")
+
+    async def main() -> None:
+        async with Session(workspace) as box:
+            await asyncio.to_thread(asyncio.run, use(box))
+            assert (await box.run("echo here")).stdout == "here\n"
+
+    asyncio.run(main())

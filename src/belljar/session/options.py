@@ -73,6 +73,11 @@ class SessionOptions(TypedDict, total=False):
     allow_home: bool
 
 
+class OpenOptions(SessionOptions, total=False):
+    keep: bool
+    id: str | None
+
+
 class RunOptions(Options, SessionOptions, total=False):
     """Of `belljar.run`: those of the command and those of its sandbox."""
 

@@ -107,6 +107,7 @@ class PersistentShell:
             raise UsageError("the persistent shell runs text; a list of arguments is for Session.run")
         checks.check_command(command)
         checks.check({"timeout": timeout, "grace": grace, "on_output": on_output}, "persistent.run")
+        _ = self._session.aftermath  # open, and in this loop
         async with self._lock:
             verdict = await self._judge(command)
             self._listener = listener = Listener(on_output, self.kill)
@@ -123,10 +124,11 @@ class PersistentShell:
     async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult | None:
         """None when nothing ran, because the last call changed variables that the verdict did not know of yet."""
         session = self._session
-        before = session.before()
+        aftermath = session.aftermath
+        before = aftermath.before(session.busy)
         restarted = self._bash is not None and self._bash.execution.over
         bash = self._begin()
-        conclusion = Conclusion(session.surroundings, time.time(), verdict, runs_later=lambda: session.since(before))
+        conclusion = Conclusion(session.surroundings, time.time(), verdict, runs_later=lambda: aftermath.since(before))
         self._turn = turn = _Turn(conclusion, verdict, restarted)
         try:
             return await self._take_turn(bash, turn, timeout, grace)
@@ -258,7 +260,7 @@ class PersistentShell:
         self._learn()
         self._known = turn.verdict.state_after
         restarted = turn.restarted or report.closed
-        oom_kills = self._session.new_oom_kills() if report.status else 0
+        oom_kills = self._session.aftermath.new_oom_kills() if report.status else 0
         cause: Cause = "out_of_memory" if oom_kills and report.status == 128 + signal.SIGKILL else "exited"
         if turn.interrupted:
             cause = "interrupted"

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import anyio
 
@@ -103,6 +103,11 @@ class Pool:
         self._closed = True
         self.host.pools.remove(self)
         await see_through(self._shut())
+
+    def __enter__(self) -> Never:
+        raise UsageError("a Pool is asynchronous: write `async with`, or use belljar.sync.Pool")
+
+    def __exit__(self, *_: object) -> None: ...
 
     async def _shut(self) -> None:
         for waiting in (self._watch, self._timer):

@@ -33,17 +33,23 @@ LOST_STATUS = 125
 
 @dataclass(frozen=True, slots=True)
 class Started:
+    """The first event of `Session.stream`: the command runs."""
+
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
+    """A piece of output as it came: `print(event.stream, event.data)`."""
+
     stream: Stream
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
+    """The last event of `Session.stream`: `event.result` says how it ended."""
+
     result: Result
 
 

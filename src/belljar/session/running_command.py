@@ -38,13 +38,14 @@ class RunningCommand:
     def __init__(self, session: Session, request: Request, *, paced: bool = False, ring: int = 0) -> None:
         self._session, self.request = session, request
         options = request.options
-        before = session.before()
+        aftermath = session.aftermath
+        before = aftermath.before(session.busy)
         self.grace, self.timeout = options.get("grace", GRACE), options.get("timeout")
         self._ring = ring
         self.execution = self._spawn(paced, ring)
         self.conclusion = Conclusion(
             session.surroundings, time.time(), request.verdict,
-            bool(options.get("combined") or options.get("pty")), lambda: session.since(before),
+            bool(options.get("combined") or options.get("pty")), lambda: aftermath.since(before),
         )  # fmt: skip
         limit = options.get("output_limit")
         cap = max(session.limits.output, limit or 0)  # the caller asked for so many bytes before it is ended
@@ -108,7 +109,7 @@ class RunningCommand:
             result = self.conclusion.lost(self.collector.captures, time.time())
         self.entry.concluded(result)
         if result.oom_kills:
-            self._session.new_oom_kills()  # told here, and not to the persistent shell's next caller
+            self._session.aftermath.new_oom_kills()  # told here, and not to the persistent shell's next caller
         if self.collector.listener.failure is not None:
             raise self.collector.listener.failure
         return result

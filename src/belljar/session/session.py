@@ -8,6 +8,7 @@ run("make test")
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -24,9 +25,10 @@ from belljar.limits import Limits
 from belljar.link.frames import Flag
 from belljar.patience import stretched
 from belljar.policy import Policy
-from belljar.sandbox.cgroup import oom_kills, usage
+from belljar.sandbox.cgroup import usage
 from belljar.sandbox.sandbox import Plan, Sandbox
 from belljar.session import options as checks
+from belljar.session.aftermath import Aftermath
 from belljar.session.background_shell import Shell
 from belljar.session.judging import Judge
 from belljar.session.ledger import Ledger
@@ -37,7 +39,6 @@ from belljar.session.running_command import RunningCommand
 from belljar.session.watched_run import Run
 from belljar.tasks import beside
 from belljar.workspace.cwd import inside
-from belljar.workspace.host_run_files import HostRunFiles, Snapshot
 from belljar.workspace.pinned import Workspace
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 LAST_LOOK_SECONDS = 1.0  # how long a closing session waits to hear how its shells ended
 _NOT_OPEN = "this session is not open; write `async with belljar.Session(...) as box:`, or `await box.open()` first"
+_OTHER_LOOP = "this session belongs to another event loop: open it in the one that uses it, or use belljar.sync.Session"
 
 
 class Session:
@@ -98,10 +100,9 @@ class Session:
         self._asked_id = id
         self._sandbox: Sandbox | None = None
         self._opening = self._attached = False
-        self._oom_kills = 0
-        self._host_run_files = HostRunFiles(-1)
         self._shells: dict[str, Shell] = {}
         self._persistent: PersistentShell | None = None
+        self._aftermath: Aftermath | None = None
 
     # Life.
 
@@ -150,7 +151,7 @@ class Session:
 
     def _enter(self, sandbox: Sandbox) -> None:
         self._sandbox, self.ledger.session = sandbox, sandbox.id
-        self._host_run_files = HostRunFiles(sandbox.workspace.descriptor, sandbox.workspace.git_directories())
+        self._aftermath = Aftermath(sandbox)
 
     @classmethod
     async def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
@@ -256,12 +257,6 @@ class Session:
         """Memory (bytes) and processes of the whole sandbox, now; empty where the engine is not on this machine."""
         return usage(self.sandbox.launched.pid) if self.sandbox.engine.shares_files else {}
 
-    def new_oom_kills(self) -> int:
-        """Processes that were ended for want of memory since the last time this was asked."""
-        found = oom_kills(self.sandbox.launched.pid) if self.sandbox.engine.shares_files else 0
-        new, self._oom_kills = max(0, found - self._oom_kills), max(found, self._oom_kills)
-        return new
-
     # Commands.
 
     async def run(self, command: Command | Request, **options: Unpack[Options]) -> Result:
@@ -333,6 +328,7 @@ class Session:
     async def _admitted(
         self, command: Command | Request, options: Options, where: str, without: tuple[str, ...] = ()
     ) -> Request:
+        _ = self.aftermath  # open, and in this loop
         if not isinstance(command, Request):
             return await self._admit(command, checks.check(options, where, without))
         if command.admitted_by is not self or options:
@@ -356,13 +352,18 @@ class Session:
         root = self.workspace.descriptor if self.sandbox.engine.shares_files else None
         return inside(self.workspace.path, where, root=root)
 
-    def before(self) -> Snapshot:
-        """How the places are that the host may run files from, before a command begins."""
-        busy = self._persistent is not None or any(shell.status == "running" for shell in self._shells.values())
-        return self._host_run_files.before(busy)
+    @property
+    def aftermath(self) -> Aftermath:
+        """What commands leave behind, of a session that is used where it was opened."""
+        if asyncio.get_running_loop() is not self.sandbox.link.loop:
+            raise UsageError(_OTHER_LOOP)
+        assert self._aftermath is not None
+        return self._aftermath
 
-    def since(self, before: Snapshot) -> tuple[str, ...]:
-        return self._host_run_files.since(before)
+    @property
+    def busy(self) -> bool:
+        """Whether something may go on beside the next command."""
+        return self._persistent is not None or any(shell.status == "running" for shell in self._shells.values())
 
     # Shells.
 

@@ -1,0 +1,33 @@
+"""What commands leave behind: files that the host may run later, processes that were ended for want of memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from belljar.sandbox.cgroup import oom_kills
+from belljar.workspace.host_run_files import HostRunFiles, Snapshot
+
+if TYPE_CHECKING:
+    from belljar.sandbox.sandbox import Sandbox
+
+
+class Aftermath:
+    """Of one session's sandbox."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._pid = sandbox.launched.pid if sandbox.engine.shares_files else None
+        self._files = HostRunFiles(sandbox.workspace.descriptor, sandbox.workspace.git_directories())
+        self._oom_kills = 0
+
+    def before(self, busy: bool) -> Snapshot:
+        """How the places are that the host may run files from; `busy`: other commands go on meanwhile."""
+        return self._files.before(busy)
+
+    def since(self, before: Snapshot) -> tuple[str, ...]:
+        return self._files.since(before)
+
+    def new_oom_kills(self) -> int:
+        """Processes that were ended for want of memory since the last time this was asked."""
+        found = oom_kills(self._pid) if self._pid is not None else 0
+        new, self._oom_kills = max(0, found - self._oom_kills), max(found, self._oom_kills)
+        return new

@@ -1,0 +1,46 @@
+"""The same names, blocking: for programs that have no event loop.
+
+    from belljar import sync
+    with sync.Session(workspace=".") as box:
+        result = box.run("make test", timeout=60)
+
+Each host has one event loop in a thread of its own that serves all of its blocking callers, from any thread.
+Callbacks (`approve`, `on_output`) are called in that thread: they must not call back into here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from belljar import host as _hosts
+from belljar.session import options as _checks
+from belljar.session import throwaway as _throwaway
+from belljar.session.options import AttachOptions, Command, RunOptions
+from belljar.session.result import Result
+from belljar.sync.loop import Loop as _Loop
+from belljar.sync.session import Pool, Session
+from belljar.sync.shells import PersistentShell, Run, Shell
+from belljar.sync.tools import ToolRegistry
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+__all__ = ["PersistentShell", "Pool", "Run", "Session", "Shell", "ToolRegistry", "attach", "run"]
+
+
+def run(command: Command, workspace: str | PathLike[str] = ".", **options: Unpack[RunOptions]) -> Result:
+    """Run one command in a throwaway sandbox.
+
+    result = belljar.sync.run("pytest -q", workspace=".", timeout=60)
+    """
+    _checks.known(options, RunOptions.__annotations__.keys(), "run")
+    host = _hosts.chosen(options.get("host"), options.get("engine"))
+    return _Loop(host).call(_throwaway.run, command, workspace, **options)
+
+
+def attach(id: str, **options: Unpack[AttachOptions]) -> Session:
+    """A session that another process keeps.
+
+    with belljar.sync.attach("bj-0123456789ab") as box: ...
+    """
+    return Session.attach(id, **options)

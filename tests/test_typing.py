@@ -1,0 +1,113 @@
+"""A user's program type-checks: strictly, in both worlds, and so does the README's."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+ASYNC = """
+import anyio
+import belljar
+from belljar import Ended, Output, Result, Shell, Started
+
+def approve(verdict: belljar.Verdict) -> bool:
+    return verdict.risk != "critical"
+
+async def main() -> None:
+    limits = belljar.Limits(memory="1g", cpus=1.5, pids=128)
+    memory: int = limits.memory
+    async with belljar.Session(".", limits=limits, network="none", approve=approve, policy="strict") as box:
+        result: Result = await box.run(["make", "-j2"], timeout=300, env={"CI": "1"}, cwd="src")
+        text: str = result.stdout
+        hints: tuple[str, ...] = result.hints
+        async with box.stream("npm test", on_output=lambda output: print(output.data)) as events:
+            async for event in events:
+                if isinstance(event, Output):
+                    data: bytes = event.data
+                elif isinstance(event, Ended):
+                    result = event.result
+                else:
+                    pid: int = event.pid
+        shell: Shell = await box.start("npm run dev")
+        chunk = await shell.read(filter="error", offset=0)
+        line: str = chunk.stdout
+        turn = await box.persistent.run("cd src")
+        where: str = turn.cwd
+        came = await box.yielding("make", yield_after=5.0)
+        if isinstance(came, Shell):
+            await came.kill()
+        tools = belljar.ToolRegistry(box)
+        answer = await tools.call("Bash", {"command": "ls"})
+        said: str = answer.text
+    async with belljar.Pool(".", size=4, image="python") as pool:
+        await pool.ready()
+        async with pool.session(policy="ci") as warm:
+            result = await warm.run("true")
+    kept = await belljar.Session.attach("bj-000000000000", policy="ci")
+    await kept.stop()
+    result = await belljar.run("true", workspace=".", timeout=5, image="base", engine="docker")
+    decision: str = belljar.Policy.load("default").judge("ls").decision
+
+anyio.run(main)
+"""
+SYNC = """
+from belljar import Ended, Limits, Output, Result, sync
+
+with sync.Session(".", limits=Limits(memory="1g")) as box:
+    result: Result = box.run("make", timeout=5)
+    with box.stream("npm test") as events:
+        for event in events:
+            if isinstance(event, Output):
+                data: bytes = event.data
+            elif isinstance(event, Ended):
+                result = event.result
+    shell: sync.Shell = box.start("npm run dev")
+    text: str = shell.read(wait=1.0).stdout
+    shell.kill()
+    where: str = box.persistent.run("cd src").cwd
+    tools = sync.ToolRegistry(box)
+    said: str = tools.call("Bash", {"command": "ls"}).text
+with sync.Pool(".", size=2) as pool:
+    pool.ready()
+    with pool.session() as warm:
+        result = warm.run(["true"])
+with sync.attach("bj-000000000000") as kept:
+    code: int = kept.run("true").exit_code
+result = sync.run("true", ".", timeout=5)
+"""
+WRONG = {
+    "import belljar\nbelljar.Session(netwrok='none')": "netwrok",
+    "import belljar\nbelljar.Session(network='off')": "network",
+    "import belljar\nbelljar.Limits(memroy='1g')": "memroy",
+    "from belljar import sync\nsync.run('true', timeout='5')": "timeout",
+    "from belljar import sync\nsync.Session().run('true', timeot=5)": "timeot",
+    "from belljar import sync\nx: int = sync.run('true').stdout": "int",
+}
+
+
+def strictly(program: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "program.py").write_text(program)
+    argv = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(ROOT / ".mypy_cache/users")]
+    return subprocess.run([*argv, str(tmp_path / "program.py")], capture_output=True, text=True, cwd=tmp_path)
+
+
+def readme() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("program", [ASYNC, SYNC, *readme()], ids=lambda program: program.strip().splitlines()[-1][:30])
+def test_a_users_program_type_checks_strictly(program: str, tmp_path: Path) -> None:
+    checked = strictly(program, tmp_path)
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("program", WRONG)
+def test_a_typing_error_in_one_does_not(program: str, tmp_path: Path) -> None:
+    checked = strictly(program, tmp_path)
+    assert checked.returncode == 1
+    assert WRONG[program] in checked.stdout
