@@ -21,7 +21,9 @@ CALLER = 1234
 PYTHONPATH = os.pathsep.join([str(Path(belljar.__file__).parents[1]), str(Path(pydantic.__file__).parents[1])])
 
 SCRIPT = """
-import json, os, sys, anyio, belljar
+import sys
+sys.prefix = sys.argv[2]  # where the init was built, whichever Python another user may run
+import json, os, anyio, belljar
 
 async def main():
     approve = lambda verdict: True
@@ -32,7 +34,7 @@ async def main():
 anyio.run(main)
 """
 ATTACK = """
-id -u; id -g; touch made
+id -u; id -g; whoami; touch made
 cat /.belljar-*/init >/dev/null && echo BREACH
 chmod 755 /.belljar-*/init && echo BREACH
 head -c1 /proc/1/environ && echo BREACH
@@ -84,14 +86,14 @@ def test_the_sandbox_runs_as_the_caller_and_all_walls_stand(python: str, home: P
         "XDG_STATE_HOME": str(home / "run" / "state"),
     }
     process = subprocess.run(
-        [python, "-c", SCRIPT, str(home / "workspace")],
+        [python, "-c", SCRIPT, str(home / "workspace"), sys.prefix],
         user=CALLER, group=CALLER, extra_groups=[SOCKET.stat().st_gid], env=environment, cwd="/",
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     stdout, stderr = json.loads(process.stdout)
     assert "BREACH" not in stdout
-    assert stdout.split() == ["1234", "1234", "CapEff:0000000000000000NoNewPrivs:1Seccomp:2"]
+    assert stdout.split() == ["1234", "1234", "sandbox", "CapEff:0000000000000000NoNewPrivs:1Seccomp:2"]
     assert stderr.count("denied") >= 2
     assert (home / "workspace" / "made").stat().st_uid == CALLER
     assert list((home / "run").glob("bj-*")) == []
