@@ -95,6 +95,9 @@ class Limits:
     """/tmp, held in memory; a quarter of it."""
     home: int = _size(None, 1 << 20)
     """The home directory, held in memory; a quarter of it."""
+    disk: int | None = _size(None)
+    """A volume on disk for /tmp, home and a writable root, in place of memory. 0: none, as where `tmp` or `home` are
+    given; None: 4 GiB where one can be had."""
     inodes: int = _number(None, 1024)
     """Files and directories in each of /tmp and the home directory; one for every 16 KiB of memory."""
     nofile: int = _number(4096, 64, 1_048_576)
@@ -119,6 +122,7 @@ class Limits:
             shm: Size | None = None,
             tmp: Size | None = None,
             home: Size | None = None,
+            disk: Size | None = None,
             inodes: int | str | None = None,
             nofile: int | str = 4096,
             fsize: Size = 16 << 30,
@@ -142,6 +146,8 @@ class Limits:
             value = given[each.name] if each.name in asked else each.default
             checked = value if value is None else _checked(each.name, value, **each.metadata)
             object.__setattr__(self, each.name, checked)
+        if "disk" not in given and asked & {"tmp", "home", "inodes"}:
+            object.__setattr__(self, "disk", 0)
         self._scale(asked)
         self._refuse_too_much_in_memory()
 

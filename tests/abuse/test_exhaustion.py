@@ -76,9 +76,9 @@ async def test_a_child_that_died_of_memory_is_told_where_its_parent_lives_on(vic
 
 
 async def test_memory_hidden_in_files_leaves_room_for_the_next_command(victim: Victim) -> None:
-    places = "/tmp /var/tmp /run /home/sandbox /dev/shm"
+    places = "/run /dev/shm"
     result = await victim.bash(f"for d in {places}; do head -c 200M /dev/zero > $d/fill; done")
-    assert result.stderr.count("No space left") == 5
+    assert result.stderr.count("No space left") == 2
     assert (await victim.bash("echo room")).stdout == "room\n"
     result = await victim.python(f"""
 import os
@@ -90,7 +90,7 @@ for d in "{places}".split():
     except OSError as error:
         print(error.errno)
 """)
-    assert result.stdout == "28\n" * 5, result
+    assert result.stdout == "28\n" * 2, result
     result = await victim.bash(f"echo room; for d in {places}; do find $d -maxdepth 1 -type f -delete; done")
     assert result.stdout == "room\n"
 

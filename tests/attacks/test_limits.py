@@ -48,13 +48,27 @@ async def test_a_file_cannot_outgrow_its_limit(attacker: Attacker) -> None:
     assert result.stdout == "made\n"
 
 
-async def test_scratch_space_is_bounded(attacker: Attacker) -> None:
-    script = """for d in /tmp /var/tmp /run ~ /dev/shm; do
-        head -c 200M /dev/zero > $d/fill; stat -c %s $d/fill; rm $d/fill
-    done"""
-    result = await attacker.bash(script)
+FILL = """for d in /tmp /var/tmp /run ~ /dev/shm; do
+    head -c 200M /dev/zero > $d/fill; stat -c %s $d/fill; rm $d/fill
+done"""
+
+
+async def test_scratch_space_in_memory_is_bounded(base_image: str, workspace: Path) -> None:
+    async with belljar.Session(workspace=workspace, limits=belljar.Limits(tmp="120m", home="60m")) as box:
+        (workspace / "fill.sh").write_text(FILL)
+        result = await box.run(["bash", "fill.sh"], timeout=60)
     sizes = [int(line) for line in result.stdout.split()]
-    assert [round(size / (1 << 20)) for size in sizes] == [128, 16, 16, 64, 64]
+    assert [round(size / (1 << 20)) for size in sizes] == [120, 16, 16, 60, 64]
+
+
+async def test_scratch_space_on_disk_is_bounded(base_image: str, workspace: Path) -> None:
+    async with belljar.Session(workspace=workspace, limits=belljar.Limits(disk="64m")) as box:
+        (workspace / "fill.sh").write_text(FILL)
+        result = await box.run(["bash", "fill.sh"], timeout=60)
+    sizes = [int(line) for line in result.stdout.split()]
+    tmp, var_tmp, run, home, shm = (round(size / (1 << 20)) for size in sizes)
+    assert (run, shm) == (16, 64)
+    assert all(32 < size < 64 for size in (tmp, var_tmp, home))
 
 
 async def test_descriptors_are_bounded(attacker: Attacker) -> None:

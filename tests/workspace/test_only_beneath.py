@@ -50,6 +50,7 @@ REASONS = {
     "sandbox/launch.py": OWN,
     "sandbox/rundir.py": OWN,
     "sandbox/staging.py": OWN,
+    "sandbox/scratch.py": OWN,
     "session/files.py": "a file of the host that the caller uploads",
     "session/pool.py": KERNEL,
     "staged/area.py": OWN,

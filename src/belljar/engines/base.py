@@ -75,8 +75,8 @@ class Engine(ImageStore, Protocol):
     own_namespaces: frozenset[str]
     """Those that it gives each sandbox (of `spec.OWN_NAMESPACES`)."""
 
-    def user(self, uid: int, gid: int) -> User:
-        """How this engine has a process run that is this user on the host."""
+    def user(self, uid: int, gid: int, *, root: bool = False) -> User:
+        """How this engine has a process run that is this user on the host; `root`: and root inside."""
         ...
 
     def create(self, spec: SandboxSpec, name: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-NAMESPACES = ("net", "mnt", "pid", "ipc", "uts", "cgroup")
+NAMESPACES = ("net", "mnt", "pid", "ipc", "uts", "cgroup", "user")
 # Ours → (cgroup v1 controller and file, cgroup v2 file).
 _CGROUP_FILES = {
     "memory": ("memory", "memory.limit_in_bytes", "memory.max"),

@@ -21,12 +21,12 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Literal
 
-Profile = Literal["default", "debug"]
+Profile = Literal["default", "debug", "root"]
 
 ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 
-_EPERM, _ENOSYS = 1, 38
+_EPERM, _ENOSYS, _EPROTONOSUPPORT = 1, 38, 93
 
 FILES = """
 access chdir close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fadvise64 fallocate fchdir
@@ -77,6 +77,7 @@ MACHINE_WIDE = "io_cancel io_destroy io_getevents io_pgetevents io_setup io_subm
 DEBUGGING = "ptrace process_vm_readv process_vm_writev kcmp"
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, NETLINK_ROUTE = 1, 2, 10, 16, 0
+NETLINK_AUDIT = 9
 # SOCK_STREAM as TCP, SOCK_DGRAM as UDP; 0 is the kernel's choice, which is the same.
 TYPE_AND_PROTOCOLS = {1: (0, 6), 2: (0, 17)}
 SOCKET_TYPE = 0xFFFFFFFF & ~(0o4000 | 0o2000000)  # all but SOCK_NONBLOCK and SOCK_CLOEXEC
@@ -102,6 +103,7 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
             _allow(_names(FILES, WAITING, MEMORY, PROCESSES, TALKING)),
             *_families(),
             *_without_set_id(),
+            *(_for_root() if kind == "root" else []),
             *_of_oneself(),
             _allow(["clone"], _masked(0, CLONE_NEW_ANY, 0)),
             *_personalities((*PERSONALITIES, ADDR_NO_RANDOMIZE) if debug else PERSONALITIES),
@@ -145,6 +147,15 @@ def _without_set_id() -> list[Rule]:
     return [*clean, *plain]
 
 
+def _for_root() -> list[Rule]:
+    """So that packages can be installed: set-id bits are still never set, but asking for them is no error; and where
+    there is no audit (useradd, su) there is none to write to, instead of one that is forbidden."""
+    mode_at = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
+    asked = (0o2000, 0o4000, 0o6000)
+    modes = [_refuse([name], 0, _masked(index, SET_ID_BITS, bits)) for name, index in mode_at.items() for bits in asked]
+    return [*modes, _refuse(["socket"], _EPROTONOSUPPORT, _equal(0, AF_NETLINK), _equal(2, NETLINK_AUDIT))]
+
+
 def _of_oneself() -> list[Rule]:
     """Calls that change a process's limits or priority, for the caller alone: PID 1 and the keepers have its uid."""
     by_pid = ["prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"]
@@ -167,8 +178,8 @@ def _allow(names: list[str], *arguments: Argument) -> Rule:
     return {"names": names, "action": "SCMP_ACT_ALLOW", "args": list(arguments)}
 
 
-def _refuse(names: list[str], errno: int) -> Rule:
-    return {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": errno, "args": []}
+def _refuse(names: Iterable[str], code: int, *arguments: Argument) -> Rule:
+    return {"names": list(names), "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": list(arguments)}
 
 
 def _equal(index: int, value: int) -> Argument:

@@ -23,6 +23,12 @@ LinkKind = Literal["socket", "exec"]
 
 LABEL = "org.belljar."
 SPEC_LABEL = LABEL + "spec"
+# What root inside may do, all of it only to its own namespace's things, and the kernel's numbers: what it takes to
+# install packages.
+ROOT_CAPABILITIES = {
+    "CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4, "CAP_KILL": 5, "CAP_SETGID": 6,
+    "CAP_SETUID": 7, "CAP_SETPCAP": 8, "CAP_NET_BIND_SERVICE": 10, "CAP_SETFCAP": 31,
+}  # fmt: skip
 OWN_NAMESPACES = frozenset({"cgroup", "ipc", "pid", "uts"})
 
 
@@ -143,7 +149,11 @@ class SandboxSpec:
     seccomp: Profile = "default"
     machine: str | None = None
     """The engine's architecture, where it is not ours."""
+    capabilities: frozenset[str] = frozenset()
+    """Of PID 1; only ever within a user namespace."""
     writable_root: bool = False
+    root_changes: str = ""
+    """Where a writable root's changes go: an empty directory of the host; without one they are held in memory."""
     runtime: str = ""
     """A runtime the engine knows by name (runsc, kata …); empty: its default."""
     security_label: str = ""
@@ -166,7 +176,7 @@ class SandboxSpec:
         return Protections(
             user=str(self.user), memory=limits.memory, swap=0, cpus=limits.cpus, pids=limits.pids,
             ulimits=frozenset(self.ulimits.items()), read_only_root=not self.writable_root,
-            capabilities=frozenset(), no_new_privileges=True, seccomp=self.seccomp, network=self.network,
+            capabilities=self.capabilities, no_new_privileges=True, seccomp=self.seccomp, network=self.network,
             own_namespaces=self.own_namespaces, masked_paths=frozenset(self.masked_paths),
             readonly_paths=frozenset(self.readonly_paths), extras=frozenset(), removes_itself=True,
         )  # fmt: skip
@@ -192,6 +202,7 @@ class SandboxSpec:
         shown = asdict(self)
         shown["limits"] = self.limits.as_dict()
         shown["own_namespaces"] = sorted(self.own_namespaces)
+        shown["capabilities"] = sorted(self.capabilities)
         del shown["secrets"]
         return shown
 

@@ -19,7 +19,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,13 +27,14 @@ from typing import TYPE_CHECKING
 from belljar import resources
 from belljar.engines.base import Engine, Launched
 from belljar.engines.spec import Image, Mount, Network, SandboxSpec
-from belljar.errors import BelljarError, EngineError, ImageMissing, SandboxLost, SessionNotFound
+from belljar.errors import BelljarError, EngineError, ImageMissing, SandboxLost, SessionNotFound, UsageError
 from belljar.images import catalog
 from belljar.limits import Limits
 from belljar.patience import stretched
-from belljar.sandbox import rundir, staging, verification
+from belljar.sandbox import rundir, scratch, staging, verification
 from belljar.sandbox.init_file import local_link
 from belljar.sandbox.rundir import RunDir
+from belljar.sandbox.scratch import Scratch
 from belljar.sandbox.spec import LinkPlan, build_spec
 from belljar.sandbox.staging import Changes
 from belljar.workspace import accounts
@@ -62,6 +63,8 @@ class Plan:
     changes: Changes = "direct"
     base: str = ""
     """The session whose last checkpoint a staged one begins from."""
+    root: bool = False
+    """Commands are root, in a user namespace, and may change the whole file system; nothing of it stays."""
     reserved: tuple[str, ...] = ()
     """Directories that commands must not reach, such as an audit trail's."""
 
@@ -104,8 +107,11 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
         if listener:
             undo.append(listener.close)
         link = _link(host, engine, image, run_dir)
-        with _placed(plan, id, host, engine, workspace, run_dir.path) as place:
-            spec = _spec(plan, id, engine, image, workspace, place.mount, link, run_dir)
+        with (
+            _placed(plan, id, host, engine, workspace, run_dir.path) as place,
+            _scratch(plan, engine, run_dir) as disk,
+        ):
+            spec = _spec(plan, id, engine, image, workspace, place.mount, link, run_dir, disk)
             name = f"belljar-{id}"
             undo.append(lambda: _destroy_soon(engine, name))
             launched = engine.start(engine.create(spec, name))
@@ -201,24 +207,34 @@ def _link(host: Host, engine: Engine, image: Image, run_dir: RunDir) -> LinkPlan
 
 def _spec(
     plan: Plan, id: str, engine: Engine, image: Image, workspace: Workspace, place: Mount, link: LinkPlan,
-    run_dir: RunDir,
+    run_dir: RunDir, disk: Scratch | None,
 ) -> SandboxSpec:  # fmt: skip
-    user = engine.user(workspace.identity.uid, workspace.identity.gid)
-    if engine.shares_files:
+    user = engine.user(workspace.identity.uid, workspace.identity.gid, root=plan.root)
+    if engine.shares_files and not plan.root:
         link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid))
     return build_spec(
         image=image, workspace=workspace, limits=plan.limits, link=link, lease_seconds=plan.lease, network=plan.network,
         labels=rundir.owner_labels(id, plan.lease, plan.keep), seccomp=plan.seccomp, place=place,  # type: ignore[arg-type]
         machine=None if engine.machine == os.uname().machine else engine.machine,
-        user=user, own_namespaces=engine.own_namespaces,
+        user=user, own_namespaces=engine.own_namespaces, root=plan.root, scratch=disk,
     )  # fmt: skip
+
+
+def _scratch(plan: Plan, engine: Engine, run_dir: RunDir) -> AbstractContextManager[Scratch | None]:
+    asked = plan.limits.disk
+    if asked == 0 or (asked is None and not engine.shares_files):
+        return nullcontext()
+    if not engine.shares_files:
+        raise UsageError("an engine that does not share this machine's files has no scratch volume (--disk)")
+    return scratch.staged(run_dir.path, asked)
 
 
 def _facts(id: str, plan: Plan, engine: Engine, workspace: Workspace, launched: Launched) -> dict[str, object]:
     return {
         "id": id, "container": launched.id, "engine": engine.identity, "image": plan.image,
         "workspace": workspace.path, "network": plan.network, "lease": plan.lease, "keep": plan.keep,
-        "limits": plan.limits.as_dict(), "seccomp": plan.seccomp, "changes": plan.changes, "started": time.time(),
+        "limits": plan.limits.as_dict(), "seccomp": plan.seccomp, "changes": plan.changes, "root": plan.root,
+        "started": time.time(),
     }  # fmt: skip
 
 
@@ -236,7 +252,7 @@ def attach(id: str, host: Host) -> Launch:
         raise SessionNotFound(f"session {id} has ended ({error})") from error
     plan = Plan(
         facts["workspace"], facts["image"], Limits(**facts["limits"]), facts["network"], facts["lease"], facts["keep"],
-        facts.get("seccomp", "default"), changes=facts.get("changes", "direct"),
+        facts.get("seccomp", "default"), changes=facts.get("changes", "direct"), root=bool(facts.get("root")),
     )  # fmt: skip
     link = rundir.read_session(path, "link") or {}
     transport: Transport

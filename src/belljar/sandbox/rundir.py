@@ -25,6 +25,7 @@ from typing import Any
 
 from belljar.engines.spec import LABEL
 from belljar.errors import BelljarError, UsageError
+from belljar.sandbox import scratch
 from belljar.workspace import pinned as workspace
 
 _SESSION_ID = re.compile(r"bj-[0-9a-f]{12}")
@@ -157,6 +158,7 @@ def unborn_dirs(root: Path | None = None) -> list[Path]:
 def remove_run_dir(path: Path) -> None:
     for mounted in [path / "merged", *path.glob("layer-*"), path / "workspace"]:
         workspace.release_staging(mounted)  # first: what is still mounted there must not be deleted with it
+    scratch.release(path)
     shutil.rmtree(path, ignore_errors=True)
 
 

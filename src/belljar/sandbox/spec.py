@@ -17,10 +17,21 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from belljar.engines.seccomp import Profile
-from belljar.engines.spec import NETWORKS, OWN_NAMESPACES, Image, LinkKind, Mount, Network, SandboxSpec, User
+from belljar.engines.spec import (
+    NETWORKS,
+    OWN_NAMESPACES,
+    ROOT_CAPABILITIES,
+    Image,
+    LinkKind,
+    Mount,
+    Network,
+    SandboxSpec,
+    User,
+)
 from belljar.errors import UsageError
 from belljar.layout import HOME, HOSTNAME, PRIVATE, WORKSPACE
 from belljar.limits import Limits
+from belljar.sandbox.scratch import Scratch
 from belljar.workspace.accounts import AccountFiles
 from belljar.workspace.pinned import Workspace
 
@@ -33,6 +44,11 @@ BASE_ENVIRONMENT: Mapping[str, str] = {
     "LC_CTYPE": "C.UTF-8",  # all of LANG=C.UTF-8 that matters; the rest is twelve more files to open in each program
     "TERM": "dumb",
 }
+# pip would refuse to install into Debian's own directories; as root in a throwaway root that is what is wanted.
+ROOT_ENVIRONMENT = {
+    "HOME": "/root", "USER": "root", "LOGNAME": "root", "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore",
+}  # fmt: skip
 IMAGE_MAY_SET = {"PATH", "LANG"}
 HOOK_VARIABLE = re.compile(r"LD_.*|BASH_.*|ENV|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|IFS|PS4|BELLJAR_.*|GLIBC_.*")
 
@@ -89,6 +105,8 @@ def build_spec(
     machine: str | None = None,
     user: User | None = None,
     own_namespaces: frozenset[str] = OWN_NAMESPACES,
+    root: bool = False,
+    scratch: Scratch | None = None,
 ) -> SandboxSpec:
     """`place` is what goes to /workspace (staging.py); `machine` is the engine's architecture if it isn't ours."""
     if network not in NETWORKS:
@@ -99,17 +117,19 @@ def build_spec(
     runs_as = user or User(workspace.identity.uid, workspace.identity.gid)
     private = private_directory()
     brings_hosts = network == "none" and bool(link.hosts)
+    if root and seccomp == "default":
+        seccomp = "root"
     return SandboxSpec(
         image=made_of,
         user=runs_as,
         argv=tuple(_entrypoint(link, private, lease_seconds)),
         cwd=WORKSPACE,
-        env=_environment(made_of.env),
+        env=_environment(made_of.env) | (ROOT_ENVIRONMENT if root else {}),
         mounts=(
             place or Mount("bind", WORKSPACE, workspace.path, read_only=False),
             *_our_files(link, private, brings_hosts),
             *_volume_covers(made_of.volumes),
-            *_scratch(limits, runs_as),
+            *_scratch(limits, runs_as, scratch),
         ),
         limits=limits,
         network=network,
@@ -119,6 +139,9 @@ def build_spec(
         readonly_paths=READONLY_PATHS,
         seccomp=seccomp,
         machine=machine,
+        capabilities=frozenset(ROOT_CAPABILITIES) if root else frozenset(),
+        writable_root=root,
+        root_changes=_changes(runs_as, scratch) if root and scratch else "",
         runtime=os.environ.get("BELLJAR_RUNTIME", ""),
         security_label=os.environ.get("BELLJAR_SELINUX", ""),
         own_namespaces=own_namespaces,
@@ -168,15 +191,34 @@ def _cover(path: str) -> Mount:
     return Mount("tmpfs", path, read_only=False, size=SMALL_TMPFS, mode=0o1777)
 
 
-def _scratch(limits: Limits, user: User) -> list[Mount]:
+def _scratch(limits: Limits, user: User, disk: Scratch | None) -> list[Mount]:
     few = limits.inodes // 16
     small = min(SMALL_TMPFS, limits.memory // 32)
     owner = (user.uid, user.gid)
     return [
-        Mount("tmpfs", "/tmp", read_only=False, size=limits.tmp, inodes=limits.inodes, mode=0o1777),
-        Mount("tmpfs", "/var/tmp", read_only=False, size=small, inodes=few, mode=0o1777),
+        *(_on_disk(disk, user) if disk else _in_memory(limits, user, small, few)),
         Mount("tmpfs", "/run", read_only=False, size=small, inodes=few, mode=0o755, owner=owner),
         # In place of the engine's, whose files are not counted.
         Mount("tmpfs", "/dev/shm", read_only=False, size=limits.shm, inodes=few, mode=0o1777, executable=False),
+    ]
+
+
+def _in_memory(limits: Limits, user: User, small: int, few: int) -> list[Mount]:
+    owner = (user.uid, user.gid)
+    return [
+        Mount("tmpfs", "/tmp", read_only=False, size=limits.tmp, inodes=limits.inodes, mode=0o1777),
+        Mount("tmpfs", "/var/tmp", read_only=False, size=small, inodes=few, mode=0o1777),
         Mount("tmpfs", HOME, read_only=False, size=limits.home, inodes=limits.inodes, mode=0o700, owner=owner),
     ]
+
+
+def _on_disk(disk: Scratch, user: User) -> list[Mount]:
+    """They share the volume, and its size."""
+    return [
+        Mount("bind", target, disk.directory(name, mode, user.outside), read_only=False)
+        for target, name, mode in (("/tmp", "tmp", 0o1777), ("/var/tmp", "var-tmp", 0o1777), (HOME, "home", 0o700))
+    ]
+
+
+def _changes(user: User, disk: Scratch) -> str:
+    return disk.directory("root", 0o755, user.outside)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from belljar.engines.kernel_facts import KernelFacts, executable, gather
-from belljar.engines.spec import Protections, SandboxSpec
+from belljar.engines.spec import ROOT_CAPABILITIES, Protections, SandboxSpec
 from belljar.errors import ProtectionMissing
 from belljar.patience import stretched
 
@@ -102,12 +102,17 @@ def _user(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
 
 
 def _capabilities(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
+    """For a sandbox whose root is root inside: no more than it was given, and only in its own user namespace."""
     if "CapBnd" not in facts.status:
         return None
+    allowed = sum(1 << ROOT_CAPABILITIES[name] for name in spec.capabilities)
+    if allowed and (facts.shared is None or "user" in facts.shared):
+        return ["a user namespace of its own"]
+    wanted = "no capabilities" if not allowed else "no other capabilities"
     return [
-        f"no capabilities ({name} is {facts.status.get(name)})"
+        f"{wanted} ({name} is {facts.status.get(name)})"
         for name in CAPABILITY_SETS
-        if int(facts.status.get(name, "1"), 16)
+        if int(facts.status.get(name, "1"), 16) & ~allowed
     ]
 
 

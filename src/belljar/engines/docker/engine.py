@@ -23,7 +23,7 @@ from belljar.engines.docker.dialect import Dialect
 from belljar.engines.docker.hosts import Endpoint
 from belljar.engines.docker.images import DockerImages
 from belljar.engines.spec import LABEL, Image, SandboxSpec, User
-from belljar.errors import EngineError, ImageMissing
+from belljar.errors import EngineError, ImageMissing, UsageError
 
 if TYPE_CHECKING:
     from belljar.engines.docker.bridge import Demultiplexed
@@ -90,7 +90,10 @@ class DockerEngine(DockerImages):
         except OSError:
             return False
 
-    def user(self, uid: int, gid: int) -> User:
+    def user(self, uid: int, gid: int, *, root: bool = False) -> User:
+        if root:
+            raise UsageError(f"root inside needs a user namespace of the sandbox's own, which {self.name} has none of: "
+                             "choose the engine oci (--engine oci)")  # fmt: skip
         return self.dialect.rootless_user(uid, gid) if self.rootless and uid == os.geteuid() else User(uid, gid)
 
     # A container's life.

@@ -12,11 +12,6 @@ OOM_SCORE = 500
 CPU_PERIOD = 100_000
 NAMESPACES = ("user", "pid", "network", "ipc", "uts", "mount", "cgroup")
 CAPABILITY_SETS = ("bounding", "effective", "permitted", "inheritable", "ambient")
-# What root inside may do, all of it only to its own namespace's things: what installing packages takes.
-ROOT_CAPABILITIES = (
-    "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP",
-    "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
-)  # fmt: skip
 _BASE_MOUNTS: tuple[dict[str, Any], ...] = (
     {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
     {"destination": "/dev", "type": "tmpfs", "source": "dev", "options": ["nosuid", "noexec", "mode=755", "size=64k"]},
@@ -86,8 +81,7 @@ def _profile_name(found: Any) -> str | None:
 
 
 def _process(spec: SandboxSpec) -> dict[str, Any]:
-    capabilities = list(ROOT_CAPABILITIES) if spec.user.root_inside else []
-    sets = dict.fromkeys(CAPABILITY_SETS, capabilities)
+    sets: dict[str, list[str]] = dict.fromkeys(CAPABILITY_SETS, sorted(spec.capabilities))
     sets["inheritable"] = sets["ambient"] = []
     return {
         "terminal": False,

@@ -85,6 +85,8 @@ class OciEngine:
             raise EngineError("the engine oci has no network to give: name the hosts that are needed (--allow HOST)")
         if spec.link != "socket":
             raise EngineError("the engine oci shares this machine's files; it has no bridge")
+        if foreign := sorted({each.kind for each in spec.mounts} - {"bind", "tmpfs"}):
+            raise EngineError(f"the engine oci mounts directories and memory only, not {', '.join(foreign)}")
         image = self._store.find(spec.image.ref)
         if image is None:
             raise ImageMissing(f"no image {spec.image.ref}; `belljar images list` shows those there are")
@@ -260,7 +262,8 @@ def _root(layers: Sequence[Path], spec: SandboxSpec) -> rootfs.Root:
     directories |= {each.target: each.mode for each in spec.mounts if not _is_file(each)}
     files = [each.target for each in spec.mounts if _is_file(each)]
     upper = spec.limits.memory // SIZE_OF_UPPER if spec.writable_root else rootfs.SKELETON_BYTES
-    return rootfs.Root(layers, spec.user.uid_map, spec.user.gid_map, directories, sorted(files), upper)
+    maps = spec.user.uid_map, spec.user.gid_map
+    return rootfs.Root(layers, *maps, directories, sorted(files), upper, spec.root_changes)
 
 
 def _is_file(mount: Mount) -> bool:

@@ -1,0 +1,215 @@
+"""Writable space that is not memory: a small file system of its own for /tmp, home and a writable root.
+
+An ext4 in a sparse file on a loop device. It has a size, so a full one is ENOSPC inside and never a full disk outside:
+no sandbox gets one unless the disk could hold all that were promised to living ones, and a reserve.
+
+The file has no name by the time it is mounted, the loop device lets go of it with the last mount, and the mount on this
+machine (`<run dir>/scratch`) is taken away as soon as the sandbox has its own. So nothing is left when a sandbox ends,
+however it does. A process killed in between leaves a mount, which the reaper takes away with its directory.
+
+Making a file system takes longer than copying an empty one, so there is a template for each size.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from belljar import resources
+from belljar.errors import EngineError
+from belljar.workspace import idmap
+
+STAGING = "scratch"
+PROMISE = "scratch.bytes"
+DEFAULT_BYTES = 4 << 30
+RESERVE = 2 << 30
+"""What scratch never takes from a disk."""
+ATTEMPTS = 20
+_MS_NOSUID, _MS_NODEV, _MS_NOATIME = 2, 4, 1024
+_LOOP_CONFIGURE, _LOOP_CTL_GET_FREE = 0x4C0A, 0x4C82
+_LO_FLAGS_AUTOCLEAR = 4
+# struct loop_config: fd, block size, struct loop_info64 (its flags at 52), reserved.
+_LOOP_CONFIG = struct.Struct("=II 52x I 176x 64x")
+_MKFS = ("-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NoScratch(EngineError):
+    """A disk volume cannot be had; the reason says why."""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    path: Path
+
+    def directory(self, name: str, mode: int, owner: tuple[int, int]) -> str:
+        """A place in it, by this owner's ids on the host."""
+        made = self.path / name
+        made.mkdir(exist_ok=True)
+        os.chown(made, *owner)
+        os.chmod(made, mode)
+        return str(made)
+
+
+@contextmanager
+def staged(run_dir: Path, asked: int | None) -> Iterator[Scratch | None]:
+    """A new volume, mounted while this is open. None, where nothing was asked for and none can be had."""
+    target = run_dir / STAGING
+    try:
+        _mount_new(run_dir, target, asked or DEFAULT_BYTES)
+    except NoScratch:
+        if asked is not None:
+            raise
+        yield None
+        return
+    try:
+        yield Scratch(target)
+    finally:
+        release(run_dir)
+
+
+def release(run_dir: Path) -> None:
+    """Take the mount away, ours or that of a process that died."""
+    target = run_dir / STAGING
+    if target.is_dir() and not target.is_symlink():
+        idmap.unmount(target)
+        with suppress(OSError):
+            target.rmdir()
+
+
+def possible() -> str | None:
+    """Why there can be no volume on this machine, or None."""
+    if os.geteuid() != 0:
+        return "only root can mount a volume"
+    if shutil.which("mkfs.ext4", path=_tools_path()) is None:
+        return "mkfs.ext4 is not installed (the package e2fsprogs)"
+    if not os.path.exists("/dev/loop-control"):
+        return "this machine has no loop devices"
+    return None
+
+
+def _mount_new(run_dir: Path, target: Path, size: int) -> None:
+    if reason := possible():
+        raise NoScratch(f"no scratch volume on disk: {reason}")
+    where = resources.state_dir() / "scratch"
+    try:
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _promise(run_dir, where, size)
+        file = _copy(_template(where, size), where)
+        try:
+            target.mkdir(mode=0o711, exist_ok=True)
+            _mount(_attach(file), target)
+        finally:
+            os.close(file)
+    except (OSError, subprocess.SubprocessError) as error:
+        (run_dir / PROMISE).unlink(missing_ok=True)
+        raise NoScratch(f"no scratch volume on disk: {error}") from error
+
+
+def _promise(run_dir: Path, where: Path, size: int) -> None:
+    """Write down what this sandbox may take, if the disk could hold it beside all others' promises."""
+    with open(where / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        promised = sum(_read_number(path) for path in run_dir.parent.glob(f"*/{PROMISE}"))
+        free = shutil.disk_usage(where).free
+        if free - promised - size < RESERVE:
+            raise NoScratch(
+                f"no scratch volume on disk: {size >> 20} MiB do not fit beside what other sandboxes may take "
+                f"({promised >> 20} MiB) and a reserve, of {free >> 20} MiB free"
+            )
+        (run_dir / PROMISE).write_text(str(size))
+
+
+def _read_number(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _template(where: Path, size: int) -> Path:
+    template = where / f"ext4-{size}"
+    if not template.exists():
+        descriptor, made = tempfile.mkstemp(dir=where)
+        os.ftruncate(descriptor, size)
+        os.close(descriptor)
+        program = shutil.which("mkfs.ext4", path=_tools_path()) or "mkfs.ext4"
+        subprocess.run(
+            [program, *_MKFS, made], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.rename(made, template)
+    return template
+
+
+def _copy(template: Path, where: Path) -> int:
+    """A sparse copy without a name."""
+    target = os.open(where, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    source = os.open(template, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(source).st_size
+        os.ftruncate(target, size)
+        for start, end in _extents(source, size):
+            while start < end:
+                start += os.pwrite(target, os.pread(source, min(1 << 20, end - start), start), start)
+    except BaseException:
+        os.close(target)
+        raise
+    finally:
+        os.close(source)
+    return target
+
+
+def _extents(file: int, size: int) -> Iterator[tuple[int, int]]:
+    position = 0
+    while position < size:
+        try:
+            start = os.lseek(file, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        position = os.lseek(file, start, os.SEEK_HOLE)
+        yield start, position
+
+
+def _attach(file: int) -> int:
+    """The loop device that the file is now behind, open: once nobody has it open or mounted it lets go of the file."""
+    for _ in range(ATTEMPTS):
+        with open("/dev/loop-control", "rb") as control:
+            number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
+        device = os.open(f"/dev/loop{number}", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(device, _LOOP_CONFIGURE, _LOOP_CONFIG.pack(file, 0, _LO_FLAGS_AUTOCLEAR))
+            return device
+        except OSError as error:
+            os.close(device)
+            if error.errno != errno.EBUSY:  # somebody else was faster
+                raise
+    raise NoScratch("no scratch volume on disk: no loop device is free")
+
+
+def _mount(device: int, target: Path) -> None:
+    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOATIME)
+    path = os.readlink(f"/proc/self/fd/{device}")
+    try:
+        if _libc.mount(os.fsencode(path), os.fsencode(target), b"ext4", flags, b"discard,noinit_itable") < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), path)
+    finally:
+        os.close(device)
+
+
+def _tools_path() -> str:
+    return os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"

@@ -1,0 +1,171 @@
+"""Root inside, nobody outside: packages can be installed, and nothing of it reaches the host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import belljar
+from belljar.errors import ProtectionMissing, UsageError
+from belljar.host import Host
+from belljar.images import catalog
+from belljar.sandbox import rundir, verification
+from belljar.sandbox.launch import Plan, launch
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("runc") is None, reason="the engine oci needs root and runc"
+)
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    found = Host(engine="oci")
+    catalog.ensure(found.connect(), "base")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+async def box(host: Host, root_workspace: Path) -> AsyncIterator[belljar.Session]:
+    session = belljar.Session(root_workspace, host=host, policy="permissive", approve=lambda verdict: True)
+    session._plan = replace(session._plan, root=True)
+    async with session as opened:
+        yield opened
+
+
+async def script(box: belljar.Session, text: str) -> belljar.Result:
+    """As a file: what the policy thinks of it is not the question here."""
+    path = Path(box.workspace.path, ".script")
+    path.write_text(text)
+    return await box.run(["bash", "/workspace/.script"], timeout=120)
+
+
+CONTROL = """\
+Package: greeter
+Version: 1
+Architecture: all
+Maintainer: nobody <nobody@example.test>
+Description: says that it is there
+"""
+POSTINST = """\
+#!/bin/sh
+set -e
+useradd --system greeter
+chown greeter /var/lib/greeter
+"""
+
+
+def package(path: Path) -> None:
+    """A Debian package with a program, a set-uid one, a set-gid directory and a script that adds a user."""
+    tree = path.parent / "package"
+    for name in ("DEBIAN", "usr/bin", "var/lib/greeter"):
+        (tree / name).mkdir(parents=True)
+    control = (
+        "Package: greeter\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@example.test>\nDescription: hi\n"
+    )
+    (tree / "DEBIAN/control").write_text(control)
+    (tree / "DEBIAN/postinst").write_text(
+        "#!/bin/sh\nset -e\nuseradd --system greeter\nchown greeter /var/lib/greeter\n"
+    )
+    (tree / "usr/bin/greet").write_text("#!/bin/sh\necho installed\n")
+    (tree / "usr/bin/greet-root").write_text("#!/bin/sh\n")
+    for name, mode in (("DEBIAN/postinst", 0o755), ("usr/bin/greet", 0o755), ("usr/bin/greet-root", 0o4755)):
+        (tree / name).chmod(mode)
+    subprocess.run(["dpkg-deb", "--root-owner-group", "--build", tree, path], check=True, capture_output=True)
+
+
+async def test_a_debian_package_is_installed(box: belljar.Session) -> None:
+    package(Path(box.workspace.path) / "greeter.deb")
+
+    result = await script(
+        box, "apt-get install -y ./greeter.deb >log 2>&1 || cat log; greet; stat -c %U /var/lib/greeter"
+    )
+
+    assert result.stdout == "installed\ngreeter\n", result.output
+
+
+async def test_a_python_package_is_installed_into_the_system(box: belljar.Session) -> None:
+    """Without pip in the image: what pip does is write there."""
+    result = await script(
+        box,
+        """d=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); mkdir -p "$d"
+        echo 'word = "imported"' > "$d/greeting.py"; python3 -c 'import greeting; print(greeting.word)'""",
+    )
+    assert result.stdout == "imported\n", result.output
+
+
+async def test_root_s_files_in_the_workspace_belong_to_its_owner(box: belljar.Session) -> None:
+    await script(box, "echo made > made; chown 0:0 made")
+
+    assert (Path(box.workspace.path) / "made").stat().st_uid == os.geteuid()
+
+
+async def test_no_set_id_file_comes_to_be(box: belljar.Session) -> None:
+    result = await script(
+        box,
+        """cp /bin/true mine; chmod 6755 mine; stat -c %a mine
+        cp /bin/true /usr/bin/its; chmod u+s /usr/bin/its; stat -c %a /usr/bin/its
+        python3 -c 'import os; os.open("new", os.O_CREAT | os.O_WRONLY, 0o4755)' 2>&1 | tail -1""",
+    )
+    assert result.stdout.splitlines()[:2] == ["755", "755"]
+    assert "Operation not permitted" in result.stdout
+    assert not any(path.stat().st_mode & 0o6000 for path in Path(box.workspace.path).iterdir())
+
+
+async def test_what_root_may_not_do_it_cannot(box: belljar.Session) -> None:
+    result = await script(
+        box,
+        """mount -t tmpfs x /mnt && echo BREACH mount
+        mknod /tmp/disk b 8 0 && echo BREACH mknod
+        unshare -U true && echo BREACH unshare
+        echo 1 > /proc/sys/vm/drop_caches && echo BREACH sysctl
+        cat /proc/1/environ && echo BREACH environ
+        cat /.belljar-*/init >/dev/null && echo BREACH init
+        touch /.belljar-*/link/x && echo BREACH link
+        chmod 777 /.belljar-*/init && echo BREACH mode
+        kill -9 1; python3 -c 'import os; os.setuid(1); os.kill(1, 9)'
+        echo alive""",
+    )
+    assert "BREACH" not in result.output
+    assert result.stdout.endswith("alive\n")
+
+
+async def test_nothing_of_the_root_stays(box: belljar.Session, host: Host, root_workspace: Path) -> None:
+    await script(box, "echo changed > /etc/issue; rm -rf /usr/share/doc; touch /root/left")
+    await box.close()
+
+    async with belljar.Session(root_workspace, host=host) as other:
+        result = await other.run("cat /etc/issue; ls -d /usr/share/doc", timeout=30)
+    assert "changed" not in result.output
+    assert "/usr/share/doc" in result.output
+
+
+def test_the_kernel_shows_nobody_with_its_own_namespace(host: Host, workspace: Path) -> None:
+    made = launch(Plan(str(workspace), root=True), rundir.new_session_id(), host)
+    try:
+        status = Path(f"/proc/{made.launched.pid}/status").read_text()
+        uids = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1:]
+        assert "0" not in uids
+        assert os.readlink(f"/proc/{made.launched.pid}/ns/user") != os.readlink("/proc/self/ns/user")
+    finally:
+        made.discard()
+
+
+def test_more_capabilities_than_were_asked_for_stop_the_run(host: Host, workspace: Path) -> None:
+    original = verification.ROOT_CAPABILITIES
+    fewer = {name: number for name, number in original.items() if name != "CAP_CHOWN"} | {"CAP_CHOWN": 60}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verification, "ROOT_CAPABILITIES", fewer)
+        with pytest.raises(ProtectionMissing, match="no other capabilities"):
+            launch(Plan(str(workspace), root=True), rundir.new_session_id(), host)
+
+
+def test_an_engine_without_user_namespaces_refuses(base_image: str, workspace: Path) -> None:
+    with pytest.raises(UsageError, match="choose the engine oci"):
+        launch(Plan(str(workspace), root=True), rundir.new_session_id(), Host(engine="docker"))

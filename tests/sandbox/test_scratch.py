@@ -1,0 +1,116 @@
+"""Scratch on disk: sized, gone with its sandbox, and never the host's disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import belljar
+from belljar.host import default
+from belljar.sandbox import reaper, rundir, scratch
+from belljar.sandbox.rundir import RunDir
+
+pytestmark = pytest.mark.skipif(scratch.possible() is not None, reason=f"no volumes here: {scratch.possible()}")
+
+
+@pytest.fixture
+def run_dir() -> RunDir:
+    return RunDir.create(rundir.new_session_id())
+
+
+def mounted(path: Path) -> bool:
+    return f" {path} " in Path("/proc/self/mountinfo").read_text()
+
+
+def loops() -> set[str]:
+    """Files behind loop devices that were deleted in the directory of this run's volumes."""
+    backing = list(Path("/sys/block").glob("loop*/loop/backing_file"))
+    texts = [path.read_text() for path in backing if path.exists()]
+    return {text for text in texts if os.environ["XDG_STATE_HOME"] in text}
+
+
+def gone() -> bool:
+    deadline = time.monotonic() + 20
+    while loops() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not loops()
+
+
+def test_a_volume_has_its_size_and_leaves_nothing(run_dir: RunDir) -> None:
+    with scratch.staged(run_dir.path, 32 << 20) as disk:
+        assert disk is not None
+        assert mounted(disk.path)
+        assert 24 << 20 < shutil.disk_usage(disk.path).total <= 32 << 20
+        made = Path(disk.directory("tmp", 0o1777, (1234, 1235)))
+        assert (made.stat().st_uid, made.stat().st_gid, made.stat().st_mode & 0o7777) == (1234, 1235, 0o1777)
+        assert os.statvfs(disk.path).f_flag & os.ST_NOSUID
+    assert not mounted(run_dir.path / scratch.STAGING)
+    assert gone()
+    run_dir.close()
+
+
+def test_what_does_not_fit_beside_all_promises_is_held_in_memory_or_refused(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = shutil.disk_usage(rundir.run_root()).free
+    other = RunDir.create(rundir.new_session_id())
+    (other.path / scratch.PROMISE).write_text(str(free - (64 << 20)))
+    monkeypatch.setattr(scratch, "RESERVE", 0)
+
+    with scratch.staged(run_dir.path, None) as disk:
+        assert disk is None
+    with pytest.raises(scratch.NoScratch, match="do not fit"), scratch.staged(run_dir.path, 128 << 20):
+        pass
+    other.close()
+    with scratch.staged(run_dir.path, 128 << 20) as disk:
+        assert disk is not None, "a promise ends with its sandbox"
+    run_dir.close()
+
+
+def test_without_the_means_it_says_which_one_is_missing(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch.shutil, "which", lambda *args, **options: None)
+
+    with pytest.raises(scratch.NoScratch, match=r"mkfs\.ext4 is not installed"), scratch.staged(run_dir.path, 1 << 30):
+        pass
+    run_dir.close()
+
+
+DYING = """
+import os, sys
+from pathlib import Path
+from belljar.sandbox import rundir, scratch
+from belljar.sandbox.rundir import RunDir
+made = RunDir.create(sys.argv[1])
+with scratch.staged(made.path, 32 << 20) as disk:
+    print(disk.path, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_kill_while_it_is_mounted_is_cleared_by_the_reaper(base_image: str) -> None:
+    id = rundir.new_session_id()
+    died = subprocess.run([sys.executable, "-c", DYING, id], capture_output=True, text=True, check=False)
+    path = Path(died.stdout.strip())
+    assert mounted(path), died.stderr
+
+    assert id in reaper.reap(default().connect())
+
+    assert not path.exists()
+    assert not mounted(path)
+    assert gone()
+
+
+async def test_tmp_and_home_share_a_volume_that_ends_with_the_sandbox(base_image: str, workspace: Path) -> None:
+    async with belljar.Session(workspace, limits=belljar.Limits(disk="64m")) as box:
+        result = await box.run("df --output=source /tmp /var/tmp ~ | tail -3; touch /tmp/a ~/a /var/tmp/a && echo ok")
+        assert len(loops()) == 1
+    lines = result.stdout.splitlines()
+    assert lines[-1] == "ok"
+    assert len(set(lines[:-1])) == 1
+    assert gone()
