@@ -54,7 +54,7 @@ done"""
 
 
 async def test_scratch_space_in_memory_is_bounded(base_image: str, workspace: Path) -> None:
-    async with belljar.Session(workspace=workspace, limits=belljar.Limits(tmp="120m", home="60m")) as box:
+    async with belljar.Session(workspace=workspace, limits=belljar.Limits(tmp="120m", home="60m", shm="64m")) as box:
         (workspace / "fill.sh").write_text(FILL)
         result = await box.run(["bash", "fill.sh"], timeout=60)
     sizes = [int(line) for line in result.stdout.split()]
@@ -62,7 +62,7 @@ async def test_scratch_space_in_memory_is_bounded(base_image: str, workspace: Pa
 
 
 async def test_scratch_space_on_disk_is_bounded(base_image: str, workspace: Path) -> None:
-    async with belljar.Session(workspace=workspace, limits=belljar.Limits(disk="64m")) as box:
+    async with belljar.Session(workspace=workspace, limits=belljar.Limits(disk="64m", shm="64m")) as box:
         (workspace / "fill.sh").write_text(FILL)
         result = await box.run(["bash", "fill.sh"], timeout=60)
     sizes = [int(line) for line in result.stdout.split()]

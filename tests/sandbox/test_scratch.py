@@ -74,7 +74,7 @@ def test_what_does_not_fit_beside_all_promises_is_held_in_memory_or_refused(
 
 
 def test_without_the_means_it_says_which_one_is_missing(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch.shutil, "which", lambda *args, **options: None)
+    monkeypatch.setattr(scratch, "_mkfs", lambda: None)
 
     with pytest.raises(scratch.NoScratch, match=r"mkfs\.ext4 is not installed"), scratch.staged(run_dir.path, 1 << 30):
         pass

@@ -38,6 +38,7 @@ def examine(engine: Engine | None = None, workspace: str = ".", host: Host | Non
         return [engine_items.unavailable(error), *machine]
     checks = [*engine_items.checks(engine, about), *machine, *image_items.checks(engine)]
     checks.append(machine_items.disk(host.run_root, about.data_root))
+    checks.append(machine_items.scratch_volume(engine.shares_files))
     if all(check.ok for check in checks if check.name in NEEDED_FOR_A_SANDBOX):
         checks.append(_probe(host))
     return checks

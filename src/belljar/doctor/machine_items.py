@@ -13,6 +13,7 @@ from belljar.doctor.check import Check
 from belljar.errors import BelljarError
 from belljar.limits import Limits
 from belljar.patience import patience
+from belljar.sandbox import scratch
 from belljar.sandbox.init_file import files_root, forbids_execution
 from belljar.workspace import idmap, uids
 
@@ -149,6 +150,13 @@ def default_limits() -> Check:
     stretch = f"; deadlines × {patience():g}" if patience() != 1 else ""
     detail = f"{found.cpus:g} cpus, {found.pids} processes, {sizes}, files up to {found.fsize >> 30} GiB{stretch}"
     return Check("limits by default", True, detail)
+
+
+def scratch_volume(shares_files: bool) -> Check:
+    reason = scratch.possible() if shares_files else "the engine does not share this machine's files"
+    if reason is None:
+        return Check("scratch", True, "/tmp and home are on a volume on disk (4 GiB; --disk)")
+    return Check("scratch", True, f"/tmp and home are held in memory: {reason}")
 
 
 def disk(run_root: Path, data_root: str) -> Check:

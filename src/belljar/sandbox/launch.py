@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from belljar import resources
+from belljar import engines, resources
 from belljar.engines.base import Engine, Launched
 from belljar.engines.spec import Image, Mount, Network, SandboxSpec
 from belljar.errors import BelljarError, EngineError, ImageMissing, SandboxLost, SessionNotFound, UsageError
@@ -243,7 +243,7 @@ def attach(id: str, host: Host) -> Launch:
     facts = rundir.read_session(path)
     if facts is None:
         raise SessionNotFound(f"no session {id}; `belljar session list` shows those there are")
-    engine = host.connect()
+    engine = _engine_of(facts, host)
     if facts.get("engine", engine.identity) != engine.identity:
         raise SessionNotFound(f"session {id} runs on another engine ({facts['engine']}), not on {engine.identity}")
     try:
@@ -267,6 +267,15 @@ def attach(id: str, host: Host) -> Launch:
             transport = engine.bridge(launched.id, link.get("bridge", []))
     token = str(link.get("token", "")).encode()
     return Launch(id, plan, engine, workspace, launched, path, transport, token=token)
+
+
+def _engine_of(facts: dict[str, Any], host: Host) -> Engine:
+    """The engine that made a session, where the host may take any."""
+    engine = host.connect()
+    name = str(facts.get("engine", "")).replace(":", " ").partition(" ")[0]
+    if name in engines.KNOWN and name != engine.name and host.engine_name == "auto":
+        return engines.connect(name)
+    return engine
 
 
 class Listener:

@@ -92,7 +92,7 @@ def possible() -> str | None:
     """Why there can be no volume on this machine, or None."""
     if os.geteuid() != 0:
         return "only root can mount a volume"
-    if shutil.which("mkfs.ext4", path=_tools_path()) is None:
+    if _mkfs() is None:
         return "mkfs.ext4 is not installed (the package e2fsprogs)"
     if not os.path.exists("/dev/loop-control"):
         return "this machine has no loop devices"
@@ -144,9 +144,8 @@ def _template(where: Path, size: int) -> Path:
         descriptor, made = tempfile.mkstemp(dir=where)
         os.ftruncate(descriptor, size)
         os.close(descriptor)
-        program = shutil.which("mkfs.ext4", path=_tools_path()) or "mkfs.ext4"
         subprocess.run(
-            [program, *_MKFS, made], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            [_mkfs() or "mkfs.ext4", *_MKFS, made], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
         os.rename(made, template)
@@ -211,5 +210,7 @@ def _mount(device: int, target: Path) -> None:
         os.close(device)
 
 
-def _tools_path() -> str:
-    return os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+def _mkfs() -> str | None:
+    """Not always on an ordinary PATH."""
+    usual = ("/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4")
+    return shutil.which("mkfs.ext4") or next((path for path in usual if os.access(path, os.X_OK)), None)

@@ -71,6 +71,7 @@ class SessionOptions(TypedDict, total=False):
     host: Host | None
     engine: EngineName | None
     allow_home: bool
+    root: bool
 
 
 class OpenOptions(SessionOptions, total=False):

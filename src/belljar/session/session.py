@@ -79,13 +79,16 @@ class Session:
         host: Host | None = None,
         engine: EngineName | None = None,
         allow_home: bool = False,
+        root: bool = False,
         **unknown: Never,
     ) -> None:
         """`approve` is asked about commands that need it; only True is a yes. With `keep` the sandbox outlives this
-        process by `lease` seconds and can be entered with `Session.attach(id)`."""
+        process by `lease` seconds and can be entered with `Session.attach(id)`. With `root` commands are root inside,
+        nobody outside, and may change the whole file system (engine oci)."""
         checks.known(unknown, SessionOptions.__annotations__.keys() | {"workspace", "keep", "id"}, "Session")
         checks.check_session(workspace, image, limits, network, approve, env, lease, keep, id)
         checks.flag("allow_home", allow_home)
+        checks.flag("root", root)
         self.host = hosts.chosen(host, engine)
         self.limits = limits or Limits()
         self.network: Network = network
@@ -95,8 +98,9 @@ class Session:
         self.judge = Judge(policy, approve, self.ledger)
         reserved = (str(audit.where),) if audit else ()
         self.plan = Plan(
-            os.fspath(workspace), image, self.limits, network, lease, keep, allow_home=allow_home, reserved=reserved
-        )
+            os.fspath(workspace), image, self.limits, network, lease, keep, allow_home=allow_home, reserved=reserved,
+            root=root,
+        )  # fmt: skip
         self._asked_id = id
         self._sandbox: Sandbox | None = None
         self._opening = self._attached = False

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,9 +32,8 @@ def host() -> Iterator[Host]:
 
 @pytest.fixture
 async def box(host: Host, root_workspace: Path) -> AsyncIterator[belljar.Session]:
-    session = belljar.Session(root_workspace, host=host, policy="permissive", approve=lambda verdict: True)
-    session._plan = replace(session._plan, root=True)
-    async with session as opened:
+    options = {"policy": "permissive", "approve": lambda verdict: True}
+    async with belljar.Session(root_workspace, host=host, root=True, **options) as opened:
         yield opened
 
 

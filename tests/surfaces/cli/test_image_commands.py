@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,8 @@ LAYER = tar([member("hello", b"hello")])
 
 @pytest.fixture(autouse=True)
 def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BELLJAR_IMAGES", str(tmp_path / "state/images"))
+    monkeypatch.setenv("BELLJAR_IMAGES", str(tmp_path / "images"))
+    monkeypatch.setenv("BELLJAR_ENGINE", "auto")  # set and forgotten, whatever a command line sets it to
 
 
 def test_an_image_is_imported_removed_and_its_layers_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,7 +31,7 @@ def test_an_image_is_imported_removed_and_its_layers_pruned(tmp_path: Path, caps
     assert main(["images", "prune", "--json"]) == 0
 
     assert json.loads(capsys.readouterr().out) == {"images": [], "layers": 0, "bytes": 0}
-    assert list((tmp_path / "state" / "images" / "layers").iterdir()) == []
+    assert list((tmp_path / "images" / "layers").iterdir()) == []
 
 
 def test_a_hostile_archive_is_one_clear_line_and_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,3 +48,14 @@ def test_a_hostile_archive_is_one_clear_line_and_status_2(tmp_path: Path, capsys
 def test_removing_what_is_not_there_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["images", "remove", "nosuch"]) == 2
     assert "no image 'nosuch'" in capsys.readouterr().err
+
+
+def test_the_list_of_the_engine_oci_shows_imported_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if os.geteuid() != 0 or shutil.which("runc") is None:
+        pytest.skip("the engine oci needs root and runc")
+    main(["images", "import", str(docker_save(tmp_path / "saved.tar", [LAYER], ["tools:1"]))])
+    capsys.readouterr()
+
+    assert main(["images", "list", "--engine", "oci"]) == 0
+
+    assert "tools:1" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`--memory`, `--cpus`, `--pids`, `--tmp`, `--home` and `--shm` as limits."""
+"""`--memory`, `--cpus`, `--pids`, `--disk`, `--tmp`, `--home` and `--shm` as limits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _HELP = {
     "memory": "of all processes together; here {memory}",
     "cpus": "processor time, in cores; here {cpus:g}",
     "pids": "processes and threads at once; {pids}",
-    "tmp": "/tmp, held in memory; a quarter of it, here {tmp}",
-    "home": "the home directory, held in memory; a quarter of it, here {home}",
+    "disk": "a volume on disk for /tmp and home; 4g where one can be had",
+    "tmp": "/tmp, held in memory instead; without a volume {tmp}",
+    "home": "the home directory, held in memory instead; without a volume {home}",
     "shm": "/dev/shm, held in memory; an eighth of it, here {shm}",
 }
 

@@ -30,6 +30,7 @@ EXAMPLES = """examples:
 
 exit status: the command's own; 124 timeout, 125 sandbox failed, 126 denied, 127 not found, 2 bad usage"""
 NETWORKS = ("none", "full")
+ENGINES = ("auto", "docker", "podman", "oci")
 
 
 class Parser(argparse.ArgumentParser):
@@ -149,18 +150,20 @@ def _upkeep(command: Any, commands: Any) -> None:
     images = commands.add_parser("images", help="build and list sandbox images")
     actions = images.add_subparsers(metavar="ACTION", parser_class=Parser)
     images.set_defaults(handler="cli.upkeep:listing", json=False, verbose=False)
-    command("list", "cli.upkeep:listing", "list the images there are", into=actions)
+    _engine_option(command("list", "cli.upkeep:listing", "list the images there are", into=actions))
     build = command("build", "cli.upkeep:build", "build an image of ours if it is missing", into=actions)
     build.add_argument("name", metavar="NAME", nargs="?", default="base", help="base, python, node or dev")
     build.add_argument("--force", action="store_true", help="even if it is there")
+    _engine_option(build)
     add = command("import", "cli.image_commands:import_", "import an image for the engine `oci`", into=actions)
     add.add_argument("source", metavar="FILE|DIR", help="of `docker save`, an OCI layout, or a root file system")
     add.add_argument("--name", metavar="NAME", help="instead of the name that the archive gives")
     remove = command("remove", "cli.image_commands:remove", "remove images of the engine `oci`", into=actions)
     remove.add_argument("names", nargs="+", metavar="NAME")
     command("prune", "cli.image_commands:prune", "remove images without a name, and unused layers", into=actions)
-    command("doctor", "cli.upkeep:doctor", "say what this machine's engine can enforce, and how to mend what it can't")
-    command("prune", "cli.upkeep:prune", "remove what dead processes left behind")
+    summary = "say what this machine's engine can enforce, and how to mend what it can't"
+    _engine_option(command("doctor", "cli.upkeep:doctor", summary))
+    _engine_option(command("prune", "cli.upkeep:prune", "remove what dead processes left behind"))
     audit = commands.add_parser("audit", help="read and verify the audit trail")
     actions = audit.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
     show = command("show", "cli.audit_commands:show", "print the records", into=actions)
@@ -200,6 +203,13 @@ def _sandbox_options(parser: Parser) -> None:
     sandbox.add_argument("--policy", default="default", metavar="P", help="default, strict, ci, permissive, a file …")
     sandbox.add_argument("--network", choices=NETWORKS, default="none")
     add_limits(sandbox)
+    sandbox.add_argument("--root", action="store_true", help="be root inside, nobody outside; needs the engine oci")
+    sandbox.add_argument("--runtime", metavar="NAME", help="runc, crun, runsc … (default: the engine's own)")
+    _engine_option(sandbox)
+
+
+def _engine_option(parser: Any) -> None:
+    parser.add_argument("--engine", choices=ENGINES, help="what runs the containers (default: the first that answers)")
 
 
 def _command_options(parser: Parser) -> None:
@@ -273,6 +283,9 @@ def _dispatch(argv: Sequence[str]) -> int:
         args = parse(argv)
     except SystemExit as answered:  # --help and --version
         return int(answered.code or 0)
+    for option, variable in (("engine", "BELLJAR_ENGINE"), ("runtime", "BELLJAR_RUNTIME")):
+        if given := getattr(args, option, None):
+            os.environ[variable] = given  # what the default host follows, here and in what it starts
     module, _, function = args.handler.partition(":")
     if module != "cli.run" or args.verbose:  # a quick command has better things to import first
         from belljar import log

@@ -56,5 +56,5 @@ def planned(args: Namespace, **options: Any) -> Session:
     catalog.watcher = console.Bar()
     return Session(
         args.workspace, image=args.image, limits=limits(args), policy=args.policy, network=args.network,
-        allow_home=args.allow_home, **options,
+        allow_home=args.allow_home, root=args.root, **options,
     )  # fmt: skip

@@ -24,7 +24,7 @@ def run(args: Namespace) -> int:
         ci_report.Report(args)  # a file that cannot be written is said before anything is started
     door = console.Door()
     streams = Streams.of(args)
-    plan = Plan(args.workspace, args.image, limits(args), args.network, allow_home=args.allow_home)
+    plan = Plan(args.workspace, args.image, limits(args), args.network, allow_home=args.allow_home, root=args.root)
     ahead = None if args.session else Ahead(plan)
     try:
         if ahead is not None:
