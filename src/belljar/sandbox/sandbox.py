@@ -100,11 +100,14 @@ class Sandbox:
                 with anyio.move_on_after(stretched(DESTROY_SECONDS), shield=True), suppress(EngineError):
                     await to_thread.run_sync(self.engine.destroy, self.launched.id, abandon_on_cancel=True)
         finally:
-            if self.held is not None:
-                self.held.close()
-            else:
-                rundir.remove_run_dir(self.run_dir)
-            self.workspace.close()
+            await to_thread.run_sync(self._clear)  # files, of which a busy machine takes milliseconds each
+
+    def _clear(self) -> None:
+        if self.held is not None:
+            self.held.close()
+        else:
+            rundir.remove_run_dir(self.run_dir)
+        self.workspace.close()
 
     async def _said_goodbye(self) -> bool:
         """Tell the init to end; its hanging up is the proof that it did."""

@@ -27,6 +27,7 @@ from belljar.limits import parse_size
 from belljar.patience import stretched
 from belljar.sandbox.sandbox import Plan, Sandbox
 from belljar.session import options as checks
+from belljar.session.judging import judged
 from belljar.session.options import ClaimOptions, SessionOptions
 from belljar.session.session import Session
 from belljar.tasks import see_through
@@ -66,7 +67,7 @@ class Pool:
         checks.whole("size", size, 0, MOST_WAITING)
         checks.seconds("idle", idle, optional=False)
         kind = Session(workspace, **options)  # what is wrong with them is said now, not at the first claim
-        self.host = kind.host
+        self.host, self._policy = kind.host, kind.policy
         self.plan = replace(kind.plan, workspace=os.path.realpath(workspace))
         self.size, self.idle = size if memory is None else min(size, _bytes(memory) // IDLE_COST), idle
         self._options: dict[str, Any] = {
@@ -94,6 +95,8 @@ class Pool:
         self.loop = asyncio.get_running_loop()
         self.host.pools.append(self)
         self._fill()
+        self._filling.add(warming := self.loop.create_task(self._warm_up()))
+        warming.add_done_callback(self._filling.discard)
         self._watch = asyncio.get_running_loop().create_task(self._drain_when_idle())
         return self
 
@@ -170,6 +173,10 @@ class Pool:
             return None
         finally:
             self._refill_soon()
+
+    async def _warm_up(self) -> None:
+        """What judging needs is loaded before the first claim, and not during it."""
+        await judged(self._policy, "true && true")
 
     # Filling and draining.
 

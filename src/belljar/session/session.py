@@ -145,8 +145,8 @@ class Session:
         """From here on the sandbox is this session's to end."""
         try:
             self._enter(sandbox)
-            self.audit.record("session_open", session=self.id, image=self.plan.image, workspace=self.workspace.path,
-                              network=self.network, policy=self.policy.name)  # fmt: skip
+            self.ledger.record("session_open", image=self.plan.image, workspace=self.workspace.path,
+                               network=self.network, policy=self.policy.name)  # fmt: skip
         except BaseException:
             self._sandbox = None
             await sandbox.destroy()
@@ -209,7 +209,7 @@ class Session:
                 await sandbox.destroy()
         self.ledger.close("detached" if keep else "killed")
         if not (self._attached and keep):  # who only looked in has closed nothing
-            self.audit.record("session_close", session=sandbox.id, kept=keep)
+            self.ledger.record("session_close", kept=keep)
 
     async def _last_look(self) -> None:
         """How the shells ended that nobody asked about; of those of a lost sandbox there is no more to hear."""
