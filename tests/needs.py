@@ -22,6 +22,8 @@ FIXTURES = {
     "docker_client": "engine",
     "neighbour": "engine",
     "image": "engine",
+    "make_box": "root",
+    "shared_box": "root",
     "private": "dockerd",
     "root_workspace": "idmap",
 }

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.owners import give
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -24,7 +25,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("project")
     (path / "test_sum.py").write_text("def test_adds():\n    assert 1 + 1 == 2\n")
     for each in (path, path / "test_sum.py"):
-        os.chown(each, 1000, 1000)
+        give(each)
     return path
 
 

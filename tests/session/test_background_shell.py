@@ -1,12 +1,12 @@
 """Background shells on a real sandbox."""
 
-import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.owners import give
 
 from belljar import Session, Shell
 from belljar.errors import PolicyDenied, ShellNotFound, UsageError
@@ -16,7 +16,7 @@ from belljar.session.background_shell import Chunk
 @pytest.fixture(scope="module")
 async def box(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
     home = tmp_path_factory.mktemp("workspace")
-    os.chown(home, 1000, 1000)
+    give(home)
     async with Session(home) as session:
         yield session
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.owners import give
 from tests.session.trusting import trusting
 
 import belljar
@@ -34,7 +35,7 @@ async def box(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         patch.setenv("BELLJAR_LINK", request.param)
         hosts.default().forget()
         home = tmp_path_factory.mktemp("workspace")
-        os.chown(home, 1000, 1000)
+        give(home)
         async with belljar.Session(home) as session:
             yield session
     hosts.default().forget()
@@ -340,7 +341,7 @@ async def test_roots_workspace_is_written_by_an_unprivileged_user_and_stays_root
 async def test_odd_names_of_workspaces_work(tmp_path: Path, name: str) -> None:
     odd = tmp_path / name
     odd.mkdir()
-    os.chown(odd, 1000, 1000)
+    give(odd)
     assert (await belljar.run("touch here && ls", odd)).stdout == "here\n"
     assert (odd / "here").exists()
 
