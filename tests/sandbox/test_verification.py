@@ -138,6 +138,36 @@ def test_what_this_kernel_does_not_have_need_not_be_masked(
     assert judged(spec, dataclasses.replace(facts, mounts=mounts)) == []
 
 
+@pytest.mark.parametrize(
+    "mounted", [None, MountFact("8:1", "/home/other", False, "ext4"), MountFact("9:1", "/home/me", False, "ext4")]
+)
+def test_another_directory_than_the_workspace_is_named(
+    spec: SandboxSpec, facts: KernelFacts, mounted: MountFact | None
+) -> None:
+    right = {**facts.mounts, "/workspace": MountFact("8:1", "/home/me", False, "ext4")}
+    places = {"/workspace": ("8:1", "/home/me")}
+
+    def found(mounts: dict[str, MountFact]) -> list[str]:
+        changed = dataclasses.replace(facts, mounts=mounts)
+        return missing(spec, Evidence(spec.protections, changed, INIT, places))
+
+    assert found(right) == []
+    wrong = {**right, "/workspace": mounted} if mounted else dict(facts.mounts)
+    assert found(wrong) == ["/home/me at /workspace (something else is mounted there)"]
+
+
+def test_a_path_s_place_in_its_file_system_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = (
+        "1 0 8:1 / / rw - ext4 x rw\n2 1 8:2 /@home /home rw - btrfs x rw\n3 2 8:1 /data /home/me/data rw - ext4 x rw\n"
+    )
+    monkeypatch.setattr(kernel_facts, "read", lambda path: table)
+    assert kernel_facts.place_of("/srv/a b") == ("8:1", "/srv/a b")
+    assert kernel_facts.place_of("/home/me") == ("8:2", "/@home/me")
+    assert kernel_facts.place_of("/home/me/data/x") == ("8:1", "/data/x")
+    assert kernel_facts.place_of("/home") == ("8:2", "/@home")
+    assert kernel_facts.place_of("/homely") == ("8:1", "/homely")
+
+
 def test_swap_that_is_not_accounted_for_is_fine_where_there_is_none(spec: SandboxSpec, facts: KernelFacts) -> None:
     without = {name: V1[name] for name in V1 if name != "swap"}
     assert judged(spec, dataclasses.replace(facts, cgroup=without, host_swap=False)) == []

@@ -102,6 +102,17 @@ def parse_mounts(text: str) -> dict[str, MountFact]:
     return found
 
 
+def place_of(path: str) -> tuple[str, str] | None:
+    """Device and place in its file system of a path of ours: what mountinfo says of a bind mount of it."""
+    mounts = parse_mounts(read("/proc/self/mountinfo") or "")
+    above = [point for point in mounts if point == "/" or path == point or path.startswith(point + "/")]
+    if not above:
+        return None
+    point = max(above, key=len)
+    rest = path[len(point) :].strip("/") if point != "/" else path.strip("/")
+    return mounts[point].device, "/".join([mounts[point].root.rstrip("/"), *([rest] if rest else [])]) or "/"
+
+
 def _plain(path: str) -> str:
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         path = path.replace(code, character)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from belljar.engines.kernel_facts import KernelFacts, executable, gather
+from belljar.engines.kernel_facts import KernelFacts, executable, gather, place_of
 from belljar.engines.spec import ROOT_CAPABILITIES, Protections, SandboxSpec
 from belljar.errors import ProtectionMissing
 from belljar.patience import stretched
@@ -39,6 +39,8 @@ class Evidence:
     """The kernel's; None where it cannot be asked."""
     init: tuple[int, int] | None = None
     """Device and inode of our init's file, where its process can be seen."""
+    places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """What of the host must be mounted where: target → device and place in its file system."""
 
 
 def verify(spec: SandboxSpec, claims: Protections, pid: int | None, init: Path | None = None) -> None:
@@ -47,13 +49,24 @@ def verify(spec: SandboxSpec, claims: Protections, pid: int | None, init: Path |
     if pid and identity:
         _await_exec(pid, identity)
     kernel = gather(pid) if pid else None
-    if lacking := missing(spec, Evidence(claims, kernel, identity)):
+    places = _places(spec, init) if init is not None and pid else {}
+    if lacking := missing(spec, Evidence(claims, kernel, identity, places)):
         raise ProtectionMissing("not in force, so nothing was run: " + "; ".join(lacking))
 
 
 def _identity(path: Path) -> tuple[int, int]:
     found = os.stat(path)
     return found.st_dev, found.st_ino
+
+
+def _places(spec: SandboxSpec, init: Path) -> dict[str, tuple[str, str]]:
+    """Also a caller who is not root can see what was mounted: a path that was swapped, and swapped back, shows there.
+
+    A workspace that was mapped or staged is not there any more by now; `Workspace.check_mounted` looks at that one.
+    """
+    direct = {each.target: each.source for each in spec.mounts if each.kind == "bind" and each.source == spec.workspace}
+    wanted = {f"{spec.private}/init": str(init.resolve()), **direct}
+    return {target: place for target, path in wanted.items() if (place := place_of(path)) is not None}
 
 
 def _await_exec(pid: int, init: tuple[int, int]) -> None:
@@ -64,7 +77,7 @@ def _await_exec(pid: int, init: tuple[int, int]) -> None:
 
 def missing(spec: SandboxSpec, evidence: Evidence) -> list[str]:
     kernel = evidence.kernel
-    lacking = [*_processes(kernel, evidence.init)] if kernel is not None else []
+    lacking = [*_processes(kernel, evidence.init), *_mounted(kernel, evidence.places)] if kernel is not None else []
     for item in fields(Protections):
         witness = _WITNESSES.get(item.name)
         said = witness(spec, kernel) if witness and kernel is not None else None
@@ -215,6 +228,13 @@ def _processes(facts: KernelFacts, init: tuple[int, int] | None) -> Iterator[str
         yield "the seccomp filter"
     if init is not None and facts.executable is not None and facts.executable != init:
         yield "Belljar's init as PID 1 (another program runs)"
+
+
+def _mounted(facts: KernelFacts, places: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    for target, place in places.items() if facts.mounts else ():
+        found = facts.mounts.get(target)
+        if found is None or (found.device, found.root) != place:
+            yield f"{place[1]} at {target} (something else is mounted there)"
 
 
 def _is_there(path: str) -> bool:
