@@ -19,6 +19,7 @@ PARTS = {
     "shells": "Persistent and background shells",
     "cli": "The command line",
     "throwaways": "Fresh sandboxes, and many of them",
+    "oci": "The engine without a daemon",
 }
 
 

@@ -22,8 +22,6 @@ BELLJAR = str(Path(sys.executable).with_name("belljar"))
 
 
 def cold(workspace: Path, host: Host) -> Start:
-    """A session from nothing to its first result; its end is not waited for."""
-
     async def start() -> None:
         async with Session(workspace, host=host) as box:
             assert (await box.run("echo hi")).stdout == "hi\n"

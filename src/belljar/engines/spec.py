@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -194,15 +194,12 @@ class SandboxSpec:
     @cached_property
     def digest(self) -> str:
         """The same for two sandboxes that differ only in whose they are."""
-        text = json.dumps(self._anonymous().as_dict(), sort_keys=True)
+        text = json.dumps(vars(self._anonymous()), sort_keys=True, default=_plain)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def as_dict(self) -> dict[str, Any]:
-        """For people and for the digest: no secret in it."""
-        shown = asdict(self)
-        shown["limits"] = self.limits.as_dict()
-        shown["own_namespaces"] = sorted(self.own_namespaces)
-        shown["capabilities"] = sorted(self.capabilities)
+        """For people: no secret in it."""
+        shown: dict[str, Any] = json.loads(json.dumps(vars(replace(self, secrets={})), default=_plain))
         del shown["secrets"]
         return shown
 
@@ -213,6 +210,10 @@ class SandboxSpec:
         plain = {"source": "", "upper": "", "work": "", "owner": None}
         mounts = tuple(replace(each, target=neutral(each.target), **plain) for each in self.mounts)  # type: ignore[arg-type]
         argv = tuple(neutral(word) for word in self.argv)
-        return replace(
-            self, user=replace(self.user, uid=0, gid=0), mounts=mounts, argv=argv, private="", labels={}, secrets={}
-        )
+        user = User(0, 0, root_inside=self.user.root_inside)
+        return replace(self, user=user, mounts=mounts, argv=argv, private="", root_changes="", labels={}, secrets={})
+
+
+def _plain(value: Any) -> Any:
+    """For JSON, without the copies that `asdict` makes of everything."""
+    return sorted(value) if isinstance(value, frozenset) else vars(value)

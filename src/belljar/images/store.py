@@ -76,10 +76,10 @@ class Store:
 
     # Looking
 
-    def find(self, reference: str) -> LayeredImage | None:
+    def find(self, reference: str, *, with_names: bool = True) -> LayeredImage | None:
         """By name, by id, or by the beginning of an id that means only one."""
         for id in self._ids(reference):
-            if (image := self._read(id)) is not None:
+            if (image := self._read(id, None if with_names else {})) is not None:
                 return image
         return None
 
@@ -245,6 +245,8 @@ class Store:
             os.close(descriptor)
 
     def _ids(self, reference: str) -> Iterator[str]:
+        if _DIGEST.fullmatch(reference):
+            yield reference
         with suppress(UsageError, OSError):
             yield (self._names / quote(normal_name(reference), safe="")).read_text()
         prefix = reference.removeprefix("sha256:")

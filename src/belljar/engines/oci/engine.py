@@ -62,7 +62,9 @@ class OciEngine:
         self._runtime(self._runtime_name)
         self._boxes = Boxes(self._state)
         self._store = store or Store()
-        self._waiting: dict[str, SandboxSpec] = {}
+        self._waiting: dict[str, tuple[SandboxSpec, Sequence[Path], str]] = {}
+        """Created and not yet started: what is wanted, the image's layers, and where to put it together."""
+        self._needed = [os.path.realpath(path) for path in (self._state, self._store.root)]
         self.host = str(self._state)
         self.identity = f"oci:{self._state}"
         self.machine = os.uname().machine
@@ -87,26 +89,26 @@ class OciEngine:
             raise EngineError("the engine oci shares this machine's files; it has no bridge")
         if foreign := sorted({each.kind for each in spec.mounts} - {"bind", "tmpfs"}):
             raise EngineError(f"the engine oci mounts directories and memory only, not {', '.join(foreign)}")
-        image = self._store.find(spec.image.ref)
+        image = self._store.find(spec.image.ref, with_names=False)
         if image is None:
             raise ImageMissing(f"no image {spec.image.ref}; `belljar images list` shows those there are")
         runtime = self._runtime(spec.runtime or self._runtime_name)
         group = self._prefix + name
         sources = [each.source for each in spec.mounts if each.kind == "bind"]
-        at = rootfs.place([*sources, str(self._state), str(self._store.root), runtime.program])
+        at = rootfs.place([*sources, *self._needed, runtime.program])
         box = Box(name, image.id, runtime.name, int(time.time()), boot_id(), dict(spec.all_labels), group)
         self._boxes.add(box, config.document(spec, f"{at}/root", f"/{group}"))
         self._store.hold(image, group)
-        self._waiting[name] = spec
+        self._waiting[name] = spec, self._store.layer_directories(image), at
         return name
 
     def start(self, id: str) -> Launched:
-        spec = self._waiting.pop(id, None)
+        waiting = self._waiting.pop(id, None)
         box = self._boxes.read(id)
-        if box is None or (spec is None and self._boxes.process(id) is None):
+        if box is None or (waiting is None and self._boxes.process(id) is None):
             raise EngineError(f"no sandbox {id} that could be started")
-        if spec is not None:
-            self._run(box, spec)
+        if waiting is not None:
+            self._run(box, *waiting)
         return self.inspect(id)
 
     def inspect(self, id: str) -> Launched:
@@ -145,13 +147,8 @@ class OciEngine:
     def install_init(self, binary: Path, image: str) -> str:
         raise EngineError("the engine oci shares this machine's files; it needs no volume")
 
-    def _run(self, box: Box, spec: SandboxSpec) -> None:
-        image = self._store.find(box.image)
-        if image is None:
-            raise ImageMissing(f"the image of {box.name} is gone")
-        layers = self._store.layer_directories(image)
+    def _run(self, box: Box, spec: SandboxSpec, layers: Sequence[Path], at: str) -> None:
         bundle = self._boxes.path(box.name)
-        at = os.path.dirname(self._boxes.config(box.name)["root"]["path"])
         root = _root(layers, spec)
 
         def work() -> int:
@@ -196,7 +193,7 @@ class OciEngine:
     # Images
 
     def image(self, reference: str) -> Image | None:
-        found = self._store.find(reference)
+        found = self._store.find(reference, with_names=False)
         return Image(found.id, found.env, found.volumes) if found else None
 
     def image_exists(self, reference: str) -> bool:

@@ -62,10 +62,9 @@ class Root:
 
 
 def place(sources: Sequence[str]) -> str:
-    """Where to mount, so that nothing which is needed gets hidden."""
-    real = [os.path.realpath(source) for source in sources]
+    """Where to mount, so that nothing of `sources` gets hidden: real paths."""
     for each in PLACES:
-        if os.path.isdir(each) and not os.path.islink(each) and not any(_is_below(path, each) for path in real):
+        if os.path.isdir(each) and not os.path.islink(each) and not any(_is_below(path, each) for path in sources):
             return each
     raise EngineError(f"no directory to put a root file system together in: tried {', '.join(PLACES)}")
 
