@@ -107,13 +107,13 @@ async def test_of_a_sandbox_that_was_lost(workspace: Path, where: Path) -> None:
 async def test_a_kept_session_is_left_and_looked_into_without_a_word_too_many(workspace: Path, where: Path) -> None:
     async with Session(workspace, audit=Audit(where), keep=True) as box:
         shell = await box.start("sleep 60")
-    async with await Session.attach(shell._session.ledger.session or "", audit=Audit(where)) as reading:
+    async with await Session.attach(shell._session.ledger.session or "", audit=box.audit) as reading:
         assert (await reading.shell(shell.id).read()).status == "running"
         session = reading.id
     kinds = [each["kind"] for each in await records(box, where)]
     assert kinds.count("session_open") == kinds.count("session_close") == 1, "reading closes nothing"
     assert [end["cause"] for end in ends(await records(box, where)).values()] == ["detached"]
-    await (await Session.attach(session, audit=Audit(where))).stop()
+    await (await Session.attach(session, audit=box.audit)).stop()
     assert [each["kind"] for each in await records(box, where)].count("session_close") == 2
 
 
