@@ -32,7 +32,8 @@ NOT_CACHED = 3  # exit status of --cached where it would have to be compiled
 FLAGS = [
     "-std=gnu11", "-Os", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes",
     "-static", "-fPIE", "-pie", "-fstack-protector-strong", "-fno-delete-null-pointer-checks",
-    "-ftrivial-auto-var-init=zero", "-fno-sanitize=all", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections",
+    "-ftrivial-auto-var-init=zero", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables",
+    "-fno-sanitize=all", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections",
     "-Wl,-z,relro,-z,now,-z,noexecstack",
 ]  # fmt: skip
 STRIP = ["-s"]

@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "init.h"
+#include "tools.h"
 
 #define EVENTS 64
 #define USAGE 64
@@ -208,6 +209,8 @@ int main(int argc, char **argv)
         return printf("belljar-init %d\n", PROTOCOL_VERSION) < 0;
     if (argc == 2 && !strcmp(argv[1], "--bridge"))
         return bridge_run();
+    if (argc > 2 && !strcmp(argv[1], "--tool"))
+        return tools_main(argc - 2, argv + 2);
     if (getpid() != 1) {
         fprintf(stderr, "belljar-init: refusing to run: not PID 1 of a sandbox\n");
         return USAGE;

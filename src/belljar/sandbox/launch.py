@@ -84,6 +84,8 @@ class Launch:
     """Its directory, where this process made it."""
     token: bytes = field(default=b"", repr=False)
     """What the init wants to hear first, where it cannot tell the host from a command."""
+    init: str = ""
+    """The init's file inside: it is also the program of the small tools."""
 
     def discard(self) -> None:
         """Undo a launch that nobody came for."""
@@ -126,7 +128,7 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
         run_dir.write_session(_facts(id, plan, engine, workspace, launched), {"token": link.token, "bridge": bridge})
     _reap_once(host)
     token = link.token.encode()
-    return Launch(id, plan, engine, workspace, launched, run_dir.path, transport, run_dir, token)
+    return Launch(id, plan, engine, workspace, launched, run_dir.path, transport, run_dir, token, spec.argv[0])
 
 
 @contextmanager
@@ -260,13 +262,15 @@ def attach(id: str, host: Host) -> Launch:
         # What may be a workspace was asked when the session began.
         workspace = Workspace.open(plan.workspace, reserved=[host.run_root], allow_home=True)
         undo.append(workspace.close)
-        workspace.check_mounted(launched.pid if engine.shares_files else None)
+        if plan.changes == "direct":  # an overlay is another directory, and was checked when the session began
+            workspace.check_mounted(launched.pid if engine.shares_files else None)
         if engine.shares_files:
             transport = Listener(path / "link").accept(launched.pid)
         else:
             transport = engine.bridge(launched.id, link.get("bridge", []))
     token = str(link.get("token", "")).encode()
-    return Launch(id, plan, engine, workspace, launched, path, transport, token=token)
+    init = str((link.get("bridge") or [""])[0])
+    return Launch(id, plan, engine, workspace, launched, path, transport, token=token, init=init)
 
 
 def _engine_of(facts: dict[str, Any], host: Host) -> Engine:

@@ -36,7 +36,7 @@ class Sandbox:
     def __init__(self, made: Launch) -> None:
         self.id, self.plan, self.engine = made.id, made.plan, made.engine
         self.workspace, self.launched, self.run_dir, self.held = made.workspace, made.launched, made.run_dir, made.held
-        self._transport, self._token = made.transport, made.token
+        self._transport, self._token, self.init = made.transport, made.token, made.init
         self.link: Link
 
     @classmethod

@@ -1,0 +1,71 @@
+"""The init's small tools (files, relay), run as commands of their own: they need nothing of the image."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+from belljar.errors import SandboxLost
+from belljar.link import frames
+from belljar.link.frames import Flag
+from belljar.session.files import Sink, Source
+
+if TYPE_CHECKING:
+    from belljar.link.remote_command import Execution
+    from belljar.sandbox.sandbox import Sandbox
+
+SAID_MAX = 4096
+GRACE = 1.0
+
+
+class InitTools:
+    def __init__(self, sandbox: Callable[[], Sandbox]) -> None:
+        self._sandbox = sandbox
+
+    def start(self, argv: list[str], on_output: Callable[[int, bytes], None]) -> Execution:
+        """One that goes on; whoever starts it ends it. `on_output` must not raise."""
+        sandbox = self._sandbox()
+        if sandbox.link.lost is not None:
+            raise SandboxLost(f"{sandbox.link.lost}; open a new session")
+        words = [word.encode("utf-8", "surrogateescape") for word in (sandbox.init, "--tool", *argv)]
+        execution = sandbox.link.spawn(
+            words, flags=Flag.STDIN, cwd=b"", env={}, deadline=None, grace=GRACE, ring=0, tag=b"", paced=False
+        )
+        execution.on_output = on_output
+        return execution
+
+    async def run(self, argv: list[str], source: Source, sink: Sink) -> tuple[int, bytes]:
+        """One to its end: its status and what it said on stderr."""
+        said, failure = bytearray(), list[Exception]()
+
+        def take(stream: int, data: bytes) -> None:
+            if stream != frames.STDOUT:
+                said.extend(data[: SAID_MAX - len(said)])
+            elif not failure:
+                try:
+                    sink(data)
+                except Exception as error:  # told below: in here it would break the link
+                    failure.append(error)
+                    execution.kill()
+
+        execution = self.start(argv, take)
+        try:
+            async for part in _each(source):
+                await execution.input(part)
+            execution.close_input()
+            body = await execution.ended()
+        finally:
+            if not execution.over:
+                execution.abandon()
+        if failure:
+            raise failure[0]
+        return body.exit_code, bytes(said)
+
+
+async def _each(source: Source) -> AsyncIterator[bytes]:
+    if isinstance(source, AsyncIterator):
+        async for part in source:
+            yield part
+        return
+    for part in source:
+        yield part
