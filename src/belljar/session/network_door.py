@@ -1,0 +1,187 @@
+"""The door of a session with `network=Allow(...)`: a relay inside, the proxy out here, and what programs are told.
+
+The relay is the first thing that runs in the sandbox, so it has its port before anybody else can take it. If it ends,
+nothing gets out any more: there is no other way. Settings for the usual clients are given as environment variables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio import to_thread
+
+from belljar.errors import ProtectionMissing, UsageError
+from belljar.layout import HOME
+from belljar.link import frames
+from belljar.network.allow import Allow
+from belljar.network.authority import Authority, trust_bundle
+from belljar.network.door import Door
+from belljar.network.mux import Mux, MuxStream, RelayError
+from belljar.network.presets import explain
+from belljar.network.visit import Visit
+
+if TYPE_CHECKING:
+    from belljar.link.remote_command import Execution
+    from belljar.session.files import Files
+    from belljar.session.init_tools import InitTools
+
+PORT = 3128
+READY_SECONDS = 30.0
+BUNDLE = f"{HOME}/.belljar-certificates.pem"
+
+
+class NetworkDoor:
+    """Also the way in: ports of the sandbox are reached over the same relay (`forward`)."""
+
+    def __init__(self, tools: InitTools, record: Callable[[dict[str, Any]], None]) -> None:
+        self._tools, self._record = tools, record
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._relay: Execution | None = None
+        self.door: Door | None = None
+        self.mux: Mux | None = None
+
+    async def open(self, allow: Allow | None, ask: Callable[[str, int], Awaitable[bool]] | None = None) -> None:
+        """Without `allow` nothing is listened for inside: the relay only serves forwarded ports."""
+        if allow is not None:
+            self.door = await to_thread.run_sync(_door, allow, self._record, ask)
+        mux = self.mux = Mux(self._write, self._called)
+        self._relay = self._tools.start(["relay", str(PORT if allow is not None else 0)], self._heard)
+        self._relay.when_ended(mux.lose)
+        self._begin(mux.run())
+        with anyio.move_on_after(READY_SECONDS):
+            await mux.ready.wait()
+        if not mux.ready.is_set() or mux.lost:
+            self.close()
+            raise ProtectionMissing("the network door could not be opened: the relay in the sandbox did not start")
+
+    def _heard(self, stream: int, data: bytes) -> None:
+        if stream != frames.STDOUT or self.mux is None or self.mux.lost:
+            return
+        try:
+            self.mux.feed(data)
+        except RelayError:
+            self.close()
+
+    def _called(self, stream: MuxStream) -> None:
+        if self.door is None:
+            raise RelayError("a connection that nobody listens for")
+        self._begin(self.door.serve(stream))
+
+    async def _write(self, data: bytes) -> None:
+        if self._relay is None or self._relay.over:
+            raise OSError("the relay is gone")
+        await self._relay.input(data)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # a connection that failed is told in its record
+
+    def close(self) -> None:
+        if self.mux is not None:
+            self.mux.lose()
+        for task in list(self._tasks):
+            task.cancel()
+        relay, self._relay = self._relay, None
+        if relay is not None and not relay.over:
+            relay.abandon()
+
+    @property
+    def visits(self) -> list[Visit]:
+        return list(self.door.visits) if self.door else []
+
+    async def furnish(self, files: Files) -> None:
+        """The host's trusted certificates, and with headers for https this session's own authority."""
+        bundle = await to_thread.run_sync(trust_bundle)
+        if self.door is not None and self.door.authority is not None:
+            bundle += self.door.authority.pem
+        if bundle:
+            await files.write(BUNDLE, bundle, mode=0o444)
+
+
+def _door(allow: Allow, record: Callable[[dict[str, Any]], None], ask: Any) -> Door:
+    hosts = [found.host for preset in allow.presets for found in explain(preset)]
+    authority = Authority() if any(allow.headers.values()) else None
+    return Door(allow.with_hosts(*hosts), record=record, ask=ask, authority=authority)
+
+
+def environment() -> dict[str, str]:
+    """What the usual clients read. Small and capital: some know only one of them."""
+    proxy = f"http://127.0.0.1:{PORT}"
+    named = {
+        "HTTP_PROXY": proxy,
+        "HTTPS_PROXY": proxy,
+        "ALL_PROXY": f"socks5h://127.0.0.1:{PORT}",
+        "NO_PROXY": "localhost,127.0.0.1,::1",
+    }
+    trusted = dict.fromkeys(
+        ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT",
+         "CARGO_HTTP_CAINFO", "npm_config_cafile"), BUNDLE,
+    )  # fmt: skip
+    tools = {"npm_config_proxy": proxy, "npm_config_https_proxy": proxy, "CARGO_HTTP_PROXY": proxy,
+             "NODE_USE_ENV_PROXY": "1", "YARN_HTTP_PROXY": proxy, "YARN_HTTPS_PROXY": proxy}  # fmt: skip
+    return {**named, **{name.lower(): value for name, value in named.items()}, **trusted, **tools}
+
+
+class Forwarded:
+    """A port of the sandbox on this machine's loopback, for as long as the session is open."""
+
+    def __init__(self, door: NetworkDoor, port: int) -> None:
+        self._door, self.inside = door, port
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def open(self, at: int = 0) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", at, backlog=1024)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{self.port}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        mux = self._door.mux
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+            if mux is not None:
+                inside = await mux.open(self.inside)
+                try:
+                    async with anyio.create_task_group() as both:
+                        both.start_soon(_up, reader, inside, both.cancel_scope)
+                        await _down(inside, writer)
+                        both.cancel_scope.cancel()
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await inside.aclose()
+        writer.close()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+
+async def _up(reader: asyncio.StreamReader, inside: MuxStream, scope: anyio.CancelScope) -> None:
+    try:
+        while data := await reader.read(1 << 18):
+            await inside.send(data)
+        await inside.send_eof()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+        scope.cancel()
+
+
+async def _down(inside: MuxStream, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(anyio.EndOfStream):
+        while True:
+            writer.write(await inside.receive(1 << 18))
+            await writer.drain()
+
+
+def check_port(port: object) -> int:
+    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
+        raise UsageError(f"port: {port!r} is not a number from 1 to 65535")
+    return port

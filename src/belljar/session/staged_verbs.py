@@ -1,0 +1,147 @@
+"""What a session can do with staged changes: look, apply, discard; checkpoints, rollback, fork."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from anyio import to_thread
+
+from belljar.errors import UsageError
+from belljar.sandbox import staging
+from belljar.staged.apply import Applied
+from belljar.staged.area import Point, StagedArea
+from belljar.staged.change import Change
+from belljar.staged.compare import compared
+from belljar.staged.review import Review
+from belljar.workspace.beneath import Folder
+
+if TYPE_CHECKING:
+    from belljar.session.session import Session
+
+Checkpoints = Literal["off", "auto"]
+
+
+class StagedVerbs:
+    """Of `Session(changes="staged")`; others are told that they have none."""
+
+    @property
+    def _box(self) -> Session:
+        return self  # type: ignore[return-value]
+
+    @property
+    def staged_area(self) -> StagedArea:
+        box = self._box
+        if box.plan.changes != "staged":
+            raise UsageError('this session writes straight into its workspace; open it with changes="staged"')
+        return StagedArea.find(box.host.staged_root, box.id)
+
+    async def changes(self) -> list[Change]:
+        """What is not as it is on the host.
+
+        for change in await box.changes(): print(change.kind, change.path)
+        """
+        return await to_thread.run_sync(Review(self.staged_area).changes)
+
+    async def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
+        """All changes, or those at or below some paths, as a unified diff. `against`: to another session's files."""
+        area = self.staged_area
+        if against is not None:
+            return await to_thread.run_sync(compared, area, against.staged_area)
+        return await to_thread.run_sync(lambda: Review(area).diff(paths))
+
+    async def apply(
+        self, paths: Iterable[str] | None = None, *, force: bool = False, runs_later: bool = False
+    ) -> Applied:
+        """Put changes into the real workspace. `Conflict` if the host changed the same files meanwhile.
+
+        await box.apply(["src/app.py"])
+        """
+        box, review = self._box, Review(self.staged_area)
+        done = await to_thread.run_sync(lambda: review.apply(paths, force=force, runs_later=runs_later))
+        box.ledger.record("apply", paths=done.paths[:1000], held=done.held)
+        return done
+
+    async def undo_apply(self) -> list[str]:
+        """Take the last apply back, once."""
+        review = Review(self.staged_area)
+        return await to_thread.run_sync(review.undo)
+
+    async def discard(self, paths: Iterable[str] | None = None) -> list[str]:
+        """Take changes back: the sandbox sees the host's files again."""
+        box, review = self._box, Review(self.staged_area)
+
+        def restore() -> list[str]:
+            try:
+                with Folder.at(f"/proc/{box.sandbox.launched.pid}/root") as root, root.folder("workspace") as live:
+                    return review.discard(paths, live=live)
+            except PermissionError as error:
+                raise UsageError("changes of a running session can be taken back by root only") from error
+
+        gone = await to_thread.run_sync(restore)
+        box.ledger.record("discard", paths=gone[:1000])
+        return gone
+
+    # Checkpoints.
+
+    async def checkpoint(self, name: str = "") -> Point:
+        """Remember the files as they are now, however many there are.
+
+        point = await box.checkpoint("before refactor")
+        """
+        area = await self._quiet("a checkpoint")
+        point = await to_thread.run_sync(area.freeze, name or f"checkpoint {len(area.points) + 1}")
+        await self._lay_anew(area)
+        return point
+
+    async def rollback(self, point: Point | str | None = None) -> Point:
+        """Back to a checkpoint (the last one by default). Everything that runs is ended first."""
+        box, area = self._box, self.staged_area
+        found = _point(area, point)
+        for shell in await box.refresh():
+            if shell.status == "running":
+                await shell.kill()
+        await box.restart_persistent()
+        await to_thread.run_sync(area.thaw, found)
+        await self._lay_anew(area)
+        return found
+
+    async def fork(self, **options: Any) -> Session:
+        """A session of its own that begins with these files; the two know nothing of each other from then on.
+
+        twin = await box.fork()
+        """
+        box = self._box
+        await self.checkpoint("fork")
+        twin = box.alike(**options)
+        twin.plan = replace(twin.plan, base=box.id)
+        return await twin.open()
+
+    def checkpoints(self) -> list[Point]:
+        return self.staged_area.points
+
+    async def _quiet(self, what: str) -> StagedArea:
+        """Whoever has the old files open would go on writing to them."""
+        area = self.staged_area
+        running = [shell.id for shell in await self._box.refresh() if shell.status == "running"]
+        if running:
+            raise UsageError(f"{what} waits until no background shell runs ({', '.join(running)}): end it first")
+        return area
+
+    async def _lay_anew(self, area: StagedArea) -> None:
+        box = self._box
+        sandbox = box.sandbox
+        await to_thread.run_sync(staging.lay_anew, area, sandbox.workspace, sandbox.run_dir, sandbox.launched.pid)
+        await box.workspace_moved()
+
+
+def _point(area: StagedArea, wanted: Point | str | None) -> Point:
+    points = area.points
+    if wanted is None and points:
+        return points[-1]
+    found = [each for each in points if each == wanted or each.name == wanted]
+    if not found:
+        known = ", ".join(repr(each.name) for each in points) or "none"
+        raise UsageError(f"there is no checkpoint {wanted!r}; there are: {known}")
+    return found[-1]
