@@ -13,13 +13,17 @@ from belljar.session import persistent_shell, watched_run
 from belljar.session.result import Ended, Output, Started
 
 INNER = {
-    "Session": {"adopt", "aftermath", "audit", "before", "busy", "resolve_cwd", "sandbox"},
+    "Session": {
+        "adopt", "aftermath", "alike", "allow", "audit", "before", "busy", "checkpoint_if_risky", "close_door", "door",
+        "end_persistent", "forget_if_unchanged", "init_tools", "moved", "open_door", "reopen_door", "resolve_cwd",
+        "sandbox", "staged_area", "staged_upper", "visits_since", "workspace_moved",
+    },
     "Pool": {"claim"},
     "Shell": {"from_listed", "learn", "of", "take_over"},
-    "PersistentShell": {"resize", "use_terminal", "write"},
+    "PersistentShell": {"resize", "use_terminal", "workspace_moved", "write"},
     "Run": {"follow", "over", "take"},
     "ToolRegistry": set(),
-}
+}  # fmt: skip
 """What is for the layers above, which have an event loop."""
 
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from belljar.errors import BelljarError as BelljarError
+    from belljar.errors import Conflict as Conflict
     from belljar.errors import PolicyDenied as PolicyDenied
     from belljar.errors import SandboxLost as SandboxLost
     from belljar.host import Host as Host
     from belljar.limits import Limits as Limits
+    from belljar.network.allow import Allow as Allow
     from belljar.policy import Policy as Policy
     from belljar.policy import Verdict as Verdict
     from belljar.session.background_shell import Shell as Shell
@@ -21,13 +23,17 @@ if TYPE_CHECKING:
     from belljar.session.result import Started as Started
     from belljar.session.session import Session as Session
     from belljar.session.throwaway import run as run
+    from belljar.staged.change import Change as Change
     from belljar.tools import ToolRegistry as ToolRegistry
 
 __version__ = "0.1.0"
 
 # Loaded on first use: the command line answers `--help` without paying for the engine's client.
 _HOMES = {
+    "Allow": "network.allow",
     "BelljarError": "errors",
+    "Change": "staged.change",
+    "Conflict": "errors",
     "PolicyDenied": "errors",
     "SandboxLost": "errors",
     "Host": "host",

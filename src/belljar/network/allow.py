@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
-import idna
-
 from belljar.errors import UsageError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -45,6 +43,8 @@ def host_of(text: str) -> str | Address:
         return _address(text)
     name = text.removesuffix(".")
     if not name.isascii():
+        import idna  # only for names that are no ASCII
+
         try:
             name = idna.encode(name, uts46=True).decode()
         except (idna.IDNAError, UnicodeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from belljar.sandbox.cgroup import oom_kills
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
 class Aftermath:
     """Of one session's sandbox."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, upper: int | None = None) -> None:
+        """`upper`: where a staged session's changes go, instead of the workspace itself; taken over."""
         self._pid = sandbox.launched.pid if sandbox.engine.shares_files else None
-        self._files = HostRunFiles(sandbox.workspace.descriptor, sandbox.workspace.git_directories())
+        self._upper = upper
+        looked_at = sandbox.workspace.descriptor if upper is None else upper
+        self._files = HostRunFiles(looked_at, sandbox.workspace.git_directories())
         self._oom_kills = 0
 
     def before(self, busy: bool) -> Snapshot:
@@ -31,3 +35,7 @@ class Aftermath:
         found = oom_kills(self._pid) if self._pid is not None else 0
         new, self._oom_kills = max(0, found - self._oom_kills), max(found, self._oom_kills)
         return new
+
+    def __del__(self) -> None:
+        if self._upper is not None:
+            os.close(self._upper)

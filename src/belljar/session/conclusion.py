@@ -52,6 +52,7 @@ class Conclusion:
     verdict: Verdict | None = None
     combined: bool = False
     runs_later: Callable[[], tuple[str, ...]] = field(default=lambda: ())
+    visits: Callable[[float], tuple[dict[str, Any], ...]] = field(default=lambda since: ())
 
     def ended(self, captures: tuple[Capture, Capture], body: frames.EndedBody, stopped: Cause | None = None) -> Result:
         """As the init told it."""
@@ -74,5 +75,5 @@ class Conclusion:
             cause=cause, exit_code=_STATUS.get(cause, exit_code), duration=duration, started=self.started,
             ended=self.started + duration, verdict=self.verdict, combined=self.combined,
             runs_later=() if cause == "sandbox_lost" else self.runs_later(),
-            _captures=captures, _surroundings=self.surroundings, **{**told, **more},
+            network=self.visits(self.started), _captures=captures, _surroundings=self.surroundings, **{**told, **more},
         )  # fmt: skip

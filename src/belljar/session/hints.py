@@ -57,7 +57,11 @@ def _found(result: Result, where: Surroundings) -> Iterator[str]:
     if result.ok:
         return
     if where.network == "none" and _NETWORK.search(printed):
-        yield "The sandbox has no network; allow it with --network full or network='full'."
+        yield "The sandbox has no network; open a door for one host with --allow HOST, or use --network full."
+    if refused := sorted(
+        {f"{visit['host']}:{visit['port']}" for visit in result.network if visit["verdict"] == "refused"}
+    ):
+        yield f"The network door refused {', '.join(refused[:5])}; a person can allow a host with --allow HOST."
     if _DISK.search(printed):
         yield (
             f"A file system is full: /tmp holds {limits.tmp >> 20} MiB and the home directory {limits.home >> 20} MiB; "

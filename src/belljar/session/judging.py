@@ -6,6 +6,8 @@ a text judged before) is answered at once.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Awaitable, Callable
 from functools import cache
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from anyio import to_thread
 from belljar.errors import PolicyDenied, UsageError
 from belljar.policy import BUILT_IN, Policy, Verdict
 from belljar.policy.approvals import Approvals
+from belljar.policy.verdict import Finding
 
 if TYPE_CHECKING:
     from belljar.session.ledger import Ledger
@@ -22,23 +25,36 @@ if TYPE_CHECKING:
 
 
 class Judge:
-    def __init__(self, policy: str | Policy, approve: Approver | None, ledger: Ledger) -> None:
+    when_admitted: Callable[[Verdict], Awaitable[None]] | None = None
+    """Called before an admitted command runs."""
+
+    def __init__(self, policy: str | Policy, approve: Approver | None, ledger: Ledger, *, staged: bool = False) -> None:
         self.policy = load(policy)
         self.approvals = Approvals()
         self._approve, self._ledger = approve, ledger
+        self._staged = {"staged": True} if staged else {}
 
     async def admit(
         self, command: Command, *, policy: Policy | None = None, known: Verdict | None = None, **facts: Any
     ) -> Verdict:
         """The verdict, if the command may run; PolicyDenied if not."""
-        verdict = known or await judged(policy or self.policy, command, **facts)
+        verdict = known or await judged(policy or self.policy, command, **facts, **self._staged)
         self._ledger.record("verdict", verdict=verdict)
-        if verdict.decision == "allow":
-            return verdict
-        answer = await self._answer(verdict) if verdict.decision == "ask" else None
-        if answer is True:  # nothing else is a yes: not "no", not a coroutine that nobody awaited
-            return verdict
-        raise PolicyDenied(verdict, declined=answer is False)
+        if verdict.decision != "allow":
+            answer = await self._answer(verdict) if verdict.decision == "ask" else None
+            if answer is not True:  # nothing else is a yes: not "no", not a coroutine that nobody awaited
+                raise PolicyDenied(verdict, declined=answer is False)
+        if self.when_admitted is not None:
+            await self.when_admitted(verdict)
+        return verdict
+
+    @property
+    def approver(self) -> Approver | None:
+        return self._approve
+
+    async def ask_host(self, host: str, port: int) -> bool:
+        """A host that the network door does not know: asked about like a command, and recorded like one."""
+        return await self._answer(host_verdict(host, port, self.policy.name)) is True
 
     async def _answer(self, verdict: Verdict) -> object:
         """Every answer is recorded, also one that was given before and holds, and that there was nobody to ask."""
@@ -55,6 +71,15 @@ class Judge:
         if isawaitable(answer):
             answer = await answer
         return answer, "nobody" if answer is None else "approver"
+
+
+def host_verdict(host: str, port: int, policy: str) -> Verdict:
+    """The question, in the words that approvals know."""
+    name = f"connect to {host}:{port}"
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    reason = f"A program in the sandbox wants to reach {host} on port {port}, which nobody has allowed yet."
+    finding = Finding("network.host", "ask", "high", reason)
+    return Verdict("ask", "high", reason, (finding,), name, digest, policy)
 
 
 async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from belljar.engines.spec import Network
 from belljar.errors import UsageError, WorkspaceError, meant
 from belljar.limits import Limits
+from belljar.network.allow import Allow
 from belljar.sandbox.rundir import check_session_id
+from belljar.sandbox.staging import Changes
 from belljar.session.result import Output
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     Approver = Callable[[Verdict], bool | Awaitable[bool | None] | None]
     """True runs it; False is a person's no; None: there was nobody to ask."""
 
+Checkpoints = Literal["off", "auto"]
 Command = str | Sequence[str]
 """Text for bash, or an argument vector."""
 
@@ -63,7 +66,7 @@ class SessionOptions(TypedDict, total=False):
     image: str
     limits: Limits | None
     policy: str | Policy
-    network: Network
+    network: Network | Allow
     approve: Approver | None
     env: Mapping[str, str] | None
     lease: float
@@ -72,6 +75,8 @@ class SessionOptions(TypedDict, total=False):
     engine: EngineName | None
     allow_home: bool
     root: bool
+    changes: Changes
+    checkpoints: Checkpoints
 
 
 class OpenOptions(SessionOptions, total=False):
@@ -186,9 +191,19 @@ def check_command(command: Any) -> None:
         raise UsageError("an empty command")
 
 
-def check_network(value: Any) -> Network:
+def one_of(name: str, value: Any, names: Any) -> Any:
+    """`value`, if it is one of a Literal's."""
+    if value not in get_args(names):
+        raise UsageError(f"{name}: {value!r} is not known; there are {', '.join(map(repr, get_args(names)))}")
+    return value
+
+
+def check_network(value: Any) -> Network | Allow:
+    if isinstance(value, Allow):
+        return value
     if value not in get_args(Network):
-        raise UsageError(f"network: {value!r} is not known; there are {', '.join(map(repr, get_args(Network)))}")
+        known = ", ".join(map(repr, get_args(Network)))
+        raise UsageError(f"network: {value!r} is not known; there are {known} and belljar.Allow(...)")
     return value  # type: ignore[no-any-return]
 
 

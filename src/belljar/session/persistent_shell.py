@@ -76,6 +76,7 @@ class PersistentShell:
         self._captures = self._fresh()
         self._terminal: Mapping[str, str] | None = None
         self._size = (24, 80)
+        self._moved = False
 
     @property
     def cwd(self) -> str:
@@ -128,7 +129,10 @@ class PersistentShell:
         before = aftermath.before(session.busy)
         restarted = self._bash is not None and self._bash.execution.over
         bash = self._begin()
-        conclusion = Conclusion(session.surroundings, time.time(), verdict, runs_later=lambda: aftermath.since(before))
+        conclusion = Conclusion(
+            session.surroundings, time.time(), verdict, runs_later=lambda: aftermath.since(before),
+            visits=session.visits_since,
+        )  # fmt: skip
         self._turn = turn = _Turn(conclusion, verdict, restarted)
         try:
             return await self._take_turn(bash, turn, timeout, grace)
@@ -159,6 +163,10 @@ class PersistentShell:
         self._size = rows, cols
         if self._bash is not None and not self._bash.execution.over:
             self._bash.execution.resize(rows, cols)
+
+    def workspace_moved(self) -> None:
+        """The directory it stands in was mounted anew: it enters it again before the next command."""
+        self._moved = self._bash is not None
 
     def kill(self) -> None:
         """End the shell and all it runs; the next call starts a new one."""
@@ -241,7 +249,8 @@ class PersistentShell:
             raise
 
     async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
-        await bash.tell(turn.verdict.canonical, self._state, timeout, grace)
+        again, self._moved = 'builtin cd -- "$PWD"\n' if self._moved else "", False
+        await bash.tell(again + turn.verdict.canonical, self._state, timeout, grace)
         turn.entry = self._session.ledger.start(turn.verdict, self.cwd)
         if timeout is None:
             return await bash.answer()

@@ -7,7 +7,7 @@ long output was dropped, the text says how much is missing.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -178,6 +178,9 @@ class Surroundings:
     limits: Limits
     image: str
 
+    def with_network(self, network: object) -> Surroundings:
+        return replace(self, network=network)
+
 
 @dataclass(frozen=True)
 class Result:
@@ -208,6 +211,8 @@ class Result:
     oom_kills: int = 0
     runs_later: tuple[str, ...] = ()
     """Files this command planted in the workspace that something on the host may run later (git hooks, ...)."""
+    network: tuple[dict[str, Any], ...] = ()
+    """Connections through the network door while it ran: host, port, verdict, bytes."""
     _captures: tuple[Capture, Capture] = field(
         default_factory=lambda: (Capture("stdout", 2), Capture("stderr", 2)), repr=False, compare=False
     )
@@ -269,5 +274,5 @@ class Result:
             "duration", "cpu_time", "peak_memory", "survivors_killed", "started", "ended", "oom_kills",
         )  # fmt: skip
         verdict = self.verdict.as_dict() if self.verdict else None
-        later = {"runs_later": list(self.runs_later), "hints": list(self.hints)}
+        later = {"runs_later": list(self.runs_later), "hints": list(self.hints), "network": list(self.network)}
         return {name: getattr(self, name) for name in plain} | later | {"verdict": verdict}

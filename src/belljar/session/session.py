@@ -23,19 +23,23 @@ from belljar.engines.spec import Network
 from belljar.errors import BelljarError, ShellNotFound, UsageError
 from belljar.limits import Limits
 from belljar.link.frames import Flag
+from belljar.network.allow import Allow
 from belljar.patience import stretched
 from belljar.policy import Policy
 from belljar.sandbox.cgroup import usage
 from belljar.sandbox.sandbox import Plan, Sandbox
+from belljar.sandbox.staging import Changes
 from belljar.session import options as checks
 from belljar.session.aftermath import Aftermath
 from belljar.session.background_shell import Shell
 from belljar.session.judging import Judge
 from belljar.session.ledger import Ledger
-from belljar.session.options import AttachOptions, Command, Options, SessionOptions
+from belljar.session.network_verbs import NetworkVerbs, under_policy
+from belljar.session.options import AttachOptions, Checkpoints, Command, Options, SessionOptions
 from belljar.session.request import Request, encoded, environment, flags_of
 from belljar.session.result import Result, Surroundings
 from belljar.session.running_command import RunningCommand
+from belljar.session.staged_verbs import StagedVerbs
 from belljar.session.watched_run import Run
 from belljar.tasks import beside
 from belljar.workspace.cwd import inside
@@ -55,7 +59,7 @@ _NOT_OPEN = "this session is not open; write `async with belljar.Session(...) as
 _OTHER_LOOP = "this session belongs to another event loop: open it in the one that uses it, or use belljar.sync.Session"
 
 
-class Session:
+class Session(StagedVerbs, NetworkVerbs):
     """One sandbox and the commands that run in it.
 
     async with belljar.Session(workspace=".", limits=belljar.Limits(memory="1g")) as box:
@@ -69,7 +73,9 @@ class Session:
         image: str = "base",
         limits: Limits | None = None,
         policy: str | Policy = "default",
-        network: Network = "none",
+        network: Network | Allow = "none",
+        changes: Changes = "direct",
+        checkpoints: Checkpoints = "off",
         approve: Approver | None = None,
         env: Mapping[str, str] | None = None,
         lease: float = 30.0,
@@ -83,23 +89,32 @@ class Session:
         **unknown: Never,
     ) -> None:
         """`approve` is asked about commands that need it; only True is a yes. With `keep` the sandbox outlives this
-        process by `lease` seconds and can be entered with `Session.attach(id)`. With `root` commands are root inside,
-        nobody outside, and may change the whole file system (engine oci)."""
+        process by `lease` seconds and can be entered with `Session.attach(id)`. `changes="staged"`: the workspace
+        stays as it is until someone calls `apply`; `checkpoints="auto"` remembers the files before risky commands.
+        With `root` commands are root inside, nobody outside, and may change the whole file system (engine oci)."""
         checks.known(unknown, SessionOptions.__annotations__.keys() | {"workspace", "keep", "id"}, "Session")
         checks.check_session(workspace, image, limits, network, approve, env, lease, keep, id)
         checks.flag("allow_home", allow_home)
         checks.flag("root", root)
         self.host = hosts.chosen(host, engine)
         self.limits = limits or Limits()
-        self.network: Network = network
+        self.changes_kept = checks.one_of("changes", changes, Changes)
+        self.allow = network if isinstance(network, Allow) else None
+        self.network: Network = "none" if isinstance(network, Allow) else network
         self.env = dict(env or {})
-        self.surroundings = Surroundings(network, self.limits, image)
+        self.surroundings = Surroundings(self.network, self.limits, image)
         self.ledger = Ledger(audit or self.host.audit)
-        self.judge = Judge(policy, approve, self.ledger)
+        self.judge = Judge(policy, approve, self.ledger, staged=changes == "staged")
+        if checks.one_of("checkpoints", checkpoints, Checkpoints) == "auto":
+            self.judge.when_admitted = self.checkpoint_if_risky
+        if self.allow is not None:
+            self.allow = under_policy(self.allow, self.policy)
+        elif network == "none" and self.policy.network_allow:
+            self.allow = Allow(*self.policy.network_allow)
         reserved = (str(audit.where),) if audit else ()
         self.plan = Plan(
-            os.fspath(workspace), image, self.limits, network, lease, keep, allow_home=allow_home, reserved=reserved,
-            root=root,
+            os.fspath(workspace), image, self.limits, self.network, lease, keep, allow_home=allow_home,
+            changes=self.changes_kept, reserved=reserved, root=root,
         )  # fmt: skip
         self._asked_id = id
         self._sandbox: Sandbox | None = None
@@ -147,7 +162,9 @@ class Session:
             self._enter(sandbox)
             self.ledger.record("session_open", image=self.plan.image, workspace=self.workspace.path,
                                network=self.network, policy=self.policy.name)  # fmt: skip
+            await self.open_door()
         except BaseException:
+            self.close_door()
             self._sandbox = None
             await sandbox.destroy()
             raise
@@ -155,7 +172,7 @@ class Session:
 
     def _enter(self, sandbox: Sandbox) -> None:
         self._sandbox, self.ledger.session = sandbox, sandbox.id
-        self._aftermath = Aftermath(sandbox)
+        self._aftermath = Aftermath(sandbox, self.staged_upper())
 
     @classmethod
     async def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
@@ -171,6 +188,7 @@ class Session:
             session._attached = True
             session._enter(sandbox)
             await session.refresh()
+            await session.reopen_door()
         except BaseException:
             sandbox.disconnect()
             raise
@@ -189,9 +207,21 @@ class Session:
     @classmethod
     def _of(cls, sandbox: Sandbox, **options: Any) -> Self:
         plan = sandbox.plan
-        return cls(
-            plan.workspace, image=plan.image, limits=plan.limits, network=plan.network, lease=plan.lease, **options
-        )
+        taken = {"network": plan.network, "changes": plan.changes, **options}
+        return cls(plan.workspace, image=plan.image, limits=plan.limits, lease=plan.lease, **taken)
+
+    def alike(self, **options: Any) -> Self:
+        """A session that is not open yet, with the options of this one but for those that are given."""
+        ours = {
+            "network": self.allow or self.network,
+            "policy": self.policy,
+            "approve": self.judge.approver,
+            "env": self.env,
+        }
+        plan = self.plan
+        taken = {**ours, "image": plan.image, "limits": plan.limits, "lease": plan.lease, "changes": plan.changes,
+                 "allow_home": plan.allow_home, "host": self.host, **options}  # fmt: skip
+        return type(self)(plan.workspace, **taken)
 
     async def close(self) -> None:
         """End the sandbox; a kept one is left to its lease."""
@@ -202,11 +232,13 @@ class Session:
         try:
             await self._last_look()
         finally:
+            self.close_door()
             self._sandbox = None
             if keep:
                 sandbox.disconnect()
             else:
                 await sandbox.destroy()
+                self.forget_if_unchanged(sandbox.id)
         self.ledger.close("detached" if keep else "killed")
         if not (self._attached and keep):  # who only looked in has closed nothing
             self.ledger.record("session_close", kept=keep)
@@ -345,7 +377,7 @@ class Session:
         given = {**self.env, **(options.get("env") or {})}
         verdict = await self.judge.admit(command, policy=policy, cwd=cwd, env=given)
         argv = (encoded(verdict.canonical),) if isinstance(command, str) else tuple(encoded(word) for word in command)
-        where = b"" if cwd == "/workspace" else encoded(cwd)
+        where = b"" if cwd == "/workspace" and not self.moved else encoded(cwd)
         return Request(
             verdict, argv, flags_of(command, options), where, environment(given, options), options, admitted_by=self
         )
@@ -353,7 +385,8 @@ class Session:
     def resolve_cwd(self, cwd: str | PathLike[str] | None) -> str:
         """Where a working directory is inside the sandbox; one that leaves the workspace is refused."""
         where = None if cwd is None else os.fspath(cwd)
-        root = self.workspace.descriptor if self.sandbox.engine.shares_files else None
+        looks = self.sandbox.engine.shares_files and self.plan.changes == "direct"
+        root = self.workspace.descriptor if looks else None
         return inside(self.workspace.path, where, root=root)
 
     @property
@@ -399,6 +432,18 @@ class Session:
             shell.forget()
             del self._shells[shell.id]
         return len(ended)
+
+    def workspace_moved(self) -> None:
+        """It was mounted anew: whoever stood in it must look again."""
+        if self._persistent is not None:
+            self._persistent.workspace_moved()
+        if self._aftermath is not None:
+            self._aftermath = Aftermath(self.sandbox, self.staged_upper())
+
+    def end_persistent(self) -> None:
+        """The next call finds a new shell, in the directory of the old one."""
+        if self._persistent is not None:
+            self._persistent.kill()
 
     @property
     def persistent(self) -> PersistentShell:

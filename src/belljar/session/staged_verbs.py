@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from belljar.errors import UsageError
+from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import staging
 from belljar.staged.apply import Applied
 from belljar.staged.area import Point, StagedArea
 from belljar.staged.change import Change
-from belljar.staged.compare import compared
-from belljar.staged.review import Review
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
+    from belljar.policy import Verdict
     from belljar.session.session import Session
-
-Checkpoints = Literal["off", "auto"]
+    from belljar.staged.review import Review
 
 
 class StagedVerbs:
@@ -37,19 +36,30 @@ class StagedVerbs:
             raise UsageError('this session writes straight into its workspace; open it with changes="staged"')
         return StagedArea.find(box.host.staged_root, box.id)
 
+    @property
+    def _review(self) -> Review:
+        from belljar.staged.review import Review
+
+        return Review(self.staged_area)
+
+    moved = False
+    """The workspace was mounted anew: PID 1 still stands in the old one."""
+
     async def changes(self) -> list[Change]:
         """What is not as it is on the host.
 
         for change in await box.changes(): print(change.kind, change.path)
         """
-        return await to_thread.run_sync(Review(self.staged_area).changes)
+        return await to_thread.run_sync(self._review.changes)
 
     async def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
         """All changes, or those at or below some paths, as a unified diff. `against`: to another session's files."""
-        area = self.staged_area
+        review = self._review
         if against is not None:
-            return await to_thread.run_sync(compared, area, against.staged_area)
-        return await to_thread.run_sync(lambda: Review(area).diff(paths))
+            from belljar.staged.compare import compared
+
+            return await to_thread.run_sync(compared, review.area, against.staged_area)
+        return await to_thread.run_sync(lambda: review.diff(paths))
 
     async def apply(
         self, paths: Iterable[str] | None = None, *, force: bool = False, runs_later: bool = False
@@ -58,19 +68,18 @@ class StagedVerbs:
 
         await box.apply(["src/app.py"])
         """
-        box, review = self._box, Review(self.staged_area)
+        box, review = self._box, self._review
         done = await to_thread.run_sync(lambda: review.apply(paths, force=force, runs_later=runs_later))
         box.ledger.record("apply", paths=done.paths[:1000], held=done.held)
         return done
 
     async def undo_apply(self) -> list[str]:
         """Take the last apply back, once."""
-        review = Review(self.staged_area)
-        return await to_thread.run_sync(review.undo)
+        return await to_thread.run_sync(self._review.undo)
 
     async def discard(self, paths: Iterable[str] | None = None) -> list[str]:
         """Take changes back: the sandbox sees the host's files again."""
-        box, review = self._box, Review(self.staged_area)
+        box, review = self._box, self._review
 
         def restore() -> list[str]:
             try:
@@ -102,7 +111,7 @@ class StagedVerbs:
         for shell in await box.refresh():
             if shell.status == "running":
                 await shell.kill()
-        await box.restart_persistent()
+        box.end_persistent()
         await to_thread.run_sync(area.thaw, found)
         await self._lay_anew(area)
         return found
@@ -133,7 +142,28 @@ class StagedVerbs:
         box = self._box
         sandbox = box.sandbox
         await to_thread.run_sync(staging.lay_anew, area, sandbox.workspace, sandbox.run_dir, sandbox.launched.pid)
-        await box.workspace_moved()
+        self.moved = True
+        box.workspace_moved()
+
+    async def checkpoint_if_risky(self, verdict: Verdict) -> None:
+        """Before a command that may destroy something; not while background shells run, which would be left behind."""
+        if verdict.risk in ("high", "critical") and self._box.plan.changes == "staged":
+            with suppress(UsageError):
+                await self.checkpoint(f"before {verdict.canonical[:60]}")
+
+    def staged_upper(self) -> int | None:
+        """A descriptor of the directory that changes go to, for looking at what was planted there."""
+        if self._box.plan.changes != "staged":
+            return None
+        return Folder.at(self.staged_area.path / "upper").descriptor
+
+    def forget_if_unchanged(self, id: str) -> None:
+        """Staged changes outlive their session; nothing needs to be kept of one that changed nothing."""
+        if self._box.plan.changes == "staged":
+            with suppress(BelljarError, OSError):
+                area = StagedArea.find(self._box.host.staged_root, id)
+                if not area.changes() and not area.points:
+                    area.remove()
 
 
 def _point(area: StagedArea, wanted: Point | str | None) -> Point:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -15,6 +15,7 @@ from belljar.session import session as sessions
 from belljar.session.options import AttachOptions, ClaimOptions, Command, OpenOptions, Options, SessionOptions
 from belljar.session.request import Request
 from belljar.session.result import Result
+from belljar.sync.files import Files
 from belljar.sync.loop import Loop
 from belljar.sync.shells import PersistentShell, Run, Shell
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from belljar.limits import Limits
     from belljar.policy import Policy
     from belljar.policy.approvals import Approvals
+    from belljar.staged.apply import Applied
+    from belljar.staged.area import Point
+    from belljar.staged.change import Change
     from belljar.workspace.pinned import Workspace
 
 
@@ -145,6 +149,58 @@ class Session:
     def persistent(self) -> PersistentShell:
         """The one bash whose state holds from call to call."""
         return PersistentShell(self._loop, self._session.persistent)
+
+    # Staged changes.
+
+    def changes(self) -> list[Change]:
+        """What is not as it is on the host, in a session with `changes="staged"`."""
+        return self._loop.call(self._session.changes)
+
+    def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
+        """Changes as a unified diff; `against`: to another session's files."""
+        return self._loop.call(self._session.diff, paths, against=against._session if against else None)
+
+    def apply(self, paths: Iterable[str] | None = None, *, force: bool = False, runs_later: bool = False) -> Applied:
+        """Put changes into the real workspace."""
+        return self._loop.call(self._session.apply, paths, force=force, runs_later=runs_later)
+
+    def undo_apply(self) -> list[str]:
+        """Take the last apply back, once."""
+        return self._loop.call(self._session.undo_apply)
+
+    def discard(self, paths: Iterable[str] | None = None) -> list[str]:
+        """Take changes back: the sandbox sees the host's files again."""
+        return self._loop.call(self._session.discard, paths)
+
+    def checkpoint(self, name: str = "") -> Point:
+        """Remember the files as they are now."""
+        return self._loop.call(self._session.checkpoint, name)
+
+    def checkpoints(self) -> list[Point]:
+        return self._session.checkpoints()
+
+    def rollback(self, point: Point | str | None = None) -> Point:
+        """Back to a checkpoint, the last one by default."""
+        return self._loop.call(self._session.rollback, point)
+
+    def fork(self, **options: Unpack[ClaimOptions]) -> Session:
+        """A session of its own that begins with these files."""
+        return Session.__new__(Session)._of(self._loop.call(self._session.fork, **options))
+
+    # Files and network.
+
+    @property
+    def files(self) -> Files:
+        """The sandbox's files."""
+        return Files(self._loop, self._session.files)
+
+    def forward(self, port: int, *, at: int = 0) -> str:
+        """A server in the sandbox, on 127.0.0.1 of this machine."""
+        return self._loop.call(self._session.forward, port, at=at)
+
+    def allow_host(self, *hosts: str) -> None:
+        """Let more hosts through the door from now on."""
+        self._loop.call(self._session.allow_host, *hosts)
 
     def _kept(self, shell: background_shell.Shell) -> Shell:
         return Shell(self._loop, shell)

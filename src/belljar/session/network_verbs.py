@@ -1,0 +1,138 @@
+"""What a session can do over the relay in its sandbox: the network door, forwarded ports; and its files."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from belljar.errors import BelljarError, UsageError
+from belljar.network.allow import Allow, check_ceiling
+from belljar.session.files import Files
+from belljar.session.init_tools import InitTools
+from belljar.workspace.beneath import Folder
+
+if TYPE_CHECKING:
+    from belljar.policy import Policy
+    from belljar.session.network_door import Forwarded, NetworkDoor
+    from belljar.session.session import Session
+
+ALLOWED = "allow.json"
+
+
+def under_policy(allow: Allow, policy: Policy) -> Allow:
+    """What is asked for, if the policy's ceiling lets it through; with the hosts that the policy allows anyhow."""
+    if policy.network_ceiling is not None:
+        check_ceiling(allow.hosts, policy.network_ceiling)
+        if allow.ask_hosts:
+            raise UsageError("ask_hosts: the policy sets a ceiling for the network, so nobody is asked about more")
+    return allow.with_hosts(*(policy.network_allow or ()))
+
+
+class NetworkVerbs:
+    allow: Allow | None = None
+    door: NetworkDoor | None = None
+
+    @property
+    def _session(self) -> Session:
+        return self  # type: ignore[return-value]
+
+    @cached_property
+    def init_tools(self) -> InitTools:
+        return InitTools(lambda: self._session.sandbox)
+
+    @cached_property
+    def files(self) -> Files:
+        """The sandbox's files: `await box.files.read("src/app.py")`."""
+        return Files(self.init_tools.run)
+
+    @cached_property
+    def _forwarded(self) -> dict[int, Forwarded]:
+        return {}
+
+    async def forward(self, port: int, *, at: int = 0) -> str:
+        """A server in the sandbox, on 127.0.0.1 of this machine; the sandbox still has no network.
+
+        url = await box.forward(8000)
+        """
+        from belljar.session.network_door import Forwarded, check_port
+
+        known = self._forwarded.get(check_port(port))
+        if known is None:
+            known = Forwarded(await self._relay(), port)
+            await known.open(at)
+            self._forwarded[port] = known
+        return f"http://127.0.0.1:{known.port}"
+
+    async def allow_host(self, *hosts: str) -> None:
+        """Let more hosts through the door from now on; the session must have been opened with one."""
+        session = self._session
+        if self.door is None or self.door.door is None:
+            raise UsageError("this session was opened without a network door; open it with network=belljar.Allow(...)")
+        if session.policy.network_ceiling is not None:
+            check_ceiling(hosts, session.policy.network_ceiling)
+        self.door.door.open_for(*hosts)
+        session.ledger.record("allow", hosts=list(hosts))
+
+    def visits_since(self, when: float) -> tuple[dict[str, Any], ...]:
+        """The connections through the door that began since then."""
+        visits = self.door.visits if self.door is not None else []
+        return tuple(visit.as_dict() for visit in visits if visit.started >= when)
+
+    async def _relay(self) -> NetworkDoor:
+        if self.door is None:
+            from belljar.session.network_door import NetworkDoor
+
+            door = NetworkDoor(self.init_tools, self._seen)
+            await door.open(None)
+            self.door = door
+        return self.door
+
+    def _seen(self, visit: dict[str, Any]) -> None:
+        self._session.ledger.record("network", **visit)
+
+    async def open_door(self) -> None:
+        """Before any command runs: programs find the relay and the certificates in place."""
+        if self.allow is None:
+            return
+        from belljar.session.network_door import NetworkDoor, environment
+
+        session = self._session
+        door = NetworkDoor(self.init_tools, self._seen)
+        await door.open(self.allow, session.judge.ask_host if self.allow.ask_hosts else None)
+        self.door = door
+        await door.furnish(self.files)
+        session.env = {**environment(), **session.env}
+        session.surroundings = session.surroundings.with_network("allow")
+        self._remember(self.allow)
+
+    def _remember(self, allow: Allow) -> None:
+        """For whoever attaches later: the door goes with the process that opened it. Never the headers."""
+        told = {"hosts": allow.hosts, "presets": allow.presets, "ask_hosts": allow.ask_hosts, "at": time.time()}
+        with Folder.at(self._session.sandbox.run_dir) as own:
+            own.write(ALLOWED, json.dumps(told).encode())
+
+    async def reopen_door(self) -> None:
+        """In a session that was attached to: if its door is shut, because its process is gone, it is opened again."""
+        try:
+            with Folder.at(self._session.sandbox.run_dir) as own:
+                told = json.loads(own.read(ALLOWED, 1 << 20))
+        except (OSError, ValueError):
+            return
+        from belljar.session.network_door import environment
+
+        self.allow = Allow(*told["hosts"], presets=told["presets"], ask_hosts=told["ask_hosts"])
+        try:
+            await self.open_door()
+        except BelljarError:  # the process that opened it still serves it
+            self.allow, self.door = None, None
+            self._session.env = {**environment(), **self._session.env}
+
+    def close_door(self) -> None:
+        for each in self._forwarded.values():
+            each.close()
+        self._forwarded.clear()
+        door, self.door = self.door, None
+        if door is not None:
+            door.close()
