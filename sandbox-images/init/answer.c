@@ -162,11 +162,11 @@ void answer_state(struct connection *connection, const struct command *command)
     const struct slot *slot = command->keeper ? keeper_slot(command) : &nothing;
     struct used used = {.cpu_us = micros(slot->usage.ru_utime) + micros(slot->usage.ru_stime)};
     if (command->keeper)
-        proc_used(command->keeper, &used);
+        proc_used(command->keeper, command->main, &used);
     uint8_t *to = connection_frame(connection, 24 + (uint32_t)length, STATE_REPLY, 0, command->id);
     if (!to)
         return;
     to = put_u64(put_u64(to, used.cpu_us), used.peak);
-    to = put_u32(put_u32(to, (uint32_t)proc_oom_kills()), length != 0);
+    to = put_u32(put_u32(to, (uint32_t)proc_oom_kills()), length && proc_reads(command->main, CONTROL_FD));
     put_bytes(to, cwd, length);
 }

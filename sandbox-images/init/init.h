@@ -218,7 +218,8 @@ extern struct slot *slots;
 #define NOTICE_FD 3
 #define JOBS_FD 4
 #define RULESET_FD 5
-#define RESERVED_FDS 10 /* a command may need 0, 1, 2, 7, 8 and 9: nothing else lies below, so dup2 never hits it */
+#define CONTROL_FD 9
+#define RESERVED_FDS 10 /* a command may need 0, 1, 2, 6, 8 and 9: nothing else lies below, so dup2 never hits it */
 #define JOB_PIPES 3
 void keepers_prepare(void);
 bool keeper_start(struct command *command, const struct plan *plan);

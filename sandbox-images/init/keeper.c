@@ -95,7 +95,7 @@ static int child(void *unused)
     place(plan.in, 0);
     place(plan.out, 1);
     place(plan.err, 2);
-    place(plan.memory, 7);
+    place(plan.memory, 6);
     place(plan.control_out, 8);
     place(plan.control_in, 9);
     if (plan.pty && ioctl(0, TIOCSCTTY, 0) != 0)

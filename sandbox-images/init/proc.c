@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define SEEN_MAX 8192
@@ -135,7 +136,7 @@ static ssize_t slurp(pid_t pid, const char *file, char *text, size_t size)
     return n;
 }
 
-static void add_used(pid_t pid, struct used *used)
+static void add_used(pid_t pid, bool now, struct used *used)
 {
     char text[2048];
     unsigned long long ticks[4] = {0}, kilobytes = 0;
@@ -145,17 +146,17 @@ static void add_used(pid_t pid, struct used *used)
     if (after && sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", ticks, ticks + 1, ticks + 2, ticks + 3) == 4)
         used->cpu_us += (ticks[0] + ticks[1] + ticks[2] + ticks[3]) * 1000000 / (unsigned long long)hertz;
     slurp(pid, "status", text, sizeof text);
-    const char *peak = strstr(text, "\nVmHWM:");
-    if (peak && sscanf(peak, " VmHWM: %llu", &kilobytes) == 1 && kilobytes << 10 > used->peak)
+    const char *peak = strstr(text, now ? "\nVmRSS:" : "\nVmHWM:");
+    if (peak && sscanf(peak, " Vm%*3c: %llu", &kilobytes) == 1 && kilobytes << 10 > used->peak)
         used->peak = kilobytes << 10;
 }
 
-void proc_used(pid_t root, struct used *used)
+void proc_used(pid_t root, pid_t shell, struct used *used)
 {
     mark(root, NULL);
     for (size_t i = 0; i < seen_count; i++)
         if (seen[i].marked)
-            add_used(seen[i].pid, used);
+            add_used(seen[i].pid, seen[i].pid == shell, used);
 }
 
 size_t proc_cwd(pid_t pid, char *path, size_t size)
@@ -164,6 +165,16 @@ size_t proc_cwd(pid_t pid, char *path, size_t size)
     snprintf(link, sizeof link, "/proc/%d/cwd", pid);
     ssize_t n = readlink(link, path, size);
     return n > 0 ? (size_t)n : 0;
+}
+
+bool proc_reads(pid_t pid, int fd)
+{
+    char text[256];
+    long call = -1;
+    unsigned long long first = 0;
+    if (slurp(pid, "syscall", text, sizeof text) <= 0)
+        return true;
+    return sscanf(text, "%ld %llx", &call, &first) == 2 && call == SYS_read && first == (unsigned long long)fd;
 }
 
 static int open_oom_counter(void)

@@ -26,9 +26,12 @@ struct tree proc_purge(struct purge *purge, pid_t root, bool (*skip)(pid_t));
 struct used {
     uint64_t cpu_us, peak; /* peak: resident bytes of the largest that lives */
 };
-void proc_used(pid_t root, struct used *used);
+/* `shell` goes on from call to call, so of it only what it holds now counts. */
+void proc_used(pid_t root, pid_t shell, struct used *used);
 /* The directory that a process is in; 0 if that cannot be told. */
 size_t proc_cwd(pid_t pid, char *path, size_t size);
+/* Whether a process waits to read from one of its descriptors; also true where the kernel does not tell. */
+bool proc_reads(pid_t pid, int fd);
 
 /* How many times the kernel's OOM killer struck in this container. */
 uint64_t proc_oom_kills(void);

@@ -269,7 +269,7 @@ class State(NamedTuple):
     cpu_us: int
     peak: int
     ooms: int
-    told: int
+    waits: int
     cwd: bytes
 
 

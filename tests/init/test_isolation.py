@@ -75,7 +75,7 @@ def test_files_can_still_be_moved_and_linked_between_directories(link: Connectio
 
 def test_a_control_stream_comes_with_memory_that_has_no_name(link: Connection) -> None:
     run = link.spawn(
-        "bash", "-c", "echo kept >|/dev/fd/7; read -r x </dev/fd/7; echo $x; ls /dev/shm", flags=CONTROL | DEFAULT_ENV
+        "bash", "-c", "echo kept >|/dev/fd/6; read -r x </dev/fd/6; echo $x; ls /dev/shm", flags=CONTROL | DEFAULT_ENV
     )
     assert link.finish(run).out == b"kept\n"
 
@@ -91,11 +91,16 @@ def test_without_landlock_no_shell_waits_and_the_host_is_told(make_box: MakeBox,
 
 def test_the_state_of_a_command_is_the_kernels_word(link: Connection) -> None:
     run = link.spawn(
-        "cd /tmp; x=$(for i in {1..100000}; do :; done); PWD=/nowhere; cd() { :; }; echo ready; read -r _ <&9",
+        "cd /tmp; x=$(for i in {1..100000}; do :; done); PWD=/nowhere; cd() { :; }; echo ready; read -r -u 9 _",
         flags=SHELL | CONTROL | DEFAULT_ENV,
     )
     link.until(lambda: run.out == b"ready\n")
     state = link.state(run)
     assert state.cwd == b"/tmp"
+    while not link.state(run).waits:
+        pass  # it has said so, and is about to read
+    busy = link.spawn("sleep 60; read -r -u 9 _", flags=SHELL | CONTROL | DEFAULT_ENV)
+    link.until(lambda: busy.pid)
+    assert not link.state(busy).waits, "it does not wait for us"
     assert state.cpu_us > 0
     assert state.peak > 1 << 20

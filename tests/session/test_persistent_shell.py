@@ -10,7 +10,7 @@ import pytest
 from tests.session.trusting import trusting
 
 from belljar import Output, PolicyDenied, Session, host
-from belljar.session.bash_channel import exported
+from belljar.session.bash_channel import Bash, exported
 from belljar.session.persistent_shell import PersistentShell
 
 
@@ -318,6 +318,11 @@ async def test_what_was_judged_with_old_variables_is_refused_and_judged_again(
     monkeypatch.setattr(
         box.ledger, "record", lambda kind, **facts: (noted.append(facts.get("cause")), note(kind, **facts))
     )
+
+    async def at_once(_: Bash) -> bool:
+        return True
+
+    monkeypatch.setattr(Bash, "at_rest", at_once)
     await shell.run("for i in {1..5000}; do export V$i=$i; done; mkdir -p /tmp/gone; export DIR=/tmp/gone")
     assert (await shell.run('rm -rf "$DIR"; echo once')).stdout == "once\n"
     assert noted.count("refused") == 1

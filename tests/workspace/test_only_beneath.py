@@ -51,6 +51,7 @@ REASONS = {
     "sandbox/rundir.py": OWN,
     "sandbox/staging.py": OWN,
     "sandbox/scratch.py": OWN,
+    "session/bash_channel.py": OWN,
     "session/files.py": "a file of the host that the caller uploads",
     "session/pool.py": KERNEL,
     "staged/area.py": OWN,

@@ -122,6 +122,8 @@ class CommandState:
     """In the whole sandbox, so far."""
     cwd: str | None
     """None: it could not be told."""
+    waits: bool
+    """It waits for something to come on its control stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +212,9 @@ def parse_error(payload: bytes) -> tuple[int, str]:
 
 
 def parse_state(payload: bytes) -> CommandState:
-    cpu_us, peak, oom_kills, told = _unpack(_STATE, payload)
+    cpu_us, peak, oom_kills, waits = _unpack(_STATE, payload)
     cwd = payload[_STATE.size :].decode("utf-8", "surrogateescape")
-    return CommandState(cpu_us, peak, oom_kills, cwd if told and cwd.startswith("/") else None)
+    return CommandState(cpu_us, peak, oom_kills, cwd if cwd.startswith("/") else None, bool(waits))
 
 
 def parse_welcome(payload: bytes) -> Welcome:

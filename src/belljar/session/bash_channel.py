@@ -1,26 +1,32 @@
 """One bash process that runs text after text, on a private channel: what a persistent shell is made of.
 
-Theory of operation. The bash runs LOOP. It has a private channel: descriptor 9 to read requests from, 8 to report
-on; both are closed for what it runs. A request is a text and, behind it, a nonce that the loop reads only when the
-text has run. The report repeats the nonce, so nothing that a command prints, and no report of an earlier call, is
-taken for a status. A report is heard only after all output that was written before it (see execution.py).
+Theory of operation. The bash runs persistent_loop.bash. It has a private channel: descriptor 9 to read requests from, 8
+to report on; both are closed for what it runs. A request is a text and, behind it, a nonce that the loop reads only
+when the text has run. The report repeats the nonce, so nothing that a command prints, and no report of an earlier call,
+is taken for a status. A report is heard only after all output that was written before it (see remote_command.py).
 
     host → 9    which (16 digits)           the exported variables it was judged with: the nonce they were told with
                 length (8 digits) text      0: the text ends with NUL; bash counts characters, so only ASCII is counted
                 nonce (16 digits)
-    host ← 8    s nonce status flags directory NUL      the call is over
+    host ← 8    s nonce status flags NUL                the call is over
                 e nonce exported variables NUL          follows if they changed, while the host already goes on
                 r nonce NUL                             refused, nothing ran: the variables are no longer those
 
-A report doesn't wait for the variables: they are compared after it, by way of a file in memory (bash writes what it
-prints line by line, and each line would wake the init and the host). A host that is faster than that has judged its
-next text with the old ones; then bash refuses it, has told the new ones before, and takes it when it comes again.
+A report doesn't wait for the variables: they are compared after it, by way of a file in memory that has no name (bash
+writes what it prints line by line, and each line would wake the init and the host). A host that is faster than that has
+judged its next text with the old ones; then bash refuses it, has told the new ones before, and takes it when it comes
+again.
 
-LOOP lives in the same shell as what it runs, so it trusts little: it is parsed before any alias exists; a function
-can shadow a builtin, even `builtin` itself, but not a keyword, and in POSIX mode not `unset`; its own steps are part
-of the `while` condition, where `set -e` does not apply, and in a function, where traps don't, with their own traces
-(`set -x`) thrown away; there are two loops, so that a stray `break` leaves one; it is one line, so that bash's
-messages count the command's lines.
+What can be trusted. Text that bash runs in its own process (`source`, `eval`) could do as the loop does, and a program
+that it started could take the channel through /proc. So the directory is never taken from the report: the init reads it
+from the kernel, and says whether bash really waits for its next text (`look`). The variables are the shell's word, and
+a new bash is given just those. Whatever else comes on the channel ends the shell.
+
+The loop lives in the same shell as what it runs, so it trusts little: it is parsed before any alias exists; a function
+can shadow a builtin, even `builtin` itself, but not a keyword, and in POSIX mode not `unset`; its own steps are part of
+the `while` condition, where `set -e` does not apply, and in a function, where traps don't, with their own traces
+(`set -x`) thrown away; there are two loops, so that a stray `break` leaves one; it is one line, so that bash's messages
+count the command's lines.
 """
 
 from __future__ import annotations
@@ -30,14 +36,17 @@ import contextlib
 import os
 import re
 import shlex
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
-from belljar.errors import SandboxLost
+from belljar.errors import SandboxLost, ShellNotFound
 from belljar.layout import WORKSPACE
 from belljar.link import frames
 from belljar.link.frames import Flag
@@ -51,70 +60,43 @@ IDLE_SECONDS = 0.05  # after which a shell counts as idle
 OWN = ("PWD", "SHLVL", "_")  # what every bash sets for itself
 LATE_SECONDS = 2.0  # how long the last output on a terminal is waited for
 LONGEST_MARK = 32
-LONGEST_REPORT = 8 << 20  # Linux gives a process no larger environment
+LONGEST_REPORT = 3 << 20  # more than a program can be given of variables
+STRANGERS = 16  # messages on the channel that are none of the loop's: then it is no longer the loop that speaks
+SETTLE_SECONDS = 2.0  # how long a shell that reported may take to wait for its next text
 ANY, NONE = b"-" * 16, b"?" * 16  # in place of a nonce: whatever the variables are; refuse and tell them
 
-_STEP = r"""
-__bj_step() {
-  __bj_s=$? __bj_f=-; @over
-  if [[ $- == *x* ]]; then builtin set +x; __bj_x=x; fi;
-  [[ -e /dev/fd/1 ]] || __bj_f+=x;
-  __bj_n=; builtin read -rN 16 -u 9 __bj_n;
-  if [[ -z $__bj_n ]]; then
-    POSIXLY_CORRECT=1; unset -f builtin; unset POSIXLY_CORRECT;
-    builtin read -rN 16 -u 9 __bj_n;
-  fi;
-  @told
-  builtin printf 's%s %s %s %s\0' "$__bj_n" "$__bj_s" "$__bj_f" "$PWD" >&8 || builtin exit 1;
-  if builtin export -p >|"$__bj_m" && builtin mapfile -d '' __bj_v <"$__bj_m" && [[ $__bj_v != "$__bj_e" ]]; then
-    __bj_e=$__bj_v __bj_g=$__bj_n; builtin printf 'e%s %s\0' "$__bj_n" "$__bj_e" >&8;
-  fi;
-  while {
-    __bj= __bj_h=; builtin read -rN 24 -u 9 __bj_h;
-    if [[ $__bj_h == *00000000 ]]; then IFS= builtin read -rd '' -u 9 __bj;
-    else builtin read -rN "${__bj_h:16}" -u 9 __bj; fi;
-    [[ $__bj && $__bj_h != "$__bj_g"* && $__bj_h != -* ]];
-  } do builtin read -rN 16 -u 9 __bj_n; builtin printf 'r%s\0' "$__bj_n" >&8; done;
-  if [[ $__bj_x ]]; then __bj="__bj_x=; builtin set -x; $__bj"; fi;
-  @ready
-  [[ $__bj ]];
-};
-builtin readonly -f __bj_step;
-builtin shopt -s expand_aliases; __bj_x= __bj_e= __bj_g= __bj_m=/dev/shm/.belljar-$$;
-"""
-_LOOPS = r"""
-while { [[ 1 ]]; } 2>/dev/null; do
-  while { __bj_step; } 2>/dev/null; do builtin eval "$__bj" 8>&- 9<&-; done;
-  { if [[ -z $__bj ]]; then builtin exit 0; fi; } 2>/dev/null;
-done
-"""
+
+def _sections() -> dict[str, str]:
+    """The parts of the loop's file, each as one line."""
+    text = Path(__file__).with_name("persistent_loop.bash").read_text()
+    found = {}
+    for section in text.split("# [")[1:]:
+        name, _, lines = section.partition("]")
+        found[name] = " ".join(line.strip() for line in lines.splitlines() if not line.startswith("#"))
+    return found
 
 
-def _one_line(text: str) -> str:
-    return " ".join(line.strip() for line in text.splitlines())
-
-
-def _step(over: str = "", told: str = "", ready: str = "") -> str:
-    return _one_line(_STEP.replace("@over", over).replace("@told", told).replace("@ready", ready))
-
-
-LOOP = _step() + _one_line(_LOOPS)
+_PARTS = _sections()
+LOOP = "__bj_t=;" + _PARTS["step"] + _PARTS["loop"]
 _ARGV = (b"bash", b"--noprofile", b"--norc", b"-c", LOOP.encode(), b"bash")
 
 # On a terminal. An interrupt there throws away the line of text that an interactive bash is in, so the loop is a line,
 # and there are many; when they are used up the shell ends and the next call starts another. Keys that nothing read are
 # thrown away when a command is over. The mark on the terminal, which no terminal shows, is the end of its output.
-_OVER = "builtin trap '' INT; builtin read -rst 0.001 -N 65536 __bj_n <&7;"
-_TOLD = r"""builtin printf '\e]777;%s\a' "$__bj_n" >&7;"""
-_LINE = _one_line("""
-while { __bj_step; } 2>/dev/null; do builtin eval "$__bj" <&7 7<&- 8>&- 9<&-; done;
-{ if [[ -z $__bj ]]; then builtin exit 0; fi; } 2>/dev/null
-""")
-_LINES = "builtin set +H +o history;" + _step(_OVER, _TOLD, "builtin trap - INT;") + f"\n{_LINE}" * 400
+_LINES = "builtin set +H +o history; __bj_t=1;" + _PARTS["step"] + f"\n{_PARTS['terminal line']}" * 400
 _TERMINAL_ARGV = (
     *_ARGV[:4], b'exec 7<&0; PS1= PS2= exec bash --noprofile --norc --noediting -i <<<"$1"', b"bash", _LINES.encode(),
 )  # fmt: skip
 _MARK = re.compile(rb"\x1b\]777;([0-9a-f]{16})\x07")
+
+
+class Phase(Enum):
+    STARTING = "starting"
+    """It has not reported yet."""
+    IDLE = "idle"
+    RUNNING = "running"
+    REFUSED = "refused"
+    """The last text did not run: it was judged with other variables than there are."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +104,6 @@ class Report:
     status: int
     closed: bool
     """The command closed the shell's own output."""
-    cwd: str
 
 
 @dataclass(frozen=True)
@@ -154,17 +135,22 @@ class Bash:
         self, link: Link, env: Mapping[str, str], state: State | None, on_output: Callable[[int, bytes], None],
         *, terminal: bool = False,
     ) -> None:  # fmt: skip
+        self.phase = Phase.STARTING
         self.report: Report | None = None
         self.state: State | None = None
+        self._cwd = state.cwd if state else WORKSPACE
         self._exports, self._nonce_of_exports = "", b""
         self._told = bytearray()
+        self._strangers = 0
+        self._rests = False
+        """It was seen waiting for its next text."""
         self._armed = False
         self._idle: TimerHandle | None = None
         self._expected: list[bytes] = []
         """The nonces of the reports that are to come."""
         self._nonce = b""
         """Of the last report."""
-        self._asked, self.refused = ANY, False
+        self._asked = ANY
         self._news = asyncio.Event()
         self._on_output = on_output
         environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
@@ -182,7 +168,7 @@ class Bash:
     def _request(self, text: str, which: bytes) -> bytes:
         raw = text.encode("utf-8", "surrogateescape")
         counted = b"%08d%b" % (len(raw), raw) if raw.isascii() and raw else b"00000000%b\0" % raw
-        self._asked, self.refused = which, False
+        self._asked = which
         return which + counted + self._expect()
 
     async def tell(self, text: str, judged: State | None, timeout: float | None, grace: float) -> None:
@@ -190,9 +176,11 @@ class Bash:
         self.report = None
         if self._idle is not None:
             self._idle.cancel()
+        again = self.phase is Phase.REFUSED
         known = None if self.state is None else judged  # a new bash has what it was given
         told = known.nonce if known is not None else b""  # nothing where there was no memory to compare them
-        which = ANY if self.refused else told or ANY
+        which = ANY if again else told or ANY
+        self.phase, self._rests = Phase.RUNNING, False
         data, self._unsent = self._unsent + self._request(text, which), b""
         ahead = self.execution.deadline_frame(timeout, grace) if timeout or self._armed else b""
         self._armed = timeout is not None
@@ -200,7 +188,7 @@ class Bash:
 
     async def answer(self) -> Report | None:
         """How the text came out; None when it was refused, or the shell ended instead of answering."""
-        await self._until(lambda: self.report is not None or (self.refused and self._asked != ANY))
+        await self._until(lambda: self.phase is not Phase.RUNNING)
         if self._terminal and self.report is not None:
             with anyio.move_on_after(LATE_SECONDS):
                 await self._until(lambda: self._mark == self._nonce)
@@ -223,9 +211,41 @@ class Bash:
     async def settle(self) -> None:
         """Have the variables told, if they changed: `state` is right afterwards."""
         data, self._unsent = self._unsent + self._request(":", NONE), b""
+        self.phase = Phase.RUNNING
         await self.execution.input(data, frames.CONTROL)
-        await self._until(lambda: self.refused)
-        self.refused = False
+        await self._until(lambda: self.phase is not Phase.RUNNING)
+        self.phase = Phase.IDLE
+
+    @property
+    def refused(self) -> bool:
+        return self.phase is Phase.REFUSED
+
+    async def look(self) -> frames.CommandState | None:
+        """What the kernel says of the shell; its directory is taken from there, and from nowhere else."""
+        try:
+            seen = await self.execution.state()
+        except ShellNotFound:
+            return None  # it has ended
+        self._rests = seen.waits
+        if seen.cwd is not None:
+            self._cwd = seen.cwd
+            self._note_state()
+        return seen
+
+    async def at_rest(self) -> bool:
+        """It waits for its next text, the kernel says; False: it does something else, whatever it reported."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while not self._rests and (seen := await self.look()) is not None and not seen.waits:
+            if time.monotonic() > until:
+                return False
+            await anyio.sleep(0.001)
+        return True
+
+    def _note_state(self) -> None:
+        """The same object as long as nothing changes."""
+        now = State(self._cwd, self._exports, self._nonce_of_exports)
+        if self.state != now:
+            self.state = now
 
     async def _until(self, done: Callable[[], bool]) -> None:
         while not done() and not self.execution.over:
@@ -238,14 +258,21 @@ class Bash:
                 self._look_for_mark(data)
             return self._on_output(stream, data)
         self._told += data
-        while (end := self._told.find(0)) >= 0:
-            message = bytes(self._told[:end])
-            del self._told[: end + 1]
-            with contextlib.suppress(ValueError):  # not one of ours
+        if 0 in data:
+            *messages, rest = bytes(self._told).split(b"\0", STRANGERS + 2)
+            self._told = bytearray(rest)
+            self._strangers += 0 if 0 not in rest else STRANGERS + 1
+            for message in messages:
                 self._hear(message)
-        if len(self._told) > LONGEST_REPORT:
-            self.execution.kill()
+        if len(self._told) > LONGEST_REPORT or self._strangers > STRANGERS:
+            self._distrust()
         return None
+
+    def _distrust(self) -> None:
+        """It is not the loop that speaks: nothing more is heard of this shell but its end."""
+        self._told.clear()
+        self.execution.on_output = None
+        self.execution.kill()
 
     def _look_for_mark(self, data: bytes) -> None:
         """A terminal's output may come after the report that followed it."""
@@ -257,26 +284,31 @@ class Bash:
 
     def _hear(self, message: bytes) -> None:
         head, _, rest = message.partition(b" ")
-        told = rest.decode("utf-8", "surrogateescape")
-        if self._expected and head == b"s" + self._expected[0]:
-            status, flags, cwd = told.split(" ", 2)
-            report = Report(int(status) & 0xFF, "x" in flags, cwd)
-            self._nonce = self._expected.pop(0)
-            if not self._expected:
-                unmoved = self.state is not None and self.state.cwd == cwd
-                state = self.state if unmoved else State(cwd, self._exports, self._nonce_of_exports)
-                self.report, self.state = report, state
-        elif head == b"e" + self._nonce:
-            self._exports, self._nonce_of_exports = told, self._nonce
-            self.state = State(self.state.cwd, told, self._nonce) if self.state else None
+        if self._expected and head == b"s" + self._expected[0] and (told := _REPORT.fullmatch(rest)):
+            self._reported(Report(int(told[1]) & 0xFF, b"x" in told[2]))
+        elif self._nonce and head == b"e" + self._nonce:
+            self._exports, self._nonce_of_exports = rest.decode("utf-8", "surrogateescape"), self._nonce
+            if self.state is not None:
+                self._note_state()
         elif self._expected and head == b"r" + self._expected[0]:
             self._expected.pop(0)
-            self.refused = True
-            if self._asked == ANY:  # no bash of ours does
-                self.execution.kill()
+            if self._asked == ANY:
+                return self._distrust()  # no loop of ours does
+            self.phase = Phase.REFUSED
+        else:
+            self._strangers += 1
         self._news.set()
+        return None
+
+    def _reported(self, report: Report) -> None:
+        self._nonce = self._expected.pop(0)
+        self._strangers = 0
+        if not self._expected:
+            self._note_state()
+            self.report, self.phase = report, Phase.IDLE
 
 
+_REPORT = re.compile(rb"(\d{1,3}) (-x?)")
 _EXPORT = re.compile(
     r"""^(?:declare -\w*x\w*|export) (\w+)=(?:"((?:[^"\\]|\\.)*)"|\$'((?:[^'\\]|\\.)*)')$""", re.DOTALL | re.MULTILINE
 )

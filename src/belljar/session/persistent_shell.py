@@ -18,13 +18,18 @@ import anyio
 from belljar.errors import SandboxLost, UsageError
 from belljar.layout import WORKSPACE
 from belljar.link import frames
+from belljar.link.remote_command import PATIENCE
 from belljar.patience import stretched
+from belljar.policy.effects import DECISIONS
+from belljar.policy.marks import UNKNOWN
 from belljar.policy.shellstate import ShellState
 from belljar.session import options as checks
-from belljar.session.bash_channel import Bash, Report, State
+from belljar.session.bash_channel import Bash, Phase, Report, State
 from belljar.session.capture import Listener
 from belljar.session.conclusion import Conclusion, cause_of
+from belljar.session.judging import judged
 from belljar.session.result import LOST_STATUS, Capture, Cause, Output, Result
+from belljar.session.shell_usage import ShellUsage
 
 if TYPE_CHECKING:
     from belljar.policy import Policy, Verdict
@@ -37,11 +42,14 @@ SAFETY_NET = 15.0  # the init enforces the deadline; past this much more, the ho
 REMEMBERED = 64  # verdicts
 ANSWER_SECONDS = 2.0  # how long an idle shell may take to tell its variables
 LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
+IN_THE_SHELL = frozenset({"source", ".", "eval", "trap"})
+"""What runs text in the shell's own process."""
 
 
 @dataclass(frozen=True)
 class ShellResult(Result):
-    """One call's result. Processor time and memory are the shell's, over all its calls, and not told here."""
+    """One call's result. Its memory is that of the largest process seen in it: one that lived for less than a few
+    hundredths of a second may not have been."""
 
     restarted: bool = False
     """The shell had to be replaced: directory and exported variables hold, functions, options and jobs are gone."""
@@ -67,6 +75,9 @@ class PersistentShell:
         self._state: State | None = None
         self._known: ShellState | None = None
         """What the policy knows of the shell from the commands it judged."""
+        self._unsure = False
+        """Text that nobody read ran in the shell itself: it may be elsewhere when the next one runs."""
+        self._usage: ShellUsage | None = None
         self._told: tuple[ShellState | None, State | None, ShellState] | None = None
         self._judged: dict[str, tuple[ShellState, Policy, Verdict]] = {}
         self._lock = anyio.Lock(fast_acquire=True)
@@ -193,14 +204,25 @@ class PersistentShell:
 
     async def _judge(self, command: str) -> Verdict:
         """Judged where the shell is, with its variables and with the functions and aliases of earlier calls."""
+        if self._bash is not None and self._bash.phase is Phase.IDLE and not self._bash.execution.over:
+            self._unsure |= not await self._bash.at_rest()
         self._learn()
         now = self._now()
         recalled = self._recall(command, now)
+        if recalled is None and self._unsure and await self._depends_on_place(command, now):
+            now = replace(now, cwd=UNKNOWN)
         verdict = await self._session.judge.admit(command, shell_state=now, known=recalled)
         if len(self._judged) >= REMEMBERED:
             self._judged.clear()
         self._judged[command] = now, self._session.policy, verdict
         return verdict
+
+    async def _depends_on_place(self, command: str, now: ShellState) -> bool:
+        """Whether it is allowed where the shell seems to be, but not where it would do the most harm."""
+        policy = self._session.policy
+        here = await judged(policy, command, shell_state=now)
+        there = await judged(policy, command, shell_state=replace(now, cwd=WORKSPACE))
+        return DECISIONS.index(there.decision) > DECISIONS.index(here.decision)
 
     def _now(self) -> ShellState:
         """What is known of the shell's state; the same object as long as nothing changes."""
@@ -221,10 +243,11 @@ class PersistentShell:
             self._drop()
         if self._bash is None or self._bash.execution.over:
             self._drop()
-            session, self._known = self._session, None
+            session, self._known, self._unsure = self._session, None, False
             terminal = self._terminal is not None
             env = {**session.env, **(self._terminal or {})}
             self._bash = Bash(session.sandbox.link, env, self._state, self._take, terminal=terminal)
+            self._usage = ShellUsage(self._bash)
             if terminal:
                 self._bash.execution.resize(*self._size)
         return self._bash
@@ -241,20 +264,28 @@ class PersistentShell:
             if timeout is not None or turn.interrupted:
                 spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.clock)
                 bash.disarm(spare)
-            return self._reported(turn, report)
+            return await self._reported(bash, turn, report)
         except SandboxLost:
             return self._result(turn, "sandbox_lost", LOST_STATUS, None)
         except BaseException:
             await self._abandon(bash)
             raise
+        finally:
+            if self._usage is not None:
+                self._usage.stop()
 
     async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
         again, self._moved = 'builtin cd -- "$PWD"\n' if self._moved else "", False
         await bash.tell(again + turn.verdict.canonical, self._state, timeout, grace)
         turn.entry = self._session.ledger.start(turn.verdict, self.cwd)
+        if self._usage is not None:
+            self._usage.begin()
         if timeout is None:
             return await bash.answer()
         with anyio.move_on_after(timeout + grace + stretched(SAFETY_NET)):
+            return await bash.answer()
+        await self._session.sandbox.link.ping()  # what came while our own loop stood still is heard before this
+        with anyio.move_on_after(PATIENCE):
             return await bash.answer()
         self._session.sandbox.link.close("its init missed a deadline")
         return None
@@ -265,22 +296,24 @@ class PersistentShell:
             bash.execution.kill()
             await bash.execution.ended()
 
-    def _reported(self, turn: _Turn, report: Report) -> ShellResult:
+    async def _reported(self, bash: Bash, turn: _Turn, report: Report) -> ShellResult:
+        used = self._usage.end(await bash.look()) if self._usage is not None else {}
         self._learn()
         self._known = turn.verdict.state_after
+        self._unsure |= _ran_unread_text(turn.verdict)
         restarted = turn.restarted or report.closed
         oom_kills = self._session.aftermath.new_oom_kills() if report.status else 0
         cause: Cause = "out_of_memory" if oom_kills and report.status == 128 + signal.SIGKILL else "exited"
         if turn.interrupted:
             cause = "interrupted"
-        return self._result(turn, cause, report.status, None, restarted=restarted, oom_kills=oom_kills)
+        return self._result(turn, cause, report.status, None, restarted=restarted, oom_kills=oom_kills, **used)
 
     def _ended(self, turn: _Turn, body: frames.EndedBody) -> ShellResult:
         self._drop()
         cause: Cause = "interrupted" if turn.interrupted else cause_of(body)
         status = 128 + signal.SIGINT if turn.interrupted else body.exit_code
-        # Processor time and memory are the shell's, over all its calls.
-        return self._result(turn, cause, status, body, restarted=True, cpu_time=0.0, peak_memory=0)
+        used = self._usage.ended(body) if self._usage is not None else {}
+        return self._result(turn, cause, status, body, restarted=True, **used)
 
     def _result(
         self, turn: _Turn, cause: Cause, status: int, body: frames.EndedBody | None, **more: Any
@@ -306,3 +339,7 @@ class PersistentShell:
     def _repeat_pending(self) -> None:
         for piece in sorted((p for c in self._captures for p in (*c.head, *c.tail)), key=lambda p: p.order):
             self._listener.tell(piece.stream, bytes(piece.data))
+
+
+def _ran_unread_text(verdict: Verdict) -> bool:
+    return any(effect.kind.startswith("exec.") and effect.program in IN_THE_SHELL for effect in verdict.effects)

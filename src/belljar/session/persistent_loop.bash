@@ -1,0 +1,39 @@
+# shellcheck shell=bash disable=SC2161,SC2034,SC2154,SC2128,SC2064,SC2102
+# What the bash of a persistent shell runs; bash_channel.py tells the story. Sent as one line without its comments.
+# [step]
+__bj_step() {
+  __bj_s=$? __bj_f=-;
+  if [[ $__bj_t ]]; then builtin trap '' INT; builtin read -rst 0.001 -N 65536 __bj_n <&7; fi;
+  if [[ $- == *x* ]]; then builtin set +x; __bj_x=x; fi;
+  [[ -e /dev/fd/1 ]] || __bj_f+=x;
+  __bj_n=; builtin read -rN 16 -u 9 __bj_n;
+  if [[ -z $__bj_n ]]; then
+    POSIXLY_CORRECT=1; unset -f builtin; unset POSIXLY_CORRECT;
+    builtin read -rN 16 -u 9 __bj_n;
+  fi;
+  if [[ $__bj_t ]]; then builtin printf '\e]777;%s\a' "$__bj_n" >&7; fi;
+  builtin printf 's%s %s %s\0' "$__bj_n" "$__bj_s" "$__bj_f" >&8 || builtin exit 1;
+  if builtin export -p >|/dev/fd/6 && builtin mapfile -d '' __bj_v </dev/fd/6 && [[ $__bj_v != "$__bj_e" ]]; then
+    __bj_e=$__bj_v __bj_g=$__bj_n; builtin printf 'e%s %s\0' "$__bj_n" "$__bj_e" >&8;
+  fi;
+  while {
+    __bj='' __bj_h=''; builtin read -rN 24 -u 9 __bj_h;
+    if [[ $__bj_h == *00000000 ]]; then IFS= builtin read -rd '' -u 9 __bj;
+    else builtin read -rN "${__bj_h:16}" -u 9 __bj; fi;
+    [[ $__bj && $__bj_h != "$__bj_g"* && $__bj_h != -* ]];
+  } do builtin read -rN 16 -u 9 __bj_n; builtin printf 'r%s\0' "$__bj_n" >&8; done;
+  if [[ $__bj_x ]]; then __bj="__bj_x=; builtin set -x; $__bj"; fi;
+  if [[ $__bj_t ]]; then builtin trap - INT; fi;
+  [[ $__bj ]];
+};
+builtin readonly -f __bj_step;
+builtin readonly __bj_t;
+builtin shopt -s expand_aliases; __bj_x='' __bj_e='' __bj_g='';
+# [loop]
+while { [[ 1 ]]; } 2>/dev/null; do
+  while { __bj_step; } 2>/dev/null; do builtin eval "$__bj" 6<&- 8>&- 9<&-; done;
+  { if [[ -z $__bj ]]; then builtin exit 0; fi; } 2>/dev/null;
+done
+# [terminal line]
+while { __bj_step; } 2>/dev/null; do builtin eval "$__bj" <&7 6<&- 7<&- 8>&- 9<&-; done;
+{ if [[ -z $__bj ]]; then builtin exit 0; fi; } 2>/dev/null

@@ -1,0 +1,108 @@
+"""What runs in the persistent shell, or beside it, lies about where the shell is or jams its channel."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from belljar import PolicyDenied, Session
+from belljar.session.persistent_shell import PersistentShell
+
+# As the loop: takes the nonce of this call from the channel that bash keeps, and reports on its own.
+FORGE = r"""
+for fd in 9 12 13 14; do
+  [[ -e /dev/fd/$fd ]] || continue
+  read -t 0.2 -rN 16 -u $fd nonce 2>/dev/null && [[ $nonce =~ ^[0-9a-f]{16}$ ]] && break
+done
+for fd in 8 10 11 12 13 14; do
+  printf 's%s 0 - /tmp/build\0' "$nonce" 1>&$fd; printf 's%s 0 -\0' "$nonce" 1>&$fd
+done 2>/dev/null
+"""
+# The same from a process of its own, through /proc.
+OUTSIDE = r"""#!/bin/bash
+pid=$PPID
+for fd in 9 12 13 14; do
+  read -t 0.2 -rN 16 nonce 2>/dev/null </proc/$pid/fd/$fd && [[ $nonce =~ ^[0-9a-f]{16}$ ]] && break
+done
+for fd in 8 11; do printf 's%s 0 -\0' "$nonce" 2>/dev/null >/proc/$pid/fd/$fd; done
+sleep 5
+"""
+
+
+@pytest.fixture
+async def shell(workspace: Path, base_image: str) -> AsyncIterator[PersistentShell]:
+    for name, text in (("forge.sh", FORGE), ("outside.sh", OUTSIDE), ("keep.txt", "")):
+        (workspace / name).write_text(text)
+        (workspace / name).chmod(0o755)
+    async with Session(workspace) as box:
+        yield box.persistent
+
+
+async def test_a_sourced_script_cannot_say_where_the_shell_is(shell: PersistentShell) -> None:
+    with anyio.move_on_after(5):
+        await shell.run("mkdir -p /tmp/build; source ./forge.sh; PWD=/tmp/build", timeout=3)
+    assert shell.cwd == "/workspace"
+    with pytest.raises(PolicyDenied):
+        await shell.run("rm -rf *", timeout=5)
+
+
+async def test_a_sourced_script_that_moves_the_shell_later_does_not_empty_the_workspace(
+    shell: PersistentShell, workspace: Path
+) -> None:
+    (workspace / "trap.sh").write_text("mkdir -p /tmp/build; cd /tmp/build; trap 'cd /workspace' DEBUG; set -T")
+    await shell.run("source ./trap.sh", timeout=10)
+    with pytest.raises(PolicyDenied):
+        await shell.run("rm -rf *", timeout=5)
+    assert (workspace / "keep.txt").exists()
+
+
+async def test_after_a_sourced_script_everyday_commands_are_not_asked_about(
+    shell: PersistentShell, workspace: Path
+) -> None:
+    (workspace / "activate").write_text("export ACTIVE=1; hello() { echo hello; }")
+    await shell.run("source ./activate")
+    assert (await shell.run("hello; echo $ACTIVE")).stdout == "hello\n1\n"
+    assert (await shell.run("mkdir -p build && rm -rf build && ls keep.txt")).exit_code == 0
+
+
+async def test_a_program_that_reports_for_the_shell_does_not_make_the_next_text_run_elsewhere(
+    shell: PersistentShell, workspace: Path
+) -> None:
+    """It says that the call is over while bash still waits for it; then the rest of the call moves the shell."""
+    await shell.run("mkdir -p /tmp/build && cd /tmp/build", timeout=10)
+    forged = await shell.run("/workspace/outside.sh; cd /workspace", timeout=30)
+    assert (forged.cause, forged.cwd) == ("exited", "/tmp/build"), "the attack must work for the test to prove anything"
+    with pytest.raises(PolicyDenied):
+        await shell.run("rm -rf *", timeout=10)
+    assert (workspace / "keep.txt").exists()
+
+
+async def test_a_fifo_where_the_shell_had_its_file_does_not_stop_it(shell: PersistentShell) -> None:
+    await shell.run("mkfifo /dev/shm/.belljar-$$; export A=1", timeout=10)
+    result = await shell.run("export B=2; echo $A", timeout=10)
+    assert (result.stdout, result.cause, result.restarted) == ("1\n", "exited", False)
+    assert (await shell.run("ls -A /dev/shm")).stdout.startswith(".belljar-")
+
+
+async def test_rubbish_on_the_channel_ends_the_shell_and_nothing_else(shell: PersistentShell, workspace: Path) -> None:
+    (workspace / "nuls.sh").write_text("for fd in 10 11 12 13; do head -c 3000000 /dev/zero >&$fd; done 2>/dev/null")
+    result = await shell.run("source ./nuls.sh", timeout=10)
+    assert result.cause in ("killed", "exited")
+    assert (await shell.run("echo usable", timeout=10)).stdout == "usable\n"
+
+
+async def test_a_call_tells_what_it_used(shell: PersistentShell) -> None:
+    await shell.run("true")
+    busy = await shell.run("for ((i = 0; i < 300000; i++)); do :; done", timeout=60)
+    large = await shell.run("python3 -c 'x = bytearray(150 << 20); import time; time.sleep(1)'", timeout=60)
+    small = await shell.run("true")
+    assert busy.cpu_time > 0
+    assert large.peak_memory > 150 << 20
+    assert small.cpu_time < busy.cpu_time
+    assert small.peak_memory < 50 << 20
+    ended = await shell.run("for ((i = 0; i < 300000; i++)); do :; done; exit 3", timeout=60)
+    assert ended.cpu_time > 0
+    assert ended.peak_memory > 0
