@@ -183,6 +183,10 @@ class Shell:
     def close_input(self) -> None:
         self._session.sandbox.link.join(self._number).close_input()
 
+    def resize(self, rows: int, cols: int) -> None:
+        """Of its terminal (`start(pty=True)`)."""
+        self._session.sandbox.link.join(self._number).resize(rows, cols)
+
     def signal(self, signo: int) -> None:
         checks.whole("signo", signo, 1, 64)
         self._killed = self._killed or signo in (signals.SIGKILL, signals.SIGTERM)

@@ -15,7 +15,7 @@ import pytest
 from mcp import Client, MCPError
 from tests.surfaces.mcp_client import ERAS, GONE, Person, client, sessions, text
 
-from belljar.surfaces.cli.main import parse
+from belljar.surfaces.cli.parser import parse
 from belljar.surfaces.mcp.command import build
 
 ASKED = "sudo true; touch ran"

@@ -1,64 +1,153 @@
-"""`belljar completion bash|zsh|fish`: scripts made from the parser itself, so they never lag behind it."""
+"""`belljar completion bash|zsh|fish`: thin scripts that ask us, so they never lag behind the parser.
+
+The hidden command `__complete WORD…` prints what may stand in the place of the last word: one in a line, with a tab and
+its meaning behind it. Nothing printed: the shell completes file names.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from belljar.surfaces.cli import console
-from belljar.surfaces.cli.main import build
+from belljar.surfaces.cli.parser import build
 
-Words = dict[str, list[str]]
-"""What may follow each (sub-)command."""
+Pairs = Iterator[tuple[str, str]]
+
+BASH = r"""_belljar() {
+  local IFS=$'\n' line
+  COMPREPLY=()
+  while read -r line; do COMPREPLY+=("${line%%$'\t'*}"); done < <(
+    "${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+}
+complete -o default -F _belljar belljar"""
+ZSH = r"""#compdef belljar
+_belljar() {
+  local -a found
+  local line
+  for line in ${(f)"$(${words[1]} __complete "${(@)words[2,$CURRENT]}" 2>/dev/null)"}; do
+    found+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+  done
+  if (( $#found )); then _describe belljar found; else _files; fi
+}
+compdef _belljar belljar"""
+FISH = r"""function __belljar_complete
+  set -l words (commandline -opc) (commandline -ct)
+  $words[1] __complete $words[2..-1] 2>/dev/null; or __fish_complete_path (commandline -ct)
+end
+complete -c belljar -f -a '(__belljar_complete)'"""
 
 
 def completion(args: Namespace) -> int:
-    words = _words(build(), "")
-    console.say({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell](words))
+    console.say({"bash": BASH, "zsh": ZSH, "fish": FISH}[args.shell])
     return 0
 
 
-def _words(parser: argparse.ArgumentParser, path: str) -> Words:
-    found: Words = {path: []}
-    for action in parser._actions:
-        found[path] += [option for option in action.option_strings if option.startswith("--")]
-        if isinstance(action, argparse._SubParsersAction):
-            found[path] += list(action.choices)
-            for name, sub in action.choices.items():
-                found |= _words(sub, f"{path} {name}".strip())
-        elif action.choices and not action.option_strings:
-            found[path] += [str(choice) for choice in action.choices]
-    return found
+def answer(words: Sequence[str]) -> int:
+    """Status 1 where there is nothing of ours to offer."""
+    *before, last = words or ("",)
+    found = sorted({pair for pair in _candidates(before, last) if pair[0].startswith(last)})
+    for name, meaning in found:
+        sys.stdout.write(f"{name}\t{' '.join(meaning.split())}\n")
+    return 0 if found else 1
 
 
-def _bash(words: Words) -> str:
-    cases = "\n".join(f'    "{path}") words="{" ".join(found)}" ;;' for path, found in words.items())
-    return f"""_belljar() {{
-  local path="" word words="" i
-  for ((i = 1; i < COMP_CWORD; i++)); do
-    word=${{COMP_WORDS[i]}}
-    [[ $word == -* ]] && continue
-    case "${{path:+$path }}$word" in
-    {" | ".join(f'"{path}"' for path in words if path)}) path="${{path:+$path }}$word" ;;
-    esac
-  done
-  case "$path" in
-{cases}
-  esac
-  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
-}}
-complete -o default -F _belljar belljar"""
+def _candidates(before: Sequence[str], last: str) -> Pairs:
+    parser, rest = _descend(build(), before)
+    if "--" in rest:
+        return iter(())
+    options = parser._option_string_actions
+    wanted = options.get(rest[-1]) if rest else None
+    if wanted is not None and wanted.nargs != 0:
+        return _values(wanted)
+    if last.startswith("-"):
+        return ((name, action.help or "") for name, action in options.items() if name.startswith("--"))
+    positional = next((each for each in parser._actions if not each.option_strings), None)
+    return _values(positional) if positional is not None else iter(())
 
 
-def _zsh(words: Words) -> str:
-    return f"autoload -U +X bashcompinit && bashcompinit\n{_bash(words)}"
+def _descend(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.ArgumentParser, Sequence[str]]:
+    for index, word in enumerate(words):
+        commands = next((each for each in parser._actions if isinstance(each, argparse._SubParsersAction)), None)
+        if commands is None:
+            return parser, words[index:]
+        if word in commands.choices:
+            parser = commands.choices[word]
+    return parser, ()
 
 
-def _fish(words: Words) -> str:
-    lines = ["complete -c belljar -f"]
-    for path, found in words.items():
-        names = [name for name in found if not name.startswith("--")]
-        seen = f"__fish_seen_subcommand_from {path.split()[-1]}" if path else "__fish_use_subcommand"
-        lines += [f"complete -c belljar -n '{seen}' -a '{' '.join(names)}'"] if names else []
-        lines += [f"complete -c belljar -n '{seen}' -l {option[2:]}" for option in found if option.startswith("--")]
-    return "\n".join(lines)
+def _values(action: argparse.Action) -> Pairs:
+    if isinstance(action, argparse._SubParsersAction):
+        return ((each.dest, each.help or "") for each in action._choices_actions)
+    if action.choices is not None:
+        return ((str(choice), "") for choice in action.choices)
+    return _KINDS[action.dest]() if action.dest in _KINDS else iter(())
+
+
+def _images() -> Pairs:
+    from belljar.host import default
+    from belljar.images import catalog
+
+    for name in catalog.PARENTS:
+        yield name, "an image of belljar's"
+    for image in catalog.listing(default().connect()):
+        yield image.reference, f"{image.size / 1e6:.0f} MB"
+
+
+def _policies() -> Pairs:
+    from belljar.policy import BUILT_IN
+
+    return ((name, "shipped") for name in BUILT_IN)
+
+
+def _sessions() -> Pairs:
+    from belljar.surfaces.cli import names
+    from belljar.surfaces.cli.session_commands import sessions
+
+    called = {id: name for name, id in names.known().items()}
+    for each in sessions():
+        yield called.get(each["id"], each["id"]), f"{each['image']} on {each['workspace']}"
+
+
+def _shells() -> Pairs:
+    import anyio
+
+    from belljar.surfaces.cli.session_commands import all_shells, session_ids
+
+    for each in anyio.run(all_shells, session_ids(), False):
+        yield each["id"], f"{each['status']}: {each['command'][:60]}"
+
+
+def _tools() -> Pairs:
+    from belljar.tools import ToolRegistry
+
+    for tool in ToolRegistry().schemas("anthropic"):
+        yield tool["name"], tool["description"].split("\n")[0]
+
+
+def _schemas() -> Pairs:
+    from belljar.surfaces.cli.schemas import SCHEMAS
+
+    return ((name, schema["description"]) for name, schema in SCHEMAS.items())
+
+
+def _quiet(kind: Callable[[], Pairs]) -> Callable[[], Pairs]:
+    """Whatever is wrong with an engine, Tab says nothing of it."""
+
+    def values() -> Pairs:
+        with suppress(Exception):
+            yield from kind()
+
+    return values
+
+
+_KINDS = {
+    dest: _quiet(kind)
+    for dest, kind in {
+        "image": _images, "policy": _policies, "session": _sessions, "sessions": _sessions, "id": _shells,
+        "ids": _shells, "tool": _tools, "topic": lambda: _values(build()._actions[-1]),
+    }.items()
+}  # fmt: skip

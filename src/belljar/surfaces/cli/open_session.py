@@ -13,8 +13,9 @@ from belljar.images import catalog
 from belljar.policy import Policy, Verdict
 from belljar.sandbox.sandbox import Sandbox
 from belljar.session.session import Session
-from belljar.surfaces.cli import console
+from belljar.surfaces.cli import console, names
 from belljar.surfaces.cli.limit_options import limits
+from belljar.surfaces.cli.sandbox_options import session_options
 
 if TYPE_CHECKING:
     from belljar.session.options import Approver
@@ -34,7 +35,7 @@ async def opened(
     if ahead is not None:
         box = await _adopted(ahead, args, approve=approve)
     elif getattr(args, "session", None):
-        box = await Session.attach(args.session, policy=args.policy, approve=approve)
+        box = await Session.attach(names.session(args.session), policy=args.policy, approve=approve)
     else:
         box = await planned(args, approve=approve).open()
     try:
@@ -54,7 +55,4 @@ async def _adopted(ahead: Ahead, args: Namespace, **options: Any) -> Session:
 
 def planned(args: Namespace, **options: Any) -> Session:
     catalog.watcher = console.Bar()
-    return Session(
-        args.workspace, image=args.image, limits=limits(args), policy=args.policy, network=args.network,
-        allow_home=args.allow_home, root=args.root, **options,
-    )  # fmt: skip
+    return Session(args.workspace, limits=limits(args), **session_options(args), **options)

@@ -10,6 +10,7 @@ from belljar.policy import Policy, Verdict, check_knowledge, is_knowledge, score
 from belljar.surfaces.cli import console
 
 _WRONG_STATUS = 1
+_ASK_STATUS = 3
 
 
 def check(args: Namespace) -> int:
@@ -21,7 +22,7 @@ def check(args: Namespace) -> int:
         console.say(masking.text(verdict.explain()))
     else:
         _print(verdict)
-    return PolicyDenied.exit_status if verdict.decision == "deny" else 0
+    return {"deny": PolicyDenied.exit_status, "ask": _ASK_STATUS}.get(verdict.decision, 0)
 
 
 def explain(args: Namespace) -> int:
@@ -31,7 +32,7 @@ def explain(args: Namespace) -> int:
         console.document(masking.value({**verdict.as_dict(effects=True), "commands": list(verdict.seen)}))
     else:
         console.say(masking.text(verdict.explain(commands=True)))
-    return PolicyDenied.exit_status if verdict.decision == "deny" else 0
+    return {"deny": PolicyDenied.exit_status, "ask": _ASK_STATUS}.get(verdict.decision, 0)
 
 
 def _print(verdict: Verdict) -> None:

@@ -24,6 +24,7 @@ from belljar.session.session import Session
 from belljar.session.watched_run import Run
 from belljar.surfaces.cli import ci_report, console
 from belljar.surfaces.cli.open_session import opened
+from belljar.surfaces.cli.plain_bytes import encoded
 from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.render import Screen
 from belljar.surfaces.cli.streams import Streams
@@ -80,7 +81,8 @@ async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) 
 
 
 def _conclude(args: Namespace, result: Result, session: str) -> None:
-    _print_document(args, {**result.as_dict(), "session": session})
+    raw = encoded(stdout=result.stdout_bytes, stderr=result.stderr_bytes) if args.json else {}
+    _print_document(args, {**result.as_dict(), **raw, "session": session})
     for line in remarks(result, args):
         console.note(line)
 

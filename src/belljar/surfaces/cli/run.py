@@ -16,6 +16,7 @@ from belljar.sandbox import rundir
 from belljar.sandbox.launch import Launch, Plan, launch
 from belljar.surfaces.cli import ci_report, console
 from belljar.surfaces.cli.limit_options import limits
+from belljar.surfaces.cli.sandbox_options import plan_options
 from belljar.surfaces.cli.streams import Streams
 
 
@@ -24,7 +25,11 @@ def run(args: Namespace) -> int:
         ci_report.Report(args)  # a file that cannot be written is said before anything is started
     door = console.Door()
     streams = Streams.of(args)
-    plan = Plan(args.workspace, args.image, limits(args), args.network, allow_home=args.allow_home, root=args.root)
+    if args.session and streams.pty and streams.terminal and not args.report:
+        from belljar.surfaces.cli import attach
+
+        return attach.run(args, streams.terminal)
+    plan = Plan(args.workspace, limits=limits(args), **plan_options(args))
     ahead = None if args.session else Ahead(plan)
     try:
         if ahead is not None:

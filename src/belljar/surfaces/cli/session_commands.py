@@ -1,4 +1,4 @@
-"""Sessions and background shells across invocations: `session start|list|stop`, `start`, `shells`, `logs`, `kill`."""
+"""Sessions and background shells across invocations: `session start|list|stop`, `ps`, `start`, `shells`, `logs` …"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -15,11 +16,13 @@ from belljar.audit import masking
 from belljar.errors import BelljarError, ShellNotFound, UsageError
 from belljar.sandbox import rundir
 from belljar.session.background_shell import Chunk, Shell
-from belljar.session.result import Output
+from belljar.session.result import TIMEOUT_STATUS, Output, decode
 from belljar.session.session import Session
-from belljar.surfaces.cli import console
+from belljar.surfaces.cli import console, names
 from belljar.surfaces.cli.open_session import opened, planned
+from belljar.surfaces.cli.plain_bytes import encoded
 from belljar.surfaces.cli.progress import Sink
+from belljar.surfaces.terminal.host import environment
 
 _FOLLOW_SECONDS = 30.0
 
@@ -29,25 +32,34 @@ def start(args: Namespace) -> int:
 
 
 async def _start(args: Namespace) -> int:
+    if args.name is not None:
+        names.check(args.name)
     async with planned(args, keep=True, lease=args.lease) as box:
+        if args.name is not None:
+            names.give(args.name, box.id)
         if args.json:
-            console.document({"session": box.id, "workspace": box.workspace.path, "lease": args.lease})
+            facts = {"session": box.id, "workspace": box.workspace.path, "lease": args.lease, "name": args.name}
+            console.document(facts)
         else:
             console.say(box.id)
     return 0
 
 
 def listing(args: Namespace) -> int:
-    sessions = _sessions()
+    called = {id: name for name, id in names.known().items()}
+    there = [{**each, "name": called.get(each["id"])} for each in sessions()]
     if args.json:
-        console.document(sessions)
+        console.document(there)
     else:
-        rows = [(s["id"], s["image"], _age(s["started"]), f"{s['lease']:g}s", s["workspace"]) for s in sessions]
-        console.table(rows, "SESSION", "IMAGE", "AGE", "LEASE", "WORKSPACE")
+        rows = [
+            (s["id"], s["name"] or "-", s["image"], _age(s["started"]), f"{s['lease']:g}s", s["workspace"])
+            for s in there
+        ]
+        console.table(rows, "SESSION", "NAME", "IMAGE", "AGE", "LEASE", "WORKSPACE")
     return 0
 
 
-def _sessions() -> list[dict[str, Any]]:
+def sessions() -> list[dict[str, Any]]:
     """Kept sessions whose container lives, oldest first."""
     alive = {each.id for each in engines.connect().list() if each.state == "running"}
     facts = [rundir.read_session(path) for path in rundir.run_dirs()]
@@ -56,10 +68,10 @@ def _sessions() -> list[dict[str, Any]]:
 
 
 def stop(args: Namespace) -> int:
-    for id in args.ids:
-        anyio.run(_stop, id)
+    for given in args.sessions:
+        anyio.run(_stop, names.session(given))
     if args.json:
-        console.document({"stopped": args.ids})
+        console.document({"stopped": args.sessions})
     return 0
 
 
@@ -74,7 +86,8 @@ def background(args: Namespace) -> int:
 
 async def _background(args: Namespace) -> int:
     async with opened(args) as box:
-        shell = await box.start(args.command, env=dict(args.env), cwd=args.cwd, timeout=args.timeout)
+        env = {**(environment() if args.tty else {}), **dict(args.env)}
+        shell = await box.start(args.command, env=env, cwd=args.cwd, timeout=args.timeout, pty=args.tty)
         if args.json:
             console.document(_described(shell, box))
         else:
@@ -83,7 +96,7 @@ async def _background(args: Namespace) -> int:
 
 
 def shells(args: Namespace) -> int:
-    found = anyio.run(_shells, _ids(args.session), args.session is not None)
+    found = anyio.run(all_shells, session_ids(args.session), args.session is not None)
     if args.json:
         console.document(found)
     else:
@@ -92,7 +105,7 @@ def shells(args: Namespace) -> int:
     return 0
 
 
-async def _shells(ids: list[str], must: bool) -> list[dict[str, Any]]:
+async def all_shells(ids: list[str], must: bool) -> list[dict[str, Any]]:
     found = []
     for id in ids:
         async with _attached(id, must) as box:
@@ -101,50 +114,83 @@ async def _shells(ids: list[str], must: bool) -> list[dict[str, Any]]:
 
 
 def logs(args: Namespace) -> int:
-    return anyio.run(_logs, args, _ids())
+    return anyio.run(_logs, args, session_ids())
 
 
 async def _logs(args: Namespace, ids: list[str]) -> int:
     sink = Sink(quiet=args.json)
     kept: list[Chunk] = []
-    async with _found(args.id, ids) as (box, shell):
-        async for chunk in _chunks(shell, args.follow):
+    async with found(args.id, ids) as (box, shell):
+        async for chunk in _chunks(shell, args.follow, args.lines):
             await sink.write(Output("stdout", chunk.stdout_bytes))
             await sink.write(Output("stderr", chunk.stderr_bytes))
             kept += [chunk] if args.json else []
         if args.json:
-            output = {"stdout": "".join(c.stdout for c in kept), "stderr": "".join(c.stderr for c in kept)}
-            console.document({**_described(shell, box), **masking.Known(shell.command).hide(output)})
+            out, err = b"".join(c.stdout_bytes for c in kept), b"".join(c.stderr_bytes for c in kept)
+            output = {"stdout": decode(out), "stderr": decode(err)}
+            known = masking.Known(shell.command)
+            console.document({**_described(shell, box), **known.hide(output), **encoded(stdout=out, stderr=err)})
     await sink.close()
     return 0
 
 
-async def _chunks(shell: Shell, follow: bool) -> AsyncIterator[Chunk]:
+async def _chunks(shell: Shell, follow: bool, lines: int | None) -> AsyncIterator[Chunk]:
     chunk = await shell.read(offset=0)
+    if lines is not None:
+        chunk = await _last(shell, chunk, lines)
     while chunk.stdout_bytes or chunk.stderr_bytes or (follow and chunk.status == "running"):
         yield chunk
         chunk = await shell.read(offset=chunk.next, wait=_FOLLOW_SECONDS if follow else 0)
 
 
+async def _last(shell: Shell, chunk: Chunk, lines: int) -> Chunk:
+    """All that is there, as one piece that holds the last lines of each stream only."""
+    out, err = chunk.stdout_bytes, chunk.stderr_bytes
+    while chunk.stdout_bytes or chunk.stderr_bytes:
+        chunk = await shell.read(offset=chunk.next)
+        out, err = out + chunk.stdout_bytes, err + chunk.stderr_bytes
+    return replace(chunk, stdout_bytes=_tail(out, lines), stderr_bytes=_tail(err, lines))
+
+
+def _tail(data: bytes, lines: int) -> bytes:
+    return b"".join(data.splitlines(keepends=True)[-lines:]) if lines else b""
+
+
+def wait(args: Namespace) -> int:
+    return anyio.run(_wait, args, session_ids())
+
+
+async def _wait(args: Namespace, ids: list[str]) -> int:
+    async with found(args.id, ids) as (box, shell):
+        try:
+            result = await shell.wait(args.timeout)
+        except TimeoutError:
+            console.note(f"{shell.id} is still running after {args.timeout:g} s")
+            return TIMEOUT_STATUS
+        if args.json:
+            console.document(_described(shell, box))
+        return result.exit_code
+
+
 def kill(args: Namespace) -> int:
     for id in args.ids:
-        anyio.run(_kill, id, _ids())
+        anyio.run(_kill, id, session_ids())
     if args.json:
         console.document({"killed": args.ids})
     return 0
 
 
 async def _kill(id: str, ids: list[str]) -> None:
-    async with _found(id, ids) as (_, shell):
+    async with found(id, ids) as (_, shell):
         await shell.kill()
 
 
-def _ids(session: str | None = None) -> list[str]:
-    return [session] if session else [each["id"] for each in _sessions()]
+def session_ids(session: str | None = None) -> list[str]:
+    return [names.session(session)] if session else [each["id"] for each in sessions()]
 
 
 @asynccontextmanager
-async def _found(id: str, ids: list[str]) -> AsyncIterator[tuple[Session, Shell]]:
+async def found(id: str, ids: list[str]) -> AsyncIterator[tuple[Session, Shell]]:
     """The shell, wherever it runs."""
     if id.startswith("bj-"):
         raise UsageError(f"{id} is a session: `belljar session stop {id}` ends it, `belljar shells` lists its shells")

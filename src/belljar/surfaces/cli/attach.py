@@ -1,0 +1,106 @@
+"""A background shell on this terminal: `belljar attach ID`, and `belljar run --session ID` on a terminal.
+
+Ctrl+P Ctrl+Q leaves it running; whoever attaches later goes on.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from argparse import Namespace
+
+import anyio
+
+from belljar.errors import UsageError
+from belljar.session.background_shell import Shell
+from belljar.session.result import Output
+from belljar.surfaces.cli import console
+from belljar.surfaces.cli.open_session import opened
+from belljar.surfaces.cli.progress import Sink
+from belljar.surfaces.cli.remarks import remarks
+from belljar.surfaces.cli.session_commands import found, session_ids
+from belljar.surfaces.terminal.host import HostTerminal, environment
+from belljar.surfaces.terminal.keys import DetachKeys, pass_keys, pass_size
+
+_WAIT_SECONDS = 30.0
+_REPLAYED = 64 << 10
+"""Of what it printed before; a full-screen program draws itself anew anyway."""
+
+
+def attach(args: Namespace) -> int:
+    terminal = HostTerminal.here()
+    if terminal is None or args.json:
+        raise UsageError("attach needs a terminal; `belljar logs -f` follows without one")
+    return anyio.run(_attach, args, terminal)
+
+
+async def _attach(args: Namespace, terminal: HostTerminal) -> int:
+    async with found(args.id, session_ids()) as (_, shell):
+        rows, columns = terminal.size
+        shell.resize(rows, max(1, columns - 1))  # a change of size, so that a program draws itself anew
+        return await Attached(shell, terminal).converse() or shell.exit_code or 0
+
+
+def run(args: Namespace, terminal: HostTerminal) -> int:
+    """In a session, where the command can go on without us."""
+    return anyio.run(_run, args, terminal)
+
+
+async def _run(args: Namespace, terminal: HostTerminal) -> int:
+    async with opened(args) as box:
+        env = {**environment(), **dict(args.env)}
+        shell = await box.start(args.command, env=env, cwd=args.cwd, timeout=args.timeout, pty=True)
+        shell.resize(*terminal.size)
+        status = await Attached(shell, terminal).converse()
+        if status is not None:
+            return status
+        result = await shell.wait()
+        for line in remarks(result, args):
+            console.note(line)
+        return result.exit_code
+
+
+class Attached:
+    def __init__(self, shell: Shell, terminal: HostTerminal) -> None:
+        self._shell, self._terminal = shell, terminal
+        self._keys = DetachKeys()
+        self._number: int | None = None  # of a signal that ended us
+
+    async def converse(self) -> int | None:
+        """None when the shell has ended; else our status, and it goes on."""
+        sink = Sink(quiet=False, drawn=True)
+        with self._terminal.raw():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._pass_keys, tasks.cancel_scope)
+                tasks.start_soon(pass_size, self._terminal, self._shell.resize)
+                tasks.start_soon(self._leave_on_signal, tasks.cancel_scope)
+                await self._show(sink)
+                tasks.cancel_scope.cancel()
+            await sink.close()
+        if self._shell.status != "running":
+            return None
+        sys.stdout.write("\n")
+        id = self._shell.id
+        console.note(f"left running; `belljar attach {id}` comes back, `belljar kill {id}` ends it")
+        return 128 + self._number if self._number else 0
+
+    async def _pass_keys(self, scope: anyio.CancelScope) -> None:
+        await pass_keys(self._shell.write, self._keys)
+        scope.cancel()
+
+    async def _leave_on_signal(self, scope: anyio.CancelScope) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as received:
+            async for number in received:
+                self._number = number
+                scope.cancel()
+
+    async def _show(self, sink: Sink) -> None:
+        chunk = await self._shell.read(offset=0)
+        shown = chunk.stdout_bytes[-_REPLAYED:]
+        while True:
+            await sink.write(Output("stdout", shown))
+            await sink.write(Output("stderr", chunk.stderr_bytes))
+            if chunk.status != "running" and not (chunk.stdout_bytes or chunk.stderr_bytes):
+                return
+            chunk = await self._shell.read(offset=chunk.next, wait=_WAIT_SECONDS)
+            shown = chunk.stdout_bytes

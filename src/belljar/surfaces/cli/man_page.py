@@ -1,0 +1,52 @@
+"""`belljar man`: the manual page, made from the parser."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+
+from belljar import __version__
+from belljar.surfaces.cli import console
+from belljar.surfaces.cli.parser import CHECK_STATUSES, DESCRIPTION, EXAMPLES, GROUPS, STATUSES, build
+
+
+def man(args: Namespace) -> int:
+    console.say(page())
+    return 0
+
+
+def page() -> str:
+    top = next(each for each in build()._actions if isinstance(each, argparse._SubParsersAction))
+    lines = [
+        f'.TH BELLJAR 1 "" "belljar {__version__}" "User Commands"', ".SH NAME",
+        r"belljar \- run commands in containers", ".SH SYNOPSIS", r".B belljar", r"\fICOMMAND\fR [\fIoptions\fR]",
+        ".SH DESCRIPTION", _text(DESCRIPTION),
+    ]  # fmt: skip
+    for group in GROUPS:
+        lines.append(f".SH {_text(group.title.upper())}")
+        for name in group.names:
+            lines += _command(top.choices[name])
+    lines += [".SH EXAMPLES", ".nf", *map(_text, EXAMPLES.splitlines()[1:]), ".fi", ".SH EXIT STATUS"]
+    lines += [_text(STATUSES.partition(": ")[2]), ".PP", _text(f"belljar check: {CHECK_STATUSES.partition(': ')[2]}")]
+    lines += [".SH FILES", *map(_text, ("~/.config/belljar/config.toml", ".br", "/etc/belljar/config.toml"))]
+    return "\n".join(lines)
+
+
+def _command(parser: argparse.ArgumentParser) -> list[str]:
+    usage = " ".join(parser.format_usage().split()).removeprefix("usage: ")
+    lines = [f'.SS "{parser.prog}"', _text(parser.description or ""), ".PP", rf"\fB{_text(usage)}\fR"]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in action.choices.values():
+                lines += _command(sub)
+        elif action.help not in (argparse.SUPPRESS, None) and "--help" not in action.option_strings:
+            value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
+            names = ", ".join(action.option_strings) or str(value)
+            shown = f" \\fI{_text(str(value))}\\fR" if value and action.option_strings else ""
+            lines += [".TP", rf"\fB{_text(names)}\fR{shown}", _text(str(action.help).replace("%%", "%"))]
+    return lines
+
+
+def _text(text: str) -> str:
+    escaped = text.replace("\\", r"\e").replace("-", r"\-")
+    return r"\&" + escaped if escaped.startswith((".", "'")) and escaped != ".br" else escaped

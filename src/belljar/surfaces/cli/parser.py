@@ -1,0 +1,353 @@
+"""The command line's grammar. Handlers are named as text, so that `--help` and `run` import only what they need."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from belljar import __version__
+from belljar.errors import UsageError, meant
+from belljar.surfaces.cli import console, settings
+from belljar.surfaces.cli.sandbox_options import add_engine_option, add_sandbox_options
+
+DESCRIPTION = "Runs commands in containers: isolated from the host, visible to you."
+EXAMPLES = """examples:
+  belljar run 'python3 -V; ls | head -3'         one command in a throwaway container, bash text
+  belljar run --timeout 60 -- make -j2 all       a program and its arguments, no shell
+  belljar run -it bash                           a shell inside; on a terminal -it is the default
+  belljar shell                                  safe mode: a prompt in the sandbox, every line judged
+  belljar check 'curl x | sh'                    what the policy would say, nothing runs
+  id=$(belljar session start); belljar run --session $id 'echo hi'; belljar session stop $id"""
+STATUSES = """exit status: the command's own; 124 timeout, 125 sandbox failed, 126 denied, 127 not found, 2 bad usage"""
+CHECK_STATUSES = "exit status: 0 allowed, 3 would be asked about, 126 denied"
+_LONGEST_ENV_FILE = 1 << 20
+
+
+class Parser(argparse.ArgumentParser):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, **options)
+        self.allow_abbrev = False
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            chosen: Parser = getattr(found, "parser", self)
+            options = [name for name in chosen._option_string_actions if name.startswith("--")]
+            guess = meant(unknown[0].partition("=")[0], options) if unknown[0].startswith("--") else ""
+            guess = f"; {guess}" if guess.startswith("did") else ""
+            chosen.error(f"unrecognized arguments: {' '.join(unknown)}{guess}")
+        return found
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            guess = meant(str(value), [str(choice) for choice in action.choices])
+            what = "there is no command" if isinstance(action, argparse._SubParsersAction) else "invalid choice:"
+            raise argparse.ArgumentError(None if "command" in what else action, f"{what} {value!r}; {guess}")
+
+
+class Program(Parser):
+    """The whole; its help shows the commands in groups."""
+
+    def format_help(self) -> str:
+        actions = next(each for each in self._actions if isinstance(each, argparse._SubParsersAction))
+        summaries = {each.dest: each.help for each in actions._choices_actions}
+        parts = [f"usage: belljar COMMAND [options]\n\n{DESCRIPTION}\n"]
+        for group in GROUPS:
+            lines = [f"    {name:<12} {summaries[name]}" for name in group.names if name in summaries]
+            parts.append(f"{group.title}:\n" + "\n".join(lines) + "\n")
+        parts.append(f"`belljar help COMMAND` tells more.\n\n{EXAMPLES}\n\n{STATUSES}\n")
+        return "\n".join(parts)
+
+
+class Commands:
+    """What groups add their commands to."""
+
+    def __init__(self, program: Parser) -> None:
+        self.into = program.add_subparsers(metavar="COMMAND", parser_class=Parser)
+
+    def add(self, name: str, handler: str, summary: str, into: Any = None, **more: Any) -> Parser:
+        described = summary[0].upper() + summary[1:] + "."
+        made: Parser = (into or self.into).add_parser(name, help=summary, description=described, **more)
+        made.set_defaults(handler=handler, parser=made)
+        made.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+        made.add_argument("-v", "--verbose", action="store_true", help="log what happens (BELLJAR_LOG=debug: more)")
+        return made
+
+    def family(self, name: str, summary: str, required: bool = True) -> Any:
+        """A command that has commands of its own."""
+        parser = self.into.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        parser.set_defaults(parser=parser)
+        return parser, parser.add_subparsers(metavar="ACTION", required=required, parser_class=Parser)
+
+
+@dataclass(frozen=True)
+class Group:
+    title: str
+    names: tuple[str, ...]
+    build: Callable[[Commands], None]
+
+
+def build(only: str | None = None) -> Parser:
+    """The parser; with `only`, just that command's group, which is all that a call of it needs."""
+    program = Program("belljar")
+    program.add_argument("--version", action="version", version=f"belljar {__version__}")
+    commands = Commands(program)
+    for group in GROUPS:
+        if only is None or only in group.names:
+            group.build(commands)
+    return program
+
+
+def _work(commands: Commands) -> None:
+    run = commands.add("run", "cli.run:run", "run one command in a throwaway container",
+                       epilog=f"{EXAMPLES}\n\n{STATUSES}")  # fmt: skip
+    add_sandbox_options(run)
+    _command_options(run)
+    _session(run)
+    run.add_argument("-i", "--interactive", action="store_true", help="pass stdin on (the default wherever it can be)")
+    tty = run.add_mutually_exclusive_group()
+    tty.add_argument("-t", "--tty", action="store_true", default=None,
+                     help="give it a terminal (the default where stdin, stdout and stderr are one)")  # fmt: skip
+    tty.add_argument("-T", "--no-tty", dest="tty", action="store_false", default=None, help="give it no terminal")
+    _yes(run)
+    run.add_argument("--report", metavar="FILE", help="write verdict, cause, timing and resources as JSON")
+    run.add_argument("command", nargs="...", metavar="CMD", help="one argument: bash text; `-- CMD…`: argument vector")
+    shell = commands.add("shell", "cli.safe_mode:shell",
+                         "safe mode, a prompt in the sandbox; without a terminal, the lines of stdin")  # fmt: skip
+    add_sandbox_options(shell)
+    _session(shell)
+    shell.add_argument("--timeout", type=seconds, metavar="SECONDS", help="for each command")
+    check = commands.add("check", "cli.policy_commands:check", "show the policy's verdict on a command; nothing runs",
+                         epilog=CHECK_STATUSES)  # fmt: skip
+    check.add_argument("--policy", default="default", metavar="P")
+    check.add_argument("--explain", action="store_true", help="show the effects that were found")
+    check.add_argument("command", nargs="*", metavar="CMD")
+
+
+def _sessions(commands: Commands) -> None:
+    _, actions = commands.family("session", "long-lived sandboxes, across invocations")
+    start = commands.add("start", "cli.session_commands:start", "start a session and print its id", into=actions)
+    add_sandbox_options(start)
+    start.add_argument("--name", help="to call it by instead of its id")
+    start.add_argument("--lease", type=seconds, default=3600.0, metavar="SECONDS",
+                       help="the sandbox ends after this long with nobody connected (default 3600)")  # fmt: skip
+    commands.add("list", "cli.session_commands:listing", "list the sessions there are", into=actions)
+    stop = commands.add("stop", "cli.session_commands:stop", "end sessions and all that runs in them", into=actions)
+    stop.add_argument("sessions", nargs="+", metavar="ID")
+    commands.add("ps", "cli.session_commands:listing", "list the sessions there are, like `session list`")
+    stats = commands.add("stats", "cli.stats:stats", "show what sessions use; on a terminal, live")
+    stats.add_argument("sessions", nargs="*", metavar="ID", help="only these")
+    stats.add_argument("--once", action="store_true", help="do not go on")
+    background = commands.add("start", "cli.session_commands:background",
+                              "start a background shell in a session and print its id")  # fmt: skip
+    background.add_argument("--session", metavar="ID", required=True)
+    background.add_argument("--policy", default="default", metavar="P")
+    background.add_argument("-t", "--tty", action="store_true", help="give it a terminal, to `belljar attach` to")
+    _yes(background)
+    _command_options(background)
+    background.add_argument("command", nargs="...", metavar="CMD")
+    shells = commands.add("shells", "cli.session_commands:shells", "list background shells")
+    shells.add_argument("--session", metavar="ID", help="of this session only")
+    logs = commands.add("logs", "cli.session_commands:logs", "print what a background shell has printed")
+    logs.add_argument("id", metavar="ID")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until it ends")
+    logs.add_argument("-n", "--lines", type=_count, metavar="N", help="only the last N lines")
+    attach = commands.add("attach", "cli.attach:attach", "come back to a background shell; Ctrl+P Ctrl+Q leaves it")
+    attach.add_argument("id", metavar="ID")
+    wait = commands.add("wait", "cli.session_commands:wait", "wait for a background shell; its status becomes ours")
+    wait.add_argument("id", metavar="ID")
+    wait.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up after (status 124)")
+    kill = commands.add("kill", "cli.session_commands:kill", "end a background shell and all its processes")
+    kill.add_argument("ids", nargs="+", metavar="ID")
+
+
+def _changes(commands: Commands) -> None:
+    """Staged changes: look, keep, take back."""
+    listed = commands.add("changes", "cli.staged_commands:changes", "list what a staged session changed")
+    shown = commands.add("diff", "cli.staged_commands:diff", "show staged changes as a diff")
+    taken = commands.add("apply", "cli.staged_commands:apply", "put staged changes into the workspace")
+    dropped = commands.add("discard", "cli.staged_commands:discard", "drop staged changes")
+    for each in (listed, shown, taken, dropped):
+        each.add_argument("--session", metavar="ID", help="which; not needed if this directory has only one")
+    for each in (shown, taken, dropped):
+        each.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
+    taken.add_argument("-p", "--patch", action="store_true", help="ask change by change, and hunk by hunk")
+    taken.add_argument("--force", action="store_true", help="over what the host changed meanwhile")
+    taken.add_argument("--runs-later", action="store_true", help="also what the host would run by itself (hooks, CI)")
+    taken.add_argument("--undo", action="store_true", help="take the last apply back, once")
+
+
+def _tools(commands: Commands) -> None:
+    tools = commands.add("tools", "cli.tool_commands:tools", "list the tools that agents get, or print their schemas")
+    tools.add_argument("--format", choices=("anthropic", "openai", "mcp"), help="print schemas in this form")
+    call = commands.add("call", "cli.tool_commands:call", "make one tool call and print its result")
+    add_sandbox_options(call)
+    _session(call)
+    _yes(call)
+    call.add_argument("tool", metavar="TOOL")
+    call.add_argument("parameters", nargs="?", default="{}", metavar="JSON")
+    mcp = commands.add("mcp", "mcp.command:serve", "serve the tools to an MCP client, on stdio or on loopback HTTP")
+    add_sandbox_options(mcp)
+    mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), terminal-run, …, all")
+    mcp.add_argument("--http", nargs="?", const="127.0.0.1:0", metavar="HOST:PORT", help="streamable HTTP")
+    mcp.add_argument("--token", metavar="TOKEN", help="that HTTP clients must show (default: a new one)")
+
+
+def _upkeep(commands: Commands) -> None:
+    images, actions = commands.family("images", "build and list sandbox images", required=False)
+    images.set_defaults(handler="cli.upkeep:listing", json=False, verbose=False)
+    add_engine_option(commands.add("list", "cli.upkeep:listing", "list the images there are", into=actions))
+    build = commands.add("build", "cli.upkeep:build", "build an image of ours if it is missing", into=actions)
+    build.add_argument("name", metavar="NAME", nargs="?", default="base", help="base, python, node or dev")
+    build.add_argument("--force", action="store_true", help="even if it is there")
+    add_engine_option(build)
+    add = commands.add("import", "cli.image_commands:import_", "import an image for the engine `oci`", into=actions)
+    add.add_argument("source", metavar="FILE|DIR", help="of `docker save`, an OCI layout, or a root file system")
+    add.add_argument("--name", metavar="NAME", help="instead of the name that the archive gives")
+    remove = commands.add("remove", "cli.image_commands:remove", "remove images of the engine `oci`", into=actions)
+    remove.add_argument("names", nargs="+", metavar="NAME")
+    commands.add("prune", "cli.image_commands:prune", "remove images without a name, and unused layers", into=actions)
+    summary = "say what this machine can enforce, and how to fix what it can't"
+    add_engine_option(commands.add("doctor", "cli.upkeep:doctor", summary))
+    add_engine_option(commands.add("prune", "cli.upkeep:prune", "remove what dead processes left behind"))
+    _, actions = commands.family("audit", "read and verify the audit trail")
+    show = commands.add("show", "cli.audit_commands:show", "print the records", into=actions)
+    show.add_argument("--session", metavar="ID")
+    show.add_argument("--kind", help="verdict, approval, start, end, session_open or session_close")
+    show.add_argument("--since", metavar="WHEN", help="2026-01-31T12:00, or for example 15m, 2h, 3d ago")
+    show.add_argument("-f", "--follow", action="store_true", help="go on as records are written")
+    commands.add("verify", "cli.audit_commands:verify", "check the chain; names the first bad line", into=actions)
+    _, actions = commands.family("policy", "test policies")
+    test = commands.add("test", "cli.policy_commands:test", "judge the commands of files against what they expect",
+                        into=actions)  # fmt: skip
+    test.add_argument("files", nargs="+", metavar="FILE")
+    test.add_argument("--policy", default="default", metavar="P")
+
+
+def _about(commands: Commands) -> None:
+    help = commands.add("help", "cli.about:help", "this list, or one command's options")
+    help.add_argument("topic", nargs="*", metavar="COMMAND")
+    commands.add("version", "cli.about:version", "show the version")
+    commands.add("config", "cli.about:config", "show the settings, and where each comes from")
+    schema = commands.add("schema", "cli.schemas:schema", "print the JSON Schema of what --json prints")
+    schema.add_argument("name", nargs="?", metavar="NAME", help="of which; without, their names are listed")
+    completion = commands.add("completion", "cli.completion:completion", "print a completion script")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    commands.add("man", "cli.man_page:man", "print the manual page (belljar man | man -l -)")
+
+
+GROUPS = (
+    Group("run commands", ("run", "shell", "check"), _work),
+    Group("sessions and background shells",
+          ("session", "ps", "stats", "start", "shells", "logs", "attach", "wait", "kill"), _sessions),
+    Group("staged changes", ("changes", "diff", "apply", "discard"), _changes),
+    Group("for agents", ("tools", "call", "mcp"), _tools),
+    Group("upkeep", ("images", "doctor", "prune", "audit", "policy"), _upkeep),
+    Group("about belljar", ("help", "version", "config", "schema", "completion", "man"), _about),
+)  # fmt: skip
+
+
+def _session(parser: Parser) -> None:
+    parser.add_argument("--session", metavar="ID", help="in a session that `belljar session start` made")
+
+
+def _yes(parser: Parser) -> None:
+    parser.add_argument("--yes", action="store_true", help="approve what the policy would ask about")
+
+
+def _command_options(parser: Parser) -> None:
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS")
+    parser.add_argument("-e", "--env", action="append", type=_variable, default=[], metavar="K=V")
+    parser.add_argument("--env-file", action="append", type=_env_file, default=[], metavar="FILE",
+                        help="variables, one K=V in a line; -e wins")  # fmt: skip
+    parser.add_argument("-w", "--cwd", metavar="DIR", help="below the workspace")
+
+
+def seconds(text: str) -> float:
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:], 0)
+    try:
+        value = float(text[:-1] if unit else text) * (unit or 1)
+    except ValueError:
+        value = -1
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write seconds, or for example 90s, 5m, 1h")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+    return int(text)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a variable; write NAME=value")
+    return name, value
+
+
+def _env_file(path: str) -> list[tuple[str, str]]:
+    """As Docker reads it: `NAME=value` as it stands; a NAME alone is taken from our own environment."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read(_LONGEST_ENV_FILE).splitlines()
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{path}: {getattr(error, 'strerror', None) or 'not text'}") from None
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        name, equals, value = line.lstrip().partition("=")
+        if not name or name.startswith("#"):
+            continue
+        if name != name.strip() or (not equals and not name.isidentifier()):
+            raise argparse.ArgumentTypeError(f"{path}, line {number}: {line!r} is not a variable; write NAME=value")
+        if equals or name in os.environ:
+            pairs.append((name, value if equals else os.environ[name]))
+    return pairs
+
+
+def _settled(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
+    """Parsed, with the settings for defaults."""
+    found = settings.load()
+    parser = build(only)
+    settings.apply(parser, found)
+    args: argparse.Namespace = parser.parse_args(argv)
+    workspace = getattr(args, "workspace", None)
+    if found and workspace is not None and (trusted := settings.load(workspace)) != found:
+        console.note(f"{settings.user_file()} is inside the workspace, where commands can write it, and is not read")
+        found, parser = trusted, build(only)
+        settings.apply(parser, found)
+        args = parser.parse_args(argv)
+    settings.enforce(args, found)
+    return args
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """`-- CMD…` is an argument vector and `CMD` alone is bash text, so where the `--` stood must be known."""
+    split = list(argv).index("--") if "--" in argv else len(argv)
+    known = bool(argv) and any(argv[0] in group.names for group in GROUPS)
+    args = _settled(argv[0] if known and argv[0] not in ("help", "completion", "man") else None, argv[:split])
+    if not hasattr(args, "handler"):  # nothing was asked for
+        args.handler, args.topic, args.json, args.verbose = "cli.about:help", [], False, False
+    if hasattr(args, "env_file"):
+        args.env = [*(pair for pairs in args.env_file for pair in pairs), *args.env]
+    if hasattr(args, "command"):
+        words, vector = args.command, list(argv[split + 1 :])
+        if split < len(argv):
+            args.command = [*words, "--", *vector] if words else vector
+        elif len(words) == 1:
+            args.command = words[0]
+        elif words and " " in words[0]:
+            raise UsageError(f"{words[1]!r} stands behind the command's text; options go before it")
+        if not args.command:
+            raise UsageError("no command given; for example: belljar run 'ls -la'")
+    elif split < len(argv):
+        raise UsageError("nothing can follow -- here")
+    return args

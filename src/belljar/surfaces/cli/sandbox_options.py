@@ -1,0 +1,73 @@
+"""The options that say what a sandbox is like. One line here adds one to every command that opens a sandbox."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass, field
+from typing import Any
+
+from belljar.surfaces.cli.limit_options import add_limits
+
+NETWORKS = ("none", "full")
+ENGINES = ("auto", "docker", "podman", "oci")
+
+
+@dataclass(frozen=True)
+class Option:
+    flag: str
+    keyword: str
+    """Of `belljar.Session`."""
+    help: str
+    more: dict[str, Any] = field(default_factory=dict)
+    """For the parser."""
+    variable: str = ""
+    """Instead of a keyword: what the default host follows, here and in what it starts."""
+    of_plan: bool = False
+    """Also a field of the plan that `belljar run` launches ahead of its session."""
+
+
+SANDBOX = (
+    Option("--image", "image", "base, python, node, dev or any local image", {"default": "base"}, of_plan=True),
+    Option("--policy", "policy", "default, strict, ci, permissive, literal or a file",
+           {"default": "default", "metavar": "P"}),
+    Option("--network", "network", "none (the default) or full",
+           {"choices": NETWORKS, "default": "none"}, of_plan=True),
+    Option("--root", "root", "be root inside, nobody outside; needs the engine oci", {"action": "store_true"},
+           of_plan=True),
+    Option("--runtime", "runtime", "runc, crun, runsc … (default: the engine's own)", {"metavar": "NAME"},
+           variable="BELLJAR_RUNTIME"),
+    Option("--engine", "engine", "what runs the containers (default: the first that answers)", {"choices": ENGINES},
+           variable="BELLJAR_ENGINE"),
+    Option("--allow-home", "allow_home", "take a home directory as the workspace", {"action": "store_true"},
+           of_plan=True),
+)  # fmt: skip
+
+
+def add_sandbox_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("sandbox")
+    group.add_argument("--workspace", default=".", metavar="DIR", help="mounted at /workspace (default: here)")
+    for option in SANDBOX:
+        group.add_argument(option.flag, dest=option.keyword, help=option.help, **option.more)
+    add_limits(group)
+
+
+def add_engine_option(parser: ArgumentParser) -> None:
+    engine = next(option for option in SANDBOX if option.keyword == "engine")
+    parser.add_argument(engine.flag, help=engine.help, **engine.more)
+
+
+def set_variables(args: Namespace) -> None:
+    for option in SANDBOX:
+        if option.variable and (given := getattr(args, option.keyword, None)):
+            os.environ[option.variable] = given
+
+
+def session_options(args: Namespace) -> dict[str, Any]:
+    """Keywords of `Session`."""
+    return {option.keyword: getattr(args, option.keyword) for option in SANDBOX if not option.variable}
+
+
+def plan_options(args: Namespace) -> dict[str, Any]:
+    """Fields of `Plan`."""
+    return {option.keyword: getattr(args, option.keyword) for option in SANDBOX if option.of_plan}

@@ -1,0 +1,100 @@
+"""`belljar schema NAME`: the JSON Schemas of what `--json` prints. Fields may be added; none is taken away."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from belljar.errors import UsageError, meant
+from belljar.surfaces.cli import console
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TEXT, NUMBER, WHOLE, YES = {"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "boolean"}
+TEXTS = {"type": "array", "items": TEXT}
+CAUSES = (
+    "exited", "signalled", "timeout", "interrupted", "output_limit", "out_of_memory", "killed", "sandbox_lost",
+)  # fmt: skip
+
+
+def _or_none(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _object(description: str, fields: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "description": description,
+        "type": "object",
+        "properties": fields | (optional or {}),
+        "required": list(fields),
+    }
+
+
+def _list(description: str, items: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "type": "array", "items": items}
+
+
+_FINDING = _object("a rule that fired", {"id": TEXT, "decision": TEXT, "risk": TEXT, "reason": TEXT})
+_VERDICT = {
+    "decision": {"enum": ["allow", "ask", "deny"]},
+    "risk": {"enum": ["low", "medium", "high", "critical", "blocked"]},
+    "reason": TEXT,
+    "rules": {"type": "array", "items": _FINDING},
+    "canonical": TEXT,
+}
+_BASE64 = {"type": "string", "contentEncoding": "base64"}
+_RESULT = {
+    "cause": {"enum": list(CAUSES)}, "exit_code": WHOLE, "signal": _or_none(WHOLE), "stdout": TEXT, "stderr": TEXT,
+    "output": TEXT, "truncated": YES, "bytes_produced": WHOLE, "bytes_kept": WHOLE, "duration": NUMBER,
+    "cpu_time": NUMBER, "peak_memory": WHOLE, "survivors_killed": WHOLE, "started": NUMBER, "ended": NUMBER,
+    "verdict": _or_none(_object("the policy's verdict", _VERDICT)),
+}  # fmt: skip
+_SHELL = {
+    "id": TEXT, "session": TEXT, "status": {"enum": ["running", "completed", "failed", "killed"]},
+    "exit_code": _or_none(WHOLE), "started": NUMBER, "command": TEXT,
+}  # fmt: skip
+_SESSION = {"id": TEXT, "image": TEXT, "workspace": TEXT, "started": NUMBER, "lease": NUMBER}
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "run": _object(
+        "belljar run: how the command ended, and what it printed; as base64 too where that is no UTF-8",
+        {**_RESULT, "session": TEXT},
+        {"stdout_base64": _BASE64, "stderr_base64": _BASE64, "hints": TEXTS, "runs_later": TEXTS, "oom_kills": WHOLE},
+    ),
+    "check": _object("belljar check: a verdict", _VERDICT, {"effects": TEXTS}),
+    "error": _object(
+        "any command: why it failed", {"error": TEXT, "message": TEXT},
+        {"declined": YES, "verdict": _object("the policy's verdict", _VERDICT)},
+    ),
+    "session-start": _object("belljar session start", {"session": TEXT, "workspace": TEXT, "lease": NUMBER},
+                             {"name": _or_none(TEXT)}),
+    "session-list": _list("belljar session list, belljar ps",
+                          _object("a session", _SESSION, {"name": _or_none(TEXT)})),
+    "session-stop": _object("belljar session stop", {"stopped": TEXTS}),
+    "stats": _list("belljar stats", _object("a session", {"id": TEXT, "memory": WHOLE, "pids": WHOLE},
+                                            {"name": _or_none(TEXT), "memory_limit": WHOLE, "pids_limit": WHOLE})),
+    "shells": _list("belljar shells", _object("a background shell", _SHELL)),
+    "shell": _object("belljar start, belljar wait: a background shell", _SHELL),
+    "logs": _object("belljar logs", {**_SHELL, "stdout": TEXT, "stderr": TEXT},
+                    {"stdout_base64": _BASE64, "stderr_base64": _BASE64}),
+    "kill": _object("belljar kill", {"killed": TEXTS}),
+    "doctor": _list("belljar doctor", _object("an item", {"name": TEXT, "ok": YES, "detail": TEXT})),
+    "images": _list("belljar images", _object("an image", {"name": TEXT, "reference": TEXT, "size": WHOLE})),
+    "config": {
+        "description": "belljar config: each setting and where it comes from", "type": "object",
+        "additionalProperties": _object("a setting", {"value": TEXT, "source": TEXT, "enforced": YES}),
+    },
+    "version": _object("belljar version", {"version": TEXT}),
+}  # fmt: skip
+
+
+def schema(args: Namespace) -> int:
+    if args.name is None:
+        if args.json:
+            console.document(sorted(SCHEMAS))
+        else:
+            console.table([(name, each["description"]) for name, each in SCHEMAS.items()], "SCHEMA", "OF")
+        return 0
+    if args.name not in SCHEMAS:
+        raise UsageError(f"there is no schema {args.name!r}; {meant(args.name, SCHEMAS)}")
+    console.document({"$schema": DIALECT, "title": f"belljar {args.name}", **SCHEMAS[args.name]})
+    return 0

@@ -1,0 +1,62 @@
+"""`belljar stats`: what sessions use, from the kernel's own books; on a terminal it goes on until Ctrl+C."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from typing import Any
+
+from belljar.host import default
+from belljar.sandbox.cgroup import usage
+from belljar.surfaces.cli import console, names
+from belljar.surfaces.cli.session_commands import sessions
+
+SECONDS = 1.0
+_UP_AND_CLEAR = "\x1b[{lines}A\x1b[J"
+
+
+def stats(args: Namespace) -> int:
+    wanted = {names.session(given) for given in args.sessions}
+    if args.json:
+        console.document(_rows(wanted))
+        return 0
+    live = sys.stdout.isatty() and not args.once
+    lines = 0
+    while True:
+        rows = _rows(wanted)
+        if lines:
+            sys.stdout.write(_UP_AND_CLEAR.format(lines=lines))
+        shown = [(r["name"] or r["id"], _memory(r), _pids(r), r["image"], r["workspace"]) for r in rows]
+        console.table(shown, "SESSION", "MEMORY", "PROCESSES", "IMAGE", "WORKSPACE")
+        sys.stdout.flush()
+        if not live:
+            return 0
+        lines = len(rows) + 1
+        time.sleep(SECONDS)
+
+
+def _rows(wanted: set[str]) -> list[dict[str, Any]]:
+    called = {id: name for name, id in names.known().items()}
+    engine = default().connect()
+    rows = []
+    for each in sessions():
+        if wanted and each["id"] not in wanted:
+            continue
+        used = usage(engine.inspect(each["container"]).pid) if engine.shares_files else {}
+        limits = each.get("limits") or {}
+        rows.append({
+            "id": each["id"], "name": called.get(each["id"]), "image": each["image"], "workspace": each["workspace"],
+            "memory": used.get("memory", 0), "pids": used.get("pids", 0), "memory_limit": limits.get("memory", 0),
+            "pids_limit": limits.get("pids", 0),
+        })  # fmt: skip
+    return rows
+
+
+def _memory(row: dict[str, Any]) -> str:
+    of = f" / {row['memory_limit'] / (1 << 20):.0f}" if row["memory_limit"] else ""
+    return f"{row['memory'] / (1 << 20):.1f}{of} MiB"
+
+
+def _pids(row: dict[str, Any]) -> str:
+    return f"{row['pids']}{' / ' + str(row['pids_limit']) if row['pids_limit'] else ''}"

@@ -1,0 +1,94 @@
+"""Leaving a program that runs in a session, and coming back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.surfaces.invoking import belljar
+from tests.surfaces.terminal import Terminal
+
+PROGRAM = "echo u'p'; while read -p 'say: ' x; do echo you-said-$x; [[ $x == quit ]] && exit 7; done"
+
+
+@pytest.fixture
+def session(workspace: Path) -> Iterator[str]:
+    id = belljar("session", "start", "--workspace", workspace, "--name", "desk").stdout.strip()
+    yield id
+    belljar("session", "stop", id)
+
+
+def test_a_program_is_left_and_found_again(session: str) -> None:
+    first = Terminal.belljar("run", "--session", "desk", PROGRAM)
+    first.until("up\r\n")
+    first.until("say: ")
+    first.type("one\r")
+    first.until("you-said-one")
+    first.type("\x10\x11")
+    left = first.until("comes back")
+    assert first.status() == 0
+    id = next(word for word in left.replace("`", " ").split() if word.startswith("shell_"))
+    (shell,) = belljar("shells", "--json").json
+    assert (shell["id"], shell["status"]) == (id, "running")
+    second = Terminal.belljar("attach", id, rows=33, cols=90)
+    second.until("you-said-one")  # what it had printed before
+    second.type("\x10two\r")  # a lone Ctrl+P is the program's
+    second.until("two")
+    second.type("quit\r")
+    second.until("you-said-quit")
+    assert second.status() == 7
+    assert belljar("wait", id).status == 7
+
+
+def test_the_terminal_s_size_goes_to_whoever_is_attached(session: str) -> None:
+    terminal = Terminal.belljar("run", "--session", session, "stty size; read x; stty size", rows=31, cols=77)
+    terminal.until("31 77")
+    terminal.resize(20, 60)
+    terminal.type("\r")
+    terminal.until("20 60")
+    assert terminal.status() == 0
+
+
+def test_attach_needs_a_terminal(session: str) -> None:
+    answer = belljar("attach", "shell_00000000")
+    assert answer.status == 2
+    assert "needs a terminal" in answer.complaint
+
+
+def test_a_session_has_a_name_and_only_one_has_it(session: str, workspace: Path) -> None:
+    assert belljar("run", "--session", "desk", "echo hi").stdout == "hi\n"
+    assert [each["name"] for each in belljar("ps", "--json").json if each["id"] == session] == ["desk"]
+    again = belljar("session", "start", "--workspace", workspace, "--name", "desk")
+    assert again.status == 2
+    assert "already" in again.complaint
+    wrong = belljar("run", "--session", "dsk", "true")
+    assert wrong.status == 2
+    assert "did you mean 'desk'?" in wrong.complaint
+    for bad in ("bj-desk", "../x", "-x", ""):
+        assert belljar("session", "start", "--workspace", workspace, f"--name={bad}").status == 2
+
+
+def test_wait_gives_the_status_or_gives_up(session: str) -> None:
+    quick = belljar("start", "--session", "desk", "exit 5").stdout.strip()
+    assert belljar("wait", quick).status == 5
+    slow = belljar("start", "--session", "desk", "sleep 60").stdout.strip()
+    given_up = belljar("wait", "--timeout", "0.2", slow)
+    assert given_up.status == 124
+    assert "still running" in given_up.complaint
+    belljar("kill", slow)
+
+
+def test_logs_show_the_last_lines(session: str) -> None:
+    id = belljar("start", "--session", "desk", "seq 100").stdout.strip()
+    belljar("wait", id)
+    assert belljar("logs", "-n", "2", id).stdout == "99\n100\n"
+    assert belljar("logs", "-n", "0", id).stdout == ""
+    assert len(belljar("logs", id).stdout.splitlines()) == 100
+
+
+def test_stats_tell_what_a_session_uses(session: str) -> None:
+    (row,) = [each for each in belljar("stats", "desk", "--json").json if each["id"] == session]
+    assert row["memory"] > 0
+    assert row["pids"] > 0
+    assert "desk" in belljar("stats", "--once").stdout
