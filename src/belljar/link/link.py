@@ -104,12 +104,13 @@ class Link:
         ring: int = 0,
         tag: bytes = b"",
         paced: bool = False,
+        size: tuple[int, int] = (24, 80),
     ) -> Execution:
         id = int.from_bytes(os.urandom(8), "little") >> 1 | 1
         self.send(frames.spawn(
             id, argv, flags=flags, cwd=cwd, env=env,
             deadline_ms=milliseconds(deadline), grace_ms=milliseconds(grace), ring=ring,
-            credit=0 if flags & Flag.BACKGROUND else CREDIT, tag=tag,
+            credit=0 if flags & Flag.BACKGROUND else CREDIT, tag=tag, rows=size[0], cols=size[1],
         ))  # fmt: skip
         # The rest is made ready while the command starts: nothing of it is heard before the loop's next turn.
         program = "bash" if flags & Flag.SHELL else os.fsdecode(argv[0])

@@ -50,6 +50,8 @@ class Options(TypedDict, total=False):
     """One pipe for stdout and stderr, so that their order is exact."""
     pty: bool
     """A terminal instead of pipes."""
+    size: tuple[int, int] | None
+    """Rows and columns of that terminal."""
     clean_env: bool
     """Only `env`, without the image's variables."""
     grace: float
@@ -170,6 +172,13 @@ def _input(name: str, value: Any) -> None:
         raise UsageError(f"{name}: {type(value).__name__} is neither bytes nor text")
 
 
+def _size(name: str, value: Any) -> None:
+    if value is not None and not (
+        isinstance(value, tuple) and len(value) == 2 and all(type(each) is int and 0 < each < 1 << 16 for each in value)
+    ):
+        raise UsageError(f"{name}: {value!r} is not a pair of rows and columns, such as (24, 80)")
+
+
 def _output_limit(name: str, value: Any) -> None:
     if value is not None:
         whole(name, value, 1)
@@ -177,7 +186,7 @@ def _output_limit(name: str, value: Any) -> None:
 
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "timeout": seconds, "env": variables, "cwd": _path, "stdin": _input, "combined": flag, "pty": flag,
-    "clean_env": flag, "grace": lambda name, value: seconds(name, value, optional=False, zero=True),
+    "size": _size, "clean_env": flag, "grace": lambda name, value: seconds(name, value, optional=False, zero=True),
     "output_limit": _output_limit, "on_output": callable_or_none,
 }  # fmt: skip
 

@@ -80,7 +80,7 @@ class RunningCommand:
         try:
             return link.spawn(
                 request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=self.timeout,
-                grace=self.grace, ring=ring, tag=tag, paced=paced,
+                grace=self.grace, ring=ring, tag=tag, paced=paced, size=request.options.get("size") or (24, 80),
             )  # fmt: skip
         except frames.FrameError as error:
             raise UsageError(f"the command and its environment are too large: {error}") from error

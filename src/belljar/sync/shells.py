@@ -82,6 +82,10 @@ class Shell:
     def close_input(self) -> None:
         self._loop.do(self._shell.close_input)
 
+    def resize(self, rows: int, cols: int) -> None:
+        """Of its terminal (`start(pty=True)`)."""
+        self._loop.do(self._shell.resize, rows, cols)
+
     def signal(self, signo: int) -> None:
         self._loop.do(self._shell.signal, signo)
 

@@ -49,8 +49,7 @@ def run(args: Namespace, terminal: HostTerminal) -> int:
 async def _run(args: Namespace, terminal: HostTerminal) -> int:
     async with opened(args) as box:
         env = {**environment(), **dict(args.env)}
-        shell = await box.start(args.command, env=env, cwd=args.cwd, timeout=args.timeout, pty=True)
-        shell.resize(*terminal.size)
+        shell = await box.start(args.command, env=env, cwd=args.cwd, timeout=args.timeout, pty=True, size=terminal.size)
         status = await Attached(shell, terminal).converse()
         if status is not None:
             return status

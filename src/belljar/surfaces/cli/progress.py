@@ -68,7 +68,7 @@ async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) 
     options = streams.options(args)
     async with box.stream(args.command, **options) as running:
         hands.hold(running)
-        with streams.lent(running):
+        with streams.lent():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(streams.pass_on, running)
                 async for event in running:

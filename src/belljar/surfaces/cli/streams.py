@@ -40,14 +40,14 @@ class Streams:
     def options(self, args: Namespace) -> dict[str, Any]:
         env = {**(host.environment() if self.pty else {}), **dict(args.env)}
         given = {"timeout": args.timeout, "env": env, "cwd": args.cwd}
-        return {**given, "pty": True} if self.pty else {**given, "stdin": b"" if self.passed else None}
+        size = self.terminal.size if self.terminal is not None else None
+        return {**given, "pty": True, "size": size} if self.pty else {**given, "stdin": b"" if self.passed else None}
 
     @contextmanager
-    def lent(self, running: Run) -> Iterator[None]:
+    def lent(self) -> Iterator[None]:
         if not self.pty or self.terminal is None:
             yield
             return
-        running.resize(*self.terminal.size)  # at once: a program looks when it starts
         with self.terminal.raw():
             yield
 
