@@ -286,3 +286,11 @@ def test_verbose_logs_to_stderr_and_only_there(workspace: Path) -> None:
     answer = run(workspace, "--verbose", "echo x")
     assert answer.stdout == "x\n"
     assert "info belljar" in answer.stderr
+
+
+def test_a_hint_says_what_stood_in_the_way(workspace: Path) -> None:
+    answer = belljar("run", "--workspace", workspace, "getent hosts example.com || curl -sS http://example.com/")
+    assert answer.status != 0
+    last = answer.stderr.splitlines()[-1]
+    assert last.startswith("belljar: hint: ")
+    assert "network" in last

@@ -16,4 +16,5 @@ def remarks(result: Result, args: Namespace) -> list[str]:
     told = [what] if (what := ci_report.mishap(result, args)) else []
     if result.runs_later:
         told.append(f"left files that something on this machine may run later: {', '.join(result.runs_later)}")
-    return [*told, *(f"hint: {hint}" for hint in getattr(result, "hints", ()))]
+    hints = () if result.cause == "out_of_memory" else result.hints  # which was told already, with the remedy
+    return [*told, *(f"hint: {hint}" for hint in hints)]
