@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import anyio
+from anyio import to_thread
 
 from belljar.errors import BelljarError, PolicyDenied, SandboxLost
 from belljar.session.judging import judged
@@ -152,6 +153,7 @@ class Tool(ABC):
     category: ClassVar[str] = "execution"
     tags: ClassVar[tuple[str, ...]] = ()
     default_risk: ClassVar[str] = "high"
+    runs_commands: ClassVar[bool] = True
     Params: ClassVar[type[Params]]
     Config: ClassVar[type[Config]] = Config
     Answer: ClassVar[type[ToolResult]] = ToolResult
@@ -176,10 +178,18 @@ class Tool(ABC):
     def policy(self) -> Policy:
         return self.load_policy()
 
+    async def judging(self) -> Policy:
+        """The policy, loaded in a thread where that was not done before: its examples are checked then."""
+        return self.policy if "policy" in vars(self) else await to_thread.run_sync(lambda: self.policy)
+
     def load_policy(self) -> Policy:
         from belljar.policy import Policy
 
         return self._box.policy if self._box is not None else Policy.load("default")
+
+    def described(self) -> str:
+        """What a model is told: the tool, and what the sandbox is like that it runs in."""
+        return f"{self.description}\n\n{surroundings(self._box)}" if self.runs_commands else self.description
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
@@ -219,7 +229,7 @@ class Tool(ABC):
 
     async def rehearse(self, params: Any, command: Command) -> ToolResult:
         """A dry run: checked and judged, not run."""
-        verdict = await judged(self.policy, command)
+        verdict = await judged(await self.judging(), command)
         if verdict.decision == "deny":
             return await self.refusal(params, verdict)
         shown = command if isinstance(command, str) else shlex.join(command)
@@ -270,6 +280,23 @@ def _declined(refusal: ToolResult) -> ToolResult:
     return refusal
 
 
+def surroundings(box: Session | None) -> str:
+    """The truth about a sandbox, for a model that would find it out by trial and error."""
+    said = (
+        "Commands run in a sandbox: a Linux container of its own, not the user's machine. The project is mounted at "
+        "/workspace, the working directory; what you change there is real. The rest of the system is read-only, /tmp "
+        "and the home directory are scratch, and there is no root, sudo or docker."
+    )
+    if box is None:
+        return f"{said} By default there is no network."
+    limits = box.limits
+    network = "There is no network." if box.network == "none" else "The network can be reached."
+    return (
+        f"{said} Image: {box.plan.image}. {network} Limits: {limits.memory >> 20} MiB of memory, {limits.cpus:g} CPUs, "
+        f"{limits.pids} processes. The policy {box.policy.name!r} judges each command before it runs."
+    )
+
+
 def shorten(command: str, length: int = SUMMARY_LENGTH) -> str:
     return command if len(command) <= length else command[: length - 3] + "..."
 
@@ -278,7 +305,7 @@ def truncate(text: str, limit: int, missing: int = 0) -> tuple[str, bool]:
     """Head and tail of `text` within `limit` characters; between them, how much is missing (`missing`: before this)."""
     if len(text) <= limit:
         return text, missing > 0
-    room = limit - MARK_LENGTH
+    room = max(0, limit - MARK_LENGTH)
     mark = f"\n[... {len(text) - room + missing} characters truncated ...]\n"
     return text[: room - room // 2] + mark + text[len(text) - room // 2 :], True
 

@@ -49,10 +49,8 @@ class BashParams(Params):
 class Bash(Tool):
     name = "Bash"
     title = "Bash"
-    description = """Executes a given bash command in a persistent shell session.
-
-IMPORTANT: This tool is for terminal operations like git, npm, docker, etc.
-DO NOT use it for file operations - use the specialized file tools instead.
+    description = """Executes a given bash command in a persistent shell session: directory, exported variables,
+functions and options hold from one call to the next.
 
 Usage notes:
 - The command argument is required
@@ -130,6 +128,7 @@ class _ShellTool(Tool):
     """A tool that looks at shells and runs nothing."""
 
     default_risk = "low"
+    runs_commands = False
 
     def command(self, params: Any) -> None:
         return None

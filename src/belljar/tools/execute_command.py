@@ -96,7 +96,7 @@ grep sed awk sort uniq wc pwd whoami echo date."""
     async def execute(self, params: ExecuteCommandParams, call: Call) -> ToolResult:
         log.debug("Validating command: %s", params.command)
         request = await self.box.admit(
-            self.command(params), policy=self.policy, cwd=params.cwd, on_output=call.on_output,
+            self.command(params), policy=await self.judging(), cwd=params.cwd, on_output=call.on_output,
             timeout=(params.timeout or self.config.timeout) / 1000, grace=self.config.kill_timeout / 1000,
             output_limit=self.config.max_output_bytes,
         )  # fmt: skip
@@ -145,7 +145,7 @@ grep sed awk sort uniq wc pwd whoami echo date."""
     async def refusal(self, params: ExecuteCommandParams, verdict: Verdict) -> ToolResult:
         log.error("Command validation failed: %s", params.command)
         # "bash -c" is on the document's denylist as if it were a name
-        meant = await judged(self.policy, [*params.command.split(), *params.args])
+        meant = await judged(await self.judging(), [*params.command.split(), *params.args])
         denied_by = {finding.id for finding in (*verdict.rules, *meant.rules) if finding.decision == "deny"}
         unlisted = bool(denied_by) and denied_by <= NOT_LISTED
         code = "COMMAND_NOT_WHITELISTED" if unlisted else "COMMAND_BLACKLISTED"

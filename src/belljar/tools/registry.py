@@ -113,18 +113,18 @@ def _known(name: str, among: Mapping[str, T]) -> T:
 
 
 def _anthropic(tool: Tool) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "input_schema": tool.schema()}
+    return {"name": tool.name, "description": tool.described(), "input_schema": tool.schema()}
 
 
 def _openai(tool: Tool) -> dict[str, Any]:
     return {
         "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema()},
+        "function": {"name": tool.name, "description": tool.described(), "parameters": tool.schema()},
     }
 
 
 def _mcp(tool: Tool) -> dict[str, Any]:
-    return {"name": tool.name, "title": tool.title, "description": tool.description, "inputSchema": tool.schema()}
+    return {"name": tool.name, "title": tool.title, "description": tool.described(), "inputSchema": tool.schema()}
 
 
 _SHAPES: dict[str, Callable[[Tool], dict[str, Any]]] = {"anthropic": _anthropic, "openai": _openai, "mcp": _mcp}

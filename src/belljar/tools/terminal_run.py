@@ -59,17 +59,11 @@ class TerminalResult(ToolResult):
 class TerminalRun(Tool):
     name = "terminal-run"
     title = "Run Command"
-    description = """Execute a shell command in the integrated terminal.
+    description = """Execute a shell command, each in a new bash.
 Returns the command output (stdout and stderr combined).
 Commands run in the workspace directory by default.
 
-Use this to:
-- Run build commands (dotnet build, npm run build)
-- Execute tests (dotnet test, npm test)
-- Install packages (dotnet add package, npm install)
-- Run scripts and tools
-
-Important: Be cautious with commands that modify the system."""
+Use this to run builds, tests, scripts and tools of the project."""
     category = "terminal"
     tags = ("terminal", "command", "shell", "execute")
     Params = TerminalRunParams
@@ -87,7 +81,7 @@ Important: Be cautious with commands that modify the system."""
         command = given.get("command") if isinstance(given, dict) else None
         if not isinstance(params, list) or not isinstance(command, str) or not command.strip():
             return params
-        if (await judged(self.policy, command)).decision == "deny":
+        if (await judged(await self.judging(), command)).decision == "deny":
             params.insert(0, Problem("command", DANGEROUS, "DANGEROUS_COMMAND"))
         return params
 
