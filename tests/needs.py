@@ -60,11 +60,11 @@ ENGINE_PLACES = (
 
 
 def _no_engine() -> str | None:
-    from belljar.engines import docker
+    from belljar import engines
     from belljar.errors import BelljarError
 
     try:
-        docker.find()
+        engines.connect()
     except BelljarError as error:
         return str(error)
     return None

@@ -40,6 +40,10 @@ class Dialect:
             words += [f"uid={mount.owner[0]}", f"gid={mount.owner[1]}"]
         return ",".join(words)
 
+    def forgets_ulimits(self, rootless: bool) -> bool:
+        """Whether what is asked of it is not done."""
+        return False
+
     def ulimits(self, spec: SandboxSpec) -> dict[str, int]:
         return spec.ulimits
 

@@ -43,6 +43,7 @@ class DockerEngine(DockerImages):
         self.own_namespaces = self.dialect.own_namespaces()
         self.client = Client(endpoint)
         self._volumes: set[str] = set()
+        self._late_ulimits: dict[str, dict[str, int]] = {}
         self.about = self._about()
         self.machine = _MACHINES.get(str(self.about["Arch"]), str(self.about["Arch"]))
         self.shares_files = self._shares_files()
@@ -104,7 +105,10 @@ class DockerEngine(DockerImages):
             try:
                 body = create_body(spec, self.dialect)
                 path = f"/containers/create?name={quote(name)}"
-                return str(self.client.ask(doing, "POST", path, body, seconds=SLOW_SECONDS)["Id"])
+                id = str(self.client.ask(doing, "POST", path, body, seconds=SLOW_SECONDS)["Id"])
+                if self.dialect.forgets_ulimits(self.rootless):
+                    self._late_ulimits[id] = spec.ulimits
+                return id
             except Answered as error:
                 if error.status == 404:
                     raise ImageMissing(f"{error.message}; `belljar images list` shows what there is") from error
@@ -114,7 +118,12 @@ class DockerEngine(DockerImages):
 
     def start(self, id: str) -> Launched:
         self.client.ask("starting the sandbox", "POST", f"/containers/{quote(id)}/start", {}, seconds=SLOW_SECONDS)
-        return self.inspect(id)
+        launched = self.inspect(id)
+        if launched.pid and (late := self._late_ulimits.pop(id, None)):
+            from belljar.engines.rlimits import impose
+
+            impose(launched.pid, late)
+        return launched
 
     def inspect(self, id: str) -> Launched:
         doing = "looking at the sandbox"

@@ -48,6 +48,10 @@ class PodmanDialect(Dialect):
         mode = 0o1777 if mount.owner is not None else mount.mode  # it cannot be given to the user inside
         return f"rw,{executable},nosuid,nodev,size={mount.size},mode={mode:o}"
 
+    def forgets_ulimits(self, rootless: bool) -> bool:
+        """A rootless Podman has its own, whatever its API is told (5.4)."""
+        return rootless
+
     def ulimits(self, spec: SandboxSpec) -> dict[str, int]:
         """Podman 4 asks for a million processes by itself, and fails where its own limit is lower."""
         hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
