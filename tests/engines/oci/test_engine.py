@@ -218,6 +218,12 @@ def test_without_a_runtime_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
         OciEngine(tmp_path, "no-such-runtime")
 
 
+@pytest.mark.parametrize("name", ["runsc", "/usr/bin/runsc", "kata"])
+def test_a_runtime_with_a_kernel_of_its_own_is_refused_with_the_reason(tmp_path: Path, name: str) -> None:
+    with pytest.raises(EngineUnavailable, match="SO_PEERCRED"):
+        OciEngine(tmp_path, name)
+
+
 def test_a_network_is_refused(host: Host, workspace: Path) -> None:
     with pytest.raises(EngineError, match="no network"):
         launch(Plan(str(workspace), network="full"), rundir.new_session_id(), host)

@@ -55,7 +55,10 @@ class OciEngine:
 
     def __init__(self, state: Path, runtime: str = "", store: Store | None = None) -> None:
         if os.geteuid() != 0:
-            raise EngineUnavailable("the engine oci needs root here: rootless is not there yet")
+            raise EngineUnavailable(
+                "the engine oci needs root: it has no daemon that could make control groups and mounts for you; as an "
+                "ordinary user use rootless Podman or Docker"
+            )
         self._state = Path(os.path.abspath(state))
         self._runtimes: dict[str, Runtime] = {}
         self._runtime_name = runtime or os.environ.get("BELLJAR_RUNTIME") or DEFAULT

@@ -16,14 +16,20 @@ DEFAULT = "runc"
 START_SECONDS = 60.0  # takes 30 to 90 ms; a machine under load takes its time
 ANSWER_SECONDS = 10.0
 INSTALL = "install runc (Debian, Ubuntu, Fedora: the package `runc`)"
-# Options before the verb. gVisor: without KVM, and without the cgroup v1 set-up that it does not finish.
-OPTIONS = {"runsc": ["--platform=systrap", "--network=none", "--host-uds=open"]}
+# Kernels of their own, inside which our init cannot tell who talks to it. Seen with gVisor 20240729: SO_PEERCRED
+# answers with the asker's own process, so neither the init nor its bridge knows PID 1 from a command.
+REFUSED = {"runsc": "gVisor", "kata-runtime": "Kata", "kata": "Kata"}
 
 
 class Runtime:
     def __init__(self, name: str, root: Path) -> None:
         self.name = name
         self.root = root / Path(name).name
+        if (kind := REFUSED.get(self.kind)) is not None:
+            raise EngineUnavailable(
+                f"the runtime {name} is not supported: inside {kind}'s own kernel Belljar's init cannot tell the host "
+                "from a command (SO_PEERCRED), and this kernel cannot show what is in force there; use runc or crun"
+            )
         found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
         if found is None:
             raise EngineUnavailable(f"the engine oci needs {name}, which is not installed: {INSTALL}")
@@ -81,7 +87,7 @@ class Runtime:
             return []
 
     def _command(self) -> list[str]:
-        return [self.program, *OPTIONS.get(self.kind, []), "--root", str(self.root)]
+        return [self.program, "--root", str(self.root)]
 
 
 def _reason(log: Path) -> str:
