@@ -56,7 +56,7 @@ def _printf(call: Call) -> str:
     name = args[1] if len(args) > 2 and args[0] == "-v" else ""
     args = args[2:] if name else args
     args = args[1:] if args[:1] == ["--"] else args
-    text = _format(args[0], args[1:]) if args else ""
+    text = printf(args[0], args[1:]) if args else ""
     if name:
         call.machine.set(name, text, call.state)
         return ""
@@ -66,7 +66,7 @@ def _printf(call: Call) -> str:
 _SPEC = re.compile(r"%(%|[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlLqjzt]*(?:\([^)]*\)T|[diouxXeEfFgGcsbq]))")
 
 
-def _format(template: str, args: list[str]) -> str:
+def printf(template: str, args: list[str]) -> str:
     if not known(template):
         return taints(template + "".join(args)) or UNKNOWN
     out, pending = "", list(args)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from . import files
-from .compound import Feed
+from .feed import Feed
 from .machine import Machine
 from .marks import ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, known, show, solid, unglob
 from .shellstate import ShellState

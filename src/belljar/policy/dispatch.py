@@ -18,7 +18,7 @@ from . import (  # noqa: F401  they register programs, roles and filters
     shells,
 )
 from .call import PROGRAMS, Call
-from .compound import Feed
+from .feed import Feed
 from .files import is_loopback
 from .knowledge import Entry
 from .machine import Machine
@@ -105,7 +105,7 @@ def _program(machine: Machine, name: str, args: list[str], state: ShellState, fe
         machine.note(f"{call.text()}  ←  the reader of {base}")
     with machine.under(base):
         out = handler(call) if handler else None
-        read = _read(call, tuple(one for one in entries if not one.shipped) if handler else entries)
+        read = _read(call, tuple(one for one in entries if one.when or not one.shipped) if handler else entries)
         if machine.knowledge.has_trait(base, "nets"):
             _net(Call(machine, base, args, state, feed))
     out = out if handler else read

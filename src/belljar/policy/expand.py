@@ -34,6 +34,11 @@ from .shellstate import PERHAPS, ShellState, Value
 MAX_SUBJECT = 2000  # trimming a longer value is not followed
 MAX_FIELDS = 20_000  # an array that is put into itself again and again doubles
 _GLOB_MARK = {"*": STAR, "?": ANY, "[": BRACKET}
+_CHANGES: dict[str, Callable[[str], str]] = {
+    "^^": str.upper, ",,": str.lower, "U": str.upper, "L": str.lower, "E": ansi_c,
+    "^": lambda text: text[:1].upper() + text[1:], "u": lambda text: text[:1].upper() + text[1:],
+    ",": lambda text: text[:1].lower() + text[1:],
+}  # fmt: skip
 
 
 class Fields:
@@ -56,11 +61,9 @@ class Fields:
         """Unquoted expansion: split at IFS, globs are active. Nothing at all makes no field."""
         pieces = re.split(f"[{re.escape(self.ifs)}]+", text) if self.ifs else [text]
         for index, piece in enumerate(pieces):
-            if index:
-                self.close()
-            if piece:
-                marks = {"*": STAR, "?": ANY} if "]" not in piece else _GLOB_MARK
-                self.add("".join(marks.get(char, char) for char in piece))
+            self.close() if index else None
+            marks = {"*": STAR, "?": ANY} if "]" not in piece else _GLOB_MARK
+            self.add("".join(marks.get(char, char) for char in piece)) if piece else None
 
 
 class Expander:
@@ -84,14 +87,14 @@ class Expander:
         return found
 
     def fields(self, word: Node) -> list[str]:
-        found: list[str] = []
-        for parts in brace_expand(word.get("Parts") or []):
-            fields = Fields(self._ifs())
-            for index, part in enumerate(parts):
-                self._part(part, fields, first=index == 0)
-            fields.close()
-            found += fields.done
-        return found
+        return [field for parts in brace_expand(word.get("Parts") or []) for field in self._fields(parts, self._ifs())]
+
+    def _fields(self, parts: list[Node], ifs: str, joined: bool = False) -> list[str]:
+        fields = Fields(ifs)
+        for index, part in enumerate(parts):
+            self._part(part, fields, index == 0, joined)
+        fields.close()
+        return fields.done
 
     def text(self, word: Node | None) -> str:
         """One string, with no splitting: the value of an assignment, a redirection's target, a here-string."""
@@ -99,32 +102,22 @@ class Expander:
             return ""
         if "Parts" not in word:
             return evaluate(word, self)
-        fields = Fields("")
-        for index, part in enumerate(word["Parts"] or []):
-            self._part(part, fields, first=index == 0, joined=True)
-        fields.close()
-        return unglob(" ".join(fields.done))
+        return unglob(" ".join(self._fields(word["Parts"] or [], "", joined=True)))
 
     def heredoc(self, redirect: Node) -> str:
         body = redirect.get("Hdoc")
         if not body:
             return ""
         quoted = any(part["Type"] != "Lit" or "\\" in part["Value"] for part in redirect["Word"]["Parts"])
-        if quoted:
-            text = "".join(str(part.get("Value", "")) for part in body["Parts"])
-        else:
-            text = self._quoted(body["Parts"], escapes="$`\\")
+        literal = "".join(str(part.get("Value", "")) for part in body["Parts"])
+        text = literal if quoted else self._quoted(body["Parts"], escapes="$`\\")
         return re.sub(r"(?m)^\t+", "", text) if redirect["Op"] == "<<-" else text
-
-    def _separator(self) -> str:
-        """What joins "$*" and "${a[*]}"."""
-        return self._ifs()[:1]
 
     def _ifs(self) -> str:
         ifs = self.state.env.get("IFS", " \t\n")
         return ifs if isinstance(ifs, str) and known(ifs) else " \t\n"
 
-    def _part(self, part: Node, fields: Fields, first: bool = False, joined: bool = False) -> None:
+    def _part(self, part: Node, fields: Fields, first: bool, joined: bool) -> None:
         kind = part["Type"]
         if kind == "Lit":
             fields.add(self._literal(part.get("Value", ""), first))
@@ -133,34 +126,29 @@ class Expander:
         elif kind == "DblQuoted":
             self._double_quoted(part.get("Parts") or [], fields)
         elif kind == "ParamExp":
-            self._add_value(self.parameter(part), fields, split=not joined)
+            value = self.parameter(part)
+            self._add_list(flat_list(value) if not joined else [flat(value)], fields, split=not joined)
         elif kind == "CmdSubst":
-            fields.add(unsplit(self._command(part))) if joined else fields.add_split(self._command(part))
+            fields.add(self._command(part)) if joined else fields.add_split(self._command(part))
         elif kind == "ArithmExp":
             fields.add(evaluate(part["X"], self))
-        elif kind == "ProcSubst":
-            fields.add(self._procsub(part))
         else:
-            fields.add(STAR)  # an extended glob
+            fields.add(self._procsub(part) if kind == "ProcSubst" else STAR)  # or an extended glob
 
     def _literal(self, raw: str, first: bool) -> str:
-        if first and raw.startswith("~"):
-            raw = self._tilde(raw)
+        raw = self._tilde(raw) if first and raw.startswith("~") else raw
         if not re.search(r"[\\*?\[]", raw):
             return raw
         if "[" in raw and "]" not in raw:
             raw = raw.replace("[", "\\[")
         pieces = re.findall(r"\\\n|\\.|.", raw, re.S)
-        return "".join(
-            "" if p == "\\\n" else p[1] if p[0] == "\\" and len(p) > 1 else _GLOB_MARK.get(p, p) for p in pieces
-        )
+        escaped = ("" if p == "\\\n" else p[1] if p[0] == "\\" and len(p) > 1 else _GLOB_MARK.get(p, p) for p in pieces)
+        return "".join(escaped)
 
     def _tilde(self, raw: str) -> str:
         user, slash, rest = raw[1:].partition("/")
-        if user == "":
-            return self.state.home() + slash + rest
-        if user in ("+", "-"):
-            return self.state.cwd + slash + rest
+        if user in ("", "+", "-"):
+            return (self.state.cwd if user else self.state.home()) + slash + rest
         return raw if not user.isalnum() else ("/root" if user == "root" else f"/home/{user}") + slash + rest
 
     def _double_quoted(self, parts: list[Node], fields: Fields) -> None:
@@ -172,7 +160,7 @@ class Expander:
                 if not value and len(parts) == 1 and fields.current == "":
                     fields.current = None
             elif value is not None:
-                fields.add(value if isinstance(value, str) else self._separator().join(flat_list(value)))
+                fields.add(value if isinstance(value, str) else self._ifs()[:1].join(flat_list(value)))
             else:
                 fields.add(self._quoted([part], escapes='$`"\\'))
 
@@ -192,22 +180,13 @@ class Expander:
     def _command(self, part: Node) -> str:
         return clip(self._substitute(part)).rstrip("\n").replace("\0", "")
 
-    def _add_value(self, value: Value, fields: Fields, split: bool) -> None:
-        if isinstance(value, list) and split:
-            self._add_list(value, fields, split=True)
-        elif split:
-            fields.add_split(flat(value))
-        else:
-            fields.add(flat(value))
-
     @staticmethod
     def _add_list(values: list[str], fields: Fields, split: bool = False) -> None:
         for index, value in enumerate(values):
-            if index:
-                fields.close()
+            fields.close() if index else None
             fields.add_split(value) if split else fields.add(value)
 
-    # -- parameters ----------------------------------------------------------------------------------------------
+    # -- parameters
 
     def parameter(self, node: Node) -> Value:
         name = (node.get("Param") or {}).get("Value", "")
@@ -215,18 +194,21 @@ class Expander:
             return [key for key in self.state.env if key.startswith(name)] or name + ATOM
         index = self._index(node.get("Index"))
         if node.get("Length"):
-            return self._length(name, index)
+            value = self.lookup(name, index)
+            return str(len(solid(value) if isinstance(value, str) else value)) if known(solid(flat(value))) else ATOM
         if node.get("Excl"):
             return self._indirect(node, name, index)
         return self._modified(node, name, self.lookup(name, index))
 
     def lookup(self, name: str, index: str | None = None) -> Value:
+        args = self.state.args
         if name in ("@", "*"):
-            return list(self.state.args)
+            return list(args)
         if name == "#":
-            return str(len(self.state.args))
+            return str(len(args))
         if name.isdecimal():
-            return self._positional(whole(name))
+            number = whole(name)
+            return self.state.name if not number else args[number - 1] if number <= len(args) else UNSET
         if name == "BASH_CMDS" and index:
             return f"/usr/bin/{index}"
         value = self.state.get(name)
@@ -237,11 +219,6 @@ class Expander:
             index = flat(self.state.get(index))
         return _indexed(value, index)
 
-    def _positional(self, number: int) -> str:
-        if number == 0:
-            return self.state.name
-        return self.state.args[number - 1] if number <= len(self.state.args) else UNSET
-
     def _index(self, node: Node | None) -> str | None:
         if node is None:
             return None
@@ -250,12 +227,6 @@ class Expander:
         if literal in ("@", "*"):
             return str(literal)
         return self.text(node) if node.get("Type") == "Word" else evaluate(node, self)
-
-    def _length(self, name: str, index: str | None) -> str:
-        value = self.lookup(name, index)
-        if isinstance(value, str):
-            return str(len(solid(value))) if known(solid(value)) else ATOM
-        return str(len(value))
 
     def _indirect(self, node: Node, name: str, index: str | None) -> Value:
         value = self.state.get(name) if name != "#" else self.lookup(name)
@@ -272,20 +243,14 @@ class Expander:
             return self._sliced(node["Slice"], value, name)
         if node.get("Repl"):
             return self._mapped(value, lambda text: self._replaced(node["Repl"], text))
-        if node.get("Exp"):
-            return self._operated(node["Exp"], name, value)
-        return value
+        return self._operated(node["Exp"], name, value) if node.get("Exp") else value
 
     def _operated(self, exp: Node, name: str, value: Value) -> Value:
         op, word = exp["Op"], exp.get("Word")
-        for part in (word or {}).get("Parts") or []:
-            if (
-                part["Type"] == "SglQuoted"
-            ):  # inside double quotes these quotes are text, and what they hold is expanded
-                self.subscripts(part.get("Value", ""))
-        empty = flat(value) in ("", UNSET) if op.startswith(":") else value == UNSET
+        for part in (word or {}).get("Parts") or []:  # inside double quotes these quotes are text, which is expanded
+            self.subscripts(part.get("Value", "")) if part["Type"] == "SglQuoted" else None
+        bare, empty = op.lstrip(":"), flat(value) in ("", UNSET) if op.startswith(":") else value == UNSET
         empty = empty or (name in PERHAPS and value == PERHAPS[name])
-        bare = op.lstrip(":")
         if bare in ("-", "="):
             if value == UNKNOWN or has(flat(value), SENSITIVE):
                 return value
@@ -293,16 +258,18 @@ class Expander:
                 self.state.env[name] = self.text(word)
             return self.text(word) if empty else value
         if bare == "+":
-            return self.text(word) if not empty or (UNSET in flat(value) and known(solid(flat(value))) is False) else ""
+            return self.text(word) if not empty or (UNSET in flat(value) and not known(solid(flat(value)))) else ""
         if bare == "?":
             self.text(word)
             return UNKNOWN if empty else value  # the shell stops here when it is empty, so what goes on is not
         if op in ("#", "##", "%", "%%"):
             return self._mapped(value, lambda text: _trimmed(text, self._pattern(word), op))
-        if op in ("^", "^^", ",", ",,"):
-            self._pattern(word)
-            return self._mapped(value, lambda text: _cased(text, op))
-        return self._mapped(value, lambda text: _transformed(text, self.text(word), self))
+        how = self.text(word) if op == "@" else op
+        self._pattern(word)
+        if how == "P":
+            self.subscripts(flat(value))
+            return self._mapped(value, lambda text: _prompt(text, self.state.cwd))
+        return self._mapped(value, _CHANGES.get(how, str))
 
     def _mapped(self, value: Value, change: Callable[[str], str]) -> Value:
         if isinstance(value, str):
@@ -311,14 +278,7 @@ class Expander:
 
     def _pattern(self, word: Node | None) -> str:
         """A pattern keeps its marks for active globs; quoted characters are themselves."""
-        return "".join(self.fields_joined(word)) if word else ""
-
-    def fields_joined(self, word: Node) -> list[str]:
-        fields = Fields("")
-        for index, part in enumerate(word.get("Parts") or []):
-            self._part(part, fields, first=index == 0)
-        fields.close()
-        return fields.done
+        return "".join(self._fields(word.get("Parts") or [], "")) if word else ""
 
     def _replaced(self, repl: Node, text: str) -> str:
         pattern, new = self._pattern(repl.get("Orig")), self.text(repl.get("With"))
@@ -327,7 +287,7 @@ class Expander:
         regex = pattern_regex(pattern[len(anchor) :])
         if regex is None or not known(text) or len(text) > MAX_SUBJECT:
             return taints(text + new) or DISGUISED
-        regex = {"#": "^", "%": ""}.get(anchor, "") + f"(?:{regex})" + ("$" if anchor == "%" else "")
+        regex = ("^" if anchor == "#" else "") + f"(?:{regex})" + ("$" if anchor == "%" else "")
         if repl.get("All") and len(text) * len(new) > 10 * MAX_TEXT:
             return DISGUISED
         try:
@@ -386,18 +346,13 @@ def flat(value: Value) -> str:
     return value if isinstance(value, str) else " ".join(flat_list(value))
 
 
-def unsplit(text: str) -> str:
-    return text
-
-
 def _trimmed(text: str, pattern: str, op: str) -> str:
     regex = pattern_regex(pattern)
     if regex is None or len(text) > MAX_SUBJECT:
         return taints(text + pattern) or DISGUISED
-    if not known(text) and not known(solid(text)):
+    if not known(solid(text)):
         return text if FILE not in text else taints(text)
-    text = solid(text)
-    shape = Pattern(regex)
+    text, shape = solid(text), Pattern(regex)
     try:
         if op.startswith("%"):
             cuts = [text[:i] for i in range(len(text), -1, -1) if shape.matches(text[i:])]
@@ -408,19 +363,5 @@ def _trimmed(text: str, pattern: str, op: str) -> str:
     return (cuts[-1] if len(op) == 2 else cuts[0]) if cuts else text
 
 
-def _cased(text: str, op: str) -> str:
-    change = str.upper if op[0] == "^" else str.lower
-    return change(text) if len(op) == 2 else change(text[:1]) + text[1:]
-
-
-def _transformed(text: str, how: str, expander: Expander) -> str:
-    simple: dict[str, Callable[[str], str]] = {
-        "U": str.upper,
-        "u": lambda t: t[:1].upper() + t[1:],
-        "L": str.lower,
-        "E": ansi_c,
-    }
-    if how == "P":
-        expander.subscripts(text)
-        text = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text).replace(r"\w", expander.state.cwd)
-    return simple[how](text) if how in simple else text
+def _prompt(text: str, cwd: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text).replace(r"\w", cwd)

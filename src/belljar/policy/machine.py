@@ -3,30 +3,34 @@
 Each command has an abstract standard output, so pipes and substitutions carry text (known or not) to the next one.
 Both sides of a condition are taken; variables keep what the last branch left, and where a branch replaced a known
 value a second pass runs with the branches undone, so a harmless reassignment cannot hide a harmful one. Loops,
-commands, nesting and time are bounded: over a bound the verdict is "too complex", a denial.
+commands and nesting are bounded by steps: over a bound the verdict is "too complex", a denial, on any machine.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from .compound import Feed
+from .compound import COMMANDS, branch
 from .effects import Effect
+from .environment import planted, poisoned
 from .expand import Expander, flat, flat_list
+from .feed import Feed
+from .files import read_path
 from .knowledge import Knowledge
 from .marks import DISGUISED, ENCODED, NETWORK, SELF, UNKNOWN, clip, has, has_glob, known, sayable, solid
 from .parser import Node, ParseError, TooComplex, parse
 from .paths import could_match, is_place, resolve
 from .plain import plain_words
 from .quoting import whole
-from .redirects import Redirects
+from .redirects import redirected
 from .shellstate import ShellState, Value
 
 MAX_RECURSION = 3
+MAX_STEPS, MAX_DEPTH, MAX_EFFECTS, MAX_LITERALS, MAX_BESIDE = 3000, 40, 400, 100, 20
 SUSPECT = re.compile(
     r"\s*(?:\S*/)?(?:rm|dd|sh|bash|chmod|chown|shred|mkfs\S*|curl|wget|nc|find|sudo|mv|eval|kill)\s+\S"
 )
-MAX_STEPS, MAX_DEPTH, MAX_EFFECTS, MAX_LITERALS = 3000, 40, 400, 100
+_PLANTED = re.compile(r"(?:^|[\s;&|!.'\"=])(?:/tmp|/var/tmp|/dev/shm)/|\balias (?:sudo|su|ssh|git|ls|cd)=\S*/")
 
 
 class NeedsParser(Exception):
@@ -45,52 +49,56 @@ class _Recursion:
         self.depth = self.parallel = 0
 
 
-class Machine(Redirects):
+class Machine:
     def __init__(self, dispatch: Dispatch, knowledge: Knowledge, parsing: bool = True) -> None:
         self.effects: dict[Effect, None] = {}
+        self.seen: dict[str, None] = {}  # the commands, and the entries that they were read by
         self.trail: list[str] = []
         self.traps: list[tuple[str, ShellState]] = []
-        self.fifos = False
         self.made: list[tuple[str, str]] = []  # every text written to a file, in order
         self.beside: list[tuple[Node, ShellState, Feed, int]] = []  # what was started, and how much was written then
-        self.undo_branches, self.branched = False, False
         self.sinks: dict[str, list[Node]] = {}
-        self.privileged = 0
-        self._dispatch, self._parsing = dispatch, parsing
-        self._steps = 0
-        self._calls: dict[str, _Recursion] = {}
-        self._background = self._piping = 0
-        self._feed = self.source = Feed()
-        self.truth: bool | None = None
-        self.knowledge = knowledge
-        self.seen: dict[str, None] = {}  # the commands, and the entries that they were read by
         self.packed: list[str] = []  # members of the archives that this command made
-        self.judged: set[str] = set()  # files of commands that a build tool has been seen to read
+        self.judged: set[str] = set()  # files of commands that have been seen
         self.literals: list[str] = []  # the longer arguments: what a shell that reads unknown text might be handed
+        self.undo_branches = self.branched = self.fifos = self._suspecting = False
+        self.truth: bool | None = None  # what the last test came to, where that is known
+        self.feed = self.source = Feed()  # the standard input, and what the last `read` took its line from
+        self.privileged = 0
+        self.knowledge, self._dispatch, self._parsing = knowledge, dispatch, parsing
+        self._calls: dict[str, _Recursion] = {}
+        self._steps = self._background = self._piping = 0
 
-    # -- what the programs use -----------------------------------------------------------------------------------
+    # -- what the programs use
 
     def emit(
         self, kind: str, target: str = "", path_class: str = "", flags: frozenset[str] = frozenset(), program: str = ""
     ) -> None:
-        if self.privileged:
-            flags = flags | frozenset({"sudo"})
         if len(self.effects) >= MAX_EFFECTS:
             raise TooComplex("it does too much to be judged")
-        self.effects[
-            Effect(
-                kind,
-                sayable(target[:400]),
-                path_class,
-                flags,
-                sayable(program) or (self.trail[-1] if self.trail else ""),
-                tuple(self.trail[-8:]),
-            )
-        ] = None
+        flags = flags | {"sudo"} if self.privileged else flags
+        program = sayable(program) or (self.trail[-1] if self.trail else "")
+        self.effects[Effect(kind, sayable(target[:400]), path_class, flags, program, tuple(self.trail[-8:]))] = None
 
     def note(self, line: str) -> None:
         if len(self.seen) < MAX_LITERALS:
             self.seen[sayable(line[:400])] = None
+
+    def first_time(self, key: str) -> bool:
+        """Whether this text of commands has not been judged yet."""
+        new = key not in self.judged
+        self.judged.add(key)
+        return new
+
+    def tick(self) -> None:
+        """Count one step; over their bound, stop."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise TooComplex("it does too much to be judged")
+
+    def spare(self) -> bool:
+        """Whether there is room for more rounds of a loop than have to be."""
+        return self._steps < MAX_STEPS // 4
 
     @contextmanager
     def under(self, name: str) -> Iterator[None]:
@@ -129,10 +137,11 @@ class Machine(Redirects):
 
     def run_suspects(self, state: ShellState) -> None:
         """A shell runs text that cannot be computed: then what this command holds is what it might run."""
-        for text in [*self.literals, *state.files.values()]:
+        texts, self._suspecting = [] if self._suspecting else [*self.literals, *state.files.values()], True
+        for text in texts:
             for candidate in (text, text.partition("=")[2], text.lstrip("+"), *re.findall(r"['\"\[]([^'\"\]]+)", text)):
-                if SUSPECT.match(candidate):
-                    self.run_text(candidate, state.fork())
+                self.run_text(candidate, state.fork()) if SUSPECT.match(candidate) else None
+        self._suspecting = not texts
 
     def run_subscripts(self, text: str, state: ShellState) -> None:
         """bash evaluates the subscript of `a[$(…)]` in arithmetic, tests and assignments even where it is quoted."""
@@ -142,12 +151,10 @@ class Machine(Redirects):
     def read_file(self, path: str, state: ShellState) -> str | None:
         """What this command itself wrote there."""
         full = resolve(path, state.cwd, state.links, state.home())
-        if full in state.files:
-            return state.files[full]
-        if has_glob(full):
+        if has_glob(full) and full not in state.files:
             texts = [text for name, text in state.files.items() if could_match(full, name)]
             return "\n".join(texts) if texts else None
-        return None
+        return state.files.get(full)
 
     def write_file(self, path: str, text: str, state: ShellState, append: bool = False) -> None:
         full = resolve(path, state.cwd, state.links, state.home())
@@ -156,83 +163,59 @@ class Machine(Redirects):
         if stmts is not None:
             self.block(stmts, state.captured(), Feed(text))
             return
-        from .environment import planted
-
         planted(self, full, text)
-        if is_place("own_rc", full) and text.strip():
-            self._rc(text, state)
-        if full.endswith("/.envrc"):
-            self.run_text(text, state.fork())
+        if full.endswith("/.envrc") or (is_place("own_rc", full) and text.strip()):
+            self._runs_later(text, state)
         state.files[full] = clip((state.files.get(full, "") if append else "") + text)
         self.made.append((full, state.files[full]))
 
-    def _rc(self, text: str, state: ShellState) -> None:
-        """Lines that the sandbox's own shells run: judged as if they ran now, refused where nobody can see them."""
-        planted = re.search(
-            r"(?:^|[\s;&|!.'\"=])(?:/tmp|/var/tmp|/dev/shm)/|\balias (?:sudo|su|ssh|git|ls|cd)=\S*/", text
-        )
-        if has(text, NETWORK + ENCODED + DISGUISED + UNKNOWN) or planted:
+    def _runs_later(self, text: str, state: ShellState) -> None:
+        """Lines that a shell runs by itself: judged as if they ran now, refused where nobody can see them."""
+        if has(text, NETWORK + ENCODED + DISGUISED + UNKNOWN) or _PLANTED.search(text):
             self.emit("persist.rc", text)
         elif known(text):
             self.run_text(text, state.fork())
 
-    # -- statements ----------------------------------------------------------------------------------------------
+    @staticmethod
+    def written(names: str, state: ShellState) -> str:
+        """The texts that this command wrote to files of such names."""
+        return "\n".join(text for path, text in state.files.items() if re.search(names, path))
+
+    # -- statements
 
     def block(self, stmts: list[Node] | None, state: ShellState, feed: Feed) -> str:
         return clip("".join([self.statement(stmt, state, feed) for stmt in stmts or []]))
 
     def statement(self, stmt: Node, state: ShellState, feed: Feed) -> str:
         self.tick()
-        if stmt.get("Background") or stmt.get("Coprocess"):
-            self.beside.append((stmt, state.fork(), feed, len(self.made)))
-            with self._parallel():
-                return self._redirected(stmt, state.fork(), feed)
-        return self._redirected(stmt, state, feed)
+        if not (stmt.get("Background") or stmt.get("Coprocess")):
+            return redirected(self, stmt, state, feed)
+        self.beside.append((stmt, state.fork(), feed, len(self.made)))
+        self._background += 1
+        try:
+            return redirected(self, stmt, state.fork(), feed)
+        finally:
+            self._background -= 1
 
     def catch_up(self) -> None:
         """What runs in the background reads what is written after its start, be it into a fifo or a file."""
-        for stmt, state, feed, start in self.beside[:20]:
+        for stmt, state, feed, start in self.beside[:MAX_BESIDE]:
             later = dict(self.made[start:])
             if later:
                 shell = state.detached()
                 shell.files |= later
-                self._redirected(stmt, shell, feed)
-
-    def tick(self) -> None:
-        """Count one step; over their bound, stop."""
-        self._steps += 1
-        if self._steps > MAX_STEPS:
-            raise TooComplex("it does too much to be judged")
-
-    def spare(self) -> bool:
-        """Whether there is room for more rounds of a loop than have to be."""
-        return self._steps < MAX_STEPS // 4
-
-    @contextmanager
-    def _parallel(self) -> Iterator[None]:
-        self._background += 1
-        try:
-            yield
-        finally:
-            self._background -= 1
-
-    def read_effect(self, path: str, state: ShellState) -> str:
-        from .files import read_path
-
-        return read_path(self, path, state)
-
-    def write_effect(self, path: str, state: ShellState, append: bool) -> None:
-        from .files import write_path
-
-        write_path(self, path, state, frozenset({"append"}) if append else frozenset({"truncate"}))
+                redirected(self, stmt, shell, feed)
 
     def command(self, node: Node | None, state: ShellState, feed: Feed) -> str:
         if node is None:
             return ""
-        handler = getattr(self, "_" + re.sub(r"(?<!^)(?=[A-Z])", "_", node["Type"]).lower(), None)
-        if handler is None:
+        if node["Type"] == "CallExpr":
+            return self._call(node, state, feed)
+        if node["Type"] == "BinaryCmd":
+            return self._binary(node, state, feed)
+        if node["Type"] not in COMMANDS:
             raise TooComplex(f"{node['Type']} is not understood")
-        return str(handler(node, state, feed))
+        return COMMANDS[node["Type"]](self, node, state, feed)
 
     def expander(self, state: ShellState) -> Expander:
         return Expander(
@@ -245,14 +228,10 @@ class Machine(Redirects):
     def _substitution(self, part: Node, state: ShellState) -> str:
         stmts = part.get("Stmts") or []
         if len(stmts) == 1 and not stmts[0].get("Cmd"):  # $(< file)
-            return "".join(
-                self.read_effect(self.expander(state).text(r["Word"]), state) for r in stmts[0].get("Redirs") or []
-            )
-        return self.block(
-            stmts,
-            state.captured(),
-            Feed(self._feed.text, self._feed.outside) if self._feed.text else Feed(UNKNOWN, outside=True),
-        )
+            paths = [self.expander(state).text(redirect["Word"]) for redirect in stmts[0].get("Redirs") or []]
+            return "".join(read_path(self, path, state) for path in paths)
+        feed = Feed(self.feed.text, self.feed.outside) if self.feed.text else Feed(UNKNOWN, outside=True)
+        return self.block(stmts, state.captured(), feed)
 
     def _process(self, part: Node, state: ShellState) -> str:
         path = f"/dev/fd/{60 + len(self.sinks) + len(state.files)}"
@@ -269,28 +248,21 @@ class Machine(Redirects):
         state.files[ends[0]], self.sinks[ends[1]] = UNKNOWN, [stmt]
         state.env[name] = ends
 
-    # -- commands ------------------------------------------------------------------------------------------------
+    # -- commands
 
-    def _call_expr(self, node: Node, state: ShellState, feed: Feed) -> str:
-        expander = self.expander(state)
-        words = expander.words(node.get("Args") or [])
-        assigns = node.get("Assigns") or []
-        if not words:
-            for assign in assigns:
-                self.assign(assign, state)
-            return ""
+    def _call(self, node: Node, state: ShellState, feed: Feed) -> str:
+        words, assigns = self.expander(state).words(node.get("Args") or []), node.get("Assigns") or []
         before = dict(state.env)
         for assign in assigns:
-            self.assign(assign, state, words[0])
+            self.assign(assign, state, words[0] if words else "")
+        if not words:
+            return ""
         try:
             return self.simple(words, state, feed)
         finally:
-            for assign in assigns:
-                name = assign["Name"]["Value"]
-                if name in before:
-                    state.env[name] = before[name]
-                else:
-                    state.env.pop(name, None)
+            for name in [assign["Name"]["Value"] for assign in assigns]:
+                state.env.pop(name, None)
+                state.env.update({name: before[name]} if name in before else {})
 
     def simple(self, words: list[str], state: ShellState, feed: Feed) -> str:
         """Run one simple command, its words expanded."""
@@ -350,30 +322,20 @@ class Machine(Redirects):
             if not call.depth:
                 del self._calls[key]
 
-    @staticmethod
-    def written(names: str, state: ShellState) -> str:
-        """The texts that this command wrote to files of such names."""
-        return "\n".join(text for path, text in state.files.items() if re.search(names, path))
-
     def assign(self, node: Node, state: ShellState, program: str = "") -> None:
         if node.get("Naked") or not node.get("Name"):
             return
         name, expander = node["Name"]["Value"], self.expander(state)
         value: Value = self._array(node["Array"], expander) if node.get("Array") else expander.text(node.get("Value"))
         if node.get("Index"):
-            value = self._element(state.env.get(name), expander.text(node["Index"]), flat(value))
+            value = _element(state.env.get(name), expander.text(node["Index"]), flat(value))
         elif node.get("Append"):
             old = state.env.get(name, "")
-            value = (
-                flat_list(old) + flat_list(value)
-                if isinstance(old, list) or isinstance(value, list)
-                else flat(old) + flat(value)
-            )
+            lists = isinstance(old, list) or isinstance(value, list)
+            value = flat_list(old) + flat_list(value) if lists else flat(old) + flat(value)
         self.set(name, value, state, program)
 
     def set(self, name: str, value: Value, state: ShellState, program: str = "") -> None:
-        from .environment import poisoned
-
         held = state.env.get(name)
         if isinstance(held, str) and held.startswith("\0") and not flat(value).startswith("\0"):
             name = held[1:]  # a reference
@@ -384,59 +346,47 @@ class Machine(Redirects):
             self.run_subscripts(flat(value), state)
         element = re.fullmatch(r"(\w+)\[(.*)\]", name)
         if element:
-            name, value = element[1], self._element(state.env.get(element[1], []), element[2], flat(value))
+            name, value = element[1], _element(state.env.get(element[1], []), element[2], flat(value))
         state.env[name] = clip(value) if isinstance(value, str) else value
 
     def _array(self, node: Node, expander: Expander) -> Value:
         elements = node.get("Elems") or []
-        if any(element.get("Index") for element in elements):
-            keyed = {
-                expander.text(e["Index"]) if e.get("Index") else str(i): expander.text(e.get("Value"))
-                for i, e in enumerate(elements)
-            }
-            numbered = all(key.isdecimal() for key in keyed)
-            return [keyed[key] for key in sorted(keyed, key=whole)] if numbered else keyed
-        return expander.words([element.get("Value") or {} for element in elements])
+        if not any(element.get("Index") for element in elements):
+            return expander.words([element.get("Value") or {} for element in elements])
+        keyed: dict[str, str] = {}
+        for at, one in enumerate(elements):
+            keyed[expander.text(one["Index"]) if one.get("Index") else str(at)] = expander.text(one.get("Value"))
+        return [keyed[key] for key in sorted(keyed, key=whole)] if all(map(str.isdecimal, keyed)) else keyed
 
-    @staticmethod
-    def _element(old: Value | None, index: str, value: str) -> Value:
-        if isinstance(old, list) and index.isdecimal() and whole(index) < 4096:
-            return (
-                [*old, *[""] * (int(index) - len(old)), value]
-                if int(index) >= len(old)
-                else [*old[: int(index)], value, *old[int(index) + 1 :]]
-            )
-        base = (
-            dict(old)
-            if isinstance(old, dict)
-            else {str(i): v for i, v in enumerate(old)}
-            if isinstance(old, list)
-            else {}
-        )
-        made = {**base, index: value}
-        return dict(sorted(made.items(), key=lambda item: whole(item[0]))) if all(map(str.isdecimal, made)) else made
-
-    def _binary_cmd(self, node: Node, state: ShellState, feed: Feed) -> str:
-        chain = [(node["Op"], node["Y"])]
-        left = node["X"]
-        piping = node["Op"] in ("|", "|&")
+    def _binary(self, node: Node, state: ShellState, feed: Feed) -> str:
+        chain, left, piping = [node["Y"]], node["X"], node["Op"] in ("|", "|&")
         while _joins(left, piping):
-            chain.append((left["Cmd"]["Op"], left["Cmd"]["Y"]))
+            chain.append(left["Cmd"]["Y"])
             left = left["Cmd"]["X"]
         chain.reverse()
-        if piping:
-            self._piping += 1
-            out = self.statement(left, state.captured(), feed)
-            for _, right in chain[:-1]:
-                out = self.statement(right, state.captured(), Feed(out))
-            out = self.statement(chain[-1][1], state.fork(), Feed(out))
-            self._piping -= 1
+        if not piping:
+            out = self.statement(left, state, feed)
+            for right in chain:
+                with branch(self, state):
+                    out += self.statement(right, state, feed)
             return out
-        out = self.statement(left, state, feed)
-        for _, right in chain:
-            with self._branch(state):
-                out += self.statement(right, state, feed)
+        self._piping += 1
+        out = self.statement(left, state.captured(), feed)
+        for right in chain[:-1]:
+            out = self.statement(right, state.captured(), Feed(out))
+        out = self.statement(chain[-1], state.fork(), Feed(out))
+        self._piping -= 1
         return out
+
+
+def _element(old: Value | None, index: str, value: str) -> Value:
+    if isinstance(old, list) and index.isdecimal() and whole(index) < 4096:
+        return [*old[: int(index)], *[""] * (int(index) - len(old)), value, *old[int(index) + 1 :]]
+    base = (
+        old if isinstance(old, dict) else {str(at): one for at, one in enumerate(old)} if isinstance(old, list) else {}
+    )
+    made = {**base, index: value}
+    return dict(sorted(made.items(), key=lambda item: whole(item[0]))) if all(map(str.isdecimal, made)) else made
 
 
 def _joins(stmt: Node, piping: bool) -> bool:

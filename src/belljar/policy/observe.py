@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from .compound import Feed
 from .effects import Effect
+from .feed import Feed
 from .knowledge import Knowledge
 from .machine import Machine
 from .marks import ATOM

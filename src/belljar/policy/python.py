@@ -5,7 +5,6 @@ import re
 from .call import Call, program
 from .marks import DISGUISED, FILE, UNKNOWN, known, solid, taints, unglob
 from .pyscan import PythonScan
-from .shapes import SETUID, respawns
 from .shells import feed_shell
 
 # Running something that is not written out in the code.
@@ -20,9 +19,11 @@ def shapes(call: Call, code: str) -> None:
     connects = re.search(r"connect\(|bind\(|listen\(|Server\(|create_connection", code) and "socket" in code
     if connects and (re.search(r"dup2|pty\.spawn|/bin/(ba|da|z)?sh", code) or _OBEYS.search(code)):
         call.emit("net.shell")
-    if respawns(code):
+    if re.search(
+        r"while\s+(True|1)\s*:(?!.{0,200}\b(sleep|wait|communicate|input)\b).{0,80}(Popen|fork|Process)\(", code, re.S
+    ):
         call.emit("process.forkbomb")
-    if SETUID.search(code):
+    if re.search(r"chmod[^\n]{0,200}S_IS[UG]ID|S_IS[UG]ID[^\n]{0,200}chmod", code):
         call.emit("privilege.setuid")
     engine = re.search(r"(docker|containerd|podman|crio)\.sock", code) and re.search(r"(?i)unix|connect", code)
     if engine or ("docker" in code and re.search(r"privileged\s*=\s*True|volumes\s*=\s*\{\s*['\"]/['\"]", code)):

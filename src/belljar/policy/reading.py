@@ -16,31 +16,12 @@ PRINTS = {
     "private": SENSITIVE, "everything": STAR + "\n", "one": "1\n", "workspace": WORKSPACE + "\n", "gitdir": ".git\n",
     "user": BASE_ENV["USER"] + "\n", "disks": f"/dev/sda {ATOM} /\n/dev/sda {ATOM} {WORKSPACE}\n",
 }  # fmt: skip
-Role = Callable[["Reading", list[str], str], None]
-ROLES: dict[str, Role] = {}
+# What an argument of a role does: one argument at a time, or several and a parameter (`code:sql`).
+ONE: dict[str, Callable[["Reading", str], object]] = {}
+MANY: dict[str, Callable[["Reading", list[str], str], object]] = {}
 Filter = Callable[[Call, Options, str], str | None]
 FILTERS: dict[str, Filter] = {}
 _LAST = ("write", "arrive", "append", "truncate", "tee", "save")  # they need what the others have read
-
-
-def role(*names: str) -> Callable[[Callable[["Reading", str], None]], Callable[["Reading", str], None]]:
-    """Register what an argument of this role does; it is given the argument."""
-
-    def register(act: Callable[["Reading", str], None]) -> Callable[["Reading", str], None]:
-        ROLES.update(dict.fromkeys(names, lambda reading, words, _: act(reading, words[0])))
-        return act
-
-    return register
-
-
-def words_role(*names: str) -> Callable[[Role], Role]:
-    """The same for a role that takes several arguments, or a parameter: `code:sql`."""
-
-    def register(act: Role) -> Role:
-        ROLES.update(dict.fromkeys(names, act))
-        return act
-
-    return register
 
 
 def filtering(name: str) -> Callable[[Filter], Filter]:
@@ -95,7 +76,9 @@ class Reading:
         if self.sent or has(self.target, SECRET + SENSITIVE + ENCODED):
             self.send(self.sent + self.target)
         if entry.runs:
-            ROLES["project"](self, [], "")
+            from .roles_run import project
+
+            project(self)
         verb = self._verb(options) if verbs else None
         if verb is not None:
             return verb.run()
@@ -178,7 +161,14 @@ class Reading:
 
     def act(self, name: str, words: list[str]) -> None:
         base, _, parameter = name.partition(":")
-        ROLES[base](self, words, parameter)
+        ONE[base](self, words[0]) if base in ONE else MANY[base](self, words, parameter)
+
+    def add(self, text: str) -> None:
+        """One more input was read."""
+        self.content, self.inputs = self.content + text, self.inputs + 1
+
+    def hear(self, text: str) -> None:
+        self.ran += text
 
     def printed(self, what: str, options: Options) -> str | None:
         text = self.content if self.inputs else self.call.stdin

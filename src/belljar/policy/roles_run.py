@@ -7,18 +7,18 @@ from . import expressions
 from .call import Call, settings
 from .knowledge import tables
 from .machine import SUSPECT
-from .marks import FILE, NETWORK, SENSITIVE, UNKNOWN, has, known, solid, unglob
+from .marks import FILE, NETWORK, SENSITIVE, known, solid, unglob
 from .paths import WORKSPACE
 from .quoting import listed, quiet_command
-from .reading import Reading, role, words_role
+from .reading import MANY, ONE, Reading
 
 _COMPRESSORS = frozenset(listed("gzip pigz zstd xz bzip2 lz4 lzma pbzip2 unzstd zstdmt lzip brotli cat gunzip"))
 _TRANSPORT = re.compile(r"(\S*/)?(ssh|rsync|sudo)\b(?!.*(?i:proxy|local)command)")
 _ELSEWHERE = ("exec.network", "net.shell", "process.forkbomb", "service.delete", "data.drop")
+_ALONE = {"preinstall", "install", "postinstall", "prepare"}
 
 
-@words_role("run")
-def run(reading: Reading, words: list[str], _: str) -> None:
+def run(reading: Reading, words: list[str], _: str = "") -> None:
     words = list(words)
     while words and (words[0] == "--" or ("assigns" in reading.entry.traits and re.match(r"[A-Za-z_]\w*=", words[0]))):
         name, equals, value = words.pop(0).partition("=")
@@ -26,7 +26,6 @@ def run(reading: Reading, words: list[str], _: str) -> None:
     reading.ran += reading.call.run(words)
 
 
-@words_role("run-program")
 def run_program(reading: Reading, words: list[str], _: str) -> None:
     """Run what follows where it is a program; else it is a name in some other sense."""
     words = [word for word in words if word != "--"]
@@ -34,122 +33,69 @@ def run_program(reading: Reading, words: list[str], _: str) -> None:
         reading.ran += reading.call.run(words)
 
 
-@words_role("run-after-number")
+def run_as_root(reading: Reading, words: list[str], _: str) -> None:
+    reading.call.machine.privileged += 1
+    try:
+        run(reading, words)
+    finally:
+        reading.call.machine.privileged -= 1
+
+
 def run_after_number(reading: Reading, words: list[str], _: str) -> None:
     numbered = re.fullmatch(r"[-+\d.]+|record|stat|trace|report|top", solid(words[0]))
     reading.ran += reading.call.run(words[1:] if numbered else words)
 
 
-@words_role("run-as-root")
-def run_as_root(reading: Reading, words: list[str], _: str) -> None:
-    reading.call.machine.privileged += 1
-    try:
-        run(reading, words, "")
-    finally:
-        reading.call.machine.privileged -= 1
-
-
-@words_role("shell")
-def shell(reading: Reading, words: list[str], _: str) -> None:
+def shell(reading: Reading, words: list[str], _: str = "") -> None:
     if "exec" in reading.flags:
-        run(reading, words, "")
-        return
-    reading.ran += reading.call.shell(unglob(" ".join(words)).replace("\0", " "))
+        run(reading, words)
+    else:
+        reading.ran += reading.call.shell(unglob(" ".join(words)))
 
 
-@words_role("shell-or-run")
-def shell_or_run(reading: Reading, words: list[str], _: str) -> None:
-    """One word is a text for a shell, several are a command."""
-    shell(reading, words, "") if len(words) == 1 else run(reading, words, "")
-
-
-@words_role("lock")
-def lock(reading: Reading, words: list[str], _: str) -> None:
-    shell(reading, words[1:], "") if words[0] in ("-c", "--command") else run(reading, words, "")
-
-
-@role("hidden")
 def hidden(reading: Reading, text: str) -> None:
     """A command inside another program's option."""
     if solid(text).strip("'\" ") not in ("", "none", "cat", "less", "more", "true", "false", "-"):
         reading.call.emit("exec.hidden", text)
-        shell(reading, [text], "")
+        shell(reading, [text])
 
 
-@role("helper")
 def helper(reading: Reading, text: str) -> None:
     """An option for a program of one's choice: a compressor, or any known one that is no shell, may be chosen."""
     name = (solid(text).split() or [""])[0].rsplit("/", 1)[-1]
     if name in _COMPRESSORS:
         return
     known_one = reading.call.is_program(name) and not reading.call.machine.knowledge.has_trait(name, "shell")
-    shell(reading, [text], "") if known_one else hidden(reading, text)
+    shell(reading, [text]) if known_one else hidden(reading, text)
 
 
-@role("transport")
-def transport(reading: Reading, text: str) -> None:
-    hidden(reading, text) if not _TRANSPORT.match(solid(text)) else None
-
-
-@role("checkpoint")
 def checkpoint(reading: Reading, text: str) -> None:
     hidden(reading, text.split("exec=", 1)[1]) if "exec=" in text else None
 
 
-@words_role("code")
 def code(reading: Reading, words: list[str], language: str) -> None:
     for path in reading.rest if "edits" in reading.flags else []:
         reading.call.write(path, FILE)
     reading.ran += reading.call.scan(language, unglob("\n".join(words)), reading.rest)
 
 
-@words_role("words")
-def words_of_code(reading: Reading, words: list[str], language: str) -> None:
-    """Operands that together are one statement: `redis-cli -n 1 FLUSHALL`."""
-    reading.ran += reading.call.scan(language, unglob(" ".join(words)), [])
+# -- files of commands
 
 
-@words_role("script")
-def script(reading: Reading, words: list[str], language: str) -> None:
-    """A script file: looked through where this command wrote it, else the project's own code."""
-    reading.ran += reading.call.run_code(language, words)
-
-
-@words_role("stdin")
-def stdin(reading: Reading, _: list[str], language: str) -> None:
-    text = reading.call.stdin
-    reading.ran += reading.call.scan(language, text, []) if text and text.strip() else ""
-
-
-@words_role("project")
-def project(reading: Reading, _: list[str], __: str) -> None:
+def project(reading: Reading) -> None:
     """Files that the program runs by their name (`runs`), where this same command wrote them."""
     call = reading.call
     for names, language in reading.entry.runs.items():
         for path, text in list(call.state.files.items()):
-            key = f"{language} {path} {text}"
-            if key in call.machine.judged or not re.search(rf"(^|/)({names})$", path):
-                continue
-            call.machine.judged.add(key)
-            if NETWORK in text:
-                call.emit("exec.network", path)
-            call.scan(language, text, []) if language != "lines" else _targets(reading, text)
+            if call.machine.first_time(f"{language} {path} {text}") and re.search(rf"(^|/)({names})$", path):
+                call.emit("exec.network", path) if NETWORK in text else None
+                call.scan(language, text, []) if language != "lines" else targets(reading, text)
 
 
-@role("targets")
-def targets(reading: Reading, path: str) -> None:
-    """A file of targets by name: `make -f …`."""
-    text = reading.call.script(path) or ""
-    if NETWORK in text:
-        reading.call.emit("exec.network", path)
-    _targets(reading, text)
-
-
-def _targets(reading: Reading, text: str) -> None:
+def targets(reading: Reading, text: str) -> None:
     """The commands of a makefile, a package.json or the like that this call reaches."""
     words = set(reading.call.original.split())
-    lines = _scripts(text, words) if text.lstrip()[:1] == "{" else _recipes(text, words)
-    for line in lines[:300]:
+    for line in (_scripts(text, words) if text.lstrip()[:1] == "{" else _recipes(text, words))[:300]:
         for part in dict.fromkeys([line, *re.split(r"[\"'\[\],]+", line)]):
             part = re.sub(r"^[\s@:;-]*(?:[\w.-]+\s*[:=]+\s*)?[@|>;-]*\s*", "", part).replace("$$", "$")
             first = (part.split() or [""])[0]
@@ -163,13 +109,8 @@ def _scripts(text: str, words: set[str]) -> list[str]:
         scripts = json.loads(text)["scripts"].items()
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return []
-    aliases = {"t": "test", "tst": "test"}
-    named = {aliases.get(word, word) for word in words} | {"preinstall", "install", "postinstall", "prepare"}
-    return [
-        str(command)
-        for name, command in scripts
-        if name in named or name.removeprefix("pre").removeprefix("post") in named
-    ]
+    named = {{"t": "test", "tst": "test"}.get(word, word) for word in words} | _ALONE
+    return [str(command) for name, command in scripts if {name, re.sub("^(pre|post)", "", name)} & named]
 
 
 def _recipes(text: str, words: set[str]) -> list[str]:
@@ -177,9 +118,7 @@ def _recipes(text: str, words: set[str]) -> list[str]:
     blocks = re.split(r"(?m)^(?=(?:  )?[\w.%/-]+\s*:(?!=))", text)
     names = [re.match(r"\s*([\w.%/-]+?)\s*:[ \t]*([^\n;]*)", block) for block in blocks]
     values = {"RM": "rm -f", "HOME": "/home/sandbox", **dict(re.findall(r"(?m)^(\w+)\s*[:?]?=\s*(.*?)\s*$", text))}
-    firsts = [
-        name[1] for name in names if name and name[1] not in ("version", "tasks", "vars", "env") and name[1][0] != "."
-    ]
+    firsts = [one[1] for one in names if one and one[1] not in ("version", "tasks", "vars", "env") and one[1][0] != "."]
     wanted = (words & set(firsts)) or {*firsts[:1], "default"}
     for _ in range(4):
         wanted |= {need for name in names if name and name[1] in wanted for need in name[2].split()[:50]}
@@ -188,24 +127,28 @@ def _recipes(text: str, words: set[str]) -> list[str]:
     return re.sub(r"\$[({](\w+)[)}]", lambda m: values.get(m[1], m[0]), found).splitlines()
 
 
+def target_file(reading: Reading, path: str) -> None:
+    text = reading.call.script(path) or ""
+    reading.call.emit("exec.network", path) if NETWORK in text else None
+    targets(reading, text)
+
+
 # -- elsewhere
 
 
-@words_role("remote")
-def remote(reading: Reading, words: list[str], _: str) -> None:
+def remote(reading: Reading, words: list[str], _: str = "") -> None:
     """A command for another host is judged as if it were for this one."""
     state = reading.call.state.fork()
     state.cwd = state.home()
     reading.call.machine.run_text(unglob(" ".join(words)), state, reading.call.feed)
 
 
-@words_role("container")
 def container(reading: Reading, words: list[str], _: str) -> None:
     """A command in a container harms that container: what counts is what reaches out of it, or destroys its service.
     What the container got of this machine (`-v here:there`) is this machine's."""
-    machine, outer = reading.call.machine, reading.call.machine.effects
+    machine, outer, mounts = reading.call.machine, reading.call.machine.effects, _mounts(reading)
     state = reading.call.state.detached()
-    state.cwd, mounts = "/srv/container/inside", _mounts(reading)
+    state.cwd = "/srv/container/inside"
     for here, there in mounts:
         there_only = re.compile(rf"(?<![\w./-]){re.escape(there)}(?=[/\s'\";]|$)")
         words = [there_only.sub(here.replace("\\", "\\\\"), word) for word in words]
@@ -221,11 +164,6 @@ def container(reading: Reading, words: list[str], _: str) -> None:
             outer[effect] = None
 
 
-@words_role("container-text")
-def container_text(reading: Reading, words: list[str], _: str) -> None:
-    container(reading, words[0].split(), "")
-
-
 def _mounts(reading: Reading) -> list[tuple[str, str]]:
     """What of this machine a container gets, and where: `-v here:there`, `--mount source=here,target=there`."""
     found = []
@@ -238,19 +176,15 @@ def _mounts(reading: Reading) -> list[tuple[str, str]]:
     return found
 
 
-@role("mount")
 def mount(reading: Reading, text: str) -> None:
     """A place of this machine that a container gets."""
     source = re.sub(r"^.*?(source|src)=|[:,].*$", "", text)
-    full, kind, flags = reading.call.locate(source) if source[:1] in "/~.$" and source else ("", "", frozenset())
-    whole = (kind == "system" and ("top" in flags or full in ("/var/run", "/var/lib"))) or (
-        kind == "home" and "inner" not in flags
-    )
-    if kind in ("root", "device", "secret", "kernel") or whole:
+    full, kind, flags = reading.call.locate(source) if source and source[0] in "/~.$" else ("", "", frozenset())
+    whole = kind == "system" and ("top" in flags or full in ("/var/run", "/var/lib"))
+    if kind in ("root", "device", "secret", "kernel") or whole or (kind == "home" and "inner" not in flags):
         reading.call.emit("kernel.engine")
 
 
-@role("engine")
 def engine(reading: Reading, path: str) -> None:
     reading.call.emit("kernel.engine") if "engine" in reading.call.locate(path)[2] else None
 
@@ -258,70 +192,43 @@ def engine(reading: Reading, path: str) -> None:
 # -- settings that execute
 
 
-@role("setting")
 def setting(reading: Reading, text: str) -> None:
     """key=value, where some keys run their value: [setting.NAME] says which, and which values are harmless."""
     key, _, value = unglob(solid(text)).partition("=")
-    for pattern, one in tables()["setting"][reading.settings or "git"].items():
-        if expressions.fullmatch(pattern, key.lower()):
-            _set(reading, key, value.strip(), one)
-            return
-
-
-def _set(reading: Reading, key: str, value: str, one: dict[str, str]) -> None:
-    harmless = one.get("harmless", "(?!)")
-    own = reading.call.locate(value)[1] in ("workspace", "workspace_root") and not value.startswith("!")
-    if expressions.fullmatch(harmless, value) or (one.get("editor") and quiet_command(value)):
+    settings = tables()["setting"][reading.settings or "git"].items()
+    one = next((one for pattern, one in settings if expressions.fullmatch(pattern, key.lower())), None)
+    value = value.strip()
+    if (
+        one is None
+        or expressions.fullmatch(one.get("harmless", "(?!)"), value)
+        or (one.get("editor") and quiet_command(value))
+    ):
         return
-    if own and one.get("own"):
+    if one.get("own") and reading.call.locate(value)[1] in ("workspace", "workspace_root") and value[:1] != "!":
         reading.emit(one["own"]) if one["own"] != "allow" else None
         return
     reading.call.emit(one.get("effect", "persist.git"), f"{key}={value}")
-    if value and (not value.startswith("/") or " " in value):
-        reading.call.shell(value.lstrip("!"))
+    reading.call.shell(value.lstrip("!")) if value and (value[0] != "/" or " " in value) else None
 
 
-@role("setting-pair")
-def setting_pair(reading: Reading, text: str) -> None:
-    key, _, value = text.strip().partition(" ")
-    setting(reading, f"{key}={value}")
-
-
-@role("options-file")
 def options_file(reading: Reading, path: str) -> None:
     """A file of options: they count as if they were given."""
-    given = settings(reading.call.read(path))
-    key = "\0".join(given)
-    if given and key not in reading.call.machine.judged:
-        reading.call.machine.judged.add(key)
-        call = reading.call
+    call, given = reading.call, settings(reading.call.read(path))
+    if given and call.machine.first_time("\0".join(given)):
         Reading(Call(call.machine, call.name, [*call.args, *given], call.state, call.feed), reading.entry).run()
 
 
-@role("ssh-option")
 def ssh_option(reading: Reading, text: str) -> None:
     for line in text.splitlines():
         found = re.match(r"(?i)\s*(?:(?:proxy|local|knownhosts)command|match\b.*\bexec)[\s=]+(.+)", line)
         hidden(reading, found[1].strip('"')) if found else None
 
 
-@role("ssh-file")
-def ssh_file(reading: Reading, path: str) -> None:
-    ssh_option(reading, reading.call.script(path) or "")
-
-
-@role("preload")
-def preload(reading: Reading, path: str) -> None:
-    reading.call.emit("persist.env", f"--preload {path}")
-
-
-@role("planted")
 def planted(reading: Reading, value: str) -> None:
     reading.call.emit("persist.git", value)
     reading.call.shell(value)
 
 
-@role("schedule")
 def schedule(reading: Reading, _: str) -> None:
     """Lines of a crontab, or the text that at is given."""
     for line in reading.call.stdin.splitlines()[:50]:
@@ -330,27 +237,12 @@ def schedule(reading: Reading, _: str) -> None:
         reading.call.shell(text) if text and known(text) else None
 
 
-@role("commit-text")
 def commit_text(reading: Reading, text: str) -> None:
     """What git keeps leaves with the next push."""
     held = SENSITIVE if "sensitive" in reading.call.locate(text)[2] else text
     reading.call.machine.write_file(".git/COMMIT_EDITMSG", held + reading.call.stdin, reading.call.state, append=True)
 
 
-@role("unseen-stdin")
-def unseen_stdin(reading: Reading, _: str) -> None:
-    if has(reading.call.stdin, NETWORK):
-        reading.call.emit("exec.network")
-    elif has(reading.call.stdin, UNKNOWN):
-        reading.call.emit("exec.unseen")
-
-
-@role("become")
-def become(reading: Reading, _: str) -> None:
-    reading.call.emit("privilege.become")
-
-
-@role("tree-shell")
 def tree_shell(reading: Reading, text: str) -> None:
     """A command that git runs in a copy of every tree of the history."""
     state = reading.call.state.fork()
@@ -358,18 +250,29 @@ def tree_shell(reading: Reading, text: str) -> None:
     reading.call.machine.run_text(unglob(text), state)
 
 
-@role("make-eval")
-def make_eval(reading: Reading, text: str) -> None:
-    shell(reading, [text.partition(";")[2]], "") if ";" in text else None
-
-
-@role("ansible")
 def ansible(reading: Reading, text: str) -> None:
-    shell(reading, [text], "") if re.search(
-        r"-m\s*(ansible\.builtin\.)?(shell|command|raw)|^(?!.*-m)", reading.text
-    ) else None
+    runs = re.search(r"-m\s*(ansible\.builtin\.)?(shell|command|raw)|^(?!.*-m)", reading.text)
+    shell(reading, [text]) if runs else None
 
 
-@role("run-with-rest")
-def run_with_rest(reading: Reading, path: str) -> None:
-    reading.call.run([path, *reading.rest])
+MANY.update({
+    "run": run, "run-program": run_program, "run-as-root": run_as_root, "run-after-number": run_after_number,
+    "shell": shell, "code": code, "remote": remote, "container": container,
+    "shell-or-run": lambda reading, words, _: shell(reading, words) if len(words) == 1 else run(reading, words),
+    "lock": lambda reading, words, _: shell(reading, words[1:]) if words[0] == "-c" else run(reading, words),
+    "words": lambda reading, words, language: reading.call.scan(language, unglob(" ".join(words)), []),
+    "script": lambda reading, words, language: reading.hear(reading.call.run_code(language, words)),
+})  # fmt: skip
+ONE.update({
+    "hidden": hidden, "helper": helper, "checkpoint": checkpoint, "targets": target_file, "mount": mount,
+    "transport": lambda reading, text: hidden(reading, text) if not _TRANSPORT.match(solid(text)) else None,
+    "run-with-rest": lambda reading, path: reading.call.run([path, *reading.rest]),
+    "make-eval": lambda reading, text: shell(reading, [text.partition(";")[2]]) if ";" in text else None,
+    "engine": engine, "setting": setting, "options-file": options_file, "ssh-option": ssh_option, "planted": planted,
+    "schedule": schedule,
+    "setting-pair": lambda reading, text: setting(reading, text.strip().replace(" ", "=", 1)),
+    "ssh-file": lambda reading, path: ssh_option(reading, reading.call.script(path) or ""),
+    "preload": lambda reading, path: reading.call.emit("persist.env", f"--preload {path}"),
+    "become": lambda reading, _: reading.call.emit("privilege.become"),
+    "commit-text": commit_text, "tree-shell": tree_shell, "ansible": ansible,
+})  # fmt: skip

@@ -59,12 +59,12 @@ def _invalid_table(value: dict[str, Any], rule: Mapping[str, Any], where: str) -
 
 def _meaning(name: str, data: Any) -> str:
     from . import dispatch  # noqa: F401  it has all roles registered
-    from .reading import FILTERS, PRINTS, ROLES
+    from .reading import FILTERS, MANY, ONE, PRINTS
 
     for entry in read_entry(name, data, "").every():
         roles = [*entry.options.values(), *(when.role for when in entry.when), entry.stdin]
         roles += [word.rstrip("*…") for word in entry.operands.split()]
-        strange = [role for role in roles if role and role.partition(":")[0] not in ROLES]
+        strange = [role for role in roles if role and role.partition(":")[0] not in {*ONE, *MANY}]
         if strange:
             return f"program.{entry.name}: there is no role {strange[0]!r}"
         prints = [entry.prints, *(when.prints for when in entry.when)]

@@ -4,7 +4,7 @@ import re
 import shlex
 
 from .call import Call, Options, program
-from .compound import Feed
+from .feed import Feed
 from .marks import ATOM, SELF, STAR, UNKNOWN, has, has_glob, known, solid, unglob
 from .quoting import ansi_c, backslashes, listed, whole
 
@@ -91,7 +91,7 @@ def _find(call: Call) -> str:
         value = args[index + 1] if index + 1 < len(args) else ""
         if arg == "-delete":
             for path in found:
-                call.delete(path, "recursive")
+                call.delete(path, *([] if narrow else ["recursive"]))
         elif arg in ("-exec", "-execdir", "-ok", "-okdir"):
             _find_exec(call, args[index + 1 :], found)
         elif arg in ("-fprint", "-fprintf", "-fprint0", "-fls") and value:

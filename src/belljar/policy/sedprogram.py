@@ -1,8 +1,8 @@
-"""sed: its commands that run, write and read; its substitution on known text."""
+"""sed: a script is cut into its commands; those that run, write and read are seen, known text is edited."""
 
-import functools
 import re
-from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from .call import Call, program
@@ -11,154 +11,146 @@ from .marks import DISGUISED, FILE, UNKNOWN, clip, known, listed_part, taints, u
 from .parser import TooComplex
 from .quoting import Pattern, basic_regex, bounded, classes
 
+MAX_SCRIPT = 16_000
+_ADDRESS = r"(?:\d+(?:~\d+)?|\$|/(?:\\.|[^/\n])*/[IM]*|\\(?P<x>.)(?:\\.|(?!(?P=x)).)*(?P=x))"
+_HEAD = re.compile(
+    rf"[\s;{{}}]*(?P<first>{_ADDRESS})?(?:\s*,\s*(?P<last>[+~]?\d+|\$|/(?:\\.|[^/\n])*/[IM]*))?\s*(?P<not>!?)\s*"
+)
+_SUBSTITUTE = re.compile(
+    r"(?P<verb>[sy])(?P<d>[^\n\\])(?P<old>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<new>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<flags>[a-vx-zA-Z0-9]*)"
+    r"(?:w[ \t]*(?P<file>[^\n;}]+))?",
+    re.S,
+)
+_TEXT = re.compile(r"(?P<verb>[aic])(?:\\\n|\\[ \t]*|[ \t]*)(?P<new>(?:\\\n|[^\n])*)")
+_NAMED = re.compile(r"(?P<verb>[erRwW])(?![\w])[ \t]*(?P<new>[^\n;}]*)")
+_OTHER = re.compile(r"(?P<verb>[dDgGhHlnNpPqQxz=bBtT:v#])(?P<new>[^\n;}]*)")
+
+
+@dataclass(slots=True)
+class Step:
+    verb: str
+    first: str = ""
+    last: str = ""
+    negated: bool = False
+    old: str = ""
+    new: str = ""
+    flags: str = ""
+    file: str = ""
+
 
 @program("sed gsed")
 def _sed(call: Call) -> str | None:
     options = call.options("efl", ("expression", "file", "line-length"))
-    in_place = (
-        options.has("i", "in-place")
-        or any(flag.startswith("i") for flag in options.flags)
-        or "i" in options.values
-        or "in-place" in options.values
-    )
-    clustered = next((arg for arg in call.args if re.fullmatch(r"-[nrEsuz]*i.*", arg)), "")
-    scripts = options.all("e", "expression")
-    rest = list(options.rest)
+    scripts, rest = options.all("e", "expression"), list(options.rest)
     if not scripts and not options.all("f", "file"):
-        scripts, rest = [unglob(word) for word in rest[:1]], rest[1:]
+        scripts, rest = rest[:1], rest[1:]
     for path in options.all("f", "file"):
         call.load(path)
-        scripts += (call.machine.read_file(path, call.state) or "").splitlines()
+        scripts += [call.machine.read_file(path, call.state) or ""]
+    steps = parsed(unglob("\n".join(scripts)))
     text = "".join(call.read(path) for path in rest) if rest else call.stdin
-    for script in scripts:
-        _sed_script(call, unglob(script), text)
-    if in_place or clustered:
+    _effects(call, steps, text)
+    if options.has("i", "in-place") or any(re.fullmatch(r"-[nrEsuz]*i.*", arg) for arg in call.args):
         for path in rest:
             old = call.machine.read_file(path, call.state)
-            call.write(path, _inserted(scripts) + (FILE if old is None else _substitute(scripts, old)))
+            call.write(path, _inserted(steps) + (FILE if old is None else _edited(steps, old, True, False)))
         return ""
-    extended = options.has("E", "r", "regexp-extended")
     quiet = options.has("n", "quiet", "silent")
-    return _substitute(scripts, listed_part(text) if quiet else text, extended, quiet)
+    return _edited(steps, listed_part(text) if quiet else text, options.has("E", "r", "regexp-extended"), quiet)
 
 
-MAX_SCRIPT = 16_000
-_SUBSTITUTE = (
-    r"s(?P<d>[^\w\s\\])(?P<old>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<new>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<flags>[a-zA-Z0-9]*)"
-)
-_SED_SUB = rf"{_SUBSTITUTE}(?:\s+(?P<file>\S+))?"
+def parsed(script: str) -> list[Step]:
+    """The commands of a script; where it cannot be followed, one that stands for anything."""
+    if len(script) > MAX_SCRIPT:
+        raise TooComplex("its sed script is too long to judge; put it in a file")
+    steps: list[Step] = []
+    at = 0
+    while script[at:].strip("; \n}"):
+        head = _HEAD.match(script, at)
+        at = head.end() if head else at
+        found = next((one for shape in (_SUBSTITUTE, _TEXT, _NAMED, _OTHER) if (one := shape.match(script, at))), None)
+        if head is None or found is None:
+            return [*steps, Step("?")]
+        given = {"file": "", "old": "", "flags": "", **{key: value or "" for key, value in found.groupdict().items()}}
+        given.pop("d", None)
+        steps.append(Step(first=head["first"] or "", last=head["last"] or "", negated=bool(head["not"]), **given))
+        at = found.end()
+    return steps
 
 
-def _inserted(scripts: list[str]) -> str:
+def _effects(call: Call, steps: list[Step], text: str) -> None:
+    for step in steps:
+        if step.verb == "s" and "e" in step.flags:
+            plain = Step("s", old=step.old, new=step.new)
+            call.shell(_edited([plain], text, False, False) if text and known(text) else step.new.replace("&", UNKNOWN))
+        if step.file or (step.verb in "wW" and step.new.strip()):
+            call.write((step.file or step.new).strip(), DISGUISED if len(steps) > 1 and known(text) else text)
+        elif step.verb in "rR" and step.new.strip():
+            call.read(step.new.strip())
+        elif step.verb == "e":
+            made = [one.new.replace("\\/", "/") for one in steps if one.verb == "s"]
+            for command in [step.new] if step.new.strip() else [*made, text]:
+                call.shell(command)
+
+
+def _inserted(steps: list[Step]) -> str:
     """Lines that a script adds to a file: they run where the file is a script."""
-    lines = [line for script in scripts for line in re.findall(r"(?:^|[;\n}/\d$])\s*[aic]\\?\s*(.+)", script)]
-    lines += [found["new"].replace("\\/", "/") for script in scripts for found in re.finditer(_SED_SUB, script)]
+    lines = [step.new.replace("\\/", "/") for step in steps if step.verb in ("a", "i", "c", "s")]
     return "".join(f"{line}\n" for line in lines if SUSPECT.match(line) or "import " in line)
 
 
-def _sed_script(call: Call, script: str, given: str) -> None:
-    """The commands of sed that run (`e`, `s///e`) or write (`w`)."""
-    if len(script) > MAX_SCRIPT:
-        raise TooComplex("its sed script is too long to judge; put it in a file")
-    bare = script
-    for found in re.finditer(_SED_SUB, script):
-        if "e" in found["flags"]:
-            plain = found[0][: -len(found["flags"])] if found["flags"] else found[0]
-            call.shell(_substitute([plain], given) if given and known(given) else found["new"].replace("&", UNKNOWN))
-        if "w" in found["flags"] and found["file"]:
-            call.write(found["file"])
-        bare = bare.replace(found[0], "")
-    bare = re.sub(r"\s{9,}", lambda blanks: "\n" if "\n" in blanks[0] else " ", bare)  # each would be tried as a start
-    for letter, rest in re.findall(_SED_COMMAND, bare):
-        if letter == "e":
-            space = [found["new"].replace("\\/", "/") for found in re.finditer(_SED_SUB, script)]
-            for text in [rest] if rest.strip() else [*space, given]:
-                call.shell(text)
-        elif rest.strip():
-            changed = bare != script and given and known(given)
-            call.write(rest.strip(), DISGUISED if changed else given) if letter in "wW" else call.read(rest.strip())
-
-
-_SED_ADDRESS = r"(?:\d+|\$|/(?:\\.|[^/\n])*/I?)"
-
-
-_SED_COMMAND = re.compile(
-    rf"(?:^|[;{{}}\n])\s*(?:{_SED_ADDRESS}\s*(?:,\s*[+~]?{_SED_ADDRESS})?\s*)?!?\s*([ewrRW])(?![\w])\s*([^\n;}}]*)|"
-    rf"(?!)",
-    re.M,
-)
-
-
-_SED_STEP = re.compile(
-    rf"[\s;]*(?:(?P<first>{_SED_ADDRESS})(?:,(?P<last>\d+|\$))?)?\s*(?P<negated>!?)\s*"
-    rf"(?:{_SUBSTITUTE}|y(?P<e>[^\w\s\\])(?P<old_set>.*?)(?P=e)(?P<new_set>.*?)(?P=e)|(?P<verb>[dpq]))\s*(?=[;\n]|$)"
-)
-Step = dict[str, str]
-
-
-def _substitute(scripts: list[str], text: str, extended: bool = False, quiet: bool = False) -> str:
+def _edited(steps: list[Step], text: str, extended: bool, quiet: bool) -> str:
     """What sed makes of known text: substitutions, deletions and prints are followed, anything else is a disguise."""
     if taints(text) or not text:
         return text
-    script, steps, at = "\n".join(scripts).strip("; \n"), [], 0
-    while at < len(script):
-        found = _SED_STEP.match(script, at)
-        if not found or not bounded((found["old"] or "") + (found["first"] or ""), text):
-            return DISGUISED
-        steps.append({name: value or "" for name, value in found.groupdict().items()})
-        at = found.end()
+    simple = all(step.verb in ("s", "y", "d", "p", "q") and bounded(step.old + step.first, text) for step in steps)
+    lines, out = text.splitlines(), []
     try:
-        lines = list(_edited(steps, text.splitlines(), extended, quiet))
-    except (ValueError, IndexError, TimeoutError):
-        return DISGUISED
-    return clip("\n".join(lines)) + ("\n" if text.endswith("\n") and lines else "")
-
-
-def _edited(steps: list[Step], lines: list[str], extended: bool, quiet: bool) -> Iterator[str]:
-    patterns = functools.cache(lambda old: Pattern(classes(old) if extended else basic_regex(old)))
-    for number, line in enumerate(lines, 1):
-        ended = ""
-        for step in steps:
-            if not _addressed(step, number, len(lines), line, patterns):
-                continue
-            before = line
-            if step["verb"] in ("d", "q"):
-                ended = step["verb"]
+        for number, line in enumerate(lines if simple else [], 1):
+            made, ended = _line(steps, line, number, len(lines), extended, quiet)
+            out += made
+            if ended:
                 break
-            if step["e"]:
-                line = line.translate(str.maketrans(step["old_set"], step["new_set"]))
-            elif not step["verb"]:
-                count = 0 if "g" in step["flags"] else 1
-                line = patterns(step["old"]).replaced(_replacement(step["new"]), line, count)
-            if step["verb"] == "p" or ("p" in step["flags"] and line != before):
-                yield line
-        if ended != "d" and not quiet:
-            yield line
-        if ended == "q":
-            return
+    except (ValueError, IndexError, TimeoutError):
+        simple = False
+    return clip("\n".join(out)) + ("\n" if text.endswith("\n") and out else "") if simple else DISGUISED
 
 
-def _addressed(step: Step, number: int, total: int, line: str, patterns: Callable[[str], Pattern]) -> bool:
-    first, last = step["first"], step["last"]
-    if first.startswith("/"):
-        if last:
+def _line(steps: list[Step], line: str, number: int, total: int, extended: bool, quiet: bool) -> tuple[list[str], bool]:
+    out: list[str] = []
+    for step in steps:
+        if not _addressed(step, number, total, line):
+            continue
+        if step.verb in ("d", "q"):
+            return out + ([] if quiet or step.verb == "d" else [line]), step.verb == "q"
+        before = line
+        if step.verb == "y":
+            line = line.translate(str.maketrans(step.old, step.new))
+        elif step.verb == "s":
+            pattern = Pattern(classes(step.old) if extended else basic_regex(step.old))
+            line = pattern.replaced(partial(_replacement, step.new), line, 0 if "g" in step.flags else 1)
+        if step.verb == "p" or ("p" in step.flags and line != before):
+            out.append(line)
+    return out + ([] if quiet else [line]), False
+
+
+def _addressed(step: Step, number: int, total: int, line: str) -> bool:
+    if step.first[:1] in ("/", "\\"):
+        if step.last:
             raise ValueError("a range that begins with a pattern")
-        hit = patterns(first.rstrip("I")[1:-1]).search(line) is not None
+        hit = Pattern(step.first.rstrip("IM").strip("/")).search(line) is not None
     else:
-        begin, end = (total if place == "$" else int(place or 0) for place in (first, last or first))
-        hit = not first or begin <= number <= end
-    return hit != bool(step["negated"])
+        begin, end = (total if place == "$" else int(place or 0) for place in (step.first, step.last or step.first))
+        hit = not step.first or begin <= number <= end
+    return hit != step.negated
 
 
-def _replacement(new: str) -> Callable[[Any], str]:
+def _replacement(new: str, found: Any) -> str:
     if re.search(r"\\[ULEul]", new):
         raise ValueError("letters change their case")
+    groups: list[str] = [found[0], *found.groups()]
+    special = {"&": groups[0], "\\n": "\n", "\\t": "\t"}
     pieces = re.findall(r"\\.|.", new, re.S)
-
-    def change(found: Any) -> str:
-        special = {"&": found[0], "\\n": "\n", "\\t": "\t"}
-        return "".join(
-            special[p] if p in special else found[int(p[1])] or "" if p[1:].isdigit() else p[-1] for p in pieces
-        )
-
-    return change
+    return "".join(
+        special[p] if p in special else groups[int(p[1])] or "" if p[1:].isdigit() else p[-1] for p in pieces
+    )

@@ -3,7 +3,7 @@
 import re
 
 from .call import Call, program
-from .compound import Feed
+from .feed import Feed
 from .marks import DISGUISED, ENCODED, FILE, NETWORK, UNKNOWN, has, known, solid, unglob
 from .quoting import listed
 
