@@ -21,7 +21,7 @@ CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'
   { echo 'belljar: Python 3.11 or newer is needed (PYTHON=…)' >&2; exit 1; }
 SETUP = @$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup --venv "$(VENV)"
 
-.PHONY: help setup engine images sandbox test lint format lock bench soak fuzz clean
+.PHONY: help setup engine images sandbox test lint format lock fresh bench soak fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -29,7 +29,7 @@ help: ## list the targets
 setup: ## a virtual environment with the tools for tests, and the init compiled
 	$(SETUP) test </dev/null >&2
 
-engine: ## an engine that answers, installed and started if need be
+engine: ## a Docker or Podman that answers, installed and started if need be
 	$(SETUP) engine </dev/null >&2
 
 images: ## the base image, built if it is missing
@@ -40,7 +40,7 @@ sandbox: images ## a safe shell on WORKSPACE=dir; CMD='…' runs one command, li
 	else exec "$(BIN)/belljar" shell --workspace "$$BELLJAR_MAKE_WORKSPACE"; fi
 
 test: ## everything the tests can prove, in real containers
-	$(SETUP) test images </dev/null >&2
+	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile -m 'not soak' $(TESTS) </dev/null \
 	  $(if $(strip $(COVERAGE)),--cov --cov-report=term --cov-fail-under=$(strip $(COVERAGE)))
 
@@ -57,12 +57,15 @@ format: setup ## let ruff write the code as it should be
 lock: ## renew lock/*.txt: the versions and hashes that set-up installs
 	@$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup/lock.py
 
+fresh: ## the README's two commands in bare Debian trees, as root and as a user (needs root and mmdebstrap)
+	@$(CHECK_PYTHON); "$(PYTHON)" -B tests/fresh.py $(TREES)
+
 bench: ## the table of timings, next to native subprocess and docker exec
-	$(SETUP) test images </dev/null >&2
+	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m tests.bench
 
 soak: ## hours of use in minutes: leaks, orphans, drift
-	$(SETUP) test images </dev/null >&2
+	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m pytest -m soak $(TESTS) </dev/null
 	@"$(BIN)/python" -m tests.soak
 

@@ -50,7 +50,8 @@ def _plan(wanted: list[str], checkout: Checkout) -> Plan:
         if "compiler" in wanted:
             plan.add("compiler", lambda report: steps.compiler(checkout, report), after=["init"])
     if {"engine", "images"} & set(wanted):
-        plan.add("engine", lambda report: steps.engine(checkout, report))
+        daemon = "engine" in wanted
+        plan.add("engine", lambda report: steps.engine(checkout, report, daemon=daemon))
     if "images" in wanted:
         plan.add("base image", lambda report: steps.image(checkout, report), after=["packages", "engine"])
     return plan

@@ -1,5 +1,6 @@
-"""A container engine that answers. One that is there is used as it is; else, as root on a Debian-like system, docker.io
-is installed and its daemon started in the background. Only `make` does this: `belljar` itself never installs anything.
+"""A container engine. One that answers is used as it is. Else, as root on a Debian-like system, `runc` is installed,
+which needs no daemon; for the tests, which look at sandboxes with Docker's eyes, docker.io, and its daemon is started
+in the background. Only `make` does this: `belljar` itself never installs anything.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,17 +18,21 @@ from urllib.parse import urlsplit
 from board import Report, SetupError
 from checkout import Checkout
 
+RUNC = ["runc"]
 DOCKER = ["docker.io", "iptables", "ca-certificates"]
 BOOTSTRAP = ["mmdebstrap", "debian-archive-keyring", "ca-certificates"]
 LOCK = Path("/run/lock/belljar-engine.lock")
 DAEMON_LOG = Path("/var/log/belljar-dockerd.log")
 START_SECONDS = 60  # a first start initialises its storage; measured 2 s here, slow disks take longer
 APT = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300", "-o", "APT::Status-Fd=1", "-o", "Dpkg::Use-Pty=0"]
+# Steps run side by side, and `apt-get update` does not wait for another's lock as `install` does.
+_APT = threading.Lock()
 APT_SETTINGS = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 
 
-def ensure(checkout: Checkout, report: Report) -> None:
-    if answers():
+def ensure(checkout: Checkout, report: Report, *, daemon: bool) -> None:
+    daemon = daemon and os.environ.get("BELLJAR_ENGINE", "auto") != "oci"
+    if answers() or (not daemon and os.geteuid() == 0 and shutil.which("runc")):
         return
     if host := os.environ.get("DOCKER_HOST"):
         raise SetupError(f"no container engine answers at DOCKER_HOST={host}", "start it, or unset DOCKER_HOST")
@@ -40,6 +46,9 @@ def ensure(checkout: Checkout, report: Report) -> None:
     with open(LOCK, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if answers():
+            return
+        if not daemon:
+            apt_install(checkout, [*RUNC, *BOOTSTRAP], report, "no container engine answers")
             return
         if not shutil.which("dockerd"):
             apt_install(checkout, [*DOCKER, *BOOTSTRAP], report, "no container engine answers")
@@ -63,6 +72,11 @@ def may_install() -> bool:
 
 
 def apt_install(checkout: Checkout, packages: list[str], report: Report, why: str) -> None:
+    with _APT:
+        _apt_install(checkout, packages, report, why)
+
+
+def _apt_install(checkout: Checkout, packages: list[str], report: Report, why: str) -> None:
     names = " ".join(packages)
     if not may_install():
         raise SetupError(f"{why}, and packages are missing", f"`sudo apt-get install {names}`, then run this again")

@@ -116,8 +116,8 @@ def init(checkout: Checkout, report: Report) -> None:
     checkout.ended("init", *ingredients)
 
 
-def engine(checkout: Checkout, report: Report) -> None:
-    engines.ensure(checkout, report)
+def engine(checkout: Checkout, report: Report, *, daemon: bool) -> None:
+    engines.ensure(checkout, report, daemon=daemon)
 
 
 def image(checkout: Checkout, report: Report) -> None:

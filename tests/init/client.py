@@ -253,7 +253,7 @@ class Connection:
     def state(self, run: Run) -> State:
         self.send(frame(STATE, run.id))
         payload = self.wait_for(STATE_REPLY)[3]
-        return State(*struct.unpack_from("<QQII", payload), payload[24:])
+        return State(*struct.unpack_from("<QQII", payload), payload[24:])  # type: ignore[call-arg]
 
     def ping(self) -> None:
         nonce = secrets.token_bytes(8)

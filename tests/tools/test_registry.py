@@ -153,7 +153,7 @@ class _Hello(Tool):
     title = description = "Says hello"
     Params = Params
 
-    async def execute(self, params: Params, call: Call) -> ToolResult:
+    async def execute(self, params: Params, call: Call) -> ToolResult:  # type: ignore[valid-type]
         return ToolResult(True, "hello")
 
 
