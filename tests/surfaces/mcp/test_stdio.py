@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.surfaces.mcp_client import COMMAND, sessions
+from tests.surfaces.terminal import Terminal
 
 from belljar.surfaces.cli.main import main
 
@@ -143,3 +144,10 @@ def _await(true: Any) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_on_a_terminal_it_says_what_it_waits_for(workspace: Path) -> None:
+    terminal = Terminal.belljar("mcp", "--workspace", workspace)
+    terminal.until("waiting for an MCP client on stdin")
+    terminal.type("\x03")
+    assert terminal.status() == 128 + signal.SIGINT

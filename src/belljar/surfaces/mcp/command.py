@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from belljar.errors import UsageError
+from belljar.surfaces.cli import console
 from belljar.surfaces.cli.open_session import planned
 from belljar.workspace.pinned import Workspace
 
@@ -19,11 +20,18 @@ if TYPE_CHECKING:
 
     from belljar.surfaces.mcp.server import Service
 
+WAITING = (
+    "waiting for an MCP client on stdin, and this is a terminal: a client starts `belljar mcp` itself "
+    "(for example: claude mcp add belljar -- belljar mcp). Ctrl+C ends it; --http serves one that is started already"
+)
+
 
 def serve(args: Namespace) -> int:
     """Serves until the client is gone; everything that still ran then is killed."""
     service = build(args)
     if args.http is None:
+        if sys.stdin is not None and sys.stdin.isatty():
+            console.note(WAITING)
         return anyio.run(_serve_stdio, service)
     from belljar.surfaces.mcp.http import serve_http
 

@@ -1,4 +1,4 @@
-"""The MCP server over streamable HTTP: on a loopback address only, and only for who holds the token.
+"""The MCP server over streamable HTTP: on a loopback address only; requires a bearer token, rejects browser requests.
 
 Any web page the user visits can make a browser send requests to loopback. So three things are asked of a
 request: the token (compared in constant time), a Host that names this very address (DNS rebinding), and no
@@ -24,6 +24,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 
 from belljar.errors import UsageError
+from belljar.surfaces.mcp.connections import BACKLOG, Guarded
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server
@@ -49,7 +50,9 @@ def serve_http(server: Server[Any], address: str, token: str | None) -> int:
             TokenGate(app, secret),
             log_config=None,
             access_log=False,
+            http=Guarded,
             ws="none",
+            backlog=BACKLOG,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         with contextlib.suppress(KeyboardInterrupt):

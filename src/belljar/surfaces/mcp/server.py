@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from belljar import ToolRegistry, __version__
 from belljar.errors import BelljarError
 from belljar.surfaces.mcp.call import Call, Progress, Unanswered, current
+from belljar.surfaces.mcp.structured import once, output_schema
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -56,7 +57,10 @@ class Sandboxed:
 
     def describe(self) -> list[types.Tool]:
         hints = partial(annotate, network=self.session.network)
-        return [types.Tool(**each, annotations=hints(each["name"])) for each in self._tools.schemas("mcp")]
+        return [
+            types.Tool(**each, annotations=hints(each["name"]), output_schema=output_schema(each["name"]))
+            for each in self._tools.schemas("mcp")
+        ]
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
@@ -117,9 +121,10 @@ class Service:
 
 def _reply(result: ToolResult) -> types.CallToolResult:
     """Never an empty text: some model APIs refuse it."""
+    text = result.text or "(no output)"
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=result.text or "(no output)")],
-        structured_content=result.as_dict(),
+        content=[types.TextContent(type="text", text=text)],
+        structured_content=once(result.as_dict(), text),
         is_error=not result.success,
     )
 
