@@ -230,3 +230,7 @@ def test_without_skopeo_a_registry_is_refused_clearly(store: Store, monkeypatch:
 
     with pytest.raises(ImageMissing, match="needs skopeo"):
         import_images(store, "docker://example.test/tools:1")
+    with pytest.raises(ImageMissing, match="fetching docker://debian:12 needs skopeo"):
+        import_images(store, "debian:12")
+    with pytest.raises(UsageError, match="neither a file"):
+        import_images(store, "missing.tar")

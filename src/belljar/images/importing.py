@@ -33,9 +33,12 @@ def import_images(
 ) -> list[LayeredImage]:
     """Import every image of a file or directory; `name` replaces the names that the archive gives.
 
-    skopeo's `docker://debian:12` and its other transports are fetched with skopeo first.
+    skopeo's `docker://debian:12` and its other transports are fetched with skopeo first, and so is a plain `debian:12`
+    that is no file.
     """
     given = [normal_name(name)] if name else []
+    if not Path(source).exists() and _is_name(source):
+        source = f"docker://{source}"
     with store.adding() as work:
         if _TRANSPORT.fullmatch(source):
             path = _fetched(source, work, progress)
@@ -129,6 +132,13 @@ def _names(names: list[str]) -> list[str]:
         except UsageError:
             continue
     return [name for name in found if not name.startswith(OURS)]
+
+
+def _is_name(source: str) -> bool:
+    try:
+        return not source.endswith((".tar", ".gz", ".tgz", ".xz", ".zst")) and bool(normal_name(source))
+    except UsageError:
+        return False
 
 
 def _stem(source: str) -> str:

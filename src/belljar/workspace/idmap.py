@@ -21,6 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 # The same numbers on x86_64 and aarch64.
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_SET_IDS = {"x86_64": (117, 119), "aarch64": (147, 149)}  # setresuid, setresgid
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 _MOVE_MOUNT_F_EMPTY_PATH = 4
@@ -90,7 +91,10 @@ def _exchange(one: int, other: int) -> str:
 
 
 def _user_namespace(uid_map: str, gid_map: str) -> int:
-    child, stack = _sleeping_child()
+    return _mapped_namespace(*_sleeping_child(), uid_map, gid_map)
+
+
+def _mapped_namespace(child: int, stack: object, uid_map: str, gid_map: str) -> int:
     try:
         Path(f"/proc/{child}/uid_map").write_text(uid_map)
         Path(f"/proc/{child}/gid_map").write_text(gid_map)
@@ -125,9 +129,27 @@ def _checked(answer: int) -> int:
     return answer
 
 
-def user_namespace(uid_map: str, gid_map: str) -> int:
-    """A descriptor of a user namespace with these maps, for `mount_mapped`."""
-    return os.dup(_user_namespace(uid_map, gid_map))
+def user_namespace(uid_map: str, gid_map: str, owner: tuple[int, int]) -> int:
+    """A descriptor of a user namespace with these maps that belongs to `owner`.
+
+    What processes in it take of the kernel's per-user quotas (inotify, keys …) is put on its owner's account too: were
+    that root, sandboxes could use up each other's, and root's own.
+    """
+    uid, gid = owner
+    _as_effective(uid, gid)
+    try:
+        child, stack = _sleeping_child()
+    finally:
+        _as_effective(0, 0)
+    return _mapped_namespace(child, stack, uid_map, gid_map)
+
+
+def _as_effective(uid: int, gid: int) -> None:
+    """For this thread alone: libc's own calls would change all of them."""
+    set_uid, set_gid = _SET_IDS[os.uname().machine]
+    steps = [(set_gid, gid), (set_uid, uid)] if uid else [(set_uid, uid), (set_gid, gid)]
+    for number, id in steps:
+        _call(number, ctypes.c_int(-1), ctypes.c_uint(id), ctypes.c_int(-1))
 
 
 def mount_mapped(directory: int, target: Path, namespace: int) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +80,20 @@ def test_nobody_inside_is_anybody_outside(host: Host, workspace: Path) -> None:
         own = made.workspace.identity.uid
         for inside, outside, count in ((int(a), int(b), int(c)) for a, b, c in maps):
             assert (inside, outside, count) == (own, own, 1) or outside >= 0x70000000
+    finally:
+        made.discard()
+
+
+NS_GET_OWNER_UID = 0xB704
+
+
+def test_the_user_namespace_is_the_sandbox_s_own_user_s_not_root_s(host: Host, workspace: Path) -> None:
+    """The kernel puts what is taken of its per-user quotas in it on its owner's account too."""
+    made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    try:
+        with open(f"/proc/{made.launched.pid}/ns/user") as namespace:
+            owner = struct.unpack("I", fcntl.ioctl(namespace, NS_GET_OWNER_UID, bytes(4)))[0]
+        assert owner == made.workspace.identity.uid != 0
     finally:
         made.discard()
 
@@ -197,11 +213,11 @@ def test_a_lost_state_directory_takes_nothing_along(host: Host, engine: OciEngin
 def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, workspace: Path) -> None:
     original = Runtime.run
 
-    def broken(self: Runtime, name: str, bundle: Path) -> int:
+    def broken(self: Runtime, name: str, bundle: Path, ulimits: Mapping[str, int]) -> int:
         document = json.loads((bundle / "config.json").read_text())
         document["process"]["args"] = ["/no/such/program"]
         (bundle / "config.json").write_text(json.dumps(document))
-        return original(self, name, bundle)
+        return original(self, name, bundle, ulimits)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runtime, "run", broken)

@@ -10,7 +10,7 @@ from belljar.engines.spec import OWN_NAMESPACES, IdMap, Mount, Protections, Sand
 
 OOM_SCORE = 500
 CPU_PERIOD = 100_000
-NAMESPACES = ("user", "pid", "network", "ipc", "uts", "mount", "cgroup")
+NAMESPACES = ("pid", "network", "ipc", "uts", "mount", "cgroup")
 CAPABILITY_SETS = ("bounding", "effective", "permitted", "inheritable", "ambient")
 _BASE_MOUNTS: tuple[dict[str, Any], ...] = (
     {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
@@ -28,7 +28,8 @@ _BASE_MOUNTS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def document(spec: SandboxSpec, rootfs: str, cgroup: str) -> dict[str, Any]:
+def document(spec: SandboxSpec, rootfs: str, user_namespace: str, cgroup: str) -> dict[str, Any]:
+    """`user_namespace` has the spec's maps; given here they tell the runtime who is root inside."""
     return {
         "ociVersion": "1.0.2",
         "process": _process(spec),
@@ -36,7 +37,7 @@ def document(spec: SandboxSpec, rootfs: str, cgroup: str) -> dict[str, Any]:
         "hostname": spec.hostname,
         "mounts": [*_BASE_MOUNTS, *(_mount(each) for each in spec.mounts)],
         "linux": {
-            "namespaces": [{"type": name} for name in NAMESPACES],
+            "namespaces": [{"type": "user", "path": user_namespace}, *({"type": name} for name in NAMESPACES)],
             "uidMappings": _mappings(spec.user.uid_map),
             "gidMappings": _mappings(spec.user.gid_map),
             "cgroupsPath": cgroup,
@@ -62,7 +63,6 @@ def claims(config: Mapping[str, Any]) -> Protections:
         swap=memory["swap"] - memory["limit"],
         cpus=cpu["quota"] / cpu["period"],
         pids=resources["pids"]["limit"],
-        ulimits=frozenset((each["type"][7:].lower(), each["hard"]) for each in process["rlimits"]),
         read_only_root=config["root"]["readonly"],
         capabilities=frozenset(given),
         no_new_privileges=process["noNewPrivileges"],
@@ -92,9 +92,6 @@ def _process(spec: SandboxSpec) -> dict[str, Any]:
         "capabilities": sets,
         "noNewPrivileges": True,
         "oomScoreAdj": OOM_SCORE,
-        "rlimits": [
-            {"type": f"RLIMIT_{name.upper()}", "soft": value, "hard": value} for name, value in spec.ulimits.items()
-        ],
     }
 
 

@@ -51,7 +51,7 @@ class OciEngine:
     shares_files = True
     leaves_remains = True
     own_namespaces = OWN_NAMESPACES
-    fetch_with = "belljar images import docker://"
+    fetch_with = "belljar images import"
 
     def __init__(self, state: Path, runtime: str = "", store: Store | None = None) -> None:
         if os.geteuid() != 0:
@@ -100,7 +100,7 @@ class OciEngine:
         sources = [each.source for each in spec.mounts if each.kind == "bind"]
         at = rootfs.place([*sources, *self._needed, runtime.program])
         box = Box(name, image.id, runtime.name, int(time.time()), boot_id(), dict(spec.all_labels), group)
-        self._boxes.add(box, config.document(spec, f"{at}/root", f"/{group}"))
+        self._boxes.add(box, config.document(spec, f"{at}/root", f"{at}/{rootfs.USER_NAMESPACE}", f"/{group}"))
         self._store.hold(image, group)
         self._waiting[name] = spec, self._store.layer_directories(image), at
         return name
@@ -156,7 +156,7 @@ class OciEngine:
 
         def work() -> int:
             rootfs.assemble(root, at)
-            return self._runtime(box.runtime).run(box.name, bundle)
+            return self._runtime(box.runtime).run(box.name, bundle, spec.ulimits)
 
         pid = rootfs.in_own_namespace(work)
         started = start_time(pid)
@@ -263,7 +263,7 @@ def _root(layers: Sequence[Path], spec: SandboxSpec) -> rootfs.Root:
     files = [each.target for each in spec.mounts if _is_file(each)]
     upper = spec.limits.memory // SIZE_OF_UPPER if spec.writable_root else rootfs.SKELETON_BYTES
     maps = spec.user.uid_map, spec.user.gid_map
-    return rootfs.Root(layers, *maps, directories, sorted(files), upper, spec.root_changes)
+    return rootfs.Root(layers, *maps, directories, sorted(files), spec.user.outside, upper, spec.root_changes)
 
 
 def _is_file(mount: Mount) -> bool:

@@ -7,6 +7,7 @@ of mounts has never changed. Nothing has to be unmounted afterwards, whoever was
     <place>/0 …      the image's layers, each mapped to the sandbox's own ids (idmapped mounts)
     <place>/upper    what lies on top: the places things are mounted at, and whatever a writable root is changed by
     <place>/root     overlayfs of these
+    <place>/userns   the sandbox's user namespace, for the runtime to join
 
 Layers belong to ids 0 to 65535 on disk. Mapped, they belong to ids that nobody has on this machine.
 
@@ -33,7 +34,8 @@ PLACES = ("/mnt", "/media", "/srv", "/opt")
 LAST_ID = 65535
 SKELETON_BYTES = 1 << 20
 RESOLVER = "nameserver 127.0.0.1\n"
-_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 1 << 14, 1 << 18
+USER_NAMESPACE = "userns"
+_MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 1 << 12, 1 << 14, 1 << 18
 _CLONE_NEWNS, _CLONE_FS = 0x00020000, 0x00000200
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -51,6 +53,8 @@ class Root:
     directories: Mapping[str, int]
     """Mount points and their modes, which a runtime gives to what it mounts there."""
     files: Sequence[str]
+    user: tuple[int, int]
+    """Who runs in it, as the host knows them: the user namespace is theirs."""
     upper_bytes: int = SKELETON_BYTES
     upper_on: str = ""
     """A directory on a disk for what is changed, in place of memory."""
@@ -95,7 +99,7 @@ def in_own_namespace(work: Callable[[], T]) -> T:
 def assemble(root: Root, at: str) -> str:
     """Mount it all below `at`; the path of the root file system. Only in a namespace of one's own."""
     _mount("tmpfs", at, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=0755,size={root.upper_bytes}")
-    names = _mount_layers(root, at)
+    names = _mount_layers(root, at, keep=f"{at}/{USER_NAMESPACE}")
     on = root.upper_on or at
     for name in ("upper", "work"):
         os.mkdir(f"{on}/{name}", 0o755)
@@ -107,9 +111,12 @@ def assemble(root: Root, at: str) -> str:
     return f"{at}/root"
 
 
-def _mount_layers(root: Root, at: str) -> list[str]:
-    namespace = idmap.user_namespace(_map_text(root.uid_map), _map_text(root.gid_map))
+def _mount_layers(root: Root, at: str, keep: str) -> list[str]:
+    """By the sandbox's own user namespace, which is then found at `keep`."""
+    namespace = idmap.user_namespace(_map_text(root.uid_map), _map_text(root.gid_map), root.user)
     try:
+        Path(keep).touch()
+        _mount(f"/proc/self/fd/{namespace}", keep, None, _MS_BIND, None)
         return [_layer(path, f"{at}/{number}", namespace) for number, path in enumerate(root.layers)]
     finally:
         os.close(namespace)
@@ -154,8 +161,7 @@ def _write(path: Path, text: str, owner: tuple[int, int]) -> None:
 
 
 def _map_text(maps: tuple[IdMap, ...]) -> str:
-    """What a layer's ids become: for the ids that an image can have."""
-    return "\n".join(f"{each.inside} {each.outside} {each.count}" for each in maps if each.inside <= LAST_ID)
+    return "\n".join(f"{each.inside} {each.outside} {each.count}" for each in maps)
 
 
 def _outside(id: int, maps: tuple[IdMap, ...]) -> int:

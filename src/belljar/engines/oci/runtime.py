@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from belljar.errors import EngineError, EngineUnavailable
@@ -19,6 +20,10 @@ INSTALL = "install runc (Debian, Ubuntu, Fedora: the package `runc`)"
 # Kernels of their own, inside which our init cannot tell who talks to it. Seen with gVisor 20240729: SO_PEERCRED
 # answers with the asker's own process, so neither the init nor its bridge knows PID 1 from a command.
 REFUSED = {"runsc": "gVisor", "kata-runtime": "Kata", "kata": "Kata"}
+
+
+ULIMITS = {"core": ("c", 512), "fsize": ("f", 512), "memlock": ("l", 1024), "nofile": ("n", 1)}
+"""The shell's letter for each, and what it counts in."""
 
 
 class Runtime:
@@ -46,11 +51,11 @@ class Runtime:
         )  # fmt: skip
         return (done.stdout.splitlines() or ["?"])[0].strip()
 
-    def run(self, name: str, bundle: Path) -> int:
+    def run(self, name: str, bundle: Path, ulimits: Mapping[str, int]) -> int:
         """Create and start, from the calling thread's mount namespace; PID 1."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         log, pid_file = bundle / "runtime.log", bundle / "pid"
-        command = [*self._command(), "--log", str(log)]
+        command = [*_limited(ulimits), *self._command(), "--log", str(log)]
         # PID 1 inherits these three: never a pipe that we would wait on.
         process = subprocess.Popen(
             [*command, "run", "--detach", "--bundle", str(bundle), "--pid-file", str(pid_file), name],
@@ -88,6 +93,13 @@ class Runtime:
 
     def _command(self) -> list[str]:
         return [self.program, "--root", str(self.root)]
+
+
+def _limited(ulimits: Mapping[str, int]) -> list[str]:
+    """The runtime has the limits already and PID 1 inherits them. Set afterwards, on a process in somebody else's user
+    namespace, they would need CAP_SYS_RESOURCE, which not every root has."""
+    steps = [f"ulimit -{flag} {ulimits[limit] // unit}" for limit, (flag, unit) in ULIMITS.items() if limit in ulimits]
+    return ["/bin/sh", "-c", " && ".join([*steps, 'exec "$@"']), "sh"]
 
 
 def _reason(log: Path) -> str:
