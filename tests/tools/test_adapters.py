@@ -19,6 +19,7 @@ async def test_anthropics_bash_is_the_persistent_shell(box: Session) -> None:
         "type": "tool_result", "tool_use_id": "toolu_1", "content": "1 /workspace/sub\n", "is_error": False
     }  # fmt: skip
     assert "restarted" in (await anthropic_bash(tools, use(restart=True)))["content"]
+    assert (await anthropic_bash(tools, use(command="echo $A $PWD")))["content"] == "/workspace\n"
     refused = await anthropic_bash(tools, use(command="rm -rf /"))
     assert refused["is_error"]
     assert "blocked" in refused["content"]

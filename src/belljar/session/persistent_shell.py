@@ -184,6 +184,16 @@ class PersistentShell:
         if self._bash is not None and not self._bash.execution.over:
             self._bash.execution.kill()
 
+    async def restart(self) -> None:
+        """End the shell and all it runs, and forget its directory and variables: the next call begins afresh."""
+        bash = self._bash
+        self.kill()
+        async with self._lock:
+            if bash is not None:
+                with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS):
+                    await bash.execution.ended()
+            self._bash = self._state = self._known = None
+
     async def settle(self) -> None:
         """Learn what the last call left: `cwd` and `environment` are right afterwards. While a call runs they are
         those that it began with."""

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import anyio
+from anyio import to_thread
 
 from belljar import host as hosts
 from belljar.engines.spec import Network
@@ -242,6 +243,7 @@ class Session(StagedVerbs, NetworkVerbs):
         self.ledger.close("detached" if keep else "killed")
         if not (self._attached and keep):  # who only looked in has closed nothing
             self.ledger.record("session_close", kept=keep)
+        await to_thread.run_sync(self.audit.flush)  # who reads the trail now finds all of it
 
     async def _last_look(self) -> None:
         """How the shells ended that nobody asked about; of those of a lost sandbox there is no more to hear."""

@@ -132,6 +132,10 @@ class PersistentShell:
     def kill(self) -> None:
         self._loop.do(self._shell.kill)
 
+    def restart(self) -> None:
+        """End the shell and forget its directory and variables: the next call begins afresh."""
+        self._loop.call(self._shell.restart)
+
     def settle(self) -> None:
         """Learn what the last call left: `cwd` and `environment` are right afterwards."""
         self._loop.call(self._shell.settle)

@@ -32,7 +32,7 @@ async def anthropic_bash(tools: ToolRegistry, call: Mapping[str, Any]) -> dict[s
     """The `tool_result` block for a `tool_use` block: in the persistent shell, or that shell anew."""
     given = _part(call, "input")
     if given.get("restart") is True and tools.box is not None:
-        tools.box.persistent.kill()
+        await tools.box.persistent.restart()
         return _tool_result(call, RESTARTED, error=False)
     result = await tools.call("Bash", {name: value for name, value in given.items() if name != "restart"})
     return _tool_result(call, result.text or "(no output)", error=not result.success)
