@@ -1,7 +1,7 @@
 """The README's two commands where nothing is installed: `make fresh`, or `python3 tests/fresh.py root user newest`.
 
-A bare Debian tree (python3, make, nothing else) is made with mmdebstrap for each case and entered with chroot in mount
-and process namespaces of its own. Root gets no engine and must find a way; a user is given this machine's Docker
+A bare Debian tree (python3, make, ca-certificates) is made with mmdebstrap for each case and entered with chroot in
+mount and process namespaces of its own. Root gets no engine and must find a way; a user is given this machine's Docker
 socket, as a member of its group, and a home whose path is the same on both sides, since the engine mounts by path.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 USER = 4242
 SOCKET = Path("/run/docker.sock")
-BARE = ["python3", "make"]
+BARE = ["python3", "make", "ca-certificates"]  # the last for this machine's own certificates
 QUICK_TESTS = "tests/session/test_result.py tests/link/test_frames.py tests/test_blocking.py tests/engines/oci"
 PASSED_ON = ("PIP_CERT", "PIP_DEFAULT_TIMEOUT", "SSL_CERT_FILE", "http_proxy", "https_proxy", "no_proxy")
 

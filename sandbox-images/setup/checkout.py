@@ -30,6 +30,7 @@ from reasons import explain
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDING_SECONDS = 10
+NOT_FOUND = 127
 
 
 class Checkout:
@@ -136,11 +137,15 @@ class Checkout:
         words = [str(word) for word in command]
         self._write(f"\n[{time.strftime('%H:%M:%S')}] {' '.join(words)}\n")
         last: deque[str] = deque(maxlen=60)
-        process = subprocess.Popen(
-            words, env={**os.environ, **(environment or {})}, cwd=self.root, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            start_new_session=uninterrupted,
-        )  # fmt: skip
+        try:
+            process = subprocess.Popen(
+                words, env={**os.environ, **(environment or {})}, cwd=self.root, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                start_new_session=uninterrupted,
+            )  # fmt: skip
+        except OSError as error:
+            self._write(f"{error}\n")
+            return NOT_FOUND, [str(error)]
         running = self._uninterrupted if uninterrupted else self._children
         running.add(process)
         with process:

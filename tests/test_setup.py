@@ -1,0 +1,266 @@
+"""The set-up program behind `make`: what it marks as done, what it says, and what it leaves when it is interrupted."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parent.parent
+SETUP = ROOT / "sandbox-images/setup"
+LOCKS = sorted((ROOT / "lock").glob("*.txt"))
+PATIENCE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SETUP)
+
+
+def locked(name: str) -> dict[str, str]:
+    return dict(re.findall(r"(?m)^([a-z0-9._-]+)==(\S+)", (ROOT / f"lock/{name}.txt").read_text()))
+
+
+# The lock.
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.name)
+def test_every_locked_package_has_a_version_and_hashes_and_no_address(path: Path) -> None:
+    text = path.read_text()
+    entries = re.split(r"(?m)^(?=[a-z0-9])", text)[1:]
+    assert entries
+    for entry in entries:
+        assert re.match(r"[a-z0-9._-]+==\S+", entry), entry[:80]
+        assert "--hash=sha256:" in entry, entry[:80]
+    assert not re.search(r"://|--index|--find-links", text)
+
+
+def test_the_lock_holds_what_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups, extras = project["dependency-groups"], project["project"]["optional-dependencies"]
+    asked = {
+        "run": [*project["project"]["dependencies"], *extras["shell"], *groups["install"]],
+        "compiler": groups["compiler"],
+        "test": [
+            *project["project"]["dependencies"],
+            *(each for extra in extras.values() for each in extra),
+            *(each for name in ("install", "compiler", "test", "lint") for each in groups[name]),
+        ],
+    }
+    for kind, wanted in asked.items():
+        versions = locked(kind)
+        for requirement in map(Requirement, wanted):
+            name = requirement.name.lower().replace("_", "-")
+            assert name in versions, f"{name} is not in lock/{kind}.txt: run `make lock`"
+            assert requirement.specifier.contains(versions[name]), f"{requirement} is not what lock/{kind}.txt has"
+
+
+def test_the_locks_agree_with_each_other() -> None:
+    test = locked("test")
+    for kind in ("run", "compiler"):
+        for name, version in locked(kind).items():
+            assert test[name] == version
+
+
+# Marks.
+
+
+def test_a_step_is_done_only_when_it_has_ended_and_nothing_it_used_has_changed(tmp_path: Path) -> None:
+    from board import Board
+    from checkout import Checkout
+
+    used = tmp_path / "used"
+    used.write_text("1")
+    with Checkout(tmp_path / "venv", Board(io.StringIO())) as checkout:
+        assert not checkout.begun("step")
+        assert not checkout.done("step", used)
+        assert checkout.begun("step"), "it was begun before and never ended"
+        checkout.ended("step", used)
+        assert checkout.done("step", used)
+        assert not checkout.begun("step")
+        checkout.ended("step", used)
+        used.write_text("2")
+        assert not checkout.done("step", used)
+
+
+def test_an_environment_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> None:
+    venv = tmp_path / "precious"
+    venv.mkdir()
+    (venv / "data").write_text("mine")
+    command = [sys.executable, "-B", SETUP, "--venv", venv, "run"]
+    for _ in range(2):
+        ended = subprocess.run(command, capture_output=True, text=True)
+        assert ended.returncode == 1
+        assert "no virtual environment" in ended.stderr
+        assert "VENV=" in ended.stderr
+        assert (venv / "data").read_text() == "mine"
+
+
+def test_a_place_that_cannot_be_written_is_told_with_what_to_do() -> None:
+    command = [sys.executable, "-B", SETUP, "--venv", "/proc/nowhere", "run"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 2
+    assert "VENV=/some/directory" in ended.stderr
+
+
+# Interruption and failure.
+
+STEP = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from board import Board, Plan, SetupError
+from checkout import Checkout
+
+def step(report):
+    checkout.begun("step")
+    report(0.5, "half")
+    checkout.run(["sh", "-c", sys.argv[3]], "the step")
+    checkout.ended("step")
+
+board = Board(sys.stderr)
+try:
+    with Checkout(Path(sys.argv[2]), board) as checkout:
+        plan = Plan()
+        plan.add("step", step)
+        plan.carry_out(board)
+except SetupError as error:
+    board.failed(error)
+    sys.exit(1)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def stepping(venv: Path, script: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-B", "-c", STEP, str(SETUP), str(venv), script]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def test_an_interrupted_step_ends_its_command_and_is_not_done(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    process = stepping(tmp_path / "venv", f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; sleep 600 & wait")
+    until = time.monotonic() + PATIENCE
+    while not pid_file.exists():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, said
+    assert not _alive(int(pid_file.read_text()))
+    assert sorted(path.name for path in (tmp_path / "venv/.belljar").iterdir()) == ["lock", "setup.log", "step.begun"]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("Temporary failure in name resolution", "is the network there?"),
+        ("OSError: [Errno 28] No space left on device", "the disk is full"),
+        ("THESE PACKAGES DO NOT MATCH THE HASHES", "not the one that was locked"),
+        ("ERROR: No matching distribution found for x", "no fitting wheel"),
+        ("something nobody has seen before", "something nobody has seen before"),
+    ],
+)
+def test_a_failure_is_told_with_its_reason_what_to_do_and_the_log(tmp_path: Path, printed: str, reason: str) -> None:
+    process = stepping(tmp_path / "venv", f"echo first; echo '{printed}' >&2; exit 4")
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert reason in said
+    assert "what to do:" in said
+    log = tmp_path / "venv/.belljar/setup.log"
+    assert str(log) in said
+    assert f"first\n{printed}\n" in log.read_text()
+    assert not (tmp_path / "venv/.belljar/step.done").exists()
+
+
+# The board.
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_step_with_nothing_to_do_says_nothing() -> None:
+    from board import Board, Plan
+
+    out = io.StringIO()
+    plan = Plan()
+    plan.add("quiet", lambda report: None)
+    plan.carry_out(Board(out))
+    assert out.getvalue() == ""
+
+
+def test_steps_wait_for_what_they_need_and_each_is_told_at_start_and_end() -> None:
+    from board import Board, Plan, Report
+
+    out, order = io.StringIO(), []
+
+    def step(name: str) -> None:
+        def action(report: Report) -> None:
+            report(0.0, f"doing {name}")
+            order.append(name)
+            time.sleep(0.3)  # long enough to be drawn
+
+        plan.add(name, action, after=["first"] if name == "second" else [])
+
+    plan = Plan()
+    step("second")
+    step("first")
+    plan.carry_out(Board(out))
+    assert order == ["first", "second"]
+    said = [line.removeprefix("belljar: ").split(":")[0] for line in out.getvalue().splitlines()]
+    assert list(dict.fromkeys(said)) == ["first", "second"]
+    assert said.count("second") == 2
+
+
+def test_on_a_terminal_a_running_step_rewrites_its_line() -> None:
+    from board import Board
+
+    out = Terminal()
+    board = Board(out)
+    report = board.report("packages")
+    report(0.5, "downloading x")
+    board.draw()
+    assert "[##########          ]  50%" in out.getvalue()
+    board.draw()
+    assert "\x1b[1F\x1b[J" in out.getvalue()
+    report.ended = time.monotonic()
+    board.draw()
+    assert out.getvalue().endswith("done in 0 s\n")
+
+
+def test_the_first_error_of_steps_side_by_side_is_raised() -> None:
+    from board import Board, Plan, SetupError
+
+    def fail(report: object) -> None:
+        raise SetupError("broken")
+
+    plan = Plan()
+    plan.add("bad", fail)
+    plan.add("good", lambda report: None)
+    plan.add("later", lambda report: pytest.fail("it must not begin"), after=["bad"])
+    with pytest.raises(SetupError, match="broken"):
+        plan.carry_out(Board(io.StringIO()))
+
+
+def test_the_groups_of_the_project_are_no_extras_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert not {"dev", "test", "lint"} & set(project["project"]["optional-dependencies"])
