@@ -13,7 +13,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -77,6 +77,8 @@ class Pattern:
     ports: tuple[tuple[int, int], ...] = WEB_PORTS
     plain: bool = False
     """Whether a connection to port 443 may speak something else than TLS."""
+    at: frozenset[Address] = frozenset()
+    """Private addresses that this name may lead to."""
 
     def port_fits(self, port: int) -> bool:
         return any(first <= port <= last for first, last in self.ports)
@@ -96,7 +98,7 @@ class Pattern:
         """Whether everything that this pattern allows is allowed by `other` too."""
         if not all(any(a <= first and last <= b for a, b in other.ports) for first, last in self.ports):
             return False
-        if self.plain and not other.plain:
+        if (self.plain and not other.plain) or not self.at <= other.at:
             return False
         if self.network is not None or other.network is not None:
             mine, theirs = self.network, other.network
@@ -116,6 +118,9 @@ def pattern(text: str) -> Pattern:
         rest = rest.removeprefix("tcp://")
     elif "://" in rest or "@" in rest or "#" in rest or "?" in rest:
         raise UsageError(f"{raw!r} is not a host: leave out the scheme, user and path")
+    rest, equals, numbers = rest.partition("=")
+    if equals:
+        return replace(pattern(("tcp://" if plain else "") + rest), text=raw, at=_addresses(numbers, raw))
     host, ports = _split_port(rest, raw)
     if "/" in host or host.startswith("["):
         return Pattern(raw, network=_network(host, raw), ports=ports, plain=plain)
@@ -135,6 +140,17 @@ def pattern(text: str) -> Pattern:
     if wild and "." not in found:
         raise UsageError(f"{raw!r} is too wide: name at least two labels after the star")
     return Pattern(raw, name=("*." if wild else "") + found, ports=ports, plain=plain)
+
+
+def _addresses(text: str, raw: str) -> frozenset[Address]:
+    try:
+        found = [host_of(each) for each in text.split(",")]
+    except BadHost as error:
+        raise UsageError(f"{raw!r}: {error}") from error
+    numbers = frozenset(each for each in found if not isinstance(each, str))
+    if len(numbers) != len(found):
+        raise UsageError(f"{raw!r}: behind the = stand addresses, as in 'registry.example=10.0.0.5'")
+    return numbers
 
 
 def _network(host: str, raw: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
@@ -227,8 +243,12 @@ class Allow:
     def rule_for(self, host: str | Address, port: int) -> Pattern | None:
         return next((each for each in self.patterns if each.fits(host, port)), None)
 
-    def by_number(self, address: Address, port: int) -> bool:
-        return any(each.network is not None and each.fits(address, port) for each in self.patterns)
+    def by_number(self, name: str, address: Address, port: int) -> bool:
+        """Whether an address that is not public was allowed: by itself, or for this name."""
+        return any(
+            each.fits(address, port) if each.network is not None else address in each.at and each.fits(name, port)
+            for each in self.patterns
+        )
 
 
 def _checked_headers(headers: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:

@@ -86,7 +86,8 @@ class Door:
         while self._recent and self._recent[0] < now - 60:
             self._recent.popleft()
         if self._open >= limits.connections or len(self._recent) >= limits.per_minute:
-            self._told(Visit("", 0, "refused", "too many connections"))
+            self.visits.append(turned_away := Visit("", 0, "refused", "too many connections"))
+            self._told(turned_away)
             return False
         self._recent.append(now)
         return True
@@ -121,7 +122,7 @@ class Door:
             found = await self._resolve(name, port)
         except Unresolved as error:
             raise Refused(str(error), status=502) from error
-        reasons = {each: None if self.allow.by_number(each, port) else refusal(each) for each in found}
+        reasons = {each: None if self.allow.by_number(name, each, port) else refusal(each) for each in found}
         good = tuple(each for each, why in reasons.items() if why is None)
         if not good:
             why = next((why for why in reasons.values() if why), "no address")
@@ -155,6 +156,7 @@ class Door:
     async def visit(self, host: str, port: int, method: str = "CONNECT", path: str = "") -> AsyncIterator[Visit]:
         """Everything that happens inside is told as one record, however it ends."""
         visit = Visit(host[:300], port, method=method[:20], path=path)
+        self.visits.append(visit)  # known from the start: its command may end before the connection does
         try:
             yield visit
         except Refused as error:
@@ -165,7 +167,6 @@ class Door:
 
     def _told(self, visit: Visit) -> None:
         visit.end()
-        self.visits.append(visit)
         if self._record is not None:
             self._record(visit.as_dict())
 

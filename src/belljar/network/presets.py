@@ -6,10 +6,12 @@ and a package index is asked where its files are. Settings in a workspace are no
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 from belljar.errors import UsageError
+from belljar.network.addresses import refusal
 
 SECONDS = 20.0
 INDEX_MAX = 32 << 20
@@ -41,11 +44,25 @@ def explain(preset: str, ask: Ask | None = None, workspace: str | None = None) -
         raise UsageError(f"{preset!r} is not a preset; there are {', '.join(sorted(PRESETS))}")
     found: dict[str, Found] = {}
     for url, why in PRESETS[preset](ask or on_this_machine, workspace):
-        if host := _pattern(url):
-            found.setdefault(host, Found(host, why))
+        if (host := _pattern(url)) and host not in found:
+            found[host] = _placed(host, why)
     if not found:
         raise UsageError(f"preset {preset}: its clients are not on this machine, or name no host; use --allow HOST")
     return list(found.values())
+
+
+def _placed(host: str, why: str) -> Found:
+    """A mirror or registry of one's own often has a private address: the preset lets its name lead there."""
+    name, _, port = host.partition(":") if not host.startswith("[") else (host, "", "")
+    try:
+        entries = socket.getaddrinfo(name, int(port or 443), type=socket.SOCK_STREAM)
+    except (OSError, ValueError):
+        return Found(host, why)
+    addresses = {ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries}
+    private = sorted(str(each) for each in addresses if refusal(each))
+    if not private or name == private[0]:
+        return Found(host, why)
+    return Found(f"{host}={','.join(private)}", f"{why}, at a private address")
 
 
 def on_this_machine(command: list[str]) -> str:

@@ -68,10 +68,10 @@ class NetworkVerbs:
     async def allow_host(self, *hosts: str) -> None:
         """Let more hosts through the door from now on; the session must have been opened with one."""
         session = self._session
-        if self.door is None or self.door.door is None:
-            raise UsageError("this session was opened without a network door; open it with network=belljar.Allow(...)")
         if session.policy.network_ceiling is not None:
             check_ceiling(hosts, session.policy.network_ceiling)
+        if self.door is None or self.door.door is None:
+            raise UsageError("this session was opened without a network door; open it with network=belljar.Allow(...)")
         self.door.door.open_for(*hosts)
         session.ledger.record("allow", hosts=list(hosts))
 

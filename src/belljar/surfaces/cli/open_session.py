@@ -15,6 +15,7 @@ from belljar.sandbox.sandbox import Sandbox
 from belljar.session.session import Session
 from belljar.surfaces.cli import console, names
 from belljar.surfaces.cli.limit_options import limits
+from belljar.surfaces.cli.network_commands import network_of
 from belljar.surfaces.cli.sandbox_options import session_options
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ async def _adopted(ahead: Ahead, args: Namespace, **options: Any) -> Session:
     # Only to load what judging needs while the engine works; the session judges.
     await to_thread.run_sync(policy.judge, args.command, abandon_on_cancel=True)
     await to_thread.run_sync(ahead.wait, abandon_on_cancel=True)
-    return await Session.adopt(await Sandbox.greeted(ahead.take()), policy=policy, **options)
+    sandbox = await Sandbox.greeted(ahead.take())
+    return await Session.adopt(sandbox, policy=policy, network=network_of(args), **options)
 
 
 def planned(args: Namespace, **options: Any) -> Session:

@@ -84,7 +84,7 @@ def _open(mode: SafeMode, words: list[str]) -> None:
 def _allow(mode: SafeMode, words: list[str]) -> None:
     if not words:
         raise UsageError("write for example :allow api.example.com")
-    _asked(mode, "allow", *words)
+    _asked(mode, "allow_host", *words)
     console.say(f"{', '.join(words)} can be reached from now on")
 
 
@@ -115,7 +115,7 @@ COMMANDS = {
     ":policy": Own(_policy, ":policy", "the rules that commands are judged by"),
     ":shells": Own(_shells, ":shells", "background shells of this session"),
     ":open": Own(_open, ":open PORT", "reach a server inside, from this machine", needs="forward"),
-    ":allow": Own(_allow, ":allow HOST", "let commands reach a host", needs="allow"),
+    ":allow": Own(_allow, ":allow HOST", "let commands reach a host", needs="allow_host"),
     ":diff": Own(_diff, ":diff [PATH…]", "staged changes", needs="diff"),
     ":apply": Own(_apply, ":apply [PATH…]", "write staged changes to the workspace", needs="apply"),
     ":discard": Own(_discard, ":discard [PATH…]", "forget staged changes", needs="discard"),

@@ -224,6 +224,10 @@ def _upkeep(commands: Commands) -> None:
     show.add_argument("--since", metavar="WHEN", help="2026-01-31T12:00, or for example 15m, 2h, 3d ago")
     show.add_argument("-f", "--follow", action="store_true", help="go on as records are written")
     commands.add("verify", "cli.audit_commands:verify", "check the chain; names the first bad line", into=actions)
+    _, actions = commands.family("network", "what the network door would let through")
+    explain = commands.add("explain", "cli.network_commands:explain", "show the hosts of a preset, and why",
+                           into=actions)  # fmt: skip
+    explain.add_argument("presets", nargs="+", metavar="PRESET", help="python, node, debian, rust, go or git")
     _, actions = commands.family("policy", "test policies")
     test = commands.add("test", "cli.policy_commands:test", "judge the commands of files against what they expect",
                         into=actions)  # fmt: skip
@@ -249,7 +253,7 @@ GROUPS = (
           ("session", "ps", "stats", "start", "shells", "logs", "attach", "wait", "kill"), _sessions),
     Group("staged changes", ("changes", "diff", "apply", "discard"), _changes),
     Group("for agents", ("tools", "call", "mcp"), _tools),
-    Group("upkeep", ("images", "doctor", "prune", "audit", "policy"), _upkeep),
+    Group("upkeep", ("images", "doctor", "prune", "audit", "network", "policy"), _upkeep),
     Group("about belljar", ("help", "version", "config", "schema", "completion", "man"), _about),
 )  # fmt: skip
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from belljar.surfaces.cli.limit_options import add_limits
+from belljar.surfaces.cli.network_commands import network_of
 
 NETWORKS = ("none", "full")
 ENGINES = ("auto", "docker", "podman", "oci")
@@ -23,6 +24,8 @@ class Option:
     """For the parser."""
     variable: str = ""
     """Instead of a keyword: what the default host follows, here and in what it starts."""
+    of_network: bool = False
+    """Instead of a keyword: one of the door's options, which `network` holds together."""
     of_plan: bool = False
     """Also a field of the plan that `belljar run` launches ahead of its session."""
 
@@ -33,6 +36,12 @@ SANDBOX = (
            {"default": "default", "metavar": "P"}),
     Option("--network", "network", "none (the default) or full",
            {"choices": NETWORKS, "default": "none"}, of_plan=True),
+    Option("--allow", "allow", "let commands reach this host, through a proxy here; may be repeated",
+           {"action": "append", "default": [], "metavar": "HOST[:PORT]"}, of_network=True),
+    Option("--allow-preset", "allow_preset", "the hosts that python, node, debian, rust, go or git use here",
+           {"action": "append", "default": [], "metavar": "NAME"}, of_network=True),
+    Option("--ask-hosts", "ask_hosts", "ask about hosts that are not allowed yet", {"action": "store_true"},
+           of_network=True),
     Option("--root", "root", "be root inside, nobody outside; needs the engine oci", {"action": "store_true"},
            of_plan=True),
     Option("--runtime", "runtime", "runc, crun, runsc … (default: the engine's own)", {"metavar": "NAME"},
@@ -65,7 +74,8 @@ def set_variables(args: Namespace) -> None:
 
 def session_options(args: Namespace) -> dict[str, Any]:
     """Keywords of `Session`."""
-    return {option.keyword: getattr(args, option.keyword) for option in SANDBOX if not option.variable}
+    plain = [option for option in SANDBOX if not (option.variable or option.of_network)]
+    return {option.keyword: getattr(args, option.keyword) for option in plain} | {"network": network_of(args)}
 
 
 def plan_options(args: Namespace) -> dict[str, Any]:

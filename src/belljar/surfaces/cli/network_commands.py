@@ -1,0 +1,36 @@
+"""The network door on the command line: what its options mean, and `network explain`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from belljar.errors import UsageError
+from belljar.surfaces.cli import console
+
+if TYPE_CHECKING:
+    from belljar.engines.spec import Network
+    from belljar.network.allow import Allow
+
+
+def network_of(args: Namespace) -> Network | Allow:
+    """What `--network`, `--allow`, `--allow-preset` and `--ask-hosts` mean together."""
+    asked: Any = args.network
+    if not (args.allow or args.allow_preset or args.ask_hosts):
+        return asked  # type: ignore[no-any-return]
+    if asked != "none":
+        raise UsageError("--network full lets everything through: leave out --allow, --allow-preset and --ask-hosts")
+    from belljar.network.allow import Allow
+
+    return Allow(*args.allow, presets=args.allow_preset, ask_hosts=args.ask_hosts)
+
+
+def explain(args: Namespace) -> int:
+    from belljar.network.presets import explain as found_for
+
+    found = [(preset, each) for preset in args.presets for each in found_for(preset)]
+    if args.json:
+        console.document([{"preset": preset, "host": each.host, "why": each.why} for preset, each in found])
+    else:
+        console.table([(preset, each.host, each.why) for preset, each in found], "PRESET", "HOST", "WHY")
+    return 0
