@@ -21,9 +21,8 @@ from anyio import to_thread
 
 from belljar import host as hosts
 from belljar.engines.spec import Network
-from belljar.errors import BelljarError, ShellNotFound, UsageError
+from belljar.errors import BelljarError, UsageError
 from belljar.limits import Limits
-from belljar.link.frames import Flag
 from belljar.network.allow import Allow
 from belljar.patience import stretched
 from belljar.policy import Policy
@@ -32,7 +31,6 @@ from belljar.sandbox.sandbox import Plan, Sandbox
 from belljar.sandbox.staging import Changes
 from belljar.session import options as checks
 from belljar.session.aftermath import Aftermath
-from belljar.session.background_shell import Shell
 from belljar.session.judging import Judge
 from belljar.session.ledger import Ledger
 from belljar.session.network_verbs import NetworkVerbs, under_policy
@@ -40,6 +38,7 @@ from belljar.session.options import AttachOptions, Checkpoints, Command, Options
 from belljar.session.request import Request, encoded, environment, flags_of
 from belljar.session.result import Result, Surroundings
 from belljar.session.running_command import RunningCommand
+from belljar.session.shell_verbs import ShellVerbs
 from belljar.session.staged_verbs import StagedVerbs
 from belljar.session.watched_run import Run
 from belljar.tasks import beside
@@ -53,14 +52,13 @@ if TYPE_CHECKING:
     from belljar.host import EngineName, Host
     from belljar.policy.approvals import Approvals
     from belljar.session.options import Approver
-    from belljar.session.persistent_shell import PersistentShell
 
 LAST_LOOK_SECONDS = 1.0  # how long a closing session waits to hear how its shells ended
 _NOT_OPEN = "this session is not open; write `async with belljar.Session(...) as box:`, or `await box.open()` first"
 _OTHER_LOOP = "this session belongs to another event loop: open it in the one that uses it, or use belljar.sync.Session"
 
 
-class Session(StagedVerbs, NetworkVerbs):
+class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
     """One sandbox and the commands that run in it.
 
     async with belljar.Session(workspace=".", limits=belljar.Limits(memory="1g")) as box:
@@ -120,8 +118,7 @@ class Session(StagedVerbs, NetworkVerbs):
         self._asked_id = id
         self._sandbox: Sandbox | None = None
         self._opening = self._attached = False
-        self._shells: dict[str, Shell] = {}
-        self._persistent: PersistentShell | None = None
+        ShellVerbs.__init__(self)
         self._aftermath: Aftermath | None = None
 
     # Life.
@@ -324,37 +321,6 @@ class Session(StagedVerbs, NetworkVerbs):
                 if running.execution.over:
                     await run.over()
 
-    async def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
-        """Start a background shell: it goes on until it ends, is killed or the session closes.
-
-        shell = await box.start("npm run dev")
-        chunk = await shell.read()
-        """
-        if ring is not None:
-            checks.whole("ring", ring, 4096, 64 << 20)
-        request = await self._admitted(command, options, "start", without=("stdin", "on_output", "output_limit"))
-        request = replace(request, flags=request.flags | Flag.STDIN)
-        async with RunningCommand(self, request, ring=ring or self.limits.shell_output) as running:
-            await running.execution.started()
-            self.sandbox.link.forget(running.execution)
-            running.hand_on()
-            return self._keep(Shell.of(self, running))
-
-    async def yielding(
-        self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]
-    ) -> Result | Shell:
-        """Run a command; if it takes longer than `yield_after` seconds it goes on as a background shell."""
-        checks.seconds("yield_after", yield_after, optional=False, zero=True)
-        request = await self._admitted(command, options, "yielding", without=("pty",))
-        async with RunningCommand(self, request) as running:
-            await running.feed()
-            with anyio.move_on_after(yield_after):
-                return await running.conclude()
-            shell = Shell.of(self, running)
-            if not await shell.take_over(running, self.limits.shell_output):
-                return await running.conclude()
-            return self._keep(shell)
-
     async def admit(self, command: Command, *, policy: Policy | None = None, **options: Unpack[Options]) -> Request:
         """Judge a command and ask where that is needed: what comes back may run, once or more, in this session.
 
@@ -399,59 +365,9 @@ class Session(StagedVerbs, NetworkVerbs):
         assert self._aftermath is not None
         return self._aftermath
 
-    @property
-    def busy(self) -> bool:
-        """Whether something may go on beside the next command."""
-        return self._persistent is not None or any(shell.status == "running" for shell in self._shells.values())
-
-    # Shells.
-
-    def shells(self) -> list[Shell]:
-        """The background shells that are known here; `refresh` also finds those of other processes."""
-        return list(self._shells.values())
-
-    def shell(self, id: str) -> Shell:
-        if id not in self._shells:
-            raise ShellNotFound(f"Shell not found: {id}")
-        return self._shells[id]
-
-    def _keep(self, shell: Shell) -> Shell:
-        self._shells[shell.id] = shell
-        return shell
-
-    async def refresh(self) -> list[Shell]:
-        """Ask the sandbox which shells there are, also those that other processes started."""
-        for listed in await self.sandbox.link.list():
-            if listed.flags & Flag.BACKGROUND:
-                shell = Shell.from_listed(self, listed)
-                self._shells.setdefault(shell.id, shell).learn(listed)
-        return self.shells()
-
-    async def cleanup(self) -> int:
-        """Forget the shells that have ended; how many there were."""
-        ended = [shell for shell in await self.refresh() if shell.status != "running"]
-        for shell in ended:
-            shell.forget()
-            del self._shells[shell.id]
-        return len(ended)
-
     def workspace_moved(self) -> None:
         """It was mounted anew: whoever stood in it must look again."""
         if self._persistent is not None:
             self._persistent.workspace_moved()
         if self._aftermath is not None:
             self._aftermath = Aftermath(self.sandbox, self.staged_upper())
-
-    def end_persistent(self) -> None:
-        """The next call finds a new shell, in the directory of the old one."""
-        if self._persistent is not None:
-            self._persistent.kill()
-
-    @property
-    def persistent(self) -> PersistentShell:
-        """The one bash whose state holds from call to call: `await box.persistent.run("cd src")`."""
-        if self._persistent is None:
-            from belljar.session.persistent_shell import PersistentShell
-
-            self._persistent = PersistentShell(self)
-        return self._persistent

@@ -1,0 +1,110 @@
+"""What a session can do with shells: start them in the background, find them again, keep one that remembers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Unpack
+
+import anyio
+
+from belljar.errors import ShellNotFound
+from belljar.link.frames import Flag
+from belljar.session import options as checks
+from belljar.session.background_shell import Shell
+from belljar.session.options import Command, Options
+from belljar.session.request import Request
+from belljar.session.result import Result
+from belljar.session.running_command import RunningCommand
+
+if TYPE_CHECKING:
+    from belljar.session.persistent_shell import PersistentShell
+    from belljar.session.session import Session
+
+
+class ShellVerbs:
+    def __init__(self) -> None:
+        self._shells: dict[str, Shell] = {}
+        self._persistent: PersistentShell | None = None
+
+    @property
+    def _owner(self) -> Session:
+        return self  # type: ignore[return-value]
+
+    async def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
+        """Start a background shell: it goes on until it ends, is killed or the session closes.
+
+        shell = await box.start("npm run dev")
+        chunk = await shell.read()
+        """
+        if ring is not None:
+            checks.whole("ring", ring, 4096, 64 << 20)
+        request = await self._owner._admitted(command, options, "start", without=("stdin", "on_output", "output_limit"))
+        request = replace(request, flags=request.flags | Flag.STDIN)
+        async with RunningCommand(self._owner, request, ring=ring or self._owner.limits.shell_output) as running:
+            await running.execution.started()
+            self._owner.sandbox.link.forget(running.execution)
+            running.hand_on()
+            return self._keep(Shell.of(self._owner, running))
+
+    async def yielding(
+        self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]
+    ) -> Result | Shell:
+        """Run a command; if it takes longer than `yield_after` seconds it goes on as a background shell."""
+        checks.seconds("yield_after", yield_after, optional=False, zero=True)
+        request = await self._owner._admitted(command, options, "yielding", without=("pty",))
+        async with RunningCommand(self._owner, request) as running:
+            await running.feed()
+            with anyio.move_on_after(yield_after):
+                return await running.conclude()
+            shell = Shell.of(self._owner, running)
+            if not await shell.take_over(running, self._owner.limits.shell_output):
+                return await running.conclude()
+            return self._keep(shell)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something may go on beside the next command."""
+        return self._persistent is not None or any(shell.status == "running" for shell in self._shells.values())
+
+    def shells(self) -> list[Shell]:
+        """The background shells that are known here; `refresh` also finds those of other processes."""
+        return list(self._shells.values())
+
+    def shell(self, id: str) -> Shell:
+        if id not in self._shells:
+            raise ShellNotFound(f"Shell not found: {id}")
+        return self._shells[id]
+
+    def _keep(self, shell: Shell) -> Shell:
+        self._shells[shell.id] = shell
+        return shell
+
+    async def refresh(self) -> list[Shell]:
+        """Ask the sandbox which shells there are, also those that other processes started."""
+        for listed in await self._owner.sandbox.link.list():
+            if listed.flags & Flag.BACKGROUND:
+                shell = Shell.from_listed(self._owner, listed)
+                self._shells.setdefault(shell.id, shell).learn(listed)
+        return self.shells()
+
+    async def cleanup(self) -> int:
+        """Forget the shells that have ended; how many there were."""
+        ended = [shell for shell in await self.refresh() if shell.status != "running"]
+        for shell in ended:
+            shell.forget()
+            del self._shells[shell.id]
+        return len(ended)
+
+    def end_persistent(self) -> None:
+        """The next call finds a new shell, in the directory of the old one."""
+        if self._persistent is not None:
+            self._persistent.kill()
+
+    @property
+    def persistent(self) -> PersistentShell:
+        """The one bash whose state holds from call to call: `await box.persistent.run("cd src")`."""
+        if self._persistent is None:
+            from belljar.session.persistent_shell import PersistentShell
+
+            self._persistent = PersistentShell(self._owner)
+        return self._persistent
