@@ -7,6 +7,7 @@
     plain    plain commands get the same verdict without the parser
     frames   the host's decoder
     init     the init's, in C, with sanitizers
+    link     the host's whole side of a link, against a hostile init in a process of its own
 
 What is found stops the run; libFuzzer leaves the input in a file here and says its name.
 """
@@ -20,6 +21,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from tests.fuzz import host
 
 ROOT = Path(__file__).resolve().parents[2]
 INIT = ROOT / "sandbox-images" / "init"
@@ -60,10 +63,11 @@ def init(seconds: float) -> None:
 
 def main() -> None:
     minutes, *chosen = sys.argv[1:] or ["10"]
-    for target in chosen or [*GUIDED, "init"]:
+    others = {"init": init, "link": host.at_length}
+    for target in chosen or [*GUIDED, *others]:
         print(f"{target}, {minutes} minutes", flush=True)
         seconds = float(minutes) * 60
-        init(seconds) if target == "init" else guided(target, seconds)
+        others[target](seconds) if target in others else guided(target, seconds)
 
 
 if __name__ == "__main__":

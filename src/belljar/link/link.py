@@ -247,8 +247,8 @@ class Link:
     def _readable(self) -> None:
         try:
             self._receive()
-        except (BlockingIOError, InterruptedError):
-            pass
+        except (BlockingIOError, InterruptedError, SandboxLost):
+            pass  # the loss: of the other direction, and told to everybody already
         except frames.VersionMismatch as error:
             self.close(str(error))
         except FrameError as error:

@@ -12,6 +12,8 @@ from belljar.link import frames
 from belljar.session.capture import Collector
 from belljar.session.result import Ended, Event, Output, Result, Started
 
+MOST_EVENTS = 4096  # that wait at once
+
 
 class Run:
     """Iterate over it for `Started`, `Output`… and `Ended`. What is not consumed holds the command back, not memory.
@@ -24,6 +26,8 @@ class Run:
         self._collector, self._execution = collector, collector.execution
         self._execution.on_output = self.take
         self._events: deque[tuple[int, Event]] = deque()
+        self._crowded: dict[int, bytearray] = {}
+        """What came while so many events waited that each byte could be one: joined, so that it costs what it is."""
         self._news = anyio.Event()
         self._over = False
         self._announced = False
@@ -37,7 +41,10 @@ class Run:
     def take(self, stream: int, data: bytes) -> None:
         self._collector.take(stream, data)
         self._announce()
-        self._push(stream, Output("stdout" if stream == frames.STDOUT else "stderr", data))
+        if self._crowded or len(self._events) >= MOST_EVENTS:
+            self._crowded.setdefault(stream, bytearray()).extend(data)
+        else:
+            self._push(stream, Output("stdout" if stream == frames.STDOUT else "stderr", data))
 
     def _announce(self) -> None:
         if not self._announced:
@@ -53,6 +60,7 @@ class Run:
             await self._execution.started()
             self._announce()
             self.result = await conclude()
+            self._uncrowd()
             self._push(0, Ended(self.result))
         except Exception as failure:
             self._failure = failure
@@ -68,7 +76,14 @@ class Run:
     def __aiter__(self) -> Self:
         return self
 
+    def _uncrowd(self) -> None:
+        for stream, data in self._crowded.items():
+            self._push(stream, Output("stdout" if stream == frames.STDOUT else "stderr", bytes(data)))
+        self._crowded.clear()
+
     async def __anext__(self) -> Event:
+        if not self._events:
+            self._uncrowd()
         while not self._events:
             if self._failure is not None:
                 raise self._failure

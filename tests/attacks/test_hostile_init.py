@@ -1,0 +1,23 @@
+"""The host against an init that means harm, in a process of its own; `make fuzz` does it at length."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# In a process of its own, so that the memory that is measured is the link's.
+ROUNDS = """
+from tests.fuzz.host import GROWTH, fuzz
+found = fuzz(80, 20261117)
+assert found.rounds == 80
+assert not found.errors, found.errors
+assert found.growth < GROWTH, found
+assert len(found.ends) > 5, found.ends
+"""
+
+
+def test_a_hostile_init_costs_little_and_breaks_nothing() -> None:
+    ended = subprocess.run([sys.executable, "-c", ROUNDS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
