@@ -1,0 +1,62 @@
+"""No daemon looks after a dead process's sandboxes: killed at any step, one reap later nothing is left."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.abuse.conftest import PROMPT, number
+from tests.abuse.test_host_death import host as dying_hosts
+
+from belljar.engines.oci import OciEngine, cgroups, find
+from belljar.images import catalog
+from belljar.sandbox.reaper import reap
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("runc") is None, reason="the engine oci needs root and runc"
+)
+
+
+def remains(engine: OciEngine) -> dict[str, object]:
+    found = {
+        "sandboxes": engine._boxes.names(),
+        "control groups": cgroups.names(engine._prefix),
+        "the runtime's notes": engine._runtime("runc").names(),
+        "held images": [name for name in engine._store.held() if name.startswith(engine._prefix)],
+        "directories": [name for name in os.listdir(os.environ["BELLJAR_RUN"]) if "bj-" in name],
+    }
+    return {kind: names for kind, names in found.items() if names}
+
+
+def test_a_host_killed_at_random_steps_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 points in `make test`, 400 by hand."""
+    run = Path(f"/run/belljar-dying-oci-{os.getpid()}")
+    monkeypatch.setenv("BELLJAR_RUN", str(run))
+    monkeypatch.setenv("BELLJAR_ENGINE", "oci")
+    monkeypatch.setenv("BELLJAR_STATE", str(tmp_path / "state"))
+    engine = find()
+    catalog.ensure(engine, "base")
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (steps,) = dying_hosts(workspace)
+    seed = random.randrange(1 << 32)
+    count = number(40, 400)
+    print(f"{count} of {steps} steps, seed {seed}")
+    dying_hosts(workspace, *random.Random(seed).sample(range(1, steps), min(count, steps - 1)))
+
+    reap(engine)
+    deadline = time.monotonic() + PROMPT
+    while (left := remains(engine)) and time.monotonic() < deadline:  # a runtime may still finish what it began
+        time.sleep(0.2)
+        reap(engine)
+
+    assert not left
+    assert str(run) not in Path("/proc/mounts").read_text()
+    tokens = Counter((workspace / "tokens").read_text().split())
+    assert set(tokens.values()) == {1}, "no command ran twice"
+    shutil.rmtree(run)
