@@ -9,6 +9,7 @@ from belljar.errors import UsageError
 from belljar.tools.base import Call, Tool, ToolResult
 from belljar.tools.bash import Bash, BashOutput, KillShell, ListShells
 from belljar.tools.execute_command import ExecuteCommand
+from belljar.tools.files import EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
 from belljar.tools.run_command import RunCommand
 from belljar.tools.shell_execute import ShellExecute
 from belljar.tools.terminal_run import TerminalRun
@@ -30,6 +31,8 @@ FAMILIES: dict[str, tuple[type[Tool], ...]] = {
     "shell_execute": (ShellExecute,),
     "run_command": (RunCommand,),
 }
+"""The customer's five; a registry has them unless it is told otherwise."""
+ON_REQUEST: dict[str, tuple[type[Tool], ...]] = {"files": (ReadFile, WriteFile, EditFile, ListFiles, SearchFiles)}
 
 
 class ToolRegistry:
@@ -54,7 +57,7 @@ class ToolRegistry:
             raise UsageError("dry_run is True or False, and families a tuple of names")
         self.box = box
         self._tools: dict[str, Tool] = {}
-        wanted = [kind for family in families for kind in _known(family, FAMILIES)]
+        wanted = [kind for family in families for kind in _known(family, FAMILIES | ON_REQUEST)]
         for name in config or {}:
             _known(name, {kind.name: kind for kind in wanted})
         for kind in wanted:

@@ -119,3 +119,18 @@ def test_a_session_nobody_stops_ends_with_its_lease(workspace: Path, docker_clie
     assert answer.status == 2
     assert belljar("prune").status == 0
     assert id not in belljar("session", "list").stdout
+
+
+def test_files_go_into_a_session_and_out_of_it(workspace: Path, tmp_path: Path) -> None:
+    session = belljar("session", "start", "--workspace", str(workspace)).stdout.strip()
+    try:
+        (tmp_path / "tree" / "deep").mkdir(parents=True)
+        (tmp_path / "tree" / "deep" / "f").write_text("carried")
+        assert belljar("cp", str(tmp_path / "tree"), f"{session}:/tmp/tree").status == 0
+        assert belljar("cp", f"{session}:/tmp/tree/deep/f", "-").stdout == "carried"
+        assert belljar("cp", f"{session}:/tmp/tree", str(tmp_path / "back")).status == 0
+        assert (tmp_path / "back" / "deep" / "f").read_text() == "carried"
+        assert belljar("cp", "a", "b").status == 2
+        assert belljar("cp", f"{session}:/etc/passwd", str(tmp_path / "x")).status == 2
+    finally:
+        belljar("session", "stop", session)

@@ -166,6 +166,15 @@ def _sessions(commands: Commands) -> None:
     wait.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up after (status 124)")
     kill = commands.add("kill", "cli.session_commands:kill", "end a background shell and all its processes")
     kill.add_argument("ids", nargs="+", metavar="ID")
+    copied = commands.add("cp", "cli.file_commands:copy", "copy files into a session, or out of it")
+    copied.add_argument("source", metavar="SRC", help="a path here, `ID:PATH` in a session, or - for stdin")
+    copied.add_argument("target", metavar="DST", help="the same; - is stdout")
+    forwarded = commands.add(
+        "forward", "cli.file_commands:forward", "a server in a session, on this machine's loopback"
+    )
+    forwarded.add_argument("id", metavar="ID")
+    forwarded.add_argument("port", type=int, metavar="PORT")
+    forwarded.add_argument("--at", type=int, default=0, metavar="PORT", help="port here (default: a free one)")
 
 
 def _changes(commands: Commands) -> None:
@@ -250,7 +259,7 @@ def _about(commands: Commands) -> None:
 GROUPS = (
     Group("run commands", ("run", "shell", "check"), _work),
     Group("sessions and background shells",
-          ("session", "ps", "stats", "start", "shells", "logs", "attach", "wait", "kill"), _sessions),
+          ("session", "ps", "stats", "start", "shells", "logs", "attach", "wait", "kill", "cp", "forward"), _sessions),
     Group("staged changes", ("changes", "diff", "apply", "discard"), _changes),
     Group("for agents", ("tools", "call", "mcp"), _tools),
     Group("upkeep", ("images", "doctor", "prune", "audit", "network", "policy"), _upkeep),

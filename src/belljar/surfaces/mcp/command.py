@@ -56,7 +56,7 @@ def families(wanted: str | None) -> tuple[str, ...]:
     from belljar.tools.registry import FAMILIES
 
     names = tuple(dict.fromkeys(name.strip() for name in (wanted or "bash").split(",")))
-    return tuple(FAMILIES) if "all" in names else names
+    return tuple(dict.fromkeys((*FAMILIES, *(name for name in names if name != "all")))) if "all" in names else names
 
 
 async def _serve_stdio(service: Service) -> int:

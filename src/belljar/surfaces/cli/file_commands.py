@@ -1,0 +1,89 @@
+"""Files and ports of a session: `cp` both ways, `forward`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from belljar.errors import UsageError
+from belljar.session.session import Session
+from belljar.surfaces.cli import console, names
+
+
+def copy(args: Namespace) -> int:
+    return anyio.run(_copy, args.source, args.target, args.json)
+
+
+async def _copy(source: str, target: str, as_json: bool) -> int:
+    (out, inner), (into, path) = _split(source), _split(target)
+    if (out is None) == (into is None):
+        raise UsageError("one side is in a session, as in `belljar cp notes.txt ID:notes.txt`")
+    async with await Session.attach(out or into or "") as box:
+        if into is not None:
+            await _in(box, source, path or ".")
+        else:
+            await _out(box, inner or ".", target)
+    if as_json:
+        console.document({"source": source, "target": target})
+    return 0
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    """The session that a side names, and the path in it; None: a path of this machine."""
+    name, colon, path = text.partition(":")
+    if not colon or "/" in name or name in ("", "."):
+        return None, text
+    return names.session(name), path
+
+
+async def _in(box: Session, source: str, path: str) -> None:
+    if source == "-":
+        await box.files.write(path, await to_thread.run_sync(sys.stdin.buffer.read))
+        return
+    local = Path(source)
+    if not await to_thread.run_sync(local.exists):
+        raise UsageError(f"{source} does not exist")
+    if await box.files.exists(path) and (await box.files.stat(path)).kind == "directory":
+        path = f"{path.rstrip('/')}/{_name(source)}"
+    await box.files.upload(source, path)
+
+
+def _name(source: str) -> str:
+    return os.path.basename(os.path.abspath(source))
+
+
+async def _out(box: Session, path: str, target: str) -> None:
+    if target != "-":
+        await box.files.download(path, target)
+        return
+    with tempfile.TemporaryDirectory(prefix="belljar-cp-") as place:
+        await box.files.download(path, f"{place}/file")
+        with await to_thread.run_sync(open, f"{place}/file", "rb") as file:
+            await to_thread.run_sync(shutil.copyfileobj, file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+def forward(args: Namespace) -> int:
+    return anyio.run(_forward, args)
+
+
+async def _forward(args: Namespace) -> int:
+    async with await Session.attach(names.session(args.id)) as box:
+        url = await box.forward(args.port, at=args.at)
+        if args.json:
+            console.document({"url": url, "port": args.port})
+        else:
+            console.say(url)
+            console.note("Ctrl+C ends it")
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                return 0
+    return 0

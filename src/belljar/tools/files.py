@@ -1,0 +1,185 @@
+"""Family `files`: read, write, edit, list and search, in any image. Off unless asked for (`--tools files`).
+
+Each is judged by the policy like the command that would do the same (`cat`, `tee`, `ls`, `grep -r`), and reaches only
+the workspace, the sandbox's home and /tmp; no link leads out of there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from belljar.errors import BelljarError
+from belljar.tools.base import Call, Command, Fields, Tool, ToolResult, truncate
+from belljar.tools.parameters import Integer, Params, Text
+
+READ_LINES = 2000
+SHOWN = 30_000  # characters
+FILE_MAX = 10 << 20
+
+
+class FileParams(Params):
+    path: Text = Field(description="Path relative to the workspace, or below /workspace, the home directory or /tmp")
+
+
+class ReadParams(FileParams):
+    offset: Integer = Field(default=1, ge=1, description="First line to show, counted from 1")
+    limit: Integer = Field(default=READ_LINES, ge=1, description="How many lines to show (default 2000)")
+
+
+class WriteParams(FileParams):
+    content: str = Field(description="The whole new content of the file")
+
+
+class EditParams(FileParams):
+    old: str = Field(min_length=1, description="Text to replace; must occur exactly once unless replace_all is set")
+    new: str = Field(description="Text to put in its place")
+    replace_all: bool = Field(default=False, description="Replace every occurrence")
+
+
+class ListParams(Params):
+    path: Text = Field(default=".", description="Directory (default: the workspace)")
+    depth: Integer = Field(default=1, ge=1, le=20, description="How many levels to list (default 1)")
+
+
+class SearchParams(Params):
+    pattern: Text = Field(description="POSIX extended regular expression, matched line by line")
+    path: Text = Field(default=".", description="File or directory to search (default: the workspace)")
+    limit: Integer = Field(default=200, ge=1, le=5000, description="At most so many matches (default 200)")
+
+
+class FileTool(Tool):
+    category = "files"
+    default_risk = "low"
+
+    def judged_as(self, params: Any) -> list[str]:
+        """The command that would do the same."""
+        raise AssertionError
+
+    def command(self, params: Any) -> Command | None:
+        return self.judged_as(params)
+
+    async def execute(self, params: Any, call: Call) -> ToolResult:
+        await self.box.admit(self.judged_as(params))
+        return await self.work(params)
+
+    async def work(self, params: Any) -> ToolResult:
+        raise AssertionError
+
+    async def text_of(self, path: str) -> str:
+        info = await self.box.files.stat(path)
+        if info.size > FILE_MAX:
+            raise BelljarError(f"{path} has {info.size} bytes: too large for this tool; use grep, head or tail")
+        return (await self.box.files.read(path)).decode("utf-8", "replace")
+
+    def summary(self, given: Any) -> str:
+        return f"{self.title}: {given.get('path', '.')}"
+
+
+class ReadFile(FileTool):
+    name = "read_file"
+    title = "Read file"
+    description = "Reads a text file and shows its lines with their numbers."
+    Params = ReadParams
+
+    def judged_as(self, params: ReadParams) -> list[str]:
+        return ["cat", "--", params.path]
+
+    async def work(self, params: ReadParams) -> ToolResult:
+        lines = (await self.text_of(params.path)).splitlines()
+        shown = lines[params.offset - 1 : params.offset - 1 + params.limit]
+        numbered = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(shown, params.offset))
+        text, cut = truncate(numbered, SHOWN)
+        facts = Fields(path=params.path, lines=len(lines), shown=len(shown), truncated=cut)
+        return ToolResult(True, text, metadata=facts)
+
+
+class WriteFile(FileTool):
+    name = "write_file"
+    title = "Write file"
+    description = "Writes a whole file, creating it and its directory or replacing it. Readers never see half of it."
+    default_risk = "medium"
+    Params = WriteParams
+
+    def judged_as(self, params: WriteParams) -> list[str]:
+        return ["tee", "--", params.path]
+
+    async def work(self, params: WriteParams) -> ToolResult:
+        files, parent = self.box.files, params.path.rpartition("/")[0]
+        if parent:
+            await files.mkdir(parent)
+        mode = (await files.stat(params.path)).mode & 0o777 if await files.exists(params.path) else 0o644
+        await files.write(params.path, params.content, mode=mode)
+        size = len(params.content.encode())
+        return ToolResult(
+            True, message=f"Wrote {size} bytes to {params.path}", metadata=Fields(path=params.path, size=size)
+        )
+
+
+class EditFile(FileTool):
+    name = "edit_file"
+    title = "Edit file"
+    description = "Replaces an exact piece of text in a file. The text must occur exactly once, or set replace_all."
+    default_risk = "medium"
+    Params = EditParams
+
+    def judged_as(self, params: EditParams) -> list[str]:
+        return ["tee", "--", params.path]
+
+    async def work(self, params: EditParams) -> ToolResult:
+        info = await self.box.files.stat(params.path)
+        if info.size > FILE_MAX:
+            return self.fail(f"{params.path} has {info.size} bytes: too large for this tool", code="too_large")
+        data = await self.box.files.read(params.path)
+        old, new = params.old.encode(), params.new.encode()
+        found = data.count(old)
+        if found == 0:
+            return self.fail(
+                f"The text was not found in {params.path}; read the file and copy it exactly", code="not_found"
+            )
+        if found > 1 and not params.replace_all:
+            return self.fail(
+                f"The text occurs {found} times in {params.path}; give more of its surroundings", code="ambiguous"
+            )
+        await self.box.files.write(params.path, data.replace(old, new), mode=info.mode & 0o777)
+        return ToolResult(
+            True, message=f"Replaced {found} in {params.path}", metadata=Fields(path=params.path, replaced=found)
+        )
+
+
+class ListFiles(FileTool):
+    name = "list_files"
+    title = "List files"
+    description = "Lists a directory: directories end in /, links show where they lead, files their size in bytes."
+    Params = ListParams
+
+    def judged_as(self, params: ListParams) -> list[str]:
+        return ["ls", "-la", "--", params.path]
+
+    async def work(self, params: ListParams) -> ToolResult:
+        found = await self.box.files.list(params.path, depth=params.depth)
+        lines = [_shown(each) for each in found]
+        text, cut = truncate("\n".join(lines), SHOWN)
+        return ToolResult(True, text, metadata=Fields(path=params.path, entries=len(found), truncated=cut))
+
+
+class SearchFiles(FileTool):
+    name = "search_files"
+    title = "Search files"
+    description = "Finds lines that match a regular expression, below a directory. Binary files and .git are left out."
+    Params = SearchParams
+
+    def judged_as(self, params: SearchParams) -> list[str]:
+        return ["grep", "-rnE", "--", params.pattern, params.path]
+
+    async def work(self, params: SearchParams) -> ToolResult:
+        found = await self.box.files.search(params.pattern, params.path, most=params.limit)
+        text, cut = truncate("\n".join(f"{each.path}:{each.line}:{each.text}" for each in found), SHOWN)
+        return ToolResult(True, text, metadata=Fields(matches=len(found), truncated=cut or len(found) == params.limit))
+
+
+def _shown(entry: Any) -> str:
+    if entry.kind == "directory":
+        return f"{entry.path}/"
+    return f"{entry.path} -> {entry.target}" if entry.kind == "link" else f"{entry.path} ({entry.size})"

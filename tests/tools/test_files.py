@@ -1,0 +1,58 @@
+"""The file tools, in a real sandbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from belljar import Session, ToolRegistry
+
+
+@pytest.fixture(scope="module")
+def files(box: Session) -> ToolRegistry:
+    return ToolRegistry(box, families=("files",))
+
+
+def test_they_are_there_on_request_only() -> None:
+    assert "read_file" not in ToolRegistry()
+    assert ToolRegistry(families=("files",)).names() == [
+        "read_file", "write_file", "edit_file", "list_files", "search_files",
+    ]  # fmt: skip
+
+
+async def test_write_read_edit_list_search(files: ToolRegistry, place: Path) -> None:
+    written = await files.call("write_file", {"path": "new/app.py", "content": "one\ntwo\nthree\n"})
+    assert written.success, written.error
+    assert (place / "new" / "app.py").read_text() == "one\ntwo\nthree\n"
+    shown = await files.call("read_file", {"path": "new/app.py", "offset": 2, "limit": 1})
+    assert (shown.output, shown.metadata.lines) == ("     2\ttwo", 3)
+    edited = await files.call("edit_file", {"path": "new/app.py", "old": "two", "new": "2"})
+    assert edited.success
+    assert (place / "new" / "app.py").read_text() == "one\n2\nthree\n"
+    listed = await files.call("list_files", {"depth": 2})
+    assert "new/app.py (12)" in (listed.output or "")
+    found = await files.call("search_files", {"pattern": "th+ree"})
+    assert found.output == "new/app.py:3:three"
+
+
+async def test_an_edit_that_is_not_clear_changes_nothing(files: ToolRegistry, place: Path) -> None:
+    await files.call("write_file", {"path": "twice", "content": "a a"})
+    assert (await files.call("edit_file", {"path": "twice", "old": "a", "new": "b"})).code == "ambiguous"
+    assert (await files.call("edit_file", {"path": "twice", "old": "c", "new": "b"})).code == "not_found"
+    assert (place / "twice").read_text() == "a a"
+    assert (await files.call("edit_file", {"path": "twice", "old": "a", "new": "b", "replace_all": True})).success
+    assert (place / "twice").read_text() == "b b"
+
+
+@pytest.mark.parametrize("path", ["out/passwd", "/etc/passwd", "../../etc/passwd"])
+async def test_nothing_outside_is_read(files: ToolRegistry, path: str) -> None:
+    result = await files.call("read_file", {"path": path})
+    assert not result.success
+    assert "root:" not in result.text
+
+
+async def test_the_policy_judges_them(files: ToolRegistry, place: Path) -> None:
+    result = await files.call("write_file", {"path": ".git/hooks/pre-commit", "content": "evil"})
+    assert not result.success
+    assert not (place / ".git").exists()
