@@ -3,7 +3,7 @@
 import contextlib
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from belljar import Host, PolicyDenied, Session
+from belljar import Host, PolicyDenied, Result, Session
 from belljar.audit import reader
 from belljar.audit.writer import Audit
 from belljar.errors import BelljarError, WorkingDirectoryError
@@ -91,16 +91,22 @@ async def test_of_background_shells(workspace: Path, where: Path) -> None:
 
 
 async def test_of_a_sandbox_that_was_lost(workspace: Path, where: Path) -> None:
+    told: list[Result] = []
+
+    async def keep(work: Awaitable[Result]) -> None:
+        told.append(await work)
+
     async with Session(workspace, audit=Audit(where)) as box:
         await box.start("sleep 60")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: box.run("sleep 61"))
-            tasks.start_soon(lambda: box.persistent.run("sleep 62"))
+            tasks.start_soon(keep, box.run("sleep 61"))
+            tasks.start_soon(keep, box.persistent.run("sleep 62"))
             while "sleep 62" not in str(await records(box, where)):  # noqa: ASYNC110
                 await anyio.sleep(0.02)
             await to_thread.run_sync(box.sandbox.engine.destroy, box.sandbox.launched.id)
     found = ends(await records(box, where))
     assert {end["cause"] for end in found.values()} == {"sandbox_lost"}
+    assert all("open a new session" in result.hints[0] for result in told)
     assert len(found) == 3
 
 

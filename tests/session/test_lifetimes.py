@@ -161,3 +161,14 @@ async def test_a_closed_session_leaves_no_descriptor(workspace: Path) -> None:
         async with Session(workspace) as box:
             await box.run("seq 300000")
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+async def test_a_lease_can_be_extended(engine: DockerEngine, workspace: Path) -> None:
+    async with Session(workspace, keep=True, lease=0.5) as box:
+        box.extend(60)
+        await box.run("true")
+        id = box.id
+    await anyio.sleep(2)
+    again = await Session.attach(id)
+    await again.stop()
+    await gone(engine, id)

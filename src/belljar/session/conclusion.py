@@ -58,9 +58,9 @@ class Conclusion:
         """As the init told it."""
         return self.of(Result, captures, cause_of(body, stopped), body.exit_code, body.wall_us / 1e6, body)
 
-    def lost(self, captures: tuple[Capture, Capture], now: float) -> Result:
+    def lost(self, captures: tuple[Capture, Capture], now: float, why: object) -> Result:
         """The sandbox went away under the command: what came of it so far."""
-        return self.of(Result, captures, "sandbox_lost", LOST_STATUS, now - self.started)
+        return self.of(Result, captures, "sandbox_lost", LOST_STATUS, now - self.started, _lost=str(why))
 
     def of(
         self, kind: type[R], captures: tuple[Capture, Capture], cause: Cause, exit_code: int, duration: float,

@@ -51,6 +51,8 @@ def hints(result: Result, where: Surroundings) -> tuple[str, ...]:
 
 def _found(result: Result, where: Surroundings) -> Iterator[str]:
     limits, printed = where.limits, _printed(result)
+    if result.cause == "sandbox_lost":
+        yield f"The sandbox was lost{f' ({result._lost})' if result._lost else ''}; open a new session."
     if result.cause == "out_of_memory" or result.oom_kills:
         size = f"{limits.memory >> 20} MiB"
         yield f"The memory limit of {size} was reached; raise it with --memory 2g or Limits(memory='2g')."

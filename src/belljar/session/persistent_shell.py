@@ -275,8 +275,8 @@ class PersistentShell:
                 spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.clock)
                 bash.disarm(spare)
             return await self._reported(bash, turn, report)
-        except SandboxLost:
-            return self._result(turn, "sandbox_lost", LOST_STATUS, None)
+        except SandboxLost as lost:
+            return self._result(turn, "sandbox_lost", LOST_STATUS, None, _lost=str(lost))
         except BaseException:
             await self._abandon(bash)
             raise

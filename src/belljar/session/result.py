@@ -216,6 +216,7 @@ class Result:
     _captures: tuple[Capture, Capture] = field(
         default_factory=lambda: (Capture("stdout", 2), Capture("stderr", 2)), repr=False, compare=False
     )
+    _lost: str = field(default="", repr=False, compare=False)
     _surroundings: Surroundings | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -106,8 +106,8 @@ class RunningCommand:
         try:
             body = await self._ended()
             result = self.conclusion.ended(self.collector.captures, body, self.collector.stopped)
-        except SandboxLost:
-            result = self.conclusion.lost(self.collector.captures, time.time())
+        except SandboxLost as lost:
+            result = self.conclusion.lost(self.collector.captures, time.time(), lost)
         self.entry.concluded(result)
         if result.oom_kills:
             self._session.aftermath.new_oom_kills()  # told here, and not to the persistent shell's next caller

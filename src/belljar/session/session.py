@@ -252,6 +252,12 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
             with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_LOOK_SECONDS)):
                 await self.refresh()
 
+    def extend(self, lease: float) -> None:
+        """From now on the sandbox outlives a host that is gone by `lease` seconds: `box.extend(3600)`."""
+        checks.seconds("lease", lease, optional=False)
+        self.sandbox.link.lease(lease)
+        self.plan = replace(self.plan, lease=lease)
+
     async def stop(self) -> None:
         """End the sandbox, also a kept one."""
         self.plan = replace(self.plan, keep=False)

@@ -67,6 +67,10 @@ class Session:
         """End the sandbox; a kept one is left to its lease."""
         self._loop.call(self._session.close)
 
+    def extend(self, lease: float) -> None:
+        """From now on the sandbox outlives a host that is gone by `lease` seconds."""
+        self._loop.do(self._session.extend, lease)
+
     def stop(self) -> None:
         """End the sandbox, also a kept one."""
         self._loop.call(self._session.stop)
