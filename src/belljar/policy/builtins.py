@@ -12,32 +12,28 @@ from .marks import ATOM, MAX_TEXT, SENSITIVE, STAR, UNKNOWN, has, known, show, s
 from .paths import resolve
 from .quoting import backslashes, whole
 
+_SPEC = re.compile(r"%(%|[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlLqjzt]*(?:\([^)]*\)T|[diouxXeEfFgGcsbq]))")
+
 
 @program("cd pushd")
 def _cd(call: Call) -> str:
-    rest = [arg for arg in call.args if not re.fullmatch(r"-[LPe@n]+|--", arg)]
-    target = rest[0] if rest else call.state.home()
-    if target == "-":
-        target = flat(call.state.env.get("OLDPWD", call.state.cwd))
-    call.state.env["OLDPWD"] = call.state.cwd
-    search = call.state.env.get("CDPATH", "")
+    state, rest = call.state, [arg for arg in call.args if not re.fullmatch(r"-[LPe@n]+|--", arg)]
+    target = rest[0] if rest else state.home()
+    target = flat(state.env.get("OLDPWD", state.cwd)) if target == "-" else target
+    search = state.env.get("CDPATH", "")
     if isinstance(search, str) and search and not target.startswith(("/", ".")):
         target = f"{search.split(':')[0]}/{target}"
-    call.state.cwd = (
-        target if target[:1] == UNKNOWN else resolve(solid(target), call.state.cwd, call.state.links, call.state.home())
-    )
+    state.env["OLDPWD"] = state.cwd
+    unknown = target[:1] == UNKNOWN
+    state.cwd = target if unknown else resolve(solid(target), state.cwd, state.links, state.home())
     return ""
 
 
-@program("popd")
-def _popd(call: Call) -> str:
-    call.state.cwd = flat(call.state.env.get("OLDPWD", call.state.cwd))
-    return ""
-
-
-@program("pwd")
+@program("popd pwd")
 def _pwd(call: Call) -> str:
-    return call.state.cwd + "\n"
+    if call.name == "popd":
+        call.state.cwd = flat(call.state.env.get("OLDPWD", call.state.cwd))
+    return call.state.cwd + "\n" if call.name == "pwd" else ""
 
 
 @program("echo")
@@ -57,34 +53,24 @@ def _printf(call: Call) -> str:
     args = args[2:] if name else args
     args = args[1:] if args[:1] == ["--"] else args
     text = printf(args[0], args[1:]) if args else ""
-    if name:
-        call.machine.set(name, text, call.state)
-        return ""
-    return text
-
-
-_SPEC = re.compile(r"%(%|[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlLqjzt]*(?:\([^)]*\)T|[diouxXeEfFgGcsbq]))")
+    call.machine.set(name, text, call.state) if name else None
+    return "" if name else text
 
 
 def printf(template: str, args: list[str]) -> str:
     if not known(template):
         return taints(template + "".join(args)) or UNKNOWN
     out, pending = "", list(args)
-    specs = [spec for spec in _SPEC.findall(template) if spec != "%"]
+    takes = any(spec != "%" for spec in _SPEC.findall(template))
     for _ in range(400):
-        out += _once(template, pending)
-        if not pending or not specs or len(out) > MAX_TEXT:
+        at = 0
+        for spec in _SPEC.finditer(template):
+            out += backslashes(template[at : spec.start()]) + ("%" if spec[1] == "%" else _one(spec[1], pending))
+            at = spec.end()
+        out += backslashes(template[at:])
+        if not pending or not takes or len(out) > MAX_TEXT:
             break
     return out
-
-
-def _once(template: str, pending: list[str]) -> str:
-    pieces, at = [], 0
-    for spec in _SPEC.finditer(template):
-        pieces.append(backslashes(template[at : spec.start()]))
-        pieces.append("%" if spec[1] == "%" else _one(spec[1], pending))
-        at = spec.end()
-    return "".join([*pieces, backslashes(template[at:])])
 
 
 def _one(spec: str, pending: list[str]) -> str:
@@ -93,17 +79,14 @@ def _one(spec: str, pending: list[str]) -> str:
     value, kind = (pending.pop(0) if pending else ""), spec[-1]
     if kind == "T":
         return clock(spec[spec.index("(") + 1 : -2])
-    if kind in "sbq":
-        text = backslashes(value) if kind == "b" else value
+    if kind in "sbqc":
         precision = re.search(r"\.(\d+)", spec)
-        return text[: whole(precision[1])] if precision else text
-    if kind == "c":
-        return value[:1]
+        text = backslashes(value) if kind == "b" else value
+        return text[: 1 if kind == "c" else whole(precision[1]) if precision else None]
     try:
         number = ord(value[1]) if value[:1] in "'\"" and len(value) > 1 else int(value or "0", 0)
         width = re.match(r"0(\d{1,2})", spec)
-        text = {"x": f"{number:x}", "X": f"{number:X}", "o": f"{number:o}"}.get(kind, str(number))
-        return text.zfill(int(width[1])) if width else text
+        return (f"{number:{kind}}" if kind in "xXo" else str(number)).zfill(int(width[1]) if width else 0)
     except (ValueError, IndexError):
         return ATOM
 
@@ -116,38 +99,29 @@ def _declare(call: Call) -> str:
         name, equals, value = solid(arg).partition("=")
         if equals and not arg.startswith("-"):
             call.machine.set(name.rstrip("+"), "\0" + value if reference else unglob(value), call.state)
-    bare = not [arg for arg in call.args if not arg.startswith("-")]
-    return SENSITIVE if bare else ""
+    return SENSITIVE if all(arg.startswith("-") for arg in call.args) else ""
 
 
-@program("unset")
+@program("unset unalias")
 def _unset(call: Call) -> str:
     _subscripts(call)
-    for arg in call.args:
-        call.state.env.pop(solid(arg), None)
-        call.state.functions.pop(solid(arg), None)
+    for name in map(solid, call.args):
+        for held in (call.state.aliases,) if call.name == "unalias" else (call.state.env, call.state.functions):
+            held.pop(name, None)
     return ""
 
 
-@program("set")
+@program("set shift")
 def _set(call: Call) -> str:
     args = list(call.args)
-    if not args:
-        return SENSITIVE
+    if call.name == "shift":
+        call.state.args = call.state.args[whole(args[0]) if args and args[0].isdecimal() else 1 :]
+        return ""
     while args and re.fullmatch(r"[-+][A-Za-z]+", args[0]):
         args = args[2:] if args[0][-1] == "o" else args[1:]
-    if args and args[0] in ("--", "-"):
-        call.state.args = args[1:]
-    elif args:
-        call.state.args = args
-    return ""
-
-
-@program("shift")
-def _shift(call: Call) -> str:
-    count = whole(call.args[0]) if call.args and call.args[0].isdecimal() else 1
-    call.state.args = call.state.args[count:]
-    return ""
+    if args:
+        call.state.args = args[1:] if args[0] in ("--", "-") else args
+    return SENSITIVE if not call.args else ""
 
 
 @program("read mapfile readarray")
@@ -157,24 +131,20 @@ def _read(call: Call) -> str:
     for line in call.feed.text.splitlines()[:8] if call.name != "read" and options.all("C") else []:
         call.shell(f"{options.get('C')} 0 {shlex.quote(line)}")
     feed = call.machine.source = call.state.feeds.get(solid(options.get("u")), call.feed)
-    ifs = flat(call.state.env.get("IFS", " \t\n"))
+    blanks = _separators(flat(call.state.env.get("IFS", " \t\n")))
     if call.name != "read" or "a" in options.values:
         name = options.get("a") or (options.rest[0] if options.rest else "MAPFILE")
         separator = options.get("d")[:1] or ("\0" if "d" in options.values else "\n")
-        items = re.split(_separators(ifs), feed.text.strip()) if call.name == "read" else feed.text.split(separator)
+        items = re.split(blanks, feed.text.strip()) if call.name == "read" else feed.text.split(separator)
         skip, origin = (int(n) if n.isdecimal() and len(n) < 4 else 0 for n in (options.get("s"), options.get("O")))
         call.machine.set(name, [""] * origin + items[skip:64], call.state)
         return ""
-    names = options.rest or ["REPLY"]
-    whole = options.values.get("d") == [""]  # up to a NUL, that is everything
-    line = feed.take() if whole else feed.line() if feed.text else UNKNOWN
-    count = options.get("n", "N")
-    line = line.partition(options.get("d")[:1] or ("\0" if whole else "\n"))[0][
-        : int(count) if count.isdigit() else None
-    ]
-    words = re.split(_separators(ifs), line.strip(), maxsplit=len(names) - 1) if len(names) > 1 else [line.strip()]
-    if not known(line):
-        words = [taints(line) if not known(line[:1]) else line] * len(names)
+    names, everything, count = options.rest or ["REPLY"], options.values.get("d") == [""], options.get("n", "N")
+    line = feed.take() if everything else feed.line() if feed.text else UNKNOWN
+    line = line.partition(options.get("d")[:1] or ("\0" if everything else "\n"))[0]
+    line = line[: int(count) if count.isdigit() else None]
+    words = re.split(blanks, line.strip(), maxsplit=len(names) - 1) if len(names) > 1 else [line.strip()]
+    words = words if known(line) else [taints(line) if not known(line[:1]) else line] * len(names)
     for name, word in zip(names, words + [""] * len(names), strict=False):
         call.machine.set(solid(name), word, call.state)
     return ""
@@ -189,15 +159,11 @@ def _separators(ifs: str) -> str:
 @program("eval")
 def _eval(call: Call) -> str:
     text = unglob(" ".join(call.args))
-    _unseen(call, text)
-    return call.shell(text, same=True)
-
-
-def _unseen(call: Call, text: str) -> None:
     if not known(text):
         call.machine.run_suspects(call.state)
-    if solid(text) and not known(text) and has(text, UNKNOWN) and not solid(text).strip(UNKNOWN + " \n"):
-        call.emit("exec.unseen", text)
+        if has(text, UNKNOWN) and not solid(text).strip(UNKNOWN + " \n"):
+            call.emit("exec.unseen", text)
+    return call.shell(text, same=True)
 
 
 @program("source .")
@@ -206,15 +172,11 @@ def _source(call: Call) -> str:
     return call.run_file(args[0], args[1:], same=True) if args else ""
 
 
-@program("exec")
-def _exec(call: Call) -> str:
-    options = call.options("a", posix=True)
-    return call.run(options.rest)
-
-
-@program("builtin command")
+@program("exec builtin command")
 def _command(call: Call) -> str:
-    options = call.options(posix=True)
+    options = call.options("a" if call.name == "exec" else "", posix=True)
+    if call.name == "exec":
+        return call.run(options.rest)
     if options.has("v", "V"):
         return f"/usr/bin/{options.rest[0]}\n" if options.rest else ""
     name = solid(options.rest[0]) if options.rest else ""
@@ -222,8 +184,7 @@ def _command(call: Call) -> str:
     try:
         return call.run(options.rest, same=True)
     finally:
-        if hidden is not None:
-            call.state.functions[name] = hidden
+        call.state.functions.update({name: hidden} if hidden is not None else {})
 
 
 @program("alias")
@@ -237,13 +198,6 @@ def _alias(call: Call) -> str:
     return ""
 
 
-@program("unalias")
-def _unalias(call: Call) -> str:
-    for arg in call.args:
-        call.state.aliases.pop(solid(arg), None)
-    return ""
-
-
 @program("trap")
 def _trap(call: Call) -> str:
     args = call.args[1:] if call.args[:1] == ["--"] else call.args
@@ -252,28 +206,23 @@ def _trap(call: Call) -> str:
     return ""
 
 
-@program("hash enable complete bind")
-def _hash(call: Call) -> str:
-    options = call.options("pfCFx")
-    if call.name == "hash" and "p" in options.values:
-        for name in options.rest:
-            call.state.aliases[solid(name)] = options.get("p")
-        if not re.match(r"/(usr/)?(local/)?s?bin/", options.get("p")):
-            call.emit("persist.env", f"hash -p {options.get('p')}")
-    elif call.name == "enable" and "f" in options.values:
+@program("hash enable complete bind compgen fc")
+def _hash(call: Call) -> str | None:
+    options = call.options("pfCFxAGWXPS")
+    path, command = options.get("p"), options.get("C", "x")
+    if call.name == "hash" and path:
+        call.state.aliases.update({solid(name): path for name in options.rest})
+        call.emit("persist.env", f"hash -p {path}") if not re.match(r"/(usr/)?(local/)?s?bin/", path) else None
+    elif call.name == "enable" and options.get("f"):
         call.emit("persist.env", f"enable -f {options.get('f')}")
-    elif call.name in ("complete", "bind") and options.all("C", "x"):
-        call.shell(options.get("C", "x").partition(":")[2] if call.name == "bind" else options.get("C"))
-        if call.locate(options.get("C"))[1] == "scratch":
-            call.emit("persist.env", f"complete -C {options.get('C')}")
-    return ""
-
-
-@program("fc")
-def _fc(call: Call) -> str:
-    if call.args[:1] in (["-s"], ["-e"]):
+    elif call.name == "fc" and call.args[:1] in (["-s"], ["-e"]):
         call.machine.run_suspects(call.state)
-    return ""
+    for text in options.all("W", "C"):
+        call.machine.run_subscripts(text, call.state)
+    if command:
+        call.shell(command.partition(":")[2] if call.name == "bind" else command)
+        call.emit("persist.env", f"complete -C {command}") if call.locate(command)[1] == "scratch" else None
+    return options.get("G").replace("*", STAR) + "\n" if options.all("G") else None
 
 
 @program("getopts")
@@ -302,20 +251,7 @@ def _quiet(call: Call) -> str:
 
 def _subscripts(call: Call) -> None:
     for arg in call.args:
-        if re.match(r"\w+\[", arg):
-            call.machine.run_subscripts(arg, call.state)
-
-
-@program("compgen")
-def _compgen(call: Call) -> str | None:
-    options = call.options("AGWFCXPS")
-    if options.all("G"):
-        return options.get("G").replace("*", STAR) + "\n"
-    for text in options.all("W", "C"):
-        call.machine.run_subscripts(text, call.state)
-    for text in options.all("C"):
-        call.shell(text)
-    return None
+        call.machine.run_subscripts(arg, call.state) if re.match(r"\w+\[", arg) else None
 
 
 @program("which type whence whereis")
@@ -328,24 +264,19 @@ def _env(call: Call) -> str:
     if call.name == "printenv":
         return flat(call.state.get(solid(call.args[0]))) if call.args else SENSITIVE
     options = call.options("uCS", ("unset", "chdir", "split-string", "block-signal", "ignore-signal"), posix=True)
-    state = call.state.fork()
-    words = list(options.rest)
-    split = options.get("S", "split-string")
-    if split:
-        try:
-            words = shlex.split(re.sub(r"\\[_tnrfv]", " ", unglob(split))) + words
-            words = [re.sub(r"\$\{(\w+)\}", lambda m: solid(flat(call.state.get(m[1]))), word) for word in words]
-        except ValueError:
-            call.emit("text.unparseable", split)
+    state, words, split = call.state.fork(), list(options.rest), options.get("S", "split-string")
+    try:
+        given = shlex.split(re.sub(r"\\[_tnrfv]", " ", unglob(split))) if split else []
+        words = [re.sub(r"\$\{(\w+)\}", lambda m: solid(flat(call.state.get(m[1]))), word) for word in given] + words
+    except ValueError:
+        call.emit("text.unparseable", split)
     if options.get("C", "chdir"):
         state.cwd = locate(options.get("C", "chdir"), state)[0]
     while words and re.match(r"-$|[A-Za-z_]\w*=|BASH_FUNC", solid(words[0])):
         name, equals, value = solid(words.pop(0)).partition("=")
         call.machine.set(name, value, state, words[0] if words else "") if equals else None
-    if not words:
-        return SENSITIVE
     call.state, outer = state, call.state
     try:
-        return call.run(words)
+        return call.run(words) if words else SENSITIVE
     finally:
         call.state = outer

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from .call import Call, Options
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, UNKNOWN, known, solid, taints
-from .reading import filtering
+from .reading import FILTERS
 
 MAX_INFLATED = 1 << 20  # a few hundred bytes can hold gigabytes
 
@@ -68,7 +68,6 @@ _INFLATE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@filtering("base64")
 def base_64(call: Call, options: Options, text: str) -> str:
     small = call.name == "base32" or options.has("base32")
     if options.has("d", "D", "decode", "i", "ignore-garbage"):
@@ -76,19 +75,16 @@ def base_64(call: Call, options: Options, text: str) -> str:
     return encoded(text, base64.b32encode if small else base64.b64encode)
 
 
-@filtering("xxd")
 def xxd(call: Call, options: Options, text: str) -> str:
     if options.has("r", "revert"):
         return decoded(text, lambda raw: unhex(raw, options.has("p", "ps", "plain") or "s" in options.flags))
     return encoded(text, binascii.hexlify)
 
 
-@filtering("encoded")
 def dumped(call: Call, options: Options, text: str) -> str:
     return encoded(text, binascii.hexlify) if not known(text) else DISGUISED if text else ""
 
 
-@filtering("inflated")
 def inflated(call: Call, options: Options, text: str) -> str:
     """gunzip, bzcat, xzcat …"""
     kind = call.name.removeprefix("un").removeprefix("l")[0]
@@ -97,7 +93,6 @@ def inflated(call: Call, options: Options, text: str) -> str:
     )
 
 
-@filtering("compressed")
 def compressed(call: Call, options: Options, text: str) -> str:
     if options.has("d", "decompress", "uncompress"):
         return taints(text).replace(FILE, UNKNOWN) or (DISGUISED if text else UNKNOWN)
@@ -105,7 +100,6 @@ def compressed(call: Call, options: Options, text: str) -> str:
     return packed if options.has("c", "stdout", "to-stdout") or not options.rest else ""
 
 
-@filtering("decrypted")
 def decrypted(call: Call, options: Options, text: str) -> str:
     return _in_disguise(text)
 
@@ -114,7 +108,6 @@ def _in_disguise(text: str) -> str:
     return taints(text).replace(FILE, UNKNOWN) or DISGUISED
 
 
-@filtering("openssl")
 def openssl(call: Call, options: Options, text: str) -> str:
     words = [solid(arg) for arg in call.args] or [""]
     coding, decoding = words[0] in ("enc", "base64"), "-d" in words
@@ -128,3 +121,9 @@ def openssl(call: Call, options: Options, text: str) -> str:
     if plain and not any(re.match(r"-(aes|des|bf|rc|cam|chacha)", word) for word in words):
         return decoded("".join(text.split()) if known(text) else text, loose_base64)
     return _in_disguise(text)
+
+
+FILTERS.update({
+    "base64": base_64, "xxd": xxd, "encoded": dumped, "inflated": inflated, "compressed": compressed,
+    "decrypted": decrypted, "openssl": openssl,
+})  # fmt: skip

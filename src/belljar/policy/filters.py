@@ -22,81 +22,7 @@ from .marks import (
 )
 from .paths import HOME
 from .quoting import Pattern, ansi_c, bounded, whole
-from .reading import filtering
-
-
-def picked(text: str) -> str:
-    """A listing of everything of which some is taken."""
-    return text.replace(STAR, ATOM)
-
-
-@filtering("head")
-def head(call: Call, options: Options, text: str) -> str:
-    first = call.name.endswith("head")
-    text = text.replace(SELF, "") or UNKNOWN if SELF in text else text
-    count = options.get("n", "lines") or next((flag for flag in sorted(options.flags) if flag.isdigit()), "")
-    count = count or next((arg for arg in call.args if re.fullmatch(r"\+\d+", arg)), "")
-    size = options.get("c", "bytes")
-    if count[:1] != "+":
-        text = picked(text)
-    if not known(text) or not re.fullmatch(r"\+?\d+", count or size):
-        return text
-    number, parts = whole(count or size), text.splitlines(True) if count else list(text)
-    kept = (
-        parts[:number]
-        if first
-        else parts[number - 1 :]
-        if (count or size)[0] == "+"
-        else parts[-number or len(parts) :]
-    )
-    return "".join(kept)
-
-
-@filtering("tac")
-def tac(call: Call, options: Options, text: str) -> str:
-    return "".join(reversed(text.splitlines(True))) if known(text) else text
-
-
-@filtering("rev")
-def rev(call: Call, options: Options, text: str) -> str:
-    return "".join(line[::-1] + "\n" for line in text.splitlines()) if known(text) else taints(text)
-
-
-@filtering("laid-out")
-def laid_out(call: Call, options: Options, text: str) -> str:
-    """nl, column, fold, fmt, pr, join: known text comes out in another layout."""
-    lines, width = text.splitlines(), options.get("w", "width")
-    if not text or not known(text):
-        return UNKNOWN if call.name == "strings" and FILE in text else text
-    if call.name == "nl":
-        lines = [f"{number:6}\t{line}" for number, line in enumerate(lines, 1)]
-    elif call.name == "fold" and width.isdecimal() and whole(width):
-        lines = [line[at : at + whole(width)] for line in lines for at in range(0, len(line), whole(width))]
-    elif call.name == "column":
-        lines = ["  ".join(line.split()) for line in lines]
-    else:
-        return DISGUISED if call.name in ("fmt", "fold", "pr", "join") else text
-    return "\n".join(lines) + "\n"
-
-
-@filtering("sorted")
-def sorted_lines(call: Call, options: Options, text: str) -> str:
-    if not known(text):
-        return text
-    lines = sorted(set(text.splitlines()) if options.has("u", "unique") else text.splitlines())
-    return "".join(line + "\n" for line in (reversed(lines) if options.has("r", "reverse") else lines))
-
-
-@filtering("pasted")
-def pasted(call: Call, options: Options, text: str) -> str:
-    joint = ansi_c((options.all("d", "delimiters") or ["\t"])[-1])
-    if not known(text) or len(joint) > 1:
-        return text if not known(text) else DISGUISED
-    if options.has("s", "serial"):
-        return joint.join(text.splitlines()) + "\n"
-    columns = [call.read(path).splitlines() for path in options.rest]
-    return "".join(joint.join(row) + "\n" for row in zip_longest(*columns, fillvalue="")) if columns[1:] else text
-
+from .reading import FILTERS
 
 _SETS = {
     "lower": "abcdefghijklmnopqrstuvwxyz", "upper": "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "digit": "0123456789",
@@ -106,8 +32,56 @@ _SETS["alpha"] = _SETS["upper"] + _SETS["lower"]
 _SETS["alnum"] = _SETS["digit"] + _SETS["alpha"]
 
 
-@filtering("tr")
-def tr(call: Call, options: Options, text: str) -> str:
+def picked(text: str) -> str:
+    """A listing of everything of which some is taken."""
+    return text.replace(STAR, ATOM)
+
+
+def _head(call: Call, options: Options, text: str) -> str:
+    text = text.replace(SELF, "") or UNKNOWN if SELF in text else text
+    count = options.get("n", "lines") or next((flag for flag in sorted(options.flags) if flag.isdigit()), "")
+    count = count or next((arg for arg in call.args if re.fullmatch(r"\+\d+", arg)), "")
+    size = count or options.get("c", "bytes")
+    text = text if count[:1] == "+" else picked(text)
+    if not known(text) or not re.fullmatch(r"\+?\d+", size):
+        return text
+    number, parts = whole(size), text.splitlines(True) if count else list(text)
+    if call.name.endswith("head"):
+        return "".join(parts[:number])
+    return "".join(parts[number - 1 :] if size[0] == "+" else parts[-number or len(parts) :])
+
+
+def _laid_out(call: Call, options: Options, text: str) -> str:
+    """nl, column, fold, fmt, pr, join: known text comes out in another layout."""
+    lines, width = text.splitlines(), options.get("w", "width")
+    if not text or not known(text):
+        return UNKNOWN if call.name == "strings" and FILE in text else text
+    if call.name == "nl":
+        lines = [f"{number:6}\t{line}" for number, line in enumerate(lines, 1)]
+    elif call.name == "fold" and width.isdecimal() and whole(width):
+        lines = [line[at : at + whole(width)] for line in lines for at in range(0, len(line), whole(width))]
+    elif call.name != "column":
+        return DISGUISED if call.name in ("fmt", "fold", "pr", "join") else text
+    return "\n".join(lines) + "\n"
+
+
+def _sorted(call: Call, options: Options, text: str) -> str:
+    lines = sorted(set(text.splitlines()) if options.has("u", "unique") else text.splitlines())
+    lines = lines[::-1] if options.has("r", "reverse") else lines
+    return "".join(line + "\n" for line in lines) if known(text) else text
+
+
+def _pasted(call: Call, options: Options, text: str) -> str:
+    joint = ansi_c((options.all("d", "delimiters") or ["\t"])[-1])
+    if not known(text) or len(joint) > 1:
+        return text if not known(text) else DISGUISED
+    if options.has("s", "serial"):
+        return joint.join(text.splitlines()) + "\n"
+    columns = [call.read(path).splitlines() for path in options.rest]
+    return "".join(joint.join(row) + "\n" for row in zip_longest(*columns, fillvalue="")) if columns[1:] else text
+
+
+def _tr(call: Call, options: Options, text: str) -> str:
     text, sets = call.stdin, [unglob(word) for word in options.rest]
     if not known(text):
         return taints(text) if text.strip(ATOM + FILE + " \n") != "" else text
@@ -115,17 +89,11 @@ def tr(call: Call, options: Options, text: str) -> str:
         return DISGUISED
     first, second = (_tr_set(word) for word in ([*sets, ""])[:2])
     if options.has("c", "C", "complement"):
-        delete = options.has("d", "delete")
-        return "".join(char if char in first else "" if delete else second[-1:] for char in text)
+        return "".join(one if one in first else "" if options.has("d", "delete") else second[-1:] for one in text)
     if options.has("d", "delete"):
-        return "".join(char for char in text if char not in first)
+        return "".join(one for one in text if one not in first)
     if not second:
         return re.sub(r"(.)\1+", lambda m: m[1] if m[1] in first else m[0], text, flags=re.S)
-    return translate(text, *sets[:2])
-
-
-def translate(text: str, old: str, new: str) -> str:
-    first, second = _tr_set(old), _tr_set(new)
     second += second[-1:] * (len(first) - len(second))
     return text.translate({ord(a): b for a, b in reversed(list(zip(first, second, strict=False)))})
 
@@ -139,18 +107,16 @@ def _tr_set(text: str) -> str:
     return re.sub(r"(.)-(.)", span, ansi_c(text), flags=re.S)
 
 
-@filtering("cut")
-def cut(call: Call, options: Options, text: str) -> str:
+def _cut(call: Call, options: Options, text: str) -> str:
     spec = unglob(options.get("c", "b", "f", "characters", "bytes", "fields"))
     delimiter, by_field = options.get("d", "delimiter") or "\t", bool(options.get("f", "fields"))
-    joint = options.get("output-delimiter") or (delimiter if by_field else "")
-    out = ""
+    joint, out = options.get("output-delimiter") or (delimiter if by_field else ""), ""
     for line in text.splitlines(True):
-        if not known(line):
+        if known(line):
+            bare = line.rstrip("\n")
+            out += joint.join(_chosen(bare.split(delimiter) if by_field else list(bare), spec)) + "\n"
+        else:
             out += line if not taints(line).strip(ATOM + FILE) else taints(line)
-            continue
-        line = line.rstrip("\n")
-        out += joint.join(_chosen(line.split(delimiter) if by_field else list(line), spec)) + "\n"
     return out
 
 
@@ -162,47 +128,34 @@ def _chosen(items: list[str], spec: str) -> list[str]:
     return chosen
 
 
-@filtering("seq")
-def seq(call: Call, options: Options, text: str) -> str:
+def _seq(call: Call, options: Options, text: str) -> str:
     numbers = [whole(arg) for arg in call.args if re.fullmatch(r"-?\d+", arg)]
     if not 1 <= len(numbers) <= 3 or len(numbers) != len(call.args):
         return ATOM
-    first, step, last = (
-        [1, 1, numbers[0]] if len(numbers) == 1 else [numbers[0], 1, numbers[1]] if len(numbers) == 2 else numbers
-    )
+    first, step, last = {1: [1, 1, *numbers], 2: [numbers[0], 1, numbers[-1]]}.get(len(numbers), numbers)
     span = range(first, last + (1 if step > 0 else -1), step or 1)
-    return (
-        "".join(f"{number}\n" for number in span[:8] if True) + ATOM if span[200:] else "".join(f"{n}\n" for n in span)
-    )
+    return "".join(f"{number}\n" for number in span[: 8 if span[200:] else None]) + (ATOM if span[200:] else "")
 
 
-@filtering("yes")
-def yes(call: Call, options: Options, text: str) -> str:
-    return (unglob(" ".join(call.args)) or "y") + "\n" + SELF
-
-
-@filtering("name")
-def name(call: Call, options: Options, text: str) -> str:
+def _name(call: Call, options: Options, text: str) -> str:
     """basename, dirname, realpath, readlink."""
     if not options.rest:
         return ""
     path = unglob(solid(options.rest[0]))
     bare = path.rstrip("/")
     if call.name == "basename":
-        last = bare.rsplit("/", 1)[-1] or "/"
-        return (last.removesuffix(options.rest[1]) if len(options.rest) > 1 else last) + "\n"
+        return (bare.rsplit("/", 1)[-1] or "/").removesuffix("".join(options.rest[1:2])) + "\n"
     if call.name == "dirname":
         return ((bare.rsplit("/", 1)[0] or "/") if "/" in bare else "." if bare else "/") + "\n"
     return call.locate(path)[0] + "\n"
 
 
-@filtering("grep")
-def grep(call: Call, options: Options, text: str) -> str:
+def _grep(call: Call, options: Options, text: str) -> str:
     if options.has("l", "files-with-matches", "files", "c", "count"):
         return ATOM + "\n"
-    pattern = unglob((options.all("e", "regexp") or options.rest or [""])[0])
+    pattern, invert = unglob((options.all("e", "regexp") or options.rest or [""])[0]), options.has("v", "invert-match")
     if STAR in text:  # nearly all of it where the pattern says what to leave out, or only what a number looks like
-        return text if options.has("v", "invert-match") or not pattern.strip("^.*[0-9]+$\\d") else picked(text)
+        return text if invert or not pattern.strip("^.*[0-9]+$\\d") else picked(text)
     clear = listed_part(text)
     if not (known(clear) and clear and pattern) or not bounded(pattern, clear):
         return text or ATOM + "\n"
@@ -210,20 +163,9 @@ def grep(call: Call, options: Options, text: str) -> str:
         regex = Pattern(re.sub(r"\[\[:(\w+):\]\]", lambda m: f"[{re.escape(_SETS.get(m[1], ''))}]", pattern))
         if options.has("o", "only-matching"):
             return "".join(one + "\n" for line in clear.splitlines() for one in regex.found(line) if one)
-        invert = options.has("v", "invert-match")
         return "".join(line for line in clear.splitlines(True) if bool(regex.search(line)) != invert)
     except (ValueError, TimeoutError):
         return text
-
-
-@filtering("envsubst")
-def envsubst(call: Call, options: Options, text: str) -> str:
-    return re.sub(r"\$\{?(\w+)\}?", lambda m: str(call.state.get(m[1])), call.stdin)
-
-
-@filtering("date")
-def date(call: Call, options: Options, text: str) -> str:
-    return clock(next((unglob(arg[1:]) for arg in call.args if arg.startswith("+")), "")) + "\n"
 
 
 def clock(template: str) -> str:
@@ -231,8 +173,7 @@ def clock(template: str) -> str:
     return re.sub(r"%[-_0^#+:]*[A-Za-z]", ATOM, template) or ATOM
 
 
-@filtering("listing")
-def listing(call: Call, options: Options, text: str) -> str:
+def _listing(call: Call, options: Options, text: str) -> str:
     """Names: all of a directory's (an active *), or those of a pattern."""
     paths = options.rest
     if options.has("d", "directory") or any(has_glob(path) for path in paths):
@@ -240,16 +181,13 @@ def listing(call: Call, options: Options, text: str) -> str:
     return STAR + "\n"
 
 
-@filtering("mktemp")
-def mktemp(call: Call, options: Options, text: str) -> str:
+def _mktemp(call: Call, options: Options, text: str) -> str:
     template = re.sub(r"X{3,}", ATOM, options.rest[0]) if options.rest else f"tmp.{ATOM}"
-    folder = options.get("p", "tmpdir") or "/tmp"
-    return (template if template.startswith("/") else f"{folder}/{template}") + "\n"
+    return (template if template.startswith("/") else f"{options.get('p', 'tmpdir') or '/tmp'}/{template}") + "\n"
 
 
-@filtering("jq")
-def jq(call: Call, options: Options, text: str) -> str:
-    """A literal, a field, a list: the rest of the language is text in another shape."""
+def _jq(call: Call, options: Options, text: str) -> str:
+    """A literal, a field: the rest of the language is text in another shape."""
     program, given = unglob(options.rest[0]) if options.rest else ".", taints("".join(call.args)).replace(ATOM, "")
     literal = re.fullmatch(r'\s*"([^"\\]*)"\s*', program)
     if literal:
@@ -267,35 +205,37 @@ def jq(call: Call, options: Options, text: str) -> str:
         return text if program.strip() in (".", "") else DISGUISED if text.strip() else ATOM + "\n"
 
 
-@filtering("expr")
-def expr(call: Call, options: Options, text: str) -> str:
+def _expr(call: Call, options: Options, text: str) -> str:
     words = [unglob(arg) for arg in call.args]
     match words:
         case ["substr", subject, start, size] if known(subject) and start.isdecimal() and size.isdecimal():
             return subject[whole(start) - 1 :][: whole(size)] + "\n"
-        case [left, "+" | "-" as sign, right] if re.fullmatch(r"-?\d{1,9}/-?\d{1,9}", f"{left}/{right}"):
-            return f"{int(left) + (int(right) if sign == '+' else -int(right))}\n"
     return ATOM + "\n" if all(re.fullmatch(rf"[\d\s+*/%<>=()&|{ATOM}-]*", word) for word in words) else DISGUISED
 
 
-@filtering("fetched")
-def fetched(call: Call, options: Options, text: str) -> str:
+def _fetched(call: Call, options: Options, text: str) -> str:
     """curl prints what it fetched, unless it goes to files."""
-    targets = options.all("o", "output")
-    if options.has("O", "remote-name", "remote-name-all", "J") or {*targets} - {*STDOUT}:
-        return ATOM
-    return text or NETWORK
+    named = options.has("O", "remote-name", "remote-name-all", "J") or {*options.all("o", "output")} - {*STDOUT}
+    return ATOM if named else text or NETWORK
 
 
-@filtering("wget")
-def wget(call: Call, options: Options, text: str) -> str:
-    return text or NETWORK if options.get("O", "output-document") in STDOUT else ATOM
-
-
-@filtering("getent")
-def getent(call: Call, options: Options, text: str) -> str:
-    if not call.args:
-        return FILE
-    text, key = call.read(f"/etc/{solid(call.args[0])}"), solid("".join(call.args[1:2]))
+def _getent(call: Call, options: Options, text: str) -> str:
+    text, key = call.read(f"/etc/{solid(''.join(call.args[:1]))}"), solid("".join(call.args[1:2]))
     lines = [line for line in text.split("\n") if key in line or (not known(key) and HOME in line)]
     return "".join(line + "\n" for line in lines) or FILE
+
+
+FILTERS.update({
+    "head": _head, "laid-out": _laid_out, "sorted": _sorted, "pasted": _pasted, "tr": _tr, "cut": _cut, "seq": _seq,
+    "name": _name, "grep": _grep, "listing": _listing, "mktemp": _mktemp, "jq": _jq, "expr": _expr, "fetched": _fetched,
+    "getent": _getent,
+    "tac": lambda call, options, text: "".join(reversed(text.splitlines(True))) if known(text) else text,
+    "rev": lambda call, options, text:
+        "".join(line[::-1] + "\n" for line in text.splitlines()) if known(text) else taints(text),
+    "yes": lambda call, options, text: (unglob(" ".join(call.args)) or "y") + "\n" + SELF,
+    "envsubst": lambda call, options, text: re.sub(r"\$\{?(\w+)\}?", lambda m: str(call.state.get(m[1])), call.stdin),
+    "date": lambda call, options, text:
+        clock(next((unglob(arg[1:]) for arg in call.args if arg.startswith("+")), "")) + "\n",
+    "wget": lambda call, options, text:
+        text or NETWORK if options.get("O", "output-document") in STDOUT else ATOM,
+})  # fmt: skip

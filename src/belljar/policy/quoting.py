@@ -107,7 +107,8 @@ def bounded(pattern: str, text: str) -> bool:
 
 
 class Pattern:
-    """A regular expression that the command gives. It has PATIENCE seconds in all (`bounded` keeps it far below), then comes a TimeoutError: Python's
+    """A regular expression that the command gives. It has PATIENCE seconds in all (`bounded` keeps it far
+    below), then comes a TimeoutError: Python's
     own engine cannot be stopped once it backtracks. What is no expression is a ValueError."""
 
     PATIENCE = 1.0

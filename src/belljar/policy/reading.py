@@ -24,16 +24,6 @@ FILTERS: dict[str, Filter] = {}
 _LAST = ("write", "arrive", "append", "truncate", "tee", "save")  # they need what the others have read
 
 
-def filtering(name: str) -> Callable[[Filter], Filter]:
-    """Register what a program prints, given what it read."""
-
-    def register(act: Filter) -> Filter:
-        FILTERS[name] = act
-        return act
-
-    return register
-
-
 class Reading:
     def __init__(self, call: Call, entry: Entry, outer: "Reading | None" = None) -> None:
         self.call, self.entry = call, entry
