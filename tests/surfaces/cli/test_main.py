@@ -84,6 +84,8 @@ def test_what_json_prints_is_what_the_schemas_say(workspace: Path) -> None:
     validate(belljar("run", "--json", *here, "rm -rf /").json, SCHEMAS["error"])
     validate(belljar("check", "--json", "sudo ls").json, SCHEMAS["check"])
     validate(belljar("config", "--json").json, SCHEMAS["config"])
+    for args in (["help"], ["help", "run"], ["completion", "fish"], ["man"]):
+        validate(belljar(*args, "--json").json, SCHEMAS["text"])
     validate(belljar("version", "--json").json, SCHEMAS["version"])
     validate(belljar("images", "list", "--json").json, SCHEMAS["images"])
     started = belljar("session", "start", "--json", *here).json

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 
 from belljar import __version__
 from belljar.surfaces.cli import console, settings
@@ -10,7 +12,11 @@ from belljar.surfaces.cli.parser import build
 
 
 def help(args: Namespace) -> int:
-    build().parse_args([*args.topic, "--help"])
+    if not args.json:
+        build().parse_args([*args.topic, "--help"])
+    with redirect_stdout(StringIO()) as shown, suppress(SystemExit):
+        build().parse_args([*args.topic, "--help"])
+    console.text(shown.getvalue(), as_json=True)
     return 0
 
 

@@ -42,7 +42,7 @@ complete -c belljar -f -a '(__belljar_complete)'"""
 
 
 def completion(args: Namespace) -> int:
-    console.say({"bash": BASH, "zsh": ZSH, "fish": FISH}[args.shell])
+    console.text({"bash": BASH, "zsh": ZSH, "fish": FISH}[args.shell], as_json=args.json)
     return 0
 
 

@@ -25,6 +25,14 @@ def document(data: Any) -> None:
     sys.stdout.write("\n")
 
 
+def text(content: str, *, as_json: bool) -> None:
+    """A text that is meant to be saved or shown as it is."""
+    if as_json:
+        document({"text": content})
+    else:
+        say(content)
+
+
 def note(message: str) -> None:
     """One line on stderr; nothing in it can speak to the terminal."""
     from belljar.audit import masking
@@ -64,10 +72,11 @@ def open_streams() -> None:
 
 
 class Door:
-    """SIGTERM and SIGHUP leave by the door, so that what was started is ended; Ctrl+C only knocks.
+    """How signals end us: SIGTERM and SIGHUP by way of `finally`, so that what was started is ended too.
 
     A handler that raises wherever it lands may leave a lock held that the way out needs. Ours raises only inside `with
-    door:`, which stands around single waits that hold nothing: a read, a write. Elsewhere it notes and knocks.
+    door:`, which stands around single waits that hold nothing: a read, a write. Elsewhere it notes the signal and calls
+    `knock`. Ctrl+C (`interrupts`) is never noted, only passed to `knock`.
 
     Python runs handlers between two of its steps: a signal just before a wait would be acted on after it. A timer
     breaks every wait into short ones.

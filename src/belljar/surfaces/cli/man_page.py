@@ -11,7 +11,7 @@ from belljar.surfaces.cli.parser import CHECK_STATUSES, DESCRIPTION, EXAMPLES, G
 
 
 def man(args: Namespace) -> int:
-    console.say(page())
+    console.text(page(), as_json=args.json)
     return 0
 
 

@@ -83,6 +83,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "description": "belljar config: each setting and where it comes from", "type": "object",
         "additionalProperties": _object("a setting", {"value": TEXT, "source": TEXT, "enforced": YES}),
     },
+    "text": _object("belljar help, belljar completion, belljar man", {"text": TEXT}),
     "version": _object("belljar version", {"version": TEXT}),
 }  # fmt: skip
 
