@@ -106,6 +106,8 @@ def _users(about: Description) -> Check:
     if about.user_remapping:
         detail = "userns-remap is on: files in the workspace would belong to the remapped users"
         return Check("users", False, detail, "remove userns-remap from the engine's configuration")
+    if about.user_namespaces:
+        return Check("users", True, "each sandbox has a user namespace: nobody inside is anybody outside")
     if about.rootless:
         return Check("users", True, "rootless: whoever is root inside is you outside, an ordinary user")
     return Check("users", True, "ids inside are this machine's; commands are never root")

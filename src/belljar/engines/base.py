@@ -51,6 +51,8 @@ class Description:
     seccomp: bool | None = None
     rootless: bool = False
     user_remapping: bool = False
+    user_namespaces: bool = False
+    """Whether each sandbox has one of its own, in which nobody is anybody outside."""
     access_control: str = ""
     """apparmor, selinux or none."""
     storage: str = ""

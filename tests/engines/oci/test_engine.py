@@ -264,3 +264,17 @@ def test_a_process_is_known_by_its_start_not_by_its_number_alone() -> None:
 def test_a_name_is_never_a_path(engine: OciEngine, name: str) -> None:
     with pytest.raises(EngineError):
         engine.state(name)
+
+
+def test_where_neither_docker_nor_podman_answers_it_is_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    from belljar import engines
+    from belljar.engines import docker, podman
+
+    def nobody() -> OciEngine:
+        raise EngineUnavailable("nobody answers")
+
+    monkeypatch.delenv("BELLJAR_ENGINE", raising=False)
+    monkeypatch.setattr(docker, "find", nobody)
+    monkeypatch.setattr(podman, "find", nobody)
+
+    assert engines.connect().name == "oci"

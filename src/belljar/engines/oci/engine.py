@@ -242,7 +242,7 @@ class OciEngine:
             cgroup_driver="cgroupfs",
             can_limit={**limits, "swap": Path("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists() or None},
             seccomp=Path("/proc/sys/kernel/seccomp").is_dir(),
-            user_remapping=False,
+            user_namespaces=True,
             storage="overlay",
             runtimes=tuple(self._runtimes),
             data_root=str(self._state),
