@@ -25,6 +25,7 @@ REMEDIES = (
     (r"no engine is called", "set BELLJAR_ENGINE to one of those named"),
     (r"init.*permission denied|noexec", "set BELLJAR_RUN to a directory whose file system may execute programs"),
     (r"cgroup|memory limit|cpu limit|process limit|swap", "see the items on limits above"),
+    (r"range of cpus", "the engine's machine has fewer processors than this one: give --cpus"),
     (r"no space left", "make room: see disk space"),
     (r"selinux|label", "BELLJAR_SELINUX=type:container_t (or =disable) sets the label of sandboxes"),
 )

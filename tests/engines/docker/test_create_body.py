@@ -12,7 +12,7 @@ import pytest
 from belljar.engines.docker.claims import claims
 from belljar.engines.docker.create_body import create_body
 from belljar.engines.docker.dialect import Dialect
-from belljar.engines.podman.dialect import PodmanDialect
+from belljar.engines.podman.dialect import PodmanDialect, _stacked_profiles
 from belljar.engines.seccomp import profile_text
 from belljar.engines.spec import IdMap, Image, Mount, Protections, SandboxSpec, User
 from belljar.limits import Limits
@@ -177,3 +177,12 @@ def test_podman_gets_only_the_tmpfs_options_it_knows_and_keeps_the_caller_s_id(s
     mapped = dataclasses.replace(spec, user=User(1001, 1001, (IdMap(1001, 1001),), (IdMap(1001, 1001),)))
     assert create_body(mapped, podman)["HostConfig"]["UsernsMode"] == "keep-id"
     assert create_body(spec, podman)["HostConfig"]["UsernsMode"] == ""
+
+
+def test_podman_s_apparmor_profile_is_left_out_where_it_would_be_stacked(tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles"
+    assert not _stacked_profiles(str(profiles))
+    profiles.write_text("containers-default-0.62.2 (enforce)\nrunc (unconfined)\n")
+    assert not _stacked_profiles(str(profiles))
+    profiles.write_text("containers-default-0.62.2 (enforce)\ncrun (unconfined)\n")
+    assert _stacked_profiles(str(profiles))

@@ -16,6 +16,7 @@ from typing import Any
 
 from belljar import resources
 from belljar.engines.docker.dialect import Dialect
+from belljar.engines.kernel_facts import read
 from belljar.engines.seccomp import profile_text
 from belljar.engines.spec import OWN_NAMESPACES, IdMap, Mount, SandboxSpec, User
 
@@ -31,7 +32,8 @@ class PodmanDialect(Dialect):
     )  # fmt: skip
 
     def security_options(self, spec: SandboxSpec) -> list[str]:
-        return [*super().security_options(spec), f"mask={':'.join(spec.masked_paths)}"]
+        apparmor = ["apparmor=unconfined"] if _stacked_profiles() else []
+        return [*super().security_options(spec), f"mask={':'.join(spec.masked_paths)}", *apparmor]
 
     def seccomp(self, spec: SandboxSpec) -> str:
         return str(_profile_file(profile_text(spec.seccomp, spec.machine)))
@@ -76,6 +78,13 @@ class PodmanDialect(Dialect):
             "cgroup": config.get("CgroupnsMode") in ("private", "") and _unified(),  # not told: its default, there
         }
         return frozenset(name for name, private in own.items() if private)
+
+
+def _stacked_profiles(loaded: str = "/sys/kernel/security/apparmor/profiles") -> bool:
+    """Where crun has an AppArmor profile of its own (Debian 13, Ubuntu 24.04) Podman's is stacked upon it, and then
+    no process of a container may signal another: nothing could be ended inside, not even by a deadline. What that
+    profile forbids, a sandbox cannot do for want of capabilities and system calls."""
+    return any(line.startswith("crun ") for line in (read(loaded) or "").splitlines())
 
 
 def _unified() -> bool:
