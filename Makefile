@@ -49,10 +49,12 @@ lint: setup ## ruff, mypy, shellcheck and clang-format
 	@"$(BIN)/ruff" format --check
 	@"$(BIN)/mypy"
 	@if [ -x "$(BIN)/shellcheck" ]; then "$(BIN)/shellcheck" sandbox-images/*.sh .ci/run; fi
+	@"$(BIN)/clang-format" --dry-run --Werror sandbox-images/init/*.[ch]
 
-format: setup ## let ruff write the code as it should be
+format: setup ## let ruff and clang-format write the code as it should be
 	@"$(BIN)/ruff" check --fix
 	@"$(BIN)/ruff" format
+	@"$(BIN)/clang-format" -i sandbox-images/init/*.[ch]
 
 lock: ## renew lock/*.txt: the versions and hashes that set-up installs
 	@$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup/lock.py

@@ -70,8 +70,10 @@ int bridge_run(void)
     fcntl(1, F_SETFL, O_NONBLOCK);
     for (bool half_closed = false; !out.ended || out.length;) {
         struct pollfd ready[4] = {
-            {.fd = in.length || in.ended ? -1 : 0, .events = POLLIN}, {.fd = in.length ? fd : -1, .events = POLLOUT},
-            {.fd = out.length || out.ended ? -1 : fd, .events = POLLIN}, {.fd = out.length ? 1 : -1, .events = POLLOUT},
+            {.fd = in.length || in.ended ? -1 : 0, .events = POLLIN},
+            {.fd = in.length ? fd : -1, .events = POLLOUT},
+            {.fd = out.length || out.ended ? -1 : fd, .events = POLLIN},
+            {.fd = out.length ? 1 : -1, .events = POLLOUT},
         };
         if (poll(ready, 4, -1) < 0 && errno != EINTR)
             return 70;

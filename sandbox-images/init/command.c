@@ -264,10 +264,7 @@ static bool drained(const struct command *command)
     return true;
 }
 
-static size_t kept_bytes(const struct command *command)
-{
-    return command->streams[0].ring.size + command->streams[1].ring.size;
-}
+static size_t kept_bytes(const struct command *command) { return command->streams[0].ring.size + command->streams[1].ring.size; }
 
 /*
  * Ended background commands are kept until they are forgotten, but not at the price of those to come: beyond a limit the oldest

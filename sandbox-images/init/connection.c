@@ -115,8 +115,8 @@ static bool make_room(struct connection *connection)
 {
     struct frame frame;
     size_t wanted = IN_SIZE;
-    if (connection->in_length && frame_parse(connection->in, connection->in_length, &frame) == FRAME_PARTIAL
-        && connection->in_length >= WIRE_HEADER && WIRE_HEADER + (size_t)frame.length > wanted)
+    if (connection->in_length && frame_parse(connection->in, connection->in_length, &frame) == FRAME_PARTIAL &&
+        connection->in_length >= WIRE_HEADER && WIRE_HEADER + (size_t)frame.length > wanted)
         wanted = WIRE_HEADER + (size_t)frame.length;
     if (wanted <= connection->in_size && connection->in_length < connection->in_size)
         return true;
@@ -201,7 +201,8 @@ static bool out_room(struct connection *connection, size_t length)
     connection->out_at = 0;
     if (connection->out_length + length <= connection->out_size)
         return true;
-    size_t size = connection->out_size * 2 > connection->out_length + length ? connection->out_size * 2 : connection->out_length + length;
+    size_t size =
+        connection->out_size * 2 > connection->out_length + length ? connection->out_size * 2 : connection->out_length + length;
     uint8_t *bytes = realloc(connection->out, size);
     if (!bytes) {
         connection->doomed = true;
@@ -263,7 +264,9 @@ void connection_output(struct connection *connection, uint8_t stream, uint64_t i
     uint8_t header[WIRE_HEADER + 8];
     put_u64(put_header(header, (uint32_t)length + 8, OUTPUT, stream, id), offset);
     struct iovec parts[3] = {
-        {connection->out + connection->out_at, connection->out_length}, {header, sizeof header}, {(void *)data, length},
+        {connection->out + connection->out_at, connection->out_length},
+        {header, sizeof header},
+        {(void *)data, length},
     };
     size_t sent = (size_t)send_parts(connection, parts, 3);
     size_t whole = connection->out_length + sizeof header + length;
@@ -288,10 +291,7 @@ static void flush(struct connection *connection)
     }
 }
 
-void connection_farewell(struct connection *connection)
-{
-    flush(connection);
-}
+void connection_farewell(struct connection *connection) { flush(connection); }
 
 /* True if somebody hung up: there are commands to be looked after. */
 bool connections_flush(void)

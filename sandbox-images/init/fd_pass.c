@@ -28,7 +28,10 @@ static bool pass(struct connection *connection, const uint8_t *frames, size_t le
     } rights = {.header = {.cmsg_len = CMSG_LEN(count * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
     memcpy(CMSG_DATA(&rights.header), fds, count * sizeof(int));
     struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights.space, .msg_controllen = CMSG_SPACE(count * sizeof(int)),
+        .msg_iov = &part,
+        .msg_iovlen = 1,
+        .msg_control = rights.space,
+        .msg_controllen = CMSG_SPACE(count * sizeof(int)),
     };
     ssize_t sent = sendmsg(connection->fd, &message, MSG_NOSIGNAL);
     if (sent > 0 && sent < (ssize_t)length)

@@ -4,7 +4,9 @@
 
 #define SPAWN_FIXED 40
 
-static const struct { uint32_t least, most; } bounds[] = {TO_INIT_BOUNDS};
+static const struct {
+    uint32_t least, most;
+} bounds[] = {TO_INIT_BOUNDS};
 
 uint16_t get_u16(const uint8_t *b) { return (uint16_t)(b[0] | b[1] << 8); }
 
@@ -19,10 +21,7 @@ uint8_t *put_u32(uint8_t *b, uint32_t value)
     return b + 4;
 }
 
-uint8_t *put_u64(uint8_t *b, uint64_t value)
-{
-    return put_u32(put_u32(b, (uint32_t)value), (uint32_t)(value >> 32));
-}
+uint8_t *put_u64(uint8_t *b, uint64_t value) { return put_u32(put_u32(b, (uint32_t)value), (uint32_t)(value >> 32)); }
 
 uint8_t *put_bytes(uint8_t *b, const void *data, size_t length)
 {
@@ -46,7 +45,11 @@ enum frame_status frame_parse(const uint8_t *bytes, size_t length, struct frame 
     if (length < WIRE_HEADER)
         return FRAME_PARTIAL;
     *frame = (struct frame){
-        .length = get_u32(bytes), .type = bytes[4], .stream = bytes[5], .id = get_u64(bytes + 8), .payload = bytes + WIRE_HEADER,
+        .length = get_u32(bytes),
+        .type = bytes[4],
+        .stream = bytes[5],
+        .id = get_u64(bytes + 8),
+        .payload = bytes + WIRE_HEADER,
     };
     if (get_u16(bytes + 6) != 0 || frame->type < HELLO || frame->type >= sizeof bounds / sizeof *bounds)
         return FRAME_MALFORMED;
@@ -61,9 +64,17 @@ bool frame_parse_spawn(const struct frame *frame, struct spawn_request *request)
 {
     const uint8_t *b = frame->payload;
     *request = (struct spawn_request){
-        .flags = get_u32(b), .deadline_ms = get_u32(b + 4), .grace_ms = get_u32(b + 8), .ring_bytes = get_u32(b + 12),
-        .credit = get_u64(b + 16), .rows = get_u16(b + 24), .cols = get_u16(b + 26), .argc = get_u32(b + 28),
-        .envc = get_u32(b + 32), .tag_length = get_u32(b + 36), .tag = (const char *)b + SPAWN_FIXED,
+        .flags = get_u32(b),
+        .deadline_ms = get_u32(b + 4),
+        .grace_ms = get_u32(b + 8),
+        .ring_bytes = get_u32(b + 12),
+        .credit = get_u64(b + 16),
+        .rows = get_u16(b + 24),
+        .cols = get_u16(b + 26),
+        .argc = get_u32(b + 28),
+        .envc = get_u32(b + 32),
+        .tag_length = get_u32(b + 36),
+        .tag = (const char *)b + SPAWN_FIXED,
     };
     size_t left = frame->length - SPAWN_FIXED;
     if (request->tag_length > left)
@@ -86,6 +97,9 @@ void frame_parse_read(const struct frame *frame, struct read_request *request)
 {
     const uint8_t *b = frame->payload;
     *request = (struct read_request){
-        .from = {get_u64(b), get_u64(b + 8)}, .max_each = get_u32(b + 16), .wait_ms = get_u32(b + 20), .tag = frame->stream,
+        .from = {get_u64(b), get_u64(b + 8)},
+        .max_each = get_u32(b + 16),
+        .wait_ms = get_u32(b + 20),
+        .tag = frame->stream,
     };
 }

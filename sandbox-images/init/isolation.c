@@ -31,7 +31,9 @@ uint32_t isolation_level(void) { return level; }
 
 static int scoping_ruleset(void)
 {
-    struct { uint64_t files, net, scoped; } wanted = {.scoped = SCOPE_SIGNAL};
+    struct {
+        uint64_t files, net, scoped;
+    } wanted = {.scoped = SCOPE_SIGNAL};
     return (int)syscall(CREATE_RULESET, &wanted, sizeof wanted, 0);
 }
 
@@ -39,8 +41,12 @@ static int refer_ruleset(void)
 {
     uint64_t handled = ACCESS_REFER;
     int ruleset = (int)syscall(CREATE_RULESET, &handled, sizeof handled, 0);
-    struct { uint64_t allowed; int32_t parent; } __attribute__((packed)) everywhere = {
-        .allowed = ACCESS_REFER, .parent = open("/", O_PATH | O_CLOEXEC),
+    struct {
+        uint64_t allowed;
+        int32_t parent;
+    } __attribute__((packed)) everywhere = {
+        .allowed = ACCESS_REFER,
+        .parent = open("/", O_PATH | O_CLOEXEC),
     };
     bool ready = ruleset >= 0 && everywhere.parent >= 0 && syscall(ADD_RULE, ruleset, PATH_BENEATH, &everywhere, 0) == 0;
     close(everywhere.parent);
@@ -62,7 +68,4 @@ void isolation_prepare(void)
 }
 
 /* For the process that is about to exec. False: what was promised cannot be held. */
-bool isolation_enter(void)
-{
-    return !level || syscall(RESTRICT_SELF, RULESET_FD, 0) == 0;
-}
+bool isolation_enter(void) { return !level || syscall(RESTRICT_SELF, RULESET_FD, 0) == 0; }

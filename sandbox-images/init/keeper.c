@@ -70,7 +70,7 @@ static void exec_along_path(const char *name)
     bool forbidden = false;
     size_t name_length = strlen(name);
     errno = ENOENT;
-    for (const char *at = search_path(), *end; ; at = end + 1) {
+    for (const char *at = search_path(), *end;; at = end + 1) {
         end = strchrnul(at, ':');
         size_t length = (size_t)(end - at);
         if (length + name_length + 2 <= sizeof path) {
@@ -210,7 +210,10 @@ static bool next_job(void)
         char space[CMSG_SPACE(sizeof pipes)];
     } rights;
     struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights.space, .msg_controllen = sizeof rights.space,
+        .msg_iov = &part,
+        .msg_iovlen = 1,
+        .msg_control = rights.space,
+        .msg_controllen = sizeof rights.space,
     };
     if (recvmsg(JOBS_FD, &message, MSG_CMSG_CLOEXEC) != 1 || message.msg_controllen < CMSG_LEN(sizeof pipes))
         return false;

@@ -20,7 +20,11 @@
 #define PURGE_EVERY (1 * MS)
 #define IDLE_MOST 2 /* keepers kept for the next shells */
 
-static struct { pid_t pid; int jobs; struct command *command; } keepers[SLOTS];
+static struct {
+    pid_t pid;
+    int jobs;
+    struct command *command;
+} keepers[SLOTS];
 static unsigned slots_used; /* the highest ever: what must be looked through */
 static bool orphans;
 static int oom_score = -1;
@@ -109,7 +113,10 @@ static bool send_job(int to, const struct plan *plan)
     } rights = {.header = {.cmsg_len = CMSG_LEN(sizeof pipes), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
     memcpy(CMSG_DATA(&rights.header), pipes, sizeof pipes);
     struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights.space, .msg_controllen = sizeof rights.space,
+        .msg_iov = &part,
+        .msg_iovlen = 1,
+        .msg_control = rights.space,
+        .msg_controllen = sizeof rights.space,
     };
     return sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }

@@ -42,7 +42,8 @@ static bool cwd_of_now(uint64_t *dev, uint64_t *ino)
 /* Only text that cannot tell whether it is evalled. One atomic write to a pipe must hold it. */
 bool prefork_fits(const char *text)
 {
-    static const char *const telling[] = {"\n", "set", "xtrace", "BASH", "LINENO", "SECONDS", "PIPESTATUS", "$_", "${_", "shopt", "caller"};
+    static const char *const telling[] = {"\n",         "set", "xtrace", "BASH",  "LINENO", "SECONDS",
+                                          "PIPESTATUS", "$_",  "${_",    "shopt", "caller"};
     if (strlen(text) >= PIPE_BUF)
         return false;
     for (size_t i = 0; i < sizeof telling / sizeof *telling; i++)
@@ -109,8 +110,7 @@ static bool still_good(const struct command *command)
     uint64_t dev, ino;
     siginfo_t changed = {0};
     waitid(P_PID, (id_t)command->keeper, &changed, WEXITED | WSTOPPED | WNOHANG | WNOWAIT);
-    return !changed.si_pid && in_time(command)
-        && cwd_of_now(&dev, &ino) && dev == command->cwd_dev && ino == command->cwd_ino;
+    return !changed.si_pid && in_time(command) && cwd_of_now(&dev, &ino) && dev == command->cwd_dev && ino == command->cwd_ino;
 }
 
 /* Or it may have stopped the shell, now or in a moment: a signal is sent before it is felt, and can only be taken back by

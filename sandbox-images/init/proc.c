@@ -21,7 +21,11 @@
 #define STOP_PASSES 64   /* then kill, also what would not stop (it may be SIGCONTed from inside) */
 #define KILL_PASSES 16   /* then stop again */
 
-static struct { pid_t pid, ppid; char state; bool marked; } seen[SEEN_MAX];
+static struct {
+    pid_t pid, ppid;
+    char state;
+    bool marked;
+} seen[SEEN_MAX];
 static size_t seen_count;
 
 static bool read_stat(int proc, const char *name, pid_t *ppid, char *state)
@@ -143,7 +147,8 @@ static void add_used(pid_t pid, bool now, struct used *used)
     long hertz = sysconf(_SC_CLK_TCK);
     slurp(pid, "stat", text, sizeof text);
     const char *after = strrchr(text, ')');
-    if (after && sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", ticks, ticks + 1, ticks + 2, ticks + 3) == 4)
+    if (after && sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", ticks, ticks + 1, ticks + 2,
+                        ticks + 3) == 4)
         used->cpu_us += (ticks[0] + ticks[1] + ticks[2] + ticks[3]) * 1000000 / (unsigned long long)hertz;
     slurp(pid, "status", text, sizeof text);
     const char *peak = strstr(text, now ? "\nVmRSS:" : "\nVmHWM:");
@@ -180,7 +185,9 @@ bool proc_reads(pid_t pid, int fd)
 static int open_oom_counter(void)
 {
     static const char *const places[] = {
-        "/sys/fs/cgroup/memory.events.local", "/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control",
+        "/sys/fs/cgroup/memory.events.local",
+        "/sys/fs/cgroup/memory.events",
+        "/sys/fs/cgroup/memory/memory.oom_control",
     };
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         int fd = open(places[i], O_RDONLY | O_CLOEXEC);

@@ -75,9 +75,9 @@ static bool open_terminal(struct command *command, struct plan *plan, struct win
 
 static bool open_streams(struct command *command, struct plan *plan, struct winsize size)
 {
-    if (command->flags & FLAG_CONTROL
-        && !(pipe_for(&command->streams[2], &plan->control_out) && pipe_from(&command->sinks[1], &plan->control_in)
-             && (plan->memory = memfd_create("scratch", MFD_CLOEXEC)) >= 0))
+    if (command->flags & FLAG_CONTROL &&
+        !(pipe_for(&command->streams[2], &plan->control_out) && pipe_from(&command->sinks[1], &plan->control_in) &&
+          (plan->memory = memfd_create("scratch", MFD_CLOEXEC)) >= 0))
         return false;
     if (command->flags & FLAG_PTY)
         return open_terminal(command, plan, size);
@@ -261,8 +261,8 @@ static void spawn_on_demand(struct command *command, const struct spawn_request 
 
 static bool default_form(const struct spawn_request *request)
 {
-    return (request->flags & ~(uint32_t)FLAG_BACKGROUND) == (FLAG_SHELL | FLAG_DEFAULT_ENV) && !request->envc && !*request->cwd
-        && prefork_fits(request->strings);
+    return (request->flags & ~(uint32_t)FLAG_BACKGROUND) == (FLAG_SHELL | FLAG_DEFAULT_ENV) && !request->envc && !*request->cwd &&
+           prefork_fits(request->strings);
 }
 
 static bool acceptable(struct connection *connection, uint64_t id, const struct spawn_request *request)
