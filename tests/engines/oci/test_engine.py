@@ -210,6 +210,29 @@ def test_a_lost_state_directory_takes_nothing_along(host: Host, engine: OciEngin
     assert groups(engine) == set()
 
 
+@pytest.mark.parametrize("pages", [2, 3, 5, 8])
+def test_a_full_disk_is_a_clear_error_and_nothing_is_left(
+    engine: OciEngine, workspace: Path, tmp_path: Path, pages: int
+) -> None:
+    """At whichever write there is no room left."""
+    state = tmp_path / "small"
+    state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={pages * 4}k", "tmpfs", str(state)], check=True)
+    try:
+        small = OciEngine(state, store=engine._store)
+        full = Host(engine="oci")
+        full._engine = small
+        with pytest.raises(EngineError, match=r"(?i)no space left") as failed:
+            launch(Plan(str(workspace)), rundir.new_session_id(), full)
+        assert "\n" not in str(failed.value)
+        small.list()
+        assert groups(small) == set()
+        assert small._boxes.names() == []
+        assert not [name for name in small._store.held() if name.startswith(small._prefix)]
+    finally:
+        subprocess.run(["umount", str(state)], check=True)
+
+
 def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, workspace: Path) -> None:
     original = Runtime.run
 

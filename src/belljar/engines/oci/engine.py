@@ -15,8 +15,9 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 from belljar import resources
 from belljar.engines.base import Description, Launched, Listed
@@ -39,11 +40,26 @@ SPARE_RANGES = 4096
 END_SECONDS = 5.0
 SIZE_OF_UPPER = 2
 """A writable root that is held in memory may take one in … of it."""
+F = TypeVar("F", bound=Callable[..., Any])
 StoredImages = list[catalog.StoredImage]  # inside the class `list` is a verb
 
 
 def find() -> OciEngine:
     return OciEngine(resources.state_dir() / "oci")
+
+
+def _translated(verb: F) -> F:
+    """A disk that is full or a directory that is not ours is the engine's failure, in its words."""
+
+    @wraps(verb)
+    def call(self: OciEngine, *arguments: Any, **options: Any) -> Any:
+        try:
+            return verb(self, *arguments, **options)
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            raise EngineError(f"the engine oci cannot {verb.__name__} a sandbox: {error.strerror}{where}") from error
+
+    return cast("F", call)
 
 
 class OciEngine:
@@ -85,6 +101,7 @@ class OciEngine:
         maps = (_maps(inside[0], uid, spare), _maps(inside[1], gid, spare))
         return User(*inside, *maps, root_inside=root)
 
+    @_translated
     def create(self, spec: SandboxSpec, name: str) -> str:
         if spec.network != "none":
             raise EngineError("the engine oci has no network to give: name the hosts that are needed (--allow HOST)")
@@ -105,6 +122,7 @@ class OciEngine:
         self._waiting[name] = spec, self._store.layer_directories(image), at
         return name
 
+    @_translated
     def start(self, id: str) -> Launched:
         waiting = self._waiting.pop(id, None)
         box = self._boxes.read(id)
@@ -131,6 +149,7 @@ class OciEngine:
             return None
         return "created" if process is None else "running"
 
+    @_translated
     def destroy(self, id: str) -> None:
         self._waiting.pop(id, None)
         box = self._boxes.read(id)
@@ -139,6 +158,7 @@ class OciEngine:
             _end(process)
         self._clear(id, box)
 
+    @_translated
     def list(self) -> list[Listed]:
         self._clear_remains()
         found = [(name, self._boxes.read(name), self.state(name)) for name in self._boxes.names()]

@@ -16,6 +16,7 @@ from belljar.patience import stretched
 DEFAULT = "runc"
 START_SECONDS = 60.0  # takes 30 to 90 ms; a machine under load takes its time
 ANSWER_SECONDS = 10.0
+LITTLE = 256 << 10  # a runtime's notes need a tenth of it; it does not always say that they did not fit
 INSTALL = "install runc (Debian, Ubuntu, Fedora: the package `runc`)"
 # Kernels of their own, inside which our init cannot tell who talks to it. Seen with gVisor 20240729: SO_PEERCRED
 # answers with the asker's own process, so neither the init nor its bridge knows PID 1 from a command.
@@ -71,7 +72,10 @@ class Runtime:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
         if status:
-            raise EngineError(f"{self.kind} could not start the sandbox: {_reason(log) or f'status {status}'}")
+            said = _reason(log) or f"status {status}"
+            if shutil.disk_usage(bundle).free < LITTLE:
+                said = f"no space left in {bundle.parent} ({said})"
+            raise EngineError(f"{self.kind} could not start the sandbox: {said}")
         return int(pid_file.read_text())
 
     def delete(self, name: str) -> None:
