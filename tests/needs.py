@@ -46,6 +46,7 @@ ENGINE_PLACES = (
     "tests/surfaces/cli/test_run.py",
     "tests/surfaces/cli/test_safe_mode.py",
     "tests/surfaces/cli/test_session_commands.py",
+    "tests/surfaces/cli/test_staged_commands.py",
     "tests/surfaces/cli/test_upkeep.py::test_prune_leaves_the_living_alone",
     "tests/surfaces/mcp/",
     "tests/test_host.py",

@@ -113,6 +113,8 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
             _placed(plan, id, host, engine, workspace, run_dir.path) as place,
             _scratch(plan, engine, run_dir) as disk,
         ):
+            if place.area is not None:
+                undo.append(place.area.remove)
             spec = _spec(plan, id, engine, image, workspace, place.mount, link, run_dir, disk)
             name = f"belljar-{id}"
             undo.append(lambda: _destroy_soon(engine, name))

@@ -104,8 +104,9 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
         self.surroundings = Surroundings(self.network, self.limits, image)
         self.ledger = Ledger(audit or self.host.audit)
         self.judge = Judge(policy, approve, self.ledger, staged=changes == "staged")
-        if checks.one_of("checkpoints", checkpoints, Checkpoints) == "auto":
-            self.judge.when_admitted = self.checkpoint_if_risky
+        self.checkpoints_kept = checks.one_of("checkpoints", checkpoints, Checkpoints)
+        if self.changes_kept == "staged":
+            self.judge.when_admitted = self.before_command
         if self.allow is not None:
             self.allow = under_policy(self.allow, self.policy)
         elif network == "none" and self.policy.network_allow:
@@ -171,6 +172,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
     def _enter(self, sandbox: Sandbox) -> None:
         self._sandbox, self.ledger.session = sandbox, sandbox.id
         self._aftermath = Aftermath(sandbox, self.staged_upper())
+        self.remember_mount()
 
     @classmethod
     async def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
@@ -351,7 +353,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
         given = {**self.env, **(options.get("env") or {})}
         verdict = await self.judge.admit(command, policy=policy, cwd=cwd, env=given)
         argv = (encoded(verdict.canonical),) if isinstance(command, str) else tuple(encoded(word) for word in command)
-        where = b"" if cwd == "/workspace" and not self.moved else encoded(cwd)
+        where = b"" if cwd == "/workspace" and not self.is_staged else encoded(cwd)
         return Request(
             verdict, argv, flags_of(command, options), where, environment(given, options), options, admitted_by=self
         )
@@ -375,5 +377,5 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
         """It was mounted anew: whoever stood in it must look again."""
         if self._persistent is not None:
             self._persistent.workspace_moved()
-        if self._aftermath is not None:
+        if self._aftermath is not None and self._sandbox is not None:
             self._aftermath = Aftermath(self.sandbox, self.staged_upper())

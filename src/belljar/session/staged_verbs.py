@@ -30,9 +30,14 @@ class StagedVerbs:
         return self  # type: ignore[return-value]
 
     @property
+    def is_staged(self) -> bool:
+        """Whether changes are kept aside until someone applies them."""
+        return self._box.plan.changes == "staged"
+
+    @property
     def staged_area(self) -> StagedArea:
         box = self._box
-        if box.plan.changes != "staged":
+        if not self.is_staged:
             raise UsageError('this session writes straight into its workspace; open it with changes="staged"')
         return StagedArea.find(box.host.staged_root, box.id)
 
@@ -41,9 +46,6 @@ class StagedVerbs:
         from belljar.staged.review import Review
 
         return Review(self.staged_area)
-
-    moved = False
-    """The workspace was mounted anew: PID 1 still stands in the old one."""
 
     async def changes(self) -> list[Change]:
         """What is not as it is on the host.
@@ -130,6 +132,10 @@ class StagedVerbs:
     def checkpoints(self) -> list[Point]:
         return self.staged_area.points
 
+    async def forget_checkpoint(self, point: Point) -> None:
+        """Its files stay as they are; only nobody can go back to it any more."""
+        await to_thread.run_sync(self.staged_area.forget, point)
+
     async def _quiet(self, what: str) -> StagedArea:
         """Whoever has the old files open would go on writing to them."""
         area = self.staged_area
@@ -142,27 +148,37 @@ class StagedVerbs:
         box = self._box
         sandbox = box.sandbox
         await to_thread.run_sync(staging.lay_anew, area, sandbox.workspace, sandbox.run_dir, sandbox.launched.pid)
-        self.moved = True
+        self.remember_mount()
         box.workspace_moved()
 
-    async def checkpoint_if_risky(self, verdict: Verdict) -> None:
-        """Before a command that may destroy something; not while background shells run, which would be left behind."""
-        if verdict.risk in ("high", "critical") and self._box.plan.changes == "staged":
-            with suppress(UsageError):
+    _mounted = ""
+
+    def remember_mount(self) -> None:
+        """Which overlay the sandbox has now: each has a work directory of its own."""
+        self._mounted = str(self.staged_area.meta["work"]) if self.is_staged else ""
+
+    async def before_command(self, verdict: Verdict) -> None:
+        """Another process may have made a checkpoint, or gone back to one; and a risky command gets one before it."""
+        was = self._mounted
+        await to_thread.run_sync(self.remember_mount)
+        if was != self._mounted:
+            self._box.workspace_moved()
+        if self._box.checkpoints_kept == "auto" and verdict.risk in ("high", "critical"):
+            with suppress(UsageError):  # not while background shells run, which would be left behind
                 await self.checkpoint(f"before {verdict.canonical[:60]}")
 
     def staged_upper(self) -> int | None:
         """A descriptor of the directory that changes go to, for looking at what was planted there."""
-        if self._box.plan.changes != "staged":
+        if not self.is_staged:
             return None
         return Folder.at(self.staged_area.path / "upper").descriptor
 
     def forget_if_unchanged(self, id: str) -> None:
         """Staged changes outlive their session; nothing needs to be kept of one that changed nothing."""
-        if self._box.plan.changes == "staged":
+        if self.is_staged:
             with suppress(BelljarError, OSError):
                 area = StagedArea.find(self._box.host.staged_root, id)
-                if not area.changes() and not area.points:
+                if not area.changes() and not area.can_undo:
                     area.remove()
 
 

@@ -132,6 +132,10 @@ class StagedArea:
         return [self.path / "upper", *(each for each in kept if each.is_dir())]
 
     @property
+    def can_undo(self) -> bool:
+        return (self.path / "undo").is_dir()
+
+    @property
     def work(self) -> Path:
         return self.path / str(self.meta["work"])
 
@@ -164,6 +168,9 @@ class StagedArea:
         self._new_upper(status)
         shutil.rmtree(gone, ignore_errors=True)
         forget_layers(self.path.parent)
+
+    def forget(self, point: Point) -> None:
+        self._note(points=[each.as_dict() for each in self.points if each != point])
 
     @property
     def points(self) -> list[Point]:

@@ -104,6 +104,11 @@ class Session:
     def is_open(self) -> bool:
         return self._session.is_open
 
+    @property
+    def is_staged(self) -> bool:
+        """Whether changes are kept aside until someone applies them."""
+        return self._session.is_staged
+
     def usage(self) -> dict[str, int]:
         """Memory (bytes) and processes of the whole sandbox, now."""
         return self._session.usage()
@@ -182,6 +187,10 @@ class Session:
 
     def checkpoints(self) -> list[Point]:
         return self._session.checkpoints()
+
+    def forget_checkpoint(self, point: Point) -> None:
+        """Its files stay as they are; only nobody can go back to it any more."""
+        self._loop.call(self._session.forget_checkpoint, point)
 
     def rollback(self, point: Point | str | None = None) -> Point:
         """Back to a checkpoint, the last one by default."""

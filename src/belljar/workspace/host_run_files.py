@@ -176,7 +176,7 @@ class HostRunFiles:
         try:
             for name in self._names(place, directory):
                 seen = _seen(name, directory)
-                if seen is None:
+                if seen is None or stat.S_ISCHR(seen.mode):  # in a staged session's layer: it was deleted
                     continue
                 if not stat.S_ISDIR(seen.mode):
                     found[posixpath.join(place, name)] = seen

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
+from belljar.errors import UsageError
 from belljar.images import catalog
 from belljar.policy import Policy, Verdict
 from belljar.sandbox.sandbox import Sandbox
@@ -29,16 +30,18 @@ def approve_all(_: Verdict) -> bool:
 
 @asynccontextmanager
 async def opened(
-    args: Namespace, ahead: Ahead | None = None, approve: Approver | None = None
+    args: Namespace, ahead: Ahead | None = None, approve: Approver | None = None, **options: Any
 ) -> AsyncIterator[Session]:
     """The session that the options name, or a new one that lives as long as this block."""
+    if getattr(args, "session", None) and getattr(args, "changes", "direct") == "staged":
+        raise UsageError("--staged belongs to `belljar session start`: a session is staged or not from its beginning")
     approve = approve_all if getattr(args, "yes", False) else approve
     if ahead is not None:
         box = await _adopted(ahead, args, approve=approve)
     elif getattr(args, "session", None):
         box = await Session.attach(names.session(args.session), policy=args.policy, approve=approve)
     else:
-        box = await planned(args, approve=approve).open()
+        box = await planned(args, approve=approve, **options).open()
     try:
         yield box
     finally:

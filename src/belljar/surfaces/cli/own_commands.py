@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from belljar.errors import BelljarError, UsageError
-from belljar.surfaces.cli import console
+from belljar.surfaces.cli import console, staged_offer
 
 if TYPE_CHECKING:
     from belljar.surfaces.cli.safe_mode import SafeMode
@@ -21,6 +21,8 @@ class Own:
     summary: str
     needs: str = ""
     """What a session must have for it; where it has not, the command is not listed."""
+    staged: bool = False
+    """Only of use where changes are kept aside."""
 
 
 def is_one(text: str) -> bool:
@@ -47,7 +49,11 @@ def _known(mode: SafeMode, name: str) -> Own:
 
 
 def available(mode: SafeMode) -> dict[str, Own]:
-    return {name: own for name, own in COMMANDS.items() if not own.needs or hasattr(mode.box, own.needs)}
+    return {
+        name: own
+        for name, own in COMMANDS.items()
+        if (not own.needs or hasattr(mode.box, own.needs)) and (mode.box.is_staged or not own.staged)
+    }
 
 
 def _help(mode: SafeMode, _: list[str]) -> None:
@@ -88,18 +94,28 @@ def _allow(mode: SafeMode, words: list[str]) -> None:
     console.say(f"{', '.join(words)} can be reached from now on")
 
 
+def _changes(mode: SafeMode, _: list[str]) -> None:
+    found = _asked(mode, "changes")
+    console.say("\n".join(staged_offer.line(change) for change in found) or "nothing has changed")
+
+
 def _diff(mode: SafeMode, words: list[str]) -> None:
-    console.say(str(_asked(mode, "diff", words or None)) or "nothing has changed")
+    console.say(str(_asked(mode, "diff", words or None)).rstrip("\n") or "nothing has changed")
 
 
 def _apply(mode: SafeMode, words: list[str]) -> None:
-    _asked(mode, "apply", words or None)
-    console.say("applied to the workspace")
+    staged_offer.told(_asked(mode, "apply", words or None), "applied")
 
 
 def _discard(mode: SafeMode, words: list[str]) -> None:
-    _asked(mode, "discard", words or None)
-    console.say("discarded")
+    console.note(f"{len(_asked(mode, 'discard', words or None))} discarded")
+
+
+def _undo(mode: SafeMode, _: list[str]) -> None:
+    """Back to before the last risky command; asked again, to before the one before it."""
+    point = _asked(mode, "rollback")
+    _asked(mode, "forget_checkpoint", point)
+    console.note(f"the files are as they were {point.name}")
 
 
 def _quit(mode: SafeMode, _: list[str]) -> None:
@@ -116,8 +132,10 @@ COMMANDS = {
     ":shells": Own(_shells, ":shells", "background shells of this session"),
     ":open": Own(_open, ":open PORT", "reach a server inside, from this machine", needs="forward"),
     ":allow": Own(_allow, ":allow HOST", "let commands reach a host", needs="allow_host"),
-    ":diff": Own(_diff, ":diff [PATH…]", "staged changes", needs="diff"),
-    ":apply": Own(_apply, ":apply [PATH…]", "write staged changes to the workspace", needs="apply"),
-    ":discard": Own(_discard, ":discard [PATH…]", "forget staged changes", needs="discard"),
+    ":changes": Own(_changes, ":changes", "what is not as it is on the host", staged=True),
+    ":diff": Own(_diff, ":diff [PATH…]", "the same as a diff", staged=True),
+    ":apply": Own(_apply, ":apply [PATH…]", "write changes to the workspace", staged=True),
+    ":discard": Own(_discard, ":discard [PATH…]", "take changes back", staged=True),
+    ":undo": Own(_undo, ":undo", "back to before the last risky command", staged=True),
     ":quit": Own(_quit, ":quit", "leave (so do exit and Ctrl+D)"),
 }

@@ -183,7 +183,13 @@ def _changes(commands: Commands) -> None:
     shown = commands.add("diff", "cli.staged_commands:diff", "show staged changes as a diff")
     taken = commands.add("apply", "cli.staged_commands:apply", "put staged changes into the workspace")
     dropped = commands.add("discard", "cli.staged_commands:discard", "drop staged changes")
-    for each in (listed, shown, taken, dropped):
+    point = commands.add(
+        "checkpoint", "cli.staged_commands:checkpoint", "remember a staged session's files as they are"
+    )
+    back = commands.add("rollback", "cli.staged_commands:rollback", "take a staged session back to a checkpoint")
+    for each in (point, back):
+        each.add_argument("name", nargs="?", metavar="NAME", help="of the checkpoint (default: the last)")
+    for each in (listed, shown, taken, dropped, point, back):
         each.add_argument("--session", metavar="ID", help="which; not needed if this directory has only one")
     for each in (shown, taken, dropped):
         each.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
@@ -225,7 +231,10 @@ def _upkeep(commands: Commands) -> None:
     commands.add("prune", "cli.image_commands:prune", "remove images without a name, and unused layers", into=actions)
     summary = "say what this machine can enforce, and how to fix what it can't"
     add_engine_option(commands.add("doctor", "cli.upkeep:doctor", summary))
-    add_engine_option(commands.add("prune", "cli.upkeep:prune", "remove what dead processes left behind"))
+    prune = commands.add("prune", "cli.upkeep:prune", "remove what dead processes left behind")
+    add_engine_option(prune)
+    prune.add_argument("--staged", action="store_true", help="also staged changes that nobody applied; asks first")
+    prune.add_argument("--yes", action="store_true", help="do not ask")
     _, actions = commands.family("audit", "read and verify the audit trail")
     show = commands.add("show", "cli.audit_commands:show", "print the records", into=actions)
     show.add_argument("--session", metavar="ID")
@@ -260,7 +269,8 @@ GROUPS = (
     Group("run commands", ("run", "shell", "check"), _work),
     Group("sessions and background shells",
           ("session", "ps", "stats", "start", "shells", "logs", "attach", "wait", "kill", "cp", "forward"), _sessions),
-    Group("staged changes", ("changes", "diff", "apply", "discard"), _changes),
+    Group("staged changes", ("changes", "diff", "apply", "discard", "checkpoint", "rollback"),
+          _changes),
     Group("for agents", ("tools", "call", "mcp"), _tools),
     Group("upkeep", ("images", "doctor", "prune", "audit", "network", "policy"), _upkeep),
     Group("about belljar", ("help", "version", "config", "schema", "completion", "man"), _about),

@@ -37,14 +37,26 @@ if TYPE_CHECKING:
 def watched(args: Namespace, ahead: Ahead | None, door: console.Door, streams: Streams) -> int:
     log.configure(verbose=args.verbose)
     report = ci_report.Report(args)
+    staged = ahead is not None and args.changes == "staged"
     try:
-        return anyio.run(_run, args, report, ahead, door, streams)
+        status = anyio.run(_run, args, report, ahead, door, streams)
     except Exception as raised:
+        if staged and ahead is not None:
+            _offer(ahead.id, ask=False)
         error = console.cause_of(raised)
         if isinstance(error, BelljarError):
             report.failed(error)
             _print_document(args, error.as_dict())
         raise error from None
+    if staged and ahead is not None:
+        _offer(ahead.id, ask=not args.json)
+    return status
+
+
+def _offer(id: str, *, ask: bool) -> None:
+    from belljar.surfaces.cli import staged_offer
+
+    staged_offer.conclude(id, ask=ask)
 
 
 async def _run(
@@ -57,7 +69,8 @@ async def _run(
         async with opened(args, ahead) as box:
             result = await _watch(box, args, hands, streams)
             report.ended(result, box)
-            _conclude(args, result, box.id)
+            changed = {"changes": [each.as_dict() for each in await box.changes()]} if box.is_staged else {}
+            _conclude(args, result, {"session": box.id, **changed})
             status = result.exit_code
         tasks.cancel_scope.cancel()
     return status if hands.status is None else hands.status
@@ -80,9 +93,9 @@ async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) 
     return running.result
 
 
-def _conclude(args: Namespace, result: Result, session: str) -> None:
+def _conclude(args: Namespace, result: Result, facts: dict[str, Any]) -> None:
     raw = encoded(stdout=result.stdout_bytes, stderr=result.stderr_bytes) if args.json else {}
-    _print_document(args, {**result.as_dict(), **raw, "session": session})
+    _print_document(args, {**result.as_dict(), **raw, **facts})
     for line in remarks(result, args):
         console.note(line)
 

@@ -46,7 +46,7 @@ class Ahead:
     """A launch that goes on while its taker gets ready."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+        self._plan, self.id = plan, rundir.new_session_id()
         self._promise: Future[Launch] | None = None
         self._taken = False
 
@@ -57,7 +57,7 @@ class Ahead:
 
     def _launch(self, promise: Future[Launch]) -> None:
         try:
-            promise.set_result(launch(self._plan, rundir.new_session_id(), host.default()))
+            promise.set_result(launch(self._plan, self.id, host.default()))
         except BaseException as error:
             promise.set_exception(error)
 

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from queue import SimpleQueue
 from threading import Semaphore
+from typing import Any
 
 import anyio
 from anyio import to_thread
@@ -29,7 +30,7 @@ from belljar.policy.parser import Parser
 from belljar.session.result import Output, Result
 from belljar.session.session import Session
 from belljar.surfaces import words
-from belljar.surfaces.cli import console, own_commands, render
+from belljar.surfaces.cli import console, own_commands, render, staged_offer
 from belljar.surfaces.cli.completer import Completions
 from belljar.surfaces.cli.main import denial
 from belljar.surfaces.cli.open_session import opened
@@ -49,11 +50,15 @@ def shell(args: Namespace) -> int:
     with start_blocking_portal("asyncio") as portal:
         mode = SafeMode(portal, args, terminal)
         with mode.opened():
-            return mode.converse()
+            status = mode.converse()
+    if args.changes == "staged" and not args.session:
+        staged_offer.conclude(mode.id, ask=terminal is not None)
+    return status
 
 
 class SafeMode:
     box: Session
+    id: str
 
     def __init__(self, portal: BlockingPortal, args: Namespace, terminal: HostTerminal | None) -> None:
         self.portal, self._args = portal, args
@@ -91,7 +96,11 @@ class SafeMode:
     async def _hold(self) -> None:
         """Keeps the session open as long as we converse."""
         self._loop = asyncio.get_running_loop()
-        async with opened(self._args, approve=self._ask if self._terminal else None) as self.box:
+        checkpoints: dict[str, Any] = (
+            {"checkpoints": "auto"} if self._args.changes == "staged" and not self._args.session else {}
+        )
+        async with opened(self._args, approve=self._ask if self._terminal else None, **checkpoints) as self.box:
+            self.id = self.box.id
             self._events.put(None)
             await self._left.wait()
 

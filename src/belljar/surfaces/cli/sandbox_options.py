@@ -42,6 +42,8 @@ SANDBOX = (
            {"action": "append", "default": [], "metavar": "NAME"}, of_network=True),
     Option("--ask-hosts", "ask_hosts", "ask about hosts that are not allowed yet", {"action": "store_true"},
            of_network=True),
+    Option("--staged", "changes", "keep what changes aside; `belljar diff`, `apply` and `discard` decide later",
+           {"action": "store_const", "const": "staged", "default": "direct"}, of_plan=True),
     Option("--root", "root", "be root inside, nobody outside; needs the engine oci", {"action": "store_true"},
            of_plan=True),
     Option("--runtime", "runtime", "runc, crun, runsc … (default: the engine's own)", {"metavar": "NAME"},

@@ -18,7 +18,7 @@ from belljar.sandbox import rundir
 from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import TIMEOUT_STATUS, Output, decode
 from belljar.session.session import Session
-from belljar.surfaces.cli import console, names
+from belljar.surfaces.cli import console, names, staged_remains
 from belljar.surfaces.cli.open_session import opened, planned
 from belljar.surfaces.cli.plain_bytes import encoded
 from belljar.surfaces.cli.progress import Sink
@@ -47,15 +47,19 @@ async def _start(args: Namespace) -> int:
 
 def listing(args: Namespace) -> int:
     called = {id: name for name, id in names.known().items()}
-    there = [{**each, "name": called.get(each["id"])} for each in sessions()]
+    running = [{**each, "ended": False} for each in sessions()]
+    staged = staged_remains.summaries()
+    over = staged_remains.ended({each["id"] for each in running})
+    there = [{**each, "name": called.get(each["id"]), "changes": staged.get(each["id"])} for each in [*running, *over]]
     if args.json:
         console.document(there)
     else:
         rows = [
-            (s["id"], s["name"] or "-", s["image"], _age(s["started"]), f"{s['lease']:g}s", s["workspace"])
+            (s["id"], s["name"] or "-", s["image"], _age(s["started"]), "ended" if s["ended"] else f"{s['lease']:g}s",
+             s["changes"] or "-", s["workspace"])
             for s in there
-        ]
-        console.table(rows, "SESSION", "NAME", "IMAGE", "AGE", "LEASE", "WORKSPACE")
+        ]  # fmt: skip
+        console.table(rows, "SESSION", "NAME", "IMAGE", "AGE", "LEASE", "CHANGES", "WORKSPACE")
     return 0
 
 

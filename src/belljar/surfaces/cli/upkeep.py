@@ -10,7 +10,7 @@ from belljar.engines.base import Engine
 from belljar.images import catalog
 from belljar.images.store import SHORT_ID, Store
 from belljar.sandbox import reaper
-from belljar.surfaces.cli import console
+from belljar.surfaces.cli import console, staged_remains
 
 
 def listing(args: Namespace) -> int:
@@ -77,8 +77,9 @@ def _at_hand() -> list[Engine]:
 
 def prune(args: Namespace) -> int:
     removed = sorted({id for engine in _at_hand() for id in reaper.reap(engine)})
+    dropped, kept = staged_remains.prune(args)
     if args.json:
-        console.document({"removed": removed})
+        console.document({"removed": removed, "staged_dropped": dropped, "staged_kept": kept})
     else:
-        console.say("\n".join(removed) if removed else "nothing to remove")
+        console.say("\n".join([*removed, *dropped]) or "nothing to remove")
     return 0

@@ -1,0 +1,152 @@
+"""Asking a person what becomes of staged changes: at the end of `run --staged` and `shell --staged`; `apply -p`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from belljar import host as hosts
+from belljar.errors import BelljarError, UsageError
+from belljar.staged.apply import Applied
+from belljar.staged.area import StagedArea
+from belljar.staged.change import Change, counted
+from belljar.staged.diff import quoted
+from belljar.staged.review import Review
+from belljar.surfaces.cli import console
+
+Answer = Callable[[str], str]
+QUESTION = "Apply these changes ({})? [y]es, [n]o (discard), [c]hoose, [k]eep for later: "
+MOST_LINES = 40
+
+
+def ask(question: str) -> str:
+    """`q` where nobody answers any more."""
+    if not sys.stdin.isatty():
+        raise UsageError("choosing needs a terminal; name the paths instead")
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    try:
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        answer = ""
+    return answer.strip().lower() if answer else "q"
+
+
+def conclude(id: str, *, ask: bool) -> None:
+    """After a staged session has ended. Nothing is asked where nobody could answer: the changes are kept."""
+    try:
+        area = StagedArea.find(hosts.default().staged_root, id)
+    except UsageError:
+        return  # it changed nothing, so nothing was kept
+    on_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    try:
+        offer(area, _asking if ask and on_terminal else None)
+    except BelljarError as error:
+        console.note(f"{error}; the changes are kept as {area.id}")
+
+
+def offer(area: StagedArea, asking: Answer | None) -> None:
+    """What changed, and what shall become of it."""
+    review = Review(area)
+    found = review.changes()
+    if not found:
+        area.remove()
+    elif asking is None:
+        console.note(f"{counted(found)} staged as {area.id}: see `belljar diff`, keep with `belljar apply`, "
+                     "drop with `belljar discard`")  # fmt: skip
+    else:
+        _decide(review, found, asking)
+
+
+def _decide(review: Review, found: list[Change], asking: Answer) -> None:
+    for change in found[:MOST_LINES]:
+        console.note(line(change))
+    if len(found) > MOST_LINES:
+        console.note(f"… and {len(found) - MOST_LINES} more; `belljar changes` lists them all")
+    answer = _understood(asking, QUESTION.format(counted(found)))
+    if answer == "n":
+        review.area.remove()
+        console.note("discarded")
+        return
+    if answer == "y":
+        told(review.apply(), "applied")
+    elif answer == "c":
+        told(choose(review, None, asking), "applied")
+    if left := review.changes():
+        console.note(f"{counted(left)} kept as {review.area.id}")
+    # An area without changes stays as long as its apply can be undone; `prune` and the next apply take it away.
+
+
+def _understood(asking: Answer, question: str) -> str:
+    """y, n, c or k; whoever leaves (q) keeps."""
+    while True:
+        answer = asking(question)[:1]
+        if answer in ("y", "n", "c", "k"):
+            return answer
+        if answer == "q":
+            return "k"
+
+
+def told(result: Applied, done: str) -> None:
+    console.note(f"{len(result.paths)} {done}")
+    for path in result.held:
+        console.note(f"not applied: the host would run {quoted(path)} by itself; --runs-later applies it")
+    for path in result.refused:
+        console.note(f"not applied: {quoted(path)} is a FIFO, a socket or a device")
+
+
+def line(change: Change) -> str:
+    """`~ src/app.py`, with what a person should know of it."""
+    notes: list[str] = [change.kind] if change.kind in ("mode", "type") else []
+    notes += [f"{len(change.members)} changes"] if change.members else []
+    notes += ["the host would run it"] if change.runs_later else []
+    return f"{change.mark} {quoted(change.path)}" + (f"  ({', '.join(notes)})" if notes else "")
+
+
+def choose(review: Review, paths: list[str] | None, ask: Answer) -> Applied:
+    """Change by change, and hunk by hunk where there is text; `q` leaves the rest staged."""
+    total = Applied()
+    for change in review.changes():
+        if paths and not any(change.path == path or change.path.startswith(f"{path}/") for path in paths):
+            continue
+        if change.after is not None and change.after.kind == "directory":
+            continue  # made when something in it is taken
+        answer = _one(review, change, ask, total)
+        if answer == "q":
+            break
+    return total
+
+
+def _one(review: Review, change: Change, ask: Answer, total: Applied) -> str:
+    console.say(review.diff([change.path]).rstrip("\n"))
+    pieces = _hunks(review, change)
+    warning = " The host would run it by itself." if change.runs_later else ""
+    options = "y,n,s,q" if len(pieces) > 1 else "y,n,q"
+    answer = ask(f"Apply {quoted(change.path)}?{warning} [{options}] ")
+    if answer == "s" and len(pieces) > 1:
+        taken = []
+        for number, piece in enumerate(pieces):
+            console.say(piece.rstrip("\n"))
+            if (each := ask(f"Apply hunk {number + 1} of {len(pieces)}? [y,n,q] ")) == "y":
+                taken.append(number)
+            elif each == "q":
+                answer = "q"
+                break
+        if taken:
+            total.paths += review.apply_hunks(change.path, taken).paths
+    elif answer == "y":
+        total.paths += review.apply([change.path], runs_later=True).paths
+    return answer
+
+
+def _hunks(review: Review, change: Change) -> list[str]:
+    if change.kind != "modified" or change.binary or change.members:
+        return []
+    try:
+        return review.hunks(change.path)
+    except UsageError:
+        return []
+
+
+_asking = ask

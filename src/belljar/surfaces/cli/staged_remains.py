@@ -1,0 +1,75 @@
+"""Staged changes whose session has ended: listed by `session list`, dropped by `prune` only after a yes.
+
+The rule: they never expire by themselves. What has no unapplied change (all was applied, or nothing was changed) holds
+nobody's work and goes with the first `prune`.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from typing import Any
+
+from belljar import host as hosts
+from belljar.errors import BelljarError, UsageError
+from belljar.sandbox import rundir
+from belljar.staged.area import StagedArea
+from belljar.staged.change import counted
+from belljar.surfaces.cli import console
+from belljar.surfaces.cli.staged_offer import ask
+
+NOTHING = counted([])
+
+
+def summary(area: StagedArea) -> str:
+    """`+12 −3 ~40`; of one whose workspace is gone, that."""
+    try:
+        return counted(area.changes())
+    except (BelljarError, OSError):
+        return "workspace gone"
+
+
+def summaries() -> dict[str, str]:
+    return {area.id: summary(area) for area in StagedArea.all(hosts.default().staged_root)}
+
+
+def ended(running: set[str]) -> list[dict[str, Any]]:
+    """As `session list` shows them: sessions that are over, with changes that nobody decided about."""
+    areas = [area for area in StagedArea.all(hosts.default().staged_root) if _is_over(area, running)]
+    listed = [(area, summary(area)) for area in areas]
+    return [
+        {"id": area.id, "image": "-", "started": float(area.meta["created"]), "lease": 0.0, "ended": True,
+         "workspace": area.workspace, "changes": said}
+        for area, said in listed if said != NOTHING
+    ]  # fmt: skip
+
+
+def _is_over(area: StagedArea, running: set[str] | None = None) -> bool:
+    """No process holds it and its container does not run. Without `running`, its directory says so: after a reap."""
+    directory = hosts.default().run_root / area.id
+    if running is None:
+        return not directory.is_dir()
+    return area.id not in running and not (directory.is_dir() and rundir.owned(directory))
+
+
+def prune(args: Namespace) -> tuple[list[str], list[str]]:
+    """What was dropped, and what was kept because it is somebody's work."""
+    over = [area for area in StagedArea.all(hosts.default().staged_root) if _is_over(area)]
+    empty = [area for area in over if summary(area) == NOTHING]
+    for area in empty:
+        area.remove()
+    work = [area for area in over if area not in empty]
+    for area in work:
+        console.note(f"unapplied changes: {area.id} {summary(area)} of {area.workspace}")
+    dropped = work if work and args.staged and (args.yes or _agreed(len(work))) else []
+    for area in dropped:
+        area.remove()
+    if work and not dropped:
+        console.note("these are kept; `belljar prune --staged` drops them, `belljar discard --session ID` a single one")
+    return [area.id for area in dropped], [area.id for area in work if area not in dropped]
+
+
+def _agreed(count: int) -> bool:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("these are changes that nobody applied; --yes drops them without asking")
+    return ask(f"Drop the changes of {count} session{'s' if count > 1 else ''} for good? [y/N] ").startswith("y")
