@@ -10,6 +10,10 @@ if [ -x /bin/bash-static ]; then mv -f /bin/bash-static /bin/bash; fi
 mkdir -p /workspace /home/sandbox /.belljar
 chown 1000:1000 /workspace /home/sandbox
 
+# A sandbox is thrown away: there is no system here that pip could break, and its own files go to the home directory.
+rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
+if [ -e /usr/share/i18n/locales/en_US ]; then localedef -i en_US -f UTF-8 en_US.UTF-8; fi
+
 find /usr/share/doc -depth -type f ! -name copyright -delete
 find /usr/share/doc -depth -type d -empty -delete
 rm -rf /usr/share/man/* /usr/share/info/* /usr/share/locale/* /usr/share/lintian /usr/share/bug

@@ -171,7 +171,7 @@ def test_a_bootstrap_without_mmdebstrap_says_what_to_install_and_installs_nothin
     apt.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageMissing, match="install mmdebstrap"):
-        bootstrap(["bash"], tmp_path / "finish.sh", tmp_path / "root.tar", lambda fraction, text: None)
+        bootstrap(["bash"], [tmp_path / "finish.sh"], tmp_path / "root.tar", lambda fraction, text: None)
     assert not (tmp_path / "installed").exists()
 
 

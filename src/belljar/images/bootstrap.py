@@ -7,6 +7,7 @@ It writes a tar file, imported only once it is whole: a bootstrap that fails hal
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections import deque
@@ -30,14 +31,15 @@ _STAGES = {
 }
 
 
-def bootstrap(packages: list[str], finish: Path, tar: Path, progress: Progress) -> None:
-    """Write a root filesystem with `packages` to `tar`, with `finish` run inside it as the last step."""
+def bootstrap(packages: list[str], scripts: list[Path], tar: Path, progress: Progress) -> None:
+    """Write a root filesystem with `packages` to `tar`, with `scripts` run inside it, one after the other."""
     program = _mmdebstrap()
     command = [
         program, "--variant=minbase", "--format=tar", f"--include={','.join(packages)}",
-        '--customize-hook=chroot "$1" sh -s < "$BELLJAR_FINISH"', RELEASE, str(tar), *_host_sources(),
+        *(f'--customize-hook=chroot "$1" sh -s < {shlex.quote(str(script))}' for script in scripts),
+        RELEASE, str(tar), *_host_sources(),
     ]  # fmt: skip
-    environment = {**os.environ, "BELLJAR_FINISH": str(finish), "LC_ALL": "C"}
+    environment = {**os.environ, "LC_ALL": "C"}
     last: deque[str] = deque(maxlen=5)
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

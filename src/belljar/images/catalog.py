@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ROOT_IMAGE = "debian:bookworm-slim"
 PARENTS: dict[str, str | None] = {"base": None, "python": "base", "node": "base", "dev": "python"}
+INSTALLERS = {"python": "python/install.sh", "node": "node/install.sh", "dev": "node/install.sh"}
+"""Run inside, with the network, after the packages: what Debian does not have."""
 LABEL = "org.belljar.image"
 RECIPE_LABEL = "org.belljar.recipe"
 
@@ -163,7 +165,8 @@ def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Pr
     progress(0.0, f"building {wanted} from Debian packages")
     with tempfile.TemporaryDirectory(prefix="belljar-image-") as directory:
         tar = Path(directory, "root.tar")
-        bootstrap(_packages(name), _recipes() / "finish.sh", tar, progress)
+        scripts = [_recipes() / INSTALLERS[each] for each in _lineage(name) if each in INSTALLERS]
+        bootstrap(_packages(name), [*scripts, _recipes() / "finish.sh"], tar, progress)
         progress(0.95, "importing")
         store.image_import(tar, wanted, cwd="/workspace", labels=_labels(name))
 
@@ -193,7 +196,8 @@ def _lineage(name: str) -> list[str]:
 
 
 def _ingredients(name: str) -> list[str]:
-    return [f"{name}/Dockerfile", f"{name}/packages", "finish.sh"]
+    installer = [INSTALLERS[name]] if name in INSTALLERS else []
+    return [f"{name}/Dockerfile", f"{name}/packages", *installer, "finish.sh"]
 
 
 def _digest(name: str) -> str:

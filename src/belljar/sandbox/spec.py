@@ -36,7 +36,7 @@ from belljar.workspace.accounts import AccountFiles
 from belljar.workspace.pinned import Workspace
 
 BASE_ENVIRONMENT: Mapping[str, str] = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "PATH": f"{HOME}/.local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": HOME,
     "USER": "sandbox",
     "LOGNAME": "sandbox",
