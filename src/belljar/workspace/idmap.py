@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 from belljar.patience import stretched
@@ -21,6 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 # The same numbers on x86_64 and aarch64.
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_PR_GET_SECUREBITS, _PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP = 27, 28, 4
 _SET_IDS = {"x86_64": (117, 119), "aarch64": (147, 149)}  # setresuid, setresgid
 _AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
@@ -135,20 +137,27 @@ def user_namespace(uid_map: str, gid_map: str, owner: tuple[int, int]) -> int:
     What processes in it take of the kernel's per-user quotas (inotify, keys …) is put on its owner's account too: were
     that root, sandboxes could use up each other's, and root's own.
     """
-    uid, gid = owner
-    _as_effective(uid, gid)
-    try:
+    with _effective(*owner):
         child, stack = _sleeping_child()
-    finally:
-        _as_effective(0, 0)
     return _mapped_namespace(child, stack, uid_map, gid_map)
 
 
-def _as_effective(uid: int, gid: int) -> None:
-    """For this thread alone: libc's own calls would change all of them."""
-    set_uid, set_gid = _SET_IDS[os.uname().machine]
-    steps = [(set_gid, gid), (set_uid, uid)] if uid else [(set_uid, uid), (set_gid, gid)]
-    for number, id in steps:
+@contextlib.contextmanager
+def _effective(uid: int, gid: int) -> Iterator[None]:
+    """This thread alone is somebody else, with root's capabilities: some systems let nobody else make a namespace."""
+    before = _checked(_libc.prctl(_PR_GET_SECUREBITS, 0, 0, 0, 0))
+    _checked(_libc.prctl(_PR_SET_SECUREBITS, before | _SECBIT_NO_SETUID_FIXUP, 0, 0, 0))
+    try:
+        _set_effective(uid, gid)
+        yield
+    finally:
+        _set_effective(0, 0)
+        _checked(_libc.prctl(_PR_SET_SECUREBITS, before, 0, 0, 0))
+
+
+def _set_effective(uid: int, gid: int) -> None:
+    """By the system calls: libc's functions would change every thread."""
+    for number, id in zip(_SET_IDS[os.uname().machine], (uid, gid), strict=True):
         _call(number, ctypes.c_int(-1), ctypes.c_uint(id), ctypes.c_int(-1))
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,8 @@ def in_own_namespace(work: Callable[[], T]) -> T:
     thread.join()
     if failure:
         if isinstance(failure[0], OSError):
-            raise EngineError(f"the root file system cannot be mounted: {failure[0]}") from failure[0]
+            old = "; id-mapped layers need Linux 5.19" if _kernel() < (5, 19) else ""
+            raise EngineError(f"the root file system cannot be mounted: {failure[0]}{old}") from failure[0]
         raise failure[0]
     return outcome[0]
 
@@ -166,6 +168,10 @@ def _map_text(maps: tuple[IdMap, ...]) -> str:
 
 def _outside(id: int, maps: tuple[IdMap, ...]) -> int:
     return next(each.outside + id - each.inside for each in maps if each.inside <= id < each.inside + each.count)
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
 
 
 def _is_below(path: str, directory: str) -> bool:
