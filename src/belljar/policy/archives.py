@@ -4,43 +4,16 @@ import re
 
 from .call import Call, Options, program
 from .marks import FILE, UNKNOWN, known, solid, taints
-from .quoting import whole
+from .quoting import listed, whole
 from .reading import Reading
 from .roles_run import checkpoint, helper
 
-_LONG = [
-    "rmt-command",
-    "file",
-    "directory",
-    "one-top-level",
-    "output",
-    "checkpoint-action",
-    "to-command",
-    "use-compress-program",
-    "rsh-command",
-    "info-script",
-    "new-volume-script",
-    "exclude",
-    "files-from",
-    "exclude-from",
-    "transform",
-    "strip-components",
-    "owner",
-    "group",
-    "mode",
-    "format",
-    "checkpoint",
-]
-_COMMANDS = (
-    "to-command",
-    "rmt-command",
-    "use-compress-program",
-    "I",
-    "rsh-command",
-    "info-script",
-    "new-volume-script",
-    "F",
+_LONG = listed(
+    "rmt-command file directory one-top-level output checkpoint-action to-command use-compress-program rsh-command "
+    "info-script new-volume-script exclude files-from exclude-from transform strip-components owner group mode format "
+    "checkpoint"
 )
+_COMMANDS = listed("to-command rmt-command use-compress-program I rsh-command info-script new-volume-script F")
 
 
 @program("tar bsdtar gtar star pax cpio ar")

@@ -23,21 +23,10 @@ GLOBS = STAR + ANY + BRACKET
 HOLES = UNKNOWN + NETWORK + SECRET + ATOM + UNSET + FILE + SENSITIVE + ENCODED + SELF + DISGUISED
 MAX_TEXT = 200_000
 
-_SHOW = str.maketrans(
-    {
-        **dict.fromkeys(UNKNOWN + ATOM + FILE, "…"),
-        NETWORK: "<network>",
-        SECRET: "<secret>",
-        UNSET: "",
-        SENSITIVE: "<private>",
-        ENCODED: "<encoded>",
-        STAR: "*",
-        ANY: "?",
-        BRACKET: "[",
-        SELF: "…",
-        DISGUISED: "<disguised>",
-    }
-)
+_SHOW = str.maketrans({
+    **dict.fromkeys(UNKNOWN + ATOM + FILE + SELF, "…"), NETWORK: "<network>", SECRET: "<secret>", UNSET: "",
+    SENSITIVE: "<private>", ENCODED: "<encoded>", STAR: "*", ANY: "?", BRACKET: "[", DISGUISED: "<disguised>",
+})  # fmt: skip
 _UNGLOB = str.maketrans({STAR: "*", ANY: "?", BRACKET: "["})
 _HOLE = re.compile(f"[{HOLES}]")
 _GLOB = re.compile(f"[{GLOBS}]")

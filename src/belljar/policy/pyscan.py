@@ -8,11 +8,11 @@ import ast
 import re
 from typing import Any
 
-from . import pypure  # noqa: F401  it fills the tables of calls
 from .call import Call
+from .machine import SUSPECT
 from .marks import ATOM, MAX_TEXT, NETWORK, UNKNOWN, clip, known
 from .parser import TooComplex
-from .pycalls import LOOP_LIMIT, Calls
+from .pycalls import LOOP_LIMIT, MAX_DEPTH, library, method
 from .pyvalues import Ref, arithmetic, bounded, formatted, many, mapping, part, picks, text_of
 
 MAX_STEPS = 20_000
@@ -22,7 +22,11 @@ _STARRED = (
 _TEXTS = ("text", "content", "stdout", "parent", "data")
 
 
-class PythonScan(Calls):
+class PythonScan:
+    call: Call
+    looping: bool
+    out: str
+
     def __init__(self, call: Call, argv: list[str] | None = None) -> None:
         self.call, self.out, self.depth, self.steps = call, "", 0, 0
         self.names: dict[str, Any] = {"__name__": "__main__"}
@@ -58,6 +62,54 @@ class PythonScan(Calls):
             called = re.match(r"(test|pytest|setup|teardown)_?|(setUp|tearDown)", name)
             if not isinstance(node, ast.Lambda) and (called or node.decorator_list):
                 self.user(node, [f"/tmp/{ATOM}" if "tmp" in p.arg else UNKNOWN for p in node.args.args], {})
+
+    def say(self, text: str) -> str:
+        self.out = clip(self.out + text)
+        return UNKNOWN
+
+    def run_text(self, text: str) -> str:
+        """Run a command that the code gives to a shell."""
+        if text.strip(UNKNOWN) == "" and UNKNOWN in text:
+            self.call.emit("exec.script", text)
+            for suspect in [line.partition("=")[2] or line for held in self.held for line in held.splitlines()]:
+                self.call.shell(suspect) if SUSPECT.match(suspect) else None
+            return UNKNOWN
+        return self.call.shell(text)
+
+    def invoke(self, function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
+        name = function.name
+        for text in [text_of(value) for value in [*args, *words.values()]] if name != "print" else []:
+            if text.endswith(".sock") and "engine" in self.call.locate(re.sub(r"^[\w+]+://?(?=/)", "", text))[2]:
+                self.call.emit("kernel.engine", text)
+        if self.depth < MAX_DEPTH:
+            if name in self.classes:  # __init__, and what may be called without a call: __exit__, __del__, __str__
+                for special in [node for name, node in self.methods.items() if re.fullmatch(r"__\w+__", name)]:
+                    self.user(special, [UNKNOWN, *args], words)
+                return Ref("instance", UNKNOWN)
+            if name.startswith("value.") and name[6:] in self.methods:
+                return self.user(self.methods[name[6:]], [function.bound, *args], words)
+            if name in self.functions:
+                return self.user(self.functions[name], args, words)
+        if function.bound is not None:
+            return method(self, name.removeprefix("value."), function.bound, args, words)
+        return library(self, re.sub(r"^(__)?builtins(__)?\.", "", name), args, words)
+
+    def user(self, node: Any, args: list[Any], words: dict[str, Any]) -> Any:
+        self.depth += 1
+        given, names = node.args, node.args.args
+        defaults = list(zip(names[len(names) - len(given.defaults) :], given.defaults, strict=True))
+        defaults += [(name, value) for name, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value]
+        self.names.update({parameter.arg: self.value(default) for parameter, default in defaults})
+        self.names.update({parameter.arg: value for parameter, value in zip(names, args, strict=False)})
+        if given.vararg:
+            self.names[given.vararg.arg] = args[len(names) :]
+        self.names |= {**words, "return": None}
+        if isinstance(node, ast.Lambda):
+            self.names["return"] = self.value(node.body)
+        else:
+            self.body(node.body)
+        self.depth -= 1
+        return self.names.get("return")
 
     # -- statements
 

@@ -75,15 +75,9 @@ def _piece(piece: str) -> str:
 
 
 _CLASSES = {
-    "alpha": "a-zA-Z",
-    "digit": "0-9",
-    "alnum": "a-zA-Z0-9",
-    "space": " \t\n\r\f\v",
-    "upper": "A-Z",
-    "lower": "a-z",
-    "punct": "!-/:-@",
-    "xdigit": "0-9a-fA-F",
-}
+    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "space": " \t\n\r\f\v", "upper": "A-Z", "lower": "a-z",
+    "punct": "!-/:-@", "xdigit": "0-9a-fA-F",
+}  # fmt: skip
 
 
 def classes(pattern: str) -> str:

@@ -13,38 +13,18 @@ from .quoting import listed
 Value = str | list[str] | dict[str, str]
 
 BASE_ENV = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOME": HOME,
-    "USER": "sandbox",
-    "LOGNAME": "sandbox",
-    "SHELL": "/bin/bash",
-    "LC_CTYPE": "C.UTF-8",
-    "TERM": "dumb",
-    "BASH": "/bin/bash",
-    "IFS": " \t\n",
-    "OSTYPE": "linux-gnu",
-    "BASH_VERSION": "5.2.15(1)-release",
-    "HOSTTYPE": "x86_64",
-    "MACHTYPE": "x86_64-pc-linux-gnu",
-    "PS4": "+ ",
-    "OPTIND": "1",
-    "SHLVL": "1",
-}
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": HOME, "USER": "sandbox",
+    "LOGNAME": "sandbox", "SHELL": "/bin/bash", "LC_CTYPE": "C.UTF-8", "TERM": "dumb", "BASH": "/bin/bash",
+    "IFS": " \t\n", "OSTYPE": "linux-gnu", "BASH_VERSION": "5.2.15(1)-release", "HOSTTYPE": "x86_64",
+    "MACHTYPE": "x86_64-pc-linux-gnu", "PS4": "+ ", "OPTIND": "1", "SHLVL": "1",
+}  # fmt: skip
 # What the environment of a person or a build server may hold; a default in its place may as well be what counts.
 PERHAPS = {
-    "TMPDIR": "/tmp",
-    "XDG_RUNTIME_DIR": f"/tmp/{ATOM}",
-    "RUNNER_TEMP": f"/tmp/{ATOM}",
-    "GITHUB_WORKSPACE": WORKSPACE,
-    "GITHUB_ENV": f"/tmp/{ATOM}/github_env",
-    "CI_PROJECT_DIR": WORKSPACE,
-    "XDG_CACHE_HOME": f"{HOME}/.cache",
-    "CARGO_HOME": f"{HOME}/.cargo",
-    "GOPATH": f"{HOME}/go",
-    "VIRTUAL_ENV": f"{WORKSPACE}/.venv",
-    "NVM_DIR": f"{HOME}/.nvm",
-    "CARGO_TARGET_DIR": f"{WORKSPACE}/target",
-}
+    "TMPDIR": "/tmp", "XDG_RUNTIME_DIR": f"/tmp/{ATOM}", "RUNNER_TEMP": f"/tmp/{ATOM}", "GITHUB_WORKSPACE": WORKSPACE,
+    "GITHUB_ENV": f"/tmp/{ATOM}/github_env", "CI_PROJECT_DIR": WORKSPACE, "XDG_CACHE_HOME": f"{HOME}/.cache",
+    "CARGO_HOME": f"{HOME}/.cargo", "GOPATH": f"{HOME}/go", "VIRTUAL_ENV": f"{WORKSPACE}/.venv",
+    "NVM_DIR": f"{HOME}/.nvm", "CARGO_TARGET_DIR": f"{WORKSPACE}/target",
+}  # fmt: skip
 _ATOMS = frozenset(
     listed(
         "? $ ! RANDOM SRANDOM SECONDS LINENO EPOCHSECONDS EPOCHREALTIME BASHPID PPID UID EUID HOSTNAME COLUMNS LINES"
