@@ -246,7 +246,11 @@ def _upkeep(commands: Commands) -> None:
     explain = commands.add("explain", "cli.network_commands:explain", "show the hosts of a preset, and why",
                            into=actions)  # fmt: skip
     explain.add_argument("presets", nargs="+", metavar="PRESET", help="python, node, debian, rust, go or git")
-    _, actions = commands.family("policy", "test policies")
+    _, actions = commands.family("policy", "explain and test policies")
+    why = commands.add("explain", "cli.policy_commands:explain", "show how a command is read: entries, effects, rules",
+                       into=actions)  # fmt: skip
+    why.add_argument("--policy", default="default", metavar="P")
+    why.add_argument("command", nargs="*", metavar="CMD")
     test = commands.add("test", "cli.policy_commands:test", "judge the commands of files against what they expect",
                         into=actions)  # fmt: skip
     test.add_argument("files", nargs="+", metavar="FILE")
