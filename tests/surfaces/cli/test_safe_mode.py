@@ -271,7 +271,7 @@ def test_tab_completes_files_programs_and_branches(terminal: Terminal, workspace
     complete(terminal, "git checkout -q some", "-branch")
     terminal.until("exit 0")
     terminal.until("(some-branch)")
-    complete(terminal, "git checkout --orph", "an", " x")
+    complete(terminal, "git checkout --orph", "an=", "x")
     terminal.until("exit 0")
     complete(terminal, ":qu", "it")
     assert terminal.status() == 0
@@ -350,3 +350,16 @@ def test_output_cannot_play_with_the_terminal(terminal: Terminal) -> None:
     assert "\x1b[31mred\x1b[2J\x1b[0m" in shown
     terminal.line(":quit")
     assert terminal.status() == 0
+
+
+def test_the_prompt_shows_how_many_changes_are_staged(workspace: Path, tmp_path: Path) -> None:
+    terminal = Terminal.belljar("shell", "--staged", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"))
+    terminal.line("touch one two")
+    terminal.until("exit 0")
+    terminal.until("belljar:/workspace +2")
+    terminal.line(":discard")
+    terminal.until("2 discarded")
+    assert "+" not in terminal.until("$").rpartition("belljar:")[2]
+    terminal.type("exit\r")
+    assert terminal.status() == 0
+    assert list(workspace.iterdir()) == []

@@ -86,10 +86,12 @@ class Terminal:
         return self._read(prompt)
 
 
-def prompt_of(box: Session) -> str:
-    """The directory and the branch. Both are names that somebody inside may choose, so nothing in them is obeyed."""
+def prompt_of(box: Session, staged: int | None = None) -> str:
+    """The directory, the branch, and how many changes are staged. The first two are names that somebody inside may
+    choose, so nothing in them is obeyed."""
     branch = branch_of(box)
-    return render.plain(f"belljar:{box.persistent.cwd}{f' ({branch})' if branch else ''}$ ")
+    parts = [f"belljar:{box.persistent.cwd}", f" ({branch})" if branch else "", f" +{staged}" if staged else ""]
+    return render.plain(f"{''.join(parts)}$ ")
 
 
 def branch_of(box: Session) -> str | None:

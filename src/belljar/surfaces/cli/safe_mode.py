@@ -119,13 +119,19 @@ class SafeMode:
 
     def _step(self) -> None:
         try:
-            text = read_command(self, prompt_of(self.box), self._parser)
+            text = read_command(self, prompt_of(self.box, self._staged()), self._parser)
         except KeyboardInterrupt:
             return
         if self._terminal is not None and own_commands.is_one(text):
             own_commands.carry_out(self, text)
         elif text.strip():
             self.carry_out(text)
+
+    def _staged(self) -> int | None:
+        """How many changes are kept aside, for a person to see."""
+        if self._terminal is None or not self.box.is_staged:
+            return None
+        return len(self.portal.call(self.box.changes))
 
     def _is_incomplete(self, text: str) -> bool:
         return is_incomplete(text, self._parser)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("belljar.mcp")
 
+READING = frozenset(("BashOutput", "read_file", "list_files", "search_files"))
+
 Answer = types.CallToolResult | types.InputRequiredResult
 
 
@@ -138,7 +140,7 @@ def _failed(failure: BelljarError) -> types.CallToolResult:
 
 def annotate(name: str, network: Network) -> types.ToolAnnotations:
     """True of this very sandbox: its workspace is writable, and its world as open as its network."""
-    reads, forgets, ends = name == "BashOutput", name == "ListShells", name == "KillShell"
+    reads, forgets, ends = name in READING, name == "ListShells", name == "KillShell"
     return types.ToolAnnotations(
         read_only_hint=reads,
         destructive_hint=not (reads or forgets),
