@@ -1,7 +1,7 @@
 """The README's two commands where nothing is installed: `make fresh`, or `python3 tests/fresh.py root user newest`.
 
-A bare Debian tree (python3, make, ca-certificates) is made with mmdebstrap for each case and entered with chroot in
-mount and process namespaces of its own. Root gets no engine and must find a way; a user is given this machine's Docker
+A bare Debian tree (python3, make, ca-certificates) is made with mmdebstrap for each case and entered in mount
+and process namespaces of its own. Root gets no engine and must find a way; a user is given this machine's Docker
 socket, as a member of its group, and a home whose path is the same on both sides, since the engine mounts by path.
 """
 
@@ -87,19 +87,25 @@ class Tree:
     def _script(self, command: str) -> str:
         inside = f"cd '{self.checkout}' && {command}"
         mounts = [
+            "mount --make-rprivate /",
+            f"mount --bind '{self.root}' '{self.root}'",
             f"mount -t proc proc '{self.root}/proc'",
             f"mount --rbind /dev '{self.root}/dev'",
             f"mount --rbind /sys '{self.root}/sys'",
             f"mount -t tmpfs -o mode=755 tmpfs '{self.root}/run'",
-            f"mkdir -p '{self.root}{self.shared}' '{self.root}/run/lock'",
+            f"mkdir -p '{self.root}{self.shared}' '{self.root}/run/lock' '{self.root}/run/outside'",
             f"mount --bind '{self.shared}' '{self.root}{self.shared}'",
         ]
         become = ""
         if self.case.user:
             mounts += [f"touch '{self.root}/run/docker.sock'", f"mount --bind {SOCKET} '{self.root}/run/docker.sock'"]
             become = f"setpriv --reuid {USER} --regid {USER} --groups {SOCKET.stat().st_gid} "
-        enter = f"exec chroot '{self.root}' {become}bash -c \"$INSIDE\""
-        return "\n".join(["mount --make-rprivate /", *mounts, f"INSIDE={_quoted(inside)}", enter])
+        # A plain chroot would not do: the kernel makes no user namespaces, and so no id-mapped mounts, in one.
+        enter = f'umount -l /run/outside; cd / && exec {become}bash -c "$INSIDE"'
+        return "\n".join(
+            [*mounts, f"export INSIDE={_quoted(inside)}", f"cd '{self.root}'", "pivot_root . run/outside",
+             f"exec chroot . bash -c {_quoted(enter)}"]
+        )  # fmt: skip
 
 
 def _quoted(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import re
 import stat
@@ -13,6 +14,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+import belljar
 
 ROOT = Path(__file__).resolve().parent.parent
 MACHINES = {"x86_64": 62, "aarch64": 183}  # ELF e_machine
@@ -80,6 +83,32 @@ def test_the_wheel_carries_the_policies_and_the_recipes(wheel: Path) -> None:
     assert {"belljar/policies/default.toml", "belljar/sandbox-images/base/packages"} <= names
     assert "belljar/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "src/"))]
+
+
+def test_the_metadata_is_complete(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+        recipes = {each.split("/")[2] for each in archive.namelist() if each.startswith("belljar/sandbox-images/")}
+    assert metadata["Name"] == "belljar-sandbox"
+    assert metadata["Version"] == belljar.__version__
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload().startswith("# Belljar")
+    assert metadata["Author"]
+    assert metadata["License-Expression"] == "Apache-2.0"
+    urls = dict(each.split(", ") for each in metadata.get_all("Project-URL"))
+    assert {"Documentation", "Source", "Changelog"} <= set(urls)
+    pythons = {each.rpartition(" ")[2] for each in metadata.get_all("Classifier") if "Python :: 3." in each}
+    assert pythons == {"3.11", "3.12", "3.13", "3.14"}
+    assert not {"dev", "test"} & set(metadata.get_all("Provides-Extra"))
+    assert {each.parent.name for each in (ROOT / "sandbox-images").glob("*/packages")} <= recipes
+    assert not {"init", "setup"} & recipes
+
+
+def test_the_installed_command_knows_its_version(installed: Path, tmp_path: Path) -> None:
+    show = "from importlib.metadata import version; print(version('belljar-sandbox'))"
+    version = run(installed / "python", "-c", show, cwd=tmp_path)
+    assert run(installed / "belljar", "--version", cwd=tmp_path) == f"belljar {version}"
 
 
 def test_the_installed_command_works_without_the_checkout(installed: Path, tmp_path: Path) -> None:
