@@ -20,6 +20,7 @@
 #define FEW 8            /* so many are simply killed */
 #define STOP_PASSES 64   /* then kill, also what would not stop (it may be SIGCONTed from inside) */
 #define KILL_PASSES 16   /* then stop again */
+#define DEEP 64          /* generations that are looked at for what they used */
 
 static struct {
     pid_t pid, ppid;
@@ -140,24 +141,57 @@ static ssize_t slurp(pid_t pid, const char *file, char *text, size_t size)
     return n;
 }
 
-static void add_used(pid_t pid, bool now, struct used *used)
+static uint64_t resident_now(pid_t pid)
+{
+    char text[128];
+    unsigned long long pages = 0;
+    slurp(pid, "statm", text, sizeof text);
+    return sscanf(text, "%*u %llu", &pages) == 1 ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+static uint64_t resident_most(pid_t pid)
 {
     char text[2048];
-    unsigned long long ticks[4] = {0}, kilobytes = 0;
-    long hertz = sysconf(_SC_CLK_TCK);
+    unsigned long long kilobytes = 0;
+    slurp(pid, "status", text, sizeof text);
+    const char *peak = strstr(text, "\nVmHWM:");
+    return peak && sscanf(peak, " VmHWM: %llu", &kilobytes) == 1 ? kilobytes << 10 : 0;
+}
+
+static void add_used(pid_t pid, bool now, struct used *used)
+{
+    char text[1024];
+    unsigned long long ticks[4] = {0};
     slurp(pid, "stat", text, sizeof text);
     const char *after = strrchr(text, ')');
     if (after && sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", ticks, ticks + 1, ticks + 2,
                         ticks + 3) == 4)
-        used->cpu_us += (ticks[0] + ticks[1] + ticks[2] + ticks[3]) * 1000000 / (unsigned long long)hertz;
-    slurp(pid, "status", text, sizeof text);
-    const char *peak = strstr(text, now ? "\nVmRSS:" : "\nVmHWM:");
-    if (peak && sscanf(peak, " Vm%*3c: %llu", &kilobytes) == 1 && kilobytes << 10 > used->peak)
-        used->peak = kilobytes << 10;
+        used->cpu_us += (ticks[0] + ticks[1] + ticks[2] + ticks[3]) * 1000000 / (unsigned long long)sysconf(_SC_CLK_TCK);
+    uint64_t resident = now ? resident_now(pid) : resident_most(pid);
+    if (resident > used->peak)
+        used->peak = resident;
+}
+
+/* By the kernel's own list of children; false where it keeps none. Most often there is one, and nobody below it. */
+static bool add_children(pid_t parent, pid_t shell, unsigned depth, struct used *used)
+{
+    char file[48], text[2048];
+    snprintf(file, sizeof file, "task/%d/children", parent);
+    ssize_t n = slurp(parent, file, text, sizeof text);
+    if (n < 0)
+        return false;
+    for (char *at = text, *end; depth && (end = strchr(at, ' ')); at = end + 1) {
+        pid_t pid = atoi(at);
+        add_used(pid, pid == shell, used);
+        add_children(pid, shell, depth - 1, used);
+    }
+    return true;
 }
 
 void proc_used(pid_t root, pid_t shell, struct used *used)
 {
+    if (add_children(root, shell, DEEP, used))
+        return;
     mark(root, NULL);
     for (size_t i = 0; i < seen_count; i++)
         if (seen[i].marked)

@@ -62,6 +62,11 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+def run_delay() -> float:
+    """How long this thread has waited for a processor so far."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+
+
 @contextlib.contextmanager
 def watched_loop(findings: Findings) -> Iterator[None]:
     """Every callback of the loop is timed: by the processor's time that it took, or, where it waited in the kernel, by
@@ -69,10 +74,12 @@ def watched_loop(findings: Findings) -> Iterator[None]:
     plain = asyncio.events.Handle._run
 
     def timed(handle: asyncio.Handle) -> None:
-        begun, used, before = time.monotonic(), time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        begun, used, delayed = time.monotonic(), time.thread_time(), run_delay()
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
         plain(handle)
-        waited = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw > before
-        taken = time.monotonic() - begun if waited else time.thread_time() - used
+        taken = time.thread_time() - used
+        if resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw > before:
+            taken = time.monotonic() - begun - (run_delay() - delayed)
         if taken > findings.longest_stall and findings.rounds > WARM_UP:
             findings.longest_stall, findings.stalled_in = taken, repr(handle)
 
