@@ -1,4 +1,5 @@
 /* Generated from sandbox-images/init/wire.toml by wire.py beside it: change that. */
+/* clang-format off */
 #ifndef BELLJAR_WIRE_H
 #define BELLJAR_WIRE_H
 
@@ -89,8 +90,22 @@ enum {
 
 /* The bounds of each payload that the host may send, by kind. */
 #define TO_INIT_BOUNDS \
-    [HELLO] = {4, 68}, [SPAWN] = {41, 8388608}, [INPUT] = {0, 1048576}, [CREDIT] = {8, 8}, [SIGNAL] = {4, 4}, [RESIZE] = {4, 4}, \
-    [DEADLINE] = {8, 8}, [KILL] = {4, 4}, [READ] = {24, 24}, [LIST] = {0, 0}, [FORGET] = {0, 0}, [PING] = {8, 8}, [LEASE] = {4, 4}, \
-    [SHUTDOWN] = {0, 0}, [BACKGROUND] = {20, 20}, [HEARTBEAT] = {0, 0}, [STATE] = {0, 0},
+    [HELLO] = {4, 68}, \
+    [SPAWN] = {41, 8388608}, \
+    [INPUT] = {0, 1048576}, \
+    [CREDIT] = {8, 8}, \
+    [SIGNAL] = {4, 4}, \
+    [RESIZE] = {4, 4}, \
+    [DEADLINE] = {8, 8}, \
+    [KILL] = {4, 4}, \
+    [READ] = {24, 24}, \
+    [LIST] = {0, 0}, \
+    [FORGET] = {0, 0}, \
+    [PING] = {8, 8}, \
+    [LEASE] = {4, 4}, \
+    [SHUTDOWN] = {0, 0}, \
+    [BACKGROUND] = {20, 20}, \
+    [HEARTBEAT] = {0, 0}, \
+    [STATE] = {0, 0}, \
 
 #endif

@@ -18,7 +18,7 @@ def _most(table: dict[str, Any], side: str, bound: int | str) -> int:
 
 
 def c_header(table: dict[str, Any]) -> str:
-    lines = [f"/* {GENERATED} */", "#ifndef BELLJAR_WIRE_H", "#define BELLJAR_WIRE_H", ""]
+    lines = [f"/* {GENERATED} */", "/* clang-format off */", "#ifndef BELLJAR_WIRE_H", "#define BELLJAR_WIRE_H", ""]
     lines.append(f"#define PROTOCOL_VERSION {table['version']}")
     lines += [f"#define WIRE_{name.upper()} {value}u" for name, value in table["sizes"].items()]
     for kind, prefix in (("streams", ""), ("flags", "FLAG_"), ("stages", "STAGE_"), ("causes", "")):
