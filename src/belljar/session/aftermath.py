@@ -1,4 +1,4 @@
-"""What commands leave behind: files that the host may run later, processes that were ended for want of memory."""
+"""What commands leave behind: files that the host may run later, processes ended for want of memory, servers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from belljar.sandbox.cgroup import oom_kills
+from belljar.sandbox.listening import Listening
 from belljar.workspace.host_run_files import HostRunFiles, Snapshot
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ class Aftermath:
         looked_at = sandbox.workspace.descriptor if upper is None else upper
         self._files = HostRunFiles(looked_at, sandbox.workspace.git_directories())
         self._oom_kills = 0
+        self._listening = Listening(self._pid) if self._pid is not None else None
+        self._told_ports: frozenset[int] = frozenset()
 
     def before(self, busy: bool) -> Snapshot:
         """How the places are that the host may run files from; `busy`: other commands go on meanwhile."""
@@ -36,6 +39,20 @@ class Aftermath:
         new, self._oom_kills = max(0, found - self._oom_kills), max(found, self._oom_kills)
         return new
 
+    def listening(self, without: frozenset[int] = frozenset()) -> frozenset[int]:
+        """The ports that something in the sandbox listens on now."""
+        return self._listening.ports() - without if self._listening is not None else frozenset()
+
+    def new_listening(self, without: frozenset[int] = frozenset()) -> tuple[int, ...]:
+        """Those since the last time this was asked; a look that would cost too much is left to the next time."""
+        found = self._listening.when_cheap() if self._listening is not None else None
+        if found is None:
+            return ()
+        new, self._told_ports = found - without - self._told_ports, found
+        return tuple(sorted(new))
+
     def __del__(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
         if self._upper is not None:
             os.close(self._upper)

@@ -53,6 +53,7 @@ class Conclusion:
     combined: bool = False
     runs_later: Callable[[], tuple[str, ...]] = field(default=lambda: ())
     visits: Callable[[float], tuple[dict[str, Any], ...]] = field(default=lambda since: ())
+    listening: Callable[[], tuple[int, ...]] = field(default=lambda: ())
 
     def ended(self, captures: tuple[Capture, Capture], body: frames.EndedBody, stopped: Cause | None = None) -> Result:
         """As the init told it."""
@@ -75,5 +76,6 @@ class Conclusion:
             cause=cause, exit_code=_STATUS.get(cause, exit_code), duration=duration, started=self.started,
             ended=self.started + duration, verdict=self.verdict, combined=self.combined,
             runs_later=() if cause == "sandbox_lost" else self.runs_later(),
+            listening=() if cause == "sandbox_lost" else self.listening(),
             network=self.visits(self.started), _captures=captures, _surroundings=self.surroundings, **{**told, **more},
         )  # fmt: skip

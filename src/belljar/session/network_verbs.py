@@ -7,6 +7,8 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from anyio import to_thread
+
 from belljar.errors import BelljarError, UsageError
 from belljar.network.allow import Allow, check_ceiling
 from belljar.session.files import Files
@@ -74,6 +76,25 @@ class NetworkVerbs:
             raise UsageError("this session was opened without a network door; open it with network=belljar.Allow(...)")
         self.door.door.open_for(*hosts)
         session.ledger.record("allow", hosts=list(hosts))
+
+    async def listening(self) -> tuple[int, ...]:
+        """The ports that servers in the sandbox listen on now: `for port in await box.listening(): ...`."""
+        found = await to_thread.run_sync(self._session.aftermath.listening, self._our_ports)
+        return tuple(sorted(found))
+
+    def new_listening(self) -> tuple[int, ...]:
+        """Those that nobody was told of yet. Only a shell that goes on can have left one."""
+        session = self._session
+        return session.aftermath.new_listening(self._our_ports) if session.busy else ()
+
+    @property
+    def _our_ports(self) -> frozenset[int]:
+        """The door's, whichever process serves it."""
+        if "HTTP_PROXY" not in self._session.env:
+            return frozenset()
+        from belljar.session.network_door import PORT
+
+        return frozenset({PORT})
 
     def visits_since(self, when: float) -> tuple[dict[str, Any], ...]:
         """The connections through the door that began since then."""

@@ -142,7 +142,7 @@ class PersistentShell:
         bash = self._begin()
         conclusion = Conclusion(
             session.surroundings, time.time(), verdict, runs_later=lambda: aftermath.since(before),
-            visits=session.visits_since,
+            visits=session.visits_since, listening=session.new_listening,
         )  # fmt: skip
         self._turn = turn = _Turn(conclusion, verdict, restarted)
         try:

@@ -213,6 +213,8 @@ class Result:
     """Files this command planted in the workspace that something on the host may run later (git hooks, ...)."""
     network: tuple[dict[str, Any], ...] = ()
     """Connections through the network door while it ran: host, port, verdict, bytes."""
+    listening: tuple[int, ...] = ()
+    """Ports that servers in the sandbox began to listen on since the last result; `box.forward(port)` opens one."""
     _captures: tuple[Capture, Capture] = field(
         default_factory=lambda: (Capture("stdout", 2), Capture("stderr", 2)), repr=False, compare=False
     )
@@ -275,5 +277,8 @@ class Result:
             "duration", "cpu_time", "peak_memory", "survivors_killed", "started", "ended", "oom_kills",
         )  # fmt: skip
         verdict = self.verdict.as_dict() if self.verdict else None
-        later = {"runs_later": list(self.runs_later), "hints": list(self.hints), "network": list(self.network)}
+        later = {
+            "runs_later": list(self.runs_later), "hints": list(self.hints), "network": list(self.network),
+            "listening": list(self.listening),
+        }  # fmt: skip
         return {name: getattr(self, name) for name in plain} | later | {"verdict": verdict}

@@ -46,7 +46,7 @@ class RunningCommand:
         self.conclusion = Conclusion(
             session.surroundings, time.time(), request.verdict,
             bool(options.get("combined") or options.get("pty")), lambda: aftermath.since(before),
-            session.visits_since,
+            session.visits_since, session.new_listening,
         )  # fmt: skip
         limit = options.get("output_limit")
         cap = max(session.limits.output, limit or 0)  # the caller asked for so many bytes before it is ended

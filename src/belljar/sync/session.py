@@ -211,6 +211,10 @@ class Session:
         """A server in the sandbox, on 127.0.0.1 of this machine."""
         return self._loop.call(self._session.forward, port, at=at)
 
+    def listening(self) -> tuple[int, ...]:
+        """The ports that servers in the sandbox listen on now."""
+        return self._loop.call(self._session.listening)
+
     def allow_host(self, *hosts: str) -> None:
         """Let more hosts through the door from now on."""
         self._loop.call(self._session.allow_host, *hosts)

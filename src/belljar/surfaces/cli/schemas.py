@@ -58,7 +58,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "run": _object(
         "belljar run: how the command ended, and what it printed; as base64 too where that is no UTF-8",
         {**_RESULT, "session": TEXT},
-        {"stdout_base64": _BASE64, "stderr_base64": _BASE64, "hints": TEXTS, "runs_later": TEXTS, "oom_kills": WHOLE},
+        {"stdout_base64": _BASE64, "stderr_base64": _BASE64, "hints": TEXTS, "runs_later": TEXTS, "oom_kills": WHOLE,
+         "listening": {"type": "array", "items": WHOLE}},
     ),
     "check": _object("belljar check: a verdict", _VERDICT, {"effects": TEXTS}),
     "error": _object(

@@ -1,0 +1,65 @@
+"""A server that begins to listen in a sandbox is noticed, and told once."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from belljar import Session
+from belljar.sandbox.listening import Listening
+
+SERVER = """python3 -c '
+import socket, time, sys
+s = [socket.create_server((h, p), family=f) for f, h, p in
+     ((socket.AF_INET, "127.0.0.1", 8123), (socket.AF_INET6, "::1", 8124))]
+print("up", flush=True); time.sleep(600)'"""
+
+
+@pytest.fixture
+async def box(place: Path, base_image: str) -> AsyncIterator[Session]:
+    async with Session(place) as session:
+        yield session
+
+
+async def _told(box: Session) -> tuple[int, ...]:
+    """By the results of commands; a look that would cost too much is left to a later one."""
+    found: set[int] = set()
+    while len(found) < 2:
+        found |= set((await box.run("true")).listening)
+    return tuple(sorted(found))
+
+
+async def test_a_background_server_is_told_once(box: Session) -> None:
+    shell = await box.start(SERVER)
+    await shell.read(wait=60)
+    assert await _told(box) == (8123, 8124)
+    assert await box.listening() == (8123, 8124)
+    assert {(await box.run("true")).listening for _ in range(20)} == {()}
+    await shell.kill()
+    assert await box.listening() == ()
+
+
+async def test_a_job_of_the_persistent_shell_is_told(box: Session) -> None:
+    await box.persistent.run(f"{SERVER} > up & while ! grep -q up up; do sleep 0.02; done")
+    found: set[int] = set()
+    while not found:
+        found |= set((await box.persistent.run("true")).listening)
+    assert found <= {8123, 8124}
+    assert await box.listening() == (8123, 8124)
+
+
+async def test_a_result_tells_it_as_json_too(box: Session) -> None:
+    assert (await box.run("true")).as_dict()["listening"] == []
+
+
+async def test_those_who_may_not_enter_the_namespace_read_what_the_kernel_lists(
+    box: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = await box.start(SERVER)
+    await shell.read(wait=60)
+    monkeypatch.setattr(Listening, "_make_inside", lambda self: None)
+    assert Listening(box.sandbox.launched.pid).ports() == {8123, 8124}
+
+
+def test_a_sandbox_that_is_gone_has_none() -> None:
+    assert Listening(2**22 + 1).ports() == frozenset()

@@ -1,0 +1,23 @@
+"""What is said after a command's output."""
+
+from argparse import Namespace
+
+from belljar.session.result import Result
+from belljar.surfaces.cli.remarks import remarks
+
+
+def _result(**more: object) -> Result:
+    return Result("exited", 0, 0.1, 0.0, 0.1, **more)  # type: ignore[arg-type]
+
+
+def test_a_server_that_listens_is_offered() -> None:
+    args = Namespace(session=None, timeout=None, report=None)
+    assert remarks(_result(listening=(8000,)), args) == ["a server listens on port 8000: :open 8000 opens it here"]
+    args = Namespace(session="work", timeout=None, report=None)
+    assert remarks(_result(listening=(8000,)), args) == [
+        "a server listens on port 8000: `belljar forward work 8000` opens it here"
+    ]
+
+
+def test_an_ordinary_end_needs_no_words() -> None:
+    assert remarks(_result(), Namespace(session=None, timeout=None, report=None)) == []
