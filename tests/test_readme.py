@@ -11,6 +11,7 @@ from tests.owners import give
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+MARK = "@end of a command@"
 BLOCKS = re.findall(r"^```console\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
 
@@ -37,7 +38,8 @@ def script(block: str) -> str:
     lines = []
     for command, _ in steps(block):
         merged = "" if command.startswith("make") else "2>&1"
-        lines.append(f"{{ {command}\n}} {merged}; status=$?; [ $status = 0 ] || echo \"[exit $status]\"; echo '@@'")
+        status = 'status=$?; [ $status = 0 ] || echo "[exit $status]"'
+        lines.append(f"{{ {command}\n}} {merged}; {status}; echo '{MARK}'")
     return "\n".join(lines)
 
 
@@ -54,7 +56,7 @@ def test_the_readmes_commands_print_what_it_shows(number: int, project: Path) ->
     cwd = ROOT if "make sandbox" in block else project
     shell = ["bash", "-c", script(block)]
     ran = subprocess.run(shell, capture_output=True, text=True, cwd=cwd, env=environment, stdin=subprocess.DEVNULL)
-    answers = ran.stdout.split("@@\n")
+    answers = ran.stdout.split(f"{MARK}\n")
     for (command, expected), found in zip(steps(block), answers, strict=False):
         assert matches(expected, found), f"$ {command}\n{found}\n(the README says)\n{expected}"
 
