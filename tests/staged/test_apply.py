@@ -108,6 +108,19 @@ def test_deleted_or_replaced_by_the_host_meanwhile(stage: Stage) -> None:
     assert {"a.txt", "dir"} <= set(caught.value.paths)
 
 
+def test_a_renamed_file_is_no_conflict_and_one_that_the_host_deleted_still_is(stage: Stage) -> None:
+    (stage.merged / "a.txt").rename(stage.merged / "moved.txt")
+    (stage.merged / "b.txt").write_text("changed")
+    (stage.host / "b.txt").unlink()
+    with pytest.raises(Conflict) as caught:
+        apply(stage.area)
+    assert list(caught.value.paths) == ["b.txt"]
+    apply(stage.area, ["moved.txt"])
+    apply(stage.area, ["a.txt"])
+    assert (stage.host / "moved.txt").read_text() == "one\ntwo\nthree\n"
+    assert not (stage.host / "a.txt").exists()
+
+
 def test_a_link_swapped_in_by_the_host_is_not_followed_even_by_force(stage: Stage, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

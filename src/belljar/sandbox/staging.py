@@ -96,10 +96,14 @@ def _as_of(upper: Path, layer: Path, run_dir: Path) -> Iterator[Path]:
         release_staging(target)
 
 
-def lay_anew(area: StagedArea, workspace: Workspace, run_dir: Path, pid: int) -> None:
-    """Give a running sandbox the overlay that its area describes now: after a checkpoint, after a rollback."""
+def check_may_lay_anew() -> None:
     if os.geteuid() != 0:
         raise UsageError("checkpoints need root: an overlay is mounted anew under the running sandbox")
+
+
+def lay_anew(area: StagedArea, workspace: Workspace, run_dir: Path, pid: int) -> None:
+    """Give a running sandbox the overlay that its area describes now: after a checkpoint, after a rollback."""
+    check_may_lay_anew()
     owner = (area.path / "upper").stat()
     with (
         workspace.mapped_again(run_dir, owner.st_uid, owner.st_gid) as source,

@@ -109,6 +109,7 @@ class StagedVerbs:
     async def rollback(self, point: Point | str | None = None) -> Point:
         """Back to a checkpoint (the last one by default). Everything that runs is ended first."""
         box, area = self._box, self.staged_area
+        staging.check_may_lay_anew()
         found = _point(area, point)
         for shell in await box.refresh():
             if shell.status == "running":
@@ -139,6 +140,7 @@ class StagedVerbs:
     async def _quiet(self, what: str) -> StagedArea:
         """Whoever has the old files open would go on writing to them."""
         area = self.staged_area
+        staging.check_may_lay_anew()
         running = [shell.id for shell in await self._box.refresh() if shell.status == "running"]
         if running:
             raise UsageError(f"{what} waits until no background shell runs ({', '.join(running)}): end it first")

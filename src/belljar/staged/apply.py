@@ -102,12 +102,15 @@ def apply(
 def _refuse_conflicts(area: StagedArea, layers: Layers, changes: Sequence[Change]) -> None:
     ours = area.applied
     made = {c.path for c in changes if c.after is not None and c.after.kind == "directory"}
-    found = {c.path: why for c in changes if (why := _conflict(layers, c, area.since, ours, made))}
+    moved = _inodes(layers)
+    found = {c.path: why for c in changes if (why := _conflict(layers, c, area.since, ours, made, moved))}
     if found:
         raise Conflict(found)
 
 
-def _conflict(layers: Layers, change: Change, since: int, ours: dict[str, int], made: set[str]) -> str | None:
+def _conflict(
+    layers: Layers, change: Change, since: int, ours: dict[str, int], made: set[str], moved: set[int]
+) -> str | None:
     parent = change.path.rpartition("/")[0]
     if parent and parent not in made:
         try:
@@ -115,7 +118,8 @@ def _conflict(layers: Layers, change: Change, since: int, ours: dict[str, int], 
         except OSError as error:
             return f"on the host, {parent} is no directory any more ({error.strerror})"
     if change.before is None:
-        return "deleted on the host, changed in the sandbox" if _was_copied_up(layers, change.path) else None
+        deleted = _was_copied_up(layers, change.path, moved)
+        return "deleted on the host, changed in the sandbox" if deleted else None
     if change.before.kind == "directory":
         if change.kind == "mode":
             return None
@@ -135,11 +139,26 @@ def _is_newer(path: str, status: os.stat_result, since: int, ours: dict[str, int
     return status.st_ctime_ns >= since and ours.get(path) != status.st_ctime_ns
 
 
-def _was_copied_up(layers: Layers, path: str) -> bool:
+def _was_copied_up(layers: Layers, path: str, moved: set[int]) -> bool:
+    """Whether it was the workspace's own, at this path. A file that was renamed in the sandbox has the mark too: it
+    holds a handle, and in it the inode of a file that the workspace still has elsewhere."""
     holder = layers.holder(path)
-    with suppress(OSError):
-        return holder is not None and any(name in holder.xattrs(path) for name in _ORIGIN)
-    return False
+    try:
+        marks = holder.xattrs(path) if holder is not None else {}
+    except OSError:
+        return False
+    origin = next((marks[name] for name in _ORIGIN if name in marks), None)
+    return origin is not None and not any((inode & 0xFFFFFFFF).to_bytes(4, "little") in origin for inode in moved)
+
+
+def _inodes(layers: Layers) -> set[int]:
+    """Of the workspace's files that the sandbox deleted, moved or replaced."""
+    found = set()
+    for change in flattened(layers.changes()):
+        if change.before is not None and change.before.kind != "directory":
+            with suppress(OSError):
+                found.add(layers.lower.stat(change.path).st_ino)
+    return found
 
 
 # Doing it.

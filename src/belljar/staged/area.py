@@ -111,6 +111,7 @@ class StagedArea:
         gone = self.path.with_name(f".{self.id}.{secrets.token_hex(4)}.gone")
         with suppress(FileNotFoundError):
             self.path.rename(gone)
+            # Of an ordinary user's the kernel's own empty work directory may stay: only root can remove it.
             shutil.rmtree(gone, ignore_errors=True)
         forget_layers(self.path.parent)
 

@@ -1,0 +1,320 @@
+"""Staged sessions in real sandboxes: look, keep, take back; checkpoints; what outlives whom."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import belljar
+from belljar import host as hosts
+from belljar.errors import Conflict, UsageError
+from belljar.session.session import Session
+from belljar.staged.area import LAYERS, StagedArea
+from belljar.staged.review import Review
+
+pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
+ENGINES = ["docker", "oci"] if shutil.which("runc") else ["docker"]
+Open = Callable[..., Session]
+
+
+@pytest.fixture(params=ENGINES)
+def engine_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["workspace", "root_workspace"])
+def place(request: pytest.FixtureRequest) -> Path:
+    """Once a user's own, once root's, which is mapped."""
+    path: Path = request.getfixturevalue(request.param)
+    return _filled(path)
+
+
+def _filled(path: Path) -> Path:
+    owner = path.stat()
+    (path / "dir").mkdir()
+    for name, text in {"a.txt": "one\n", "b.txt": "b\n", "dir/c.txt": "c\n"}.items():
+        (path / name).write_text(text)
+    for each in path.rglob("*"):
+        os.chown(each, owner.st_uid, owner.st_gid)
+    return path
+
+
+@pytest.fixture
+def mine(workspace: Path) -> Path:
+    return _filled(workspace)
+
+
+@pytest.fixture
+def staged(place: Path, engine_name: str) -> Open:
+    return lambda **more: Session(place, changes="staged", engine=engine_name, **more)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays() -> Iterator[None]:
+    yield
+    for area in StagedArea.all(root()):
+        area.remove()
+
+
+def root() -> Path:
+    return hosts.default().staged_root
+
+
+def remains() -> list[str]:
+    found = [each.name for each in root().iterdir() if not each.name.endswith(".lock")] if root().is_dir() else []
+    layers = [each.name for each in (root() / LAYERS).iterdir()] if (root() / LAYERS).is_dir() else []
+    return [name for name in found if name != LAYERS] + layers
+
+
+async def kinds(box: Session) -> dict[str, str]:
+    return {change.path: change.kind for change in await box.changes()}
+
+
+async def test_the_host_sees_nothing_until_it_is_applied(staged: Open, place: Path) -> None:
+    async with staged() as box:
+        result = await box.run("echo two >> a.txt; rm b.txt; mkdir new; echo x > new/x; cat a.txt")
+        assert result.stdout == "one\ntwo\n"
+        assert (place / "a.txt").read_text() == "one\n"
+        assert await kinds(box) == {"a.txt": "modified", "b.txt": "deleted", "new": "added", "new/x": "added"}
+        assert "+two\n" in await box.diff(["a.txt"])
+        await box.apply(["a.txt"])
+        assert (place / "a.txt").read_text() == "one\ntwo\n"
+        assert "a.txt" not in await kinds(box)
+        assert await box.discard(["b.txt"]) == ["b.txt"]
+        assert (await box.run("cat b.txt")).stdout == "b\n"
+        await box.apply()
+        assert await kinds(box) == {}
+        assert (place / "new" / "x").stat().st_uid == place.stat().st_uid
+        assert await box.undo_apply() == ["new", "new/x"]
+        assert not (place / "new").exists()
+
+
+async def test_what_the_host_changed_meanwhile_is_a_conflict(staged: Open, place: Path) -> None:
+    async with staged() as box:
+        await box.run("echo sandbox > a.txt")
+        (place / "a.txt").write_text("host\n")
+        with pytest.raises(Conflict, match=r"a\.txt"):
+            await box.apply()
+        assert (place / "a.txt").read_text() == "host\n"
+        await box.apply(force=True)
+        assert (place / "a.txt").read_text() == "sandbox\n"
+
+
+async def test_checkpoints_and_the_way_back(staged: Open) -> None:
+    async with staged() as box:
+        await box.persistent.run("cd dir; export X=1; echo one > ../made")
+        point = await box.checkpoint("good")
+        await box.persistent.run("echo two > ../made; rm c.txt")
+        assert (await box.run("cat made; ls dir")).stdout == "two\n"
+        shell = await box.start("sleep 300")
+        assert await box.rollback() == point
+        assert shell.status != "running" or (await shell.wait()).cause != "exited"
+        assert (await box.run("cat made; ls dir")).stdout == "one\nc.txt\n"
+        back = await box.persistent.run("pwd; ls; cat ../made")
+        assert back.stdout == "/workspace/dir\nc.txt\none\n"
+        assert await kinds(box) == {"made": "added"}
+
+
+async def test_a_hundred_deep_and_back_to_any(staged: Open) -> None:
+    if staged().host.engine_name != "oci":
+        pytest.skip("once is enough: the layers are the same")
+    async with staged() as box:
+        for number in range(100):
+            await box.run(f"echo {number} > n; echo x > f{number}")
+            await box.checkpoint(str(number))
+        assert (await box.run("cat n; ls f* | wc -l")).stdout == "99\n100\n"
+        await box.rollback("42")
+        assert (await box.run("cat n; ls f* | wc -l")).stdout == "42\n43\n"
+        assert len(await box.changes()) == 44
+        assert [point.name for point in box.checkpoints()] == [str(number) for number in range(43)]
+
+
+async def test_a_checkpoint_waits_until_nothing_runs_beside_it(staged: Open) -> None:
+    async with staged() as box:
+        shell = await box.start("sleep 300")
+        with pytest.raises(UsageError, match=shell.id):
+            await box.checkpoint()
+        await shell.kill()
+        await box.checkpoint()
+
+
+async def test_a_fork_goes_its_own_way(staged: Open) -> None:
+    async with staged() as box:
+        await box.run("echo common > x")
+        twin = await box.fork()
+        try:
+            await box.run("echo left > y")
+            await twin.run("echo right > y; rm a.txt")
+            assert (await twin.run("cat x y")).stdout == "common\nright\n"
+            assert (await box.run("cat x y a.txt")).stdout == "common\nleft\none\n"
+            between = await box.diff(against=twin)
+            assert "-left\n+right\n" in between
+            assert "common" not in between
+        finally:
+            await twin.close()
+        assert (await box.run("cat x y")).stdout == "common\nleft\n"
+
+
+async def test_before_risky_commands_a_checkpoint_is_made(staged: Open) -> None:
+    async with staged(checkpoints="auto") as box:
+        await box.run("echo x > x")
+        assert box.checkpoints() == []
+        await box.run("rm -rf dir")
+        assert [point.name for point in box.checkpoints()] == ["before rm -rf dir"]
+        await box.rollback()
+        assert (await box.run("cat x dir/c.txt")).stdout == "x\nc\n"
+
+
+async def test_the_policy_allows_what_can_be_taken_back(mine: Path, engine_name: str) -> None:
+    subprocess.run(["git", "-c", "safe.directory=*", "init", "-q", mine], check=True)
+    for command in ("rm -rf *", "git reset --hard"):
+        async with Session(mine, changes="staged", engine=engine_name) as box:  # type: ignore[arg-type]
+            verdict = (await box.admit(command)).verdict
+            assert (verdict.decision, verdict.risk) == ("allow", "high")
+    assert belljar.Policy.load("default").judge("rm -rf *").decision != "allow"
+    async with Session(mine, changes="staged", engine=engine_name) as box:  # type: ignore[arg-type]
+        await box.run("rm -rf *")
+        assert (await box.run("ls")).stdout == ""
+        assert (mine / "a.txt").exists()
+        await box.discard()
+        assert (await box.run("cat a.txt dir/c.txt")).stdout == "one\nc\n"
+
+
+async def test_what_the_host_would_run_is_seen_in_the_layer_and_held(staged: Open, place: Path) -> None:
+    async with staged(approve=lambda verdict: True) as box:
+        result = await box.run("echo evil > .envrc; echo x > x")
+        assert result.runs_later == (".envrc",)
+        done = await box.apply()
+        assert (done.held, done.paths) == ([".envrc"], ["x"])
+        assert not (place / ".envrc").exists()
+        await box.checkpoint()
+        assert (await box.run("echo more >> .envrc")).runs_later == (".envrc",)
+        assert (await box.run("rm .envrc")).runs_later == ()
+
+
+async def test_a_session_that_changed_nothing_leaves_nothing(staged: Open) -> None:
+    async with staged() as box:
+        await box.run("cat a.txt")
+        await box.checkpoint()
+    assert remains() == []
+
+
+async def test_changes_outlive_their_session(staged: Open, place: Path) -> None:
+    async with staged() as box:
+        await box.run("echo two > a.txt; rm b.txt; echo x > dir/x")
+    (area,) = StagedArea.all(root())
+    assert area.id
+    review = Review(area)
+    assert [change.path for change in review.changes()] == ["a.txt", "b.txt", "dir/x"]
+    review.discard(["b.txt"])
+    review.apply()
+    assert (place / "a.txt").read_text() == "two\n"
+    assert (place / "b.txt").exists()
+
+
+OTHER = """
+import json, sys, anyio, belljar
+
+async def main():
+    box = await belljar.Session.attach(sys.argv[1], engine=sys.argv[2])
+    {work}
+    await box.close()
+
+anyio.run(main)
+"""
+
+
+def elsewhere(id: str, engine: str, *work: str) -> str:
+    """What another process does with a session."""
+    script = OTHER.format(work="\n    ".join(work))
+    done = subprocess.run([sys.executable, "-c", script, id, engine], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def test_another_process_enters_looks_applies_and_goes_back(mine: Path, engine_name: str) -> None:
+    import anyio.to_thread
+
+    def other(*work: str) -> str:
+        return elsewhere(box.id, engine_name, *work)
+
+    box = await Session(mine, changes="staged", engine=engine_name, keep=True, lease=60).open()  # type: ignore[arg-type]
+    try:
+        await box.persistent.run("cd dir; echo two > ../a.txt")
+        seen = await anyio.to_thread.run_sync(other, "print([c.path for c in await box.changes()])")
+        assert seen == "['a.txt']\n"
+        await anyio.to_thread.run_sync(other, "await box.checkpoint('theirs')")
+        await box.persistent.run("echo here > ../new; echo new >> c.txt")
+        await box.run("echo here > other")
+        done = await anyio.to_thread.run_sync(other, "print((await box.apply()).paths)")
+        assert done == "['a.txt', 'dir/c.txt', 'new', 'other']\n"
+        assert (mine / "new").read_text() == "here\n"
+        assert [point.name for point in box.checkpoints()] == ["theirs"]
+        await anyio.to_thread.run_sync(other, "await box.rollback('theirs')")
+        assert (await box.run("cat a.txt")).stdout == "two\n"
+    finally:
+        await box.stop()
+
+
+async def test_a_kept_sessions_changes_survive_its_host(mine: Path, engine_name: str) -> None:
+    await _survives(mine, engine_name, "await box.close(); print(box_id, flush=True)")
+
+
+async def test_killed_in_the_middle_the_changes_can_still_be_read(mine: Path, engine_name: str) -> None:
+    await _survives(mine, engine_name, "print(box_id, flush=True); os.kill(os.getpid(), 9)")
+
+
+BEGIN = """
+import os, sys, anyio, belljar
+
+async def main():
+    box = await belljar.Session(sys.argv[1], changes="staged", engine=sys.argv[2], keep=True, lease=60).open()
+    box_id = box.id
+    await box.run("echo two > a.txt; rm b.txt")
+    {end}
+
+anyio.run(main)
+"""
+
+
+async def _survives(mine: Path, engine: str, end: str) -> None:
+    import anyio
+
+    command = [sys.executable, "-c", BEGIN.format(end=end), str(mine), engine]
+    done = await anyio.run_process(command, check=False)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    area = StagedArea.find(root(), done.stdout.decode().strip())
+    assert [change.path for change in area.changes()] == ["a.txt", "b.txt"]
+    Review(area).apply()
+    assert (mine / "a.txt").read_text() == "two\n"
+    assert not (mine / "b.txt").exists()
+    box = await Session.attach(area.id, engine=engine)  # type: ignore[arg-type]
+    await box.stop()
+
+
+async def test_git_works_inside_and_a_commit_is_one_line(staged: Open, place: Path) -> None:
+    git: list[Any] = ["git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b", "-C", place]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *words], check=True)
+    owner = place.stat()
+    for each in place.rglob("*"):
+        os.chown(each, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    async with staged(env={"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b",
+                           "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}) as box:  # fmt: skip
+        assert (await box.run("git status --porcelain")).stdout == ""
+        done = await box.run("echo two > a.txt && git commit -qam two && git log --oneline | wc -l")
+        assert done.stdout == "2\n", done.stderr
+        assert await kinds(box) == {".git": "modified", "a.txt": "modified"}
+        assert (await box.apply()).held == []
+    log = subprocess.run([*git, "log", "--format=%s"], check=True, capture_output=True, text=True)
+    assert log.stdout == "two\none\n"
+    clean = subprocess.run([*git, "status", "--porcelain"], check=True, capture_output=True, text=True)
+    assert clean.stdout == ""

@@ -1,0 +1,56 @@
+"""A caller who is not root stages too: the engine mounts the overlay, and its marks are user attributes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.attacks.test_unprivileged_caller import CALLER, PYTHONPATH, SOCKET, home, python
+
+__all__ = ["home", "python"]
+pytestmark = [pytest.mark.engine, pytest.mark.root]
+
+
+def test_an_ordinary_user_stages_looks_applies_and_undoes(python: str, home: Path, base_image: str) -> None:
+    workspace = home / "workspace"
+    (workspace / "dir").mkdir()
+    for name in ("a.txt", "b.txt", "d.txt", "dir/c.txt"):
+        (workspace / name).write_text("one\n")
+    for path in workspace.rglob("*"):
+        os.chown(path, CALLER, CALLER)
+    environment = {
+        "PYTHONPATH": PYTHONPATH,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(home),
+        "BELLJAR_RUN": str(home / "run"),
+        "XDG_STATE_HOME": str(home / "run" / "state"),
+    }
+    script = Path(__file__).with_name("unprivileged.py").read_text()
+    process = subprocess.run(
+        [python, "-c", script, str(workspace), sys.prefix],
+        user=CALLER, group=CALLER, extra_groups=[SOCKET.stat().st_gid], env=environment, cwd="/",
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    seen = json.loads(process.stdout)
+    assert seen["ran"] == [0, f"one\ntwo\ne.txt\n{CALLER}\n", ""]
+    assert seen["untouched"] == ["a.txt", "b.txt", "c.txt", "d.txt", "dir"]
+    assert seen["changes"] == {
+        "a.txt": "modified", "b.txt": "deleted", "d.txt": "deleted", "dir/c.txt": "deleted", "dir/e.txt": "added",
+        "moved.txt": "added", "new": "added", "new/x": "added", "out": "added",
+    }  # fmt: skip
+    assert "+two\n" in seen["diff"]
+    assert "checkpoints need root" in seen["checkpoint"]
+    assert "by root only" in seen["discard"]
+    assert seen["still"] == "one\ntwo\n"
+    assert set(seen["later"]) == {"b.txt", "d.txt", "dir/c.txt", "dir/e.txt", "moved.txt", "out"}
+    assert set(seen["applied"]) == set(seen["later"])
+    assert seen["left"] == []
+    assert seen["after"] == ["a.txt", "dir", "dir/e.txt", "moved.txt", "new", "new/x", "out"]
+    assert set(seen["undone"]) == set(seen["applied"])
+    assert seen["mode"] & 0o111
+    assert seen["remains"] == ["work"], "nothing of the changes; the kernel's own directory only root can remove"

@@ -1,0 +1,54 @@
+"""What an ordinary user does with a staged session; run as one by test_unprivileged.py. Prints what it saw."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.prefix = sys.argv[2]  # where the init was built, whichever Python another user may run
+
+import anyio  # noqa: E402
+
+import belljar  # noqa: E402
+from belljar.staged.area import StagedArea  # noqa: E402
+from belljar.staged.review import Review  # noqa: E402
+
+CHANGE = """
+echo two >> a.txt; chmod +x a.txt; rm b.txt; mkdir new; echo x > new/x
+rm -r dir; mkdir dir; echo fresh > dir/e.txt; ln -s /etc/passwd out; mv d.txt moved.txt
+"""
+
+
+async def main(workspace: Path) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+    async with belljar.Session(workspace, changes="staged") as box:
+        done = await box.run(CHANGE + "cat a.txt; ls dir; id -u")
+        seen["ran"] = [done.exit_code, done.stdout, done.stderr]
+        seen["untouched"] = sorted(path.name for path in workspace.rglob("*"))
+        seen["changes"] = {change.path: change.kind for change in await box.changes()}
+        seen["diff"] = await box.diff(["a.txt"])
+        for name, verb in {"checkpoint": box.checkpoint, "discard": lambda: box.discard(["a.txt"])}.items():
+            try:
+                await verb()
+            except belljar.BelljarError as error:
+                seen[name] = str(error)
+        seen["still"] = (await box.run("cat a.txt")).stdout
+        await box.apply(["a.txt", "new"])
+        id = box.id
+    area = StagedArea.find(box.host.staged_root, id)
+    seen["later"] = {change.path: change.kind for change in area.changes()}
+    review = Review(area)
+    seen["applied"] = review.apply().paths
+    seen["left"] = [change.path for change in area.changes()]
+    seen["after"] = sorted(str(path.relative_to(workspace)) for path in workspace.rglob("*"))
+    seen["undone"] = review.undo()
+    seen["mode"] = (workspace / "a.txt").stat().st_mode & 0o777
+    area.remove()
+    gone = [path for path in area.path.parent.rglob("*") if not path.name.endswith((".lock", ".gone"))]
+    seen["remains"] = sorted({path.name for path in gone})
+    return seen
+
+
+print(json.dumps(anyio.run(main, Path(sys.argv[1]))))
