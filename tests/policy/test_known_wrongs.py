@@ -97,6 +97,14 @@ def test_the_risk_means_something(command: str, risk: str) -> None:
     assert POLICY.judge(command).risk == risk
 
 
+def test_a_function_without_a_name_is_no_fault() -> None:
+    assert "could not be understood" not in POLICY.judge("() x; rm -rf build").reason
+
+
+def test_the_lines_of_a_new_rc_file_are_judged_once() -> None:
+    assert POLICY.judge("echo 'eval \"$(direnv hook bash)\"' >> ~/.bashrc").decision == "allow"
+
+
 def test_setting_the_hooks_path_is_asked_about() -> None:
     assert POLICY.judge("git config core.hooksPath .githooks").decision == "ask"
 

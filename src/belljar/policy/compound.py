@@ -126,7 +126,7 @@ def _counting(machine: "Machine", loop: Node, body: list[Node], state: ShellStat
 
 
 def _function(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
-    for name in node.get("Names") or [node["Name"]]:
+    for name in node.get("Names") or filter(None, [node.get("Name")]):  # zsh's `() …` has none
         state.functions[name["Value"]] = node["Body"]
     return ""
 

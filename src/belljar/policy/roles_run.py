@@ -264,7 +264,7 @@ MANY.update({
     "script": lambda reading, words, language: reading.hear(reading.call.run_code(language, words)),
 })  # fmt: skip
 ONE.update({
-    "hidden": hidden, "helper": helper, "checkpoint": checkpoint, "targets": target_file, "mount": mount,
+    "hidden": hidden, "helper": helper, "targets": target_file, "mount": mount,
     "transport": lambda reading, text: hidden(reading, text) if not _TRANSPORT.match(solid(text)) else None,
     "run-with-rest": lambda reading, path: reading.call.run([path, *reading.rest]),
     "make-eval": lambda reading, text: shell(reading, [text.partition(";")[2]]) if ";" in text else None,

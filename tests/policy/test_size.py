@@ -1,0 +1,24 @@
+"""The policy stays small enough to be carried on: code that grows again is a table that is missing."""
+
+import ast
+from pathlib import Path
+
+from belljar import policy
+from belljar.policy import policies_directory
+
+SOURCES = sorted(Path(policy.__file__).parent.glob("*.py"))
+
+
+def test_no_file_and_no_function_is_too_long() -> None:
+    for path in SOURCES:
+        text = path.read_text()
+        assert len(text.splitlines()) <= 400, path.name
+        functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+        long = [node.name for node in functions if (node.end_lineno or 0) - node.lineno >= 40]
+        assert not long, (path.name, long)
+
+
+def test_code_and_data_do_not_grow() -> None:
+    assert sum(len(path.read_text().splitlines()) for path in SOURCES) <= 8_000
+    files = (policies_directory() / "knowledge").glob("*.toml")
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 1_500
