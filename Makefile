@@ -48,7 +48,7 @@ lint: setup ## ruff, mypy, shellcheck and clang-format
 	@"$(BIN)/ruff" check
 	@"$(BIN)/ruff" format --check
 	@"$(BIN)/mypy"
-	@if [ -x "$(BIN)/shellcheck" ]; then "$(BIN)/shellcheck" sandbox-images/*.sh .ci/run; fi
+	@if [ -x "$(BIN)/shellcheck" ]; then "$(BIN)/shellcheck" sandbox-images/*.sh .ci/run src/belljar/session/*.bash; fi
 	@"$(BIN)/clang-format" --dry-run --Werror sandbox-images/init/*.[ch]
 
 format: setup ## let ruff and clang-format write the code as it should be

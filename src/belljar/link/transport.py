@@ -7,13 +7,13 @@ sandbox could make a shared one block); what is no pipe is closed beside the eve
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import fcntl
 import os
 import socket
 import stat
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -115,4 +115,4 @@ def reopened(descriptor: int, *, to_write: bool) -> int | None:
 
 
 def _beside(close: Callable[[], object]) -> None:
-    threading.Thread(target=close, name="belljar-close", daemon=True).start()
+    _thread.start_new_thread(close, ())  # `Thread.start` would wait until it runs
