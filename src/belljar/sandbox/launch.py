@@ -58,13 +58,14 @@ class Plan:
     network: Network = "none"
     lease: float = 30.0
     keep: bool = False
-    seccomp: str = "default"
     allow_home: bool = False
     changes: Changes = "direct"
     base: str = ""
     """The session whose last checkpoint a staged one begins from."""
     root: bool = False
     """Commands are root, in a user namespace, and may change the whole file system; nothing of it stays."""
+    debug: bool = False
+    """Commands may trace their own processes (gdb, strace)."""
     reserved: tuple[str, ...] = ()
     """Directories that commands must not reach, such as an audit trail's."""
 
@@ -218,7 +219,8 @@ def _spec(
         link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid))
     return build_spec(
         image=image, workspace=workspace, limits=plan.limits, link=link, lease_seconds=plan.lease, network=plan.network,
-        labels=rundir.owner_labels(id, plan.lease, plan.keep), seccomp=plan.seccomp, place=place,  # type: ignore[arg-type]
+        labels=rundir.owner_labels(id, plan.lease, plan.keep), place=place,
+        seccomp="debug" if plan.debug else "default",
         machine=None if engine.machine == os.uname().machine else engine.machine,
         user=user, own_namespaces=engine.own_namespaces, root=plan.root, scratch=disk,
     )  # fmt: skip
@@ -237,7 +239,7 @@ def _facts(id: str, plan: Plan, engine: Engine, workspace: Workspace, launched: 
     return {
         "id": id, "container": launched.id, "engine": engine.identity, "image": plan.image,
         "workspace": workspace.path, "network": plan.network, "lease": plan.lease, "keep": plan.keep,
-        "limits": plan.limits.as_dict(), "seccomp": plan.seccomp, "changes": plan.changes, "root": plan.root,
+        "limits": plan.limits.as_dict(), "debug": plan.debug, "changes": plan.changes, "root": plan.root,
         "started": time.time(),
     }  # fmt: skip
 
@@ -256,7 +258,7 @@ def attach(id: str, host: Host) -> Launch:
         raise SessionNotFound(f"session {id} has ended ({error})") from error
     plan = Plan(
         facts["workspace"], facts["image"], Limits(**facts["limits"]), facts["network"], facts["lease"], facts["keep"],
-        facts.get("seccomp", "default"), changes=facts.get("changes", "direct"), root=bool(facts.get("root")),
+        changes=facts.get("changes", "direct"), root=bool(facts.get("root")), debug=bool(facts.get("debug")),
     )  # fmt: skip
     link = rundir.read_session(path, "link") or {}
     transport: Transport

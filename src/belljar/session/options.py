@@ -77,6 +77,7 @@ class SessionOptions(TypedDict, total=False):
     engine: EngineName | None
     allow_home: bool
     root: bool
+    debug: bool
     changes: Changes
     checkpoints: Checkpoints
 
@@ -138,6 +139,13 @@ def whole(name: str, value: Any, least: int, most: int = 1 << 62) -> None:
 def flag(name: str, value: Any) -> None:
     if not isinstance(value, bool):
         raise UsageError(f"{name}: {value!r} is neither True nor False")
+
+
+def tracing(root: Any, debug: Any) -> None:
+    flag("root", root)
+    flag("debug", debug)
+    if root and debug:
+        raise UsageError("debug: root's sandboxes have a filter of their own; leave out root, or debug")
 
 
 def text(name: str, value: Any) -> None:

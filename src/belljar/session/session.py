@@ -85,16 +85,18 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
         engine: EngineName | None = None,
         allow_home: bool = False,
         root: bool = False,
+        debug: bool = False,
         **unknown: Never,
     ) -> None:
         """`approve` is asked about commands that need it; only True is a yes. With `keep` the sandbox outlives this
         process by `lease` seconds and can be entered with `Session.attach(id)`. `changes="staged"`: the workspace
         stays as it is until someone calls `apply`; `checkpoints="auto"` remembers the files before risky commands.
-        With `root` commands are root inside, nobody outside, and may change the whole file system (engine oci)."""
+        With `root` commands are root inside, nobody outside, and may change the whole file system (engine oci); with
+        `debug` they may trace their own processes (gdb, strace)."""
         checks.known(unknown, SessionOptions.__annotations__.keys() | {"workspace", "keep", "id"}, "Session")
         checks.check_session(workspace, image, limits, network, approve, env, lease, keep, id)
         checks.flag("allow_home", allow_home)
-        checks.flag("root", root)
+        checks.tracing(root, debug)
         self.host = hosts.chosen(host, engine)
         self.limits = limits or Limits()
         self.changes_kept = checks.one_of("changes", changes, Changes)
@@ -114,7 +116,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
         reserved = (str(audit.where),) if audit else ()
         self.plan = Plan(
             os.fspath(workspace), image, self.limits, self.network, lease, keep, allow_home=allow_home,
-            changes=self.changes_kept, reserved=reserved, root=root,
+            changes=self.changes_kept, reserved=reserved, root=root, debug=debug,
         )  # fmt: skip
         self._asked_id = id
         self._sandbox: Sandbox | None = None
@@ -207,7 +209,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
     @classmethod
     def _of(cls, sandbox: Sandbox, **options: Any) -> Self:
         plan = sandbox.plan
-        taken = {"network": plan.network, "changes": plan.changes, **options}
+        taken = {"network": plan.network, "changes": plan.changes, "root": plan.root, "debug": plan.debug, **options}
         return cls(plan.workspace, image=plan.image, limits=plan.limits, lease=plan.lease, **taken)
 
     def alike(self, **options: Any) -> Self:
@@ -220,8 +222,8 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
         }
         plan = self.plan
         taken = {**ours, "image": plan.image, "limits": plan.limits, "lease": plan.lease, "changes": plan.changes,
-                 "allow_home": plan.allow_home, "host": self.host, **options}  # fmt: skip
-        return type(self)(plan.workspace, **taken)
+                 "allow_home": plan.allow_home, "root": plan.root, "debug": plan.debug, "host": self.host}  # fmt: skip
+        return type(self)(plan.workspace, **{**taken, **options})
 
     async def close(self) -> None:
         """End the sandbox; a kept one is left to its lease."""

@@ -46,6 +46,8 @@ SANDBOX = (
            {"action": "store_const", "const": "staged", "default": "direct"}, of_plan=True),
     Option("--root", "root", "be root inside, nobody outside; needs the engine oci", {"action": "store_true"},
            of_plan=True),
+    Option("--debug", "debug", "let commands trace their own processes: gdb, strace", {"action": "store_true"},
+           of_plan=True),
     Option("--runtime", "runtime", "runc, crun, runsc … (default: the engine's own)", {"metavar": "NAME"},
            variable="BELLJAR_RUNTIME"),
     Option("--engine", "engine", "what runs the containers (default: the first that answers)", {"choices": ENGINES},
