@@ -41,6 +41,21 @@ def test_a_program_is_left_and_found_again(session: str) -> None:
     assert belljar("wait", id).status == 7
 
 
+def test_only_the_end_of_a_long_past_is_shown(session: str) -> None:
+    command = "seq -f 'line-%.0f' 300000; echo a'b'; read x; echo got-$x"
+    id = belljar("start", "--session", session, "--tty", command).stdout.strip()
+    while "ab" not in belljar("logs", "-n", "3", id).stdout:
+        pass
+    terminal = Terminal.belljar("attach", id)
+    shown = terminal.until("ab\r\n")
+    assert len(shown) <= 70_000
+    assert shown.startswith("line-")
+    assert "line-300000" in shown
+    terminal.type("it\r")
+    terminal.until("got-it")
+    assert terminal.status() == 0
+
+
 def test_the_terminal_s_size_goes_to_whoever_is_attached(session: str) -> None:
     terminal = Terminal.belljar("run", "--session", session, "stty size; read x; stty size", rows=31, cols=77)
     terminal.until("31 77")

@@ -12,7 +12,7 @@ from argparse import Namespace
 import anyio
 
 from belljar.errors import UsageError
-from belljar.session.background_shell import Shell
+from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import Output
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.open_session import opened
@@ -25,6 +25,7 @@ from belljar.surfaces.terminal.keys import DetachKeys, pass_keys, pass_size
 _WAIT_SECONDS = 30.0
 _REPLAYED = 64 << 10
 """Of what it printed before; a full-screen program draws itself anew anyway."""
+_MOST_READS = 64
 
 
 def attach(args: Namespace) -> int:
@@ -93,9 +94,21 @@ class Attached:
                 self._number = number
                 scope.cancel()
 
-    async def _show(self, sink: Sink) -> None:
+    async def _before(self) -> tuple[Chunk, bytes]:
+        """The end of what it printed before we came, from the beginning of a line."""
         chunk = await self._shell.read(offset=0)
-        shown = chunk.stdout_bytes[-_REPLAYED:]
+        tail, cut = chunk.stdout_bytes, any(chunk.dropped)
+        for _ in range(_MOST_READS):  # one that floods is not caught up with
+            following = await self._shell.read(offset=chunk.next)
+            if not following.stdout_bytes:
+                break
+            chunk, tail = following, tail + following.stdout_bytes
+            cut, tail = cut or len(tail) > _REPLAYED, tail[-_REPLAYED:]
+        cut, tail = cut or len(tail) > _REPLAYED, tail[-_REPLAYED:]
+        return chunk, tail.partition(b"\n")[2] if cut else tail
+
+    async def _show(self, sink: Sink) -> None:
+        chunk, shown = await self._before()
         while True:
             await sink.write(Output("stdout", shown))
             await sink.write(Output("stderr", chunk.stderr_bytes))
