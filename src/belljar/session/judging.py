@@ -52,6 +52,13 @@ class Judge:
     def approver(self) -> Approver | None:
         return self._approve
 
+    async def ask(self, verdict: Verdict) -> None:
+        """A question that is no command's; PolicyDenied unless the answer is yes."""
+        self._ledger.record("verdict", verdict=verdict)
+        answer = await self._answer(verdict)
+        if answer is not True:
+            raise PolicyDenied(verdict, declined=answer is False)
+
     async def ask_host(self, host: str, port: int) -> bool:
         """A host that the network door does not know: asked about like a command, and recorded like one."""
         return await self._answer(host_verdict(host, port, self.policy.name)) is True

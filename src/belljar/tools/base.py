@@ -284,9 +284,11 @@ def surroundings(box: Session | None) -> str:
     """The truth about a sandbox, for a model that would find it out by trial and error."""
     said = (
         "Commands run in a sandbox: a Linux container of its own, not the user's machine. The project is mounted at "
-        "/workspace, the working directory; what you change there is real. The rest of the system is read-only, /tmp "
+        "/workspace, the working directory; what you change there {}. The rest of the system is read-only, /tmp "
         "and the home directory are scratch, and there is no root, sudo or docker."
     )
+    staged = box is not None and box.is_staged
+    said = said.format("is kept aside until the user applies it" if staged else "is real")
     if box is None:
         return f"{said} By default there is no network."
     limits = box.limits

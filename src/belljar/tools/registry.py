@@ -12,6 +12,7 @@ from belljar.tools.execute_command import ExecuteCommand
 from belljar.tools.files import EditFile, ListFiles, ReadFile, SearchFiles, WriteFile
 from belljar.tools.run_command import RunCommand
 from belljar.tools.shell_execute import ShellExecute
+from belljar.tools.staged import ApplyChanges, DiffChanges, DiscardChanges, ListChanges
 from belljar.tools.terminal_run import TerminalRun
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ FAMILIES: dict[str, tuple[type[Tool], ...]] = {
     "run_command": (RunCommand,),
 }
 """The customer's five; a registry has them unless it is told otherwise."""
-ON_REQUEST: dict[str, tuple[type[Tool], ...]] = {"files": (ReadFile, WriteFile, EditFile, ListFiles, SearchFiles)}
+ON_REQUEST: dict[str, tuple[type[Tool], ...]] = {
+    "files": (ReadFile, WriteFile, EditFile, ListFiles, SearchFiles),
+    "staged": (ListChanges, DiffChanges, ApplyChanges, DiscardChanges),
+}
 
 
 class ToolRegistry:

@@ -16,6 +16,8 @@ from jsonschema import validate
 from mcp import Client, MCPError
 from tests.surfaces.mcp_client import ERAS, GONE, Person, client, sessions, text
 
+from belljar import host as hosts
+from belljar.staged.area import StagedArea
 from belljar.surfaces.cli.parser import parse
 from belljar.surfaces.mcp.command import build
 
@@ -339,3 +341,42 @@ def _hints(tool: types.Tool) -> tuple[bool | None, ...]:
     hints = tool.annotations
     assert hints is not None
     return hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint
+
+
+async def test_staged_changes_are_looked_at_discarded_and_applied_only_with_a_persons_yes(workspace: Path) -> None:
+    person = Person()
+    (workspace / "a.txt").write_text("one\n")
+    os.chown(workspace / "a.txt", workspace.stat().st_uid, workspace.stat().st_gid)
+    async with client(workspace, "--staged", elicitation_callback=person) as mcp:
+
+        async def call(tool: str, **arguments: Any) -> str:
+            return text(await mcp.call_tool(tool, arguments))
+
+        names = {tool.name for tool in (await mcp.list_tools()).tools}
+        assert names >= {"list_changes", "diff_changes", "apply_changes", "discard_changes"}
+        await call("Bash", command="echo two > a.txt; echo x > b.txt")
+        assert await call("list_changes") == "~ a.txt\n+ b.txt"
+        assert "+two" in await call("diff_changes", paths=["a.txt"])
+        person.will("decline")
+        assert "declined" in await call("apply_changes")
+        assert "+two" in person.questions[0]
+        assert (workspace / "a.txt").read_text() == "one\n"
+        assert await call("discard_changes", paths=["b.txt"]) == "1 discarded"
+        person.will("accept", approve=True)
+        assert await call("apply_changes") == "1 applied"
+        assert (workspace / "a.txt").read_text() == "two\n"
+        assert not (workspace / "b.txt").exists()
+    belljar_areas = hosts.default().staged_root
+    for area in StagedArea.all(belljar_areas):
+        area.remove()
+
+
+async def test_without_a_person_staged_changes_are_left_for_the_command_line(workspace: Path) -> None:
+    async with client(workspace, "--staged") as mcp:
+        await mcp.call_tool("Bash", {"command": "echo x > b.txt"})
+        said = text(await mcp.call_tool("apply_changes", {}))
+        assert "belljar apply --session bj-" in said
+        assert not (workspace / "b.txt").exists()
+    (area,) = StagedArea.all(hosts.default().staged_root)
+    assert [change.path for change in area.changes()] == ["b.txt"]
+    area.remove()

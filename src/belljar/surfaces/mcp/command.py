@@ -48,15 +48,17 @@ def build(args: Namespace) -> Service:
         raise UsageError(f"the MCP server needs {missing.name}: pip install 'belljar-sandbox[mcp]'") from None
     with Workspace.open(args.workspace, allow_home=args.allow_home) as workspace:
         directory = workspace.path
-    return Service(partial(planned, args, approve=approve), directory, families(args.tools))
+    return Service(partial(planned, args, approve=approve), directory, families(args.tools, args.changes == "staged"))
 
 
-def families(wanted: str | None) -> tuple[str, ...]:
-    """The families named in `--tools a,b`; the Bash family when nothing is said."""
+def families(wanted: str | None, staged: bool = False) -> tuple[str, ...]:
+    """The families named in `--tools a,b`; the Bash family when nothing is said. `staged` brings its own."""
     from belljar.tools.registry import FAMILIES
 
     names = tuple(dict.fromkeys(name.strip() for name in (wanted or "bash").split(",")))
-    return tuple(dict.fromkeys((*FAMILIES, *(name for name in names if name != "all")))) if "all" in names else names
+    if "all" in names:
+        names = (*FAMILIES, *(name for name in names if name != "all"))
+    return tuple(dict.fromkeys((*names, "staged") if staged else names))
 
 
 async def _serve_stdio(service: Service) -> int:

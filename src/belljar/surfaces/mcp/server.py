@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("belljar.mcp")
 
-READING = frozenset(("BashOutput", "read_file", "list_files", "search_files"))
+READING = frozenset(("BashOutput", "read_file", "list_files", "search_files", "list_changes", "diff_changes"))
 
 Answer = types.CallToolResult | types.InputRequiredResult
 
@@ -53,6 +53,7 @@ class Sandboxed:
         async with self._opening:
             if not self.session.is_open:
                 await self.session.close()
+                self._tell_staged()
                 self.session = await self._plan().open()
                 self._tools = ToolRegistry(self.session, families=self._families)
             return self._tools
@@ -68,6 +69,14 @@ class Sandboxed:
         with anyio.CancelScope(shield=True):
             async with self._opening:
                 await self.session.close()
+                self._tell_staged()
+
+    def _tell_staged(self) -> None:
+        """Where to find what an ended session changed; stderr is the operator's."""
+        if self.session.is_staged and self.session.ledger.session:
+            from belljar.surfaces.cli import staged_offer
+
+            staged_offer.conclude(self.session.ledger.session, ask=False)
 
 
 class Service:
@@ -153,10 +162,15 @@ def instruct(session: Session, directory: str) -> str:
     """What the model should know before its first command."""
     limits = session.limits
     network = "There is no network" if session.network == "none" else "The network can be reached"
+    stays = (
+        "what you change there is kept aside until the user applies it (list_changes, diff_changes, apply_changes)"
+        if session.is_staged
+        else "what you change there is real and stays"
+    )
     return (
         "Commands run in a Belljar sandbox: a Linux container of its own, not the user's machine. The directory "
-        f"{directory} is mounted at /workspace, the working directory: what you change there is real and "
-        "stays. Everything else is read-only or gone when the session ends; /tmp and the home directory are "
+        f"{directory} is mounted at /workspace, the working directory: {stays}. "
+        "Everything else is read-only or gone when the session ends; /tmp and the home directory are "
         f"scratch. {network}. Limits: {limits.memory >> 20} MiB of memory, {limits.cpus:g} CPU, "
         f"{limits.pids} processes. A policy ({session.policy.name}) judges each command before it runs. A "
         "denied command says why and what to do instead: do that, don't disguise the command. Some commands "

@@ -1,0 +1,108 @@
+"""Family `staged`: what an agent may do with a staged session's changes. Off unless asked for (`mcp --staged`).
+
+Looking and taking back are the agent's own business: nothing outside the sandbox changes. Writing into the user's
+workspace is the user's: `apply_changes` shows a person the diff and needs a yes. Where nobody can be asked, it says
+which command applies them by hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from belljar.errors import PolicyDenied
+from belljar.policy.verdict import Finding, Verdict
+from belljar.staged.change import counted
+from belljar.tools.base import Call, Fields, Tool, ToolResult, truncate
+from belljar.tools.parameters import Params, Text
+
+SHOWN = 30_000  # characters
+LONGEST_ASKED = 15_000
+_REASON = "An agent wants to write its staged changes into the workspace."
+
+
+class PathsParams(Params):
+    paths: list[Text] | None = Field(default=None, description="Only these, relative to the workspace (default: all)")
+
+
+class NoParams(Params):
+    pass
+
+
+class StagedTool(Tool):
+    category = "changes"
+    default_risk = "low"
+    runs_commands = False
+    Params: ClassVar[type[Params]] = PathsParams
+
+    def command(self, params: Any) -> None:
+        return None
+
+
+class ListChanges(StagedTool):
+    name = "list_changes"
+    title = "List changes"
+    description = "Lists what this session changed in the workspace. The user's files stay as they are until applied."
+    Params = NoParams
+
+    async def execute(self, params: NoParams, call: Call) -> ToolResult:
+        changes = await self.box.changes()
+        text = "\n".join(f"{change.mark} {change.path}" for change in changes)
+        found = [{"path": change.path, "kind": change.kind} for change in changes]
+        return ToolResult(True, truncate(text, SHOWN)[0] or "Nothing has changed", metadata=Fields(changes=found))
+
+
+class DiffChanges(StagedTool):
+    name = "diff_changes"
+    title = "Diff changes"
+    description = "Shows what this session changed in the workspace, as a unified diff."
+
+    async def execute(self, params: PathsParams, call: Call) -> ToolResult:
+        return ToolResult(True, truncate(await self.box.diff(params.paths), SHOWN)[0] or "Nothing has changed")
+
+
+class DiscardChanges(StagedTool):
+    name = "discard_changes"
+    title = "Discard changes"
+    description = "Takes changes back: the sandbox sees the user's own files again. It cannot be undone."
+    default_risk = "high"
+
+    async def execute(self, params: PathsParams, call: Call) -> ToolResult:
+        gone = await self.box.discard(params.paths)
+        return ToolResult(True, f"{len(gone)} discarded", metadata=Fields(paths=gone))
+
+
+class ApplyChanges(StagedTool):
+    name = "apply_changes"
+    title = "Apply changes"
+    description = "Asks the user whether changes of this session may be written into their workspace; if so, does it."
+    default_risk = "critical"
+
+    async def execute(self, params: PathsParams, call: Call) -> ToolResult:
+        shown = await self.box.diff(params.paths)
+        if not shown:
+            return ToolResult(True, "Nothing has changed")
+        if len(shown) > LONGEST_ASKED:
+            return self.fail(f"There is too much to show a person here. {self._by_hand()}")
+        try:
+            await self.box.judge.ask(_question(shown, counted(await self.box.changes()), self.box.policy.name))
+        except PolicyDenied as denied:
+            return self.fail("The user declined." if denied.declined else f"Nobody can be asked. {self._by_hand()}")
+        if await self.box.diff(params.paths) != shown:
+            return self.fail("The files changed while the user was asked; nothing was applied. Ask again.")
+        done = await self.box.apply(params.paths)
+        held = f"; not applied, because the host would run them: {', '.join(done.held)}" if done.held else ""
+        return ToolResult(True, f"{len(done.paths)} applied{held}", metadata=Fields(paths=done.paths, held=done.held))
+
+    def _by_hand(self) -> str:
+        return f"The user can run: belljar diff --session {self.box.id}, then belljar apply --session {self.box.id}"
+
+
+def _question(shown: str, summary: str, policy: str) -> Verdict:
+    """In the words that approvals know; the digest binds the answer to these very changes."""
+    text = f"apply {summary} to the workspace:\n{shown}"
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    finding = Finding("staged.apply", "ask", "critical", _REASON)
+    return Verdict("ask", "critical", _REASON, (finding,), text, digest, policy)
