@@ -29,7 +29,8 @@ async def main(workspace: Path) -> dict[str, Any]:
         seen["untouched"] = sorted(path.name for path in workspace.rglob("*"))
         seen["changes"] = {change.path: change.kind for change in await box.changes()}
         seen["diff"] = await box.diff(["a.txt"])
-        for name, verb in {"checkpoint": box.checkpoint, "discard": lambda: box.discard(["a.txt"])}.items():
+        verbs: dict[str, Any] = {"checkpoint": box.checkpoint, "discard": lambda: box.discard(["a.txt"])}
+        for name, verb in verbs.items():
             try:
                 await verb()
             except belljar.BelljarError as error:
