@@ -41,8 +41,8 @@ async def rows(_workspace: Path) -> list[Row]:
     plain, parsed = measure(policy, PLAIN, 2000), measure(policy, PARSED, 500)
     found = [
         Row("plain command, p50", ms(p50(plain)), "", "", "<= 0.2 ms", p50(plain) <= 0.0002),
-        Row("parsed command, p50 / p99", ms(p50(parsed), p99(parsed)), "", "", "<= 5 / 15 ms",
-            p50(parsed) <= 0.005 and p99(parsed) <= 0.015),
+        Row("parsed command, p50 / p99", ms(p50(parsed), p99(parsed)), "", "", "<= 3 / 15 ms",
+            p50(parsed) <= 0.003 and p99(parsed) <= 0.015),
     ]  # fmt: skip
     for name, text in LARGE.items():
         (taken,) = measure(policy, [text], 1)
