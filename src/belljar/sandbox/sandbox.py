@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "Sandbox"]
 
 ALIVE_SECONDS = 2.5  # the engine's word on a silent sandbox; without it, it is taken for lost
+REMAINS_SECONDS = 1.0  # its processes are gone; a volume that was written full may take the kernel longer to let go
 DESTROY_SECONDS = 3.5  # longer and it goes on beside us
 GOODBYE_SECONDS = 1.0  # an init that was told to shut down needs a few milliseconds
 STARTS_AT_ONCE = 8  # a burst queues here, where waiting is cheap, not in the daemon, where it looks like a hang
@@ -96,8 +97,10 @@ class Sandbox:
 
     async def _destroy(self) -> None:
         try:
-            if not await self._said_goodbye() or self.engine.leaves_remains:
-                with anyio.move_on_after(stretched(DESTROY_SECONDS), shield=True), suppress(EngineError):
+            ended = await self._said_goodbye()
+            if not ended or self.engine.leaves_remains:
+                patience = REMAINS_SECONDS if ended else stretched(DESTROY_SECONDS)
+                with anyio.move_on_after(patience, shield=True), suppress(EngineError):
                     await to_thread.run_sync(self.engine.destroy, self.launched.id, abandon_on_cancel=True)
         finally:
             await to_thread.run_sync(self._clear)  # files, of which a busy machine takes milliseconds each

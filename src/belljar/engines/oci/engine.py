@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from belljar import resources
 from belljar.engines.base import Description, Launched, Listed
 from belljar.engines.oci import cgroups, config, rootfs
 from belljar.engines.oci.boxes import Box, Boxes, Process, boot_id, start_time
-from belljar.engines.oci.runtime import DEFAULT, Runtime
+from belljar.engines.oci.runtime import DEFAULT, Runtime, has_ended
 from belljar.engines.spec import OWN_NAMESPACES, IdMap, Image, Mount, SandboxSpec, User
 from belljar.errors import EngineError, EngineUnavailable, ImageMissing
 from belljar.images import catalog
@@ -300,6 +299,6 @@ def _end(process: Process) -> None:
         if process.alive:  # asked after the descriptor was had: it is this process and no later one of its number
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            select.select([descriptor], [], [], END_SECONDS)
+            has_ended(descriptor, END_SECONDS)
     finally:
         os.close(descriptor)
