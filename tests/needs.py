@@ -1,7 +1,7 @@
 """What a test needs of the machine, and what happens where that is missing.
 
-`@pytest.mark.engine`, `root`, `idmap`, `dockerd` say what a test needs; a fixture that needs it counts too. Where it is
-missing the test is not run, and the summary says how many were not, and why. Chosen by hand: `-m 'not engine'`.
+`@pytest.mark.engine`, `docker`, `root`, `idmap`, `dockerd` say what a test needs; a fixture that needs it counts too.
+Where it is missing the test is not run, and the summary says how many were not, and why. By hand: `-m 'not engine'`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 FIXTURES = {
-    "engine": "engine",
-    "base_image": "engine",
-    "docker_client": "engine",
-    "neighbour": "engine",
-    "image": "engine",
+    "engine": "docker",
+    "base_image": "docker",
+    "docker_client": "docker",
+    "neighbour": "docker",
+    "image": "docker",
     "make_box": "root",
     "shared_box": "root",
     "private": "dockerd",
@@ -58,6 +58,17 @@ ENGINE_PLACES = (
     "tests/workspace/test_pinned.py::test_a_trail_of_ones_own",
     "tests/workspace/test_pinned.py::test_a_workspace_that_holds",
 )
+
+
+def _no_docker() -> str | None:
+    from belljar.engines import docker
+    from belljar.errors import BelljarError
+
+    try:
+        docker.find()
+    except BelljarError as error:
+        return str(error)
+    return None
 
 
 def _no_engine() -> str | None:
@@ -103,6 +114,7 @@ def _no_dockerd() -> str | None:
 
 NEEDS: dict[str, tuple[str, Callable[[], str | None]]] = {
     "engine": ("a container engine that answers", _no_engine),
+    "docker": ("Docker, to look at sandboxes from outside", _no_docker),
     "root": ("to be run by root", _not_root),
     "idmap": ("id-mapped mounts where root runs it", _no_idmap),
     "dockerd": ("to start a Docker daemon of its own", _no_dockerd),
@@ -123,7 +135,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
-            if need := FIXTURES.get(fixture):
+            if (need := FIXTURES.get(fixture)) and not _own(item, fixture):
                 item.add_marker(need)
         if item.nodeid.startswith(ENGINE_PLACES):
             item.add_marker("engine")
@@ -131,6 +143,12 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
             if item.get_closest_marker(need) and (reason := lack(need)):
                 item.add_marker(pytest.mark.skip(reason=f"needs {need}: {reason}"))
                 break
+
+
+def _own(item: pytest.Item, fixture: str) -> bool:
+    """Whether a module has a fixture of its own under that name: the contract's engines, one after the other."""
+    known = item._fixtureinfo.name2fixturedefs.get(fixture, ())
+    return fixture == "engine" and bool(known) and known[-1].baseid.endswith(".py")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
