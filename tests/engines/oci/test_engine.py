@@ -233,6 +233,25 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_left(
         subprocess.run(["umount", str(state)], check=True)
 
 
+def test_old_empty_groups_of_lost_states_go_and_all_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directories stand in for control groups: both are removed only when there is nothing in them."""
+    monkeypatch.setattr(cgroups, "_mounts", lambda: (str(tmp_path),))
+    names = ["belljar-00000000-belljar-bj-000000000001", "belljar-00000000-belljar-bj-000000000002", "belljar-mine",
+             "belljar-00000000-belljar-bj-000000000003", "docker"]  # fmt: skip
+    old, busy, foreign, young, docker = (tmp_path / name for name in names)
+    for path in (old, busy, foreign, young, docker):
+        path.mkdir()
+    (busy / "process").touch()
+    for path in (old, busy, foreign, docker):
+        os.utime(path, (1, 1))
+
+    cgroups.remove_abandoned()
+
+    assert set(tmp_path.iterdir()) == {busy, foreign, young, docker}
+
+
 def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, workspace: Path) -> None:
     original = Runtime.run
 

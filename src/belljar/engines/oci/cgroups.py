@@ -8,6 +8,7 @@ any more. Groups of another name are never touched.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from contextlib import suppress
@@ -16,6 +17,8 @@ from pathlib import Path
 
 from belljar.patience import stretched
 
+ABANDONED = re.compile(r"belljar-[0-9a-f]{8}-belljar-bj-[0-9a-f]{12}")
+ABANDONED_SECONDS = 3600
 REMOVAL_SECONDS = 5.0
 """A group is busy until the last of its processes is gone from the kernel's lists."""
 
@@ -59,6 +62,18 @@ def clear(name: str, parent: str = "/") -> bool:
         if any(path.is_dir() for path in left):
             time.sleep(0.002)
     return True
+
+
+def remove_abandoned() -> None:
+    """Empty groups of sandboxes whose state directory is gone, so that nobody else will ever look for them.
+
+    The kernel removes no group that has a process in it; one without is only ever seen while a sandbox starts or ends.
+    """
+    for point in _mounts():
+        for path in Path(point).glob("belljar-*-belljar-bj-*"):
+            with suppress(OSError):
+                if ABANDONED.fullmatch(path.name) and time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                    path.rmdir()
 
 
 def _remove(path: Path) -> None:

@@ -204,6 +204,7 @@ class OciEngine:
         for name in strays - set(self._boxes.names()):
             if not cgroups.processes(self._prefix + name) and self._boxes.read(name) is None:
                 self._clear(name, None)
+        cgroups.remove_abandoned()
         self._boxes.sweep()
         self._store.sweep()
 
