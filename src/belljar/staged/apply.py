@@ -18,9 +18,9 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
-from belljar.errors import Conflict, UsageError
+from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged.area import StagedArea
 from belljar.staged.change import PLAIN, Change
 from belljar.staged.copying import copy_file, remove_tree
@@ -177,7 +177,23 @@ def _carry_out(
         journal = {"token": token, "steps": steps, "saved": saved}
         step("journal")
         own.write("journal.json", json.dumps(journal).encode("utf-8", "surrogateescape"))
-        _perform(area, own, layers, journal, step)
+        try:
+            _perform(area, own, layers, journal, step)
+        except OSError as error:
+            _take_back(own, layers, journal, error)
+
+
+def _take_back(own: Folder, layers: Layers, journal: dict[str, Any], error: OSError) -> NoReturn:
+    """A step that is refused (no permission, no space) undoes those before it. Where even that is refused the journal
+    stays: each file is whole, and the next apply does the rest."""
+    said = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+    try:
+        for one in reversed(journal["saved"]):
+            _bring_back(own, layers.lower, one, "undo.new")
+        own.unlink("journal.json")
+    except OSError:
+        raise BelljarError(f"applied in part ({said}); `belljar apply` does the rest when that is mended") from error
+    raise BelljarError(f"nothing was applied: {said}") from error
 
 
 def _removals(changes: Sequence[Change]) -> list[dict[str, Any]]:
@@ -228,12 +244,10 @@ def _perform(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, A
             times[one["path"]] = layers.lower.stat(one["path"]).st_ctime_ns
     step("note")
     area.note_applied(times)
-    own.write(
-        "undo.new/saved.json",
-        json.dumps({"saved": journal["saved"], "times": times}).encode("utf-8", "surrogateescape"),
-    )
     step("undo")
-    if own.exists("undo.new"):
+    if own.exists("undo.new"):  # killed from here on, it is not there any more
+        kept = {"saved": journal["saved"], "times": times}
+        own.write("undo.new/saved.json", json.dumps(kept).encode("utf-8", "surrogateescape"))
         remove_tree(own, "undo")
         own.rename("undo.new", "undo")
     step("forget")
@@ -307,7 +321,7 @@ def _saved(own: Folder, lower: Folder, path: str, slot: str, step: Step) -> dict
         return {"path": path, "kind": "absent"}
     kept = {
         "path": path, "slot": slot, "mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid,
-        "mtime": status.st_mtime_ns,
+        "mtime": status.st_mtime_ns, "ctime": status.st_ctime_ns,
     }  # fmt: skip
     if stat.S_ISLNK(status.st_mode):
         return {**kept, "kind": "link", "target": lower.readlink(path)}
@@ -330,7 +344,10 @@ def undo(area: StagedArea, *, force: bool = False) -> list[str]:
             except FileNotFoundError:
                 raise UsageError("there is nothing to take back: only the last apply can be, once") from None
             if not force:
-                _refuse_overwriting(layers.lower, kept["times"])
+                # A recovery does steps again: what it noted of these files is newer.
+                _refuse_overwriting(
+                    layers.lower, {**kept["times"], **{p: t for p, t in area.applied.items() if p in kept["times"]}}
+                )
             for one in reversed(kept["saved"]):
                 _bring_back(own, layers.lower, one)
             times = {
@@ -354,8 +371,16 @@ def _refuse_overwriting(lower: Folder, times: dict[str, int]) -> None:
         raise Conflict(changed)
 
 
-def _bring_back(own: Folder, lower: Folder, one: dict[str, Any]) -> None:
+def _is_untouched(lower: Folder, path: str, ctime: int) -> bool:
+    with suppress(OSError):
+        return lower.stat(path).st_ctime_ns == ctime
+    return False
+
+
+def _bring_back(own: Folder, lower: Folder, one: dict[str, Any], saved: str = "undo") -> None:
     path = one["path"]
+    if one["kind"] in ("file", "link") and _is_untouched(lower, path, one["ctime"]):
+        return
     if one["kind"] == "directory":
         if lower.exists(path) and not stat.S_ISDIR(lower.stat(path).st_mode):
             remove_tree(lower, path)
@@ -363,7 +388,7 @@ def _bring_back(own: Folder, lower: Folder, one: dict[str, Any]) -> None:
             lower.mkdir(path, 0o700)
         for inside in one["inside"]:
             if not lower.exists(inside["path"]):
-                _bring_back(own, lower, inside)
+                _bring_back(own, lower, inside, saved)
         lower.chmod(path, one["mode"])
     elif one["kind"] == "absent":
         remove_tree(lower, path)
@@ -374,7 +399,7 @@ def _bring_back(own: Folder, lower: Folder, one: dict[str, Any]) -> None:
         if one["kind"] == "link":
             lower.symlink(one["target"], beside)
         else:
-            copy_file(own, f"undo/{one['slot']}", lower, beside, one["mode"])
+            copy_file(own, f"{saved}/{one['slot']}", lower, beside, one["mode"])
         if lower.exists(path) and stat.S_ISDIR(lower.stat(path).st_mode):
             remove_tree(lower, path)
         lower.rename(beside, path)
