@@ -14,6 +14,12 @@ chown 1000:1000 /workspace /home/sandbox
 rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
 if [ -e /usr/share/i18n/locales/en_US ]; then localedef -i en_US -f UTF-8 en_US.UTF-8; fi
 
+# Of the machine that built it: how names are looked up there, and whom it trusts.
+rm -rf /.fetched
+rm -f /etc/resolv.conf
+printf '127.0.0.1 localhost\n' >/etc/hosts
+if command -v update-ca-certificates >/dev/null; then update-ca-certificates --fresh >/dev/null 2>&1; fi
+
 find /usr/share/doc -depth -type f ! -name copyright -delete
 find /usr/share/doc -depth -type d -empty -delete
 rm -rf /usr/share/man/* /usr/share/info/* /usr/share/locale/* /usr/share/lintian /usr/share/bug

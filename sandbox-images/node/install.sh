@@ -1,13 +1,12 @@
 #!/bin/sh
-# Run as root inside the image, with the network: a Node that is still maintained. Debian's own fetches it, and goes.
+# Run as root inside the image: a Node that is still maintained. /.fetched holds two packages of the npm registry: one is
+# Node itself, built for this machine, the other is npm.
 set -eu
-case $(uname -m) in x86_64) machine=x64 ;; aarch64) machine=arm64 ;; *) echo "no Node for $(uname -m)" >&2; exit 1 ;; esac
-npm install --silent --no-audit --no-fund --global --prefix /usr/local "node-linux-$machine@22" npm@10
-mv "/usr/local/lib/node_modules/node-linux-$machine/bin/node" /usr/local/bin/node
-rm -rf "/usr/local/lib/node_modules/node-linux-$machine" /root/.npm
-apt-get purge -y -qq nodejs npm >/dev/null
-apt-get autoremove -y -qq --purge >/dev/null
+mkdir -p /usr/local/bin /usr/local/lib/node_modules/npm /usr/local/etc
+tar -xzf /.fetched/node-linux-*.tgz -C /usr/local/bin --strip-components=2 package/bin/node
+tar -xzf /.fetched/npm-*.tgz -C /usr/local/lib/node_modules/npm --strip-components=1
+ln -sf ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
+ln -sf ../lib/node_modules/npm/bin/npx-cli.js /usr/local/bin/npx
 # Global packages go where a sandbox may write; the root is read-only there.
-mkdir -p /usr/local/etc
 printf 'prefix=/home/sandbox/.local\nupdate-notifier=false\n' >/usr/local/etc/npmrc
 node --version

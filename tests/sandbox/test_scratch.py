@@ -19,6 +19,12 @@ from belljar.sandbox.rundir import RunDir
 pytestmark = pytest.mark.skipif(scratch.possible() is not None, reason=f"no volumes here: {scratch.possible()}")
 
 
+@pytest.fixture(autouse=True)
+def _volumes_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a directory of its own: other tests have volumes at the same time."""
+    monkeypatch.setenv("XDG_STATE_HOME", f"{os.environ['XDG_STATE_HOME']}/{tmp_path.name}")
+
+
 @pytest.fixture
 def run_dir() -> RunDir:
     return RunDir.create(rundir.new_session_id())

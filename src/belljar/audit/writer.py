@@ -307,10 +307,12 @@ class Audit:
         head.file, head.size = head.file + 1, 0
         os.rename(self._path, rotated(self.where, head.file))
         self._open_trail(head.file)
-        for old in rotated_files(self.where)[: -self._keep]:
-            old.unlink()
-        with open((rotated_files(self.where) or [self._path])[0], "rb") as oldest:
+        files = rotated_files(self.where)
+        with open((files[-self._keep :] or [self._path])[0], "rb") as oldest:
             head.first = (unseal(oldest.readline().removesuffix(b"\n")) or {}).get("seq", head.first)
+        os.pwrite(self._head_fd, head.line(), 0)  # before they go: killed in between, nobody takes them for stolen
+        for old in files[: -self._keep]:
+            old.unlink()
 
     def _open(self) -> None:
         self._close()

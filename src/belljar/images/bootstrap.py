@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -31,11 +32,44 @@ _STAGES = {
 }
 
 
-def bootstrap(packages: list[str], scripts: list[Path], tar: Path, progress: Progress) -> None:
-    """Write a root filesystem with `packages` to `tar`, with `scripts` run inside it, one after the other."""
+# What a script inside needs to reach a package index as this machine does; finish.sh takes it away again.
+_LEND = (
+    "for file in resolv.conf hosts ssl/certs/ca-certificates.crt; do "
+    'if [ -e "/etc/$file" ] && [ -d "$(dirname "$1/etc/$file")" ]; then cp -L "/etc/$file" "$1/etc/$file"; fi; done'
+)
+
+
+def fetch(images: list[str], into: Path, progress: Progress) -> None:
+    """What Debian does not have, with this machine's own clients and their settings."""
+    into.mkdir(exist_ok=True)
+    if "python" in images:
+        progress(0.0, "fetching uv")
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        subprocess.run([*pip, "--dest", str(into), "uv"], cwd="/", check=False, stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    if {"node", "dev"} & set(images):
+        progress(0.0, "fetching Node")
+        npm, machine = shutil.which("npm"), {"x86_64": "x64", "aarch64": "arm64"}.get(os.uname().machine, "x64")
+        if npm is None:
+            raise ImageMissing(
+                "Node 22 comes from the npm registry, and npm is not installed here: apt-get install npm"
+            )
+        pack = [npm, "pack", "--silent", "--pack-destination", str(into), f"node-linux-{machine}@22", "npm@10"]
+        done = subprocess.run(pack, cwd="/", check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode:
+            raise ImageMissing(f"npm could not fetch Node: {done.stderr.strip()[-300:]}")
+
+
+def bootstrap(
+    packages: list[str], scripts: list[Path], tar: Path, progress: Progress, fetched: Path | None = None
+) -> None:
+    """Write a root filesystem with `packages` to `tar`, with `scripts` run inside it, one after the other. They find
+    what was fetched for them in /.fetched."""
     program = _mmdebstrap()
     command = [
         program, "--variant=minbase", "--format=tar", f"--include={','.join(packages)}",
+        f"--customize-hook={_LEND}",
+        *([f'--customize-hook=cp -r {shlex.quote(str(fetched))} "$1/.fetched"'] if fetched else []),
         *(f'--customize-hook=chroot "$1" sh -s < {shlex.quote(str(script))}' for script in scripts),
         RELEASE, str(tar), *_host_sources(),
     ]  # fmt: skip

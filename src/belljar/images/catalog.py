@@ -160,13 +160,15 @@ def _build_on_parent(store: ImageStore, name: str, wanted: str, progress: Progre
 def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
     import tempfile  # here and below: every command asks for an image, few build one
 
-    from belljar.images.bootstrap import bootstrap
+    from belljar.images.bootstrap import bootstrap, fetch
 
     progress(0.0, f"building {wanted} from Debian packages")
     with tempfile.TemporaryDirectory(prefix="belljar-image-") as directory:
         tar = Path(directory, "root.tar")
         scripts = [_recipes() / INSTALLERS[each] for each in _lineage(name) if each in INSTALLERS]
-        bootstrap(_packages(name), [*scripts, _recipes() / "finish.sh"], tar, progress)
+        fetched = Path(directory, "fetched")
+        fetch([each for each in _lineage(name) if each in INSTALLERS], fetched, progress)
+        bootstrap(_packages(name), [*scripts, _recipes() / "finish.sh"], tar, progress, fetched)
         progress(0.95, "importing")
         store.image_import(tar, wanted, cwd="/workspace", labels=_labels(name))
 

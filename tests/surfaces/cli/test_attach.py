@@ -57,10 +57,16 @@ def test_only_the_end_of_a_long_past_is_shown(session: str) -> None:
 
 
 def test_the_terminal_s_size_goes_to_whoever_is_attached(session: str) -> None:
-    terminal = Terminal.belljar("run", "--session", session, "stty size; read x; stty size", rows=31, cols=77)
+    terminal = Terminal.belljar(
+        "run",
+        "--session",
+        session,
+        "stty size; until [ \"$(stty size)\" = '20 60' ]; do sleep 0.1; done; stty size",
+        rows=31,
+        cols=77,
+    )
     terminal.until("31 77")
     terminal.resize(20, 60)
-    terminal.type("\r")
     terminal.until("20 60")
     assert terminal.status() == 0
 
