@@ -58,6 +58,7 @@ REASONS = {
     "staged/area.py": OWN,
     "staged/copying.py": DESCRIPTORS,
     "staged/overlay.py": OWN,
+    "staged/run_places.py": DESCRIPTORS,
     "staged/swap.py": KERNEL,
     "surfaces/cli/console.py": "the caller's own terminal",
     "surfaces/cli/names.py": OWN,

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from belljar.staged.change import Change, Entry
-from belljar.staged.run_files import RunsLater, runs_later
+from belljar.staged.run_files import RunsLater, link_runs_later, runs_later
+from belljar.staged.run_places import RunPlaces
 from belljar.workspace.beneath import Folder
 
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
@@ -32,6 +33,7 @@ class Layers:
     def __init__(self, uppers: Sequence[Folder], lower: Folder, runs_later: RunsLater = runs_later) -> None:
         self.uppers, self.lower = list(uppers), lower
         self._runs_later = runs_later
+        self._places = RunPlaces(lower)
 
     def changes(self) -> list[Change]:
         return [
@@ -157,9 +159,17 @@ class Layers:
             return None
 
     def _change(self, path: str, kind: str, before: Entry | None, after: Entry | None, binary: bool = False) -> Change:
-        holder = self.holder(path) if after is not None else None
-        runs = holder is not None and self._runs_later(path, _reader(self.lower, path), _reader(holder, path))
+        runs = after is not None and self._is_run(path, after)
         return Change(path, kind, before, after, binary, runs)  # type: ignore[arg-type]
+
+    def _is_run(self, path: str, after: Entry) -> bool:
+        if after.kind == "link" and link_runs_later(path):
+            return True
+        holder = self.holder(path)
+        if holder is None:
+            return False
+        sides = _reader(self.lower, path), _reader(holder, path)
+        return self._runs_later(path, *sides) or (after.kind != "directory" and self._places.hold(path, *sides))
 
     def _same(self, path: str, holder: Folder, before: Entry, after: Entry) -> bool:
         if after.kind != "file":

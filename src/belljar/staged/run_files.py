@@ -12,11 +12,15 @@ Read = Callable[[], bytes | None]
 RunsLater = Callable[[str, Read, Read], bool]
 """Asked with a path, and how to read it on the host and as it is staged."""
 
+DIRECTORIES = (
+    ".husky", ".githooks", ".claude", ".cursor", ".gemini", ".vscode", ".idea", ".devcontainer", ".circleci",
+    ".woodpecker", ".buildkite", ".forgejo", ".gitea", ".ci",
+)  # fmt: skip
+# HEAD: with objects and refs beside it any directory is a git directory, whose settings git follows.
 _ANYWHERE = re.compile(
-    r"(?:.*/)?(?:\.envrc|\.exrc|\.nvimrc|\.nvim\.lua|\.gdbinit|\.lldbinit|\.mcp\.json|Jenkinsfile|\.gitlab-ci\.ya?ml"
+    r"(?:.*/)?(?:HEAD|\.envrc|\.exrc|\.g?vimrc|\.nvimrc|\.nvim\.lua|\.gdbinit|\.lldbinit|\.mcp\.json|Jenkinsfile|\.gitlab-ci\.ya?ml"
     r"|\.travis\.ya?ml|\.drone\.ya?ml|azure-pipelines\.ya?ml|bitbucket-pipelines\.ya?ml|\.pre-commit-config\.ya?ml"
-    r"|(?:\.husky|\.githooks|\.claude|\.cursor|\.gemini|\.vscode|\.idea|\.devcontainer|\.circleci|\.woodpecker|\.buildkite"
-    r"|\.forgejo|\.gitea|\.ci)/.*|\.github/(?:workflows|actions)/.*)"
+    rf"|(?:{'|'.join(map(re.escape, DIRECTORIES))})/.*|\.github/(?:workflows|actions)/.*)"
 )
 _HARMLESS_BELOW = re.compile(r"\.vscode/(?:extensions|launch)\.json|\.idea/(?!startup|runConfigurations|tools).*")
 # Of a git directory: what git only stores. Whatever else is in it may name a program, or another directory.
@@ -25,21 +29,31 @@ _STORED = re.compile(
     r"|CHERRY_PICK_HEAD|REVERT_HEAD|AUTO_MERGE|COMMIT_EDITMSG|SQUASH_MSG|MERGE_MSG|TAG_EDITMSG|index|packed-refs|shallow"
     r"|description|gc\.log|.*\.lock|rebase-(?:merge|apply)(?:/.*)?|sequencer(?:/.*)?|hooks/[^/]*\.sample|hooks|branches"
 )
+_HOOKS = re.compile(r"/(?:hooks/.*(?<!\.sample)|commondir)$")
 
 
 def runs_later(path: str, before: Read, after: Read) -> bool:
     parts = path.split("/")
     if ".git" in parts:
-        return _in_git("/".join(parts[parts.index(".git") + 1 :]), before, after)
+        return in_git("/".join(parts[parts.index(".git") + 1 :]), before, after)
     return bool(_ANYWHERE.fullmatch(path)) and not _HARMLESS_BELOW.fullmatch(path)
 
 
-def _in_git(rest: str, before: Read, after: Read) -> bool:
+def link_runs_later(path: str) -> bool:
+    """Whether what a link leads to would be run: one in the place of such a directory, or anywhere in `.git`."""
+    parts = path.split("/")
+    return ".git" in parts or parts[-1] in (*DIRECTORIES, ".github") or bool(_ANYWHERE.fullmatch(f"{path}/_"))
+
+
+def in_git(rest: str, before: Read, after: Read) -> bool:
     if not rest:
         return after() is not None  # a file in the place of the directory leads elsewhere
     name = posixpath.basename(rest)
     if name in ("config", "config.worktree"):
-        return bool(_programs(after()) - _programs(before()))
+        content = after()
+        return content is None or bool(_programs(content) - _programs(before()))
+    if rest.startswith("modules/") and _HOOKS.search(rest):  # a submodule may be named x/objects
+        return True
     return _STORED.fullmatch(re.sub(r"^modules/[^/]+/", "", rest)) is None
 
 

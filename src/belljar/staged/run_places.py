@@ -1,0 +1,85 @@
+"""Where the host's own git directories and links lead: what a staged change puts there is run as well.
+
+A repository whose `core.hooksPath` is `scripts/hooks`, whose `.git/hooks/pre-commit` is a link to `scripts/check`, or
+whose `.claude` is a link to `agents`, runs files with names that say nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+
+from belljar.staged.run_files import DIRECTORIES, Read, in_git
+from belljar.workspace import git_settings
+from belljar.workspace.beneath import Folder
+
+_READ = 1 << 20
+
+
+class RunPlaces:
+    def __init__(self, host: Folder) -> None:
+        self._host = host
+        self._led: dict[str, frozenset[str]] = {}
+        self._stores: dict[str, bool] = {}
+
+    def hold(self, path: str, before: Read, after: Read) -> bool:
+        parts = path.split("/")
+        for end in range(len(parts)):
+            above = "/".join(parts[:end])
+            if any(f"{path}/".startswith(f"{place}/") for place in self._led_from(above)):
+                return True
+            if self._is_store(above) and in_git("/".join(parts[end:]), before, after):
+                return True
+        return False
+
+    def _is_store(self, directory: str) -> bool:
+        """A git directory by another name than `.git`: git takes any with these three for one."""
+        if posixpath.basename(directory) == ".git":
+            return False
+        if directory not in self._stores:
+            names = ("HEAD", "objects", "refs")
+            self._stores[directory] = all(self._host.exists(posixpath.join(directory, name)) for name in names)
+        return self._stores[directory]
+
+    def _led_from(self, directory: str) -> frozenset[str]:
+        if directory not in self._led:
+            found = [*self._links(directory), *self._settings(directory)]
+            self._led[directory] = frozenset(place for each in found if (place := self._inside(each)))
+        return self._led[directory]
+
+    def _links(self, directory: str) -> Iterator[str]:
+        git = posixpath.join(directory, ".git")
+        hooks: list[str] = []
+        with suppress(OSError):
+            hooks = self._host.names(f"{git}/hooks")
+        own = (posixpath.join(directory, name) for name in DIRECTORIES)
+        for path in (git, f"{git}/config", f"{git}/hooks", *(f"{git}/hooks/{name}" for name in hooks), *own):
+            with suppress(OSError):
+                yield posixpath.join(posixpath.dirname(path), self._host.readlink(path))
+
+    def _settings(self, directory: str) -> Iterator[str]:
+        git = self._git_directory(directory)
+        with suppress(OSError):
+            for each in git_settings.settings(self._host.read(f"{git}/config", _READ)) or ():
+                if (each.section, each.key) == ("core", "hookspath"):
+                    yield posixpath.join(directory, each.value)
+                elif each.section in ("include", "includeif") and each.key == "path":
+                    yield posixpath.join(git, each.value)
+
+    def _git_directory(self, directory: str) -> str:
+        """`.git`, or where such a file says that it is (a submodule, a worktree)."""
+        git = posixpath.join(directory, ".git")
+        with suppress(OSError):
+            if stat.S_ISREG(self._host.stat(git).st_mode):
+                _, _, named = os.fsdecode(self._host.read(git, 4096)).strip().partition("gitdir: ")
+                return self._inside(posixpath.join(directory, named)) or git
+        return git
+
+    def _inside(self, path: str) -> str | None:
+        if path.startswith("/"):
+            path = posixpath.relpath(path, os.readlink(f"/proc/self/fd/{self._host.descriptor}"))
+        path = posixpath.normpath(path)
+        return None if path.startswith("..") or path == "." or "\0" in path else path
