@@ -15,7 +15,8 @@ from belljar.session.result import Ended, Output, Started
 INNER = {
     "Session": {
         "adopt", "aftermath", "alike", "allow", "audit", "before", "before_command", "busy", "close_door", "door",
-        "end_persistent", "forget_if_unchanged", "init_tools", "new_listening", "open_door", "remember_mount",
+        "end_persistent", "forget_if_unchanged", "init_tools", "new_listening", "open_door", "remember_metadata",
+        "remember_mount",
         "reopen_door", "resolve_cwd", "sandbox", "staged_area", "staged_upper", "visits_since", "workspace_moved",
     },
     "Pool": {"claim"},

@@ -91,6 +91,11 @@ class Host:
         return (self._state or resources.state_dir()) / "staged"
 
     @property
+    def caches_root(self) -> Path:
+        """Where the caches are that sessions share, a directory for each owner."""
+        return (self._state or resources.state_dir()) / "caches"
+
+    @property
     def audit(self) -> Audit:
         if self._audit is not None:
             return self._audit

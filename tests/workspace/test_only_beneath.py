@@ -46,6 +46,7 @@ REASONS = {
     "network/authority.py": OPERATOR,
     "policy/": OPERATOR,
     "sandbox/cgroup.py": KERNEL,
+    "sandbox/extras.py": OWN,
     "sandbox/init_file.py": OWN,
     "sandbox/launch.py": OWN,
     "sandbox/listening.py": KERNEL,

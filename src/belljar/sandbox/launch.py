@@ -29,9 +29,11 @@ from belljar.engines.base import Engine, Launched
 from belljar.engines.spec import Image, Mount, Network, SandboxSpec
 from belljar.errors import BelljarError, EngineError, ImageMissing, SandboxLost, SessionNotFound, UsageError
 from belljar.images import catalog
+from belljar.layout import HOME
 from belljar.limits import Limits
 from belljar.patience import stretched
-from belljar.sandbox import rundir, scratch, staging, verification
+from belljar.sandbox import extras, rundir, scratch, staging, verification
+from belljar.sandbox.extras import Extra, Pairs
 from belljar.sandbox.init_file import local_link
 from belljar.sandbox.rundir import RunDir
 from belljar.sandbox.scratch import Scratch
@@ -66,6 +68,10 @@ class Plan:
     """Commands are root, in a user namespace, and may change the whole file system; nothing of it stays."""
     debug: bool = False
     """Commands may trace their own processes (gdb, strace)."""
+    mounts: Pairs = ()
+    """Targets and directories of the host, read-only (extras.py)."""
+    cache: Pairs = ()
+    """Names of caches and where they are below the home directory."""
     reserved: tuple[str, ...] = ()
     """Directories that commands must not reach, such as an audit trail's."""
 
@@ -113,10 +119,11 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
         with (
             _placed(plan, id, host, engine, workspace, run_dir.path) as place,
             _scratch(plan, engine, run_dir) as disk,
+            _extras(plan, host, engine, workspace, run_dir) as more,
         ):
             if place.area is not None:
                 undo.append(place.area.remove)
-            spec = _spec(plan, id, engine, image, workspace, place.mount, link, run_dir, disk)
+            spec = _spec(plan, id, engine, image, workspace, place.mount, link, run_dir, disk, more)
             name = f"belljar-{id}"
             undo.append(lambda: _destroy_soon(engine, name))
             launched = engine.start(engine.create(spec, name))
@@ -124,6 +131,8 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
             raise EngineError("the engine says that the sandbox was started, but it does not run")
         pid = launched.pid if engine.shares_files else None
         workspace.check_mounted(pid, place.inode)
+        for each in more:
+            each.check(launched.pid)
         bridge = [spec.argv[0], "--bridge"]
         transport = listener.accept(launched.pid) if listener else engine.bridge(launched.id, bridge)
         undo.append(transport.close)
@@ -148,8 +157,22 @@ def _placed(
 
 
 def _workspace(plan: Plan, host: Host) -> Workspace:
-    reserved = [host.run_root, host.audit.where, *map(Path, plan.reserved)]
-    return Workspace.open(plan.workspace, reserved=reserved, allow_home=plan.allow_home)
+    return Workspace.open(plan.workspace, reserved=_reserved(plan, host), allow_home=plan.allow_home)
+
+
+def _reserved(plan: Plan, host: Host) -> list[Path]:
+    return [host.run_root, host.audit.where, host.caches_root, *map(Path, plan.reserved)]
+
+
+def _extras(
+    plan: Plan, host: Host, engine: Engine, workspace: Workspace, run_dir: RunDir
+) -> AbstractContextManager[list[Extra]]:
+    if not plan.mounts and not plan.cache:
+        return nullcontext([])
+    if not engine.shares_files:
+        raise UsageError("an engine that does not share this machine's files has no mounts or caches")
+    home = "/root" if plan.root else HOME
+    return extras.shown(plan.mounts, plan.cache, host.caches_root, workspace, run_dir.path, _reserved(plan, host), home)
 
 
 def _reap_once(host: Host) -> None:
@@ -212,7 +235,7 @@ def _link(host: Host, engine: Engine, image: Image, run_dir: RunDir) -> LinkPlan
 
 def _spec(
     plan: Plan, id: str, engine: Engine, image: Image, workspace: Workspace, place: Mount, link: LinkPlan,
-    run_dir: RunDir, disk: Scratch | None,
+    run_dir: RunDir, disk: Scratch | None, more: list[Extra],
 ) -> SandboxSpec:  # fmt: skip
     user = engine.user(workspace.identity.uid, workspace.identity.gid, root=plan.root)
     if engine.shares_files and not plan.root:
@@ -223,6 +246,7 @@ def _spec(
         seccomp="debug" if plan.debug else "default",
         machine=None if engine.machine == os.uname().machine else engine.machine,
         user=user, own_namespaces=engine.own_namespaces, root=plan.root, scratch=disk,
+        extras=[each.mount for each in more],
     )  # fmt: skip
 
 
@@ -240,7 +264,7 @@ def _facts(id: str, plan: Plan, engine: Engine, workspace: Workspace, launched: 
         "id": id, "container": launched.id, "engine": engine.identity, "image": plan.image,
         "workspace": workspace.path, "network": plan.network, "lease": plan.lease, "keep": plan.keep,
         "limits": plan.limits.as_dict(), "debug": plan.debug, "changes": plan.changes, "root": plan.root,
-        "started": time.time(),
+        "mounts": plan.mounts, "cache": plan.cache, "started": time.time(),
     }  # fmt: skip
 
 
@@ -259,6 +283,7 @@ def attach(id: str, host: Host) -> Launch:
     plan = Plan(
         facts["workspace"], facts["image"], Limits(**facts["limits"]), facts["network"], facts["lease"], facts["keep"],
         changes=facts.get("changes", "direct"), root=bool(facts.get("root")), debug=bool(facts.get("debug")),
+        mounts=_pairs(facts, "mounts"), cache=_pairs(facts, "cache"),
     )  # fmt: skip
     link = rundir.read_session(path, "link") or {}
     transport: Transport
@@ -275,6 +300,10 @@ def attach(id: str, host: Host) -> Launch:
     token = str(link.get("token", "")).encode()
     init = str((link.get("bridge") or [""])[0])
     return Launch(id, plan, engine, workspace, launched, path, transport, token=token, init=init)
+
+
+def _pairs(facts: dict[str, Any], name: str) -> Pairs:
+    return tuple((str(one), str(other)) for one, other in facts.get(name, ()))
 
 
 def _engine_of(facts: dict[str, Any], host: Host) -> Engine:

@@ -5,7 +5,7 @@
         session.json          for sessions that outlive their process
         link.json             how their init is reached where no files are shared (holds a secret)
         link/                 the one directory that the container sees (read-only): sockets the init dials
-        workspace/            mount point of an id-mapped workspace, while its container starts
+        workspace/            mount point of an id-mapped workspace, while its container starts; extra-N: of mounts
 
 The lock is the truth about life and death: the kernel drops it with the process, however that process dies. Labels on
 the container (pid, start time, boot id) say the same for containers whose directory is gone.
@@ -156,7 +156,7 @@ def unborn_dirs(root: Path | None = None) -> list[Path]:
 
 
 def remove_run_dir(path: Path) -> None:
-    for mounted in [path / "merged", *path.glob("layer-*"), path / "workspace"]:
+    for mounted in [path / "merged", *path.glob("layer-*"), *path.glob("extra-*"), path / "workspace"]:
         workspace.release_staging(mounted)  # first: what is still mounted there must not be deleted with it
     scratch.release(path)
     shutil.rmtree(path, ignore_errors=True)

@@ -14,6 +14,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import get_args
 
 from belljar.engines.seccomp import Profile
@@ -107,6 +108,7 @@ def build_spec(
     own_namespaces: frozenset[str] = OWN_NAMESPACES,
     root: bool = False,
     scratch: Scratch | None = None,
+    extras: Sequence[Mount] = (),
 ) -> SandboxSpec:
     """`place` is what goes to /workspace (staging.py); `machine` is the engine's architecture if it isn't ours."""
     if network not in NETWORKS:
@@ -130,6 +132,8 @@ def build_spec(
             *_our_files(link, private, brings_hosts),
             *_volume_covers(made_of.volumes),
             *_scratch(limits, runs_as, scratch),
+            *_parents(extras, limits, runs_as, scratch),
+            *extras,
         ),
         limits=limits,
         network=network,
@@ -218,6 +222,17 @@ def _on_disk(disk: Scratch, user: User) -> list[Mount]:
         Mount("bind", target, disk.directory(name, mode, user.outside), read_only=False)
         for target, name, mode in (("/tmp", "tmp", 0o1777), ("/var/tmp", "var-tmp", 0o1777), (HOME, "home", 0o700))
     ]
+
+
+def _parents(extras: Sequence[Mount], limits: Limits, user: User, disk: Scratch | None) -> list[Mount]:
+    """The directories between home and what is mounted below it: an engine would make them, and give them to root."""
+    found = {str(each) for extra in extras for each in PurePosixPath(extra.target).parents}
+    few = limits.inodes // 16
+    return [
+        Mount("bind", path, disk.directory(f"home-{n}", 0o755, user.outside), read_only=False) if disk
+        else Mount("tmpfs", path, read_only=False, size=limits.home, inodes=few, owner=(user.uid, user.gid))
+        for n, path in enumerate(sorted(path for path in found if path.startswith(f"{HOME}/")))
+    ]  # fmt: skip
 
 
 def _changes(user: User, disk: Scratch) -> str:

@@ -5,6 +5,7 @@ One clear `UsageError` names the option, what was given and what would be right.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
@@ -32,6 +33,7 @@ Checkpoints = Literal["off", "auto"]
 Command = str | Sequence[str]
 """Text for bash, or an argument vector."""
 
+MOST_METADATA = 4096
 LONGEST_SECONDS = 4_000_000.0  # 46 days: what fits into the init's 32 bits of milliseconds
 
 
@@ -78,6 +80,9 @@ class SessionOptions(TypedDict, total=False):
     allow_home: bool
     root: bool
     debug: bool
+    mounts: Mapping[str, str | os.PathLike[str]] | None
+    cache: Mapping[str, str] | None
+    metadata: Mapping[str, str] | None
     changes: Changes
     checkpoints: Checkpoints
 
@@ -146,6 +151,15 @@ def tracing(root: Any, debug: Any) -> None:
     flag("debug", debug)
     if root and debug:
         raise UsageError("debug: root's sandboxes have a filter of their own; leave out root, or debug")
+
+
+def metadata_of(value: Any) -> dict[str, str]:
+    """Texts with names, few enough to be kept beside a session."""
+    variables("metadata", value)
+    found = dict(value or {})
+    if len(json.dumps(found)) > MOST_METADATA:
+        raise UsageError(f"metadata: more than {MOST_METADATA} bytes")
+    return found
 
 
 def text(name: str, value: Any) -> None:

@@ -26,12 +26,15 @@ from belljar.limits import Limits
 from belljar.network.allow import Allow
 from belljar.patience import stretched
 from belljar.policy import Policy
+from belljar.sandbox import extras
 from belljar.sandbox.cgroup import usage
 from belljar.sandbox.sandbox import Plan, Sandbox
 from belljar.sandbox.staging import Changes
+from belljar.session import kept
 from belljar.session import options as checks
 from belljar.session.aftermath import Aftermath
 from belljar.session.judging import Judge
+from belljar.session.kept import KeptVerbs
 from belljar.session.ledger import Ledger
 from belljar.session.network_verbs import NetworkVerbs, under_policy
 from belljar.session.options import AttachOptions, Checkpoints, Command, Options, SessionOptions
@@ -58,7 +61,7 @@ _NOT_OPEN = "this session is not open; write `async with belljar.Session(...) as
 _OTHER_LOOP = "this session belongs to another event loop: open it in the one that uses it, or use belljar.sync.Session"
 
 
-class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
+class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     """One sandbox and the commands that run in it.
 
     async with belljar.Session(workspace=".", limits=belljar.Limits(memory="1g")) as box:
@@ -86,13 +89,17 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
         allow_home: bool = False,
         root: bool = False,
         debug: bool = False,
+        mounts: Mapping[str, str | PathLike[str]] | None = None,
+        cache: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
         **unknown: Never,
     ) -> None:
         """`approve` is asked about commands that need it; only True is a yes. With `keep` the sandbox outlives this
         process by `lease` seconds and can be entered with `Session.attach(id)`. `changes="staged"`: the workspace
         stays as it is until someone calls `apply`; `checkpoints="auto"` remembers the files before risky commands.
         With `root` commands are root inside, nobody outside, and may change the whole file system (engine oci); with
-        `debug` they may trace their own processes (gdb, strace)."""
+        `debug` they may trace their own processes (gdb, strace). `mounts={"/data": "/srv/data"}` are read-only;
+        `cache={"pip": "~/.cache/pip"}` outlives sandboxes, for the sessions of one owner."""
         checks.known(unknown, SessionOptions.__annotations__.keys() | {"workspace", "keep", "id"}, "Session")
         checks.check_session(workspace, image, limits, network, approve, env, lease, keep, id)
         checks.flag("allow_home", allow_home)
@@ -117,7 +124,9 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
         self.plan = Plan(
             os.fspath(workspace), image, self.limits, self.network, lease, keep, allow_home=allow_home,
             changes=self.changes_kept, reserved=reserved, root=root, debug=debug,
+            mounts=extras.mounts_of(mounts), cache=extras.caches_of(cache),
         )  # fmt: skip
+        self.metadata = checks.metadata_of(metadata)
         self._asked_id = id
         self._sandbox: Sandbox | None = None
         self._opening = self._attached = False
@@ -163,6 +172,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
             self._enter(sandbox)
             self.ledger.record("session_open", image=self.plan.image, workspace=self.workspace.path,
                                network=self.network, policy=self.policy.name)  # fmt: skip
+            self.remember_metadata()
             await self.open_door()
         except BaseException:
             self.close_door()
@@ -189,6 +199,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
             session = cls._of(sandbox, keep=True, **{**options, "host": host, "engine": None})
             session._attached = True
             session._enter(sandbox)
+            session.metadata = kept.metadata(sandbox.run_dir)
             await session.refresh()
             await session.reopen_door()
         except BaseException:
@@ -209,7 +220,8 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
     @classmethod
     def _of(cls, sandbox: Sandbox, **options: Any) -> Self:
         plan = sandbox.plan
-        taken = {"network": plan.network, "changes": plan.changes, "root": plan.root, "debug": plan.debug, **options}
+        taken = {"network": plan.network, "changes": plan.changes, "root": plan.root, "debug": plan.debug,
+                 "mounts": dict(plan.mounts), "cache": dict(plan.cache), **options}  # fmt: skip
         return cls(plan.workspace, image=plan.image, limits=plan.limits, lease=plan.lease, **taken)
 
     def alike(self, **options: Any) -> Self:
@@ -222,7 +234,8 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs):
         }
         plan = self.plan
         taken = {**ours, "image": plan.image, "limits": plan.limits, "lease": plan.lease, "changes": plan.changes,
-                 "allow_home": plan.allow_home, "root": plan.root, "debug": plan.debug, "host": self.host}  # fmt: skip
+                 "allow_home": plan.allow_home, "root": plan.root, "debug": plan.debug, "host": self.host,
+                 "mounts": dict(plan.mounts), "cache": dict(plan.cache), "metadata": self.metadata}  # fmt: skip
         return type(self)(plan.workspace, **{**taken, **options})
 
     async def close(self) -> None:

@@ -22,16 +22,27 @@ from belljar.sync.shells import PersistentShell, Run, Shell
 if TYPE_CHECKING:
     from os import PathLike
 
+    from belljar.host import EngineName, Host
     from belljar.limits import Limits
     from belljar.policy import Policy
     from belljar.policy.approvals import Approvals
+    from belljar.session.kept import Kept
     from belljar.staged.apply import Applied
     from belljar.staged.area import Point
     from belljar.staged.change import Change
     from belljar.workspace.pinned import Workspace
 
 
-class Session:
+class _Listing:
+    """Apart from `Session`, where its name would hide the built-in one."""
+
+    @staticmethod
+    def list(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
+        """The kept sessions of this host, oldest first."""
+        return Loop(hosts.chosen(host, engine)).call(sessions.Session.list, host=host, engine=engine)
+
+
+class Session(_Listing):
     """One sandbox and the commands that run in it.
 
     with belljar.sync.Session(workspace=".", limits=belljar.Limits(memory="1g")) as box:
@@ -210,6 +221,11 @@ class Session:
     def forward(self, port: int, *, at: int = 0) -> str:
         """A server in the sandbox, on 127.0.0.1 of this machine."""
         return self._loop.call(self._session.forward, port, at=at)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What was said about it when it was opened."""
+        return self._session.metadata
 
     def listening(self) -> tuple[int, ...]:
         """The ports that servers in the sandbox listen on now."""

@@ -120,7 +120,7 @@ class Workspace:
         mapped = wanted and self._mount_mapped(directory, target)
         try:
             if not mapped:
-                self._check_path_unchanged()
+                self.check_path_unchanged()
             yield str(target) if mapped else self.path
         finally:
             release_staging(target)
@@ -130,7 +130,7 @@ class Workspace:
         """As `shown`, for a sandbox that runs already: as whom it sees the workspace's owner is known."""
         target, owner = directory / STAGING, self._status
         if (owner.st_uid, owner.st_gid) == (uid, gid):
-            self._check_path_unchanged()
+            self.check_path_unchanged()
             yield self.path
             return
         target.mkdir(mode=0o700, exist_ok=True)
@@ -151,7 +151,7 @@ class Workspace:
             points = mount_points(Path(f"/proc/{init_pid}/mountinfo").read_text(errors="surrogateescape"))
         except OSError:
             # Not root, or an engine elsewhere: then the path must still lead where it led before.
-            self._check_path_unchanged()
+            self.check_path_unchanged()
             return
         if (found.st_dev, found.st_ino) != (expected or self.inode):
             raise ProtectionMissing(
@@ -193,7 +193,8 @@ class Workspace:
         self.identity = Identity(number, number, mapped=True)
         return True
 
-    def _check_path_unchanged(self) -> None:
+    def check_path_unchanged(self) -> None:
+        """That the path still leads to what was pinned."""
         try:
             found = os.stat(self.path, follow_symlinks=False)
         except OSError as error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import dataclass, field
 from typing import Any
 
+from belljar.sandbox.extras import caches_of, mounts_of
 from belljar.surfaces.cli.limit_options import add_limits
 from belljar.surfaces.cli.network_commands import network_of
 
@@ -28,6 +29,31 @@ class Option:
     """Instead of a keyword: one of the door's options, which `network` holds together."""
     of_plan: bool = False
     """Also a field of the plan that `belljar run` launches ahead of its session."""
+    pairs: bool = False
+    """Given any number of times, each with two sides; a mapping for `Session`."""
+
+
+# Where programs keep what they download, below the home directory; others at .cache/NAME.
+CACHES = {"npm": ".npm", "cargo": ".cargo/registry", "go": "go/pkg/mod", "maven": ".m2", "gradle": ".gradle"}
+
+
+def mount(text: str) -> tuple[str, str]:
+    source, colon, target = text.rpartition(":")
+    if not colon or not source or not target:
+        raise ArgumentTypeError(f"{text!r} is not SRC:DST, such as /srv/data:/data")
+    return target, source
+
+
+def cache(text: str) -> tuple[str, str]:
+    name, _, path = text.partition("=")
+    return name, path or f"~/{CACHES.get(name, f'.cache/{name}')}"
+
+
+def note(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ArgumentTypeError(f"{text!r} is not NAME=TEXT")
+    return name, value
 
 
 SANDBOX = (
@@ -48,6 +74,12 @@ SANDBOX = (
            of_plan=True),
     Option("--debug", "debug", "let commands trace their own processes: gdb, strace", {"action": "store_true"},
            of_plan=True),
+    Option("--mount", "mounts", "a directory of this machine, read-only; may be repeated",
+           {"action": "append", "default": [], "metavar": "SRC:DST", "type": mount}, of_plan=True, pairs=True),
+    Option("--cache", "cache", "what this tool downloads is kept for your next sandboxes: pip, npm, uv …",
+           {"action": "append", "default": [], "metavar": "NAME[=PATH]", "type": cache}, of_plan=True, pairs=True),
+    Option("--metadata", "metadata", "a note that `session list --json` shows; may be repeated",
+           {"action": "append", "default": [], "metavar": "NAME=TEXT", "type": note}, pairs=True),
     Option("--runtime", "runtime", "runc, crun, runsc … (default: the engine's own)", {"metavar": "NAME"},
            variable="BELLJAR_RUNTIME"),
     Option("--engine", "engine", "what runs the containers (default: the first that answers)", {"choices": ENGINES},
@@ -79,9 +111,15 @@ def set_variables(args: Namespace) -> None:
 def session_options(args: Namespace) -> dict[str, Any]:
     """Keywords of `Session`."""
     plain = [option for option in SANDBOX if not (option.variable or option.of_network)]
-    return {option.keyword: getattr(args, option.keyword) for option in plain} | {"network": network_of(args)}
+    return {option.keyword: _given(option, args) for option in plain} | {"network": network_of(args)}
+
+
+def _given(option: Option, args: Namespace) -> Any:
+    given = getattr(args, option.keyword)
+    return dict(given) if option.pairs else given
 
 
 def plan_options(args: Namespace) -> dict[str, Any]:
     """Fields of `Plan`."""
-    return {option.keyword: getattr(args, option.keyword) for option in SANDBOX if option.of_plan}
+    plain = {option.keyword: getattr(args, option.keyword) for option in SANDBOX if option.of_plan}
+    return plain | {"mounts": mounts_of(dict(args.mounts)), "cache": caches_of(dict(args.cache))}

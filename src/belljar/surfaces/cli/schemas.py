@@ -69,7 +69,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "session-start": _object("belljar session start", {"session": TEXT, "workspace": TEXT, "lease": NUMBER},
                              {"name": _or_none(TEXT)}),
     "session-list": _list("belljar session list, belljar ps",
-                          _object("a session", _SESSION, {"name": _or_none(TEXT)})),
+                          _object("a session", _SESSION, {
+                              "name": _or_none(TEXT), "metadata": {"type": "object", "additionalProperties": TEXT}})),
     "session-stop": _object("belljar session stop", {"stopped": TEXTS}),
     "stats": _list("belljar stats", _object("a session", {"id": TEXT, "memory": WHOLE, "pids": WHOLE},
                                             {"name": _or_none(TEXT), "memory_limit": WHOLE, "pids_limit": WHOLE})),

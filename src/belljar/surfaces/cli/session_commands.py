@@ -11,10 +11,10 @@ from typing import Any
 
 import anyio
 
-from belljar import engines
+from belljar import host
 from belljar.audit import masking
 from belljar.errors import BelljarError, ShellNotFound, UsageError
-from belljar.sandbox import rundir
+from belljar.session import kept
 from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import TIMEOUT_STATUS, Output, decode
 from belljar.session.session import Session
@@ -65,10 +65,7 @@ def listing(args: Namespace) -> int:
 
 def sessions() -> list[dict[str, Any]]:
     """Kept sessions whose container lives, oldest first."""
-    alive = {each.id for each in engines.connect().list() if each.state == "running"}
-    facts = [rundir.read_session(path) for path in rundir.run_dirs()]
-    kept = [each for each in facts if each and each["keep"] and each["container"] in alive]
-    return sorted(kept, key=lambda each: float(each["started"]))
+    return kept.facts(host.default())
 
 
 def stop(args: Namespace) -> int:

@@ -1,0 +1,185 @@
+"""What a sandbox has besides its workspace: directories of the host, read-only, and caches that sessions share.
+
+    mounts   {"/data": "/srv/corpus"}       pinned like the workspace, and checked again once the container has it
+    cache    {"pip": "~/.cache/pip"}        <state>/caches/<owner's uid>/pip, writable, below the sandbox's home
+
+A cache is shared by the sessions of one owner: whoever owns their workspaces. Others have directories of their own. For
+root's sandboxes, which have another uid each, both are shown through idmapped mounts, as the workspace is.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from belljar.engines.spec import Mount
+from belljar.errors import ProtectionMissing, UsageError, WorkspaceError
+from belljar.layout import HOME, PRIVATE, WORKSPACE
+from belljar.workspace import idmap
+from belljar.workspace.beneath import Folder
+from belljar.workspace.pinned import Workspace, mount_points, release_staging
+
+Pairs = tuple[tuple[str, str], ...]
+
+MOST = 16
+STAGING = "extra-"
+_CACHE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+# Where the system or we ourselves have something; over or into these nothing is mounted.
+_TAKEN = (
+    WORKSPACE, "/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+    "/usr", "/boot", "/var/run", "/var/tmp",
+)  # fmt: skip
+_NEVER_WHOLE = ("/", "/var", "/home", "/root", "/opt", HOME)
+
+
+def mounts_of(asked: Any) -> Pairs:
+    """Targets and sources, each target right and the sources absolute."""
+    found = {_target(target): os.path.abspath(source) for target, source in _items("mounts", asked)}
+    return tuple(sorted(found.items()))
+
+
+def caches_of(asked: Any) -> Pairs:
+    """Names, and paths relative to the home directory."""
+    found = {_name(name): _below_home(name, path) for name, path in _items("cache", asked)}
+    if len(set(found.values())) < len(found):
+        raise UsageError("cache: two caches cannot be at the same place")
+    return tuple(sorted(found.items()))
+
+
+def _items(option: str, asked: Any) -> list[tuple[str, str]]:
+    if asked is None:
+        return []
+    if not isinstance(asked, Mapping) or not all(
+        isinstance(key, str) and isinstance(value, str | os.PathLike) for key, value in asked.items()
+    ):
+        raise UsageError(f"{option}: {asked!r} is no mapping of texts to paths")
+    pairs = [(key, os.fspath(value)) for key, value in asked.items()]
+    if len(pairs) > MOST or any("\0" in key + value or not key or not value for key, value in pairs):
+        raise UsageError(f"{option}: at most {MOST} of them, and none empty or with a NUL byte")
+    return pairs
+
+
+def _target(path: str) -> str:
+    plain = posixpath.normpath(path)
+    inside = any(plain == each or plain.startswith(f"{each}/") for each in _TAKEN)
+    if not path.startswith("/") or path.startswith("//") or inside or plain in _NEVER_WHOLE:
+        raise UsageError(f"mounts: {path!r} cannot be mounted over; choose a place of its own, such as /data")
+    if plain.startswith(PRIVATE):
+        raise UsageError(f"mounts: {path!r} is Belljar's own")
+    return plain
+
+
+def _name(name: str) -> str:
+    if not _CACHE_NAME.fullmatch(name):
+        raise UsageError(f"cache: {name!r} is no name for a cache; write small letters, digits, dots and dashes")
+    return name
+
+
+def _below_home(name: str, path: str) -> str:
+    given = path.removeprefix("~/").removeprefix(f"{HOME}/")
+    plain = posixpath.normpath(given)
+    if given.startswith(("/", "~")) or plain == "." or plain.split("/")[0] == "..":
+        raise UsageError(
+            f"cache: {name} is at {path!r}, which is not below the home directory, such as ~/.cache/{name}"
+        )
+    return plain
+
+
+@dataclass
+class Extra:
+    mount: Mount
+    pinned: Workspace
+    """The directory itself; that it is the workspace's class says how it is held."""
+
+    def check(self, pid: int) -> None:
+        """That the container has got this directory and no other."""
+        target = self.mount.target
+        try:
+            with Folder.at(f"/proc/{pid}/root") as root:
+                found = root.stat(target.lstrip("/"))
+            points = mount_points(Path(f"/proc/{pid}/mountinfo").read_text(errors="surrogateescape"))
+        except OSError:
+            self.pinned.check_path_unchanged()
+            return
+        if (found.st_dev, found.st_ino) != self.pinned.inode or points.count(target) != 1:
+            raise ProtectionMissing(f"mounts: something else than {self.pinned.path} was mounted at {target}")
+
+
+@contextmanager
+def shown(
+    mounts: Pairs, caches: Pairs, caches_root: Path, workspace: Workspace, run_dir: Path, reserved: Sequence[Path],
+    home: str = HOME,
+) -> Iterator[list[Extra]]:  # fmt: skip
+    """The mounts to give to the engine, good while this is open; the workspace must be shown already."""
+    with ExitStack() as held:
+        found = [
+            *((target, True, held.enter_context(_source(path, workspace, reserved))) for target, path in mounts),
+            *((f"{home}/{path}", False, held.enter_context(_cache(caches_root, name, workspace)))
+              for name, path in caches),
+        ]  # fmt: skip
+        yield [
+            Extra(
+                Mount("bind", target, held.enter_context(_mapped(pinned, workspace, run_dir, n)), read_only=ro), pinned
+            )
+            for n, (target, ro, pinned) in enumerate(found)
+        ]
+
+
+def _source(path: str, workspace: Workspace, reserved: Sequence[Path]) -> Workspace:
+    try:
+        pinned = Workspace.open(path, reserved=reserved)
+    except WorkspaceError as error:
+        raise UsageError(f"mounts: {str(error).removeprefix('workspace ')}") from error
+    real, work = Path(pinned.path), Path(workspace.path)
+    if real.is_relative_to(work) or work.is_relative_to(real):
+        pinned.close()
+        raise UsageError(f"mounts: {path!r} and the workspace are one in the other; commands could exchange it")
+    return pinned
+
+
+def _cache(root: Path, name: str, workspace: Workspace) -> Workspace:
+    uid, gid = owner_of(workspace)
+    path = root / str(uid) / name
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(path, uid, gid, follow_symlinks=False)
+        return Workspace.open(path, allow_home=True)
+    except OSError as error:
+        raise UsageError(f"cache: {path} cannot be used: {error.strerror}") from error
+
+
+def owner_of(workspace: Workspace) -> tuple[int, int]:
+    """Who the files belong to on disk that commands make."""
+    status = os.fstat(workspace.descriptor)
+    identity = workspace.identity
+    return (status.st_uid, status.st_gid) if identity.mapped else (identity.uid, identity.gid)
+
+
+@contextmanager
+def _mapped(pinned: Workspace, workspace: Workspace, run_dir: Path, number: int) -> Iterator[str]:
+    """Its owner is the sandbox's user inside, as the workspace's is."""
+    who = workspace.identity
+    if not who.mapped:
+        pinned.check_path_unchanged()
+        yield pinned.path
+        return
+    status, target = os.fstat(pinned.descriptor), run_dir / f"{STAGING}{number}"
+    target.mkdir(mode=0o700)
+    try:
+        try:
+            idmap.mount_exchanged(pinned.descriptor, target, (status.st_uid, who.uid), (status.st_gid, who.gid))
+        except OSError as error:
+            raise ProtectionMissing(
+                f"{pinned.path} cannot be mapped to the sandbox's user: {error.strerror}"
+            ) from error
+        yield str(target)
+    finally:
+        release_staging(target)

@@ -1,0 +1,121 @@
+"""Read-only mounts, caches that sessions share, metadata: what a sandbox has besides its workspace."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.surfaces.invoking import belljar
+
+from belljar import Host, Session, errors
+from belljar.sandbox.extras import caches_of, mounts_of
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.mkdir(mode=0o700)
+    (path / "word").write_text("read me\n")
+    return path
+
+
+async def test_a_mount_is_read_and_never_written(place: Path, data: Path, base_image: str) -> None:
+    async with Session(place, mounts={"/data": data}) as box:
+        result = await box.run("cat /data/word; touch /data/new; echo more >> /data/word")
+        assert result.stdout == "read me\n"
+        assert result.stderr.count("Read-only file system") == 2
+    assert [each.name for each in data.iterdir()] == ["word"]
+
+
+async def test_a_cache_outlives_its_sandbox_and_home_stays_writable(
+    place: Path, tmp_path: Path, base_image: str
+) -> None:
+    host = Host(state=tmp_path / "state")
+    try:
+        async with Session(place, host=host, cache={"pip": "~/.cache/pip"}) as box:
+            made = await box.run("echo kept > ~/.cache/pip/wheel && touch ~/.cache/other ~/mine")
+            assert made.ok, made.stderr
+        async with Session(place, host=host, cache={"pip": "~/.cache/pip"}) as box:
+            assert (await box.run("cat ~/.cache/pip/wheel; ls ~/.cache")).stdout == "kept\npip\n"
+    finally:
+        host.close()
+
+
+async def test_a_stranger_has_another_cache(place: Path, tmp_path: Path, base_image: str) -> None:
+    host, other = Host(state=tmp_path / "one"), Host(state=tmp_path / "two")
+    try:
+        for each, seen in ((host, ""), (host, "mine\n"), (other, "")):
+            async with Session(place, host=each, cache={"tool": "tool"}) as box:
+                assert (await box.run("cat ~/tool/of 2>/dev/null; echo mine > ~/tool/of")).stdout == seen
+    finally:
+        host.close()
+        other.close()
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/", "/workspace", "/workspace/x", "/proc/1", "/etc", "/usr/bin", "/tmp/x", "/.belljar-x", "data", "/x/../etc",
+     "//data", "/home/sandbox", "/dev/shm"],
+)  # fmt: skip
+def test_a_mount_goes_to_a_place_of_its_own(target: str) -> None:
+    with pytest.raises(errors.UsageError, match="mounts"):
+        mounts_of({target: "/srv"})
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("pip", "~"),
+        ("pip", "/etc"),
+        ("pip", "../x"),
+        ("pip", "~/a/../../b"),
+        ("../x", "~/x"),
+        ("", "~/x"),
+        ("p", "~bob/x"),
+    ],
+)
+def test_a_cache_is_below_the_home_directory(name: str, path: str) -> None:
+    with pytest.raises(errors.UsageError, match="cache"):
+        caches_of({name: path})
+
+
+@pytest.mark.parametrize("given", [["a"], {1: "x"}, {"/data": 3}, "text"])
+def test_what_is_no_mapping_is_refused(given: Any) -> None:
+    with pytest.raises(errors.UsageError):
+        Session(".", mounts=given)
+    with pytest.raises(errors.UsageError):
+        Session(".", cache=given)
+
+
+@pytest.mark.parametrize("source", ["/", "/etc", "/proc", "/run", "workspace", "inside", "parent", "missing"])
+async def test_a_source_that_must_not_be_reached_is_refused(
+    place: Path, tmp_path: Path, base_image: str, source: str
+) -> None:
+    (place / "inside").mkdir(exist_ok=True)
+    ours = {"workspace": place, "inside": place / "inside", "parent": place.parent, "missing": tmp_path / "missing"}
+    with pytest.raises(errors.UsageError, match="mounts"):
+        await Session(place, mounts={"/data": ours.get(source, Path(source))}).open()
+
+
+async def test_kept_sessions_are_listed_with_their_metadata(place: Path, data: Path, base_image: str) -> None:
+    box = await Session(place, keep=True, lease=60, metadata={"job": "17"}, mounts={"/data": data}).open()
+    try:
+        await box.close()
+        (found,) = [each for each in await Session.list() if each.metadata == {"job": "17"}]
+        assert (found.image, found.workspace) == ("base", str(place.resolve()))
+        again = await Session.attach(found.id)
+        assert (again.metadata, dict(again.plan.mounts)) == ({"job": "17"}, {"/data": str(data)})
+        assert (await again.run("cat /data/word")).stdout == "read me\n"
+    finally:
+        for each in await Session.list():
+            if each.metadata == {"job": "17"}:
+                await (await Session.attach(each.id)).stop()
+
+
+def test_the_command_line_takes_them(place: Path, data: Path, tmp_path: Path, base_image: str) -> None:
+    env = {"BELLJAR_STATE": str(tmp_path / "state")}
+    options = ("--workspace", place, "--mount", f"{data}:/data", "--cache", "pip")
+    done = belljar("run", *options, "cat /data/word; touch ~/.cache/pip/x", env=env)
+    assert (done.status, done.stdout) == (0, "read me\n"), done.stderr
+    assert belljar("run", *options, "ls ~/.cache/pip", env=env).stdout == "x\n"
+    assert belljar("run", "--mount", "nowhere", "true").status == 2
+    assert "cannot be mounted over" in belljar("run", "--mount", "/srv:/etc", "true").complaint
