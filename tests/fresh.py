@@ -79,8 +79,10 @@ class Tree:
             **variables,
         }
         script = self._script(command)
+        # The engine next door names processes by their numbers out here, so its user must see the same ones.
+        processes = [] if self.case.user else ["--pid", "--fork", "--kill-child"]
         return subprocess.run(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-euc", script],
+            ["unshare", "--mount", *processes, "bash", "-euc", script],
             env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         )  # fmt: skip
 
@@ -89,7 +91,7 @@ class Tree:
         mounts = [
             "mount --make-rprivate /",
             f"mount --bind '{self.root}' '{self.root}'",
-            f"mount -t proc proc '{self.root}/proc'",
+            f"mount {'--rbind /proc' if self.case.user else '-t proc proc'} '{self.root}/proc'",
             f"mount --rbind /dev '{self.root}/dev'",
             f"mount --rbind /sys '{self.root}/sys'",
             f"mount -t tmpfs -o mode=755 tmpfs '{self.root}/run'",

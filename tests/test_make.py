@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -71,3 +72,31 @@ def test_a_workspace_with_spaces_is_mounted(tmp_path: Path) -> None:
     (odd / "note").write_text("here\n")
     done = make("sandbox", "CMD=cat note", f"WORKSPACE={odd}")
     assert (done.stdout, done.returncode) == ("here\n", 0), done.stderr
+
+
+@pytest.mark.root
+def test_a_second_clone_that_is_read_only_and_has_spaces_in_its_path_works_with_another_venv(
+    workspace: Path, tmp_path: Path
+) -> None:
+    clone, venv = tmp_path / "second clone", tmp_path / "its venv"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, clone / name)
+    script = """
+mount --make-rprivate /
+mount --bind "$0" "$0"
+mount -o remount,bind,ro "$0"
+cd "$0"
+exec make --no-print-directory images VENV="$1"
+"""
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-euc", script, clone, venv],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "fetching the C compiler" not in done.stderr, "the init of the same sources is in the cache"
+    assert not (clone / ".venv").exists()
+    command = [venv / "bin/belljar", "run", "--workspace", workspace, "echo from the second"]
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (ran.stdout, ran.returncode) == ("from the second\n", 0), ran.stderr
