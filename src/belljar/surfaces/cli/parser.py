@@ -210,7 +210,7 @@ def _tools(commands: Commands) -> None:
     call.add_argument("parameters", nargs="?", default="{}", metavar="JSON")
     mcp = commands.add("mcp", "mcp.command:serve", "serve the tools to an MCP client, on stdio or on loopback HTTP")
     add_sandbox_options(mcp)
-    mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), terminal-run, …, all")
+    mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), files, staged, …, all")
     mcp.add_argument("--http", nargs="?", const="127.0.0.1:0", metavar="HOST:PORT", help="streamable HTTP")
     mcp.add_argument("--token", metavar="TOKEN", help="that HTTP clients must show (default: a new one)")
 

@@ -14,15 +14,22 @@ from belljar.surfaces.cli import console
 from belljar.surfaces.cli.open_session import opened
 from belljar.tools import ToolRegistry
 from belljar.tools.base import ToolResult
+from belljar.tools.registry import FAMILIES, ON_REQUEST
+
+ALL = (*FAMILIES, *ON_REQUEST)
 
 
 def tools(args: Namespace) -> int:
-    registry = ToolRegistry()
     if args.format or args.json:
-        console.document(registry.schemas(args.format or "anthropic"))
+        console.document(ToolRegistry().schemas(args.format or "anthropic"))
         return 0
-    rows = [(tool["name"], tool["description"].split("\n")[0]) for tool in registry.schemas("anthropic")]
-    console.table(rows, "TOOL", "WHAT IT DOES")
+    rows = [
+        (tool["name"], family, tool["description"].split("\n")[0])
+        for family in ALL
+        for tool in ToolRegistry(families=(family,)).schemas("anthropic")
+    ]
+    console.table(rows, "TOOL", "FAMILY", "WHAT IT DOES")
+    console.note(f"{' and '.join(ON_REQUEST)} are served on request: `belljar mcp --tools bash,files`")
     return 0
 
 
@@ -31,13 +38,13 @@ def call(args: Namespace) -> int:
         parameters = json.loads(args.parameters)
     except ValueError as error:
         raise UsageError(f"the parameters are not JSON: {error}") from None
-    ToolRegistry().get(args.tool)
+    ToolRegistry(families=ALL).get(args.tool)
     return anyio.run(_call, args, parameters)
 
 
 async def _call(args: Namespace, parameters: Any) -> int:
     async with opened(args) as box:
-        result = await ToolRegistry(box).call(args.tool, parameters)
+        result = await ToolRegistry(box, families=ALL).call(args.tool, parameters)
     if args.json:
         console.document(_known(parameters).hide(result.as_dict()))
     else:
