@@ -20,6 +20,7 @@ PARTS = {
     "cli": "The command line",
     "throwaways": "Fresh sandboxes, and many of them",
     "oci": "The engine without a daemon",
+    "staged": "Staged workspaces",
 }
 
 

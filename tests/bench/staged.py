@@ -1,0 +1,99 @@
+"""Staged workspaces: what keeping changes aside costs, next to the same session that writes straight through."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from belljar import Session
+from belljar.staged.change import counted
+
+from .table import Row, ms, p50
+
+ROUNDS = int(os.environ.get("BELLJAR_BENCH_STAGED_ROUNDS", "10"))
+FILES, CHANGED, DIFFED, POINTS = 50_000, 10, 1000, 20
+COMMANDS = {
+    "git status": "git -c safe.directory='*' status --porcelain",
+    "tar of the tree": "tar -cf /dev/null src",
+    "python start": "python3 -m unittest -q tiny 2>/dev/null",
+}
+
+
+async def took(work: Callable[[], Awaitable[object]]) -> float:
+    begun = time.perf_counter()
+    await work()
+    return time.perf_counter() - begun
+
+
+def fill(workspace: Path) -> None:
+    for folder in range(FILES // 500):
+        place = workspace / "src" / f"d{folder}"
+        place.mkdir(parents=True, exist_ok=True)
+        for number in range(500):
+            (place / f"f{number}.py").write_text(f"value = {number}\n")
+    (workspace / "tiny.py").write_text("import unittest\n")
+    git = ["git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(workspace)]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *words], check=True)
+    if os.geteuid() == 0:
+        subprocess.run(["chown", "-R", "1000:1000", str(workspace)], check=True)
+
+
+async def opening(workspace: Path) -> list[Row]:
+    async def once(changes: str) -> None:
+        async with Session(workspace, changes=changes) as box:  # type: ignore[arg-type]
+            times[changes].append(time.perf_counter() - begun)
+            assert (await box.run("echo hi")).stdout == "hi\n"
+
+    times: dict[str, list[float]] = {"direct": [], "staged": []}
+    for _ in range(ROUNDS):
+        for changes in times:
+            begun = time.perf_counter()
+            await once(changes)
+    staged, direct = p50(times["staged"]), p50(times["direct"])
+    more = staged - direct
+    return [Row("opening", ms(staged), f"direct {ms(direct)}", f"+{ms(more)}", "<= +30 ms", more <= 0.030)]
+
+
+async def commands(direct: Session, staged: Session) -> list[Row]:
+    rows = []
+    for name, command in COMMANDS.items():
+        await direct.run(command), await staged.run(command)
+        ours, theirs = [], []
+        for _ in range(ROUNDS):
+            ours.append((await staged.run(command)).duration)
+            theirs.append((await direct.run(command)).duration)
+        ratio = p50(ours) / p50(theirs)
+        rows.append(Row(name, ms(p50(ours)), f"direct {ms(p50(theirs))}", f"{ratio:.2f}", "<= 1.1", ratio <= 1.1))
+    return rows
+
+
+async def looking(box: Session) -> list[Row]:
+    await box.discard()
+    await box.run(f"for n in $(seq {CHANGED}); do echo x >> src/d$n/f1.py; done")
+    look = p50([await took(box.changes) for _ in range(ROUNDS)])
+    assert counted(await box.changes()) == f"~{CHANGED}"
+    await box.run(f"for d in src/d[0-9]/; do for f in $d*.py; do echo x >> $f; done; done; ls src | head -{DIFFED}")
+    many = len(await box.changes())
+    diff = await took(box.diff) * DIFFED / many
+    points = [await took(lambda: box.checkpoint()) for _ in range(POINTS)]
+    return [
+        Row(f"changes(), {CHANGED} of {FILES:,} files", ms(look), "", "", "<= 20 ms", look <= 0.020),
+        Row(f"diff() of {DIFFED:,} files", ms(diff), f"of {many:,} changed", "", "<= 1 s", diff <= 1.0),
+        Row(f"checkpoint with {many:,} changes", ms(p50(points)), "", "", "<= 50 ms", p50(points) <= 0.050),
+    ]
+
+
+async def rows(directory: Path) -> list[Row]:
+    workspace = directory / "staged"
+    workspace.mkdir()
+    fill(workspace)
+    found = await opening(workspace)
+    async with Session(workspace) as direct, Session(workspace, changes="staged") as staged:
+        found += await commands(direct, staged)
+        found += await looking(staged)
+        await staged.discard()
+    return found
