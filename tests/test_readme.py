@@ -12,7 +12,8 @@ from tests.owners import give
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 MARK = "@end of a command@"
-BLOCKS = re.findall(r"^```console\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+SHOWN = README + (ROOT / "docs" / "staged.md").read_text()
+BLOCKS = re.findall(r"^```console\n(.*?)^```", SHOWN, re.DOTALL | re.MULTILINE)
 
 
 def steps(block: str) -> list[tuple[str, str]]:
