@@ -43,7 +43,13 @@ def meant(name: str, names: Collection[str]) -> str:
 
 
 class BelljarError(Exception):
-    """Whatever goes wrong on our side: `except belljar.BelljarError as error: print(error.code, error)`."""
+    """Whatever goes wrong on our side: `except belljar.BelljarError as error: print(error.code, error)`.
+
+    try:
+        await box.run("make")
+    except belljar.BelljarError as error:
+        print(error.code, error)
+    """
 
     code = "failed"
     exit_status = 125
@@ -80,7 +86,13 @@ class ShellNotFound(UsageError):
 
 
 class PolicyDenied(BelljarError):
-    """The command was judged and refused, or needed an approval that nobody gave."""
+    """The command was judged and refused, or needed an approval that nobody gave.
+
+    try:
+        await box.run(command)
+    except belljar.PolicyDenied as denied:
+        print(denied.verdict.reason)
+    """
 
     code = "policy_denied"
     exit_status = 126
@@ -146,7 +158,13 @@ class FileFailed(BelljarError):
 
 
 class Conflict(BelljarError):
-    """Staged changes that cannot be applied without losing what the host changed meanwhile: path → both sides."""
+    """Staged changes that cannot be applied without losing what the host changed meanwhile: path → both sides.
+
+    try:
+        await box.apply()
+    except belljar.Conflict as conflict:
+        print(conflict.paths)
+    """
 
     code = "conflict"
     exit_status = 1
@@ -164,6 +182,12 @@ class AuditError(BelljarError):
 
 
 class SandboxLost(BelljarError):
-    """The sandbox went away. Its session is over: open a new one."""
+    """The sandbox went away. Its session is over: open a new one.
+
+    try:
+        await shell.read()
+    except belljar.SandboxLost:
+        box = await belljar.Session().open()
+    """
 
     code = "sandbox_lost"

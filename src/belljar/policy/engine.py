@@ -35,6 +35,8 @@ class Policy:
     """Judges commands. Made once, used from any thread; it holds no state between commands.
 
     The first `trusted` files are the operator's own choice (a file, and what it extends); the others may only tighten.
+
+    verdict = belljar.Policy.load("default").judge("rm -rf /")
     """
 
     def __init__(self, files: Sequence[RuleFile], trusted: int | None = None) -> None:

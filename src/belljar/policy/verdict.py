@@ -22,6 +22,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """What a policy says of one command.
+
+    verdict = belljar.Policy.load("default").judge("rm -rf /")
+    assert verdict.decision == "deny"
+    """
+
     decision: str
     risk: str
     reason: str

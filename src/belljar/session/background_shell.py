@@ -110,7 +110,10 @@ class Shell:
         limit: int = READ_LIMIT,
         wait: float = 0.0,
     ) -> Chunk:
-        """What is new since the last check; with `offset`, from there on and without moving any cursor."""
+        """What is new since the last check; with `offset`, from there on and without moving any cursor.
+
+        chunk = await shell.read(filter="error", wait=5)
+        """
         _check_reading(filter, offset, limit, wait)
         pattern = await to_thread.run_sync(_compile, filter) if filter is not None else None
         start = self._start(filter, offset)
@@ -137,12 +140,19 @@ class Shell:
         )  # fmt: skip
 
     async def poll(self) -> Status:
+        """How it is, asked now.
+
+        await shell.poll() == "running"
+        """
         if self.status == "running":
             await self._fetch((UNLIMITED, UNLIMITED), 0, 0.0)
         return self.status
 
     async def wait(self, timeout: float | None = None) -> Result:
-        """Its end; TimeoutError if that does not come in time (the shell goes on)."""
+        """Its end; TimeoutError if that does not come in time (the shell goes on).
+
+        result = await shell.wait(timeout=60)
+        """
         checks.seconds("timeout", timeout)
         with anyio.fail_after(timeout):
             while self.status == "running":
@@ -150,7 +160,10 @@ class Shell:
         return await self.result()
 
     async def result(self) -> Result:
-        """Of a shell that has ended: all the output that was kept, which is the newest."""
+        """Of a shell that has ended: all the output that was kept, which is the newest.
+
+        result = await shell.result()
+        """
         if self._body is None and await self.poll() == "running":
             raise UsageError(f"{self.id} still runs: `await shell.wait()` gives its result")
         assert self._body is not None
@@ -175,12 +188,19 @@ class Shell:
     # Steering.
 
     async def write(self, data: bytes | str) -> None:
-        """To its stdin; waits while the command does not read."""
+        """To its stdin; waits while the command does not read.
+
+        await shell.write("yes\\n")
+        """
         if not isinstance(data, bytes | str):
             raise UsageError(f"write takes bytes or text, not {type(data).__name__}")
         await self._session.sandbox.link.join(self._number).input(data.encode() if isinstance(data, str) else data)
 
     def close_input(self) -> None:
+        """The end of its stdin.
+
+        shell.close_input()
+        """
         self._session.sandbox.link.join(self._number).close_input()
 
     def resize(self, rows: int, cols: int) -> None:
@@ -188,12 +208,19 @@ class Shell:
         self._session.sandbox.link.join(self._number).resize(rows, cols)
 
     def signal(self, signo: int) -> None:
+        """To the whole tree.
+
+        shell.signal(signal.SIGHUP)
+        """
         checks.whole("signo", signo, 1, 64)
         self._killed = self._killed or signo in (signals.SIGKILL, signals.SIGTERM)
         self._send(To.SIGNAL, frames.u32(signo))
 
     async def kill(self, grace: float = GRACE) -> None:
-        """End the whole tree; when this returns nothing of it is left. An ended shell is left as it is."""
+        """End the whole tree; when this returns nothing of it is left. An ended shell is left as it is.
+
+        await shell.kill()
+        """
         checks.seconds("grace", grace, optional=False, zero=True)
         if await self.poll() != "running":
             return
@@ -202,6 +229,10 @@ class Shell:
         await self.wait()
 
     def forget(self) -> None:
+        """Give up what is kept of a shell that has ended.
+
+        shell.forget()
+        """
         self._send(To.FORGET, b"")
 
     def _send(self, kind: To, payload: bytes) -> None:

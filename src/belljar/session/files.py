@@ -62,7 +62,10 @@ class Files:
         self._run = run
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """A file's bytes, or some of them."""
+        """A file's bytes, or some of them.
+
+        text = (await box.files.read("notes.txt")).decode()
+        """
         parts: list[bytes] = []
         size = 0
 
@@ -78,26 +81,43 @@ class Files:
         return b"".join(parts)
 
     async def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> None:
-        """Write a whole file: readers see the old one or the new one. Its directory must be there."""
+        """Write a whole file: readers see the old one or the new one. Its directory must be there.
+
+        await box.files.write("app.py", "print(1)\\n")
+        """
         content = data.encode() if isinstance(data, str) else bytes(data)
         await self._do("put", path, [f"{mode & 0o777:o}"], source=_pieces(content))
 
     async def append(self, path: str, data: bytes | str) -> None:
+        """Behind what is there; a file that is not there is made.
+
+        await box.files.append("log.txt", "one more line\\n")
+        """
         content = data.encode() if isinstance(data, str) else bytes(data)
         await self._do("append", path, source=_pieces(content))
 
     async def list(self, path: str = ".", *, depth: int = 1) -> list[FileInfo]:
-        """What is in a directory, sorted by path; with `depth`, also below."""
+        """What is in a directory, sorted by path; with `depth`, also below.
+
+        for each in await box.files.list("src", depth=2): print(each.path)
+        """
         if depth < 1:
             raise UsageError("depth starts at 1: what is in the directory itself")
         return sorted(_records(await self._text("list", path, str(depth))), key=lambda each: each.path)
 
     async def stat(self, path: str) -> FileInfo:
-        """What a path leads to (links are followed)."""
+        """What a path leads to (links are followed).
+
+        size = (await box.files.stat("app.py")).size
+        """
         (found,) = _records(await self._text("stat", path))
         return found
 
     async def exists(self, path: str) -> bool:
+        """Whether a path leads to something.
+
+        await box.files.exists("setup.py")
+        """
         try:
             await self.stat(path)
         except FileFailed as error:
@@ -107,15 +127,24 @@ class Files:
         return True
 
     async def remove(self, path: str) -> None:
-        """A file, a link or a directory with all that is in it."""
+        """A file, a link or a directory with all that is in it.
+
+        await box.files.remove("build")
+        """
         await self._do("remove", path)
 
     async def mkdir(self, path: str) -> None:
-        """With its parents; one that is there is fine."""
+        """With its parents; one that is there is fine.
+
+        await box.files.mkdir("src/new")
+        """
         await self._do("mkdir", path)
 
     async def search(self, expression: str, path: str = ".", *, most: int = 1000) -> Sequence[Match]:
-        """Lines that match an extended regular expression; binary files and `.git` are left out."""
+        """Lines that match an extended regular expression; binary files and `.git` are left out.
+
+        matches = await box.files.search("TODO", "src")
+        """
         fields = (await self._text("search", path, expression, str(most))).split(b"\0")[:-1]
         if len(fields) % 3:
             raise FileFailed("the sandbox's answer cannot be read")
@@ -123,7 +152,10 @@ class Files:
         return [Match(os.fsdecode(p), int(n) if n.isdigit() else 0, t.decode("utf-8", "replace")) for p, n, t in rows]
 
     async def upload(self, source: str | os.PathLike[str], path: str) -> None:
-        """A file or a directory of the host into the sandbox."""
+        """A file or a directory of the host into the sandbox.
+
+        await box.files.upload("data.csv", "data.csv")
+        """
         if await to_thread.run_sync(os.path.isdir, source):
             await self.mkdir(path)
             with Folder.at(source) as folder:
@@ -134,7 +166,10 @@ class Files:
             await self._do("put", path, [f"{mode:o}"], source=_off_the_loop(iter(lambda: file.read(CHUNK), b"")))
 
     async def download(self, path: str, target: str | os.PathLike[str]) -> None:
-        """A file or a directory of the sandbox to the host. `target` is the new name, or a directory to fill."""
+        """A file or a directory of the sandbox to the host. `target` is the new name, or a directory to fill.
+
+        await box.files.download("dist", "/tmp/dist")
+        """
         info = await self.stat(path)
         if info.kind == "directory":
             os.makedirs(target, exist_ok=True)

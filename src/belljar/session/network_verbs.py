@@ -68,7 +68,10 @@ class NetworkVerbs:
         return f"http://127.0.0.1:{known.port}"
 
     async def allow_host(self, *hosts: str) -> None:
-        """Let more hosts through the door from now on; the session must have been opened with one."""
+        """Let more hosts through the door from now on; the session must have been opened with one.
+
+        await box.allow_host("api.example.com")
+        """
         session = self._session
         if session.policy.network_ceiling is not None:
             check_ceiling(hosts, session.policy.network_ceiling)

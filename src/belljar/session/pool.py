@@ -126,7 +126,10 @@ class Pool:
         return len(self._ready)
 
     async def ready(self) -> None:
-        """Until the pool is full; the engine's error if it cannot be filled."""
+        """Until the pool is full; the engine's error if it cannot be filled.
+
+        await pool.ready()
+        """
         if self._closed:
             raise UsageError("this pool is not open; write `async with belljar.Pool(...) as pool:`")
         while len(self._ready) < self.size:
@@ -138,7 +141,10 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def session(self, **options: Unpack[ClaimOptions]) -> AsyncIterator[Session]:
-        """A session in a sandbox of its own, destroyed afterwards; `options` replace the pool's (policy, …)."""
+        """A session in a sandbox of its own, destroyed afterwards; `options` replace the pool's (policy, …).
+
+        async with pool.session(policy="strict") as box: ...
+        """
         checks.known(options, ClaimOptions.__annotations__.keys(), "Pool.session")
         if self._closed:
             raise UsageError("this pool is not open; write `async with belljar.Pool(...) as pool:`")

@@ -149,7 +149,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     def __exit__(self, *_: object) -> None: ...
 
     async def open(self) -> Self:
-        """Start the sandbox, or take a warm one; a session that is open already stays as it is."""
+        """Start the sandbox, or take a warm one; a session that is open already stays as it is: `await box.open()`."""
         if self._sandbox is not None:
             return self
         if self._opening:
@@ -239,7 +239,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         return type(self)(plan.workspace, **{**taken, **options})
 
     async def close(self) -> None:
-        """End the sandbox; a kept one is left to its lease."""
+        """End the sandbox; a kept one is left to its lease: `await box.close()`."""
         sandbox = self._sandbox
         if sandbox is None:
             return
@@ -276,7 +276,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self.plan = replace(self.plan, lease=lease)
 
     async def stop(self) -> None:
-        """End the sandbox, also a kept one."""
+        """End the sandbox, also a kept one: `await box.stop()`."""
         self.plan = replace(self.plan, keep=False)
         await self.close()
 
@@ -312,7 +312,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         return self._sandbox is not None and self._sandbox.link.lost is None
 
     def usage(self) -> dict[str, int]:
-        """Memory (bytes) and processes of the whole sandbox, now; empty where the engine is not on this machine."""
+        """Memory (bytes) and processes of the whole sandbox: `box.usage()["memory"]`; empty for an engine elsewhere."""
         return usage(self.sandbox.launched.pid) if self.sandbox.engine.shares_files else {}
 
     # Commands.

@@ -49,7 +49,10 @@ class ShellVerbs:
     async def yielding(
         self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]
     ) -> Result | Shell:
-        """Run a command; if it takes longer than `yield_after` seconds it goes on as a background shell."""
+        """Run a command; if it takes longer than `yield_after` seconds it goes on as a background shell.
+
+        came = await box.yielding("make", yield_after=10)
+        """
         checks.seconds("yield_after", yield_after, optional=False, zero=True)
         request = await self._owner._admitted(command, options, "yielding", without=("pty",))
         async with RunningCommand(self._owner, request) as running:
@@ -67,10 +70,17 @@ class ShellVerbs:
         return self._persistent is not None or any(shell.status == "running" for shell in self._shells.values())
 
     def shells(self) -> list[Shell]:
-        """The background shells that are known here; `refresh` also finds those of other processes."""
+        """The background shells that are known here; `refresh` also finds those of other processes.
+
+        running = [shell for shell in box.shells() if shell.status == "running"]
+        """
         return list(self._shells.values())
 
     def shell(self, id: str) -> Shell:
+        """One of the background shells.
+
+        box.shell("shell_00000001")
+        """
         if id not in self._shells:
             raise ShellNotFound(f"Shell not found: {id}")
         return self._shells[id]
@@ -80,7 +90,10 @@ class ShellVerbs:
         return shell
 
     async def refresh(self) -> list[Shell]:
-        """Ask the sandbox which shells there are, also those that other processes started."""
+        """Ask the sandbox which shells there are, also those that other processes started.
+
+        shells = await box.refresh()
+        """
         for listed in await self._owner.sandbox.link.list():
             if listed.flags & Flag.BACKGROUND:
                 shell = Shell.from_listed(self._owner, listed)
@@ -88,7 +101,10 @@ class ShellVerbs:
         return self.shells()
 
     async def cleanup(self) -> int:
-        """Forget the shells that have ended; how many there were."""
+        """Forget the shells that have ended; how many there were.
+
+        await box.cleanup()
+        """
         ended = [shell for shell in await self.refresh() if shell.status != "running"]
         for shell in ended:
             shell.forget()

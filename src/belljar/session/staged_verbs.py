@@ -55,7 +55,10 @@ class StagedVerbs:
         return await to_thread.run_sync(self._review.changes)
 
     async def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
-        """All changes, or those at or below some paths, as a unified diff. `against`: to another session's files."""
+        """All changes, or those at or below some paths, as a unified diff. `against`: to another session's files.
+
+        print(await box.diff(["src"]))
+        """
         review = self._review
         if against is not None:
             from belljar.staged.compare import compared
@@ -76,11 +79,17 @@ class StagedVerbs:
         return done
 
     async def undo_apply(self) -> list[str]:
-        """Take the last apply back, once."""
+        """Take the last apply back, once.
+
+        await box.undo_apply()
+        """
         return await to_thread.run_sync(self._review.undo)
 
     async def discard(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Take changes back: the sandbox sees the host's files again."""
+        """Take changes back: the sandbox sees the host's files again.
+
+        await box.discard(["build"])
+        """
         box, review = self._box, self._review
 
         def restore() -> list[str]:
@@ -107,7 +116,10 @@ class StagedVerbs:
         return point
 
     async def rollback(self, point: Point | str | None = None) -> Point:
-        """Back to a checkpoint (the last one by default). Everything that runs is ended first."""
+        """Back to a checkpoint (the last one by default). Everything that runs is ended first.
+
+        await box.rollback(point)
+        """
         box, area = self._box, self.staged_area
         staging.check_may_lay_anew()
         found = _point(area, point)
@@ -131,10 +143,17 @@ class StagedVerbs:
         return await twin.open()
 
     def checkpoints(self) -> list[Point]:
+        """The checkpoints that can be gone back to, oldest first.
+
+        names = [point.name for point in box.checkpoints()]
+        """
         return self.staged_area.points
 
     async def forget_checkpoint(self, point: Point) -> None:
-        """Its files stay as they are; only nobody can go back to it any more."""
+        """Its files stay as they are; only nobody can go back to it any more.
+
+        box.forget_checkpoint(point)
+        """
         await to_thread.run_sync(self.staged_area.forget, point)
 
     async def _quiet(self, what: str) -> StagedArea:

@@ -37,7 +37,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Change:
-    """One path that is not as it is on the host. `.git` is one change, whatever happened in it."""
+    """One path that is not as it is on the host. `.git` is one change, whatever happened in it.
+
+    for change in await box.changes():
+        print(change.kind, change.path)
+    """
 
     path: str
     kind: Kind
