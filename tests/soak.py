@@ -59,7 +59,7 @@ class Soak:
 
     async def one(self, dice: random.Random, box: belljar.Session) -> None:
         deed = dice.choice(DEEDS)
-        with self.counted(deed.__name__.strip("_")), anyio.fail_after(60):
+        with self.counted(deed.__name__.strip("_")), anyio.fail_after(120):
             await deed(self, box, dice)
 
     @contextmanager

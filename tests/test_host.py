@@ -51,7 +51,7 @@ def test_two_hosts_with_different_engines_and_state_live_in_one_process(
 async def test_a_pool_serves_sessions_of_its_own_host_only(workspace: Path, tmp_path: Path) -> None:
     other = Host(state=tmp_path / "state")
     async with Pool(workspace, size=1, host=other) as pool:
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             await pool.ready()
         async with Session(workspace):
             assert pool.waiting == 1
@@ -63,7 +63,7 @@ async def test_a_pool_serves_sessions_of_its_own_host_only(workspace: Path, tmp_
 async def test_a_blocking_call_beside_an_open_pool_leaves_it_alone(workspace: Path) -> None:
     """The pool belongs to this event loop; the blocking call has one of its own."""
     async with Pool(workspace, size=1) as pool:
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             await pool.ready()
         result = await asyncio.to_thread(sync.run, "echo beside", workspace)
         assert (result.stdout, pool.waiting) == ("beside\n", 1)

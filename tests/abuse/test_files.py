@@ -172,5 +172,5 @@ async def test_deep_trees_cost_nobody_their_stack(base_image: str, workspace: Pa
         (workspace / "dig.py").write_text(text)
         result = await box.run(["python3", "dig.py"], timeout=60)
         assert result.cause == "exited"
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         await to_thread.run_sync(lambda: os.system(f"rm -rf {workspace}/deep"))

@@ -67,7 +67,7 @@ async def two_hundred(box: Session) -> list[Row]:
     before, kept = memory(), 0
     shells = [await box.start("head -c 500000 /dev/zero | tr '\\0' x", ring=1 << 20) for _ in range(200)]
     for shell in shells:
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             await shell.wait()
         kept += len((await shell.read()).stdout_bytes)
     await box.cleanup()

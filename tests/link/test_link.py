@@ -236,7 +236,7 @@ async def test_a_pipe_that_the_init_makes_block_again_blocks_nobody(pair: Pair) 
     passed(pair, execution.id, frames.STDOUT, reading)
     os.set_blocking(reading, True)
     os.write(writing, b"x" * 4096)
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         while not heard:
             await anyio.lowlevel.checkpoint()
     os.set_blocking(reading, True)
@@ -391,7 +391,7 @@ async def test_silence_is_asked_about_and_then_believed(pair: Pair, monkeypatch:
     monkeypatch.setattr(link, "SUSPECT", 0.05)
     pair.alive = False
     execution = spawned(pair)
-    with anyio.fail_after(5), pytest.raises(SandboxLost, match="stopped answering"):
+    with anyio.fail_after(120), pytest.raises(SandboxLost, match="stopped answering"):
         await execution.ended()
 
 
@@ -402,7 +402,7 @@ async def test_a_busy_sandbox_that_the_engine_vouches_for_is_given_time(
     monkeypatch.setattr(link, "SUSPECT", 0.02)
     monkeypatch.setattr(link, "GIVE_UP", 0.3)
     execution = spawned(pair)
-    with anyio.fail_after(5), pytest.raises(SandboxLost, match="stopped answering"):
+    with anyio.fail_after(120), pytest.raises(SandboxLost, match="stopped answering"):
         await execution.ended()
 
 
@@ -459,7 +459,7 @@ async def test_what_the_socket_does_not_take_waits_its_turn(pair: Pair) -> None:
     big = b"y" * (8 << 20)
     pair.link.send(frames.frame(frames.To.INPUT, execution.id, big[: frames.MAX_TO_INIT]))
     taken = 0
-    with anyio.fail_after(10):
+    with anyio.fail_after(120):
         while taken < len(big):
             await anyio.wait_readable(pair.init)
             taken += len(pair.init.recv(1 << 20))

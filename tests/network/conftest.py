@@ -74,7 +74,7 @@ class Doorway:
         async with await self.dial() as stream:
             for part in parts:
                 await stream.send(part)
-            with suppress(anyio.EndOfStream, anyio.BrokenResourceError), anyio.fail_after(60):
+            with suppress(anyio.EndOfStream, anyio.BrokenResourceError), anyio.fail_after(120):
                 while len(heard) < until:
                     heard += await stream.receive()
         return heard

@@ -23,7 +23,7 @@ async def box(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session
 
 async def until(shell: Shell, text: str) -> Chunk:
     """Read without moving the cursor until `text` was printed."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         while True:
             chunk = await shell.read(offset=0, wait=0.05)
             if text in chunk.text:
@@ -157,7 +157,7 @@ async def test_much_input_waits_for_a_shell_that_does_not_read_and_holds_up_nobo
 async def test_writing_to_a_shell_that_ended_is_dropped(box: Session) -> None:
     shell = await box.start("exit 0")
     await shell.wait(60)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         await shell.write(b"x" * 3_000_000)
 
 
@@ -224,7 +224,7 @@ async def test_reading_while_another_waits_for_the_end(box: Session) -> None:
         tasks.start_soon(shell.wait)
         while "one" not in (chunk := await shell.read(offset=0, wait=5)).stdout:
             pass
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             assert (await shell.read()).stdout == chunk.stdout == "one\n"
             assert await shell.poll() == "running"
         await shell.write("go\n")

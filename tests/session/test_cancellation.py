@@ -87,7 +87,7 @@ def nothing_left(engine: DockerEngine, host: Host) -> Callable[[], Coroutine[Any
 
     async def check() -> None:
         assert await sandboxes(engine, host) == []
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             while await to_thread.run_sync(own_containers, engine) - others:  # noqa: ASYNC110 - it removes itself
                 await anyio.sleep(0.05)
 
@@ -173,7 +173,7 @@ async def test_a_session_that_cannot_be_recorded_leaves_no_sandbox(
 
 async def test_a_wrong_option_takes_no_sandbox_from_a_pool(workspace: Path, host: Host, nothing_left: Any) -> None:
     async with Pool(workspace, size=1, host=host) as pool:
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             await pool.ready()
         with pytest.raises(BelljarError, match="nosuch"):
             async with pool.session(policy="nosuch"):

@@ -12,7 +12,7 @@ from belljar.errors import ImageMissing, UsageError
 
 
 async def full(pool: Pool) -> None:
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         await pool.ready()
 
 
@@ -104,5 +104,5 @@ async def test_a_memory_budget_bounds_what_waits(workspace: Path) -> None:
 
 async def test_a_pool_that_cannot_be_filled_says_why(workspace: Path) -> None:
     async with Pool(workspace, size=1, image="no/such:image") as pool:
-        with anyio.fail_after(30), pytest.raises(ImageMissing):
+        with anyio.fail_after(120), pytest.raises(ImageMissing):
             await pool.ready()

@@ -101,6 +101,10 @@ class Parser:
         for child in children if self._pid == os.getpid() else []:
             _end(child)
 
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
 
 def _spawn() -> "subprocess.Popen[bytes]":
     program = shfmt()
