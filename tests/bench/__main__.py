@@ -19,6 +19,7 @@ PARTS = {
     "shells": "Persistent and background shells",
     "cli": "The command line",
     "throwaways": "Fresh sandboxes, and many of them",
+    "files": "Files and ports of a sandbox",
     "oci": "The engine without a daemon",
     "staged": "Staged workspaces",
 }
