@@ -56,7 +56,7 @@ format: setup ## let ruff and clang-format write the code as it should be
 	@"$(BIN)/ruff" format
 	@"$(BIN)/clang-format" -i sandbox-images/init/*.[ch]
 
-lock: ## renew lock/*.txt: the versions and hashes that set-up installs
+lock: ## renew sandbox-images/setup/lock/*.txt: the versions and hashes that set-up installs
 	@$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup/lock.py
 
 fresh: ## the README's two commands in bare Debian trees, as root and as a user (needs root and mmdebstrap)

@@ -1,4 +1,4 @@
-"""A terminal recording as a picture: `python -m tests.recording` runs the staged story and writes docs/staged.svg.
+"""A terminal recording as a picture: `python -m tests.recording` runs the staged story and writes src/belljar/staged/staged.svg.
 
 No service and no font is needed: the commands run on a pseudo-terminal, what they print becomes lines of text, and an
 SVG that any browser draws is written. Colours are told by a line's first character, as a diff's are.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.surfaces.terminal import Terminal
 
-TARGET = Path(__file__).parents[1] / "docs" / "staged.svg"
+TARGET = Path(__file__).parents[1] / "src" / "belljar" / "staged" / "staged.svg"
 STORY = (
     "belljar run --staged 'sed -i s/world/belljar/ app.py; echo test > test_app.py; rm old.py'",
     "belljar diff app.py",

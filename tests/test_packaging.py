@@ -61,7 +61,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv = tmp_path_factory.mktemp("venv")
     run(sys.executable, "-m", "venv", venv)
     pip = [venv / "bin/python", "-m", "pip"]
-    locked = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", ROOT / "lock/run.txt"]
+    locked = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", ROOT / "sandbox-images/setup/lock/run.txt"]
     run(*pip, "install", "-q", *locked)
     run(*pip, "install", "-q", "--no-deps", wheel)
     run(*pip, "check")

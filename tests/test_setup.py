@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 SETUP = ROOT / "sandbox-images/setup"
-LOCKS = sorted((ROOT / "lock").glob("*.txt"))
+LOCKS = sorted((ROOT / "sandbox-images/setup/lock").glob("*.txt"))
 PATIENCE = 60.0
 
 
@@ -27,7 +27,7 @@ def _modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def locked(name: str) -> dict[str, str]:
-    return dict(re.findall(r"(?m)^([a-z0-9._-]+)==(\S+)", (ROOT / f"lock/{name}.txt").read_text()))
+    return dict(re.findall(r"(?m)^([a-z0-9._-]+)==(\S+)", (ROOT / f"sandbox-images/setup/lock/{name}.txt").read_text()))
 
 
 # The lock.

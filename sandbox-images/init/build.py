@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-LOCK = HERE.parent.parent / "lock" / "compiler.txt"
+LOCK = HERE.parent / "setup" / "lock" / "compiler.txt"
 OUTPUT = Path(sys.prefix, "share", "belljar")
 ARCHITECTURES = ("x86_64", "aarch64")
 HOST = "aarch64" if platform.machine() in ("aarch64", "arm64") else "x86_64"

@@ -188,7 +188,7 @@ def this_python() -> str:
 
 
 def lock_file(name: str) -> Path:
-    return ROOT / "lock" / f"{name}.txt"
+    return Path(__file__).parent / "lock" / f"{name}.txt"
 
 
 def locked_count(name: str) -> int:

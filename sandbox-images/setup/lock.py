@@ -1,4 +1,4 @@
-"""Renews lock/*.txt from pyproject.toml: the newest versions that have wheels, with the hashes of all of them.
+"""Renews sandbox-images/setup/lock/*.txt from pyproject.toml: the newest versions that have wheels, with the hashes of all of them.
 
 The resolver, `uv`, comes from the index that pip is set to use. Afterwards a wheel of
 every package must be found for every Python and machine that is promised: no other lock is written.
@@ -14,7 +14,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = ROOT / "lock"
+LOCK = Path(__file__).parent / "lock"
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 MACHINES = ["x86_64", "aarch64"]
 
