@@ -1,4 +1,4 @@
-"""A terminal recording as a picture: `python -m tests.recording` runs the staged story and writes src/belljar/staged/staged.svg.
+"""A terminal recording as a picture: `python -m tests.recording` runs the staged story and writes staged.svg.
 
 No service and no font is needed: the commands run on a pseudo-terminal, what they print becomes lines of text, and an
 SVG that any browser draws is written. Colours are told by a line's first character, as a diff's are.

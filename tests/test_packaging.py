@@ -20,6 +20,8 @@ import belljar
 ROOT = Path(__file__).resolve().parent.parent
 MACHINES = {"x86_64": 62, "aarch64": 183}  # ELF e_machine
 
+LOCK = ROOT / "sandbox-images/setup/lock/run.txt"
+
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
     # Nothing of this checkout, its venv or the coverage measurement may leak into the build.
@@ -61,7 +63,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv = tmp_path_factory.mktemp("venv")
     run(sys.executable, "-m", "venv", venv)
     pip = [venv / "bin/python", "-m", "pip"]
-    locked = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", ROOT / "sandbox-images/setup/lock/run.txt"]
+    locked = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", LOCK]
     run(*pip, "install", "-q", *locked)
     run(*pip, "install", "-q", "--no-deps", wheel)
     run(*pip, "check")

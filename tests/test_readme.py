@@ -12,7 +12,7 @@ from tests.owners import give
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 MARK = "@end of a command@"
-SHOWN = README + (ROOT / "docs" / "staged.md").read_text()
+SHOWN = README + (ROOT / "src/belljar/staged/README.md").read_text()
 BLOCKS = re.findall(r"^```console\n(.*?)^```", SHOWN, re.DOTALL | re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""Renews sandbox-images/setup/lock/*.txt from pyproject.toml: the newest versions that have wheels, with the hashes of all of them.
+"""Renews lock/*.txt, beside this, from pyproject.toml: the newest versions that have wheels, with all their hashes.
 
 The resolver, `uv`, comes from the index that pip is set to use. Afterwards a wheel of
 every package must be found for every Python and machine that is promised: no other lock is written.
