@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 from anyio.abc import SocketStream
 from tests.network.conftest import Names, Opening, echo, free_port, server
 
 from belljar.network.allow import Allow, DoorLimits
+from belljar.network.door import REFUSALS_TOLD, Door
+from belljar.network.visit import Refused
 
 LOCAL = {"api.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
 
@@ -237,3 +241,18 @@ async def test_a_port_inside_is_reached_from_the_host(open_door: Opening) -> Non
         with pytest.raises(anyio.BrokenResourceError):
             await nobody.receive()
         await nobody.aclose()
+
+
+async def test_a_flood_of_refusals_is_counted_not_told_one_by_one() -> None:
+    told: list[dict[str, Any]] = []
+    door = Door(Allow("api.test"), record=told.append)
+    for _ in range(REFUSALS_TOLD + 50):
+        with pytest.raises(Refused):
+            async with door.visit("evil.test", 443):
+                await door.admit("evil.test", 443)
+    assert len(told) == REFUSALS_TOLD
+    async with door.visit("api.test", 443):
+        pass
+    assert (told[-1]["verdict"], told[-1]["untold"]) == ("allowed", 50)
+    door.tell_rest()
+    assert len(told) == REFUSALS_TOLD + 1

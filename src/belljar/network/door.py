@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Ask = Callable[[str, int], Awaitable[bool]]
 HEAD_SECONDS = 30.0
+REFUSALS_TOLD = 300  # a minute: the trail keeps a gibibyte, and a flood of refusals must not push the rest out of it
 REMEMBERED = 10_000  # visits; what a command reached is read off right after it
 
 
@@ -53,6 +54,7 @@ class Door:
         self._spent = 0
         self._open = 0
         self._recent: deque[float] = deque()
+        self._refusals_since, self._refusals, self._untold = 0.0, 0, 0
 
     # One client.
 
@@ -167,8 +169,27 @@ class Door:
 
     def _told(self, visit: Visit) -> None:
         visit.end()
-        if self._record is not None:
-            self._record(visit.as_dict())
+        if self._record is None:
+            return
+        if visit.verdict == "refused" and self._too_many_refusals():
+            self._untold += 1
+            return
+        untold, self._untold = self._untold, 0
+        self._record({**visit.as_dict(), **({"untold": untold} if untold else {})})
+
+    def _too_many_refusals(self) -> bool:
+        now = time.monotonic()
+        if now - self._refusals_since > 60:
+            self._refusals_since, self._refusals = now, 0
+        self._refusals += 1
+        return self._refusals > REFUSALS_TOLD
+
+    def tell_rest(self) -> None:
+        """At the end: how many refusals were only counted."""
+        if self._record is not None and self._untold:
+            rest = Visit("", 0, "refused", "too many refusals to tell each").as_dict()
+            untold, self._untold = self._untold, 0
+            self._record({**rest, "untold": untold})
 
     async def dial(self, target: Target, visit: Visit) -> SocketStream:
         failure: Exception | None = None

@@ -87,6 +87,8 @@ class NetworkDoor:
             task.exception()  # a connection that failed is told in its record
 
     def close(self) -> None:
+        if self.door is not None:
+            self.door.tell_rest()
         if self.mux is not None:
             self.mux.lose()
         for task in list(self._tasks):
