@@ -228,3 +228,17 @@ async def test_a_header_echoed_in_headers_is_masked(open_door: Opening) -> None:
             answer = await door.say("\r\n".join([*lines, "", ""]).encode())
     assert b"s3cret" not in answer
     assert b"***" in answer
+
+
+async def test_a_request_that_brings_its_headers_back_is_refused(open_door: Opening) -> None:
+    async def mirror(stream: SocketStream) -> None:
+        asked = await stream.receive()
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(asked) + asked)
+
+    async with server(mirror) as port:
+        allow = Allow(f"api.test:{port}", f"127.0.0.1:{port}", "api.test", headers={"api.test": {"X-Key": "s3cret"}})
+        async with open_door(allow, Names({"api.test": ["127.0.0.1"]})) as door:
+            asked = f"TRACE http://api.test:{port}/ HTTP/1.1\r\nHost: api.test:{port}\r\nConnection: close\r\n\r\n"
+            answer = await door.say(asked.encode())
+    assert b" 405 " in answer
+    assert b"s3cret" not in answer

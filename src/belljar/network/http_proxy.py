@@ -171,6 +171,8 @@ class HttpProxy:
         method = request.method.decode("ascii", "replace")
         async with self._door.visit(host, port, method, path.decode("ascii", "replace")) as visit:
             target = self._inside or await self._door.admit(host, port)
+            if request.method == b"TRACE" and self._door.headers_for(target.host):
+                raise Refused("TRACE would bring back headers that must stay outside", status=405)
             try:
                 upstream = await self._reach(target, visit)
             except Unreachable as error:
