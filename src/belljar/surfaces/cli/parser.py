@@ -172,8 +172,8 @@ def _sessions(commands: Commands) -> None:
     forwarded = commands.add(
         "forward", "cli.file_commands:forward", "a server in a session, on this machine's loopback"
     )
-    forwarded.add_argument("id", metavar="ID")
-    forwarded.add_argument("port", type=int, metavar="PORT")
+    forwarded.add_argument("id", metavar="ID", help="of the session")
+    forwarded.add_argument("port", type=int, metavar="PORT", help="port inside; --at chooses the one here")
     forwarded.add_argument("--at", type=int, default=0, metavar="PORT", help="port here (default: a free one)")
 
 
@@ -187,8 +187,8 @@ def _changes(commands: Commands) -> None:
         "checkpoint", "cli.staged_commands:checkpoint", "remember a staged session's files as they are"
     )
     back = commands.add("rollback", "cli.staged_commands:rollback", "take a staged session back to a checkpoint")
-    for each in (point, back):
-        each.add_argument("name", nargs="?", metavar="NAME", help="of the checkpoint (default: the last)")
+    point.add_argument("name", nargs="?", metavar="NAME", help="of the checkpoint (default: checkpoint 1, 2 …)")
+    back.add_argument("name", nargs="?", metavar="NAME", help="of the checkpoint (default: the last)")
     for each in (listed, shown, taken, dropped, point, back):
         each.add_argument("--session", metavar="ID", help="which; not needed if this directory has only one")
     for each in (shown, taken, dropped):
