@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import anyio
@@ -9,8 +10,9 @@ import pytest
 from anyio.abc import SocketStream
 from tests.network.conftest import Names, Opening, echo, free_port, server
 
-from belljar.network.allow import Allow, DoorLimits
+from belljar.network.allow import Address, Allow, DoorLimits
 from belljar.network.door import REFUSALS_TOLD, Door
+from belljar.network.resolver import Resolver, Unresolved
 from belljar.network.visit import Refused
 
 LOCAL = {"api.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
@@ -256,3 +258,54 @@ async def test_a_flood_of_refusals_is_counted_not_told_one_by_one() -> None:
     assert (told[-1]["verdict"], told[-1]["untold"]) == ("allowed", 50)
     door.tell_rest()
     assert len(told) == REFUSALS_TOLD + 1
+
+
+async def test_a_resolver_that_hangs_holds_up_nobody_else(open_door: Opening) -> None:
+    stuck = anyio.Event()
+
+    class Hanging(Names):
+        async def __call__(self, name: str, port: int) -> list[Address]:
+            if name == "slow.test":
+                await stuck.wait()
+            return await super().__call__(name, port)
+
+    names = Hanging({"api.test": ["127.0.0.1"]})
+    async with server(web) as port, open_door(Allow("slow.test", f"api.test:{port}=127.0.0.1"), names) as door:
+        waiting = [await door.dial() for _ in range(50)]
+        for stream in waiting:
+            await stream.send(b"CONNECT slow.test:443 HTTP/1.1\r\nHost: slow.test\r\n\r\n")
+        request = f"GET http://api.test:{port}/ HTTP/1.1\r\nHost: api.test:{port}\r\nConnection: close\r\n\r\n".encode()
+        assert (await door.say(request)).startswith(b"HTTP/1.1 200")
+        for stream in waiting:
+            await stream.aclose()
+
+
+async def test_a_lookup_that_never_ends_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr("belljar.network.resolver._lookup", lambda name, port: ended.wait(60))
+    with pytest.raises(Unresolved, match="did not answer"):
+        await Resolver(seconds=0.05)("a.test", 443)
+    ended.set()
+
+
+async def test_a_redirect_is_a_new_request(open_door: Opening) -> None:
+    async def redirect(stream: SocketStream) -> None:
+        await stream.receive()
+        await stream.send(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n")
+
+    async with server(redirect) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door:
+        first = f"GET http://api.test:{port}/ HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode()
+        then = b"GET http://169.254.169.254/ HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n"
+        answer = await door.say(first, then)
+    assert b"302" in answer
+    assert b"HTTP/1.1 403" in answer
+
+
+async def test_ten_thousand_connections_one_after_the_other_leave_nothing(open_door: Opening) -> None:
+    async with open_door(Allow("api.test", limits=DoorLimits(per_minute=100_000))) as door:
+        for _ in range(100):
+            streams = [await door.dial() for _ in range(100)]
+            for stream in streams:
+                await stream.aclose()
+        assert (await door.say(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"HTTP/1.1 400")
+        assert len(door.mux._half_closed) < 2048

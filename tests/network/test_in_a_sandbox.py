@@ -176,3 +176,22 @@ async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> N
             await box.forward(0)
     with pytest.raises(OSError, match="failed"):
         await anyio.connect_tcp("127.0.0.1", int(url.rpartition(":")[2]))
+
+
+async def test_the_door_is_there_over_the_bridge_too(
+    base_image: str, site: int, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine whose files are not shared: everything goes over one exec stream."""
+    monkeypatch.setenv("BELLJAR_LINK", "bridge")
+    host = belljar.Host(engine="docker")
+    allow = Allow(f"site.test:{site}=127.0.0.1")
+    async with Session(workspace, network=allow, host=host, policy="permissive") as box:
+        assert box.door
+        assert box.door.door
+        box.door.door._resolve = Names({"site.test": ["127.0.0.1"]})
+        result = await box.run(f"curl -sSf http://site.test:{site}/hello.txt; curl -sS http://evil.test/")
+        assert "hello from outside" in result.stdout
+        assert {visit["verdict"] for visit in result.network} == {"allowed", "refused"}
+        await box.files.write("a/../note", "over the bridge")
+        assert await box.files.read("note") == b"over the bridge"
+    host.close()
