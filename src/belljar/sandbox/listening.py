@@ -7,6 +7,7 @@ connections of the machine: milliseconds. So whoever looks often asks `when_chea
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -57,6 +58,12 @@ class Listening:
             self._diag.close()
 
     @property
+    def __del__(self) -> None:
+        """Of a session that nobody closed."""
+        with contextlib.suppress(Exception):
+            if self._diag is not None:
+                self._diag.close()
+
     def _busy(self) -> bool:
         return self._lock.locked() or (self._thread is not None and self._thread.is_alive())
 
