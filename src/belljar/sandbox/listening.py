@@ -57,13 +57,13 @@ class Listening:
         if self._diag is not None:
             self._diag.close()
 
-    @property
     def __del__(self) -> None:
         """Of a session that nobody closed."""
         with contextlib.suppress(Exception):
             if self._diag is not None:
                 self._diag.close()
 
+    @property
     def _busy(self) -> bool:
         return self._lock.locked() or (self._thread is not None and self._thread.is_alive())
 
