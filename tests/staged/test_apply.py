@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -239,6 +240,22 @@ def test_what_the_host_s_own_git_directory_leads_to_is_held(stage: Stage, host: 
         (stage.merged / path).write_text("evil")
     assert apply(stage.area).held == wanted
     assert (host / "scripts" / "other").exists()
+
+
+@pytest.mark.parametrize("when", ["read", "journal"])
+def test_settings_that_a_running_sandbox_swaps_meanwhile_are_not_applied(stage: Stage, when: str) -> None:
+    (stage.host / ".git").mkdir()
+    config = stage.merged / ".git" / "config"
+    config.write_text("[core]\n\tbare = false\n")
+
+    def swap(step: str) -> None:
+        if step == when:
+            config.write_text("[core]\n\tfsmonitor = evil\n")
+
+    with contextlib.suppress(Conflict):
+        apply(stage.area, step=swap)
+    applied = stage.host / ".git" / "config"
+    assert not applied.exists() or "evil" not in applied.read_text()
 
 
 def test_a_sparse_file_stays_sparse_and_attributes_come_along(stage: Stage) -> None:

@@ -25,6 +25,7 @@ from belljar.staged.area import StagedArea
 from belljar.staged.change import PLAIN, Change
 from belljar.staged.copying import copy_file, remove_tree
 from belljar.staged.layers import Layers, flattened
+from belljar.staged.run_files import by_content
 from belljar.workspace.beneath import Folder
 
 _ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
@@ -92,8 +93,24 @@ def apply(
                 _refuse_conflicts(area, layers, todo)
             result.paths = [c.path for c in todo]
             if todo:
-                _carry_out(area, layers, todo, contents or {}, step)
+                step("read")
+                fixed = {} if runs_later else _judged_contents(layers, todo)
+                _carry_out(area, layers, todo, fixed | (contents or {}), step)
         return result
+
+
+def _judged_contents(layers: Layers, changes: Sequence[Change]) -> dict[str, bytes]:
+    """Files that are not held because of what is in them: what was judged is what is applied, whatever a sandbox that
+    still runs writes there meanwhile."""
+    found = {}
+    for change in changes:
+        is_setting = by_content(change.path) and ".git" in change.path.split("/")
+        if is_setting and change.after is not None and change.after.kind == "file":
+            content = layers.harmless(change.path)
+            if content is None:
+                raise Conflict({change.path: "changed in the sandbox while it was looked at"})
+            found[change.path] = content
+    return found
 
 
 # Conflicts.

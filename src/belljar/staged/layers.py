@@ -171,6 +171,15 @@ class Layers:
         sides = _reader(self.lower, path), _reader(holder, path)
         return self._runs_later(path, *sides) or (after.kind != "directory" and self._places.hold(path, *sides))
 
+    def harmless(self, path: str) -> bytes | None:
+        """What a staged file holds now; None where the host would run it, or it is none any more."""
+        holder = self.holder(path)
+        content = _reader(holder, path)() if holder is not None else None
+        sides = _reader(self.lower, path), lambda: content
+        if content is None or self._runs_later(path, *sides) or self._places.hold(path, *sides):
+            return None
+        return content
+
     def _same(self, path: str, holder: Folder, before: Entry, after: Entry) -> bool:
         if after.kind != "file":
             return before.target == after.target

@@ -45,11 +45,15 @@ def link_runs_later(path: str) -> bool:
     return ".git" in parts or parts[-1] in (*DIRECTORIES, ".github") or bool(_ANYWHERE.fullmatch(f"{path}/_"))
 
 
+def by_content(path: str) -> bool:
+    """Whether what is in it decides."""
+    return posixpath.basename(path) in ("config", "config.worktree")
+
+
 def in_git(rest: str, before: Read, after: Read) -> bool:
     if not rest:
         return after() is not None  # a file in the place of the directory leads elsewhere
-    name = posixpath.basename(rest)
-    if name in ("config", "config.worktree"):
+    if by_content(rest):
         content = after()
         return content is None or bool(_programs(content) - _programs(before()))
     if rest.startswith("modules/") and _HOOKS.search(rest):  # a submodule may be named x/objects
