@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -42,11 +43,13 @@ def init_binary(machine: str | None = None) -> Path:
 
 
 def state_dir() -> Path:
-    """$BELLJAR_STATE, else belljar/ in the user's state directory; not made here."""
-    if own := os.environ.get("BELLJAR_STATE"):
-        return Path(own)
+    """$BELLJAR_STATE, else belljar/ in the user's state directory. Only its owner may look into it."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(base) / "belljar"
+    path = Path(os.environ.get("BELLJAR_STATE") or os.path.join(base, "belljar"))
+    with suppress(OSError):  # who writes there says what is wrong
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+    return path
 
 
 def cache_dir() -> Path:

@@ -195,3 +195,10 @@ def test_hosts_of_the_network_are_narrowed_by_less_trusted_layers(tmp_path: Path
 def test_bad_hosts_of_the_network_are_refused(bad: str) -> None:
     with pytest.raises(PolicyError):
         Policy.parse(f'[policy]\nname = "x"\n[network]\n{bad}\n')
+
+
+@pytest.mark.parametrize("effect", ["service.destroy", "vcs.discrad", "net", "data.delete"])
+def test_an_effect_that_no_rule_knows_is_refused(effect: str) -> None:
+    """A misspelt effect would switch its protection off without a word."""
+    assert complaint({"program": {"deployctl": {"verbs": {"destroy": effect}}}})
+    assert not complaint({"program": {"deployctl": {"verbs": {"destroy": "service.delete"}}}})
