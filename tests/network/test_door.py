@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -309,3 +310,38 @@ async def test_ten_thousand_connections_one_after_the_other_leave_nothing(open_d
                 await stream.aclose()
         assert (await door.say(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"HTTP/1.1 400")
         assert len(door.mux._half_closed) < 2048
+
+
+@pytest.mark.parametrize("parts", [1, 40])
+async def test_plain_http_in_a_tunnel_must_name_the_allowed_host(open_door: Opening, parts: int) -> None:
+    """Fronting: a server that hosts many names would serve one that nobody allowed."""
+    async with server(web) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door:
+        for host, good in ((f"api.test:{port}", True), ("other.test", False)):
+            async with await door.dial() as stream:
+                await stream.send(f"CONNECT api.test:{port} HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode())
+                assert (await stream.receive()).startswith(b"HTTP/1.1 200 Connection")
+                request = f"GET /secret HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+                size = max(1, len(request) // parts)
+                for at in range(0, len(request), size):
+                    await stream.send(request[at : at + size])
+                answer = b""
+                with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                    while True:
+                        answer += await stream.receive()
+            assert answer.startswith(b"HTTP/1.1 200" if good else b"HTTP/1.1 400"), answer
+
+
+async def test_a_server_that_speaks_first_is_heard(open_door: Opening) -> None:
+    async def greeting(stream: SocketStream) -> None:
+        await stream.send(b"220 ready\r\n")
+        await echo(stream)
+
+    async with server(greeting) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as door:
+        stream = await door.dial()
+        async with stream:
+            await stream.send(f"CONNECT api.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            heard = b""
+            while b"ready" not in heard:
+                heard += await stream.receive()
+            await stream.send(b"HELO x")
+            assert await stream.receive() == b"HELO x"

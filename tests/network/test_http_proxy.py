@@ -141,3 +141,15 @@ async def test_half_sent_requests_hold_nobody_else_up(open_door: Opening) -> Non
         async with anyio.create_task_group() as tasks:
             for stream in slow:
                 tasks.start_soon(stream.aclose)
+
+
+async def test_a_request_may_come_in_any_pieces(open_door: Opening) -> None:
+    async def handle(stream: SocketStream) -> None:
+        await read_head(stream)
+        await stream.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async with server(handle) as port, open_door(allowed(port), Names(NAMES)) as door:
+        whole = request(port, "GET", "X-One: 1", "Connection: close")
+        for cut in range(1, len(whole), 3):
+            answer = await door.say(whole[:cut], whole[cut:])
+            assert answer.startswith(b"HTTP/1.1 204"), (cut, answer)

@@ -19,7 +19,15 @@ from anyio.abc import ByteStream, SocketStream
 from belljar.network.addresses import refusal
 from belljar.network.allow import Address, Allow, BadHost, Pattern, host_of
 from belljar.network.resolver import Resolve, Resolver, Unresolved
-from belljar.network.tunnel import Meter, checked_hello, first_words, tunnel
+from belljar.network.tls import looks_like_tls
+from belljar.network.tunnel import (
+    Meter,
+    checked_hello,
+    first_to_speak,
+    looks_like_http,
+    more_if_unclear,
+    tunnel,
+)
 from belljar.network.visit import Refused, Visit
 
 if TYPE_CHECKING:
@@ -215,10 +223,27 @@ class Door:
             return
         await tunnel(client, upstream, meter, first)
 
-    @staticmethod
-    async def _careful(client: ByteStream, target: Target, upstream: ByteStream, meter: Meter, first: bytes) -> None:
-        """A port where the server may be the first to speak."""
-        await tunnel(_Inspected(client, target.host, first), upstream, meter)
+    async def _careful(
+        self, client: ByteStream, target: Target, upstream: ByteStream, meter: Meter, first: bytes
+    ) -> None:
+        """A port where anything may be spoken. What names a host of its own (TLS, HTTP) must name the allowed one."""
+        if not first:
+            spoke, first = await first_to_speak(client, upstream)
+            if spoke is upstream:  # so it is neither TLS nor HTTP
+                meter.received(len(first))
+                await client.send(first)
+                await tunnel(client, upstream, meter)
+                return
+        first = await more_if_unclear(client, first)
+        if looks_like_http(first):
+            from belljar.network.http_proxy import HttpProxy
+
+            await upstream.aclose()
+            await HttpProxy(self, client, target, tls=False).serve(first)
+            return
+        if looks_like_tls(first):
+            first = await checked_hello(client, target.host, first)
+        await tunnel(client, upstream, meter, first)
 
     def meter(self, visit: Visit) -> Meter:
         return Meter(visit, self._spend, self.allow.limits.idle)
@@ -238,28 +263,3 @@ class Door:
 
 class Unreachable(Exception):
     """Allowed, but nobody answers there."""
-
-
-class _Inspected(ByteStream):
-    """A client whose first bytes are looked at before they go on."""
-
-    def __init__(self, client: ByteStream, name: str, first: bytes) -> None:
-        self._client, self._name, self._first, self._begun = client, name, first, False
-
-    async def receive(self, max_bytes: int = 65536) -> bytes:
-        if self._begun:
-            return await self._client.receive(max_bytes)
-        self._begun = True
-        try:
-            return await first_words(self._client, self._name, self._first)
-        except Refused as error:
-            raise anyio.BrokenResourceError from error
-
-    async def send(self, item: bytes) -> None:
-        await self._client.send(item)
-
-    async def send_eof(self) -> None:
-        await self._client.send_eof()
-
-    async def aclose(self) -> None:
-        await self._client.aclose()

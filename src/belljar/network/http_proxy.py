@@ -39,10 +39,12 @@ class _Over(Exception):
 
 
 class HttpProxy:
-    """One client connection. With `inside`, one whose TLS we ended ourselves: its requests are for that host only."""
+    """One client connection. With `inside`, one from inside a CONNECT, whose TLS (`tls`) we ended ourselves: its
+    requests are for that host only."""
 
-    def __init__(self, door: Door, client: ByteStream, inside: Target | None = None) -> None:
+    def __init__(self, door: Door, client: ByteStream, inside: Target | None = None, *, tls: bool = True) -> None:
         self._door, self._client, self._inside = door, client, inside
+        self._tls = tls and inside is not None
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX)
         self._upstream: _Upstream | None = None
         self._head = b""
@@ -74,18 +76,19 @@ class HttpProxy:
     def _take(self, data: bytes) -> None:
         """Bare line feeds and folded headers are read in more than one way: not by us."""
         if self._http.their_state is h11.IDLE:
-            head = (self._head + data).partition(b"\r\n\r\n")[0]
-            if _FOLDED.search(head.removesuffix(b"\r")):
+            # What ended an earlier request may have brought the first half of this one's line end.
+            self._head += data if self._head or data[:1] != b"\n" else b"\r" + data
+            head, end, _ = self._head.partition(b"\r\n\r\n")
+            if _FOLDED.search(head if end else head.removesuffix(b"\r")):
                 raise Refused("bare line ends and folded headers are not accepted", status=400)
-            self._head = head[-4:] if b"\r\n\r\n" not in self._head + data else b""
         self._http.receive_data(data)
 
     async def _request(self) -> h11.Request:
-        self._head = b""
         with anyio.move_on_after(HEAD_SECONDS if self._upstream is None else self._door.allow.limits.idle):
             while True:
                 event = self._http.next_event()
                 if isinstance(event, h11.Request):
+                    self._head = b""
                     return event
                 if event is not h11.NEED_DATA:
                     raise _Over
@@ -167,7 +170,7 @@ class HttpProxy:
         from belljar.network.door import Unreachable
 
         host, port, path = self._destination(request)
-        headers = _checked(request, host, port, self._inside is not None)
+        headers = _checked(request, host, port, self._tls)
         method = request.method.decode("ascii", "replace")
         async with self._door.visit(host, port, method, path.decode("ascii", "replace")) as visit:
             target = self._inside or await self._door.admit(host, port)
@@ -204,7 +207,7 @@ class HttpProxy:
             self._upstream = None
             await kept.stream.aclose()
         stream: ByteStream = await self._door.dial(target, visit)
-        if self._inside is not None and self._door.authority is not None:
+        if self._tls and self._door.authority is not None:
             from anyio.streams.tls import TLSStream
 
             try:

@@ -7,12 +7,13 @@ hosts many names would serve one that nobody allowed.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 
 import anyio
 from anyio.abc import ByteStream
 
-from belljar.network.tls import NotTLS, client_hello, looks_like_tls
+from belljar.network.tls import NotTLS, client_hello
 from belljar.network.visit import Refused, Visit
 
 CHUNK = 256 << 10
@@ -115,7 +116,35 @@ async def checked_hello(client: ByteStream, name: str, first: bytes) -> bytes:
     raise Refused(f"{name}: no TLS handshake came")
 
 
-async def first_words(client: ByteStream, name: str, first: bytes) -> bytes:
-    """On other ports TLS is not asked for; where it is spoken, it must name the host that was allowed."""
-    data = first or await client.receive(CHUNK)
-    return await checked_hello(client, name, data) if looks_like_tls(data) else data
+async def first_to_speak(client: ByteStream, upstream: ByteStream) -> tuple[ByteStream, bytes]:
+    """Whoever sends something first, and what."""
+    heard: list[tuple[ByteStream, bytes]] = []
+    gone: list[BaseException] = []
+
+    async def listen(stream: ByteStream, scope: anyio.CancelScope) -> None:
+        try:
+            heard.append((stream, await stream.receive(CHUNK)))
+        except GONE as error:
+            gone.append(error)
+        scope.cancel()
+
+    async with anyio.create_task_group() as both:
+        both.start_soon(listen, client, both.cancel_scope)
+        both.start_soon(listen, upstream, both.cancel_scope)
+    if not heard:
+        raise gone[0]
+    return heard[0]
+
+
+_METHOD = re.compile(rb"[A-Z]{1,20}")
+
+
+async def more_if_unclear(client: ByteStream, first: bytes) -> bytes:
+    """As long as it could still become an HTTP method, more of it."""
+    while _METHOD.fullmatch(first):
+        first += await client.receive(CHUNK)
+    return first
+
+
+def looks_like_http(data: bytes) -> bool:
+    return re.match(rb"[A-Z]{1,20} ", data) is not None
