@@ -1,4 +1,4 @@
-"""The words for machines, and the workflow that the README shows."""
+"""The words for machines, and the workflow that the manual shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.surfaces.invoking import belljar
 
 from belljar.surfaces.cli.ci_report import annotate
 
-README = Path(__file__).parents[3] / "README.md"
+README = Path(__file__).parents[3] / "src" / "belljar" / "surfaces" / "README.md"
 
 
 def test_an_annotation_cannot_break_out_of_its_line(
