@@ -10,6 +10,7 @@ import struct
 import sys
 import termios
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -65,6 +66,18 @@ class Terminal:
             self._seen += os.read(self.fd, 65536)
         before, _, self._seen = self._seen.partition(text.encode())
         return before.decode("utf-8", "replace")
+
+    def insist(self, keys: str, text: str) -> None:
+        """Type until `text` comes, as a person does: a key that is typed between two programs meets neither."""
+        end = time.monotonic() + PATIENCE
+        with suppress(OSError):  # the other end is closed
+            while text.encode() not in self._seen and time.monotonic() < end:
+                self.type(keys)
+                ready, _, _ = select.select([self.fd], [], [], 2.0)
+                while ready and text.encode() not in self._seen:
+                    self._seen += os.read(self.fd, 65536)
+                    ready, _, _ = select.select([self.fd], [], [], 0.5)
+        self.until(text)
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)

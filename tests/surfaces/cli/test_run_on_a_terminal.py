@@ -77,14 +77,12 @@ def test_ctrl_z_stops_the_program_inside_and_not_us(workspace: Path) -> None:
 
 
 def test_ctrl_c_ctrl_d_and_ctrl_backslash_go_inside(workspace: Path) -> None:
-    terminal = run(workspace, "trap 'echo got-int' INT; trap 'echo got-quit' QUIT; echo up; cat; cat; cat; echo over")
+    traps = "trap 'echo got-int' INT; trap 'echo got-quit' QUIT"
+    terminal = run(workspace, f"{traps}; echo up; until cat; do :; done; echo over")
     terminal.until("up\r\n")
-    terminal.type("\x03")
-    terminal.until("got-int")
-    terminal.type("\x1c")
-    terminal.until("got-quit")
-    terminal.type("\x04")
-    terminal.until("over")
+    terminal.insist("\x03", "got-int")
+    terminal.insist("\x1c", "got-quit")
+    terminal.insist("\x04", "over")
     assert terminal.status() == 0
 
 

@@ -188,8 +188,7 @@ def test_ctrl_c_interrupts_and_the_shell_is_as_it_was(terminal: Terminal) -> Non
     for busy in ("echo u'p'; sleep 60", "echo u'p'; while :; do :; done", "echo u'p'; while :; do sleep 1; done"):
         terminal.line(busy)
         terminal.until("up\r\n")
-        terminal.type("\x03")
-        terminal.until("exit 130")
+        terminal.insist("\x03", "exit 130")
         terminal.line("kept")
         terminal.until("ab\r\n")
         terminal.until("belljar:/tmp")
