@@ -175,8 +175,8 @@ class Audit:
             self._ring()
 
     def flush(self) -> None:
-        if self._notes:
-            self._put()
+        """All that was noted is written, also what the thread is writing right now."""
+        self._put()
 
     def _ring(self) -> None:
         if self._bell is None:
