@@ -198,6 +198,28 @@ class Terminal(io.StringIO):
         return True
 
 
+def test_package_scripts_can_print_while_apt_tells_its_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """apt closes the descriptor of its progress in its children; ca-certificates fails where that is stdout."""
+    import engines
+    from board import Board
+    from checkout import Checkout
+
+    (tmp_path / "bin").mkdir()
+    apt = tmp_path / "bin/apt-get"
+    apt.write_text(
+        "#!/bin/bash\nfor word; do case $word in APT::Status-Fd=*) fd=${word#*=};; esac; done\n"
+        "echo pmstatus:x:50.0:Configuring x >&$fd\neval 'sh -c \"set -e; echo a script prints\"' $fd'>&-'\n"
+    )
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    heard: list[str] = []
+    with Checkout(tmp_path / "venv", Board(io.StringIO())) as checkout:
+        checkout.run([*engines.APT, "install", "x"], "installing x", heard.append)
+    assert heard == ["pmstatus:x:50.0:Configuring x", "a script prints"]
+
+
 def test_a_step_with_nothing_to_do_says_nothing() -> None:
     from board import Board, Plan
 

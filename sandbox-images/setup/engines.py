@@ -24,7 +24,10 @@ BOOTSTRAP = ["mmdebstrap", "debian-archive-keyring", "ca-certificates"]
 LOCK = Path("/run/lock/belljar-engine.lock")
 DAEMON_LOG = Path("/var/log/belljar-dockerd.log")
 START_SECONDS = 60  # a first start initialises its storage; measured 2 s here, slow disks take longer
-APT = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300", "-o", "APT::Status-Fd=1", "-o", "Dpkg::Use-Pty=0"]
+# Progress comes on a descriptor of its own: apt closes it in its children, and a package script that finds its
+# standard output closed fails (ca-certificates does).
+APT = ["sh", "-c", 'exec apt-get "$@" 3>&1', "apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300",
+       "-o", "APT::Status-Fd=3", "-o", "Dpkg::Use-Pty=0"]  # fmt: skip
 # Steps run side by side, and `apt-get update` does not wait for another's lock as `install` does.
 _APT = threading.Lock()
 APT_SETTINGS = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
