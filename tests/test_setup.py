@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
@@ -198,11 +200,20 @@ class Terminal(io.StringIO):
         return True
 
 
+def _setup_engines() -> ModuleType:
+    """`engines` is also the name of a folder of tests."""
+    spec = importlib.util.spec_from_file_location("setup_engines", SETUP / "engines.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_package_scripts_can_print_while_apt_tells_its_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """apt closes the descriptor of its progress in its children; ca-certificates fails where that is stdout."""
-    import engines
     from board import Board
     from checkout import Checkout
 
@@ -216,7 +227,7 @@ def test_package_scripts_can_print_while_apt_tells_its_progress(
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     heard: list[str] = []
     with Checkout(tmp_path / "venv", Board(io.StringIO())) as checkout:
-        checkout.run([*engines.APT, "install", "x"], "installing x", heard.append)
+        checkout.run([*_setup_engines().APT, "install", "x"], "installing x", heard.append)
     assert heard == ["pmstatus:x:50.0:Configuring x", "a script prints"]
 
 
