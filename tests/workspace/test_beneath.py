@@ -12,6 +12,7 @@ import pytest
 
 from belljar.workspace import beneath
 from belljar.workspace.beneath import Folder
+from tests import descriptors
 
 
 @pytest.fixture(params=["openat2", "walked"])
@@ -99,7 +100,7 @@ def test_the_walk_lists_links_and_follows_none(folder: Folder) -> None:
     assert [name for name, _ in folder.walk("sub")] == ["sub/deep", "sub/file"]
 
 
-def test_a_tree_too_deep_to_walk_is_told_and_leaves_no_descriptor_open(folder: Folder) -> None:
+def test_a_tree_too_deep_to_walk_is_told_and_leaves_no_descriptor_open(folder: Folder, tmp_path: Path) -> None:
     here, opened = folder.folder(""), []
     for _ in range(beneath.DEEPEST + 2):
         here.mkdir("d")
@@ -107,11 +108,11 @@ def test_a_tree_too_deep_to_walk_is_told_and_leaves_no_descriptor_open(folder: F
         here = here.folder("d")
     for each in (*opened, here):
         each.close()
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors.leading_to(str(tmp_path))
     assert refused(lambda: list(folder.walk())) == errno.ENAMETOOLONG
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors.leading_to(str(tmp_path)) == before
     next(iter(folder.walk("d")))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors.leading_to(str(tmp_path)) == before
 
 
 def test_a_mode_never_gets_a_set_id_bit(folder: Folder, tmp_path: Path) -> None:
