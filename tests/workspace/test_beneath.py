@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests import descriptors
 
 from belljar.workspace import beneath
 from belljar.workspace.beneath import Folder
-from tests import descriptors
 
 
 @pytest.fixture(params=["openat2", "walked"])

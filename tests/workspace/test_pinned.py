@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import descriptors
 
 import belljar
 from belljar.audit.writer import Audit
@@ -22,7 +23,6 @@ from belljar.workspace.pinned import (
     mount_points,
     release_staging,
 )
-from tests import descriptors
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 
