@@ -21,7 +21,7 @@ def _judging_stays_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def watched(*args: Any, **options: Any) -> Any:
         frame = sys._getframe(1)
         caller = frame.f_globals.get("__name__", "")
-        # Plain functions block, and say so: `risk`, and whatever loads a policy, which checks its examples.
+        # Plain functions block, and say so: `risk`, and whatever loads a policy of a user's own.
         plain = frame.f_code.co_name == "risk" or caller == "belljar.policy.examples"
         if caller.startswith("belljar.") and not plain and _on_a_loop():
             raise AssertionError(f"{caller} judges on the event loop")

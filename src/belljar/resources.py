@@ -27,6 +27,12 @@ def directory(name: str) -> Path:
     return packaged if packaged.is_dir() else _CHECKOUT / name
 
 
+def extra(name: str) -> str:
+    """How an optional part is installed, where it is missing."""
+    in_checkout = not (_PACKAGE / "policies").is_dir()
+    return f"`make setup` in {_CHECKOUT}" if in_checkout else f"pip install 'belljar-sandbox[{name}]'"
+
+
 def init_binary(machine: str | None = None) -> Path:
     """The init for an engine's machine (this one's by default)."""
     asked = machine or platform.machine()

@@ -78,6 +78,13 @@ def test_selinux_is_mentioned_with_its_setting() -> None:
     assert "BELLJAR_SELINUX" in next(check.fix for check in checks if check.name == "apparmor or selinux")
 
 
+def test_a_sandbox_without_apparmor_is_mentioned_though_the_engine_has_it() -> None:
+    check = next(each for each in judge(replace(FINE, access_control_gap="crun"), True) if "apparmor" in each.name)
+    assert check.ok
+    assert "unconfined: crun" in check.detail
+    assert "Docker" in check.fix
+
+
 def test_a_namespace_that_an_engine_shares_is_mentioned() -> None:
     engine: Any = SimpleNamespace(name="podman", own_namespaces=OWN_NAMESPACES - {"cgroup"})
     check = engine_items._namespaces(engine)

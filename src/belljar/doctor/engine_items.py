@@ -119,6 +119,11 @@ def _access_control(about: Description) -> Check:
     if about.access_control == "selinux" or _selinux_enforces():
         fix = "if the workspace cannot be read inside: BELLJAR_SELINUX=disable, or label it container_file_t"
         return Check(name, True, "selinux, enforcing", fix)
+    if about.access_control_gap:
+        detail = f"unconfined: {about.access_control_gap}; the other protections do not need it"
+        return Check(
+            name, True, detail, "for AppArmor beside them use Docker, or disable the profile /etc/apparmor.d/crun"
+        )
     return Check(name, True, about.access_control or "none; the other protections do not need it")
 
 

@@ -55,6 +55,8 @@ class Description:
     """Whether each sandbox has one of its own, in which nobody is anybody outside."""
     access_control: str = ""
     """apparmor, selinux or none."""
+    access_control_gap: str = ""
+    """Why sandboxes do without it all the same."""
     storage: str = ""
     runtimes: tuple[str, ...] = ()
     data_root: str = ""

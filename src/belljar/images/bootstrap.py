@@ -12,13 +12,12 @@ import shutil
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 
 from belljar.errors import ImageMissing
+from belljar.images.progress import Progress
 
 RELEASE = "bookworm"
-Progress = Callable[[float | None, str], None]
 
 # mmdebstrap's stages as it names them, and about how far along each begins.
 _STAGES = {

@@ -23,7 +23,7 @@ from belljar import resources
 from belljar.errors import ImageMissing, UsageError
 
 if TYPE_CHECKING:
-    from belljar.images.bootstrap import Progress
+    from belljar.images.progress import Progress
 
 ROOT_IMAGE = "debian:bookworm-slim"
 PARENTS: dict[str, str | None] = {"base": None, "python": "base", "node": "base", "dev": "python"}
@@ -120,10 +120,13 @@ def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> st
 def build(store: ImageStore, name: str, progress: Progress = _quiet, *, force: bool = False) -> str:
     if name not in PARENTS:
         raise UsageError(f"no recipe for {name!r}: there are {', '.join(PARENTS)}")
+    from belljar.images.progress import repeating  # every command asks for an image, few build one
+
     wanted = reference(name)
     with _building(name):
         if force or not store.image_exists(wanted):
-            _build(store, name, wanted, progress)
+            with repeating(progress) as report:
+                _build(store, name, wanted, report)
     store.image_tag(wanted, f"belljar/{name}:latest")
     progress(1.0, f"{wanted} is ready")
     return wanted
@@ -158,7 +161,7 @@ def _build_on_parent(store: ImageStore, name: str, wanted: str, progress: Progre
 
 
 def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
-    import tempfile  # here and below: every command asks for an image, few build one
+    import tempfile
 
     from belljar.images.bootstrap import bootstrap, fetch
 

@@ -11,6 +11,7 @@ import os
 import ssl
 from datetime import UTC, datetime, timedelta
 
+from belljar import resources
 from belljar.errors import UsageError
 
 DAYS = 7
@@ -22,7 +23,7 @@ class Authority:
             from cryptography.hazmat.primitives.asymmetric import ec
         except ImportError as error:
             raise UsageError(
-                "headers for https hosts need the package `cryptography`: pip install 'belljar-sandbox[tls]'"
+                f"headers for https hosts need the package `cryptography`: {resources.extra('tls')}"
             ) from error
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._certificate = self._signed("Belljar session authority", self._key.public_key(), authority=True)

@@ -73,15 +73,20 @@ class Policy:
         return narrowed(found, self.network_ceiling) if found is not None else None
 
     @classmethod
-    def load(cls, name_or_path: "str | Path", *, layers: Iterable["str | Path"] = ()) -> "Policy":
+    def load(cls, name_or_path: "str | Path", *, layers: Iterable["str | Path"] = (), prove: bool = True) -> "Policy":
         """A shipped policy by name or a file by path, tightened by further layers (project, session)."""
         policy = cls(_with_bases(_find(name_or_path)))
         for layer in layers:
             policy = policy.tighten(layer)
+        if prove:
+            policy.prove()
+        return policy
+
+    def prove(self) -> None:
+        """Check that every rule's examples are judged as they say; remembered for the next process."""
         from .examples import check_examples
 
-        check_examples(policy)
-        return policy
+        check_examples(self)
 
     @classmethod
     def parse(cls, text: str, source: str = "<text>") -> "Policy":

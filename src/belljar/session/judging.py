@@ -91,15 +91,28 @@ def host_verdict(host: str, port: int, policy: str) -> Verdict:
 
 async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:
     """A policy's verdict, found in a thread where it takes a parser."""
+    if policy in _unproved:
+        await to_thread.run_sync(_prove, policy)
     verdict = policy.judge_plain(command, **facts)
     if verdict is None:
         verdict = await to_thread.run_sync(lambda: policy.judge(command, **facts))
     return verdict
 
 
+_unproved: set[Policy] = set()
+
+
 @cache
 def _shipped(name: str) -> Policy:
-    return Policy.load(name)
+    """Its examples are checked when it judges first, in a thread: the very first time on a machine takes a second."""
+    policy = Policy.load(name, prove=False)
+    _unproved.add(policy)
+    return policy
+
+
+def _prove(policy: Policy) -> None:
+    policy.prove()
+    _unproved.discard(policy)
 
 
 def load(policy: str | Policy) -> Policy:

@@ -71,6 +71,16 @@ def test_without_a_terminal_progress_is_a_line_at_the_start_and_one_at_the_end(
     assert capsys.readouterr().err == "belljar: building it …\nbelljar: it is ready\n"
 
 
+def test_without_a_terminal_a_long_build_is_heard_of_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bar = console.Bar()
+    bar(0.0, "building it")
+    monkeypatch.setattr(console, "NEWS_SECONDS", 0.0)
+    bar(0.5, "installing (12 s)")
+    assert capsys.readouterr().err == "belljar: building it …\nbelljar: 50% installing (12 s) …\n"
+
+
 def test_progress_says_nothing_where_there_was_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     console.Bar()(1.0, "it is ready")
     assert capsys.readouterr().err == ""

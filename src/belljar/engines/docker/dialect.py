@@ -23,6 +23,10 @@ class Dialect:
         label = [f"label={spec.security_label}"] if spec.security_label else []
         return ["no-new-privileges", f"seccomp={self.seccomp(spec)}", *label]
 
+    def access_control_gap(self) -> str:
+        """Why sandboxes do without AppArmor where the engine has it."""
+        return ""
+
     def seccomp(self, spec: SandboxSpec) -> str:
         return profile_text(spec.seccomp, spec.machine)
 

@@ -35,6 +35,9 @@ class PodmanDialect(Dialect):
         apparmor = ["apparmor=unconfined"] if _stacked_profiles() else []
         return [*super().security_options(spec), f"mask={':'.join(spec.masked_paths)}", *apparmor]
 
+    def access_control_gap(self) -> str:
+        return "crun's own AppArmor profile forbids every signal inside" if _stacked_profiles() else ""
+
     def seccomp(self, spec: SandboxSpec) -> str:
         return str(_profile_file(profile_text(spec.seccomp, spec.machine)))
 

@@ -6,11 +6,14 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 BROKEN_PIPE_STATUS = 141
 LONGEST_WAIT = 0.5
+NEWS_SECONDS = 10.0
+"""Where stderr is no terminal a build says this often how far it is; an agent host that hears nothing sees a hang."""
 
 
 def say(text: str) -> None:
@@ -119,7 +122,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 class Bar:
-    """Progress on a terminal: one line that rewrites itself. Elsewhere a line at the start and one at the end.
+    """Progress on a terminal: one line that rewrites itself. Elsewhere a line now and then.
 
     With BELLJAR_PROGRESS=lines every change is a line, for a program that draws its own bar.
     """
@@ -129,6 +132,7 @@ class Bar:
         self._live = sys.stderr is not None and sys.stderr.isatty()
         self._lines = os.environ.get("BELLJAR_PROGRESS") == "lines"
         self._shown = False
+        self._told = 0.0
 
     def __call__(self, fraction: float | None, text: str) -> None:
         from belljar.surfaces.cli import render
@@ -141,8 +145,10 @@ class Bar:
             self._write(f"{'…' if fraction is None else f'{fraction:.0%}'} {render.plain(text)}\n")
         elif self._live:
             self._draw(fraction, render.plain(text))
-        elif self._announce and (done or not shown):
-            self._write(f"belljar: {render.plain(text)}{'' if done else ' …'}\n")
+        elif self._announce and (done or not shown or time.monotonic() - self._told >= NEWS_SECONDS):
+            self._told = time.monotonic()
+            so_far = "" if done or not fraction else f"{fraction:.0%} "
+            self._write(f"belljar: {so_far}{render.plain(text)}{'' if done else ' …'}\n")
         if done:
             self.close()
 

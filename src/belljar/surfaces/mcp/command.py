@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from belljar import resources
 from belljar.errors import UsageError
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.open_session import planned
@@ -45,7 +46,7 @@ def build(args: Namespace) -> Service:
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("belljar"):
             raise
-        raise UsageError(f"the MCP server needs {missing.name}: pip install 'belljar-sandbox[mcp]'") from None
+        raise UsageError(f"the MCP server needs {missing.name}: {resources.extra('mcp')}") from None
     with Workspace.open(args.workspace, allow_home=args.allow_home) as workspace:
         directory = workspace.path
     return Service(partial(planned, args, approve=approve), directory, families(args.tools, args.changes == "staged"))

@@ -1,0 +1,35 @@
+"""How far a build is, told to whoever watches, and told again while a stage goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Progress = Callable[[float | None, str], None]
+REPEAT_SECONDS = 5.0
+
+
+@contextmanager
+def repeating(progress: Progress, seconds: float = REPEAT_SECONDS) -> Iterator[Progress]:
+    """Repeats the last word with the time it has taken: a stage of a minute must not look like a hang."""
+    last: list[tuple[float | None, str, float]] = []
+    over = threading.Event()
+
+    def report(fraction: float | None, text: str) -> None:
+        last[:] = [(fraction, text, time.monotonic())]
+        progress(fraction, text)
+
+    def repeat() -> None:
+        while not over.wait(seconds):
+            for fraction, text, since in last[:]:
+                progress(fraction, f"{text} ({time.monotonic() - since:.0f} s)")
+
+    thread = threading.Thread(target=repeat, name="belljar-progress", daemon=True)
+    thread.start()
+    try:
+        yield report
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,31 @@
+"""A build that takes long is heard of."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from belljar.images.progress import repeating
+
+
+def test_a_stage_that_goes_on_is_told_again_until_the_build_is_over() -> None:
+    told: list[tuple[float | None, str]] = []
+    again = threading.Event()
+
+    def watch(fraction: float | None, text: str) -> None:
+        told.append((fraction, text))
+        if len(told) > 2:
+            again.set()
+
+    def build() -> None:
+        with repeating(watch, 0.001) as report:
+            report(0.5, "installing")
+            assert again.wait(60)
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        build()
+    assert told[0] == (0.5, "installing")
+    assert told[1] == (0.5, "installing (0 s)")
+    assert "belljar-progress" not in {thread.name for thread in threading.enumerate()}

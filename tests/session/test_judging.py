@@ -1,0 +1,48 @@
+"""What a session does with its policy besides asking it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from belljar.errors import PolicyError
+from belljar.policy import Policy, examples
+from belljar.session import judging
+
+
+@pytest.fixture(autouse=True)
+def _first_time_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    judging._shipped.cache_clear()
+
+
+async def test_the_examples_of_our_policies_are_checked_once_and_off_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = []
+    check = examples.check_examples
+
+    def watched(policy: Policy, *args: Any) -> None:
+        threads.append(threading.current_thread())
+        check(policy, *args)
+
+    monkeypatch.setattr(examples, "check_examples", watched)
+    policy = judging.load("permissive")
+    assert (await judging.judged(policy, "echo hi")).decision == "allow"
+    await judging.judged(policy, "echo hi")
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
+async def test_a_policy_whose_examples_fail_judges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(policy: Policy, *args: Any) -> None:
+        raise PolicyError("rule x does not match its example")
+
+    monkeypatch.setattr(examples, "check_examples", broken)
+    policy = judging.load("permissive")
+    for _ in range(2):
+        with pytest.raises(PolicyError):
+            await judging.judged(policy, "echo hi")
