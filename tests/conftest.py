@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -29,6 +30,9 @@ pytest_plugins = ["tests.needs"]
 
 
 def pytest_configure() -> None:
+    # A job in the background of a script ignores Ctrl+C, and so would every program that the tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Images are made once, not for every run.
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     os.environ.setdefault("BELLJAR_IMAGES", f"{home}/belljar/images")
