@@ -26,6 +26,7 @@ LAYERS = [
     {"engines"},
     {"network", "staged"},
     {"images", "link", "workspace", "policy", "audit", "log"},
+    {"user_namespace"},
     {"limits", "resources", "patience", "tasks"},
     {"layout", "errors"},
 ]

@@ -19,7 +19,7 @@ from board import Report, SetupError
 from checkout import Checkout
 
 RUNC = ["runc"]
-DOCKER = ["docker.io", "iptables", "ca-certificates"]
+DOCKER = ["docker.io", "iptables", "ca-certificates", "uidmap"]
 BOOTSTRAP = ["mmdebstrap", "debian-archive-keyring", "ca-certificates"]
 LOCK = Path("/run/lock/belljar-engine.lock")
 DAEMON_LOG = Path("/var/log/belljar-dockerd.log")

@@ -24,6 +24,7 @@ REMEDIES = (
     (r"certificates|tls|ssl", "check DOCKER_CERT_PATH: it must hold ca.pem, cert.pem and key.pem"),
     (r"no engine is called", "set BELLJAR_ENGINE to one of those named"),
     (r"init.*permission denied|noexec", "set BELLJAR_RUN to a directory whose file system may execute programs"),
+    (r"ordinary user", "do what is named there once, or use rootless Podman or Docker"),
     (r"cgroup|memory limit|cpu limit|process limit|swap", "see the items on limits above"),
     (r"range of cpus", "the engine's machine has fewer processors than this one: give --cpus"),
     (r"no space left", "make room: see disk space"),
@@ -65,6 +66,7 @@ def judge(about: Description, host_has_swap: bool) -> list[Check]:
         _users(about),
         _access_control(about),
         _storage(about),
+        *(Check("rootless", True, each) for each in about.does_without),
     ]
 
 

@@ -50,6 +50,8 @@ class Description:
     """memory, swap, pids, cpus."""
     seccomp: bool | None = None
     rootless: bool = False
+    does_without: tuple[str, ...] = ()
+    """What its sandboxes lack here that others have, each in words for people."""
     user_remapping: bool = False
     user_namespaces: bool = False
     """Whether each sandbox has one of its own, in which nobody is anybody outside."""

@@ -17,7 +17,8 @@ from belljar.errors import ImageInvalid, ImageMissing, UsageError
 from belljar.images.archive import Layer, Plan, plans, root_plan
 from belljar.images.compression import is_compressed, plain
 from belljar.images.store import LayeredImage, Store, normal_name, now
-from belljar.images.unpack import CHUNK, Allowance, Metered, unpack
+from belljar.images.unpack import CHUNK, Allowance, Metered
+from belljar.images.unpack_mapped import unpack_for_caller
 
 OURS = "belljar/"
 _TRANSPORT = re.compile(r"(docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage):.+")
@@ -85,7 +86,7 @@ class _Importer:
             stored.in_header = False
             with plain(cast("IO[bytes]", stored), self._work) as content:
                 metered = Metered(content, 2 * before)
-                unpack(metered, made / "root", self._allowance)
+                unpack_for_caller(metered, made / "root", self._allowance)
                 found = metered.drain()
             if layer.digest is not None and stored.drain() != layer.digest:
                 raise ImageInvalid("a layer is damaged: it has another digest than its manifest says")

@@ -20,6 +20,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from belljar import resources
+from belljar import resources, user_namespace
 from belljar.errors import EngineError, ImageInvalid, ImageMissing, UsageError
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -283,16 +284,21 @@ class Store:
 
 
 def remove_tree(path: Path) -> None:
-    """Also directories that their own mode locks us out of (an ordinary user's import)."""
+    """Also what an ordinary user's import gave to his subordinate ids, or locked him out of by its mode."""
 
     def unlock(function: Any, name: str, error: Any) -> None:
         with suppress(OSError):
             os.chmod(os.path.dirname(name), 0o700)
-            os.chmod(name, 0o700, follow_symlinks=False) if function is os.scandir else None
-            function(name)
+            if function in (os.unlink, os.rmdir):
+                function(name)
+            elif not os.path.islink(name):  # it could not look into a directory: the second round will
+                os.chmod(name, 0o700)
 
     shutil.rmtree(path, onerror=unlock)
     shutil.rmtree(path, ignore_errors=True)
+    if path.exists() and os.geteuid() != 0 and user_namespace.lacking() is None:
+        with suppress(subprocess.SubprocessError, EngineError):
+            user_namespace.run(["rm", "-rf", "--", str(path)])
 
 
 def now() -> float:

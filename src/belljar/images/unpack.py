@@ -178,7 +178,8 @@ class _Layer:
 
     @property
     def _namespace(self) -> str:
-        return "trusted" if self._privileged else "user"
+        """Of overlayfs's marks: in a user namespace it reads others than root's."""
+        return "trusted" if self._privileged and not in_user_namespace() else "user"
 
     @contextmanager
     def _parent(self, parts: tuple[str, ...], *, make: bool) -> Iterator[int]:
@@ -250,6 +251,10 @@ class _Layer:
             self._until_look = 64 << 20
             if shutil.disk_usage(self._path).free < KEEP_FREE:
                 raise ImageInvalid("the image does not fit on the disk")
+
+
+def in_user_namespace() -> bool:
+    return Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]
 
 
 def _step(at: int, name: str, make: bool) -> int:

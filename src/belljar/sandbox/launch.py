@@ -130,7 +130,7 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
         if not launched.pid:
             raise EngineError("the engine says that the sandbox was started, but it does not run")
         pid = launched.pid if engine.shares_files else None
-        workspace.check_mounted(pid, place.inode)
+        workspace.check_mounted(pid if place.inode else None, place.inode)  # an overlay of the engine's is unknown
         for each in more:
             each.check(launched.pid)
         bridge = [spec.argv[0], "--bridge"]

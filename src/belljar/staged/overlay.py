@@ -11,7 +11,7 @@ from pathlib import Path
 _libc = ctypes.CDLL(None, use_errno=True)
 _NOSUID, _NODEV = 2, 4
 # So that a layer can be read without knowing the overlay: no redirects, no metadata-only copies, no index.
-_PLAIN = "redirect_dir=off,metacopy=off,index=off,xino=off"
+_PLAIN = "metacopy=off,index=off,xino=off"
 
 
 def mount(lowers: Sequence[str | Path], upper: Path, work: Path, target: Path, *, user_marks: bool = False) -> None:
@@ -28,8 +28,8 @@ def mount(lowers: Sequence[str | Path], upper: Path, work: Path, target: Path, *
 
         below = ":".join(handle(each) for each in lowers)
         options = f"lowerdir={below},upperdir={handle(upper)},workdir={handle(work)},{_PLAIN}"
-        if user_marks:
-            options += ",userxattr"
+        # With user attributes no redirect is ever made, and the kernel takes no other word for that than this one.
+        options += ",redirect_dir=nofollow,userxattr" if user_marks else ",redirect_dir=off"
         answer = _libc.mount(b"overlay", os.fsencode(target), b"overlay", _NOSUID | _NODEV, options.encode())
         if answer < 0:
             code = ctypes.get_errno()

@@ -1,10 +1,8 @@
 """Idmapped mounts: a directory shown with two ids exchanged, nothing on disk changed.
 
 Root's workspace is mounted for an unprivileged user: what belongs to root on disk belongs to that user
-inside, and what the user makes belongs to root on disk. The kernel takes the exchange from a user namespace,
-which needs a process to be born in: a child that only sleeps. It is made with clone(2) straight into libc's
-`sleep`, so no Python runs in it (this process has threads), and it ends by itself should we be killed before
-we end it. The namespace outlives the child through a descriptor, and later through the mount.
+inside, and what the user makes belongs to root on disk. The kernel takes the exchange from a user namespace, which
+lives on through a descriptor, and later through the mount.
 """
 
 from __future__ import annotations
@@ -12,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from belljar.patience import stretched
+from belljar import user_namespace
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -31,11 +28,7 @@ _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV, _MOUNT_ATTR_IDMAP = 0x2, 0x4, 0x100000
 _MOUNT_ATTR_RDONLY = 0x1
 _MS_PRIVATE = 1 << 18
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
-_CLONE_NEWUSER = 0x10000000
-_WAIT_ALL = 0x40000000  # __WALL: the child raises no SIGCHLD, so that nobody else's wait sees it
 
-_CHILD_SECONDS = 5
-_CHILD_STACK = 64 << 10
 _LAST_ID = 0xFFFFFFFE
 
 
@@ -93,31 +86,14 @@ def _exchange(one: int, other: int) -> str:
 
 
 def _user_namespace(uid_map: str, gid_map: str) -> int:
-    return _mapped_namespace(*_sleeping_child(), uid_map, gid_map)
+    with user_namespace.newborn() as child:
+        return _mapped(child, uid_map, gid_map)
 
 
-def _mapped_namespace(child: int, stack: object, uid_map: str, gid_map: str) -> int:
-    try:
-        Path(f"/proc/{child}/uid_map").write_text(uid_map)
-        Path(f"/proc/{child}/gid_map").write_text(gid_map)
-        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(child, _WAIT_ALL)
-        del stack
-
-
-def _sleeping_child() -> tuple[int, object]:
-    stack = ctypes.create_string_buffer(_CHILD_STACK)
-    top = (ctypes.addressof(stack) + _CHILD_STACK) & ~0xF
-    child = _libc.clone(
-        ctypes.cast(_libc.sleep, ctypes.c_void_p),
-        ctypes.c_void_p(top),
-        ctypes.c_int(_CLONE_NEWUSER),
-        ctypes.c_void_p(max(1, round(stretched(_CHILD_SECONDS)))),
-    )
-    return _checked(child), stack
+def _mapped(child: int, uid_map: str, gid_map: str) -> int:
+    Path(f"/proc/{child}/uid_map").write_text(uid_map)
+    Path(f"/proc/{child}/gid_map").write_text(gid_map)
+    return user_namespace.of_process(child)
 
 
 def _call(number: int, *arguments: object) -> int:
@@ -131,15 +107,16 @@ def _checked(answer: int) -> int:
     return answer
 
 
-def user_namespace(uid_map: str, gid_map: str, owner: tuple[int, int]) -> int:
+def owned_namespace(uid_map: str, gid_map: str, owner: tuple[int, int]) -> int:
     """A descriptor of a user namespace with these maps that belongs to `owner`.
 
     What processes in it take of the kernel's per-user quotas (inotify, keys …) is put on its owner's account too: were
     that root, sandboxes could use up each other's, and root's own.
     """
-    with _effective(*owner):
-        child, stack = _sleeping_child()
-    return _mapped_namespace(child, stack, uid_map, gid_map)
+    with contextlib.ExitStack() as stack:
+        with _effective(*owner):
+            child = stack.enter_context(user_namespace.newborn())
+        return _mapped(child, uid_map, gid_map)
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ def engine(host: Host) -> OciEngine:
 
 
 def groups(engine: OciEngine) -> set[str]:
-    return cgroups.names(engine._prefix)
+    return engine._caller.groups.names(engine._prefix)
 
 
 def mounts() -> list[str]:
@@ -247,7 +247,7 @@ def test_old_empty_groups_of_lost_states_go_and_all_others_stay(
     for path in (old, busy, foreign, docker):
         os.utime(path, (1, 1))
 
-    cgroups.remove_abandoned()
+    cgroups.Place().remove_abandoned()
 
     assert set(tmp_path.iterdir()) == {busy, foreign, young, docker}
 

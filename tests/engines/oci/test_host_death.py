@@ -13,7 +13,7 @@ import pytest
 from tests.abuse.conftest import PROMPT, number
 from tests.abuse.test_host_death import host as dying_hosts
 
-from belljar.engines.oci import OciEngine, cgroups, find
+from belljar.engines.oci import OciEngine, find
 from belljar.images import catalog
 from belljar.sandbox.reaper import reap
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 def remains(engine: OciEngine) -> dict[str, object]:
     found = {
         "sandboxes": engine._boxes.names(),
-        "control groups": cgroups.names(engine._prefix),
+        "control groups": engine._caller.groups.names(engine._prefix),
         "the runtime's notes": engine._runtime("runc").names(),
         "held images": [name for name in engine._store.held() if name.startswith(engine._prefix)],
         "directories": [name for name in os.listdir(os.environ["BELLJAR_RUN"]) if "bj-" in name],

@@ -1,8 +1,8 @@
 """The control groups of our sandboxes, found by their names.
 
-Each sandbox has one group, directly below where we may make any, in each hierarchy (version 1) or in the one there is
-(version 2). The runtime makes them; here they are looked for, emptied and removed, also when no runtime knows of them
-any more. Groups of another name are never touched.
+Each sandbox has one group, directly below where the caller may make any (root: at the top), in each hierarchy
+(version 1) or in the one there is (version 2). The runtime makes them; here they are looked for, emptied and removed,
+also when no runtime knows of them any more. Groups of another name are never touched.
 """
 
 from __future__ import annotations
@@ -12,68 +12,128 @@ import re
 import signal
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from belljar.errors import EngineUnavailable
 from belljar.patience import stretched
 
-ABANDONED = re.compile(r"belljar-[0-9a-f]{8}-belljar-bj-[0-9a-f]{12}")
+ABANDONED = re.compile(r"belljar-[0-9a-f]{8}-belljar-bj-[0-9a-f]{12}(\.scope)?")
 ABANDONED_SECONDS = 3600
+VARIABLE = "BELLJAR_CGROUP"
+UNIT_END = ".scope"
 REMOVAL_SECONDS = 5.0
 """A group is busy until the last of its processes is gone from the kernel's lists."""
 
 
-def directories(name: str, parent: str = "/") -> list[Path]:
-    found = [Path(point + parent, name) for point in _mounts()]
-    return [path for path in found if path.is_dir()]
+@dataclass(frozen=True)
+class Place:
+    """Where groups are made: below `parent` of every hierarchy."""
+
+    parent: str = "/"
+    systemd: bool = False
+    """By a user's own systemd, which names a group as a unit."""
+
+    def path(self, name: str) -> str:
+        """As the runtime is told: a path, or `slice:prefix:name` for systemd."""
+        if not self.systemd:
+            return os.path.join(self.parent, name)
+        prefix, _, rest = name.removesuffix(UNIT_END).rpartition("-")
+        return f"user.slice:{prefix}:{rest}"
+
+    @property
+    def ending(self) -> str:
+        """Of each group's name."""
+        return UNIT_END if self.systemd else ""
+
+    def directories(self, name: str) -> list[Path]:
+        found = [Path(point + self.parent, name) for point in _mounts()]
+        return [path for path in found if path.is_dir()]
+
+    def names(self, prefix: str) -> set[str]:
+        found: set[str] = set()
+        for point in _mounts():
+            with suppress(OSError), os.scandir(point + self.parent) as entries:
+                found |= {entry.name for entry in entries if entry.name.startswith(prefix)}
+        return found
+
+    def processes(self, name: str) -> set[int]:
+        found: set[int] = set()
+        for path in self.directories(name):
+            with suppress(OSError, ValueError):
+                found |= {int(line) for line in (path / "cgroup.procs").read_text().split()}
+        return found
+
+    def clear(self, name: str) -> bool:
+        """Kill everything in the group and remove it; whether nothing is left of it.
+
+        Both together, again and again: a runtime that was left alone in the middle of its work may still put a process
+        in.
+        """
+        deadline = time.monotonic() + stretched(REMOVAL_SECONDS)
+        while left := self.directories(name):
+            for pid in self.processes(name):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            for path in left:
+                with suppress(OSError):
+                    _remove(path)
+            if time.monotonic() > deadline:
+                return False
+            if any(path.is_dir() for path in left):
+                time.sleep(0.002)
+        return True
+
+    def remove_abandoned(self) -> None:
+        """Empty groups of sandboxes whose state directory is gone, so that nobody else will ever look for them.
+
+        The kernel removes no group that has a process in it; one without is only ever seen while a sandbox starts or
+        ends.
+        """
+        for point in _mounts():
+            for path in Path(point + self.parent).glob("belljar-*-belljar-bj-*"):
+                with suppress(OSError):
+                    if ABANDONED.fullmatch(path.name) and time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                        path.rmdir()
 
 
-def names(prefix: str, parent: str = "/") -> set[str]:
-    found: set[str] = set()
-    for point in _mounts():
-        with suppress(OSError), os.scandir(point + parent) as entries:
-            found |= {entry.name for entry in entries if entry.name.startswith(prefix)}
-    return found
+def delegated(uid: int) -> Place:
+    """Where an ordinary user may make groups with limits, which only root can arrange."""
+    given = os.environ.get(VARIABLE)
+    if version() == "2" and not given:
+        return _user_manager(uid)
+    parent = "/" + (given or f"belljar-{uid}").strip("/")
+    limiting = [point for kind, point in _hierarchies() if kind == "cgroup" or version() == "2"]
+    if all(os.access(point + parent, os.W_OK | os.X_OK) for point in limiting):
+        return Place(parent)
+    each = " ".join(point for point in limiting)
+    raise EngineUnavailable(
+        f"the engine oci cannot limit what an ordinary user's sandboxes take: no control group is yours at {parent} "
+        f"of {each}. Root can give you one until the next restart: `for d in {each}; do mkdir -p $d{parent}; "
+        f"chown -R {uid} $d{parent}; done`; with cgroup v2 systemd can for good (Delegate=yes)"
+    )
 
 
-def processes(name: str, parent: str = "/") -> set[int]:
-    found: set[int] = set()
-    for path in directories(name, parent):
-        with suppress(OSError, ValueError):
-            found |= {int(line) for line in (path / "cgroup.procs").read_text().split()}
-    return found
-
-
-def clear(name: str, parent: str = "/") -> bool:
-    """Kill everything in the group and remove it; whether nothing is left of it.
-
-    Both together, again and again: a runtime that was left alone in the middle of its work may still put a process in.
-    """
-    deadline = time.monotonic() + stretched(REMOVAL_SECONDS)
-    while left := directories(name, parent):
-        for pid in processes(name, parent):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        for path in left:
-            with suppress(OSError):
-                _remove(path)
-        if time.monotonic() > deadline:
-            return False
-        if any(path.is_dir() for path in left):
-            time.sleep(0.002)
-    return True
-
-
-def remove_abandoned() -> None:
-    """Empty groups of sandboxes whose state directory is gone, so that nobody else will ever look for them.
-
-    The kernel removes no group that has a process in it; one without is only ever seen while a sandbox starts or ends.
-    """
-    for point in _mounts():
-        for path in Path(point).glob("belljar-*-belljar-bj-*"):
-            with suppress(OSError):
-                if ABANDONED.fullmatch(path.name) and time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
-                    path.rmdir()
+def _user_manager(uid: int) -> Place:
+    """What systemd makes for each user who is logged in, or for whom it lingers."""
+    service = f"/user.slice/user-{uid}.slice/user@{uid}.service"
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}")
+    [point] = _mounts()
+    if not (runtime / "bus").exists() or not os.access(point + service, os.W_OK):
+        raise EngineUnavailable(
+            "the engine oci cannot limit what an ordinary user's sandboxes take: no systemd of yours runs. "
+            f"`sudo loginctl enable-linger {uid}` starts one (it needs the package dbus-user-session); or give "
+            f"{VARIABLE} a control group that is yours"
+        )
+    has = set(Path(point + service, "cgroup.controllers").read_text().split())
+    if lacking := sorted({"cpu", "memory", "pids"} - has):
+        raise EngineUnavailable(
+            f"the engine oci cannot limit what an ordinary user's sandboxes take: systemd does not give you "
+            f"{', '.join(lacking)}: `sudo systemctl edit user@.service` with [Service] Delegate=cpu cpuset io memory "
+            "pids, then log in again"
+        )
+    return Place(f"{service}/user.slice", systemd=True)
 
 
 def _remove(path: Path) -> None:

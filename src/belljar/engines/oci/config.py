@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from belljar.engines import seccomp
+from belljar.engines.oci.rootfs import STAGED
 from belljar.engines.spec import OWN_NAMESPACES, IdMap, Mount, Protections, SandboxSpec
 
 OOM_SCORE = 500
@@ -28,18 +29,21 @@ _BASE_MOUNTS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def document(spec: SandboxSpec, rootfs: str, user_namespace: str, cgroup: str) -> dict[str, Any]:
-    """`user_namespace` has the spec's maps; given here they tell the runtime who is root inside."""
+def document(
+    spec: SandboxSpec, at: str, user_namespace: Mapping[str, Any], maps: Sequence[tuple[IdMap, ...]], cgroup: str
+) -> dict[str, Any]:
+    """All is put together below `at` (rootfs.py); `maps` is the user's, in ids that the runtime knows."""
+    uid_map, gid_map = maps
     return {
         "ociVersion": "1.0.2",
         "process": _process(spec),
-        "root": {"path": rootfs, "readonly": not spec.writable_root},
+        "root": {"path": f"{at}/root", "readonly": not spec.writable_root},
         "hostname": spec.hostname,
-        "mounts": [*_BASE_MOUNTS, *(_mount(each) for each in spec.mounts)],
+        "mounts": [*_BASE_MOUNTS, *(_mount(each, f"{at}/{STAGED}") for each in spec.mounts)],
         "linux": {
-            "namespaces": [{"type": "user", "path": user_namespace}, *({"type": name} for name in NAMESPACES)],
-            "uidMappings": _mappings(spec.user.uid_map),
-            "gidMappings": _mappings(spec.user.gid_map),
+            "namespaces": [user_namespace, *({"type": name} for name in NAMESPACES)],
+            "uidMappings": _mappings(uid_map),
+            "gidMappings": _mappings(gid_map),
             "cgroupsPath": cgroup,
             "resources": _resources(spec),
             "seccomp": seccomp.profile(spec.seccomp, spec.machine),
@@ -99,12 +103,13 @@ def _mappings(maps: tuple[IdMap, ...]) -> list[dict[str, int]]:
     return [{"containerID": each.inside, "hostID": each.outside, "size": each.count} for each in maps]
 
 
-def _mount(mount: Mount) -> dict[str, Any]:
+def _mount(mount: Mount, staged: str) -> dict[str, Any]:
     mode = "ro" if mount.read_only else "rw"
     if mount.kind == "tmpfs":
         return {"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": [mode, *_tmpfs(mount)]}
     options = ["bind", "rprivate", "nosuid", "nodev", mode]
-    return {"destination": mount.target, "type": "bind", "source": mount.source, "options": options}
+    source = staged if mount.kind == "overlay" else mount.source
+    return {"destination": mount.target, "type": "bind", "source": source, "options": options}
 
 
 def _tmpfs(mount: Mount) -> list[str]:

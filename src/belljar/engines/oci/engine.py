@@ -20,22 +20,17 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 from belljar import resources
 from belljar.engines.base import Description, Launched, Listed
-from belljar.engines.oci import cgroups, config, rootfs
+from belljar.engines.oci import callers, cgroups, config, rootfs
 from belljar.engines.oci.boxes import Box, Boxes, Process, boot_id, start_time
 from belljar.engines.oci.runtime import DEFAULT, Runtime, has_ended
-from belljar.engines.spec import OWN_NAMESPACES, IdMap, Image, Mount, SandboxSpec, User
-from belljar.errors import EngineError, EngineUnavailable, ImageMissing
+from belljar.engines.spec import OWN_NAMESPACES, Image, Mount, SandboxSpec, User
+from belljar.errors import EngineError, ImageMissing
 from belljar.images import catalog
 from belljar.images.store import Store
 
 if TYPE_CHECKING:
     from belljar.link.transport import Transport
 
-LAST_ID = rootfs.LAST_ID
-SPARE_IDS = 0x70000000
-"""Ids of this machine that stand for those inside. Nobody has them: accounts, subordinate ids and systemd's containers
-(which end at 0x6fffffff) are below."""
-SPARE_RANGES = 4096
 END_SECONDS = 5.0
 SIZE_OF_UPPER = 2
 """A writable root that is held in memory may take one in … of it."""
@@ -69,11 +64,7 @@ class OciEngine:
     fetch_with = "belljar images import"
 
     def __init__(self, state: Path, runtime: str = "", store: Store | None = None) -> None:
-        if os.geteuid() != 0:
-            raise EngineUnavailable(
-                "the engine oci needs root: it has no daemon that could make control groups and mounts for you; as an "
-                "ordinary user use rootless Podman or Docker"
-            )
+        self._caller = callers.current()
         self._state = Path(os.path.abspath(state))
         self._runtimes: dict[str, Runtime] = {}
         self._runtime_name = runtime or os.environ.get("BELLJAR_RUNTIME") or DEFAULT
@@ -94,11 +85,8 @@ class OciEngine:
     # A sandbox's life
 
     def user(self, uid: int, gid: int, *, root: bool = False) -> User:
-        """In a user namespace: that user, or root, is `uid` outside; all others are nobody's ids."""
-        inside = (0, 0) if root else (uid, gid)
-        spare = SPARE_IDS + (1 + uid % (SPARE_RANGES - 1) if root else 0) * (LAST_ID + 1)
-        maps = (_maps(inside[0], uid, spare), _maps(inside[1], gid, spare))
-        return User(*inside, *maps, root_inside=root)
+        """In a user namespace, where that user, or root, is `uid` outside and nobody else is anybody."""
+        return self._caller.user(uid, gid, root=root)
 
     @_translated
     def create(self, spec: SandboxSpec, name: str) -> str:
@@ -106,17 +94,17 @@ class OciEngine:
             raise EngineError("the engine oci has no network to give: name the hosts that are needed (--allow HOST)")
         if spec.link != "socket":
             raise EngineError("the engine oci shares this machine's files; it has no bridge")
-        if foreign := sorted({each.kind for each in spec.mounts} - {"bind", "tmpfs"}):
+        if foreign := sorted({each.kind for each in spec.mounts} - {"bind", "tmpfs", "overlay"}):
             raise EngineError(f"the engine oci mounts directories and memory only, not {', '.join(foreign)}")
         image = self._store.find(spec.image.ref, with_names=False)
         if image is None:
             raise ImageMissing(f"no image {spec.image.ref}; `belljar images list` shows those there are")
         runtime = self._runtime(spec.runtime or self._runtime_name)
-        group = self._prefix + name
-        sources = [each.source for each in spec.mounts if each.kind == "bind"]
-        at = rootfs.place([*sources, *self._needed, runtime.program])
+        group = self._group(name)
+        at = rootfs.place([*callers.sources(spec), *self._needed, runtime.program])
         box = Box(name, image.id, runtime.name, int(time.time()), boot_id(), dict(spec.all_labels), group)
-        self._boxes.add(box, config.document(spec, f"{at}/root", f"{at}/{rootfs.USER_NAMESPACE}", f"/{group}"))
+        who, maps = self._caller.namespace(at), self._caller.maps(spec.user)
+        self._boxes.add(box, config.document(spec, at, who, maps, self._caller.groups.path(group)))
         self._store.hold(image, group)
         self._waiting[name] = spec, self._store.layer_directories(image), at
         return name
@@ -170,22 +158,16 @@ class OciEngine:
         raise EngineError("the engine oci shares this machine's files; it needs no volume")
 
     def _run(self, box: Box, spec: SandboxSpec, layers: Sequence[Path], at: str) -> None:
-        bundle = self._boxes.path(box.name)
-        root = _root(layers, spec)
-
-        def work() -> int:
-            rootfs.assemble(root, at)
-            return self._runtime(box.runtime).run(box.name, bundle, spec.ulimits)
-
-        pid = rootfs.in_own_namespace(work)
+        root = _root(layers, spec, self._caller)
+        pid = self._caller.start(self._runtime(box.runtime), box.name, self._boxes.path(box.name), spec, root, at)
         started = start_time(pid)
         if started is None:
             raise EngineError("the sandbox's init ended as soon as it had started")
         self._boxes.started(box.name, Process(pid, started))
 
     def _clear(self, name: str, box: Box | None) -> None:
-        group = box.cgroup if box else self._prefix + name
-        if not cgroups.clear(group):
+        group = box.cgroup if box else self._group(name)
+        if not self._caller.groups.clear(group):
             raise EngineError(f"the control group {group} cannot be removed")
         self._runtime(box.runtime if box else self._runtime_name).delete(name)
         self._store.release(group)
@@ -198,20 +180,24 @@ class OciEngine:
             box = self._boxes.read(name)
             if box is None or box.boot != boot:
                 self._clear(name, box)
-        groups = cgroups.names(self._prefix) | {each for each in self._store.held() if each.startswith(self._prefix)}
-        strays = {group.removeprefix(self._prefix) for group in groups}
+        at = self._caller.groups
+        groups = at.names(self._prefix) | {each for each in self._store.held() if each.startswith(self._prefix)}
+        strays = {group.removeprefix(self._prefix).removesuffix(at.ending) for group in groups}
         strays |= {name for runtime in self._runtimes.values() for name in runtime.names()}
         for name in strays - set(self._boxes.names()):
-            if not cgroups.processes(self._prefix + name) and self._boxes.read(name) is None:
+            if not at.processes(self._group(name)) and self._boxes.read(name) is None:
                 self._clear(name, None)
-        cgroups.remove_abandoned()
+        at.remove_abandoned()
         self._boxes.sweep()
         self._store.sweep()
 
     def _runtime(self, name: str) -> Runtime:
         if name not in self._runtimes:
-            self._runtimes[name] = Runtime(name, self._state / "runtime")
+            self._runtimes[name] = Runtime(name, self._state / "runtime", systemd=self._caller.groups.systemd)
         return self._runtimes[name]
+
+    def _group(self, name: str) -> str:
+        return f"{self._prefix}{name}{self._caller.groups.ending}"
 
     # Images
 
@@ -259,9 +245,11 @@ class OciEngine:
         return Description(
             version=self._runtime(self._runtime_name).version(),
             cgroup_version=cgroups.version(),
-            cgroup_driver="cgroupfs",
+            cgroup_driver="systemd" if self._caller.groups.systemd else "cgroupfs",
             can_limit={**limits, "swap": Path("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists() or None},
             seccomp=Path("/proc/sys/kernel/seccomp").is_dir(),
+            rootless=self._caller.rootless,
+            does_without=self._caller.missing,
             user_namespaces=True,
             storage="overlay",
             runtimes=tuple(self._runtimes),
@@ -269,21 +257,15 @@ class OciEngine:
         )
 
 
-def _maps(inside: int, outside: int, spare: int) -> tuple[IdMap, ...]:
-    """`inside` is `outside`; every other id that an image may know is a spare one."""
-    if inside > LAST_ID:
-        return (IdMap(0, spare, LAST_ID + 1), IdMap(inside, outside))
-    before = (IdMap(0, spare, inside),) if inside else ()
-    return (*before, IdMap(inside, outside), IdMap(inside + 1, spare + inside + 1, LAST_ID - inside))
-
-
-def _root(layers: Sequence[Path], spec: SandboxSpec) -> rootfs.Root:
+def _root(layers: Sequence[Path], spec: SandboxSpec, caller: callers.Caller) -> rootfs.Root:
     directories = {"/proc": 0o755, "/sys": 0o755, "/dev": 0o755}
     directories |= {each.target: each.mode for each in spec.mounts if not _is_file(each)}
     files = [each.target for each in spec.mounts if _is_file(each)]
     upper = spec.limits.memory // SIZE_OF_UPPER if spec.writable_root else rootfs.SKELETON_BYTES
-    maps = spec.user.uid_map, spec.user.gid_map
-    return rootfs.Root(layers, *maps, directories, sorted(files), spec.user.outside, upper, spec.root_changes)
+    return rootfs.Root(
+        layers, *caller.maps(spec.user), directories, sorted(files), spec.user.outside, upper, spec.root_changes,
+        mapped=not caller.rootless, staged=callers.workspace_overlay(spec),
+    )  # fmt: skip
 
 
 def _is_file(mount: Mount) -> bool:

@@ -7,9 +7,11 @@ of mounts has never changed. Nothing has to be unmounted afterwards, whoever was
     <place>/0 …      the image's layers, each mapped to the sandbox's own ids (idmapped mounts)
     <place>/upper    what lies on top: the places things are mounted at, and whatever a writable root is changed by
     <place>/root     overlayfs of these
+    <place>/staged   overlayfs of a workspace whose changes are kept apart
     <place>/userns   the sandbox's user namespace, for the runtime to join
 
-Layers belong to ids 0 to 65535 on disk. Mapped, they belong to ids that nobody has on this machine.
+Layers belong to ids 0 to 65535 on disk. Mapped, they belong to ids that nobody has on this machine. An ordinary user
+maps nothing and has no thread for it (callers.py): a program of its own does the same for him.
 
 The mount points are made in `upper`, on top of the image: whatever the image has there, a link for example, is hidden
 by them, so it cannot lead a mount somewhere else.
@@ -28,6 +30,7 @@ from typing import TypeVar
 
 from belljar.engines.spec import IdMap
 from belljar.errors import EngineError
+from belljar.staged import overlay
 from belljar.workspace import idmap
 
 # Directories of every Linux system that anybody may enter; over one of them, in our own namespace, all is mounted.
@@ -36,11 +39,22 @@ LAST_ID = 65535
 SKELETON_BYTES = 1 << 20
 RESOLVER = "nameserver 127.0.0.1\n"
 USER_NAMESPACE = "userns"
+STAGED = "staged"
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 1 << 12, 1 << 14, 1 << 18
 _CLONE_NEWNS, _CLONE_FS = 0x00020000, 0x00000200
 
 _libc = ctypes.CDLL(None, use_errno=True)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A staged workspace."""
+
+    lowers: Sequence[str]
+    """From the top down."""
+    upper: str
+    work: str
 
 
 @dataclass(frozen=True)
@@ -59,6 +73,9 @@ class Root:
     upper_bytes: int = SKELETON_BYTES
     upper_on: str = ""
     """A directory on a disk for what is changed, in place of memory."""
+    mapped: bool = True
+    """Whether layers are shown through the maps, which takes root; else they belong to the right ids on disk."""
+    staged: Overlay | None = None
 
     @property
     def owner(self) -> tuple[int, int]:
@@ -81,8 +98,7 @@ def in_own_namespace(work: Callable[[], T]) -> T:
 
     def run() -> None:
         try:
-            _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_FS), "a mount namespace")
-            _mount("none", "/", None, _MS_REC | _MS_PRIVATE, None)
+            leave_mounts()
             outcome.append(work())
         except BaseException as error:
             failure.append(error)
@@ -98,10 +114,16 @@ def in_own_namespace(work: Callable[[], T]) -> T:
     return outcome[0]
 
 
+def leave_mounts() -> None:
+    """From here on what this thread mounts is seen by nobody but its children."""
+    _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_FS), "a mount namespace")
+    _mount("none", "/", None, _MS_REC | _MS_PRIVATE, None)
+
+
 def assemble(root: Root, at: str) -> str:
     """Mount it all below `at`; the path of the root file system. Only in a namespace of one's own."""
     _mount("tmpfs", at, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=0755,size={root.upper_bytes}")
-    names = _mount_layers(root, at, keep=f"{at}/{USER_NAMESPACE}")
+    names = _map_layers(root, at, keep=f"{at}/{USER_NAMESPACE}") if root.mapped else _bind_layers(root, at)
     on = root.upper_on or at
     for name in ("upper", "work"):
         os.mkdir(f"{on}/{name}", 0o755)
@@ -109,13 +131,26 @@ def assemble(root: Root, at: str) -> str:
     os.mkdir(f"{at}/root", 0o755)
     _skeleton(Path(on, "upper"), root)
     options = f"lowerdir={':'.join(names)},upperdir={on}/upper,workdir={on}/work"
+    options += "" if root.mapped else ",userxattr"
     _mount("overlay", f"{at}/root", "overlay", _MS_NOSUID | _MS_NODEV, options)
+    if root.staged is not None:
+        os.mkdir(f"{at}/{STAGED}", 0o755)
+        upper, work = Path(root.staged.upper), Path(root.staged.work)
+        overlay.mount(root.staged.lowers, upper, work, Path(at, STAGED), user_marks=not root.mapped)
     return f"{at}/root"
 
 
-def _mount_layers(root: Root, at: str, keep: str) -> list[str]:
+def _bind_layers(root: Root, at: str) -> list[str]:
+    names = [f"{at}/{number}" for number in range(len(root.layers))]
+    for path, name in zip(root.layers, names, strict=True):
+        os.mkdir(name, 0o755)
+        _mount(str(path), name, None, _MS_BIND, None)
+    return names
+
+
+def _map_layers(root: Root, at: str, keep: str) -> list[str]:
     """By the sandbox's own user namespace, which is then found at `keep`."""
-    namespace = idmap.user_namespace(_map_text(root.uid_map), _map_text(root.gid_map), root.user)
+    namespace = idmap.owned_namespace(_map_text(root.uid_map), _map_text(root.gid_map), root.user)
     try:
         Path(keep).touch()
         _mount(f"/proc/self/fd/{namespace}", keep, None, _MS_BIND, None)

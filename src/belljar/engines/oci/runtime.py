@@ -17,6 +17,7 @@ from belljar.patience import stretched
 DEFAULT = "runc"
 START_SECONDS = 60.0  # takes 30 to 90 ms; a machine under load takes its time
 ANSWER_SECONDS = 10.0
+LOG = "runtime.log"
 LITTLE = 256 << 10  # a runtime's notes need a tenth of it; it does not always say that they did not fit
 INSTALL = "install runc (Debian, Ubuntu, Fedora: the package `runc`)"
 # Kernels of their own, inside which our init cannot tell who talks to it. Seen with gVisor 20240729: SO_PEERCRED
@@ -24,13 +25,15 @@ INSTALL = "install runc (Debian, Ubuntu, Fedora: the package `runc`)"
 REFUSED = {"runsc": "gVisor", "kata-runtime": "Kata", "kata": "Kata"}
 
 
+Entry = tuple[list[str], tuple[int, ...]]
+"""What to run the runtime through, and the descriptors that needs."""
 ULIMITS = {"core": ("c", 512), "fsize": ("f", 512), "memlock": ("l", 1024), "nofile": ("n", 1)}
 """The shell's letter for each, and what it counts in."""
 
 
 class Runtime:
-    def __init__(self, name: str, root: Path) -> None:
-        self.name = name
+    def __init__(self, name: str, root: Path, *, systemd: bool = False) -> None:
+        self.name, self._systemd = name, systemd
         self.root = root / Path(name).name
         if (kind := REFUSED.get(self.kind)) is not None:
             raise EngineUnavailable(
@@ -53,16 +56,16 @@ class Runtime:
         )  # fmt: skip
         return (done.stdout.splitlines() or ["?"])[0].strip()
 
-    def run(self, name: str, bundle: Path, ulimits: Mapping[str, int]) -> int:
-        """Create and start, from the calling thread's mount namespace; PID 1."""
+    def run(self, name: str, bundle: Path, ulimits: Mapping[str, int], entry: Entry = ([], ())) -> int:
+        """Create and start, from the calling thread's mount namespace or where `entry` leads; PID 1."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log, pid_file = bundle / "runtime.log", bundle / "pid"
-        command = [*_limited(ulimits), *self._command(), "--log", str(log)]
+        log, pid_file = bundle / LOG, bundle / "pid"
+        command = [*entry[0], *_limited(ulimits), *self._command(), "--log", str(log)]
         # PID 1 inherits these three: never a pipe that we would wait on.
         process = subprocess.Popen(
             [*command, "run", "--detach", "--bundle", str(bundle), "--pid-file", str(pid_file), name],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=bundle,
-            env={"PATH": os.environ.get("PATH", os.defpath)},
+            env=_environment(), pass_fds=entry[1],
         )  # fmt: skip
         in_time = _ends_within(process, stretched(START_SECONDS))
         if not in_time:
@@ -95,7 +98,14 @@ class Runtime:
             return []
 
     def _command(self) -> list[str]:
-        return [self.program, "--root", str(self.root)]
+        return [self.program, "--root", str(self.root), *(["--systemd-cgroup"] if self._systemd else [])]
+
+
+def _environment() -> dict[str, str]:
+    """All it needs: where programs are, and an ordinary user's systemd, which makes his control groups."""
+    kept = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
+    found = {name: os.environ[name] for name in kept if name in os.environ}
+    return {"PATH": os.environ.get("PATH", os.defpath), **found}
 
 
 def _ends_within(process: subprocess.Popen[bytes], seconds: float) -> bool:

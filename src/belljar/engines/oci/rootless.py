@@ -1,0 +1,37 @@
+"""Run as root of an ordinary user's own namespace (callers.py): mount what a sandbox needs, then become its runtime.
+
+    argv: <sys.path> <the Root as JSON> <where> <the runtime's command …>
+
+What goes wrong is said where the runtime says it: in runtime.log of the current directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from belljar.engines.oci import rootfs
+from belljar.engines.oci.runtime import LOG
+from belljar.engines.spec import IdMap
+
+
+def root(facts: dict[str, Any]) -> rootfs.Root:
+    maps = {name: tuple(IdMap(**each) for each in facts[name]) for name in ("uid_map", "gid_map")}
+    staged = facts["staged"] and rootfs.Overlay(**facts["staged"])
+    return rootfs.Root(**{**facts, **maps, "staged": staged, "user": tuple(facts["user"])})
+
+
+def main(facts: str, at: str, *command: str) -> None:
+    try:
+        rootfs.leave_mounts()
+        rootfs.assemble(root(json.loads(facts)), at)
+        os.execv(command[0], command)
+    except OSError as error:
+        Path(LOG).write_text(f"the root file system cannot be mounted: {error}")
+        sys.exit(1)
+
+
+main(*sys.argv[2:])

@@ -1,0 +1,145 @@
+"""A user namespace of one's own: an ordinary user is root in it, and his subordinate ids are the other users.
+
+In it he may mount, chown and unpack an image, all of it only with what is his: that is how the engine `oci` works for
+who is not root. Ids there are those of an image on disk: 0 is the user himself, 1 to 65536 are his subordinate ids.
+
+A namespace needs a process to be born in: a child that only sleeps. It is made with clone(2) straight into libc's
+`sleep`, so no Python runs in it (this process has threads), and it ends by itself should we be killed before we end it.
+newuidmap and newgidmap, which are set-uid root, write its maps; a descriptor keeps it; nsenter runs programs in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from belljar.errors import EngineUnavailable
+from belljar.patience import stretched
+
+COUNT = 65536
+"""Subordinate ids that are needed: those that an image may use."""
+MAP_SECONDS = 10.0
+_CLONE_NEWUSER = 0x10000000
+_WAIT_ALL = 0x40000000  # __WALL: the child raises no SIGCHLD, so that nobody else's wait sees it
+_CHILD_SECONDS = 5
+_CHILD_STACK = 64 << 10
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class SubordinateIds:
+    """The first of them."""
+
+    uid: int
+    gid: int
+
+
+def lacking() -> str | None:
+    """Why this user cannot have a namespace with subordinate ids, and what to do; None where he can."""
+    for name in ("newuidmap", "newgidmap", "nsenter"):
+        if shutil.which(name) is None:
+            package = "util-linux" if name == "nsenter" else "uidmap"
+            return f"{name} is not installed (the package {package})"
+    for name in ("subuid", "subgid"):
+        if _first(Path("/etc", name)) is None:
+            last = f"--add-{name}s 100000-165535"
+            return f"you have no {COUNT} ids in /etc/{name}: `sudo usermod {last} {_user()}`"
+    return None
+
+
+def subordinate_ids() -> SubordinateIds:
+    uid, gid = _first(Path("/etc/subuid")), _first(Path("/etc/subgid"))
+    if uid is None or gid is None:
+        raise EngineUnavailable(lacking() or "you have no subordinate ids")
+    return SubordinateIds(uid, gid)
+
+
+@contextlib.contextmanager
+def newborn() -> Iterator[int]:
+    """A child in a new user namespace without maps, for as long as this is open."""
+    stack = ctypes.create_string_buffer(_CHILD_STACK)
+    top = (ctypes.addressof(stack) + _CHILD_STACK) & ~0xF
+    child = _libc.clone(
+        ctypes.cast(_libc.sleep, ctypes.c_void_p),
+        ctypes.c_void_p(top),
+        ctypes.c_int(_CLONE_NEWUSER),
+        ctypes.c_void_p(max(1, round(stretched(_CHILD_SECONDS)))),
+    )
+    if child < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    try:
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, _WAIT_ALL)
+        del stack
+
+
+def of_process(pid: int) -> int:
+    return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def command(argv: Sequence[str]) -> tuple[list[str], tuple[int, ...]]:
+    """`argv` as root of the caller's namespace: what to run, and the descriptors to pass on."""
+    namespace = _own()
+    entry = ["nsenter", f"--user=/proc/self/fd/{namespace}", "--setuid", "0", "--setgid", "0", "--"]
+    return [*entry, *argv], (namespace,)
+
+
+def run(argv: Sequence[str]) -> None:
+    entering, descriptors = command(argv)
+    subprocess.run(entering, pass_fds=descriptors, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+
+
+def inside(id: int, own: int, first: int) -> int:
+    """What an id of this machine is called in the caller's namespace."""
+    return 0 if id == own else id - first + 1
+
+
+@cache
+def _own() -> int:
+    ids = subordinate_ids()
+    try:
+        with newborn() as child:
+            _map("newuidmap", child, os.getuid(), ids.uid)
+            _map("newgidmap", child, os.getgid(), ids.gid)
+            return of_process(child)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        raise EngineUnavailable(f"no user namespace with subordinate ids can be made: {said.strip()}") from error
+
+
+def _map(program: str, child: int, own: int, first: int) -> None:
+    words = [program, str(child), "0", str(own), "1", "1", str(first), str(COUNT)]
+    subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=stretched(MAP_SECONDS)
+    )
+
+
+def _first(file: Path) -> int | None:
+    """Where the caller's first range of enough ids begins; lines are `name or number:first:count`."""
+    try:
+        lines = [line.split(":") for line in file.read_text().splitlines()]
+    except OSError:
+        return None
+    who = {_user(), str(os.getuid())}
+    found = (int(each[1]) for each in lines if len(each) == 3 and each[0] in who and int(each[2]) >= COUNT)
+    return next(found, None)
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

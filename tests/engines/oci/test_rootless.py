@@ -1,0 +1,112 @@
+"""The engine without a daemon for who is not root: a real account with subordinate ids and control groups."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from tests import ordinary_user
+from tests.images.archives import directory, member, tar
+from tests.ordinary_user import CHECKOUT, OrdinaryUser
+
+from belljar.engines.oci import find
+from belljar.images import catalog
+from belljar.images.store import Store
+
+pytestmark = pytest.mark.skipif(ordinary_user.lacking() is not None, reason=str(ordinary_user.lacking()))
+
+
+@pytest.fixture(scope="module")
+def user() -> Iterator[OrdinaryUser]:
+    """Who has the image base already: root's, packed and imported."""
+    reference = catalog.ensure(find(), "base")
+    store = Store()
+    image = store.find(reference)
+    assert image is not None
+    with ordinary_user.ordinary_user() as made:
+        [layer] = store.layer_directories(image)
+        tar = made.home / "base.tar"
+        subprocess.run(["tar", "-C", layer, "-cf", tar, "."], check=True)
+        made.python("-m", "belljar", "images", "import", str(tar), "--name", reference)
+        tar.unlink()
+        yield made
+
+
+def test_it_keeps_the_contract(user: OrdinaryUser) -> None:
+    tests = f"{CHECKOUT}/tests/engines/test_contract.py"
+    done = user.python(
+        "-m", "pytest", "-q", "-n0", "-pno:cacheprovider", tests, check=False, BELLJAR_TEST_ENGINES="oci"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+STAGED = """
+import os
+from belljar.sync import Session
+os.mkdir("staged")
+for name in ("kept", "changed", "deleted"):
+    open(f"staged/{name}", "w").write("before")
+with Session("staged", changes="staged") as box:
+    assert box.run("cat kept; echo after > changed; rm deleted; mkdir new; touch new/file; id -u").exit_code == 0
+    assert sorted(os.listdir("staged")) == ["changed", "deleted", "kept"]
+    print(*sorted(f"{each.kind}:{each.path}" for each in box.changes()))
+    box.apply()
+print(open("staged/changed").read().strip(), os.path.exists("staged/deleted"), os.stat("staged/new/file").st_uid)
+"""
+
+
+def test_a_staged_workspace_waits_to_be_applied(user: OrdinaryUser) -> None:
+    changes, applied = user.python("-c", STAGED).stdout.splitlines()
+    assert changes == "added:new added:new/file deleted:deleted modified:changed"
+    assert applied == f"after False {user.uid}"
+
+
+ROOT = """
+import os
+from belljar.sync import Session
+os.mkdir("rooted")
+open("rooted/change.sh", "w").write(
+    "id -u; touch /usr/bin/mine made; chown daemon:adm /usr/bin/mine; stat -c %U:%G /usr/bin/mine / /usr/bin/env;"
+    "rm /usr/bin/env && echo removed"
+)
+with Session("rooted", root=True) as box:
+    print(box.run("sh change.sh").output)
+print(os.stat("rooted/made").st_uid)
+"""
+
+
+def test_root_inside_is_the_caller_outside_and_may_change_the_whole_system(user: OrdinaryUser) -> None:
+    words = user.python("-c", ROOT).stdout.split()
+    assert words == ["0", "daemon:adm", "root:root", "root:root", "removed", str(user.uid)]
+
+
+def test_doctor_names_what_an_ordinary_user_does_without(user: OrdinaryUser) -> None:
+    said = user.python("-m", "belljar", "doctor").stdout
+    assert "FAIL" not in said
+    for words in ("only root can mount a volume", "not by a control group", "checkpoints need root"):
+        assert words in said
+
+
+def test_without_a_control_group_it_stops_and_says_how_to_get_one(user: OrdinaryUser) -> None:
+    done = user.python("-m", "belljar", "run", "true", check=False, BELLJAR_CGROUP="/nobody/gave-this")
+    assert done.returncode == 125
+    assert "mkdir -p $d/nobody/gave-this; chown -R" in done.stderr
+
+
+def test_without_subordinate_ids_it_stops_and_says_how_to_get_them(user: OrdinaryUser) -> None:
+    someone = OrdinaryUser(user.uid + 1, user.home)
+    done = someone.python("-c", "from belljar.engines import oci; oci.find()", check=False)
+    assert "in /etc/subuid: `sudo usermod --add-subuids" in done.stderr
+
+
+def test_images_of_a_user_s_store_can_be_removed_with_all_their_owners(user: OrdinaryUser) -> None:
+    made = user.home / "some.tar"
+    made.write_bytes(tar([directory("etc"), member("etc/theirs", b"x", uid=1000), directory("closed", mode=0, uid=7)]))
+    user.python("-m", "belljar", "images", "import", str(made), "--name", "some")
+    layers = user.home / ".local/state/belljar/images/layers"
+    [theirs] = layers.glob("*/root/etc/theirs")
+    assert theirs.stat().st_uid not in (0, 1000, user.uid)
+    user.python("-m", "belljar", "images", "remove", "some")
+    assert not theirs.exists()

@@ -1,0 +1,113 @@
+"""A real account with subordinate ids and control groups, and what it takes to run our tests as that user."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from belljar.engines.oci import cgroups
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+CONTRACT_TOOLS = ("useradd", "newuidmap", "nsenter", "unshare", "setpriv", "runc")
+# Our Python, its packages and this checkout may be in a home that is closed to others. In a mount namespace of the
+# run's own, open directories stand in for such homes.
+OPENED = """
+set -e
+held=$1; shift
+while [ "$1" != -- ]; do
+    mkdir -p "$held/$2"; mount --rbind "$2" "$held/$2"
+    mountpoint -q "$1" || mount -t tmpfs -o mode=755 none "$1"
+    mkdir -p "$2"; mount --rbind "$held/$2" "$2"
+    shift 2
+done
+shift
+exec "$@"
+"""
+
+
+@dataclass(frozen=True)
+class OrdinaryUser:
+    uid: int
+    home: Path
+
+    def run(
+        self, *argv: str, env: Mapping[str, str] | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        who = ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "--"]
+        settings = {
+            "HOME": str(self.home), "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+            "BELLJAR_ENGINE": "oci", "TMPDIR": str(self.home), "PYTHONDONTWRITEBYTECODE": "1", **(env or {}),
+        }  # fmt: skip
+        opened = [word for pair in self._closed() for word in pair]
+        apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", OPENED, "sh", f"{self.home}/held"]
+        done = subprocess.run(
+            [*apart, *opened, "--", *who, *argv], env=settings, cwd=self.home, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def python(self, *arguments: str, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+        return self.run(sys.executable, *arguments, env=env, check=check)
+
+    @staticmethod
+    def _closed() -> Iterator[tuple[str, str]]:
+        """Directories that are needed, each with the one above it that lets nobody else in."""
+        for needed in dict.fromkeys(map(os.path.realpath, (sys.base_prefix, sys.prefix, CHECKOUT))):
+            above = [*reversed(Path(needed).parents), Path(needed)]
+            closed = next((path for path in above if not path.stat().st_mode & 0o001), None)
+            if closed is not None:
+                yield str(closed), needed
+
+
+def lacking() -> str | None:
+    if os.geteuid() != 0:
+        return "only root can make an account"
+    missing = [name for name in CONTRACT_TOOLS if shutil.which(name) is None]
+    return f"{', '.join(missing)} not installed" if missing else None
+
+
+@contextmanager
+def ordinary_user() -> Iterator[OrdinaryUser]:
+    name = f"bj-ordinary-{os.getpid()}"
+    home = Path(tempfile.mkdtemp(prefix="bj-", dir="/var/tmp"))
+    subprocess.run(["useradd", "--no-create-home", "--home-dir", home, "--shell", "/bin/sh", name], check=True)
+    uid = pwd.getpwnam(name).pw_uid
+    try:
+        os.chown(home, uid, uid)
+        _give_subordinate_ids(name)
+        with _control_groups(uid):
+            yield OrdinaryUser(uid, home)
+    finally:
+        subprocess.run(["userdel", name], check=True, capture_output=True)
+        shutil.rmtree(home)
+
+
+def _give_subordinate_ids(name: str) -> None:
+    """Where useradd has not: it gives none to accounts of some kinds, or by its settings."""
+    for kind in ("uid", "gid"):
+        if f"{name}:" not in Path(f"/etc/sub{kind}").read_text():
+            first = 0x20000000 + os.getpid() * 65536
+            subprocess.run(["usermod", f"--add-sub{kind}s", f"{first}-{first + 65535}", name], check=True)
+
+
+@contextmanager
+def _control_groups(uid: int) -> Iterator[None]:
+    made = [Path(point, f"belljar-{uid}") for kind, point in cgroups._hierarchies() if kind == "cgroup"]
+    for path in made:
+        path.mkdir(exist_ok=True)
+        for each in (path, *path.iterdir()):
+            os.chown(each, uid, uid)
+    try:
+        yield
+    finally:
+        for path in made:
+            path.rmdir()
