@@ -27,11 +27,11 @@ class Loop:
 
         return self._wait_for(there)
 
-    def do(self, function: Callable[..., T], *args: Any) -> T:
+    def do(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """The same for a plain function that must run in the loop's thread."""
 
         async def there() -> T:
-            return function(*args)
+            return function(*args, **options)
 
         return self._wait_for(there)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from belljar import host as hosts
+from belljar.limits import Limits
+from belljar.policy import Policy
+from belljar.policy.approvals import Approvals
 from belljar.session import background_shell
 from belljar.session import options as checks
 from belljar.session import pool as pools
@@ -15,34 +18,20 @@ from belljar.session import session as sessions
 from belljar.session.options import AttachOptions, ClaimOptions, Command, OpenOptions, Options, SessionOptions
 from belljar.session.request import Request
 from belljar.session.result import Result
+from belljar.sync.facade import Facade, Same, blocking, in_loop, same
 from belljar.sync.files import Files
 from belljar.sync.loop import Loop
 from belljar.sync.shells import PersistentShell, Run, Shell
+from belljar.workspace.pinned import Workspace
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from belljar.host import EngineName, Host
-    from belljar.limits import Limits
-    from belljar.policy import Policy
-    from belljar.policy.approvals import Approvals
     from belljar.session.kept import Kept
-    from belljar.staged.apply import Applied
-    from belljar.staged.area import Point
-    from belljar.staged.change import Change
-    from belljar.workspace.pinned import Workspace
 
 
-class _Listing:
-    """Apart from `Session`, where its name would hide the built-in one."""
-
-    @staticmethod
-    def list(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
-        """The kept sessions of this host, oldest first."""
-        return Loop(hosts.chosen(host, engine)).call(sessions.Session.list, host=host, engine=engine)
-
-
-class Session(_Listing):
+class Session(Facade[sessions.Session]):
     """One sandbox and the commands that run in it.
 
     with belljar.sync.Session(workspace=".", limits=belljar.Limits(memory="1g")) as box:
@@ -50,83 +39,55 @@ class Session(_Listing):
     """
 
     def __init__(self, workspace: str | PathLike[str] = ".", **options: Unpack[OpenOptions]) -> None:
-        self._of(sessions.Session(workspace, **options))
+        self._wrap(sessions.Session(workspace, **options))
 
-    def _of(self, session: sessions.Session) -> Self:
-        self._session, self._loop = session, Loop(session.host)
+    def _wrap(self, session: sessions.Session) -> Self:
+        super().__init__(Loop(session.host), session)
         return self
 
     @classmethod
     def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
-        """A session that another process keeps (`keep=True`)."""
+        """Enter a session that another process keeps (`keep=True`): `belljar.sync.Session.attach("bj-…")`."""
         checks.known(options, AttachOptions.__annotations__.keys(), "Session.attach")
         host = hosts.chosen(options.get("host"), options.get("engine"))
-        return cls.__new__(cls)._of(Loop(host).call(sessions.Session.attach, id, **options))
+        return cls.__new__(cls)._wrap(Loop(host).call(sessions.Session.attach, id, **options))
+
+    @staticmethod
+    def list(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
+        """The kept sessions of this host, oldest first: `belljar.sync.Session.list()`."""
+        return Loop(hosts.chosen(host, engine)).call(sessions.Session.list, host=host, engine=engine)
 
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def open(self) -> Self:
         """Start the sandbox, or take a warm one; a session that is open already stays as it is."""
-        self._loop.call(self._session.open)
+        self._loop.call(self._of.open)
         return self
 
-    def close(self) -> None:
-        """End the sandbox; a kept one is left to its lease."""
-        self._loop.call(self._session.close)
+    close = blocking(sessions.Session.close)
+    stop = blocking(sessions.Session.stop)
+    extend = in_loop(sessions.Session.extend)
 
-    def extend(self, lease: float) -> None:
-        """From now on the sandbox outlives a host that is gone by `lease` seconds."""
-        self._loop.do(self._session.extend, lease)
+    id = Same[str]()
+    host = Same[hosts.Host]()
+    workspace = Same[Workspace]()
+    limits = Same[Limits]()
+    policy = Same[Policy]()
+    approvals = Same[Approvals]("Answers that hold for more than one command.")
+    is_open = Same[bool]()
+    is_staged = Same[bool]("Whether changes are kept aside until someone applies them.")
+    metadata = Same[dict[str, str]]("What was said about it when it was opened.")
+    usage = same(sessions.Session.usage)
 
-    def stop(self) -> None:
-        """End the sandbox, also a kept one."""
-        self._loop.call(self._session.stop)
+    # Commands and shells.
 
-    @property
-    def id(self) -> str:
-        return self._session.id
-
-    @property
-    def host(self) -> hosts.Host:
-        return self._session.host
-
-    @property
-    def workspace(self) -> Workspace:
-        return self._session.workspace
-
-    @property
-    def limits(self) -> Limits:
-        return self._session.limits
-
-    @property
-    def policy(self) -> Policy:
-        return self._session.policy
-
-    @property
-    def approvals(self) -> Approvals:
-        """Answers that hold for more than one command."""
-        return self._session.approvals
-
-    @property
-    def is_open(self) -> bool:
-        return self._session.is_open
-
-    @property
-    def is_staged(self) -> bool:
-        """Whether changes are kept aside until someone applies them."""
-        return self._session.is_staged
-
-    def usage(self) -> dict[str, int]:
-        """Memory (bytes) and processes of the whole sandbox, now."""
-        return self._session.usage()
-
-    def run(self, command: Command | Request, **options: Unpack[Options]) -> Result:
-        """Run a command to its end: text in a new bash, a list as an argument vector."""
-        return self._loop.call(self._session.run, command, **options)
+    run = blocking(sessions.Session.run)
+    admit = blocking(sessions.Session.admit)
+    cleanup = blocking(sessions.Session.cleanup)
 
     @contextmanager
     def stream(self, command: Command | Request, **options: Unpack[Options]) -> Iterator[Run]:
@@ -135,111 +96,67 @@ class Session(_Listing):
         with box.stream("npm test") as events:
             for event in events: ...
         """
-        with self._loop.within(self._session.stream(command, **options)) as run:
+        with self._loop.within(self._of.stream(command, **options)) as run:
             yield Run(self._loop, run)
 
     def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
-        """Start a background shell."""
-        return self._kept(self._loop.call(self._session.start, command, ring=ring, **options))
+        """Start a background shell: `shell = box.start("npm run dev")`."""
+        return Shell(self._loop, self._loop.call(self._of.start, command, ring=ring, **options))
 
     def yielding(self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]) -> Result | Shell:
         """Run a command; if it takes longer than `yield_after` seconds it goes on as a background shell."""
-        came = self._loop.call(self._session.yielding, command, yield_after=yield_after, **options)
-        return self._kept(came) if isinstance(came, background_shell.Shell) else came
+        came = self._loop.call(self._of.yielding, command, yield_after=yield_after, **options)
+        return Shell(self._loop, came) if isinstance(came, background_shell.Shell) else came
 
-    def admit(self, command: Command, *, policy: Policy | None = None, **options: Unpack[Options]) -> Request:
-        """Judge a command and ask where that is needed: what comes back may run in this session."""
-        return self._loop.call(self._session.admit, command, policy=policy, **options)
-
-    def shells(self) -> list[Shell]:
-        return [self._kept(shell) for shell in self._session.shells()]
+    def shells(self) -> builtins.list[Shell]:
+        """The background shells that are known here; `refresh` also finds those of other processes."""
+        return [Shell(self._loop, shell) for shell in self._of.shells()]
 
     def shell(self, id: str) -> Shell:
-        return self._kept(self._session.shell(id))
+        """One of the background shells: `box.shell("shell_00000001")`."""
+        return Shell(self._loop, self._of.shell(id))
 
-    def refresh(self) -> list[Shell]:
+    def refresh(self) -> builtins.list[Shell]:
         """Ask the sandbox which shells there are, also those that other processes started."""
-        return [self._kept(shell) for shell in self._loop.call(self._session.refresh)]
-
-    def cleanup(self) -> int:
-        """Forget the shells that have ended; how many there were."""
-        return self._loop.call(self._session.cleanup)
+        return [Shell(self._loop, shell) for shell in self._loop.call(self._of.refresh)]
 
     @property
     def persistent(self) -> PersistentShell:
-        """The one bash whose state holds from call to call."""
-        return PersistentShell(self._loop, self._session.persistent)
+        """The one bash whose state holds from call to call: `box.persistent.run("cd src")`."""
+        return PersistentShell(self._loop, self._of.persistent)
 
     # Staged changes.
 
-    def changes(self) -> list[Change]:
-        """What is not as it is on the host, in a session with `changes="staged"`."""
-        return self._loop.call(self._session.changes)
+    changes = blocking(sessions.Session.changes)
+    apply = blocking(sessions.Session.apply)
+    undo_apply = blocking(sessions.Session.undo_apply)
+    discard = blocking(sessions.Session.discard)
+    checkpoint = blocking(sessions.Session.checkpoint)
+    checkpoints = same(sessions.Session.checkpoints)
+    forget_checkpoint = blocking(sessions.Session.forget_checkpoint)
+    rollback = blocking(sessions.Session.rollback)
 
     def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
         """Changes as a unified diff; `against`: to another session's files."""
-        return self._loop.call(self._session.diff, paths, against=against._session if against else None)
-
-    def apply(self, paths: Iterable[str] | None = None, *, force: bool = False, runs_later: bool = False) -> Applied:
-        """Put changes into the real workspace."""
-        return self._loop.call(self._session.apply, paths, force=force, runs_later=runs_later)
-
-    def undo_apply(self) -> list[str]:
-        """Take the last apply back, once."""
-        return self._loop.call(self._session.undo_apply)
-
-    def discard(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Take changes back: the sandbox sees the host's files again."""
-        return self._loop.call(self._session.discard, paths)
-
-    def checkpoint(self, name: str = "") -> Point:
-        """Remember the files as they are now."""
-        return self._loop.call(self._session.checkpoint, name)
-
-    def checkpoints(self) -> list[Point]:
-        return self._session.checkpoints()
-
-    def forget_checkpoint(self, point: Point) -> None:
-        """Its files stay as they are; only nobody can go back to it any more."""
-        self._loop.call(self._session.forget_checkpoint, point)
-
-    def rollback(self, point: Point | str | None = None) -> Point:
-        """Back to a checkpoint, the last one by default."""
-        return self._loop.call(self._session.rollback, point)
+        return self._loop.call(self._of.diff, paths, against=against._of if against else None)
 
     def fork(self, **options: Unpack[ClaimOptions]) -> Session:
         """A session of its own that begins with these files."""
-        return Session.__new__(Session)._of(self._loop.call(self._session.fork, **options))
+        return Session.__new__(Session)._wrap(self._loop.call(self._of.fork, **options))
 
     # Files and network.
 
+    forward = blocking(sessions.Session.forward)
+    listening = blocking(sessions.Session.listening)
+    allow_host = blocking(sessions.Session.allow_host)
+
     @property
     def files(self) -> Files:
-        """The sandbox's files."""
-        return Files(self._loop, self._session.files)
-
-    def forward(self, port: int, *, at: int = 0) -> str:
-        """A server in the sandbox, on 127.0.0.1 of this machine."""
-        return self._loop.call(self._session.forward, port, at=at)
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """What was said about it when it was opened."""
-        return self._session.metadata
-
-    def listening(self) -> tuple[int, ...]:
-        """The ports that servers in the sandbox listen on now."""
-        return self._loop.call(self._session.listening)
-
-    def allow_host(self, *hosts: str) -> None:
-        """Let more hosts through the door from now on."""
-        self._loop.call(self._session.allow_host, *hosts)
-
-    def _kept(self, shell: background_shell.Shell) -> Shell:
-        return Shell(self._loop, shell)
+        """The sandbox's files: `box.files.read("src/app.py")`."""
+        return Files(self._loop, self._of.files)
 
 
-class Pool:
+class Pool(Facade[pools.Pool]):
     """Warm sandboxes, each used once.
 
     with belljar.sync.Pool(workspace=".", size=4) as pool:
@@ -251,31 +168,22 @@ class Pool:
         self, workspace: str | PathLike[str] = ".", *, size: int = 4, memory: int | str | None = None,
         idle: float = 300.0, **options: Unpack[SessionOptions],
     ) -> None:  # fmt: skip
-        self._pool = pools.Pool(workspace, size=size, memory=memory, idle=idle, **options)
-        self._loop = Loop(self._pool.host)
+        pool = pools.Pool(workspace, size=size, memory=memory, idle=idle, **options)
+        super().__init__(Loop(pool.host), pool)
 
     def __enter__(self) -> Self:
-        self._loop.call(self._pool.__aenter__)
+        self._loop.call(self._of.__aenter__)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._loop.call(self._pool.__aexit__, None, None, None)
+    def __exit__(self, *_: object) -> None:
+        self._loop.call(self._of.__aexit__, None, None, None)
 
-    @property
-    def size(self) -> int:
-        return self._pool.size
-
-    @property
-    def waiting(self) -> int:
-        """Sandboxes that could be claimed now."""
-        return self._pool.waiting
-
-    def ready(self) -> None:
-        """Until the pool is full; the engine's error if it cannot be filled."""
-        self._loop.call(self._pool.ready)
+    size = Same[int]()
+    waiting = Same[int]("Sandboxes that could be claimed now.")
+    ready = blocking(pools.Pool.ready)
 
     @contextmanager
     def session(self, **options: Unpack[ClaimOptions]) -> Iterator[Session]:
-        """A session in a sandbox of its own, destroyed afterwards."""
-        with self._loop.within(self._pool.session(**options)) as box:
-            yield Session.__new__(Session)._of(box)
+        """A session in a sandbox of its own, destroyed afterwards: `with pool.session() as box: ...`"""
+        with self._loop.within(self._of.session(**options)) as box:
+            yield Session.__new__(Session)._wrap(box)

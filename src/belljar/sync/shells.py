@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from belljar.session.background_shell import GRACE, READ_LIMIT
-
-if TYPE_CHECKING:
-    from belljar.session import background_shell, persistent_shell, watched_run
-    from belljar.session.background_shell import Chunk, Position
-    from belljar.session.conclusion import Status
-    from belljar.session.persistent_shell import ShellResult
-    from belljar.session.result import Event, Output, Result
-    from belljar.sync.loop import Loop
+from belljar.session import background_shell, persistent_shell, watched_run
+from belljar.session.background_shell import Chunk
+from belljar.session.conclusion import Status
+from belljar.session.result import Event, Result
+from belljar.sync.facade import Facade, Same, blocking, in_loop
 
 
-class Shell:
+class Shell(Facade[background_shell.Shell]):
     """A command in the background; `Session.start` makes one.
 
     shell = box.start("npm run dev")
@@ -24,137 +19,56 @@ class Shell:
     shell.kill()
     """
 
-    def __init__(self, loop: Loop, shell: background_shell.Shell) -> None:
-        self._loop, self._shell = loop, shell
-
-    @property
-    def id(self) -> str:
-        return self._shell.id
-
-    @property
-    def command(self) -> str:
-        return self._shell.command
-
-    @property
-    def pid(self) -> int:
-        return self._shell.pid
-
-    @property
-    def started(self) -> float:
-        return self._shell.started
-
-    @property
-    def status(self) -> Status:
-        """As last heard; `poll` asks."""
-        return self._shell.status
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._shell.exit_code
-
-    @property
-    def so_far(self) -> Chunk | None:
-        """What it had printed when it was turned from a foreground command into a shell."""
-        return self._shell.so_far
-
-    def read(
-        self, filter: str | None = None, *, offset: int | Position | None = None, limit: int = READ_LIMIT,
-        wait: float = 0.0,
-    ) -> Chunk:  # fmt: skip
-        """What is new since the last check; with `offset`, from there on and without moving any cursor."""
-        return self._loop.call(self._shell.read, filter, offset=offset, limit=limit, wait=wait)
-
-    def poll(self) -> Status:
-        return self._loop.call(self._shell.poll)
-
-    def wait(self, timeout: float | None = None) -> Result:
-        """Its end; TimeoutError if that does not come in time (the shell goes on)."""
-        return self._loop.call(self._shell.wait, timeout)
-
-    def result(self) -> Result:
-        """Of a shell that has ended."""
-        return self._loop.call(self._shell.result)
-
-    def write(self, data: bytes | str) -> None:
-        """To its stdin; waits while the command does not read."""
-        self._loop.call(self._shell.write, data)
-
-    def close_input(self) -> None:
-        self._loop.do(self._shell.close_input)
-
-    def resize(self, rows: int, cols: int) -> None:
-        """Of its terminal (`start(pty=True)`)."""
-        self._loop.do(self._shell.resize, rows, cols)
-
-    def signal(self, signo: int) -> None:
-        self._loop.do(self._shell.signal, signo)
-
-    def kill(self, grace: float = GRACE) -> None:
-        """End the whole tree; when this returns nothing of it is left."""
-        self._loop.call(self._shell.kill, grace)
-
-    def forget(self) -> None:
-        self._loop.do(self._shell.forget)
+    id = Same[str]()
+    command = Same[str]()
+    pid = Same[int]()
+    started = Same[float]("Unix time.")
+    status = Same[Status]("As last heard; `poll` asks.")
+    exit_code = Same[int | None]()
+    so_far = Same[Chunk | None]("What a command that `yielding` turned into a shell had printed by then.")
+    read = blocking(background_shell.Shell.read)
+    poll = blocking(background_shell.Shell.poll)
+    wait = blocking(background_shell.Shell.wait)
+    result = blocking(background_shell.Shell.result)
+    write = blocking(background_shell.Shell.write)
+    close_input = in_loop(background_shell.Shell.close_input)
+    resize = in_loop(background_shell.Shell.resize)
+    signal = in_loop(background_shell.Shell.signal)
+    kill = blocking(background_shell.Shell.kill)
+    forget = in_loop(background_shell.Shell.forget)
 
 
-class PersistentShell:
+class PersistentShell(Facade[persistent_shell.PersistentShell]):
     """The one bash of a session whose state holds from call to call.
 
     box.persistent.run("cd src"); box.persistent.run("make")
     """
 
-    def __init__(self, loop: Loop, shell: persistent_shell.PersistentShell) -> None:
-        self._loop, self._shell = loop, shell
-
-    @property
-    def cwd(self) -> str:
-        return self._shell.cwd
-
-    @property
-    def environment(self) -> dict[str, str] | None:
-        return self._shell.environment
-
-    @property
-    def ended(self) -> bool:
-        return self._shell.ended
-
-    def run(
-        self, command: str, *, timeout: float | None = None, grace: float = GRACE,
-        on_output: Callable[[Output], None] | None = None,
-    ) -> ShellResult:  # fmt: skip
-        """One command in the shell; calls from several threads take turns."""
-        return self._loop.call(self._shell.run, command, timeout=timeout, grace=grace, on_output=on_output)
-
-    def interrupt(self) -> None:
-        """Ctrl+C for what runs, from another thread."""
-        self._loop.do(self._shell.interrupt)
-
-    def kill(self) -> None:
-        self._loop.do(self._shell.kill)
-
-    def restart(self) -> None:
-        """End the shell and forget its directory and variables: the next call begins afresh."""
-        self._loop.call(self._shell.restart)
-
-    def settle(self) -> None:
-        """Learn what the last call left: `cwd` and `environment` are right afterwards."""
-        self._loop.call(self._shell.settle)
+    cwd = Same[str]()
+    environment = Same[dict[str, str] | None]("The exported variables; None before the first call.")
+    ended = Same[bool]("The last call ended the shell itself; the next one starts a new one.")
+    run = blocking(persistent_shell.PersistentShell.run)
+    interrupt = in_loop(persistent_shell.PersistentShell.interrupt)
+    kill = in_loop(persistent_shell.PersistentShell.kill)
+    restart = blocking(persistent_shell.PersistentShell.restart)
+    settle = blocking(persistent_shell.PersistentShell.settle)
 
 
-class Run:
-    """A command that is being watched: iterate over it for `Started`, `Output`… and `Ended`."""
+class Run(Facade[watched_run.Run]):
+    """A command that is being watched: iterate over it for `Started`, `Output`… and `Ended`.
 
-    def __init__(self, loop: Loop, run: watched_run.Run) -> None:
-        self._loop, self._run = loop, run
+    with box.stream("npm test") as events:
+        for event in events: ...
+    """
 
-    @property
-    def pid(self) -> int:
-        return self._run.pid
-
-    @property
-    def result(self) -> Result | None:
-        """Once it has ended."""
-        return self._run.result
+    pid = Same[int]()
+    result = Same[Result | None]("Once it has ended.")
+    interrupt = in_loop(watched_run.Run.interrupt)
+    kill = in_loop(watched_run.Run.kill)
+    signal = in_loop(watched_run.Run.signal)
+    resize = in_loop(watched_run.Run.resize)
+    write = blocking(watched_run.Run.write)
+    close_input = in_loop(watched_run.Run.close_input)
 
     def __iter__(self) -> Self:
         return self
@@ -166,23 +80,4 @@ class Run:
         return event
 
     async def _next(self) -> Event | None:
-        return await anext(self._run, None)
-
-    def interrupt(self) -> None:
-        """Ctrl+C."""
-        self._loop.do(self._run.interrupt)
-
-    def kill(self) -> None:
-        self._loop.do(self._run.kill)
-
-    def signal(self, signo: int) -> None:
-        self._loop.do(self._run.signal, signo)
-
-    def resize(self, rows: int, cols: int) -> None:
-        self._loop.do(self._run.resize, rows, cols)
-
-    def write(self, data: bytes) -> None:
-        self._loop.call(self._run.write, data)
-
-    def close_input(self) -> None:
-        self._loop.do(self._run.close_input)
+        return await anext(self._of, None)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from belljar import host as hosts
 from belljar.errors import UsageError
+from belljar.sync.facade import Facade, blocking, same
 from belljar.sync.loop import Loop
 from belljar.sync.session import Session
 from belljar.tools import registry
-
-if TYPE_CHECKING:
-    from belljar.session.result import Output
-    from belljar.tools.base import Tool, ToolResult
+from belljar.tools.base import Tool
 
 
-class ToolRegistry:
+class ToolRegistry(Facade[registry.ToolRegistry]):
     """The tools of one session.
 
     tools = belljar.sync.ToolRegistry(box)
@@ -30,45 +28,21 @@ class ToolRegistry:
         if box is not None and not isinstance(box, Session):
             raise UsageError("belljar.sync.ToolRegistry takes a belljar.sync.Session")
         self.box = box
-        self._loop = box._loop if box is not None else Loop(hosts.default())
-        session = box._session if box is not None else None
-        self._tools = registry.ToolRegistry(session, dry_run=dry_run, config=config, families=families)
+        loop, session = (box._loop, box._of) if box is not None else (Loop(hosts.default()), None)
+        super().__init__(loop, registry.ToolRegistry(session, dry_run=dry_run, config=config, families=families))
 
-    def register(self, tool: Tool) -> None:
-        self._tools.register(tool)
-
-    def get(self, name: str) -> Tool:
-        return self._tools.get(name)
-
-    def names(self) -> Sequence[str]:
-        return self._tools.names()
-
-    def list(self) -> Sequence[Tool]:
-        return self._tools.list()
+    register = same(registry.ToolRegistry.register)
+    get = same(registry.ToolRegistry.get)
+    names = same(registry.ToolRegistry.names)
+    list = same(registry.ToolRegistry.list)
+    schemas = same(registry.ToolRegistry.schemas)
+    call = blocking(registry.ToolRegistry.call)
+    summary = same(registry.ToolRegistry.summary)
+    risk = same(registry.ToolRegistry.risk)
+    available = same(registry.ToolRegistry.available)
 
     def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools)
+        return iter(self._of)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tools
-
-    def schemas(self, format: registry.Format = "anthropic") -> registry.Schemas:
-        """What a model is told of them."""
-        return self._tools.schemas(format)
-
-    def call(
-        self, name: str, params: Mapping[str, Any] | None = None, *,
-        on_output: Callable[[Output], None] | None = None,
-    ) -> ToolResult:  # fmt: skip
-        """One call to its end. Wrong parameters, refusals and failures are results too; only an unknown tool raises."""
-        return self._loop.call(self._tools.call, name, params, on_output=on_output)
-
-    def summary(self, name: str, params: Mapping[str, Any]) -> str:
-        return self._tools.summary(name, params)
-
-    def risk(self, name: str, params: Mapping[str, Any]) -> str:
-        """The risk of a call, before it is made."""
-        return self._tools.risk(name, params)
-
-    def available(self, name: str) -> bool:
-        return self._tools.available(name)
+        return name in self._of

@@ -1,0 +1,69 @@
+"""How a name of the asynchronous API becomes a blocking one: same name, same signature, same types."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from belljar.sync.loop import Loop
+
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Facade(Generic[A]):
+    """An object of the asynchronous API, and the loop that it lives in."""
+
+    def __init__(self, loop: Loop, of: A) -> None:
+        self._loop, self._of = loop, of
+
+
+class Same(Generic[R]):
+    """An attribute, read from the object itself."""
+
+    def __init__(self, doc: str = "") -> None:
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, facade: Any, owner: type) -> R:
+        return self if facade is None else getattr(facade._of, self._name)  # type: ignore[return-value]
+
+
+def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
+    """A coroutine method, waited for."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
+        return self._loop.call(getattr(self._of, method.__name__), *args, **options)  # type: ignore[no-any-return]
+
+    return _without_await(call)
+
+
+def in_loop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A plain method that must run in the loop's thread."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
+        return self._loop.do(getattr(self._of, method.__name__), *args, **options)  # type: ignore[no-any-return]
+
+    return _without_await(call)
+
+
+def same(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A plain method that may run in any thread."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
+        return getattr(self._of, method.__name__)(*args, **options)  # type: ignore[no-any-return]
+
+    return _without_await(call)
+
+
+def _without_await(call: Callable[P, R]) -> Callable[P, R]:
+    """The docstring's example, as a blocking caller writes it."""
+    call.__doc__ = (call.__doc__ or "").replace("await ", "").replace("async with", "with")
+    return call
