@@ -80,8 +80,8 @@ async def test_socks_carries_bytes_by_name(open_door: Opening) -> None:
             assert await stream.receive() == b"\x05\x00"
             await stream.send(b"\x05\x01\x00\x03\x08api.test" + port.to_bytes(2, "big"))
             assert (await stream.receive())[:2] == b"\x05\x00"
-            await stream.send(b"hello")
-            assert await stream.receive() == b"hello"
+            await stream.send(b"\x00hello")
+            assert await stream.receive() == b"\x00hello"
     assert [r["method"] for r in door.records] == ["SOCKS5"]
 
 

@@ -4,22 +4,44 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from belljar import Allow, Session
 from belljar.errors import UsageError
+from belljar.layout import HOME
+from belljar.network import presets
+from belljar.network.index_answers import ask_index
 from belljar.network.presets import explain
+from belljar.session.network_door import explained
+
+HOSTILE = [
+    "*",
+    "*.com",
+    "x=169.254.169.254",
+    "169.254.169.254",
+    "[::1]",
+    "127.1",
+    "localhost",
+    "a.example#b",
+    "u@c.example",
+]
 
 
 class Index(BaseHTTPRequestHandler):
+    asked: ClassVar[list[str]] = []
+
     def do_GET(self) -> None:
         pages = {
             "/simple/pip/": json.dumps({"files": [{"url": "https://files.example/a.whl"}, {"url": "../b.whl"}]}),
             "/old/pip/": '<a href="https://old-files.example/x.whl#sha256=1">x</a>',
             "/npm/npm/latest": json.dumps({"dist": {"tarball": "https://tarballs.example/npm.tgz"}}),
         }
+        self.asked.append(self.path)
         body = pages.get(self.path, "").encode()
         self.send_response(200 if body else 404)
         self.end_headers()
@@ -58,6 +80,60 @@ def test_python_asks_pip_and_then_its_index(index: str) -> None:
 
     hosts = [found.host for found in explain("python", ask)]
     assert hosts == [index.removeprefix("http://"), "files.example", "old-files.example"]
+
+
+def pip_says(*urls: str) -> Callable[[list[str]], str]:
+    names = ("index-url", "extra-index-url")
+    settings = "".join(f"global.{name}='{url}'\n" for name, url in zip(names, urls, strict=False))
+    return lambda command: settings if "config" in command else ""
+
+
+def test_an_index_can_name_hosts_but_no_address_and_no_pattern(monkeypatch: pytest.MonkeyPatch, index: str) -> None:
+    """Whoever answers as the index, or in its place, opens the door to public hosts at most."""
+    page = "http://index.example/simple/pip/"
+    links = json.dumps({"files": [{"url": f"https://{host}/x"} for host in HOSTILE]})
+    monkeypatch.setattr(presets, "ask_index", lambda *_, **__: (page, links))
+    hosts = [found.host for found in explain("python", pip_says("http://index.example/simple"))]
+    assert hosts == ["index.example", "localhost", "a.example", "c.example"], "and no private address with localhost"
+
+
+def test_the_image_is_asked_too_but_not_trusted(index: str) -> None:
+    Index.asked.clear()
+    asked = pip_says("https://index.example/simple", f"{index}/simple http://10.0.0.5/simple https://*/simple")
+    found = explain("python", pip_says("https://ours.example/simple"), asked)
+    assert {each.host for each in found} == {"ours.example", "index.example"}
+    assert next(each.why for each in found if each.host == "index.example") == "pip's index in the image"
+    assert not Index.asked, "an image cannot make the host ask private addresses"
+
+
+def test_a_public_answer_does_not_come_from_a_private_address(index: str) -> None:
+    assert ask_index(f"{index}/simple/pip/", public=False)[1]
+    assert ask_index(f"{index}/simple/pip/", public=True) == ("", "")
+    assert ask_index(f"{index.replace('127.0.0.1', 'localhost')}/simple/pip/", public=True) == ("", "")
+
+
+async def test_the_clients_in_a_sandbox_are_asked(
+    base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presets, "on_this_machine", lambda _: "")
+    (workspace / ".gitconfig").write_text('[http "https://workspace.example/"]\nx = y\n')
+    async with Session(workspace) as box:
+        await box.files.write(f"{HOME}/.gitconfig", '[http "https://git.example/"]\nsslVerify = true\n')
+        found = await explained("git", box.init_tools)
+        assert [(each.host, each.why) for each in found] == [("git.example", "git's http settings in the image")]
+        with pytest.raises(UsageError, match="--allow HOST"):
+            await explained("go", box.init_tools)
+
+
+async def test_a_preset_stays_below_the_policys_ceiling(
+    base_image: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presets, "on_this_machine", pip_says("https://elsewhere.example/simple"))
+    policy = tmp_path / "ops.toml"
+    policy.write_text('[policy]\nname = "ops"\nextends = "default"\n[network]\nceiling = ["*.example.net"]\n')
+    box = Session(workspace, policy=str(policy), network=Allow(presets=["python"]))
+    with pytest.raises(UsageError, match=r"elsewhere.example is outside"):
+        await box.open()
 
 
 def test_node_asks_npm_and_then_its_registry(index: str) -> None:

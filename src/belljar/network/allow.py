@@ -229,7 +229,7 @@ class Allow:
         put(self, "ask_hosts", bool(ask_hosts))
         put(self, "limits", limits or DoorLimits())
         for host in self.headers:
-            if not any(each.fits(host_of(host), port) for each in self.patterns for port in (80, 443)):
+            if not any(each.fits(host_of(host), each.ports[0][0]) for each in self.patterns):
                 raise UsageError(f"headers are set for {host}, which is not among the allowed hosts")
 
     @cached_property
@@ -242,6 +242,10 @@ class Allow:
 
     def rule_for(self, host: str | Address, port: int) -> Pattern | None:
         return next((each for each in self.patterns if each.fits(host, port)), None)
+
+    def names_port(self, host: str | Address, port: int) -> bool:
+        """Whether this port was written down, and not only meant by a host without one."""
+        return any(each.fits(host, port) and each.ports != WEB_PORTS for each in self.patterns)
 
     def by_number(self, name: str, address: Address, port: int) -> bool:
         """Whether an address that is not public was allowed: by itself, or for this name."""

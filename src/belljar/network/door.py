@@ -17,13 +17,14 @@ import anyio
 from anyio.abc import ByteStream, SocketStream
 
 from belljar.network.addresses import refusal
-from belljar.network.allow import Address, Allow, BadHost, Pattern, host_of
+from belljar.network.allow import Address, Allow, BadHost, host_of
 from belljar.network.resolver import Resolve, Resolver, Unresolved
 from belljar.network.tls import looks_like_tls
 from belljar.network.tunnel import (
+    HELLO_SECONDS,
     Meter,
     checked_hello,
-    first_to_speak,
+    first_words,
     looks_like_http,
     more_if_unclear,
     tunnel,
@@ -214,36 +215,57 @@ class Door:
     async def tunnel(
         self, client: ByteStream, target: Target, upstream: ByteStream, visit: Visit, first: bytes
     ) -> None:
-        """Raw bytes, once the first of them were looked at."""
+        """Raw bytes, once the first of them were looked at. What names a host of its own (TLS, HTTP) must name the
+        allowed one; where headers are set for the host, TLS ends here."""
         meter = self.meter(visit)
-        if target.by_name and target.port == 443 and not target.plain:
-            first = await checked_hello(client, target.host, first)
-        elif target.by_name and not target.plain:
-            await self._careful(client, target, upstream, meter, first)
+        secret = bool(self.allow.headers.get(target.host))
+        if target.plain or not (target.by_name or secret):
+            await tunnel(client, upstream, meter, first)
             return
-        await tunnel(client, upstream, meter, first)
-
-    async def _careful(
-        self, client: ByteStream, target: Target, upstream: ByteStream, meter: Meter, first: bytes
-    ) -> None:
-        """A port where anything may be spoken. What names a host of its own (TLS, HTTP) must name the allowed one."""
-        if not first:
-            spoke, first = await first_to_speak(client, upstream)
-            if spoke is upstream:  # so it is neither TLS nor HTTP
-                meter.received(len(first))
-                await client.send(first)
-                await tunnel(client, upstream, meter)
-                return
-        first = await more_if_unclear(client, first)
-        if looks_like_http(first):
+        server_first = b""
+        if target.port not in (80, 443):
+            first, server_first = await self._first_words(client, upstream, visit, first)
+        if server_first:  # so it is neither TLS nor HTTP
+            meter.received(len(server_first))
+            await client.send(server_first)
+            await tunnel(client, upstream, meter, first)
+        elif target.port == 443 or looks_like_tls(first):
+            first = await checked_hello(client, target.host if target.by_name else None, first)
+            await (self._end_tls(client, target, upstream, first) if secret else tunnel(client, upstream, meter, first))
+        elif target.port == 80 or looks_like_http(first):
             from belljar.network.http_proxy import HttpProxy
 
-            await upstream.aclose()
-            await HttpProxy(self, client, target, tls=False).serve(first)
-            return
-        if looks_like_tls(first):
-            first = await checked_hello(client, target.host, first)
-        await tunnel(client, upstream, meter, first)
+            await HttpProxy(self, client, target, upstream).serve(first)
+        else:
+            await tunnel(client, upstream, meter, first)
+
+    async def _first_words(
+        self, client: ByteStream, upstream: ByteStream, visit: Visit, first: bytes
+    ) -> tuple[bytes, bytes]:
+        server_first = b""
+        with anyio.move_on_after(self.allow.limits.idle):
+            if not first:
+                first, server_first = await first_words(client, upstream)
+            return await more_if_unclear(client, first) if first and not server_first else first, server_first
+        visit.reason = "idle for too long"
+        raise anyio.EndOfStream
+
+    async def _end_tls(self, client: ByteStream, target: Target, upstream: ByteStream, first: bytes) -> None:
+        """End the client's TLS here, so that headers can be added to what is inside."""
+        from anyio.streams.tls import TLSStream
+
+        from belljar.network.http_proxy import HttpProxy
+        from belljar.network.upstream import Ahead
+
+        if self.authority is None:
+            raise Refused(f"{target.host} has headers set, but no certificate authority was made", status=502)
+        context = self.authority.server_context(target.host)
+        with anyio.fail_after(HELLO_SECONDS):
+            inner = await TLSStream.wrap(
+                Ahead(client, first), server_side=True, ssl_context=context, standard_compatible=False
+            )
+        async with inner:
+            await HttpProxy(self, inner, target, upstream, tls=True).serve()
 
     def meter(self, visit: Visit) -> Meter:
         return Meter(visit, self._spend, self.allow.limits.idle)
@@ -254,11 +276,15 @@ class Door:
         if limit is not None and self._spent > limit:
             raise anyio.BrokenResourceError  # as if the line had been cut; later connections are, too
 
-    def headers_for(self, host: str) -> Mapping[str, str]:
-        return self.allow.headers.get(host, {})
-
-    def pattern_for(self, host: str, port: int) -> Pattern | None:
-        return self.allow.rule_for(host_of(host), port)
+    def headers_for(self, target: Target, tls: bool) -> Mapping[str, str]:
+        """What is added to requests. In clear only where the port was named: `host` alone also means port 80."""
+        headers = self.allow.headers.get(target.host, {})
+        if headers and not tls and not self.allow.names_port(host_of(target.host), target.port):
+            raise Refused(
+                f"the headers set for {target.host} are sent over https only; use https, "
+                f"or tell the person in charge: `{target.host}:{target.port}` would allow them in clear"
+            )
+        return headers
 
 
 class Unreachable(Exception):

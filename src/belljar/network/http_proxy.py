@@ -6,32 +6,27 @@ what even a lenient parser would have to guess at is refused. A connection may c
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import anyio
 import h11
 from anyio.abc import ByteStream
 
-from belljar.network.allow import BadHost, host_of
-from belljar.network.tunnel import CHUNK, GONE, Meter, tunnel
+from belljar.network.http_headers import AUTHORITY, answer_headers, port_of, request_headers, without
+from belljar.network.tunnel import CHUNK, GONE, HELLO_SECONDS, Meter, tunnel
+from belljar.network.upstream import HEAD_MAX, Upstream
 from belljar.network.visit import Refused, Visit
 
 if TYPE_CHECKING:
     from belljar.network.door import Door, Target
 
-HEAD_MAX = 32 << 10
 HEAD_SECONDS = 30.0
+LINGER = 1.0
 _ABSOLUTE = re.compile(rb"http://(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]]+)(?::([0-9]{1,5}))?((?:[/?][^#]*)?)", re.IGNORECASE)
-_AUTHORITY = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]]+)(?::([0-9]{1,5}))?")
-_PER_HOP = {
-    b"connection", b"proxy-connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te",
-    b"trailer", b"upgrade", b"host",
-}  # fmt: skip
 _FOLDED = re.compile(rb"\n[ \t]|(?<!\r)\n|\r(?!\n)")
-
-Headers = list[tuple[bytes, bytes]]
 
 
 class _Over(Exception):
@@ -39,14 +34,16 @@ class _Over(Exception):
 
 
 class HttpProxy:
-    """One client connection. With `inside`, one from inside a CONNECT, whose TLS (`tls`) we ended ourselves: its
-    requests are for that host only."""
+    """One client connection. With `inside`, what is said in a tunnel to that host, for which `dialled` is open: all
+    requests are for that host. `tls`: the client's TLS ended here, and ours begins."""
 
-    def __init__(self, door: Door, client: ByteStream, inside: Target | None = None, *, tls: bool = True) -> None:
-        self._door, self._client, self._inside = door, client, inside
-        self._tls = tls and inside is not None
+    def __init__(
+        self, door: Door, client: ByteStream, inside: Target | None = None, dialled: ByteStream | None = None, *,
+        tls: bool = False,
+    ) -> None:  # fmt: skip
+        self._door, self._client, self._inside, self._dialled, self._tls = door, client, inside, dialled, tls
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX)
-        self._upstream: _Upstream | None = None
+        self._upstream: Upstream | None = None
         self._head = b""
 
     async def serve(self, first: bytes = b"") -> None:
@@ -111,23 +108,29 @@ class HttpProxy:
                 await self._client.send(
                     (self._http.send(answer) or b"") + (self._http.send(h11.Data(data=body)) or b"")
                 )
+                await self._let_it_be_read()
         except (h11.LocalProtocolError, *GONE):
             pass
+
+    async def _let_it_be_read(self) -> None:
+        """A client that still sends its body would get a reset instead of the answer, were it hung up on at once."""
+        with contextlib.suppress(NotImplementedError):  # by TLS
+            await self._client.send_eof()
+        with anyio.move_on_after(LINGER):
+            while True:
+                await self._client.receive(CHUNK)
 
     # CONNECT.
 
     async def _connect(self, request: h11.Request) -> None:
         from belljar.network.door import Unreachable
 
-        match = _AUTHORITY.fullmatch(request.target)
+        match = AUTHORITY.fullmatch(request.target)
         if self._inside is not None or match is None or match[2] is None:
             raise Refused("CONNECT needs host:port", status=400)
-        host, port = match[1].decode("ascii", "replace"), _port(match[2], 443)
+        host, port = match[1].decode("ascii", "replace"), port_of(match[2], 443)
         async with self._door.visit(host, port) as visit:
             target = await self._door.admit(host, port)
-            if self._door.headers_for(target.host) and port == 443:
-                await self._terminate(target, visit)
-                raise _Over
             try:
                 upstream = await self._door.dial(target, visit)
             except Unreachable as error:
@@ -148,43 +151,25 @@ class HttpProxy:
                 raise Refused("a CONNECT with a body", status=400)
         return self._http.trailing_data[0]
 
-    async def _terminate(self, target: Target, visit: Visit) -> None:
-        """End the client's TLS here, so that headers can be added to what is inside."""
-        from anyio.streams.tls import TLSStream
-
-        if self._door.authority is None:
-            raise Refused(f"{target.host} has headers set, but no certificate authority was made", status=502)
-        await self._client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        rest = self._rest()
-        client = _Ahead(self._client, rest) if rest else self._client
-        visit.method = "CONNECT (TLS ended here)"
-        context = self._door.authority.server_context(target.host)
-        async with await TLSStream.wrap(
-            client, server_side=True, ssl_context=context, standard_compatible=False
-        ) as inner:
-            await HttpProxy(self._door, inner, target).serve()
-
     # Plain requests.
 
     async def _forward(self, request: h11.Request) -> None:
         from belljar.network.door import Unreachable
 
         host, port, path = self._destination(request)
-        headers = _checked(request, host, port, self._tls)
         method = request.method.decode("ascii", "replace")
         async with self._door.visit(host, port, method, path.decode("ascii", "replace")) as visit:
             target = self._inside or await self._door.admit(host, port)
-            if request.method == b"TRACE" and self._door.headers_for(target.host):
+            secret = self._door.headers_for(target, self._tls)
+            headers = request_headers(request, host, port, self._tls, secret)
+            if request.method == b"TRACE" and secret:
                 raise Refused("TRACE would bring back headers that must stay outside", status=405)
             try:
                 upstream = await self._reach(target, visit)
             except Unreachable as error:
                 raise Refused(str(error), status=502) from error
-            secret = self._door.headers_for(target.host)
-            given = {name.lower().encode() for name in secret}
-            headers = [(name, value) for name, value in headers if name not in given]
-            headers += [(name.encode(), value.encode()) for name, value in secret.items()]
-            await self._exchange(upstream, request, path, headers, visit, [v.encode() for v in secret.values()])
+            asked = h11.Request(method=request.method, target=path, headers=headers, http_version=b"1.1")
+            await self._exchange(upstream, asked, visit, secret)
 
     def _destination(self, request: h11.Request) -> tuple[str, int, bytes]:
         if self._inside is not None:
@@ -195,9 +180,9 @@ class HttpProxy:
         if match is None:
             raise Refused("this is a proxy: ask for http://host/path, or use CONNECT for https", status=400)
         path = match[3] if match[3].startswith(b"/") else b"/" + match[3]
-        return match[1].decode("ascii", "replace"), _port(match[2], 80), path
+        return match[1].decode("ascii", "replace"), port_of(match[2], 80), path
 
-    async def _reach(self, target: Target, visit: Visit) -> _Upstream:
+    async def _reach(self, target: Target, visit: Visit) -> Upstream:
         kept = self._upstream
         if kept is not None and kept.target == target and kept.is_idle:
             visit.address = kept.address
@@ -206,52 +191,50 @@ class HttpProxy:
         if kept is not None:
             self._upstream = None
             await kept.stream.aclose()
-        stream: ByteStream = await self._door.dial(target, visit)
-        if self._tls and self._door.authority is not None:
-            from anyio.streams.tls import TLSStream
-
-            try:
-                stream = await TLSStream.wrap(
-                    stream,
-                    hostname=target.host,
-                    ssl_context=self._door.authority.client_context(),
-                    standard_compatible=False,
-                )
-            except OSError as error:
-                raise Refused(f"{target.host}: {error}", status=502) from error
-        self._upstream = _Upstream(target, stream, visit.address)
+        dialled, self._dialled = self._dialled, None
+        stream = dialled or await self._door.dial(target, visit)
+        self._upstream = Upstream(target, await self._secured(target, stream) if self._tls else stream, visit.address)
         return self._upstream
 
+    async def _secured(self, target: Target, stream: ByteStream) -> ByteStream:
+        from anyio.streams.tls import TLSStream
+
+        assert self._door.authority is not None
+        context = self._door.authority.client_context()
+        try:
+            with anyio.fail_after(HELLO_SECONDS):
+                return await TLSStream.wrap(
+                    stream, hostname=target.host, ssl_context=context, standard_compatible=False
+                )
+        except (OSError, TimeoutError, *GONE) as error:
+            await stream.aclose()
+            raise Refused(f"{target.host}: no TLS connection that can be trusted ({error})", status=502) from error
+
     async def _exchange(
-        self,
-        upstream: _Upstream,
-        request: h11.Request,
-        path: bytes,
-        headers: Headers,
-        visit: Visit,
-        secrets: list[bytes],
-    ) -> None:
+        self, upstream: Upstream, asked: h11.Request, visit: Visit, secret: Mapping[str, str]
+    ) -> None:  # fmt: skip
         meter = self._door.meter(visit)
-        asked = h11.Request(method=request.method, target=path, headers=headers, http_version=b"1.1")
-        switched, broken = False, None
+        switched, broken = False, "nothing came for too long"
         async with anyio.create_task_group() as both:
+            both.start_soon(meter.end_when_idle, both.cancel_scope)
             try:
                 await upstream.send(asked, meter)
                 both.start_soon(self._upload, upstream, meter, both.cancel_scope)
-                switched = await self._answer(upstream, meter, secrets)
+                switched = await self._answer(upstream, meter, secret)
+                broken = ""
             except (h11.ProtocolError, *GONE) as error:  # carried past the group, which would wrap it
-                broken = error
+                broken = f"the connection broke: {type(error).__name__}"
             both.cancel_scope.cancel()
-        if broken is not None:
-            visit.verdict, visit.reason = "failed", f"the connection broke: {type(broken).__name__}"
+        if broken:
+            visit.verdict, visit.reason = "failed", visit.reason or broken
             self._upstream = None
             await upstream.stream.aclose()
             await self._refuse(Refused(f"{visit.host} broke off the connection", status=502))
-            raise _Over from broken
+            raise _Over
         if switched:
             await self._raw(upstream, meter)
 
-    async def _upload(self, upstream: _Upstream, meter: Meter, scope: anyio.CancelScope) -> None:
+    async def _upload(self, upstream: Upstream, meter: Meter, scope: anyio.CancelScope) -> None:
         """The request's body, as it comes."""
         try:
             while True:
@@ -261,21 +244,22 @@ class HttpProxy:
                 elif isinstance(event, h11.Data):
                     await upstream.send(h11.Data(data=event.data), meter)
                 elif isinstance(event, h11.EndOfMessage):
-                    await upstream.send(h11.EndOfMessage(headers=event.headers), meter)
+                    await upstream.send(h11.EndOfMessage(), meter)  # no trailers: they would be headers nobody checked
                     return
                 else:
                     return
         except (h11.ProtocolError, *GONE):
             scope.cancel()
 
-    async def _answer(self, upstream: _Upstream, meter: Meter, secrets: list[bytes]) -> bool:
+    async def _answer(self, upstream: Upstream, meter: Meter, secret: Mapping[str, str]) -> bool:
         """Pass the answer on; True if both sides go on with another protocol."""
         while True:
             event = await upstream.next_event(meter)
             if isinstance(event, h11.InformationalResponse | h11.Response):
                 switching = event.status_code == 101
-                kept = _passed_on(event.headers, secrets, switching)
-                await self._send(type(event)(status_code=event.status_code, headers=kept, reason=event.reason))
+                kept = answer_headers(event.headers, secret.values(), switching)
+                reason = without(bytes(event.reason), secret.values())
+                await self._send(type(event)(status_code=event.status_code, headers=kept, reason=reason))
                 if switching:
                     return True
             elif isinstance(event, h11.Data):
@@ -290,7 +274,7 @@ class HttpProxy:
         if data := self._http.send(event):
             await self._client.send(data)
 
-    async def _raw(self, upstream: _Upstream, meter: Meter) -> None:
+    async def _raw(self, upstream: Upstream, meter: Meter) -> None:
         self._upstream = None
         async with upstream.stream:
             early = upstream.http.trailing_data[0]
@@ -298,103 +282,3 @@ class HttpProxy:
                 await self._client.send(early)
             await tunnel(self._client, upstream.stream, meter, self._http.trailing_data[0])
         raise _Over
-
-
-class _Upstream:
-    def __init__(self, target: Target, stream: ByteStream, address: str) -> None:
-        self.target, self.stream, self.address = target, stream, address
-        self.http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_MAX)
-
-    @property
-    def is_idle(self) -> bool:
-        return self.http.our_state is h11.DONE and self.http.their_state is h11.DONE
-
-    async def send(self, event: h11.Event, meter: Meter) -> None:
-        if data := self.http.send(event):
-            meter.sent(len(data))
-            await self.stream.send(data)
-
-    async def next_event(self, meter: Meter) -> object:
-        while (event := self.http.next_event()) is h11.NEED_DATA:
-            try:
-                data = await self.stream.receive(CHUNK)
-            except anyio.EndOfStream:
-                data = b""
-            meter.received(len(data))
-            self.http.receive_data(data)
-        return event
-
-
-class _Ahead(ByteStream):
-    """A stream some of whose bytes were read already."""
-
-    def __init__(self, stream: ByteStream, first: bytes) -> None:
-        self._stream, self._first = stream, first
-
-    async def receive(self, max_bytes: int = 65536) -> bytes:
-        first, self._first = self._first[:max_bytes], self._first[max_bytes:]
-        return first or await self._stream.receive(max_bytes)
-
-    async def send(self, item: bytes) -> None:
-        await self._stream.send(item)
-
-    async def send_eof(self) -> None:
-        await self._stream.send_eof()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def _port(text: bytes | None, default: int) -> int:
-    port = int(text) if text else default
-    if not 1 <= port <= 65535:
-        raise Refused(f"{port} is not a port", status=400)
-    return port
-
-
-def _checked(request: h11.Request, host: str, port: int, tls: bool) -> Headers:
-    """The headers that go on, with a Host of our own; Refused where the request says two things at once."""
-    names = [name for name, _ in request.headers]
-    if b"transfer-encoding" in names and b"content-length" in names:
-        raise Refused("both Content-Length and Transfer-Encoding", status=400)
-    hosts = [value for name, value in request.headers if name == b"host"]
-    if any(not _same_host(value, host, port, tls) for value in hosts):
-        raise Refused("the Host header names another host than the request", status=400)
-    listed = {
-        each.strip().lower() for name, value in request.headers if name == b"connection" for each in value.split(b",")
-    }
-    kept = [(n, v) for n, v in request.headers if n not in _PER_HOP and n not in listed]
-    default = 443 if tls else 80
-    shown = host if port == default else f"{host}:{port}"
-    kept.insert(0, (b"host", shown.encode("ascii", "replace")))
-    if b"upgrade" in listed:
-        kept += [(b"connection", b"upgrade"), *((n, v) for n, v in request.headers if n == b"upgrade")]
-    return kept
-
-
-def _same_host(value: bytes, host: str, port: int, tls: bool) -> bool:
-    match = _AUTHORITY.fullmatch(value)
-    if match is None:
-        return False
-    try:
-        same = host_of(match[1].decode("ascii")) == host_of(host)
-    except (BadHost, UnicodeDecodeError):
-        return False
-    return same and _port(match[2], 443 if tls else 80) == port
-
-
-def _passed_on(headers: Iterable[tuple[bytes, bytes]], secrets: list[bytes], switching: bool) -> Headers:
-    listed = {each.strip().lower() for name, value in headers if name == b"connection" for each in value.split(b",")}
-    dropped = _PER_HOP - {b"host"} | listed
-    kept = [(n, _without(v, secrets)) for n, v in headers if n not in dropped]
-    if switching:
-        kept += [(b"connection", b"upgrade"), *((n, v) for n, v in headers if n == b"upgrade")]
-    return kept
-
-
-def _without(value: bytes, secrets: list[bytes]) -> bytes:
-    for secret in secrets:
-        for part in {secret, secret.rpartition(b" ")[2]}:
-            if part:
-                value = value.replace(part, b"***")
-    return value

@@ -1,30 +1,27 @@
-"""Presets: the hosts that pip, npm, apt, cargo, go and git use, as their own settings on this machine say.
+"""Presets: the hosts that pip, npm, apt, cargo, go and git use, as their own settings say, here and in the image.
 
 No host is written down here. Each client is asked where it goes (its configuration, its environment, its own default),
-and a package index is asked where its files are. Settings in a workspace are not read: they may be an attacker's.
+and a package index is asked where its files are. Settings in a workspace are not read: they may be an attacker's. What
+an image or an index says is not trusted either: it may name public hosts, never an address or a private place.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 from belljar.errors import UsageError
 from belljar.network.addresses import refusal
+from belljar.network.allow import BadHost, host_of
+from belljar.network.index_answers import addresses_of, ask_index
 
 SECONDS = 20.0
-INDEX_MAX = 32 << 20
 _URL = re.compile(r"\bhttps?://[^\s'\"`<>,)]+")
 
 Ask = Callable[[list[str]], str]
@@ -38,31 +35,70 @@ class Found:
     why: str
 
 
-def explain(preset: str, ask: Ask | None = None, workspace: str | None = None) -> list[Found]:
-    """Which hosts a preset comes to on this machine, and why. Blocks: runs clients and asks indexes."""
+@dataclass(frozen=True)
+class Clients:
+    """Where settings are asked for: on this machine, or in a sandbox before anything else runs there."""
+
+    ask: Ask
+    inside: bool = False
+
+    def index(self, url: str, path: str, accept: str = "*/*", method: str = "GET") -> tuple[str, str]:
+        """What an index that was named in settings answers."""
+        page = f"{url.rstrip('/')}/{path}"
+        return ask_index(page, accept, public=self.inside, method=method)
+
+    def variable(self, name: str) -> str:
+        return self.ask(["printenv", name]).strip()
+
+
+@dataclass(frozen=True)
+class Answer:
+    url: str
+    why: str
+    told_by: str = ""
+    """The index that named it; empty: a client's own settings did."""
+
+
+Answers = Iterator[Answer]
+
+
+def explain(preset: str, ask: Ask | None = None, inside: Ask | None = None) -> list[Found]:
+    """Which hosts a preset comes to, and why. Blocks: runs clients and asks indexes."""
     if preset not in PRESETS:
         raise UsageError(f"{preset!r} is not a preset; there are {', '.join(sorted(PRESETS))}")
-    found: dict[str, Found] = {}
-    for url, why in PRESETS[preset](ask or on_this_machine, workspace):
-        if (host := _pattern(url)) and host not in found:
-            found[host] = _placed(host, why)
+    found = _worked_out(preset, Clients(ask or on_this_machine))
+    if inside is not None:
+        found = {**_worked_out(preset, Clients(inside, inside=True)), **found}
     if not found:
-        raise UsageError(f"preset {preset}: its clients are not on this machine, or name no host; use --allow HOST")
+        raise UsageError(f"preset {preset}: its clients are not there, or name no host; use --allow HOST")
     return list(found.values())
 
 
-def _placed(host: str, why: str) -> Found:
-    """A mirror or registry of one's own often has a private address: the preset lets its name lead there."""
-    name, _, port = host.partition(":") if not host.startswith("[") else (host, "", "")
-    try:
-        entries = socket.getaddrinfo(name, int(port or 443), type=socket.SOCK_STREAM)
-    except (OSError, ValueError):
-        return Found(host, why)
-    addresses = {ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries}
-    private = sorted(str(each) for each in addresses if refusal(each))
-    if not private or name == private[0]:
-        return Found(host, why)
-    return Found(f"{host}={','.join(private)}", f"{why}, at a private address")
+def _worked_out(preset: str, clients: Clients) -> dict[str, Found]:
+    found: dict[str, Found] = {}
+    for answer in PRESETS[preset](clients):
+        host = _pattern(answer.url)
+        if host and host not in found and (placed := _placed(host, answer, clients.inside)):
+            found[host] = placed
+    return found
+
+
+def _placed(host: str, answer: Answer, inside: bool) -> Found | None:
+    """A mirror or registry of one's own often has a private address: the preset lets its name lead there, if this
+    machine's settings name it, or an index that is itself private."""
+    trusted = not inside and (not answer.told_by or bool(_private(answer.told_by)))
+    why = f"{answer.why}{' in the image' if inside and not answer.told_by else ''}"
+    name = urlsplit(answer.url).hostname or ""
+    if not isinstance(host_of(name), str):
+        return Found(host, why) if trusted else None
+    private = _private(answer.url) if trusted else []
+    return Found(f"{host}={','.join(private)}", f"{why}, at a private address") if private else Found(host, why)
+
+
+def _private(url: str) -> list[str]:
+    parts = urlsplit(url)
+    found = addresses_of(parts.hostname or "", parts.port or 443)
+    return sorted({str(each) for each in found if refusal(each)})
 
 
 def on_this_machine(command: list[str]) -> str:
@@ -81,45 +117,37 @@ def on_this_machine(command: list[str]) -> str:
 
 
 def _pattern(url: str) -> str | None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return None
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return host if parts.port in (None, 80, 443) else f"{host}:{parts.port}"
-
-
-def _get(url: str, accept: str = "*/*") -> bytes:
-    request = urllib.request.Request(url, headers={"Accept": accept})
+    """Only a host and a port: whatever else a pattern may say (`*`, `=address`) is not for settings to say."""
     try:
-        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-            read: bytes = answer.read(INDEX_MAX)
-            return read
-    except (OSError, ValueError, urllib.error.URLError):
-        return b""
+        parts = urlsplit(url)
+        name, port = host_of(parts.hostname or ""), parts.port
+    except (BadHost, ValueError):
+        return None
+    if parts.scheme not in ("http", "https"):
+        return None
+    host = f"[{name}]" if ":" in str(name) else str(name)
+    return host if port in (None, 80, 443) else f"{host}:{port}"
 
 
-Answers = Iterator[tuple[str, str]]
-
-
-def _python(ask: Ask, workspace: str | None) -> Answers:
-    settings = ask([sys.executable, "-m", "pip", "config", "list"]) or ask(["pip", "config", "list"])
+def _python(clients: Clients) -> Answers:
+    pip = ["python3", "-m", "pip"] if clients.inside else [sys.executable, "-m", "pip"]
+    settings = clients.ask([*pip, "config", "list"]) or clients.ask(["pip", "config", "list"])
     named = dict(re.findall(r"^\S*?\.?(index-url|extra-index-url)='(.*)'$", settings, re.MULTILINE))
     for variable in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
-        named.setdefault(variable, os.environ.get(variable, ""))
+        named.setdefault(variable, clients.variable(variable))
     main = named.get("index-url") or named["PIP_INDEX_URL"] or named["UV_DEFAULT_INDEX"] or named["UV_INDEX_URL"]
     own = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
-    default = main or ask([sys.executable, "-c", own]) or ask(["python3", "-c", own])
+    default = main or clients.ask([pip[0], "-c", own]) or clients.ask(["python3", "-c", own])
     urls = [(url, "pip's index") for url in _URL.findall(default)[:1]]
     urls += [(url, f"pip's {name}") for name, text in named.items() for url in _URL.findall(text) if text != main]
     for url, why in urls:
-        yield url, why
-        page = f"{url.rstrip('/')}/pip/"
-        for link in _links(page, _get(page, "application/vnd.pypi.simple.v1+json, text/html;q=0.5")):
-            yield link, f"where {urlsplit(url).hostname} keeps its files"
+        yield Answer(url, why)
+        page, text = clients.index(url, "pip/", "application/vnd.pypi.simple.v1+json, text/html;q=0.5")
+        for link in _links(page, text):
+            yield Answer(link, f"where {urlsplit(url).hostname} keeps its files", url)
 
 
-def _links(page: str, answer: bytes) -> list[str]:
-    text = answer.decode("utf-8", "replace")
+def _links(page: str, text: str) -> list[str]:
     try:
         files = [entry["url"] for entry in json.loads(text)["files"]]
     except (ValueError, KeyError, TypeError):
@@ -127,68 +155,62 @@ def _links(page: str, answer: bytes) -> list[str]:
     return list({_pattern(url): url for url in (urljoin(page, str(each)) for each in files)}.values())
 
 
-def _node(ask: Ask, workspace: str | None) -> Answers:
-    listed = ask(["npm", "config", "list", "--json"])
+def _node(clients: Clients) -> Answers:
+    listed = clients.ask(["npm", "config", "list", "--json"])
     try:
         settings, _ = json.JSONDecoder().raw_decode(listed[listed.index("{") :])
     except ValueError:
-        settings = {"registry": ask(["yarn", "config", "get", "registry"]).strip()}
+        settings = {"registry": clients.ask(["yarn", "config", "get", "registry"]).strip()}
     for name, value in settings.items():
         if isinstance(value, str) and (name == "registry" or name.endswith(":registry")) and _URL.fullmatch(value):
-            yield value, f"npm's {name}"
-            answer = _get(f"{value.rstrip('/')}/npm/latest")
-            for link in re.findall(r'"tarball"\s*:\s*"([^"]+)"', answer.decode("utf-8", "replace")):
-                yield link, f"where {urlsplit(value).hostname} keeps its packages"
+            yield Answer(value, f"npm's {name}")
+            _, text = clients.index(value, "npm/latest")
+            for link in re.findall(r'"tarball"\s*:\s*"([^"]+)"', text):
+                yield Answer(link, f"where {urlsplit(value).hostname} keeps its packages", value)
 
 
-def _debian(ask: Ask, workspace: str | None) -> Answers:
-    for url in _URL.findall(ask(["apt-get", "indextargets", "--format", "$(SITE)"])):
-        yield url, "apt's sources"
+def _debian(clients: Clients) -> Answers:
+    for url in _URL.findall(clients.ask(["apt-get", "indextargets", "--format", "$(SITE)"])):
+        yield Answer(url, "apt's sources")
 
 
-def _rust(ask: Ask, workspace: str | None) -> Answers:
+def _rust(clients: Clients) -> Answers:
     """cargo tells its index only when it cannot reach it."""
-    nowhere = ["env", "CARGO_HTTP_PROXY=http://127.0.0.1:9", "CARGO_NET_RETRY=0", "cargo", "info", "serde"]
-    for url in _URL.findall(ask(nowhere)):
+    nowhere = ["env", "CARGO_HTTP_PROXY=http://127.0.0.1:9", "CARGO_NET_RETRY=0", "cargo", "search", "serde"]
+    for url in _URL.findall(clients.ask(nowhere)):
         if urlsplit(url).hostname in ("127.0.0.1", None):
             continue
-        yield url, "cargo's index"
-        root = url if url.endswith("config.json") else f"{url.rstrip('/')}/config.json"
-        for link in _URL.findall(_get(root).decode("utf-8", "replace")):
-            yield link, f"where {urlsplit(url).hostname} keeps its crates"
-            for onward in _redirect(f"{link.rstrip('/')}/serde/1.0.0/download"):
-                yield onward, f"where {urlsplit(link).hostname} leads"
+        index = url.removesuffix("config.json")
+        yield Answer(index, "cargo's index")
+        for link in _URL.findall(clients.index(index, "config.json")[1]):
+            yield Answer(link, f"where {urlsplit(url).hostname} keeps its crates", index)
+            onward, _ = clients.index(link, "serde/1.0.0/download", method="HEAD")
+            if onward:
+                yield Answer(onward, f"where {urlsplit(link).hostname} leads", index)
 
 
-def _redirect(url: str) -> list[str]:
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=SECONDS) as answer:
-            return [str(answer.url)]
-    except (OSError, ValueError, urllib.error.URLError):
-        return []
-
-
-def _go(ask: Ask, workspace: str | None) -> Answers:
+def _go(clients: Clients) -> Answers:
     for name in ("GOPROXY", "GOSUMDB"):
-        value = os.environ.get(name) or ask(["go", "env", name]).strip()
+        value = clients.variable(name) or clients.ask(["go", "env", name]).strip()
         for part in re.split(r"[,|\s]+", value):
             if _URL.fullmatch(part):
-                yield part, f"go's {name}"
+                yield Answer(part, f"go's {name}")
             elif name == "GOSUMDB" and re.fullmatch(r"[a-z0-9.-]+\.[a-z]+", part):
-                yield f"https://{part}", "go's GOSUMDB"
+                yield Answer(f"https://{part}", "go's GOSUMDB")
 
 
-def _git(ask: Ask, workspace: str | None) -> Answers:
-    """The remotes that a person set on this machine (not in the workspace's own configuration)."""
-    settings = ask(["git", "config", "--global", "--list"]) + "\n" + ask(["git", "config", "--system", "--list"])
-    for line in settings.splitlines():
+def _git(clients: Clients) -> Answers:
+    """The remotes that a person set on this machine or in the image (not in the workspace's own configuration)."""
+    for line in "\n".join(
+        clients.ask(["git", "config", where, "--list"]) for where in ("--global", "--system")
+    ).splitlines():
         name, _, value = line.partition("=")
         if match := re.match(r"(?:credential|http|url)\.(https?://.+)\.\w+$", name):
-            yield match[1], f"git's {name.partition('.')[0]} settings"
+            yield Answer(match[1], f"git's {name.partition('.')[0]} settings")
         elif name.startswith("remote.") and _URL.fullmatch(value):
-            yield value, f"git's {name}"
+            yield Answer(value, f"git's {name}")
 
 
-PRESETS: dict[str, Callable[[Ask, str | None], Answers]] = {
+PRESETS: dict[str, Callable[[Clients], Answers]] = {
     "python": _python, "node": _node, "debian": _debian, "rust": _rust, "go": _go, "git": _git,
 }  # fmt: skip

@@ -38,22 +38,19 @@ class Meter:
         self._moved += 1
         self._spend(count)
 
-    async def watch(self) -> None:
-        """Return when nothing has moved for the idle time."""
+    async def end_when_idle(self, scope: anyio.CancelScope) -> None:
+        """Cancel when nothing has moved for the idle time."""
         seen = -1
         while seen != self._moved:
             seen = self._moved
             await anyio.sleep(self._idle)
+        self.visit.reason = "idle for too long"
+        scope.cancel()
 
 
 async def tunnel(client: ByteStream, upstream: ByteStream, meter: Meter, first: bytes = b"") -> None:
     """Until both sides have said all, one of them breaks, or nothing moves."""
     async with anyio.create_task_group() as both:
-
-        async def watched() -> None:
-            await meter.watch()
-            meter.visit.reason = "idle for too long"
-            both.cancel_scope.cancel()
 
         async def up() -> None:
             if first:
@@ -70,7 +67,7 @@ async def tunnel(client: ByteStream, upstream: ByteStream, meter: Meter, first: 
                 ways.start_soon(_until_gone, down, both.cancel_scope)
             both.cancel_scope.cancel()
 
-        both.start_soon(watched)
+        both.start_soon(meter.end_when_idle, both.cancel_scope)
         both.start_soon(ended)
 
 
@@ -90,61 +87,59 @@ async def _pump(source: ByteStream, target: ByteStream, count: Callable[[int], N
     await target.send_eof()
 
 
-async def checked_hello(client: ByteStream, name: str, first: bytes) -> bytes:
-    """The bytes of a ClientHello that asks for `name`; Refused for anything else."""
-    data = first
+async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> bytes:
+    """The bytes of a ClientHello that asks for `name` (None: an address was allowed); Refused for anything else."""
+    data, shown = first, name or "this address"
     with anyio.move_on_after(HELLO_SECONDS):
         while True:
             try:
                 hello = client_hello(data) if data else None
             except NotTLS as error:
                 raise Refused(
-                    f"{name}: only TLS may be spoken there ({error}); allow 'tcp://{name}:443' for more"
+                    f"{shown}: only TLS may be spoken there ({error}); allow 'tcp://{name}:443' for more"
                 ) from error
             if hello is not None:
                 break
             try:
                 data += await client.receive(CHUNK)
             except GONE as error:
-                raise Refused(f"{name}: the client left before its TLS handshake") from error
+                raise Refused(f"{shown}: the client left before its TLS handshake") from error
         if hello.hides_name:
-            raise Refused(f"{name}: the client hides the server's name (ECH); switch that off")
-        if hello.name != name:
+            raise Refused(f"{shown}: the client hides the server's name (ECH); switch that off")
+        if name is not None and hello.name != name:
             asked = f"{hello.name!r}" if hello.name else "no name"
             raise Refused(f"{name} was asked for, but the TLS handshake names {asked}")
         return data
-    raise Refused(f"{name}: no TLS handshake came")
+    raise Refused(f"{shown}: no TLS handshake came")
 
 
-async def first_to_speak(client: ByteStream, upstream: ByteStream) -> tuple[ByteStream, bytes]:
-    """Whoever sends something first, and what."""
-    heard: list[tuple[ByteStream, bytes]] = []
-    gone: list[BaseException] = []
+async def first_words(client: ByteStream, upstream: ByteStream) -> tuple[bytes, bytes]:
+    """What the client says first, and what the server says before it; both empty if they leave."""
+    words = {client: b"", upstream: b""}
 
     async def listen(stream: ByteStream, scope: anyio.CancelScope) -> None:
-        try:
-            heard.append((stream, await stream.receive(CHUNK)))
-        except GONE as error:
-            gone.append(error)
+        with contextlib.suppress(*GONE):
+            words[stream] = await stream.receive(CHUNK)
         scope.cancel()
 
     async with anyio.create_task_group() as both:
         both.start_soon(listen, client, both.cancel_scope)
         both.start_soon(listen, upstream, both.cancel_scope)
-    if not heard:
-        raise gone[0]
-    return heard[0]
+    return words[client], words[upstream]
 
 
-_METHOD = re.compile(rb"[A-Z]{1,20}")
+_BLANK, _TOKEN = rb"[\r\n \t]*", rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
+_MAYBE_HTTP = re.compile(_BLANK + _TOKEN + b"*")
+_HTTP = re.compile(_BLANK + _TOKEN + b"+[ \t]")
+UNCLEAR_MAX = 4096
 
 
 async def more_if_unclear(client: ByteStream, first: bytes) -> bytes:
-    """As long as it could still become an HTTP method, more of it."""
-    while _METHOD.fullmatch(first):
+    """As long as it could still become an HTTP request, more of it. Servers skip blank lines in front of one."""
+    while len(first) < UNCLEAR_MAX and _MAYBE_HTTP.fullmatch(first):
         first += await client.receive(CHUNK)
     return first
 
 
 def looks_like_http(data: bytes) -> bool:
-    return re.match(rb"[A-Z]{1,20} ", data) is not None
+    return _HTTP.match(data) is not None or (len(data) >= UNCLEAR_MAX and _MAYBE_HTTP.fullmatch(data) is not None)

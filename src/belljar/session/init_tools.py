@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from belljar.errors import SandboxLost
+from belljar.errors import BelljarError, SandboxLost
 from belljar.link import frames
 from belljar.link.frames import Flag
 from belljar.session.files import Sink, Source
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SAID_MAX = 4096
 GRACE = 1.0
+ASK_SECONDS = 15.0
+ANSWER_MAX = 1 << 20
 
 
 class InitTools:
@@ -24,15 +26,34 @@ class InitTools:
 
     def start(self, argv: list[str], on_output: Callable[[int, bytes], None]) -> Execution:
         """One that goes on; whoever starts it ends it. `on_output` must not raise."""
-        sandbox = self._sandbox()
-        if sandbox.link.lost is not None:
-            raise SandboxLost(f"{sandbox.link.lost}; open a new session")
-        words = [word.encode("utf-8", "surrogateescape") for word in (sandbox.init, "--tool", *argv)]
-        execution = sandbox.link.spawn(
-            words, flags=Flag.STDIN, cwd=b"", env={}, deadline=None, grace=GRACE, ring=0, tag=b"", paced=False
+        return self._spawn([self._sandbox().init, "--tool", *argv], on_output, flags=Flag.STDIN)
+
+    def _spawn(self, argv: list[str], on_output: Callable[[int, bytes], None], **options: Any) -> Execution:
+        link = self._sandbox().link
+        if link.lost is not None:
+            raise SandboxLost(f"{link.lost}; open a new session")
+        execution = link.spawn(
+            [word.encode("utf-8", "surrogateescape") for word in argv], **{"env": {}, "grace": GRACE, **options}
         )
         execution.on_output = on_output
         return execution
+
+    async def ask(self, argv: list[str]) -> str:
+        """What a program of the image prints, away from the workspace; '' if it is not there or takes too long."""
+        said = bytearray()
+
+        def take(_: int, data: bytes) -> None:
+            said.extend(data[: ANSWER_MAX - len(said)])
+
+        execution = self._spawn(argv, take, flags=Flag.DEFAULT_ENV, cwd=b"/", deadline=ASK_SECONDS)
+        try:
+            body = await execution.ended()
+        except BelljarError:  # no such program
+            return ""
+        finally:
+            if not execution.over:
+                execution.abandon()
+        return said.decode("utf-8", "replace") if body.exit_code == 0 or said else ""
 
     async def run(self, argv: list[str], source: Source, sink: Sink) -> tuple[int, bytes]:
         """One to its end: its status and what it said on stderr."""

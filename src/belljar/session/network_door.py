@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio import to_thread
+from anyio import from_thread, to_thread
 
 from belljar.errors import ProtectionMissing, UsageError
 from belljar.layout import HOME
 from belljar.link import frames
-from belljar.network.allow import Allow
+from belljar.network.allow import Allow, check_ceiling
 from belljar.network.authority import Authority, trust_bundle
 from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream, RelayError
-from belljar.network.presets import explain
+from belljar.network.presets import Found, explain
 from belljar.network.visit import Visit
 
 if TYPE_CHECKING:
@@ -57,6 +57,19 @@ class NetworkDoor:
         if not mux.ready.is_set() or mux.lost:
             self.close()
             raise ProtectionMissing("the network door could not be opened: the relay in the sandbox did not start")
+
+    async def open_presets(self, ceiling: tuple[str, ...] | None) -> list[dict[str, str]]:
+        """Once the relay has its port, so that no client of the image can take it. Gives the hosts, and why."""
+        assert self.door is not None
+        told = []
+        for preset in self.door.allow.presets:
+            found = await explained(preset, self._tools)
+            hosts = [each.host for each in found]
+            if ceiling is not None:
+                check_ceiling(hosts, ceiling)
+            self.door.open_for(*hosts)
+            told += [{"preset": preset, "host": each.host, "why": each.why} for each in found]
+        return told
 
     def _heard(self, stream: int, data: bytes) -> None:
         if stream != frames.STDOUT or self.mux is None or self.mux.lost:
@@ -110,10 +123,18 @@ class NetworkDoor:
             await files.write(BUNDLE, bundle, mode=0o444)
 
 
+async def explained(preset: str, tools: InitTools) -> list[Found]:
+    """The hosts of a preset, as the clients on this machine and those of the image say."""
+
+    def inside(argv: list[str]) -> str:
+        return from_thread.run(tools.ask, argv)
+
+    return await to_thread.run_sync(explain, preset, None, inside)
+
+
 def _door(allow: Allow, record: Callable[[dict[str, Any]], None], ask: Any) -> Door:
-    hosts = [found.host for preset in allow.presets for found in explain(preset)]
     authority = Authority() if any(allow.headers.values()) else None
-    return Door(allow.with_hosts(*hosts), record=record, ask=ask, authority=authority)
+    return Door(allow, record=record, ask=ask, authority=authority)
 
 
 def environment() -> dict[str, str]:

@@ -126,14 +126,18 @@ class NetworkVerbs:
         door = NetworkDoor(self.init_tools, self._seen)
         await door.open(self.allow, session.judge.ask_host if self.allow.ask_hosts else None)
         self.door = door
+        if found := await door.open_presets(session.policy.network_ceiling):
+            session.ledger.record("allow", hosts=[each["host"] for each in found], presets=found)
         await door.furnish(self.files)
         session.env = {**environment(), **session.env}
         session.surroundings = session.surroundings.with_network("allow")
-        self._remember(self.allow)
+        assert door.door is not None
+        self._remember(door.door.allow)
 
     def _remember(self, allow: Allow) -> None:
-        """For whoever attaches later: the door goes with the process that opened it. Never the headers."""
-        told = {"hosts": allow.hosts, "presets": allow.presets, "ask_hosts": allow.ask_hosts, "at": time.time()}
+        """For whoever attaches later: the door goes with the process that opened it. Never the headers; and of presets
+        only what they came to, for by then the clients inside may say what the agent wants."""
+        told = {"hosts": allow.hosts, "ask_hosts": allow.ask_hosts, "at": time.time()}
         with Folder.at(self._session.sandbox.run_dir) as own:
             own.write(ALLOWED, json.dumps(told).encode())
 
@@ -146,7 +150,7 @@ class NetworkVerbs:
             return
         from belljar.session.network_door import environment
 
-        self.allow = Allow(*told["hosts"], presets=told["presets"], ask_hosts=told["ask_hosts"])
+        self.allow = Allow(*told["hosts"], ask_hosts=told["ask_hosts"])
         try:
             await self.open_door()
         except BelljarError:  # the process that opened it still serves it

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from belljar.errors import UsageError
 from belljar.surfaces.cli import console
@@ -11,6 +14,7 @@ from belljar.surfaces.cli import console
 if TYPE_CHECKING:
     from belljar.engines.spec import Network
     from belljar.network.allow import Allow
+    from belljar.network.presets import Found
 
 
 def network_of(args: Namespace) -> Network | Allow:
@@ -25,10 +29,23 @@ def network_of(args: Namespace) -> Network | Allow:
     return Allow(*args.allow, presets=args.allow_preset, ask_hosts=args.ask_hosts)
 
 
+async def _with_image(presets: list[str], image: str) -> list[tuple[str, Found]]:
+    """Ask the image's clients too, in a sandbox as a session with that image would have it."""
+    from belljar import Session
+    from belljar.session.network_door import explained
+
+    with TemporaryDirectory(prefix="belljar-explain-") as nothing:
+        async with Session(nothing, image=image) as box:
+            return [(preset, each) for preset in presets for each in await explained(preset, box.init_tools)]
+
+
 def explain(args: Namespace) -> int:
     from belljar.network.presets import explain as found_for
 
-    found = [(preset, each) for preset in args.presets for each in found_for(preset)]
+    if args.image:
+        found = anyio.run(_with_image, args.presets, args.image)
+    else:
+        found = [(preset, each) for preset in args.presets for each in found_for(preset)]
     if args.json:
         console.document([{"preset": preset, "host": each.host, "why": each.why} for preset, each in found])
     else:

@@ -238,7 +238,7 @@ def _upkeep(commands: Commands) -> None:
     _, actions = commands.family("audit", "read and verify the audit trail")
     show = commands.add("show", "cli.audit_commands:show", "print the records", into=actions)
     show.add_argument("--session", metavar="ID")
-    show.add_argument("--kind", help="verdict, approval, start, end, session_open or session_close")
+    show.add_argument("--kind", help="verdict, approval, start, end, network, allow, session_open or session_close")
     show.add_argument("--since", metavar="WHEN", help="2026-01-31T12:00, or for example 15m, 2h, 3d ago")
     show.add_argument("-f", "--follow", action="store_true", help="go on as records are written")
     commands.add("verify", "cli.audit_commands:verify", "check the chain; names the first bad line", into=actions)
@@ -246,6 +246,7 @@ def _upkeep(commands: Commands) -> None:
     explain = commands.add("explain", "cli.network_commands:explain", "show the hosts of a preset, and why",
                            into=actions)  # fmt: skip
     explain.add_argument("presets", nargs="+", metavar="PRESET", help="python, node, debian, rust, go or git")
+    explain.add_argument("--image", metavar="NAME", help="ask the clients of this image too, as a session does")
     _, actions = commands.family("policy", "explain and test policies")
     why = commands.add("explain", "cli.policy_commands:explain", "show how a command is read: entries, effects, rules",
                        into=actions)  # fmt: skip

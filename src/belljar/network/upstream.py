@@ -1,0 +1,61 @@
+"""The proxy's own connection to the host that was asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+import h11
+from anyio.abc import ByteStream
+
+from belljar.network.tunnel import CHUNK, Meter
+
+if TYPE_CHECKING:
+    from belljar.network.door import Target
+
+HEAD_MAX = 32 << 10
+
+
+class Upstream:
+    def __init__(self, target: Target, stream: ByteStream, address: str) -> None:
+        self.target, self.stream, self.address = target, stream, address
+        self.http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_MAX)
+
+    @property
+    def is_idle(self) -> bool:
+        return self.http.our_state is h11.DONE and self.http.their_state is h11.DONE
+
+    async def send(self, event: h11.Event, meter: Meter) -> None:
+        if data := self.http.send(event):
+            meter.sent(len(data))
+            await self.stream.send(data)
+
+    async def next_event(self, meter: Meter) -> object:
+        while (event := self.http.next_event()) is h11.NEED_DATA:
+            try:
+                data = await self.stream.receive(CHUNK)
+            except anyio.EndOfStream:
+                data = b""
+            meter.received(len(data))
+            self.http.receive_data(data)
+        return event
+
+
+class Ahead(ByteStream):
+    """A stream some of whose bytes were read already."""
+
+    def __init__(self, stream: ByteStream, first: bytes) -> None:
+        self._stream, self._first = stream, first
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        first, self._first = self._first[:max_bytes], self._first[max_bytes:]
+        return first or await self._stream.receive(max_bytes)
+
+    async def send(self, item: bytes) -> None:
+        await self._stream.send(item)
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
