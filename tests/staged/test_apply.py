@@ -17,6 +17,7 @@ from tests.staged.conftest import Stage
 
 from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged.apply import apply, undo
+from belljar.staged.diff import unified
 
 
 def tree(path: Path) -> dict[str, tuple[str, object]]:
@@ -387,3 +388,62 @@ def test_what_the_host_refuses_in_the_middle_undoes_the_rest(stage: Stage) -> No
         subprocess.run(["chattr", "-i", str(stage.host / "b.txt")], check=True)
     apply(stage.area, force=True)
     assert tree(stage.host) == tree(stage.merged)
+
+
+def test_a_change_of_attributes_alone_is_seen_and_applied(stage: Stage) -> None:
+    os.setxattr(stage.host / "b.txt", "user.old", b"1")
+    os.setxattr(stage.merged / "a.txt", "user.note", b"new")
+    os.removexattr(stage.merged / "b.txt", "user.old")
+    (stage.merged / "dir" / "c.txt").chmod(0o644)  # copied up, with nothing changed
+    assert stage.kinds() == {"a.txt": "modified", "b.txt": "modified"}
+    with stage.area.layers() as layers:
+        assert "# extended attributes differ\n" in unified(layers, layers.changes())
+    apply(stage.area, force=True)
+    assert os.getxattr(stage.host / "a.txt", "user.note") == b"new"
+    assert os.listxattr(stage.host / "b.txt") == []
+    assert stage.changes() == {}
+
+
+def test_what_the_host_had_changed_is_its_change_still_after_an_undo(stage: Stage) -> None:
+    (stage.merged / "a.txt").write_text("sandbox")
+    (stage.host / "a.txt").write_text("host")
+    apply(stage.area, force=True)
+    undo(stage.area)
+    assert (stage.host / "a.txt").read_text() == "host"
+    with pytest.raises(Conflict):
+        apply(stage.area)
+
+
+def test_a_deleted_directory_that_was_brought_back_can_be_deleted_again(stage: Stage) -> None:
+    shutil.rmtree(stage.merged / "dir")
+    apply(stage.area)
+    undo(stage.area)
+    apply(stage.area)
+    assert not (stage.host / "dir").exists()
+
+
+def test_the_longest_names_are_applied_and_taken_back(stage: Stage) -> None:
+    name = "n" * 255
+    (stage.host / name).write_text("old")
+    (stage.merged / name).write_text("new")
+    apply(stage.area, force=True)
+    undo(stage.area)
+    assert (stage.host / name).read_text() == "old"
+
+
+def test_an_undo_that_was_cut_off_is_done_again(stage: Stage) -> None:
+    before = tree(stage.host)
+    change_much(stage.merged)
+    apply(stage.area)
+    for most in range(1, 20):
+        seen: list[str] = []
+
+        def step(path: str, seen: list[str] = seen, most: int = most) -> None:
+            seen.append(path)
+            if len(seen) > most:
+                raise KeyboardInterrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            undo(stage.area, step=step)
+            break
+    assert tree(stage.host) == before

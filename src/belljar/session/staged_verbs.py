@@ -67,14 +67,15 @@ class StagedVerbs:
         return await to_thread.run_sync(lambda: review.diff(paths))
 
     async def apply(
-        self, paths: Iterable[str] | None = None, *, force: bool = False, runs_later: bool = False
+        self, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False, runs_later: bool = False
     ) -> Applied:
-        """Put changes into the real workspace. `Conflict` if the host changed the same files meanwhile.
+        """Put changes into the real workspace. `Conflict` if the host changed the same files meanwhile; with `merge`,
+        only where both changed the same lines of a text file, or it cannot be known.
 
         await box.apply(["src/app.py"])
         """
         box, review = self._box, self._review
-        done = await to_thread.run_sync(lambda: review.apply(paths, force=force, runs_later=runs_later))
+        done = await to_thread.run_sync(lambda: review.apply(paths, force=force, merge=merge, runs_later=runs_later))
         box.ledger.record("apply", paths=done.paths[:1000], held=done.held)
         return done
 

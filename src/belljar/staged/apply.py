@@ -14,7 +14,6 @@ import base64
 import json
 import os
 import secrets
-import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,12 +22,14 @@ from typing import Any, NoReturn
 from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged.area import StagedArea
 from belljar.staged.change import PLAIN, Change
+from belljar.staged.conflicts import conflicts
 from belljar.staged.copying import copy_file, remove_tree
 from belljar.staged.layers import Layers, flattened
+from belljar.staged.merge import forget_bases, merge_conflicts
 from belljar.staged.run_files import by_content
+from belljar.staged.saved import bring_back, every, refuse_overwriting, saved
 from belljar.workspace.beneath import Folder
 
-_ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
 Step = Callable[[str], None]
 """Told before each step; tests are killed there."""
 
@@ -41,6 +42,8 @@ class Applied:
     """Not applied: the host would run these by itself; name them with `runs_later=True`."""
     refused: list[str] = field(default_factory=list)
     """Not applied: FIFOs, sockets and devices."""
+    merged: dict[str, str] = field(default_factory=dict)
+    """Of `paths`, those that hold the host's own changes as well; with a digest of the sandbox's file."""
 
 
 def select(changes: Sequence[Change], paths: Iterable[str] | None) -> list[Change]:
@@ -74,10 +77,11 @@ def _parents(path: str) -> list[str]:
 
 
 def apply(
-    area: StagedArea, paths: Iterable[str] | None = None, *, force: bool = False, runs_later: bool = False,
-    contents: dict[str, bytes] | None = None, step: Step = lambda name: None,
+    area: StagedArea, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False,
+    runs_later: bool = False, contents: dict[str, bytes] | None = None, step: Step = lambda name: None,
 ) -> Applied:  # fmt: skip
-    """`contents` gives the text of files of which only some hunks are taken."""
+    """`contents` gives the text of files of which only some hunks are taken. `merge`: where the host changed a text
+    file as well, both sides' changes are taken if they do not meet."""
     with area.locked():
         recover(area, step)
         with area.layers() as layers:
@@ -89,14 +93,26 @@ def apply(
             flat = flattened([c for c in chosen if c.path not in result.held])
             result.refused = [c.path for c in flat if c.after is not None and c.after.kind not in PLAIN]
             todo = [c for c in flat if c.path not in result.refused]
-            if not force:
-                _refuse_conflicts(area, layers, todo)
+            taken = {} if force else _merged(area, layers, todo, result, merge=merge)
             result.paths = [c.path for c in todo]
             if todo:
                 step("read")
                 fixed = {} if runs_later else _judged_contents(layers, todo)
-                _carry_out(area, layers, todo, fixed | (contents or {}), step)
+                _carry_out(area, layers, todo, fixed | taken | (contents or {}), result.merged, step)
         return result
+
+
+def _merged(
+    area: StagedArea, layers: Layers, todo: Sequence[Change], result: Applied, *, merge: bool
+) -> dict[str, bytes]:
+    """The text of files that both sides changed; `Conflict` if there are others."""
+    found = conflicts(area, layers, todo)
+    contents: dict[str, bytes] = {}
+    if found and merge:
+        contents, result.merged = merge_conflicts(area, layers, [c for c in todo if c.path in found])
+    if left := {path: why for path, why in found.items() if path not in contents}:
+        raise Conflict(left)
+    return contents
 
 
 def _judged_contents(layers: Layers, changes: Sequence[Change]) -> dict[str, bytes]:
@@ -113,85 +129,27 @@ def _judged_contents(layers: Layers, changes: Sequence[Change]) -> dict[str, byt
     return found
 
 
-# Conflicts.
-
-
-def _refuse_conflicts(area: StagedArea, layers: Layers, changes: Sequence[Change]) -> None:
-    ours = area.applied
-    made = {c.path for c in changes if c.after is not None and c.after.kind == "directory"}
-    moved = _inodes(layers)
-    found = {c.path: why for c in changes if (why := _conflict(layers, c, area.since, ours, made, moved))}
-    if found:
-        raise Conflict(found)
-
-
-def _conflict(
-    layers: Layers, change: Change, since: int, ours: dict[str, int], made: set[str], moved: set[int]
-) -> str | None:
-    parent = change.path.rpartition("/")[0]
-    if parent and parent not in made:
-        try:
-            layers.lower.folder(parent).close()
-        except OSError as error:
-            return f"on the host, {parent} is no directory any more ({error.strerror})"
-    if change.before is None:
-        deleted = _was_copied_up(layers, change.path, moved)
-        return "deleted on the host, changed in the sandbox" if deleted else None
-    if change.before.kind == "directory":
-        if change.kind == "mode":
-            return None
-        changed = next(
-            (path for path, status in layers.lower.walk(change.path) if _is_newer(path, status, since, ours)), None
-        )
-        return f"{changed} changed on the host, its directory was replaced in the sandbox" if changed else None
-    status = layers.lower.stat(change.path)
-    if _is_newer(change.path, status, since, ours):
-        return f"changed on the host, {'deleted' if change.after is None else 'changed'} in the sandbox"
-    return None
-
-
-def _is_newer(path: str, status: os.stat_result, since: int, ours: dict[str, int]) -> bool:
-    if stat.S_ISDIR(status.st_mode):
-        return False
-    return status.st_ctime_ns >= since and ours.get(path) != status.st_ctime_ns
-
-
-def _was_copied_up(layers: Layers, path: str, moved: set[int]) -> bool:
-    """Whether it was the workspace's own, at this path. A file that was renamed in the sandbox has the mark too: it
-    holds a handle, and in it the inode of a file that the workspace still has elsewhere."""
-    holder = layers.holder(path)
-    try:
-        marks = holder.xattrs(path) if holder is not None else {}
-    except OSError:
-        return False
-    origin = next((marks[name] for name in _ORIGIN if name in marks), None)
-    return origin is not None and not any((inode & 0xFFFFFFFF).to_bytes(4, "little") in origin for inode in moved)
-
-
-def _inodes(layers: Layers) -> set[int]:
-    """Of the workspace's files that the sandbox deleted, moved or replaced."""
-    found = set()
-    for change in flattened(layers.changes()):
-        if change.before is not None and change.before.kind != "directory":
-            with suppress(OSError):
-                found.add(layers.lower.stat(change.path).st_ino)
-    return found
-
-
 # Doing it.
 
 
 def _carry_out(
-    area: StagedArea, layers: Layers, changes: Sequence[Change], contents: dict[str, bytes], step: Step
+    area: StagedArea,
+    layers: Layers,
+    changes: Sequence[Change],
+    contents: dict[str, bytes],
+    merged: dict[str, str],
+    step: Step,
 ) -> None:
     token = secrets.token_hex(6)
     with Folder.at(area.path) as own:
         step("save")
         remove_tree(own, "undo.new")
         own.mkdir("undo.new", 0o700)
-        saved = [_saved(own, layers.lower, change.path, str(number), step) for number, change in enumerate(changes)]
+        kept = [saved(own, layers.lower, change.path, str(number), step) for number, change in enumerate(changes)]
+        ours, since = area.applied, area.since
+        theirs = [one["path"] for one in every(kept) if one["ctime"] >= since and ours.get(one["path"]) != one["ctime"]]
         steps = [*_removals(changes), *_directories(changes), *_files(changes, contents), *_modes(changes)]
-        journal = {"token": token, "steps": steps, "saved": saved}
+        journal = {"token": token, "steps": steps, "saved": kept, "merged": merged, "theirs": theirs}
         step("journal")
         own.write("journal.json", json.dumps(journal).encode("utf-8", "surrogateescape"))
         try:
@@ -206,7 +164,7 @@ def _take_back(own: Folder, layers: Layers, journal: dict[str, Any], error: OSEr
     said = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
     try:
         for one in reversed(journal["saved"]):
-            _bring_back(own, layers.lower, one, "undo.new")
+            bring_back(own, layers.lower, one, "undo.new")
         own.unlink("journal.json")
     except OSError:
         raise BelljarError(f"applied in part ({said}); `belljar apply` does the rest when that is mended") from error
@@ -260,10 +218,12 @@ def _perform(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, A
         with suppress(OSError):
             times[one["path"]] = layers.lower.stat(one["path"]).st_ctime_ns
     step("note")
-    area.note_applied(times)
+    merged = journal.get("merged", {})
+    area.note_applied({path: when for path, when in times.items() if path not in merged}, merged)
+    forget_bases(own, [path for path in times if path not in merged])
     step("undo")
     if own.exists("undo.new"):  # killed from here on, it is not there any more
-        kept = {"saved": journal["saved"], "times": times}
+        kept = {"saved": journal["saved"], "theirs": journal["theirs"], "times": times}
         own.write("undo.new/saved.json", json.dumps(kept).encode("utf-8", "surrogateescape"))
         remove_tree(own, "undo")
         own.rename("undo.new", "undo")
@@ -329,30 +289,9 @@ def recover(area: StagedArea, step: Step = lambda name: None) -> bool:
 # Taking it back, once.
 
 
-def _saved(own: Folder, lower: Folder, path: str, slot: str, step: Step) -> dict[str, Any]:
-    """What is at `path` now, kept so that it can be brought back."""
-    step(f"save {path}")
-    try:
-        status = lower.stat(path)
-    except OSError:
-        return {"path": path, "kind": "absent"}
-    kept = {
-        "path": path, "slot": slot, "mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid,
-        "mtime": status.st_mtime_ns, "ctime": status.st_ctime_ns,
-    }  # fmt: skip
-    if stat.S_ISLNK(status.st_mode):
-        return {**kept, "kind": "link", "target": lower.readlink(path)}
-    if stat.S_ISREG(status.st_mode):
-        copy_file(lower, path, own, f"undo.new/{slot}")
-        return {**kept, "kind": "file"}
-    if stat.S_ISDIR(status.st_mode):
-        inside = [_saved(own, lower, f"{path}/{name}", f"{slot}.{n}", step) for n, name in enumerate(lower.names(path))]
-        return {**kept, "kind": "directory", "inside": inside}
-    return {**kept, "kind": "other"}
-
-
-def undo(area: StagedArea, *, force: bool = False) -> list[str]:
-    """Bring back what the last apply replaced; the paths. Once: there is no undo of an undo."""
+def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: None) -> list[str]:
+    """Bring back what the last apply replaced; the paths. Once: there is no undo of an undo. Killed in the middle, it
+    is done again from the beginning."""
     with area.locked():
         recover(area)
         with Folder.at(area.path) as own, area.layers() as layers:
@@ -360,67 +299,19 @@ def undo(area: StagedArea, *, force: bool = False) -> list[str]:
                 kept = json.loads(own.read("undo/saved.json", 1 << 30).decode("utf-8", "surrogateescape"))
             except FileNotFoundError:
                 raise UsageError("there is nothing to take back: only the last apply can be, once") from None
-            if not force:
+            paths = [one["path"] for one in kept["saved"]]
+            if not force and not own.exists("undo/begun"):
                 # A recovery does steps again: what it noted of these files is newer.
-                _refuse_overwriting(
-                    layers.lower, {**kept["times"], **{p: t for p, t in area.applied.items() if p in kept["times"]}}
-                )
+                noted = {path: when for path, when in area.applied.items() if path in kept["times"]}
+                refuse_overwriting(layers.lower, {**kept["times"], **noted})
+            own.write("undo/begun", b"")
             for one in reversed(kept["saved"]):
-                _bring_back(own, layers.lower, one)
-            times = {
-                one["path"]: layers.lower.stat(one["path"]).st_ctime_ns
-                for one in kept["saved"]
-                if layers.lower.exists(one["path"])
-            }
-            area.note_applied(times)
+                step(one["path"])
+                bring_back(own, layers.lower, one)
+            # What the host had changed before the apply is the host's change still.
+            back = [one["path"] for one in every(kept["saved"]) if one["path"] not in kept["theirs"]]
+            times = {path: layers.lower.stat(path).st_ctime_ns for path in back if layers.lower.exists(path)}
+            area.note_applied(times, forget=paths)
+            forget_bases(own, paths, [".merged"])
             remove_tree(own, "undo")
-    return [one["path"] for one in kept["saved"]]
-
-
-def _refuse_overwriting(lower: Folder, times: dict[str, int]) -> None:
-    changed = {}
-    for path, when in times.items():
-        with suppress(OSError):
-            status = lower.stat(path)
-            if status.st_ctime_ns != when and not stat.S_ISDIR(status.st_mode):
-                changed[path] = "changed on the host since it was applied"
-    if changed:
-        raise Conflict(changed)
-
-
-def _is_untouched(lower: Folder, path: str, ctime: int) -> bool:
-    with suppress(OSError):
-        return lower.stat(path).st_ctime_ns == ctime
-    return False
-
-
-def _bring_back(own: Folder, lower: Folder, one: dict[str, Any], saved: str = "undo") -> None:
-    path = one["path"]
-    if one["kind"] in ("file", "link") and _is_untouched(lower, path, one["ctime"]):
-        return
-    if one["kind"] == "directory":
-        if lower.exists(path) and not stat.S_ISDIR(lower.stat(path).st_mode):
-            remove_tree(lower, path)
-        with suppress(FileExistsError):
-            lower.mkdir(path, 0o700)
-        for inside in one["inside"]:
-            if not lower.exists(inside["path"]):
-                _bring_back(own, lower, inside, saved)
-        lower.chmod(path, one["mode"])
-    elif one["kind"] == "absent":
-        remove_tree(lower, path)
-    elif one["kind"] != "other":
-        parent, _, name = path.rpartition("/")
-        beside = f"{parent}/.{name}.belljar" if parent else f".{name}.belljar"
-        remove_tree(lower, beside)
-        if one["kind"] == "link":
-            lower.symlink(one["target"], beside)
-        else:
-            copy_file(own, f"{saved}/{one['slot']}", lower, beside, one["mode"])
-        if lower.exists(path) and stat.S_ISDIR(lower.stat(path).st_mode):
-            remove_tree(lower, path)
-        lower.rename(beside, path)
-    if one["kind"] in ("directory", "link", "file"):
-        if os.geteuid() == 0:
-            lower.chown(path, one["uid"], one["gid"])
-        lower.utime(path, (one["mtime"], one["mtime"]))
+    return paths

@@ -19,7 +19,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from typing import Any
 from belljar.errors import BelljarError, UsageError
 from belljar.staged.change import Change
 from belljar.staged.layers import Layers
+from belljar.staged.merge import keep_bases
 from belljar.staged.run_files import RunsLater, runs_later
 from belljar.workspace.beneath import Folder
 
@@ -203,11 +204,13 @@ class StagedArea:
             if [found.st_dev, found.st_ino] != self.meta["inode"]:
                 raise UsageError(f"{self.workspace} is no longer the directory that was staged")
             uppers = [opened.enter_context(Folder.at(path)) for path in self.uppers]
-            yield Layers(uppers, lower, is_run_later)
+            yield Layers(uppers, lower, is_run_later, self.merged)
 
     def changes(self) -> list[Change]:
         with self.layers() as layers:
-            return layers.changes()
+            found = layers.changes()
+            keep_bases(self, layers, found)
+        return found
 
     @property
     def applied(self) -> dict[str, int]:
@@ -216,8 +219,25 @@ class StagedArea:
             return {str(path): int(when) for path, when in _read(self.path / "applied.json").items()}
         return {}
 
-    def note_applied(self, times: dict[str, int]) -> None:
-        _write(self.path / "applied.json", self.applied | times)
+    @property
+    def merged(self) -> dict[str, str]:
+        """Path → digest of the sandbox's file that was merged into the host's: until it changes again, nothing is to
+        be applied."""
+        with suppress(OSError, ValueError):
+            return {str(path): str(digest) for path, digest in _read(self.path / "merged.json").items()}
+        return {}
+
+    def note_applied(
+        self, times: dict[str, int], merged: dict[str, str] | None = None, forget: Sequence[str] = ()
+    ) -> None:
+        """`forget`: of these nothing is merged any more."""
+        known = self.merged
+        gone = {*times, *forget}
+        if merged or not gone.isdisjoint(known):
+            kept = {path: digest for path, digest in known.items() if path not in gone}
+            _write(self.path / "merged.json", kept | (merged or {}))
+        ours = {path: when for path, when in self.applied.items() if path not in (merged or {})}
+        _write(self.path / "applied.json", ours | times)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -66,8 +66,13 @@ def copy_file(source: Folder, path: str, target: Folder, name: str, mode: int = 
 def _copy_attributes(source: int, target: int) -> None:
     with suppress(OSError):
         for name in os.listxattr(source):
-            if name.startswith("user.") and not name.startswith("user.overlay."):
+            if is_users(name):
                 os.setxattr(target, name, os.getxattr(source, name))
+
+
+def is_users(attribute: str) -> bool:
+    """An extended attribute that a person or program set; not the system's, not an overlay's mark."""
+    return attribute.startswith("user.") and not attribute.startswith("user.overlay.")
 
 
 def remove_tree(folder: Folder, path: str) -> None:

@@ -71,13 +71,13 @@ def text_sides(layers: Layers, change: Change) -> Sides | None:
     """Both sides' lines, of a file or link that is text and not too large."""
     if change.kind == "mode" or change.binary:
         return None
-    old = _lines(layers.lower, change.path, change.before)
+    old = lines_of(layers.lower, change.path, change.before)
     holder = layers.holder(change.path)
-    new = _lines(holder, change.path, change.after) if holder is not None or change.after is None else None
+    new = lines_of(holder, change.path, change.after) if holder is not None or change.after is None else None
     return None if old is None or new is None else Sides(old, new)
 
 
-def _lines(folder: Folder | None, path: str, entry: Entry | None) -> list[bytes] | None:
+def lines_of(folder: Folder | None, path: str, entry: Entry | None) -> list[bytes] | None:
     if entry is None:
         return []
     if entry.kind == "link":
@@ -85,16 +85,22 @@ def _lines(folder: Folder | None, path: str, entry: Entry | None) -> list[bytes]
     if entry.kind != "file" or entry.size > LARGEST or folder is None:
         return None
     try:
-        lines = _LINE.findall(folder.read(path, LARGEST))
+        lines = split_lines(folder.read(path, LARGEST))
     except OSError:
         return None
     return lines if len(lines) <= MOST_LINES else None
+
+
+def split_lines(data: bytes) -> list[bytes]:
+    return _LINE.findall(data)
 
 
 def _hunks(change: Change, sides: Sides) -> Iterator[str]:
     old_name = _name("a", change.path) if change.before else "/dev/null"
     new_name = _name("b", change.path) if change.after else "/dev/null"
     matcher = difflib.SequenceMatcher(None, sides.old, sides.new, autojunk=False)
+    if sides.old == sides.new and change.kind == "modified":
+        yield "# extended attributes differ\n"
     first = True
     for group in matcher.get_grouped_opcodes(3):
         if first:

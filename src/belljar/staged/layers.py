@@ -7,12 +7,15 @@ there is to know. Only directories that exist in a layer are looked into: the co
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 
 from belljar.staged.change import Change, Entry
+from belljar.staged.copying import is_users
 from belljar.staged.run_files import RunsLater, link_runs_later, runs_later
 from belljar.staged.run_places import RunPlaces
 from belljar.workspace.beneath import Folder
@@ -30,10 +33,15 @@ def is_whiteout(status: os.stat_result) -> bool:
 class Layers:
     """Upper layers, the newest first, over a workspace. Paths are relative to both."""
 
-    def __init__(self, uppers: Sequence[Folder], lower: Folder, runs_later: RunsLater = runs_later) -> None:
+    def __init__(
+        self, uppers: Sequence[Folder], lower: Folder, runs_later: RunsLater = runs_later,
+        merged: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """`merged`: digests of files that are in the workspace already, together with the host's own changes."""
         self.uppers, self.lower = list(uppers), lower
         self._runs_later = runs_later
         self._places = RunPlaces(lower)
+        self._merged_files = merged
 
     def changes(self) -> list[Change]:
         return [
@@ -135,6 +143,8 @@ class Layers:
         elif before.kind != after.kind:
             yield self._change(path, "type", before, after, self._looks_binary(holder, path, after))
         elif not self._same(path, holder, before, after):
+            if self._is_merged(path, holder):
+                return
             binary = self._looks_binary(holder, path, after) or self._looks_binary(self.lower, path, before)
             yield self._change(path, "modified", before, after, binary)
         elif before.mode != after.mode and after.kind != "link":
@@ -186,6 +196,8 @@ class Layers:
         if before.size != after.size:
             return False
         try:
+            if _attributes(holder, path) != _attributes(self.lower, path):
+                return False
             with holder.file(path) as ours, self.lower.file(path) as theirs:
                 while part := ours.read(CHUNK):
                     if part != theirs.read(CHUNK):
@@ -193,6 +205,12 @@ class Layers:
                 return not theirs.read(1)
         except OSError:
             return False
+
+    def _is_merged(self, path: str, holder: Folder) -> bool:
+        if path not in self._merged_files:
+            return False
+        content = _reader(holder, path)()
+        return content is not None and hashlib.sha256(content).hexdigest() == self._merged_files[path]
 
     @staticmethod
     def _looks_binary(folder: Folder, path: str, entry: Entry) -> bool:
@@ -213,6 +231,11 @@ def _reader(folder: Folder, path: str) -> Callable[[], bytes | None]:
             return None
 
     return read
+
+
+def _attributes(folder: Folder, path: str) -> dict[str, bytes]:
+    """Those that an apply takes along."""
+    return {name: value for name, value in folder.xattrs(path).items() if is_users(name)}
 
 
 def _is_opaque(layer: Folder, path: str) -> bool:

@@ -31,8 +31,10 @@ class Review:
         with self.area.layers() as layers:
             return diffs.unified(layers, select(layers.changes(), paths))
 
-    def apply(self, paths: Iterable[str] | None = None, *, force: bool = False, runs_later: bool = False) -> Applied:
-        return apply(self.area, paths, force=force, runs_later=runs_later)
+    def apply(
+        self, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False, runs_later: bool = False
+    ) -> Applied:
+        return apply(self.area, paths, force=force, merge=merge, runs_later=runs_later)
 
     def apply_hunks(self, path: str, chosen: list[int]) -> Applied:
         """Only these hunks of a text file, counted from 0 as in its diff."""

@@ -140,19 +140,30 @@ def test_choosing_hunk_by_hunk_and_keeping(place: Path) -> None:
     terminal = Terminal.belljar("run", "--staged", "--workspace", place, change)
     terminal.until("[k]eep for later: ")
     terminal.type("c\n")
-    terminal.until("Apply a.txt? [y,n,s,q] ")
+    terminal.until("Apply a.txt? [y,n,s,q,?] ")
+    terminal.type("?\n")
+    assert "s - decide hunk by hunk" in terminal.until("Apply a.txt? [y,n,s,q,?] ")
     terminal.type("s\n")
-    terminal.until("Apply hunk 1 of 2? [y,n,q] ")
+    terminal.until("Apply hunk 1 of 2? [y,n,q,?] ")
     terminal.type("n\n")
-    terminal.until("Apply hunk 2 of 2? [y,n,q] ")
+    terminal.until("Apply hunk 2 of 2? [y,n,q,?] ")
     terminal.type("y\n")
-    terminal.until("Apply b.txt? [y,n,q] ")
+    terminal.until("Apply b.txt? [y,n,q,?] ")
     terminal.type("q\n")
     assert "+1 ~1 kept as bj-" in terminal.rest()
     text = (place / "a.txt").read_text()
     assert "last" in text
     assert "first" not in text
     assert not (place / "b.txt").exists()
+
+
+def test_what_both_sides_changed_is_merged_when_asked_for(place: Path) -> None:
+    (place / "a.txt").write_text("1\n2\n3\n4\n5\n")
+    run_staged(place, "sed -i s/1/sandbox/ a.txt")
+    (place / "a.txt").write_text("1\n2\n3\n4\nhost\n")
+    assert "--merge keeps both" in belljar("apply", cwd=place).stderr
+    assert "1 of them merged" in belljar("apply", "--merge", cwd=place).stderr
+    assert (place / "a.txt").read_text() == "sandbox\n2\n3\n4\nhost\n"
 
 
 def test_safe_mode_has_the_verbs_and_undoes_a_risky_command(place: Path) -> None:

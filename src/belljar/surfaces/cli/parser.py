@@ -194,6 +194,7 @@ def _changes(commands: Commands) -> None:
     for each in (shown, taken, dropped):
         each.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
     taken.add_argument("-p", "--patch", action="store_true", help="ask change by change, and hunk by hunk")
+    taken.add_argument("--merge", action="store_true", help="with what the host changed meanwhile, in text files")
     taken.add_argument("--force", action="store_true", help="over what the host changed meanwhile")
     taken.add_argument("--runs-later", action="store_true", help="also what the host would run by itself (hooks, CI)")
     taken.add_argument("--undo", action="store_true", help="take the last apply back, once")

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 import anyio
 
 from belljar import host as hosts
-from belljar.errors import BelljarError, UsageError
+from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.session.session import Session
 from belljar.staged.apply import Applied
 from belljar.staged.area import Point, StagedArea
@@ -46,13 +46,19 @@ def apply(args: Namespace) -> int:
         return _told(args, Applied(review.undo(force=args.force)), "taken back")
     if args.patch:
         return _told(args, choose(review, args.paths or None, ask), "applied")
-    result = review.apply(args.paths or None, force=args.force, runs_later=args.runs_later)
+    try:
+        result = review.apply(args.paths or None, force=args.force, merge=args.merge, runs_later=args.runs_later)
+    except Conflict:
+        both = "" if args.merge else "--merge keeps both sides' changes where they do not meet, "
+        console.note(f"{both}--force takes the sandbox's side, paths choose what to apply")
+        raise
     return _told(args, result, "applied")
 
 
 def _told(args: Namespace, result: Applied, done: str) -> int:
     if args.json:
-        console.document({"paths": result.paths, "held": result.held, "refused": result.refused})
+        console.document({"paths": result.paths, "held": result.held, "refused": result.refused,
+                          "merged": list(result.merged)})  # fmt: skip
         return 0
     told(result, done)
     return 0

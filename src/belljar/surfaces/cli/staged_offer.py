@@ -89,7 +89,8 @@ def _understood(asking: Answer, question: str) -> str:
 
 
 def told(result: Applied, done: str) -> None:
-    console.note(f"{len(result.paths)} {done}")
+    merged = f", {len(result.merged)} of them merged with the host's own changes" if result.merged else ""
+    console.note(f"{len(result.paths)} {done}{merged}")
     for path in result.held:
         console.note(f"not applied: the host would run {quoted(path)} by itself; --runs-later applies it")
     for path in result.refused:
@@ -122,13 +123,13 @@ def _one(review: Review, change: Change, ask: Answer, total: Applied) -> str:
     console.say(review.diff([change.path]).rstrip("\n"))
     pieces = _hunks(review, change)
     warning = " The host would run it by itself." if change.runs_later else ""
-    options = "y,n,s,q" if len(pieces) > 1 else "y,n,q"
-    answer = ask(f"Apply {quoted(change.path)}?{warning} [{options}] ")
-    if answer == "s" and len(pieces) > 1:
+    letters = "ynsq" if len(pieces) > 1 else "ynq"
+    answer = _letter(ask, f"Apply {quoted(change.path)}?{warning}", letters)
+    if answer == "s":
         taken = []
         for number, piece in enumerate(pieces):
             console.say(piece.rstrip("\n"))
-            if (each := ask(f"Apply hunk {number + 1} of {len(pieces)}? [y,n,q] ")) == "y":
+            if (each := _letter(ask, f"Apply hunk {number + 1} of {len(pieces)}?", "ynq")) == "y":
                 taken.append(number)
             elif each == "q":
                 answer = "q"
@@ -138,6 +139,25 @@ def _one(review: Review, change: Change, ask: Answer, total: Applied) -> str:
     elif answer == "y":
         total.paths += review.apply([change.path], runs_later=True).paths
     return answer
+
+
+LETTERS = {
+    "y": "apply it",
+    "n": "leave it staged",
+    "s": "decide hunk by hunk",
+    "q": "leave this and all that follow staged",
+    "?": "print this help",
+}
+
+
+def _letter(ask: Answer, question: str, letters: str) -> str:
+    """One of these; `?` and everything else explains them."""
+    while True:
+        answer = ask(f"{question} [{','.join(letters)},?] ")[:1]
+        if answer and answer in letters:
+            return answer
+        for letter in (*letters, "?"):
+            console.say(f"{letter} - {LETTERS[letter]}")
 
 
 def _hunks(review: Review, change: Change) -> list[str]:

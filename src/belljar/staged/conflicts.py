@@ -1,0 +1,78 @@
+"""What the host changed since a session was staged: applying over it would lose somebody's work."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from belljar.staged.change import Change
+from belljar.staged.layers import Layers, flattened
+
+if TYPE_CHECKING:
+    from belljar.staged.area import StagedArea
+
+_ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
+
+
+def conflicts(area: StagedArea, layers: Layers, changes: Sequence[Change]) -> dict[str, str]:
+    """Path → what happened on both sides."""
+    ours = area.applied
+    made = {c.path for c in changes if c.after is not None and c.after.kind == "directory"}
+    moved = _inodes(layers)
+    return {c.path: why for c in changes if (why := _conflict(layers, c, area.since, ours, made, moved))}
+
+
+def _conflict(
+    layers: Layers, change: Change, since: int, ours: Mapping[str, int], made: set[str], moved: set[int]
+) -> str | None:
+    parent = change.path.rpartition("/")[0]
+    if parent and parent not in made:
+        try:
+            layers.lower.folder(parent).close()
+        except OSError as error:
+            return f"on the host, {parent} is no directory any more ({error.strerror})"
+    if change.before is None:
+        deleted = _was_copied_up(layers, change.path, moved)
+        return "deleted on the host, changed in the sandbox" if deleted else None
+    if change.before.kind == "directory":
+        if change.kind == "mode":
+            return None
+        changed = next(
+            (path for path, status in layers.lower.walk(change.path) if is_newer(path, status, since, ours)), None
+        )
+        return f"{changed} changed on the host, its directory was replaced in the sandbox" if changed else None
+    status = layers.lower.stat(change.path)
+    if is_newer(change.path, status, since, ours):
+        return f"changed on the host, {'deleted' if change.after is None else 'changed'} in the sandbox"
+    return None
+
+
+def is_newer(path: str, status: os.stat_result, since: int, ours: Mapping[str, int]) -> bool:
+    if stat.S_ISDIR(status.st_mode):
+        return False
+    return status.st_ctime_ns >= since and ours.get(path) != status.st_ctime_ns
+
+
+def _was_copied_up(layers: Layers, path: str, moved: set[int]) -> bool:
+    """Whether it was the workspace's own, at this path. A file that was renamed in the sandbox has the mark too: it
+    holds a handle, and in it the inode of a file that the workspace still has elsewhere."""
+    holder = layers.holder(path)
+    try:
+        marks = holder.xattrs(path) if holder is not None else {}
+    except OSError:
+        return False
+    origin = next((marks[name] for name in _ORIGIN if name in marks), None)
+    return origin is not None and not any((inode & 0xFFFFFFFF).to_bytes(4, "little") in origin for inode in moved)
+
+
+def _inodes(layers: Layers) -> set[int]:
+    """Of the workspace's files that the sandbox deleted, moved or replaced."""
+    found = set()
+    for change in flattened(layers.changes()):
+        if change.before is not None and change.before.kind != "directory":
+            with suppress(OSError):
+                found.add(layers.lower.stat(change.path).st_ino)
+    return found

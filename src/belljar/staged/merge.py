@@ -1,0 +1,145 @@
+"""Three-way merge of text, and the bases it starts from: files as they were before a staged session changed them.
+
+A base is kept when somebody looks (`changes`, a checkpoint, the end of the session) and the host has not touched the
+file since the session began: then the workspace's own file still is the base. Where none is known a conflict stays one.
+
+    <area>/base/<path's digest>          the base
+    <area>/base/<path's digest>.merged   after a merge: the sandbox's side, which is the base of the next one
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from belljar.staged.change import Change
+from belljar.staged.conflicts import is_newer
+from belljar.staged.diff import LARGEST, lines_of, split_lines
+from belljar.staged.layers import Layers, flattened
+from belljar.workspace.beneath import Folder
+
+if TYPE_CHECKING:
+    from belljar.staged.area import StagedArea
+
+FOLDER = "base"
+MOST_FILES = 2000
+_DIGEST = 32
+Lines = Sequence[bytes]
+
+
+def merged(base: Lines, ours: Lines, theirs: Lines) -> list[bytes] | None:
+    """Both sides' changes; None where they meet."""
+    result: list[bytes] = []
+    at = (0, 0, 0)
+    for start, mine, other, length in [*_common(base, ours, theirs), (len(base), len(ours), len(theirs), 0)]:
+        piece = _either(base[at[0] : start], ours[at[1] : mine], theirs[at[2] : other])
+        if piece is None:
+            return None
+        result += [*piece, *base[start : start + length]]
+        at = (start + length, mine + length, other + length)
+    return result
+
+
+def _either(base: Lines, ours: Lines, theirs: Lines) -> Lines | None:
+    if theirs in (ours, base):
+        return ours
+    return theirs if ours == base else None
+
+
+def _common(base: Lines, ours: Lines, theirs: Lines) -> Iterator[tuple[int, int, int, int]]:
+    """What is the same in all three: where in each, and how many lines."""
+    left, right = _blocks(base, ours), _blocks(base, theirs)
+    while left and right:
+        (a, b, n), (c, d, m) = left[-1], right[-1]
+        start, end = max(a, c), min(a + n, c + m)
+        if start < end:
+            yield start, b + start - a, d + start - c, end - start
+        (left if a + n < c + m else right).pop()
+
+
+def _blocks(base: Lines, side: Lines) -> list[tuple[int, int, int]]:
+    """The last one first."""
+    found = difflib.SequenceMatcher(None, base, side, autojunk=False).get_matching_blocks()
+    return [(each.a, each.b, each.size) for each in reversed(found)]
+
+
+# Bases.
+
+
+def keep_bases(area: StagedArea, layers: Layers, changes: Iterable[Change]) -> None:
+    """Where there is no room for one there is none."""
+    wanted = [c for c in flattened(list(changes)) if c.kind == "modified" and c.before and c.before.kind == "file"]
+    with suppress(OSError), Folder.at(area.path) as own:
+        with suppress(FileExistsError):
+            own.mkdir(FOLDER, 0o700)
+        known = set(own.names(FOLDER))
+        ours = area.applied
+        for change in wanted[: MOST_FILES - len(known)]:
+            if (
+                not change.binary
+                and change.before
+                and change.before.size <= LARGEST
+                and _name(change.path) not in known
+            ):
+                _keep(own, layers.lower, change.path, area.since, ours)
+
+
+def _keep(own: Folder, lower: Folder, path: str, since: int, ours: Mapping[str, int]) -> None:
+    content = lower.read(path, LARGEST)
+    if not is_newer(path, lower.stat(path), since, ours):  # nor was it while it was read
+        _put(own, _name(path), content)
+
+
+def _put(own: Folder, name: str, content: bytes) -> None:
+    """Not worth waiting for the disk: one that a crash cut off shows by its digest."""
+    with suppress(FileNotFoundError):
+        own.unlink(f"{FOLDER}/{name}")
+    with open(own.create(f"{FOLDER}/{name}"), "wb") as file:
+        file.write(hashlib.sha256(content).digest() + content)
+
+
+def _base(own: Folder, path: str) -> bytes | None:
+    for name in (f"{_name(path)}.merged", _name(path)):
+        with suppress(OSError):
+            data = own.read(f"{FOLDER}/{name}", LARGEST + _DIGEST)
+            if hashlib.sha256(data[_DIGEST:]).digest() == data[:_DIGEST]:
+                return data[_DIGEST:]
+    return None
+
+
+def forget_bases(own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", ".merged")) -> None:
+    """Of files whose host side is now the sandbox's own."""
+    for path in paths:
+        for end in ends:
+            with suppress(OSError):
+                own.unlink(f"{FOLDER}/{_name(path)}{end}")
+
+
+def _name(path: str) -> str:
+    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+# Merging conflicts away.
+
+
+def merge_conflicts(
+    area: StagedArea, layers: Layers, changes: Iterable[Change]
+) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Of these changes, those that can be merged: what the host's file becomes, and the digest of the sandbox's."""
+    contents, digests = {}, {}
+    with Folder.at(area.path) as own:
+        for change in changes:
+            theirs = lines_of(layers.holder(change.path), change.path, change.after)
+            ours = lines_of(layers.lower, change.path, change.before)
+            base = _base(own, change.path)
+            if change.kind != "modified" or change.binary or theirs is None or ours is None or base is None:
+                continue
+            result = merged(split_lines(base), ours, theirs)
+            if result is not None:
+                contents[change.path] = b"".join(result)
+                digests[change.path] = hashlib.sha256(b"".join(theirs)).hexdigest()
+                _put(own, f"{_name(change.path)}.merged", b"".join(theirs))
+    return contents, digests

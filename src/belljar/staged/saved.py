@@ -1,0 +1,92 @@
+"""What an apply replaces, kept in the area so that it can be brought back."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from belljar.errors import Conflict
+from belljar.staged.copying import copy_file, remove_tree
+from belljar.workspace.beneath import Folder
+
+
+def saved(own: Folder, lower: Folder, path: str, slot: str, step: Callable[[str], None]) -> dict[str, Any]:
+    """What is at `path` now, kept so that it can be brought back."""
+    step(f"save {path}")
+    try:
+        status = lower.stat(path)
+    except OSError:
+        return {"path": path, "kind": "absent"}
+    kept = {
+        "path": path, "slot": slot, "mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid,
+        "mtime": status.st_mtime_ns, "ctime": status.st_ctime_ns,
+    }  # fmt: skip
+    if stat.S_ISLNK(status.st_mode):
+        return {**kept, "kind": "link", "target": lower.readlink(path)}
+    if stat.S_ISREG(status.st_mode):
+        copy_file(lower, path, own, f"undo.new/{slot}")
+        return {**kept, "kind": "file"}
+    if stat.S_ISDIR(status.st_mode):
+        inside = [saved(own, lower, f"{path}/{name}", f"{slot}.{n}", step) for n, name in enumerate(lower.names(path))]
+        return {**kept, "kind": "directory", "inside": inside}
+    return {**kept, "kind": "other"}
+
+
+def every(kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What was there, with what was in its directories."""
+    for one in kept:
+        if one["kind"] != "absent":
+            yield one
+            yield from every(one.get("inside", []))
+
+
+def refuse_overwriting(lower: Folder, times: dict[str, int]) -> None:
+    changed = {}
+    for path, when in times.items():
+        with suppress(OSError):
+            status = lower.stat(path)
+            if status.st_ctime_ns != when and not stat.S_ISDIR(status.st_mode):
+                changed[path] = "changed on the host since it was applied"
+    if changed:
+        raise Conflict(changed)
+
+
+def _is_untouched(lower: Folder, path: str, ctime: int) -> bool:
+    with suppress(OSError):
+        return lower.stat(path).st_ctime_ns == ctime
+    return False
+
+
+def bring_back(own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "undo") -> None:
+    path = one["path"]
+    if one["kind"] in ("file", "link") and _is_untouched(lower, path, one["ctime"]):
+        return
+    if one["kind"] == "directory":
+        if lower.exists(path) and not stat.S_ISDIR(lower.stat(path).st_mode):
+            remove_tree(lower, path)
+        with suppress(FileExistsError):
+            lower.mkdir(path, 0o700)
+        for inside in one["inside"]:
+            if not lower.exists(inside["path"]):
+                bring_back(own, lower, inside, kept_in)
+        lower.chmod(path, one["mode"])
+    elif one["kind"] == "absent":
+        remove_tree(lower, path)
+    elif one["kind"] != "other":
+        parent, _, _ = path.rpartition("/")
+        beside = f"{parent}/.{one['slot']}.belljar" if parent else f".{one['slot']}.belljar"
+        remove_tree(lower, beside)
+        if one["kind"] == "link":
+            lower.symlink(one["target"], beside)
+        else:
+            copy_file(own, f"{kept_in}/{one['slot']}", lower, beside, one["mode"])
+        if lower.exists(path) and stat.S_ISDIR(lower.stat(path).st_mode):
+            remove_tree(lower, path)
+        lower.rename(beside, path)
+    if one["kind"] in ("directory", "link", "file"):
+        if os.geteuid() == 0:
+            lower.chown(path, one["uid"], one["gid"])
+        lower.utime(path, (one["mtime"], one["mtime"]))

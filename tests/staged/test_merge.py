@@ -1,0 +1,114 @@
+"""Both sides changed a text file: merged where their changes do not meet, a conflict where they do."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.staged.conftest import Stage
+
+from belljar.errors import Conflict
+from belljar.staged import merge
+from belljar.staged.apply import apply, undo
+from belljar.staged.merge import merged
+
+BASE = "".join(f"{n}\n" for n in range(10))
+
+
+@pytest.fixture
+def text(stage: Stage) -> Stage:
+    """`a.txt` is looked at after the sandbox changed its first line."""
+    (stage.host / "a.txt").write_text(BASE)
+    stage.area._note(since=stage.area.since + 10**9)  # as if it had been staged only now
+    (stage.merged / "a.txt").write_text(BASE.replace("0\n", "sandbox\n"))
+    assert stage.kinds() == {"a.txt": "modified"}
+    stage.area._note(since=stage.area.since - 10**9)
+    return stage
+
+
+def _host(stage: Stage, old: str, new: str) -> None:
+    file = stage.host / "a.txt"
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_changes_that_do_not_meet_are_both_kept(text: Stage) -> None:
+    _host(text, "9\n", "host\n")
+    with pytest.raises(Conflict):
+        apply(text.area)
+    assert list(apply(text.area, merge=True).merged) == ["a.txt"]
+    assert (text.host / "a.txt").read_text() == BASE.replace("0\n", "sandbox\n").replace("9\n", "host\n")
+    assert text.kinds() == {}, "nothing is left to apply, though the sandbox has not seen the host's change"
+
+
+def test_what_the_sandbox_does_after_a_merge_is_merged_again(text: Stage) -> None:
+    _host(text, "9\n", "host\n")
+    apply(text.area, merge=True)
+    (text.merged / "a.txt").write_text((text.merged / "a.txt").read_text().replace("5\n", "more\n"))
+    with pytest.raises(Conflict):  # it would take the host's change back
+        apply(text.area)
+    apply(text.area, merge=True)
+    assert (text.host / "a.txt").read_text() == "sandbox\n1\n2\n3\n4\nmore\n6\n7\n8\nhost\n"
+
+
+def test_a_merge_is_taken_back_and_can_be_done_again(text: Stage) -> None:
+    _host(text, "9\n", "host\n")
+    apply(text.area, merge=True)
+    undo(text.area)
+    assert (text.host / "a.txt").read_text() == BASE.replace("9\n", "host\n")
+    assert text.kinds() == {"a.txt": "modified"}
+    apply(text.area, merge=True)
+    assert (text.host / "a.txt").read_text() == BASE.replace("0\n", "sandbox\n").replace("9\n", "host\n")
+
+
+def test_changes_that_meet_stay_a_conflict_and_nothing_is_done(text: Stage) -> None:
+    _host(text, "0\n", "host\n")
+    (text.merged / "new").write_text("x")
+    with pytest.raises(Conflict):
+        apply(text.area, merge=True)
+    assert not (text.host / "new").exists()
+
+
+def test_without_a_base_a_conflict_stays_one(text: Stage) -> None:
+    (base,) = (text.area.path / merge.FOLDER).iterdir()
+    base.write_bytes(base.read_bytes()[:-1])  # a crash cut it off
+    _host(text, "9\n", "host\n")
+    with pytest.raises(Conflict):
+        apply(text.area, merge=True)
+
+
+def test_the_host_s_own_change_is_never_taken_for_a_base(stage: Stage) -> None:
+    (stage.merged / "a.txt").write_text("sandbox\ntwo\nthree\n")
+    (stage.host / "a.txt").write_text("one\ntwo\nhost\n")
+    stage.changes()
+    with pytest.raises(Conflict):
+        apply(stage.area, merge=True)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="compared with git's own merge")
+def test_what_git_refuses_is_refused_and_what_is_merged_is_what_git_makes_of_it(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    clean = 0
+    for _ in range(150):
+        base = [b"%d\n" % chance.randrange(8) for _ in range(12)]
+        sides = [_edited(base, chance) for _ in range(2)]
+        found = merged(base, *sides)
+        for name, lines in zip(("ours", "base", "theirs"), (sides[0], base, sides[1]), strict=True):
+            (tmp_path / name).write_bytes(b"".join(lines))
+        done = subprocess.run(["git", "merge-file", "-p", "ours", "base", "theirs"], cwd=tmp_path, capture_output=True,
+                              check=False)  # fmt: skip
+        if found is not None and done.returncode == 0:
+            clean += _same_lines(b"".join(found), done.stdout)
+    assert clean > 30
+
+
+def _same_lines(one: bytes, other: bytes) -> bool:
+    assert sorted(one.splitlines()) == sorted(other.splitlines())
+    return True
+
+
+def _edited(lines: list[bytes], chance: random.Random) -> list[bytes]:
+    at = chance.randrange(len(lines))
+    return [*lines[:at], b"new %d\n" % chance.randrange(9), *lines[at + chance.randrange(3) :]]
