@@ -103,7 +103,7 @@ async def everything(link: Link) -> None:
         plain = link.spawn([b"true"], flags=Flag.SHELL)
         Collector(plain, 1 << 20)
         paced = link.spawn([b"true"], flags=Flag.SHELL, paced=True)
-        Run(Collector(paced, 1 << 20))  # nobody takes its events
+        Run(Collector(paced, 1 << 20), paced.started)  # nobody takes its events
         shell = link.spawn([b"cat"], flags=Flag.STDIN | Flag.BACKGROUND)
         bash = Bash(link, {}, None, lambda stream, data: None)
         later(bash.tell("echo", None, None, 1.0))

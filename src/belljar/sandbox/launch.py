@@ -60,6 +60,8 @@ class Plan:
     network: Network = "none"
     lease: float = 30.0
     keep: bool = False
+    keepable: bool = False
+    """It may become a kept one later: whoever finds it without its maker leaves it to its lease."""
     allow_home: bool = False
     changes: Changes = "direct"
     base: str = ""
@@ -242,7 +244,7 @@ def _spec(
         link = replace(link, accounts=accounts.write(run_dir.path, user.uid, user.gid))
     return build_spec(
         image=image, workspace=workspace, limits=plan.limits, link=link, lease_seconds=plan.lease, network=plan.network,
-        labels=rundir.owner_labels(id, plan.lease, plan.keep), place=place,
+        labels=rundir.owner_labels(id, plan.lease, plan.keep or plan.keepable), place=place,
         seccomp="debug" if plan.debug else "default",
         machine=None if engine.machine == os.uname().machine else engine.machine,
         user=user, own_namespaces=engine.own_namespaces, root=plan.root, scratch=disk,

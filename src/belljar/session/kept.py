@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
 from belljar import host as hosts
+from belljar.errors import UsageError
 from belljar.sandbox import rundir
 from belljar.workspace.beneath import Folder
 
@@ -64,6 +65,20 @@ class KeptVerbs:
             Kept(each["id"], each["image"], each["workspace"], each["started"], each["lease"], each["metadata"])
             for each in found
         )
+
+    def stay(self, lease: float, **metadata: str) -> None:
+        """From now on a kept session, whose sandbox outlives this process by `lease` seconds."""
+        session: Session = self  # type: ignore[assignment]
+        sandbox = session.sandbox
+        facts = rundir.read_session(sandbox.run_dir)
+        if facts is None or not sandbox.plan.keepable:
+            raise UsageError("this sandbox ends with the process that started it; keep=True makes one that stays")
+        session.extend(lease)
+        session.plan = replace(session.plan, keep=True)
+        with Folder.at(sandbox.run_dir) as own:
+            own.write("session.json", json.dumps({**facts, "keep": True, "lease": lease}).encode())
+        self.metadata = {**self.metadata, **metadata}
+        self.remember_metadata()
 
     def remember_metadata(self) -> None:
         """Beside the session, for whoever lists it."""

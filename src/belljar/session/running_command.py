@@ -76,7 +76,9 @@ class RunningCommand:
             raise SandboxLost(f"{link.lost}; open a new session")
         flags, tag = request.flags, b""
         if ring:
-            flags, tag = flags | Flag.BACKGROUND, encoded(request.verdict.canonical)[:TAG]
+            flags |= Flag.BACKGROUND
+        if ring or flags & Flag.PTY:  # which may be detached from
+            tag = encoded(request.verdict.canonical)[:TAG]
         try:
             return link.spawn(
                 request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=self.timeout,

@@ -336,7 +336,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         """
         request = await self._admitted(command, options, "stream")
         async with RunningCommand(self, request, paced=True) as running:
-            run = Run(running.collector)
+            run = Run(running.collector, lambda: self.take_over(running))
             async with beside() as tasks:
                 tasks.start_soon(running.feed)
                 tasks.start_soon(run.follow, running.conclude)

@@ -59,10 +59,13 @@ class ShellVerbs:
             await running.feed()
             with anyio.move_on_after(yield_after):
                 return await running.conclude()
-            shell = Shell.of(self._owner, running)
-            if not await shell.take_over(running, self._owner.limits.shell_output):
-                return await running.conclude()
-            return self._keep(shell)
+            return await self.take_over(running) or await running.conclude()
+
+    async def take_over(self, running: RunningCommand) -> Shell | None:
+        """A foreground command goes on as a background shell; None if it ended in that very moment."""
+        shell = Shell.of(self._owner, running)
+        taken = await shell.take_over(running, self._owner.limits.shell_output)
+        return self._keep(shell) if taken else None
 
     @property
     def busy(self) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 
 from belljar.link import frames
 from belljar.session.capture import Collector
 from belljar.session.result import Ended, Event, Output, Result, Started
+
+if TYPE_CHECKING:
+    from belljar.session.background_shell import Shell
 
 MOST_EVENTS = 4096  # that wait at once
 
@@ -22,7 +25,8 @@ class Run:
         async for event in events: ...
     """
 
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: Collector, take_over: Callable[[], Awaitable[Shell | None]]) -> None:
+        self._take_over = take_over
         self._collector, self._execution = collector, collector.execution
         self._execution.on_output = self.take
         self._events: deque[tuple[int, Event]] = deque()
@@ -95,6 +99,14 @@ class Run:
         if isinstance(event, Output):
             self._execution.consumed(stream, len(event.data))
         return event
+
+    async def detach(self) -> Shell | None:
+        """It goes on as a background shell, also when this block is left; None if it has just ended.
+
+        async with box.stream("npm run dev") as events:
+            shell = await events.detach()
+        """
+        return await self._take_over()
 
     def interrupt(self) -> None:
         """Ctrl+C."""

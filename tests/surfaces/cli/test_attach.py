@@ -47,6 +47,7 @@ def test_only_the_end_of_a_long_past_is_shown(session: str) -> None:
     while "ab" not in belljar("logs", "-n", "3", id).stdout:
         pass
     terminal = Terminal.belljar("attach", id)
+    terminal.until("leaves it running\r\n")
     shown = terminal.until("ab\r\n")
     assert len(shown) <= 70_000
     assert shown.startswith("line-")

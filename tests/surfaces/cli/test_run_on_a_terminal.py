@@ -105,6 +105,83 @@ def test_a_question_is_answered(workspace: Path) -> None:
     assert terminal.status() == 0
 
 
+def test_a_person_is_asked_in_place_and_may_agree(workspace: Path) -> None:
+    terminal = run(workspace, "sudo id; touch asked")
+    shown = terminal.until("allow it? ")
+    assert "it would run as root: sudo id" in shown
+    assert not (workspace / "asked").exists()
+    terminal.type("y\n")
+    assert terminal.status() == 0
+    assert (workspace / "asked").exists()
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", "\x04", "yesterday\n"])
+def test_whatever_is_not_a_yes_is_a_no(workspace: Path, answer: str) -> None:
+    terminal = run(workspace, "sudo id; touch asked")
+    terminal.until("allow it? ")
+    terminal.type(answer)
+    terminal.until("not run: declined")
+    assert terminal.status() == 126
+    assert not (workspace / "asked").exists()
+
+
+def test_what_was_typed_before_the_question_is_no_answer_to_it(workspace: Path) -> None:
+    terminal = run(workspace, "sudo id")
+    terminal.type("y\n" * 3)
+    terminal.until("allow it? ")
+    terminal.type("n\n")
+    terminal.until("declined")
+    assert terminal.status() == 126
+
+
+ASKS = """
+import os, tty
+tty.setraw(0)
+def ask(query, end):
+    os.write(1, query)
+    said = b""
+    while not said.endswith(end):
+        said += os.read(0, 1)
+    return said[1:].decode()
+print(ask(b"\\x1b[c", b"c"), ask(b"\\x1b[999;999H\\x1b[6n", b"R"), ask(b"\\x1b[?2004h\\x1b[?2004$p", b"y"), end="!")
+"""
+
+
+def test_what_a_program_asks_its_terminal_is_answered_by_us(workspace: Path) -> None:
+    (workspace / "asks.py").write_text(ASKS)
+    terminal = run(workspace, "python3 asks.py", rows=31, cols=99)
+    shown = terminal.until("!")
+    assert shown.endswith("[?62;22c [31;99R [?2004;1$y")
+    assert "\x1b[c" not in shown
+    assert "\x1b[6n" not in shown
+    assert terminal.status() == 0
+
+
+def test_one_that_asks_without_end_and_reads_nothing_is_not_waited_for(workspace: Path) -> None:
+    terminal = run(workspace, r"for i in {1..20000}; do printf '\033[6n'; done; echo do'ne'")
+    terminal.until("done")
+    assert terminal.status() == 0
+
+
+def test_a_program_is_left_running_and_its_sandbox_ends_with_it(workspace: Path) -> None:
+    first = run(workspace, "echo u'p'; read -p 'say: ' x; echo got-$x; exit 7")
+    first.until("say: ")
+    first.type("\x10\x11")
+    session = first.until("; `belljar attach ").rpartition(" ")[2]
+    id = first.until("`")
+    assert first.status() == 0
+    (shell,) = belljar("shells", "--session", session, "--json").json
+    assert (shell["id"], shell["status"]) == (id, "running")
+    assert "read -p" in shell["command"]
+    belljar("prune")  # its maker is gone: no reason to end it
+    second = Terminal.belljar("attach", id)
+    second.until("attached to ")
+    second.type("it\r")
+    second.until("got-it")
+    assert second.status() == 7
+    assert session not in belljar("session", "list").stdout
+
+
 DRAWING = r"stty raw -echo; printf '\033[?1049h\033[?25lup\n'; head -c 1 >/dev/null; exit 3"
 
 

@@ -18,9 +18,11 @@ from belljar.surfaces.cli import console
 from belljar.surfaces.cli.open_session import opened
 from belljar.surfaces.cli.progress import Sink
 from belljar.surfaces.cli.remarks import remarks
-from belljar.surfaces.cli.session_commands import found, session_ids
+from belljar.surfaces.cli.session_commands import found, session_ids, stop_if_done
+from belljar.surfaces.cli.streams import Streams
+from belljar.surfaces.terminal.drawing import Drawing
 from belljar.surfaces.terminal.host import HostTerminal, environment
-from belljar.surfaces.terminal.keys import DetachKeys, pass_keys, pass_size
+from belljar.surfaces.terminal.keys import Answers, DetachKeys, Keyboard, pass_size
 
 _WAIT_SECONDS = 30.0
 _REPLAYED = 64 << 10
@@ -36,22 +38,27 @@ def attach(args: Namespace) -> int:
 
 
 async def _attach(args: Namespace, terminal: HostTerminal) -> int:
-    async with found(args.id, session_ids()) as (_, shell):
+    async with found(args.id, session_ids()) as (box, shell):
+        console.note(f"attached to {shell.command}; Ctrl+P Ctrl+Q leaves it running")
         rows, columns = terminal.size
         shell.resize(rows, max(1, columns - 1))  # a change of size, so that a program draws itself anew
-        return await Attached(shell, terminal).converse() or shell.exit_code or 0
+        status = await Attached(shell, Keyboard(terminal), terminal).converse() or shell.exit_code or 0
+        await stop_if_done(box, shell)
+        return status
 
 
-def run(args: Namespace, terminal: HostTerminal) -> int:
+def run(args: Namespace, streams: Streams) -> int:
     """In a session, where the command can go on without us."""
-    return anyio.run(_run, args, terminal)
+    return anyio.run(_run, args, streams)
 
 
-async def _run(args: Namespace, terminal: HostTerminal) -> int:
-    async with opened(args) as box:
+async def _run(args: Namespace, streams: Streams) -> int:
+    terminal = streams.terminal
+    assert terminal is not None
+    async with opened(args, approve=streams.approver(args)) as box:
         env = {**environment(), **dict(args.env)}
         shell = await box.start(args.command, env=env, cwd=args.cwd, timeout=args.timeout, pty=True, size=terminal.size)
-        status = await Attached(shell, terminal).converse()
+        status = await Attached(shell, streams.keyboard, terminal).converse()
         if status is not None:
             return status
         result = await shell.wait()
@@ -61,20 +68,22 @@ async def _run(args: Namespace, terminal: HostTerminal) -> int:
 
 
 class Attached:
-    def __init__(self, shell: Shell, terminal: HostTerminal) -> None:
-        self._shell, self._terminal = shell, terminal
-        self._keys = DetachKeys()
+    def __init__(self, shell: Shell, keyboard: Keyboard, terminal: HostTerminal) -> None:
+        self._shell, self._keyboard, self._terminal = shell, keyboard, terminal
+        self._keys, self._answers = DetachKeys(), Answers()
         self._number: int | None = None  # of a signal that ended us
 
     async def converse(self) -> int | None:
         """None when the shell has ended; else our status, and it goes on."""
-        sink = Sink(quiet=False, drawn=True)
+        drawing = Drawing(lambda: self._terminal.size)
+        sink = Sink(quiet=False, drawn=drawing)
         with self._terminal.raw():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._pass_keys, tasks.cancel_scope)
+                tasks.start_soon(self._answers.pass_on, self._shell.write)
                 tasks.start_soon(pass_size, self._terminal, self._shell.resize)
                 tasks.start_soon(self._leave_on_signal, tasks.cancel_scope)
-                await self._show(sink)
+                await self._show(sink, drawing)
                 tasks.cancel_scope.cancel()
             await sink.close()
         if self._shell.status != "running":
@@ -85,7 +94,7 @@ class Attached:
         return 128 + self._number if self._number else 0
 
     async def _pass_keys(self, scope: anyio.CancelScope) -> None:
-        await pass_keys(self._shell.write, self._keys)
+        await self._keyboard.pass_keys(self._shell.write, self._keys)
         scope.cancel()
 
     async def _leave_on_signal(self, scope: anyio.CancelScope) -> None:
@@ -107,11 +116,12 @@ class Attached:
         cut, tail = cut or len(tail) > _REPLAYED, tail[-_REPLAYED:]
         return chunk, tail.partition(b"\n")[2] if cut else tail
 
-    async def _show(self, sink: Sink) -> None:
+    async def _show(self, sink: Sink, drawing: Drawing) -> None:
         chunk, shown = await self._before()
         while True:
             await sink.write(Output("stdout", shown))
             await sink.write(Output("stderr", chunk.stderr_bytes))
+            drawing.reply = self._answers.put  # what was asked before we came was answered, or is no longer asked
             if chunk.status != "running" and not (chunk.stdout_bytes or chunk.stderr_bytes):
                 return
             chunk = await self._shell.read(offset=chunk.next, wait=_WAIT_SECONDS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from belljar import log
 from belljar.audit import masking
 from belljar.audit.masking import Known
 from belljar.errors import BelljarError
+from belljar.session.background_shell import Shell
 from belljar.session.result import Output, Result
 from belljar.session.session import Session
 from belljar.session.watched_run import Run
@@ -29,9 +31,13 @@ from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.render import Screen
 from belljar.surfaces.cli.streams import Streams
 from belljar.surfaces.terminal.drawing import Drawing
+from belljar.surfaces.terminal.keys import Answers, DetachKeys
 
 if TYPE_CHECKING:
     from belljar.surfaces.cli.run import Ahead
+
+DETACHED_LEASE = 3600.0
+"""Seconds that a command goes on which somebody detached from, if nobody comes back; as `session start` has it."""
 
 
 def watched(args: Namespace, ahead: Ahead | None, door: console.Door, streams: Streams) -> int:
@@ -66,31 +72,55 @@ async def _run(
     async with anyio.create_task_group() as tasks:
         hands = Hands(tasks.cancel_scope)
         tasks.start_soon(hands.listen, door)
-        async with opened(args, ahead) as box:
-            result = await _watch(box, args, hands, streams)
-            report.ended(result, box)
-            changed = {"changes": [each.as_dict() for each in await box.changes()]} if box.is_staged else {}
-            _conclude(args, result, {"session": box.id, **changed})
-            status = result.exit_code
+        async with opened(args, ahead, approve=streams.approver(args)) as box:
+            ended = await _watch(box, args, hands, streams)
+            if isinstance(ended, Shell):
+                _leave(box, ended)
+                status = 0
+            else:
+                report.ended(ended, box)
+                changed = {"changes": [each.as_dict() for each in await box.changes()]} if box.is_staged else {}
+                _conclude(args, ended, {"session": box.id, **changed})
+                status = ended.exit_code
         tasks.cancel_scope.cancel()
     return status if hands.status is None else hands.status
 
 
-async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) -> Result:
-    sink = Sink(quiet=args.json, drawn=streams.pty)
+async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) -> Result | Shell:
+    """Its result, or the shell that it has become because somebody detached."""
+    answers, detach = Answers(), DetachKeys()
+    size = streams.terminal_size
+    sink = Sink(quiet=args.json, drawn=Drawing(size, answers.put) if streams.pty else None)
     options = streams.options(args)
     async with box.stream(args.command, **options) as running:
         hands.hold(running)
         with streams.lent():
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(streams.pass_on, running)
-                async for event in running:
-                    if isinstance(event, Output):
-                        await sink.write(event)
+                tasks.start_soon(streams.pass_on, running, answers, detach, tasks.cancel_scope)
+                await _show(running, sink)
                 tasks.cancel_scope.cancel()
+            shell = await running.detach() if detach.pressed else None
+            if shell is None:
+                await _show(running, sink)
             await sink.close()
+        if shell is not None:
+            return shell
     assert running.result is not None
     return running.result
+
+
+async def _show(running: Run, sink: Sink) -> None:
+    async for event in running:
+        if isinstance(event, Output):
+            await sink.write(event)
+
+
+def _leave(box: Session, shell: Shell) -> None:
+    box.stay(DETACHED_LEASE, detached="run")
+    sys.stdout.write("\n")
+    console.note(
+        f"left running in {box.id}; `belljar attach {shell.id}` comes back, `belljar session stop {box.id}` ends it"
+    )
 
 
 def _conclude(args: Namespace, result: Result, facts: dict[str, Any]) -> None:
@@ -140,14 +170,15 @@ class Hands:
 class Sink:
     """Where output goes. Writing may block (a pager, a full pipe), so it never happens on the event loop.
 
-    On a terminal it is escaped; of a program that has a terminal of its own (`drawn`), what draws passes.
+    On a terminal it is escaped; of a program that has a terminal of its own, what it draws (`drawn`) passes.
     """
 
-    def __init__(self, *, quiet: bool, drawn: bool = False) -> None:
+    def __init__(self, *, quiet: bool, drawn: Drawing | None = None) -> None:
         self._quiet = quiet
         self._fds = {"stdout": 1, "stderr": 2}
-        screen = Drawing if drawn else Screen
-        self._screens = {name: screen() for name, fd in self._fds.items() if os.isatty(fd)}
+        self._screens: dict[str, Drawing | Screen] = {
+            name: drawn or Screen() for name, fd in self._fds.items() if os.isatty(fd)
+        }
 
     async def write(self, output: Output) -> None:
         if not self._quiet:

@@ -28,8 +28,9 @@ def run(args: Namespace) -> int:
     if args.session and streams.pty and streams.terminal and not args.report:
         from belljar.surfaces.cli import attach
 
-        return attach.run(args, streams.terminal)
-    plan = Plan(args.workspace, limits=limits(args), **plan_options(args))
+        return attach.run(args, streams)
+    keepable = streams.pty and streams.terminal is not None  # somebody may detach
+    plan = Plan(args.workspace, limits=limits(args), keepable=keepable, **plan_options(args))
     ahead = None if args.session else Ahead(plan)
     try:
         if ahead is not None:

@@ -29,8 +29,7 @@ from belljar.policy import Verdict
 from belljar.policy.parser import Parser
 from belljar.session.result import Output, Result
 from belljar.session.session import Session
-from belljar.surfaces import words
-from belljar.surfaces.cli import console, own_commands, render, staged_offer
+from belljar.surfaces.cli import asking, console, own_commands, render, staged_offer
 from belljar.surfaces.cli.completer import Completions
 from belljar.surfaces.cli.main import denial
 from belljar.surfaces.cli.open_session import opened
@@ -194,7 +193,8 @@ class SafeMode:
 
     def _screens(self) -> dict[str, Drawing | render.Screen]:
         if self._lending is not None:
-            return {"stdout": Drawing()}
+            lending = self._lending
+            return {"stdout": Drawing(lambda: lending.size, lending.reply)}
         return {name: render.Screen() for name, fd in _FDS.items() if os.isatty(fd)}
 
     async def _run(self, text: str) -> Result:
@@ -263,10 +263,7 @@ class SafeMode:
 
     def _answer(self, verdict: Verdict, answer: Future[bool]) -> None:
         """y: this once; always: whatever has the same effects, as long as this session lives."""
-        console.note(f"this needs your approval (risk: {verdict.risk})")
-        sys.stderr.write(f"  {render.plain(words.why(verdict))}\n")
-        for each in words.would_do(verdict):
-            sys.stderr.write(f"    it would {render.plain(each)}\n")
+        asking.show(verdict)
         try:
             with self._listening():
                 said = input("run it? [y]es, once / [n]o / [a]lways: also what does the same, in this session: ")
@@ -275,7 +272,7 @@ class SafeMode:
         said = said.strip().lower()
         if said in ("a", "always"):
             self.box.approvals.remember(verdict, scope="session")
-        answer.set_result(said in ("y", "yes", "a", "always"))
+        answer.set_result(said in (*asking.YES, "a", "always"))
 
 
 _FDS = {"stdout": 1, "stderr": 2}

@@ -182,8 +182,15 @@ def kill(args: Namespace) -> int:
 
 
 async def _kill(id: str, ids: list[str]) -> None:
-    async with found(id, ids) as (_, shell):
+    async with found(id, ids) as (box, shell):
         await shell.kill()
+        await stop_if_done(box, shell)
+
+
+async def stop_if_done(box: Session, shell: Shell) -> None:
+    """A sandbox that was kept only because somebody detached from its one command ends with it."""
+    if box.metadata.get("detached") == "run" and shell.status != "running":
+        await box.stop()
 
 
 def session_ids(session: str | None = None) -> list[str]:

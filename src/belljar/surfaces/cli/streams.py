@@ -12,13 +12,18 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from belljar.surfaces.terminal import host
 from belljar.surfaces.terminal.host import HostTerminal
 
 if TYPE_CHECKING:
+    from anyio import CancelScope
+
+    from belljar.session.options import Approver
     from belljar.session.watched_run import Run
+    from belljar.surfaces.terminal.keys import Answers, DetachKeys, Keyboard
 
 
 @dataclass(frozen=True)
@@ -51,21 +56,43 @@ class Streams:
         with self.terminal.raw():
             yield
 
-    async def pass_on(self, running: Run) -> None:
-        """What is typed or piped in, until it ends."""
+    @cached_property
+    def keyboard(self) -> Keyboard:
+        from belljar.surfaces.terminal.keys import Keyboard
+
+        return Keyboard(self.terminal)
+
+    def approver(self, args: Namespace) -> Approver | None:
+        """Whoever sits at the terminal, if somebody does."""
+        if self.terminal is None or args.json or not os.isatty(2):
+            return None
+        from belljar.surfaces.cli import asking
+
+        return partial(asking.once, keyboard=self.keyboard)
+
+    def terminal_size(self) -> tuple[int, int]:
+        return self.terminal.size if self.terminal is not None else (24, 80)
+
+    async def pass_on(self, running: Run, answers: Answers, detach: DetachKeys, watching: CancelScope) -> None:
+        """What is typed or piped in, until it ends or somebody detaches, which ends the watching."""
         import anyio
 
-        from belljar.surfaces.terminal.keys import pass_keys, pass_size
+        from belljar.surfaces.terminal.keys import pass_size
 
+        on_terminal = self.pty and self.terminal is not None
         async with anyio.create_task_group() as tasks:
-            if self.pty and self.terminal is not None:
+            if self.pty:
+                tasks.start_soon(answers.pass_on, running.write)
+            if on_terminal and self.terminal is not None:
                 tasks.start_soon(pass_size, self.terminal, running.resize)
             if self.passed:
-                await pass_keys(running.write)
-                if self.pty and self.terminal is not None:  # a raw terminal has no end but its own
-                    running.kill()
-                else:
+                await self.keyboard.pass_keys(running.write, detach if on_terminal else None)
+                if not on_terminal:
                     running.close_input()
+                elif detach.pressed:
+                    watching.cancel()
+                else:  # a raw terminal has no end but its own
+                    running.kill()
             tasks.cancel_scope.cancel()
 
 

@@ -4,13 +4,16 @@ A terminal obeys what it is sent. Programs need to draw: colours, the cursor, er
 bracketed paste, the mouse. They must not set the clipboard or the title, ask questions whose answers are typed into
 whatever reads next, reprogram keys, or reorder text. So this is an allow-list: `Drawing` takes the stream apart as a
 terminal would (text, control, ESC, CSI, string) and passes on only whole sequences that it knows. The rest is dropped.
-It remembers the modes that were switched and undoes them at the end.
+It remembers the modes that were switched and undoes them at the end. What a program asks, queries.py answers.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Callable
+
+from belljar.surfaces.terminal.queries import Cursor, Size, answer
 
 LONGEST = 64
 """Characters of one sequence; a longer one is none of those that are allowed."""
@@ -42,9 +45,14 @@ _NOT_UNDONE = frozenset((12, 1048))  # blinking is a matter of taste; a saved pl
 
 
 class Drawing:
-    """One program's output on its way to the terminal; bytes in as they come, bytes out."""
+    """One program's output on its way to the terminal; bytes in as they come, bytes out.
 
-    def __init__(self) -> None:
+    `reply` gets the answers to what the program asks, for the program to read; it may drop them, and must not wait.
+    """
+
+    def __init__(self, size: Size = lambda: (24, 80), reply: Callable[[bytes], None] = lambda data: None) -> None:
+        self.reply = reply
+        self._size, self._cursor = size, Cursor(size)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""  # the beginning of a sequence
         self._in_string = False
@@ -72,13 +80,15 @@ class Drawing:
                 at = self._skip_string(text, at)
                 continue
             found = _SPECIAL.search(text, at)
+            plain = text[at : found.start() if found else None]
+            out.append(plain)
+            self._cursor.text(plain)
             if found is None:
-                out.append(text[at:])
                 break
-            out.append(text[at : found.start()])
             at = found.end()
             if found[0] != "\x1b":
                 out.append(_control(found[0]))
+                self._cursor.control(found[0])
                 continue
             end = self._sequence(text, at, out)
             if end is None:  # its rest is still to come
@@ -119,6 +129,7 @@ class Drawing:
     def _escape(self, body: str) -> str:
         if not _ESCAPES.fullmatch(body):
             return ""
+        self._cursor.escape(body)
         if body[0] in "()":
             self._undo[body[0]] = f"\x1b{body[0]}B"
         elif body in "=>":
@@ -133,6 +144,8 @@ class Drawing:
                 return ""
             self._undo["m"] = "\x1b[0m"
         elif not _PLAIN.fullmatch(body):
+            if said := answer(body, self._cursor, self._size, self._is_on):
+                self.reply(said.encode())
             return ""
         elif body.endswith("r"):
             self._undo["r"] = "\x1b7\x1b[r\x1b8"
@@ -140,7 +153,14 @@ class Drawing:
             self._undo["q"] = "\x1b[0 q"
         elif body.endswith(("h", "l")):
             self._undo["4"] = "\x1b[4l"
+        self._cursor.csi(body)
         return f"\x1b[{body}"
+
+    def _is_on(self, mode: int) -> int:
+        """As a terminal reports it: 1 on, 2 off, 0 unknown."""
+        if mode not in MODES:
+            return 0
+        return 1 if (mode in ON_BY_DEFAULT) != (mode in self._modes) else 2
 
     def _switch(self, numbers: str, way: str) -> str:
         modes = [int(number) for number in numbers.split(";") if number and int(number) in MODES]

@@ -62,6 +62,17 @@ class HostTerminal:
             signal.signal(signal.SIGCONT, before)
             self.restore()
 
+    @contextlib.contextmanager
+    def cooked(self) -> Iterator[None]:
+        """For a question of ours, also in the middle of a program's time."""
+        was_raw = self._raw
+        self.restore()
+        try:
+            yield
+        finally:
+            if was_raw:
+                self._enter()
+
     def _enter(self) -> None:
         if not _is_ours(self.fd):
             return

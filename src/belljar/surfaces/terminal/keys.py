@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from asyncio import Queue, QueueFull
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 import anyio
@@ -17,6 +18,8 @@ from belljar.surfaces.terminal.host import HostTerminal
 DETACH = b"\x10\x11"
 """Ctrl+P, Ctrl+Q: as Docker has it."""
 _CHUNK = 64 << 10
+_MOST_ANSWERS = 16
+"""That wait to be read by the program; one that asks on and reads nothing gets no more."""
 
 
 class Program(Protocol):
@@ -66,6 +69,52 @@ async def pass_keys(write: Callable[[bytes], Awaitable[None]], detach: DetachKey
                 await write(data)
             if detach is not None and detach.pressed:
                 return
+
+
+class Keyboard:
+    """Who gets what is typed: the program, or for a moment we, who have a question."""
+
+    def __init__(self, terminal: HostTerminal | None) -> None:
+        self._terminal = terminal
+        self._ours = anyio.Lock()
+        self._passing = anyio.CancelScope()
+
+    async def pass_keys(self, write: Callable[[bytes], Awaitable[None]], detach: DetachKeys | None = None) -> None:
+        """Until stdin ends, or the keys to detach were pressed."""
+        ended = False
+        while not ended:
+            async with self._ours:
+                self._passing = anyio.CancelScope()
+            with self._passing:
+                await pass_keys(write, detach)
+                ended = True
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """What was typed before is thrown away: it was no answer."""
+        async with self._ours:
+            self._passing.cancel()
+            if self._terminal is None:
+                yield
+                return
+            with self._terminal.cooked():
+                yield
+
+
+class Answers:
+    """What the terminal tells the program by itself, on its way in."""
+
+    def __init__(self) -> None:
+        self._waiting: Queue[bytes] = Queue(_MOST_ANSWERS)
+
+    def put(self, data: bytes) -> None:
+        with suppress(QueueFull):
+            self._waiting.put_nowait(data)
+
+    async def pass_on(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        with suppress(SandboxLost):
+            while True:
+                await write(await self._waiting.get())
 
 
 async def pass_size(terminal: HostTerminal, resize: Callable[[int, int], None]) -> None:

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
 
+import anyio
 from anyio.from_thread import BlockingPortal
 
 from belljar.surfaces.terminal.host import HostTerminal
-from belljar.surfaces.terminal.keys import Program, pass_keys
+from belljar.surfaces.terminal.keys import Answers, Program, pass_keys
 
 LONGEST_WAIT = 5.0  # for a task that only has to notice that it was cancelled
 
@@ -25,6 +26,15 @@ class Lending:
         self._terminal, self._portal, self._program = terminal, portal, program
         self._loop = portal.call(_loop)
         self._back = Event()
+        self._answers = Answers()
+
+    def reply(self, data: bytes) -> None:
+        """To the program, from the terminal that it thinks it has."""
+        self._loop.call_soon_threadsafe(self._answers.put, data)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self._terminal.size
 
     @contextmanager
     def lent(self) -> Iterator[None]:
@@ -34,6 +44,7 @@ class Lending:
         try:
             with self._terminal.raw():
                 self._back.clear()
+                self._answers = Answers()  # what the last program did not read is not for the next one
                 passing = self._portal.start_task_soon(self._pass)
                 try:
                     yield
@@ -45,7 +56,10 @@ class Lending:
 
     async def _pass(self) -> None:
         try:
-            await pass_keys(self._program.write)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._answers.pass_on, self._program.write)
+                await pass_keys(self._program.write)
+                tasks.cancel_scope.cancel()
         finally:
             self._back.set()
 

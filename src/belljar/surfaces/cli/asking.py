@@ -1,0 +1,35 @@
+"""A person is asked whether something may happen: in words, at the terminal that it was typed at."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from belljar.surfaces import words
+from belljar.surfaces.cli import console, render
+from belljar.surfaces.terminal.keys import Keyboard, read_stdin
+
+if TYPE_CHECKING:
+    from belljar.policy import Verdict
+
+YES = ("y", "yes")
+
+
+def show(verdict: Verdict) -> None:
+    """What it is about, before the question."""
+    console.note(f"this needs your approval (risk: {verdict.risk})")
+    sys.stderr.write(f"  {render.plain(words.why(verdict))}\n")
+    for each in words.would_do(verdict):
+        sys.stderr.write(f"    it would {render.plain(each)}\n")
+
+
+async def once(verdict: Verdict, keyboard: Keyboard) -> bool:
+    """Before a command runs, or while it does."""
+    async with keyboard.taken():
+        show(verdict)
+        sys.stderr.write("allow it? [y]es / [n]o: ")
+        sys.stderr.flush()
+        said = (await read_stdin()).decode("utf-8", "replace")
+        if not said.endswith("\n"):
+            sys.stderr.write("\n")
+    return said.strip().lower() in YES

@@ -1,0 +1,125 @@
+"""What a program asks its terminal, answered here.
+
+Programs ask where the cursor is, what kind of terminal this is, which modes are on, and wait for the answer. The
+person's own terminal is never asked: its answer is typed, and would be read by whoever reads next. So we keep count of
+the cursor and give plain answers to the program alone. Nothing in them is chosen by what the program printed but
+numbers within the size of the screen.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+Size = Callable[[], tuple[int, int]]
+"""Rows and columns, as they are now."""
+
+KIND = "\x1b[?62;22c"
+"""A VT220 with colours."""
+VERSION = "\x1b[>0;95;0c"
+_FIXED = {"c": KIND, "0c": KIND, ">c": VERSION, ">0c": VERSION, "5n": "\x1b[0n"}
+_MODE = re.compile(r"\?([0-9]{1,4})\$p")
+_MOVE = re.compile(r"([0-9]*)(?:;([0-9]*))?(?:;[0-9]*)*([A-H`adefrsu])")
+_WIDE = frozenset("WF")
+_TAB = 8
+
+
+class Cursor:
+    """Where the program's cursor is, counted from what it prints. It begins in the last row, as after a prompt."""
+
+    def __init__(self, size: Size) -> None:
+        self._size = size
+        self._row, self._column = size()[0] - 1, 0
+        self._saved = (self._row, self._column)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Row and column, from 1."""
+        rows, columns = self._size()
+        return min(self._row, rows - 1) + 1, min(self._column, columns - 1) + 1
+
+    def text(self, text: str) -> None:
+        columns = self._size()[1]
+        end = self._column + (len(text) if text.isascii() else sum(map(_width, text)))
+        down = max(0, end - 1) // columns
+        self._column = end - down * columns
+        self._down(down)
+
+    def control(self, character: str) -> None:
+        if character == "\r":
+            self._column = 0
+        elif character in "\n\v\f":
+            self._down(1)
+        elif character == "\b":
+            self._column = max(0, self._column - 1)
+        elif character == "\t":
+            self._to(self._row, self._column // _TAB * _TAB + _TAB)
+
+    def escape(self, body: str) -> None:
+        if body in "78":
+            self._keep(restore=body == "8")
+        elif body in "DE":
+            self._to(self._row + 1, 0 if body == "E" else self._column)
+        elif body == "M":
+            self._to(self._row - 1, self._column)
+
+    def csi(self, body: str) -> None:
+        found = _MOVE.fullmatch(body)
+        if found is None:
+            return
+        way = found[3]
+        count, second = int(found[1] or 1) or 1, int(found[2] or 1) or 1
+        row, column = self._row, min(self._column, self._size()[1] - 1)
+        if way in "su":
+            self._keep(restore=way == "u")
+        elif way in "Hf":
+            self._to(count - 1, second - 1)
+        elif way in "G`":
+            self._to(row, count - 1)
+        elif way == "d":
+            self._to(count - 1, column)
+        elif way == "r":
+            self._to(0, 0)
+        elif way in "AF":
+            self._to(row - count, 0 if way == "F" else column)
+        elif way in "BEe":
+            self._to(row + count, 0 if way == "E" else column)
+        elif way in "Ca":
+            self._to(row, column + count)
+        elif way == "D":
+            self._to(row, column - count)
+
+    def _keep(self, *, restore: bool) -> None:
+        if restore:
+            self._to(*self._saved)
+        else:
+            self._saved = (self._row, self._column)
+
+    def _down(self, rows: int) -> None:
+        self._row = min(self._row + rows, self._size()[0] - 1)
+
+    def _to(self, row: int, column: int) -> None:
+        rows, columns = self._size()
+        self._row, self._column = max(0, min(row, rows - 1)), max(0, min(column, columns - 1))
+
+
+def answer(query: str, cursor: Cursor, size: Size, mode: Callable[[int], int]) -> str:
+    """To a CSI sequence; nothing where it is no question, or one that programs do without."""
+    if query in _FIXED:
+        return _FIXED[query]
+    if query in ("6n", "?6n"):
+        row, column = cursor.place
+        return f"\x1b[{query[:-2]}{row};{column}R"
+    if query == "18t":
+        rows, columns = size()
+        return f"\x1b[8;{rows};{columns}t"
+    if asked := _MODE.fullmatch(query):
+        return f"\x1b[?{int(asked[1])};{mode(int(asked[1]))}$y"
+    return ""
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in _WIDE else 1
