@@ -355,6 +355,7 @@ bool commands_pump(void)
             continue; /* nothing comes before the word that it started */
         if (command->phase == DRAINING && !command->control_owner)
             stream_close(&command->streams[2]);
+        input_pass(command);
         for (int i = 0; i < 3; i++)
             while (stream_pump(&command->streams[i]) && !(more |= command->phase != DRAINING))
                 ; /* to its end in one turn: at most a pipe's worth */

@@ -275,7 +275,7 @@ void connection_output(struct connection *connection, uint8_t stream, uint64_t i
         set_blocked(connection, true);
 }
 
-static void flush(struct connection *connection)
+void connection_flush(struct connection *connection)
 {
     struct iovec part = {connection->out + connection->out_at, connection->out_length};
     size_t sent = (size_t)send_parts(connection, &part, 1);
@@ -291,15 +291,13 @@ static void flush(struct connection *connection)
     }
 }
 
-void connection_farewell(struct connection *connection) { flush(connection); }
-
 /* True if somebody hung up: there are commands to be looked after. */
 bool connections_flush(void)
 {
     bool lost = false;
     EACH (connection) {
         if (connection->out_length && !connection->blocked && connection->hold_until <= now)
-            flush(connection);
+            connection_flush(connection);
         if (connection->doomed) {
             hang_up(connection);
             lost = true;

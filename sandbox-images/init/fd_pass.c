@@ -3,7 +3,9 @@
  * the reading end of the pipe itself and reads at the full speed of a pipe, while we only keep our own end open. Back-pressure is
  * then the pipe's. The host gives a pipe back by saying how far it has read, when the command becomes a background one.
  *
- * A host that asks for it (FLAG_DIRECT) speaks to a shell past us altogether: each word would wake us, and we the next.
+ * A host that asks for it (FLAG_DIRECT) speaks to a shell past us altogether: each word would wake us, and we the next. Of a
+ * command without a control stream it gets the writing end of stdin, and writes nothing before it has it. We keep ours: a host that
+ * dies must not look like one that has written all.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -90,6 +92,23 @@ bool shell_pass(struct command *command)
     for (int i = 0; i < 3; i++)
         passed(&command->streams[i]);
     return true;
+}
+
+void input_pass(struct command *command)
+{
+    struct sink *input = &command->sinks[0];
+    uint8_t frame[PASSED];
+    if ((command->flags & (FLAG_DIRECT | FLAG_CONTROL | FLAG_PTY)) != FLAG_DIRECT || input->fd < 0 || input->passed || !command->owner)
+        return;
+    if (!command->owner->blocked)
+        connection_flush(command->owner); /* the word that it started goes first */
+    if (!may_pass(command))
+        return;
+    put_passed(frame, STDIN, command, input->received);
+    if (!pass(command->owner, frame, sizeof frame, &input->fd, 1))
+        return;
+    input->passed = true;
+    epoll_ctl(epoll, EPOLL_CTL_DEL, input->fd, NULL); /* closing ours does not, as long as the host has one */
 }
 
 void stream_return(struct stream *stream, uint64_t taken)

@@ -71,6 +71,7 @@ struct sink {
     int fd;
     uint8_t number;
     bool finished;           /* EOF is due after what is buffered */
+    bool passed;
     uint8_t *bytes;
     size_t at, length, size;
     uint64_t received, handed, acknowledged;
@@ -131,7 +132,7 @@ unsigned connections_greeted(void);
 uint8_t *connection_frame(struct connection *connection, uint32_t length, uint8_t type, uint8_t stream, uint64_t id);
 void connection_hold(struct connection *connection);
 /* The last word before a connection is closed: sent now, as far as the kernel takes it. */
-void connection_farewell(struct connection *connection);
+void connection_flush(struct connection *connection);
 /* Much is sent at once, without a copy where the kernel takes it. */
 void connection_output(struct connection *connection, uint8_t stream, uint64_t id, uint64_t offset, const uint8_t *data, size_t length);
 extern uint64_t lease, lease_from;
@@ -179,6 +180,7 @@ void sink_close(struct sink *sink);
 /* fd_pass.c */
 bool stream_pass(struct stream *stream);
 bool shell_pass(struct command *command);
+void input_pass(struct command *command);
 void stream_return(struct stream *stream, uint64_t taken);
 
 /* answer.c */

@@ -13,7 +13,7 @@ static bool hello(struct connection *connection, const struct frame *frame)
     if (to)
         put_u32(put_u32(put_u64(put_u32(put_u32(to, PROTOCOL_VERSION), 1), boot_id), live_count), isolation_level());
     if (get_u32(frame->payload) != PROTOCOL_VERSION) {
-        connection_farewell(connection); /* it learns our version, and why nothing else is said */
+        connection_flush(connection); /* it learns our version, and why nothing else is said */
         return false;
     }
     connection->greeted = true;

@@ -226,15 +226,20 @@ static int put(int root, const char *path, mode_t mode)
 {
     const char *name;
     uint64_t number;
-    char temporary[48];
+    char temporary[48], self[32];
     int parent = open_parent(root, path, &name);
     if (parent < 0 || getrandom(&number, sizeof number, 0) != sizeof number)
         return tool_failed();
     snprintf(temporary, sizeof temporary, ".%016llx.belljar", (unsigned long long)number);
-    int fd = openat(parent, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = openat(parent, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600); /* nothing is left of it if we are killed */
+    bool named = fd < 0;
+    if (named)
+        fd = openat(parent, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return tool_failed();
-    if (pour(fd) && fchmod(fd, mode & 0777) == 0 && close(fd) == 0 && renameat(parent, temporary, parent, name) == 0)
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    if (pour(fd) && fchmod(fd, mode & 0777) == 0 && (named || linkat(parent, self, parent, temporary, AT_SYMLINK_FOLLOW) == 0) &&
+        close(fd) == 0 && renameat(parent, temporary, parent, name) == 0)
         return 0;
     int status = tool_failed();
     unlinkat(parent, temporary, 0);

@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -20,7 +21,7 @@ from belljar.errors import (
     WorkingDirectoryError,
 )
 from belljar.link import frames, heartbeat, link
-from belljar.link.frames import Flag, From
+from belljar.link.frames import Flag, From, To
 from belljar.link.link import Link
 from belljar.link.remote_command import INPUT_WINDOW, Execution
 from belljar.link.transport import SocketTransport
@@ -208,7 +209,7 @@ async def test_an_end_that_does_not_fit_its_stream_costs_the_connection(pair: Pa
 
 
 @pytest.mark.parametrize(
-    ("flags", "stream"), [(Flag.SHELL, 0), (Flag.SHELL, 3), (Flag.PTY, 1), (Flag.CONTROL, 3)], ids=str
+    ("flags", "stream"), [(Flag.SHELL, 0), (Flag.SHELL, 3), (Flag.PTY, 1), (Flag.CONTROL, 3), (Flag.DIRECT, 3)], ids=str
 )
 async def test_a_pipe_that_nobody_asked_for_costs_the_connection(pair: Pair, flags: int, stream: int) -> None:
     execution, ends = await running(pair, flags), os.pipe()
@@ -375,6 +376,86 @@ async def test_input_that_is_still_under_way_is_not_overtaken(pair: Pair) -> Non
     os.close(writing)
     assert os.read(reading, 10) == b"", "both went through the init"
     os.close(reading)
+
+
+OWN_STDIN = Flag.STDIN | Flag.DIRECT
+
+
+async def test_input_waits_for_its_pipe_and_goes_past_the_init(pair: Pair, tmp_path: Path) -> None:
+    execution, (reading, writing) = await running(pair, OWN_STDIN), os.pipe()
+    (tmp_path / "file").write_bytes(b"poured")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(execution.input, b"first ")
+        await anyio.wait_all_tasks_blocked()
+        passed(pair, execution.id, frames.STDIN, writing)
+        os.close(writing)
+    with open(tmp_path / "file", "rb") as file:
+        await execution.pour(file.fileno())
+    execution.close_input()
+    assert os.read(reading, 100) == b"first poured"
+    assert os.read(reading, 100) == b"", "ours is closed"
+    assert pair.init.recv(1 << 16).endswith(frames.frame(To.INPUT, execution.id, b"", frames.STDIN)), (
+        "so that the init's is"
+    )
+    os.close(reading)
+
+
+async def test_a_file_without_pages_is_poured_too(pair: Pair) -> None:
+    execution, (reading, writing) = await running(pair, OWN_STDIN), os.pipe()
+    passed(pair, execution.id, frames.STDIN, writing)
+    os.close(writing)
+    with open("/proc/self/status", "rb") as file:
+        await execution.pour(file.fileno())
+    assert os.read(reading, 20).startswith(b"Name:")
+    os.close(reading)
+
+
+async def test_input_of_a_command_that_ended_without_a_pipe_is_dropped(pair: Pair) -> None:
+    execution = await running(pair, OWN_STDIN)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(execution.input, b"never taken")
+        await anyio.wait_all_tasks_blocked()
+        pair.say(From.ENDED, execution.id, ENDED)
+    assert (await execution.ended()).exit_code == 0
+
+
+async def test_stdin_is_passed_once(pair: Pair) -> None:
+    execution, ends = await running(pair, OWN_STDIN), os.pipe()
+    for _ in range(2):
+        passed(pair, execution.id, frames.STDIN, ends[1])
+    with pytest.raises(SandboxLost, match="does not fit"):
+        await execution.ended()
+    for each in ends:
+        os.close(each)
+
+
+@pytest.mark.parametrize("mode", ["wb", "ab"], ids=["pages", "copied"])
+async def test_output_is_spilled_into_a_file_to_the_end_of_the_command(pair: Pair, tmp_path: Path, mode: str) -> None:
+    """Also where somebody else still holds the pipe."""
+    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    with open(tmp_path / "file", mode) as file:
+        execution.spill(file.fileno())
+        passed(pair, execution.id, frames.STDOUT, reading)
+        os.write(writing, b"x" * 5000)
+        pair.say(From.ENDED, execution.id, ENDED)
+        await execution.ended()
+    assert (tmp_path / "file").read_bytes() == b"x" * 5000
+    for each in (reading, writing):
+        os.close(each)
+
+
+async def test_a_file_that_cannot_be_written_ends_the_command_and_nothing_else(pair: Pair) -> None:
+    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    with open("/dev/full", "wb") as file:
+        execution.spill(file.fileno())
+        passed(pair, execution.id, frames.STDOUT, reading)
+        os.write(writing, b"x")
+        pair.say(From.ENDED, execution.id, ENDED)
+        with pytest.raises(OSError, match="No space"):
+            await execution.ended()
+    assert pair.link.lost is None
+    for each in (reading, writing):
+        os.close(each)
 
 
 async def test_an_init_that_hangs_up_ends_all_that_waits(pair: Pair) -> None:

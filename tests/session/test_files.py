@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from belljar.errors import FileFailed, UsageError
 from belljar.session import files as module
 from belljar.session.archive import HEAD, Unpacker
-from belljar.session.files import Files, Sink, Source
+from belljar.session.files import File, Files, Sink, Source
 from belljar.workspace.beneath import Folder
 
 INIT = Path(__file__).parents[2] / "sandbox-images" / "init"
@@ -41,18 +42,23 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def files(program: Path, root: Path) -> Files:
-    async def run(argv: list[str], source: Source, sink: Sink) -> tuple[int, bytes]:
+    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(str(program), *argv, stdin=pipe, stdout=pipe, stderr=pipe)
         data = b""
-        if hasattr(source, "__aiter__"):
+        if isinstance(source, AsyncIterator):
             async for part in source:
                 data += part
+        elif isinstance(source, File):
+            data = os.read(source.fileno(), 1 << 30)
         else:
-            data = b"".join(source)
+            data = b"".join(source or ())
         out, said = await process.communicate(data)
         for at in range(0, len(out), 1000):
-            sink(out[at : at + 1000])
+            if callable(sink):
+                sink(out[at : at + 1000])
+            else:
+                os.write(sink.fileno(), out[at : at + 1000])
         return process.returncode or 0, said
 
     return Files(run)

@@ -82,6 +82,7 @@ class Link:
         self._pulse: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
         self._when_lost: list[Callable[[], None]] = []
+        self.bridged = transport.bridged
         self._heartbeat = Heartbeat(self._beat) if transport.bridged else None
         self.loop.add_reader(transport.fileno(), self._readable)
 

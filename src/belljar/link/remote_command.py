@@ -13,10 +13,14 @@ import asyncio
 import os
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
+
 from belljar.errors import SandboxLost
-from belljar.link import frames
+from belljar.link import bulk, frames
 from belljar.link.frames import CONTROL, STDERR, STDIN, STDOUT, Flag, FrameError, From, To, milliseconds
 from belljar.link.streams import CREDIT, INPUT_WINDOW, READ, READS_PER_WAKE, UNLIMITED, InputStream, OutputStream
 from belljar.link.transport import close_passed
@@ -65,6 +69,8 @@ class Execution:
         self._outcome: frames.EndedBody | Exception | None = None
         self._failure: Exception | None = None
         """Raised by `on_output`; it ends the command, not the link."""
+        self._file: int | None = None
+        self._spilling: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._when_ended: list[Callable[[], None]] = []
 
@@ -153,6 +159,10 @@ class Execution:
     async def input(self, data: bytes, stream: int = STDIN, *, ahead: bytes = b"") -> None:
         """Hand `data` to the command; `ahead` is a frame that goes with it, to wake the init once instead of twice."""
         to = self._inputs[stream]
+        if stream == STDIN and self._own_stdin:
+            await self._feed(to)
+            if to.feed is None:
+                return
         if to.feed is not None:
             if ahead:
                 self.link.send(ahead)
@@ -168,7 +178,35 @@ class Execution:
             self.link.send(ahead + frames.frame(To.INPUT, self.id, bytes(part), stream))
             ahead = b""
 
+    @property
+    def _own_stdin(self) -> bool:
+        """The init passes the pipe, and takes nothing for it."""
+        return self.flags & (Flag.DIRECT | Flag.CONTROL) == Flag.DIRECT
+
+    async def _feed(self, to: InputStream) -> None:
+        while to.feed is None and not to.closed:
+            await to.wait_for_room()
+
+    async def pour(self, file: int) -> None:
+        """A file into stdin, from where it stands to its end; only of a command whose stdin is passed."""
+        to = self._inputs[STDIN]
+        await self._feed(to)
+        if to.feed is None:
+            return
+        stopped = Event()
+        try:
+            work = partial(bulk.pour, os.dup(file), os.dup(to.feed), stopped.is_set)
+            await asyncio.shield(self.link.loop.create_task(to_thread.run_sync(work)))
+        finally:
+            stopped.set()
+
+    def spill(self, file: int) -> None:
+        """What comes through a pipe of stdout goes to this file, not to `on_output`."""
+        self._file = file
+
     def close_input(self, stream: int = STDIN) -> None:
+        if stream == STDIN and self._own_stdin:
+            self._inputs[STDIN].close()
         if not self.over:
             self.link.send(frames.frame(To.INPUT, self.id, b"", stream))
 
@@ -188,7 +226,8 @@ class Execution:
         for stream in self._outputs:
             if stream.granted:
                 self.link.send(stream.drain(self.id))
-            stream.listen(paced=False)
+            if not self._is_spilling(stream):
+                stream.listen(paced=False)
 
     def consumed(self, number: int, count: int) -> None:
         """Output was taken; the init may send as much again."""
@@ -222,16 +261,30 @@ class Execution:
 
     def take_pipe(self, number: int, offset: int, passed: int) -> None:
         """From `offset` on, this stream comes through a pipe of its own; what comes in place of stdin is written to."""
-        direct = self.flags & Flag.DIRECT
-        if self.flags & (Flag.PTY | Flag.BACKGROUND) or (not direct and number not in (STDOUT, STDERR)):
+        asked: tuple[int, ...] = (STDOUT, STDERR)
+        if self.flags & Flag.DIRECT:
+            asked += (STDIN,) if self._own_stdin else (STDIN, CONTROL)
+        if self.flags & (Flag.PTY | Flag.BACKGROUND) or number not in asked:
             close_passed([passed])
             raise FrameError("a pipe that nobody asked for")
         if number == STDIN:
-            self._inputs[CONTROL].adopt(passed, offset)
+            self._inputs[STDIN if self._own_stdin else CONTROL].adopt(passed, offset)
             return
         stream = self._outputs[number - STDOUT]
         stream.adopt(passed, offset)
-        stream.listen(self._paced)
+        if number == STDOUT and self._file is not None and stream.pipe is not None:
+            self._spilling = self.link.loop.create_task(self._spill(stream, stream.pipe, self._file))
+        else:
+            stream.listen(self._paced)
+
+    async def _spill(self, stream: OutputStream, pipe: int, file: int) -> None:
+        work = partial(bulk.spill, os.dup(pipe), os.dup(file), lambda: self.phase in (Phase.DRAINING, Phase.OVER))
+        try:
+            stream.received += await to_thread.run_sync(work)
+        except OSError as error:
+            self._fail(error)
+        self._spilling = None
+        self._close_pipe(stream)
 
     def end(self, outcome: frames.EndedBody | Exception) -> None:
         self._outcome = outcome
@@ -240,11 +293,14 @@ class Execution:
                 stream.close()
         self._enter(Phase.DRAINING)
         for stream in self._outputs:
-            if stream.pipe is not None:  # else it was read before what came with it
+            if stream.pipe is not None and not self._is_spilling(stream):  # else it was read before what came with it
                 self._read_pipe(stream.number)
         self._settle()
 
     # Output.
+
+    def _is_spilling(self, stream: OutputStream) -> bool:
+        return self._spilling is not None and stream.number == STDOUT
 
     def _deliver(self, stream: OutputStream, data: bytes) -> None:
         if self.on_output is not None:

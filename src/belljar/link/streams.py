@@ -85,7 +85,7 @@ class OutputStream:
 class InputStream:
     """stdin or control."""
 
-    __slots__ = ("_loop", "_room", "acked", "feed", "joined_at", "number", "sent")
+    __slots__ = ("_loop", "_room", "acked", "closed", "feed", "joined_at", "number", "sent")
 
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self.number = number
@@ -94,6 +94,7 @@ class InputStream:
         """Of a command that others may have written to: how much they had, once that is known."""
         self.feed: int | None = None
         """The pipe itself, where the init passed it."""
+        self.closed = False
         self._room: asyncio.Event | None = None
         self._loop = loop
 
@@ -114,8 +115,9 @@ class InputStream:
         if self.feed is not None:
             close_passed([passed])
             raise FrameError("a pipe that does not fit")
-        if offset == self.sent:
+        if offset == self.sent and not self.closed:
             self.feed = reopened(passed, to_write=True)
+            self.wake()
         else:  # something is still under way through the init, and must not be overtaken
             close_passed([passed])
 
@@ -151,5 +153,5 @@ class InputStream:
         if self.feed is not None:
             self._loop.remove_writer(self.feed)
             os.close(self.feed)
-        self.feed = None
+        self.feed, self.closed = None, True
         self.wake()

@@ -13,7 +13,7 @@ import os
 import posixpath
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from anyio import to_thread
 
@@ -29,12 +29,20 @@ _KINDS: dict[bytes, Kind] = {
     b"f": "file", b"d": "directory", b"l": "link", b"p": "fifo", b"s": "socket", b"c": "device",
 }  # fmt: skip
 
-Sink = Callable[[bytes], None]
-Source = AsyncIterator[bytes] | Iterable[bytes]
+
+@runtime_checkable
+class File(Protocol):
+    """One that is open; it is read or written from where it stands."""
+
+    def fileno(self) -> int: ...
+
+
+Sink = Callable[[bytes], None] | File
+Source = AsyncIterator[bytes] | Iterable[bytes] | File
 
 
 class RunTool(Protocol):
-    async def __call__(self, argv: list[str], source: Source, sink: Sink) -> tuple[int, bytes]:
+    async def __call__(self, argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
         """Run one of the init's tools; its exit status and what it said on stderr."""
 
 
@@ -163,7 +171,7 @@ class Files:
             return
         with await to_thread.run_sync(open, source, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode & 0o777
-            await self._do("put", path, [f"{mode:o}"], source=_off_the_loop(iter(lambda: file.read(CHUNK), b"")))
+            await self._do("put", path, [f"{mode:o}"], source=file)
 
     async def download(self, path: str, target: str | os.PathLike[str]) -> None:
         """A file or a directory of the sandbox to the host. `target` is the new name, or a directory to fill.
@@ -185,7 +193,7 @@ class Files:
         into = await to_thread.run_sync(os.path.isdir, target)
         name = os.path.join(target, posixpath.basename(path)) if into else os.fspath(target)
         with Folder.at(os.path.dirname(name) or ".") as folder, folder.replacing(os.path.basename(name), 0o644) as file:
-            await self._do("get", path, sink=lambda data: _write_all(file.fileno(), data))
+            await self._do("get", path, sink=file)
 
     # How a tool is run.
 
@@ -200,7 +208,7 @@ class Files:
         path: str,
         more: Sequence[str] = (),
         *,
-        source: Source = (),
+        source: Source | None = None,
         sink: Sink = lambda data: None,
     ) -> None:
         root, below = rooted(path)
@@ -245,7 +253,7 @@ async def _off_the_loop(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
         yield part
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from anyio import to_thread
 
 from belljar.errors import BelljarError, SandboxLost
 from belljar.link import frames
 from belljar.link.frames import Flag
-from belljar.session.files import Sink, Source
+from belljar.session.archive import CHUNK
+from belljar.session.files import File, Sink, Source, write_all
 
 if TYPE_CHECKING:
     from belljar.link.remote_command import Execution
@@ -24,9 +29,9 @@ class InitTools:
     def __init__(self, sandbox: Callable[[], Sandbox]) -> None:
         self._sandbox = sandbox
 
-    def start(self, argv: list[str], on_output: Callable[[int, bytes], None]) -> Execution:
+    def start(self, argv: list[str], on_output: Callable[[int, bytes], None], flags: int = Flag.STDIN) -> Execution:
         """One that goes on; whoever starts it ends it. `on_output` must not raise."""
-        return self._spawn([self._sandbox().init, "--tool", *argv], on_output, flags=Flag.STDIN)
+        return self._spawn([self._sandbox().init, "--tool", *argv], on_output, flags=flags)
 
     def _spawn(self, argv: list[str], on_output: Callable[[int, bytes], None], **options: Any) -> Execution:
         link = self._sandbox().link
@@ -55,25 +60,29 @@ class InitTools:
                 execution.abandon()
         return said.decode("utf-8", "replace") if body.exit_code == 0 or said else ""
 
-    async def run(self, argv: list[str], source: Source, sink: Sink) -> tuple[int, bytes]:
+    async def run(self, argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
         """One to its end: its status and what it said on stderr."""
         said, failure = bytearray(), list[Exception]()
+        put = sink if callable(sink) else partial(write_all, sink.fileno())
 
         def take(stream: int, data: bytes) -> None:
             if stream != frames.STDOUT:
                 said.extend(data[: SAID_MAX - len(said)])
             elif not failure:
                 try:
-                    sink(data)
+                    put(data)
                 except Exception as error:  # told below: in here it would break the link
                     failure.append(error)
                     execution.kill()
 
-        execution = self.start(argv, take)
+        passes = not self._sandbox().link.bridged
+        flags = 0 if source is None else Flag.STDIN | Flag.DIRECT if passes else Flag.STDIN
+        execution = self.start(argv, take, flags)
+        if not callable(sink):
+            execution.spill(sink.fileno())
         try:
-            async for part in _each(source):
-                await execution.input(part)
-            execution.close_input()
+            if source is not None:
+                await self._feed(execution, source, passes)
             body = await execution.ended()
         finally:
             if not execution.over:
@@ -82,8 +91,21 @@ class InitTools:
             raise failure[0]
         return body.exit_code, bytes(said)
 
+    async def _feed(self, execution: Execution, source: Source, passes: bool) -> None:
+        if isinstance(source, File) and passes:
+            await execution.pour(source.fileno())
+        else:
+            async for part in _each(_read(source) if isinstance(source, File) else source):
+                await execution.input(part)
+        execution.close_input()
 
-async def _each(source: Source) -> AsyncIterator[bytes]:
+
+async def _read(file: File) -> AsyncIterator[bytes]:
+    while part := await to_thread.run_sync(os.read, file.fileno(), CHUNK):
+        yield part
+
+
+async def _each(source: AsyncIterator[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
     if isinstance(source, AsyncIterator):
         async for part in source:
             yield part

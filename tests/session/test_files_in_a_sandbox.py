@@ -1,0 +1,97 @@
+"""Whole files to and from a real sandbox, whose pipes the host writes and reads itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from belljar import Session
+from belljar.errors import BelljarError, FileFailed
+
+
+@pytest.fixture
+async def session(workspace: Path, base_image: str) -> AsyncIterator[Session]:
+    async with Session(workspace) as box:
+        yield box
+
+
+@pytest.mark.parametrize("size", [0, 1000, 5_000_000])
+async def test_a_file_goes_in_and_comes_back_the_same(session: Session, tmp_path: Path, size: int) -> None:
+    there, back = tmp_path / "there", tmp_path / "back"
+    there.write_bytes(os.urandom(size))
+    there.chmod(0o754)
+    await session.files.upload(there, "file")
+    assert (await session.files.stat("file")).mode == 0o754
+    await session.files.download("file", back)
+    assert back.read_bytes() == there.read_bytes()
+
+
+async def test_what_cannot_be_written_is_said_and_not_waited_for(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(bytes(5_000_000))
+    with pytest.raises(FileFailed, match="No such file"):
+        await session.files.upload(tmp_path / "big", "nowhere/big")
+
+
+async def test_an_upload_that_is_given_up_leaves_neither_file_nor_descriptor(session: Session, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "endless")
+    keeper = os.open(tmp_path / "endless", os.O_RDWR)
+    os.write(keeper, b"begun")
+    before = len(os.listdir("/proc/self/fd"))
+    with anyio.move_on_after(0.5):
+        await session.files.upload(tmp_path / "endless", "endless")
+    os.close(keeper)
+    with anyio.fail_after(60):
+        while len(os.listdir("/proc/self/fd")) >= before:
+            await session.run("true")
+    assert await session.files.list() == []
+
+
+async def test_a_session_that_closes_ends_a_download(session: Session, tmp_path: Path) -> None:
+    await session.run("truncate -s 900M big")
+    async with anyio.create_task_group() as tasks:
+
+        async def download() -> None:
+            with pytest.raises(BelljarError):
+                await session.files.download("big", tmp_path / "back")
+
+        tasks.start_soon(download)
+        while not any(tmp_path.glob(".*")):
+            await anyio.lowlevel.checkpoint()
+        await session.close()
+    assert not (tmp_path / "back").exists()
+
+
+UPLOADER = """
+import asyncio, sys
+from belljar import Session
+async def main():
+    box = await Session(sys.argv[1], keep=True, lease=60).open()
+    print(box.id, flush=True)
+    await box.files.upload(sys.argv[2], "file")
+asyncio.run(main())
+"""
+
+
+async def test_of_a_host_that_dies_in_the_middle_no_half_file_is_taken_for_whole(
+    workspace: Path, tmp_path: Path, base_image: str
+) -> None:
+    os.mkfifo(tmp_path / "half")
+    (workspace / "file").write_text("old")
+    uploader = [sys.executable, "-c", UPLOADER, str(workspace), str(tmp_path / "half")]
+    async with await anyio.open_process(uploader, stderr=None) as process:
+        assert process.stdout is not None
+        id = (await process.stdout.receive()).decode().strip()
+        half = await anyio.to_thread.run_sync(os.open, tmp_path / "half", os.O_WRONLY)
+        await anyio.to_thread.run_sync(os.write, half, bytes(300_000))  # more than fits the FIFO: it is being read
+        process.kill()
+    os.close(half)
+    box = await Session.attach(id)
+    assert await box.files.read("file") == b"old"
+    assert [each.path for each in await box.files.list()] == ["file"]
+    await box.stop()
