@@ -305,6 +305,31 @@ def test_killed_writers_leave_a_trail_that_verifies(where: Path) -> None:
     assert reader.verify(where).ok
 
 
+@pytest.mark.parametrize("next_writer", ["another", "one that had the file open"])
+def test_a_rotation_that_was_killed_loses_no_record(
+    where: Path, monkeypatch: pytest.MonkeyPatch, next_writer: str
+) -> None:
+    going_on = Audit(where, rotate_at=1000)
+    if next_writer != "another":
+        going_on.record("start")
+    victim = Audit(where, rotate_at=1000)
+    with monkeypatch.context() as patched:
+
+        def renamed(*names: object) -> None:
+            os.replace(*names)
+            raise KeyboardInterrupt
+
+        patched.setattr(os, "rename", renamed)
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+            for _ in range(20):
+                victim.record("start")
+    before = len(list(reader.records(where)))
+    for _ in range(40):
+        going_on.record("start")
+    assert len(list(reader.records(where))) == before + 40
+    assert reader.verify(where).ok
+
+
 def test_secrets_are_masked(where: Path) -> None:
     writer = Audit(where)
     env = {"API_TOKEN": "abcdef", "PATH": "/bin", "DB": "postgres://u:hunter2@db/x"}

@@ -268,6 +268,8 @@ class Audit:
     def _current(self) -> Head:
         """The end of the chain, with the trail open at it. The lock is held."""
         head = Head.parse(os.pread(self._head_fd, 160, 0)) or self._rebuilt()
+        if rotated(self.where, head.file + 1).exists():  # a writer was killed between the rename and the head
+            head.file, head.size = head.file + 1, 0
         if head.file != self._file or os.fstat(self._fd).st_nlink == 0:
             self._open_trail(head.file)
         size = os.fstat(self._fd).st_size
