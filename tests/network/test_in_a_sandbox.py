@@ -151,8 +151,24 @@ async def test_without_allow_there_is_no_door(base_image: str, workspace: Path) 
     async with Session(workspace) as box:
         assert box.door is None
         assert "HTTP_PROXY" not in (await box.run("env")).stdout
-        with pytest.raises(belljar.BelljarError, match="without a network door"):
-            await box.allow_host("a.example")
+
+
+async def test_a_door_can_be_opened_later_and_a_shell_that_runs_learns_of_it(
+    site: int, base_image: str, workspace: Path
+) -> None:
+    fetch = f"curl -sSf http://site.test:{site}/hello.txt"
+    async with Session(workspace, policy="permissive") as box:
+        await box.persistent.run("job() { echo still; }; cd /tmp")
+        url = await box.forward(8000)
+        assert not (await box.persistent.run(fetch)).ok
+        await box.allow_host(f"site.test:{site}=127.0.0.1")
+        assert box.door
+        assert box.door.door
+        box.door.door._resolve = Names({"site.test": ["127.0.0.1"]})
+        for result in (await box.persistent.run(f"{fetch}; job; pwd"), await box.run(fetch)):
+            assert result.stdout.startswith("hello from outside"), result.output
+        assert (await box.persistent.run("job; pwd")).stdout == "still\n/tmp\n"
+        assert await box.forward(8000) == url, "what was forwarded before stays"
 
 
 async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> None:

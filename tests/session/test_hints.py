@@ -17,6 +17,7 @@ async def box(place: Path, base_image: str) -> AsyncIterator[Session]:
 
 WALLS = {
     "python3 -c 'import socket; socket.getaddrinfo(\"example.com\", 80)'": "--network full",
+    "curl -s https://example.com": "--allow HOST",
     "git clone https://example.com/x 2>&1": "--network full",
     "head -c 900k /dev/zero > /tmp/a; head -c 900k /dev/zero > /tmp/b": "Limits(tmp",
     "for i in $(seq 60); do sleep 5 & done; wait": "--pids",

@@ -22,6 +22,7 @@ _NETWORK = re.compile(
     r"|Name or service not known|[Nn]etwork is unreachable|no such host|nodename nor servname|getaddrinfo"
     r"|unable to resolve host|NameResolutionError|Failed to establish a new connection"
 )
+_CURL, _WGET = re.compile(r"\bcurl\b"), re.compile(r"\bwget\b")
 _DISK = re.compile(r"No space left on device|ENOSPC|[Dd]isk quota exceeded")
 _PROCESSES = re.compile(
     r"fork: (retry: )?(Resource temporarily unavailable|Cannot allocate)|can't start new thread|[Cc]annot fork"
@@ -58,7 +59,7 @@ def _found(result: Result, where: Surroundings) -> Iterator[str]:
         yield f"The memory limit of {size} was reached; raise it with --memory 2g or Limits(memory='2g')."
     if result.ok:
         return
-    if where.network == "none" and _NETWORK.search(printed):
+    if where.network == "none" and (_NETWORK.search(printed) or _silent_client(result)):
         yield "The sandbox has no network; open a door for one host with --allow HOST, or use --network full."
     if refused := sorted(
         {f"{visit['host']}:{visit['port']}" for visit in result.network if visit["verdict"] == "refused"}
@@ -79,6 +80,15 @@ def _found(result: Result, where: Surroundings) -> Iterator[str]:
         yield "Commands run as an ordinary user and there is no sudo; use an image that has what they would install."
     else:
         yield from _program(printed, where.image, found_out=result.exit_code == 127)
+
+
+def _silent_client(result: Result) -> bool:
+    """`curl -s` only says by its status that it found no host, or no way to it."""
+    verdict, status = result.verdict, result.exit_code
+    return verdict is not None and (
+        (status in (6, 7) and bool(_CURL.search(verdict.canonical)))
+        or (status == 4 and bool(_WGET.search(verdict.canonical)))
+    )
 
 
 def _program(printed: str, image: str, found_out: bool) -> Iterator[str]:

@@ -159,7 +159,7 @@ class Forwarded:
     """A port of the sandbox on this machine's loopback, for as long as the session is open."""
 
     def __init__(self, door: NetworkDoor, port: int) -> None:
-        self._door, self.inside = door, port
+        self.door, self.inside = door, port
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -169,7 +169,7 @@ class Forwarded:
         return f"http://127.0.0.1:{self.port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        mux = self._door.mux
+        mux = self.door.mux
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
             if mux is not None:
                 inside = await mux.open(self.inside)

@@ -68,17 +68,34 @@ class NetworkVerbs:
         return f"http://127.0.0.1:{known.port}"
 
     async def allow_host(self, *hosts: str) -> None:
-        """Let more hosts through the door from now on; the session must have been opened with one.
+        """Let more hosts through the door from now on; a session without one gets it now.
 
         await box.allow_host("api.example.com")
         """
         session = self._session
         if session.policy.network_ceiling is not None:
             check_ceiling(hosts, session.policy.network_ceiling)
-        if self.door is None or self.door.door is None:
-            raise UsageError("this session was opened without a network door; open it with network=belljar.Allow(...)")
-        self.door.door.open_for(*hosts)
+        if self.door is not None and self.door.door is not None:
+            self.door.door.open_for(*hosts)
+        else:
+            await self._open_late(hosts)
         session.ledger.record("allow", hosts=list(hosts))
+
+    async def _open_late(self, hosts: tuple[str, ...]) -> None:
+        """What is forwarded already goes on as it is, over a relay of its own."""
+        from belljar.session.network_door import environment
+
+        session, forwarding = self._session, self.door
+        if session.network != "none":
+            raise UsageError("this session has the whole network; there is no door to open")
+        self.allow = under_policy(Allow(*hosts), session.policy)
+        try:
+            await self.open_door()
+        except BaseException:
+            self.allow, self.door = None, forwarding
+            raise
+        if session.has_persistent:
+            session.persistent.export(environment())
 
     async def listening(self) -> tuple[int, ...]:
         """The ports that servers in the sandbox listen on now: `for port in await box.listening(): ...`."""
@@ -158,9 +175,10 @@ class NetworkVerbs:
             self._session.env = {**environment(), **self._session.env}
 
     def close_door(self) -> None:
+        doors = {each.door for each in self._forwarded.values()} | ({self.door} if self.door is not None else set())
         for each in self._forwarded.values():
             each.close()
         self._forwarded.clear()
-        door, self.door = self.door, None
-        if door is not None:
+        self.door = None
+        for door in doors:
             door.close()

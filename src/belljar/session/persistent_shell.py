@@ -7,6 +7,7 @@ exported variables of the last report; the result says so.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -87,7 +88,8 @@ class PersistentShell:
         self._captures = self._fresh()
         self._terminal: Mapping[str, str] | None = None
         self._size = (24, 80)
-        self._moved = False
+        self._first = ""
+        """Text that goes ahead of the next command."""
 
     @property
     def cwd(self) -> str:
@@ -177,7 +179,12 @@ class PersistentShell:
 
     def workspace_moved(self) -> None:
         """The directory it stands in was mounted anew: it enters it again before the next command."""
-        self._moved = self._bash is not None
+        self._first += 'builtin cd -- "$PWD"\n' if self._bash is not None else ""
+
+    def export(self, variables: Mapping[str, str]) -> None:
+        """The session's have grown: a shell that runs already learns them before the next command."""
+        words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+        self._first += f"builtin export {words}\n" if self._bash is not None else ""
 
     def kill(self) -> None:
         """End the shell and all it runs; the next call starts a new one."""
@@ -285,8 +292,8 @@ class PersistentShell:
                 self._usage.stop()
 
     async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
-        again, self._moved = 'builtin cd -- "$PWD"\n' if self._moved else "", False
-        await bash.tell(again + turn.verdict.canonical, self._state, timeout, grace)
+        first, self._first = self._first, ""
+        await bash.tell(first + turn.verdict.canonical, self._state, timeout, grace)
         turn.entry = self._session.ledger.start(turn.verdict, self.cwd)
         if self._usage is not None:
             self._usage.begin()

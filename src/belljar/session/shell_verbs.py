@@ -120,6 +120,10 @@ class ShellVerbs:
             self._persistent.kill()
 
     @property
+    def has_persistent(self) -> bool:
+        return self._persistent is not None
+
+    @property
     def persistent(self) -> PersistentShell:
         """The one bash whose state holds from call to call: `await box.persistent.run("cd src")`."""
         if self._persistent is None:

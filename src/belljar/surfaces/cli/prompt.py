@@ -153,6 +153,10 @@ def _toolkit(completions: Completions, incomplete: Callable[[str], bool]) -> Cal
         else:
             buffer.validate_and_handle()
 
+    @keys.add("c-z")
+    def _(event: KeyPressEvent) -> None:
+        """Nothing runs that could be stopped; the letter itself is no part of a command."""
+
     path = _history_file()
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(path)) if path else InMemoryHistory(),
