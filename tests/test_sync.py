@@ -15,13 +15,13 @@ from belljar.session.result import Ended, Output, Started
 INNER = {
     "Session": {
         "adopt", "aftermath", "alike", "allow", "audit", "before", "before_command", "busy", "close_door", "door",
-        "end_persistent", "forget_if_unchanged", "init_tools", "new_listening", "open_door", "remember_metadata",
-        "remember_mount",
-        "reopen_door", "resolve_cwd", "sandbox", "staged_area", "staged_upper", "visits_since", "workspace_moved",
+        "end_persistent", "forget_if_unchanged", "has_persistent", "init_tools", "new_listening", "open_door",
+        "remember_metadata", "remember_mount", "reopen_door", "resolve_cwd", "sandbox", "staged_area",
+        "staged_upper", "stay", "take_over", "visits_since", "workspace_moved",
     },
     "Pool": {"claim"},
     "Shell": {"from_listed", "learn", "of", "take_over"},
-    "PersistentShell": {"resize", "use_terminal", "workspace_moved", "write"},
+    "PersistentShell": {"export", "resize", "use_terminal", "workspace_moved", "write"},
     "Run": {"follow", "over", "take"},
     "ToolRegistry": set(),
 }  # fmt: skip

@@ -70,6 +70,11 @@ class Run(Facade[watched_run.Run]):
     write = blocking(watched_run.Run.write)
     close_input = in_loop(watched_run.Run.close_input)
 
+    def detach(self) -> Shell | None:
+        """It goes on as a background shell, also when the block is left; None if it has just ended."""
+        shell = self._loop.call(self._of.detach)
+        return Shell(self._loop, shell) if shell is not None else None
+
     def __iter__(self) -> Self:
         return self
 
