@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
+import termios
 import time
 from pathlib import Path
 
@@ -209,6 +212,16 @@ def test_a_signal_that_ends_us_ends_the_command(workspace: Path, number: int) ->
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
         assert process.wait(30) == 128 + number
+
+
+def test_a_signal_ends_us_also_where_nobody_reads_what_we_print(workspace: Path) -> None:
+    with start("run", "--workspace", workspace, "yes") as process:
+        assert process.stdout
+        size, held = fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ), bytearray(4)
+        while int.from_bytes(held, sys.byteorder) < size:
+            fcntl.ioctl(process.stdout, termios.FIONREAD, held)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

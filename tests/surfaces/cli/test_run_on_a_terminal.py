@@ -214,6 +214,13 @@ def test_the_terminal_is_as_it_was_however_it_ends(
     assert (tmp_path / "before").read_text() == (tmp_path / "after").read_text()
 
 
+def test_a_hang_up_ends_it(workspace: Path) -> None:
+    terminal = run(workspace, "trap '' HUP; echo up; cat")
+    terminal.until("up\r\n")
+    os.close(terminal.fd)
+    os.waitpid(terminal.pid, 0)
+
+
 def test_a_terminal_can_be_forced_and_refused(workspace: Path) -> None:
     forced = belljar("run", "--workspace", workspace, "-t", "test -t 0 && test -t 1 && echo a terminal")
     assert (forced.status, forced.stdout) == (0, "a terminal\r\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -179,6 +180,23 @@ def test_a_signal_ends_it_while_it_asks(terminal: Terminal) -> None:
     terminal.line("sudo true")
     terminal.until("[a]lways:")
     terminal.signal(signal.SIGHUP)
+    assert terminal.status() == 128 + signal.SIGHUP
+
+
+def test_a_hang_up_ends_it_while_a_program_has_the_terminal(terminal: Terminal) -> None:
+    terminal.line("trap '' HUP; echo u'p'; cat")
+    terminal.until("up\r\n")
+    os.close(terminal.fd)
+    os.waitpid(terminal.pid, 0)
+
+
+def test_a_signal_that_another_thread_got_ends_it_too(terminal: Terminal) -> None:
+    """The kernel chooses the thread; only in the main one a wait is broken by it."""
+    terminal.line("echo u'p'; cat")
+    terminal.until("up\r\n")
+    other = next(int(id) for id in os.listdir(f"/proc/{terminal.pid}/task") if int(id) != terminal.pid)
+    libc = ctypes.CDLL(None)
+    assert libc.tgkill(terminal.pid, other, signal.SIGHUP) == 0
     assert terminal.status() == 128 + signal.SIGHUP
 
 

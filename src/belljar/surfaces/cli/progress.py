@@ -7,14 +7,15 @@ and filtered where it meets a terminal.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
 from argparse import Namespace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio import to_thread
 
 from belljar import log
 from belljar.audit import masking
@@ -32,12 +33,14 @@ from belljar.surfaces.cli.render import Screen
 from belljar.surfaces.cli.streams import Streams
 from belljar.surfaces.terminal.drawing import Drawing
 from belljar.surfaces.terminal.keys import Answers, DetachKeys
+from belljar.tasks import made_in_thread
 
 if TYPE_CHECKING:
     from belljar.surfaces.cli.run import Ahead
 
 DETACHED_LEASE = 3600.0
 """Seconds that a command goes on which somebody detached from, if nobody comes back; as `session start` has it."""
+GIVE_UP_SECONDS = 3.0  # after a signal that ends us; a killed command has said its last words by then
 
 
 def watched(args: Namespace, ahead: Ahead | None, door: console.Door, streams: Streams) -> int:
@@ -80,7 +83,8 @@ async def _run(
             else:
                 report.ended(ended, box)
                 changed = {"changes": [each.as_dict() for each in await box.changes()]} if box.is_staged else {}
-                _conclude(args, ended, {"session": box.id, **changed})
+                if not hands.empty:
+                    _conclude(args, ended, {"session": box.id, **changed})
                 status = ended.exit_code
         tasks.cancel_scope.cancel()
     return status if hands.status is None else hands.status
@@ -93,7 +97,7 @@ async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) 
     sink = Sink(quiet=args.json, drawn=Drawing(size, answers.put) if streams.pty else None)
     options = streams.options(args)
     async with box.stream(args.command, **options) as running:
-        hands.hold(running)
+        hands.hold(running, sink)
         with streams.lent():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(streams.pass_on, running, answers, detach, tasks.cancel_scope)
@@ -142,11 +146,17 @@ class Hands:
     def __init__(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
         self._running: Run | None = None
+        self._sink: Sink | None = None
         self._interrupted = False
         self.status: int | None = None
 
-    def hold(self, running: Run) -> None:
-        self._running = running
+    def hold(self, running: Run, sink: Sink) -> None:
+        self._running, self._sink = running, sink
+
+    @property
+    def empty(self) -> bool:
+        """Nobody takes what we print."""
+        return self._sink is not None and self._sink.stuck
 
     async def listen(self, door: console.Door) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
@@ -156,7 +166,7 @@ class Hands:
                 self._pass_on(number)
 
     def _pass_on(self, number: int) -> None:
-        if self._running is None:
+        if self._running is None or self._sink is None:
             self.status = 128 + number
             self._scope.cancel()
         elif number == signal.SIGINT and not self._interrupted:
@@ -165,12 +175,14 @@ class Hands:
         else:
             self.status = 128 + number
             self._running.kill()
+            asyncio.get_running_loop().call_later(GIVE_UP_SECONDS, self._sink.give_up)
 
 
 class Sink:
     """Where output goes. Writing may block (a pager, a full pipe), so it never happens on the event loop.
 
-    On a terminal it is escaped; of a program that has a terminal of its own, what it draws (`drawn`) passes.
+    On a terminal it is escaped; of a program that has a terminal of its own, what it draws (`drawn`) passes. A write
+    that was given up leaves a thread behind that waits for a reader, and nothing more is written.
     """
 
     def __init__(self, *, quiet: bool, drawn: Drawing | None = None) -> None:
@@ -179,6 +191,8 @@ class Sink:
         self._screens: dict[str, Drawing | Screen] = {
             name: drawn or Screen() for name, fd in self._fds.items() if os.isatty(fd)
         }
+        self._writing = anyio.CancelScope()
+        self.stuck = False
 
     async def write(self, output: Output) -> None:
         if not self._quiet:
@@ -191,11 +205,17 @@ class Sink:
                 await self._put(self._fds[name], screen.close())
 
     async def _put(self, fd: int, data: bytes) -> None:
-        if data:
-            await to_thread.run_sync(_write_all, fd, data, abandon_on_cancel=True)
+        if data and not self.stuck:
+            self.stuck = True
+            with anyio.CancelScope() as self._writing:
+                await made_in_thread(partial(self._write, fd, data), lambda _: None)
 
+    def _write(self, fd: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        self.stuck = False
 
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    def give_up(self) -> None:
+        self.stuck = True
+        self._writing.cancel()

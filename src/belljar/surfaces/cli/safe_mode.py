@@ -207,7 +207,8 @@ class SafeMode:
         self._events.put(what)
 
     def _next(self) -> Output | Question | None:
-        event = self._events.get()
+        with self._door:  # a hang-up is two signals at once, and Python may sleep on with the first one noted
+            event = self._events.get()
         self._door.check()
         return event
 
