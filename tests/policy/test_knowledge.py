@@ -39,8 +39,8 @@ def taught(folder: Path, knowledge: str = DEPLOYCTL, policy: str = POLICY) -> Pa
 @pytest.mark.parametrize("path", FILES, ids=[path.name for path in FILES])
 def test_a_shipped_file_meets_the_schema(path: Path) -> None:
     data = tomllib.loads(path.read_text())
-    jsonschema.Draft202012Validator(schema()).validate(data)
-    assert complaint(data) == ""
+    jsonschema.Draft202012Validator(schema("knowledge")).validate(data)
+    assert not any(complaint(data))
 
 
 def test_the_examples_of_shipped_entries_hold() -> None:
@@ -62,8 +62,8 @@ def test_the_examples_of_shipped_entries_hold() -> None:
     ],
 )
 def test_a_file_that_the_schema_refuses_is_refused(data: dict[str, Any]) -> None:
-    assert complaint(data)
-    assert not jsonschema.Draft202012Validator(schema()).is_valid(data)
+    assert any(complaint(data))
+    assert not jsonschema.Draft202012Validator(schema("knowledge")).is_valid(data)
 
 
 @pytest.mark.parametrize(
@@ -200,5 +200,5 @@ def test_bad_hosts_of_the_network_are_refused(bad: str) -> None:
 @pytest.mark.parametrize("effect", ["service.destroy", "vcs.discrad", "net", "data.delete"])
 def test_an_effect_that_no_rule_knows_is_refused(effect: str) -> None:
     """A misspelt effect would switch its protection off without a word."""
-    assert complaint({"program": {"deployctl": {"verbs": {"destroy": effect}}}})
-    assert not complaint({"program": {"deployctl": {"verbs": {"destroy": "service.delete"}}}})
+    assert any(complaint({"program": {"deployctl": {"verbs": {"destroy": effect}}}}))
+    assert not any(complaint({"program": {"deployctl": {"verbs": {"destroy": "service.delete"}}}}))

@@ -11,7 +11,7 @@ from .engine import BUILT_IN, Policy
 from .examples import check_knowledge, is_knowledge
 from .knowledge import policies_directory
 from .parser import warm
-from .score import Score, score, score_files
+from .score import Score, score_files
 from .shellstate import ShellState
 from .verdict import Finding, Verdict
 
@@ -27,7 +27,6 @@ __all__ = [
     "check_knowledge",
     "is_knowledge",
     "policies_directory",
-    "score",
     "score_files",
     "warm",
 ]

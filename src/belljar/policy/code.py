@@ -3,7 +3,6 @@
 No grammar per language. Literals are folded (folding.py); what calls look like is [language.code] in languages.toml.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -11,9 +10,8 @@ from typing import Any
 
 from . import expressions
 from .call import Call
-from .folding import STRING, balanced, bounded, constant, fold, quoted, unquote, with_names
+from .folding import STRING, balanced, bounded, fold, unquote, with_names
 from .knowledge import tables
-from .machine import SUSPECT
 from .marks import DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, show, solid, unglob
 from .python import scan_python
 from .roles_net import metadata
@@ -21,23 +19,21 @@ from .shellstate import BASE_ENV, PERHAPS
 
 MAX_LITERALS = 200
 _PLACE = re.compile(r"[~/]|\.{1,2}/?$|(?:\./)?[*/]*\*$")
-_IMPORTED = re.compile(
-    r"(?:const|let|var|import|use)\b[^;\n{]{0,60}\{[^}:]{0,400}\}\s*(?:=\s*require|from|;)|import\s*\([^)]*\)"
-)
+_LOADED = re.compile(r"(?:require\w*|import|from|include\w*|load\w*|do(?:file)?)\s*\(?\s*['\"]([\w./-]+)['\"]")
+_ENGINE = re.compile(r"(docker|containerd|podman|crio)\.sock|/proc/1/(root|ns)")
 _NO_COMMAND = frozenset(["[", "test", ".", "file", "link", "split", "format", "type", "read", "install", "set"])
 _OPTIONS = frozenset(["utf8", "utf-8", "inherit", "pipe", "ignore", "r", "w"])
 _OWN = ("root", "system", "home", "secret", "workspace_root", "device", "kernel")
+_PLAIN = {"new", "String", "List", "of", "true", "false", "null", "nil", "undefined", "process", "env", "cwd"}
 
 
 def scan(call: Call, language: str, code: str, argv: list[str]) -> str:
     """Look through code for effects; gives what it prints."""
     words = call.machine.knowledge.languages.get(language, {})
-    if "words" in words and language != "code":
+    if "words" in words and "calls" not in words:
         return _by_words(call, words, code)
     if NETWORK in code:
         call.emit("exec.network", show(code[:200]))
-    if language == "notebook":
-        return _notebook(call, code)
     if language.startswith("python"):
         out = scan_python(call, code, argv, hooks=language != "python")
         if out is not None:
@@ -67,17 +63,6 @@ def _by_words(call: Call, words: Mapping[str, Any], code: str) -> str:
     return scan(call, words["also"], code, []) if "also" in words else UNKNOWN
 
 
-def _notebook(call: Call, text: str) -> str:
-    try:
-        cells = json.loads(text)["cells"]
-        codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    except (ValueError, RecursionError, LookupError, TypeError):
-        return UNKNOWN
-    for code in codes[:100]:
-        scan(Call(call.machine, "ipython", [], call.state, call.feed), "python", code, [])
-    return UNKNOWN
-
-
 @cache
 def _word(name: str) -> str:
     text: str = tables()["language"]["code"]["calls"][name]
@@ -89,48 +74,37 @@ class CodeScan:
         self.call, self.language, self.argv = call, language, [unglob(word) for word in argv if word != "--"]
         self.stdin = call.stdin if call.stdin != code else ""
         call.machine.tick()
-        code = re.sub(r"(?ms)^[ \t]*(?://[^\n]*|/\*.{0,3000}?\*/)", "", bounded(code)) if language != "perl" else code
-        if language == "perl":
-            code = re.sub(
-                r"(?:^|(?<=[;{\s]))(?<!=~)(?<!=~\s)s([/#|!,])(?:\\.|(?!\1).)*\1(?:\\.|(?!\1).)*\1(?!\w*e)", "1", code
-            )
-        self.code = with_names(fold(self._with_environment(code)))
+        if language != "perl":
+            code = re.sub(r"(?ms)^[ \t]*(?://[^\n]*|/\*.{0,3000}?\*/)", "", bounded(code))
+        self.code = with_names(fold(self._with_modules(code)))
         self.bare = re.sub(STRING, '""', self.code)
         self.literals = [self.unquoted(one) for one in re.findall(STRING, self.code)[:MAX_LITERALS]] + self._given()
 
     def _has(self, word: str, text: str | None = None) -> bool:
         return expressions.search(_word(word), self.code if text is None else text) is not None
 
-    def _with_environment(self, code: str) -> str:
-        """The values in the place of environment variables, and modules that this command wrote after their import."""
-        for name, value in self.call.state.env.items():
-            if isinstance(value, str) and name in code and name.isidentifier() and name not in {**BASE_ENV, **PERHAPS}:
-                key = rf"['\"]?{name}['\"]?"
-                forms = rf"process\.env(?:\.{name}\b|\[{key}\])|\$?ENV[\[{{]{key}[\]}}]|getenv\({key}\)"
-                code = bounded(re.sub(forms, constant(quoted(value)), code))
-        for path in re.findall(r"['\"]([\w./-]+)['\"]", code) if self.call.state.files else []:
-            texts = [
-                self.call.machine.read_file(path + end, self.call.state)
-                for end in ("", ".js", ".mjs", ".rb", ".lua", ".pm")
-            ]
-            loaded = re.search(
-                rf"(?:require\w*|import|from|include\w*|load\w*|do(?:file)?)\s*\(?\s*['\"]{re.escape(path)}", code
-            )
-            self.call.load(path) if loaded else None
-            code += "".join(f"\n{text}" for text in texts if text and loaded)
-            for text in filter(None, texts):
-                self.call.shell(text) if SUSPECT.match(text) and expressions.search(_word("runs"), code) else None
-        return code
+    def _with_modules(self, code: str) -> str:
+        """The modules that this command wrote, after their import."""
+        for path in _LOADED.findall(code) if self.call.state.files else []:
+            self.call.load(path)
+            names = [path + end for end in ("", ".js", ".mjs", ".rb", ".lua", ".pm")]
+            code += "".join(f"\n{self.call.machine.read_file(name, self.call.state) or ''}" for name in names)
+        return bounded(code)
 
     def unquoted(self, literal: str, holes: bool = True) -> str:
         """The text of a literal. In JavaScript and the like only a template has holes."""
         return unquote(literal, holes and (self.language in ("perl", "ruby", "php", "tcl") or literal[0] == "`"))
 
+    def texts(self, code: str) -> list[str]:
+        return [self.unquoted(one) for one in re.findall(STRING, code)]
+
     def _given(self) -> list[str]:
-        """Arguments and lines of the standard input, where the code looks at them."""
+        """Arguments, lines of the standard input and variables of this command, where the code looks at them."""
         looping = any(re.fullmatch(r"-[\w.]*[np]\w*", arg) for arg in self.call.args)
         lines = re.split(r"[\n\0]", self.stdin)[:8] if looping or self._has("stdin") else []
-        return (self.argv if self._has("arguments") else []) + [line for line in lines if line]
+        own = {name: text for name, text in self.call.state.env.items() if name not in BASE_ENV | PERHAPS}
+        texts = [str(text) for name, text in own.items() if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.code)]
+        return (self.argv if self._has("arguments") else []) + [line for line in [*lines, *texts] if line]
 
     def run(self) -> None:
         outer, moved = self.call.state, re.search(rf"\bchdir\s*\(?\s*({STRING})", self.code, re.I)
@@ -142,11 +116,10 @@ class CodeScan:
         named = any(expressions.fullmatch(_word("run_name"), word) for word in self.literals)
         if named or self._has("runs", self.bare) or "|-" in self.code:
             self._commands()
-        ticks = self.language != "node" or "$`" in self.code
-        for body in re.findall(r"`((?:[^`\\]|\\.)*)`", self.code) if ticks else []:
+        ticks = re.findall(r"`((?:[^`\\]|\\.)*)`", self.code) if self.language != "node" or "$`" in self.code else []
+        quotes = [next(filter(None, one.groups()), "") for one in expressions.found(_word("ticks"), self.code)]
+        for body in [*ticks, *quotes]:
             self.call.shell(self.unquoted(f'"{body}"').replace("$_", self.stdin.strip()))
-        for match in expressions.found(_word("ticks"), self.code):
-            self.call.shell(self.unquoted(f'"{next((group for group in match.groups() if group), "")}"'))
         self._paths()
         self._files()
         self.call.state = outer
@@ -155,24 +128,20 @@ class CodeScan:
         """Effects whose signs are all found."""
         for kind, signs in tables()["language"]["code"]["words"].items():
             if all(expressions.search(sign, self.code if "'" in sign or "/" in sign else self.bare) for sign in signs):
-                self.call.machine.emit(
-                    kind.split()[0], self.call.text(), flags=frozenset(kind.split()[1:]), program=self.call.name
-                )
+                name, *flags = kind.split()
+                self.call.emit(name, "", *flags)
         for match in expressions.found(_word("sets_variable"), self.code):
             self.call.machine.set(match[1], self.unquoted(match[2]), self.call.state.fork())
 
     def _evals(self) -> None:
         for found in expressions.found(_word("evals"), self.code):
             rest = self.code[found.end() :]
-            if self._has("stdin", rest.partition(";")[0]) and self.stdin:
-                CodeScan(self.call, self.language, self.stdin, []).run()
+            texts = re.findall(STRING, balanced(rest.lstrip(" (")))[:20]
             if re.match(rf"[\s(]*(?:[\w.]+\s*[(=]\s*){{0,3}}{STRING}", rest):
-                for text in re.findall(STRING, balanced(rest.lstrip(" (")))[:20]:
-                    CodeScan(self.call, self.language, self.unquoted(text, False), []).run() if len(text) < len(
-                        self.code
-                    ) else None
-            elif self._has("decodes", rest[:60]):
-                self.call.emit("exec.disguised", self.code)
+                for text in (one for one in texts if len(one) < len(self.code)):
+                    CodeScan(self.call, self.language, self.unquoted(text, False), []).run()
+
+    # -- commands
 
     def _commands(self) -> None:
         """The code can run something: each literal that is a command, and each list of literals that is one."""
@@ -185,26 +154,19 @@ class CodeScan:
             self.call.emit("exec.network", self.code)
         if self.argv and self.call.is_program(solid(self.argv[0]).rsplit("/", 1)[-1]):
             self.call.run(self.argv)
-        for line in self.stdin.splitlines()[:8] if self._has("stdin") else []:
-            self.call.shell(line)
         self._computed()
 
     def _command(self, texts: list[str], at: int) -> str:
         text = re.sub(r"%s$", UNKNOWN, texts[at])
-        words = text.split()
-        name = (
-            re.sub(r"^(?:(?:/usr(?:/local)?)?/s?bin/|\.{0,2}/\S*/|\./)(?=[^/]+$)", "", words[0]).lstrip("\\")
-            if words
-            else ""
-        )
+        words = text.split() or [""]
+        name = re.sub(r"^(?:(?:/usr(?:/local)?)?/s?bin/|\.{0,2}/\S*/|\./)(?=[^/]+$)", "", words[0]).lstrip("\\")
         program = self.call.is_program(name)
         if not program and UNKNOWN not in name and not re.search(r"[|;&$=]", text):
             return ""
         if len(words) > 1:
             out = self.call.shell(text) if program else self.call.guess(text)
-            for path in (
-                [word for word in texts if re.match(r"[~/]\S*$", word)][:4] if text[-1] in UNKNOWN + " " else []
-            ):
+            paths = [word for word in texts if re.match(r"[~/]\S*$", word)][:4] if text[-1] in UNKNOWN + " " else []
+            for path in paths:
                 self.call.shell(text.rstrip(UNKNOWN) + path)  # `"rm -rf " + d`: whatever paths the code names
             return out
         if not program or name in _NO_COMMAND:
@@ -226,7 +188,7 @@ class CodeScan:
     def _segments(self, word: str) -> Iterator[tuple[str, str]]:
         """The calls of a kind in the code, each with what it is given."""
         masked = re.sub(STRING, lambda m: m[0][0] + "\0" * (len(m[0]) - 2) + m[0][0], self.code)
-        masked = _IMPORTED.sub(lambda m: " " * len(m[0]), masked)
+        masked = re.sub(_word("imports"), lambda m: " " * len(m[0]), masked)
         for found in expressions.found(_word(word), masked, 100):
             rest = self.code[found.end() - (found[0][-1] == "(") :].lstrip()
             yield found[0], balanced(rest[1:]) if rest[:1] == "(" else re.split(r"[;\n]", rest, maxsplit=1)[0]
@@ -234,60 +196,40 @@ class CodeScan:
     def _named(self) -> list[str] | None:
         """The literals in the calls that run something, where each names its command outright; else None: it may be any
         text in the code."""
-        if (
-            self.language in ("awk", "tcl", "lisp", "groovy")
-            or re.search(r"\]\s*\(", self.bare)
-            or self._has("feeds_shell")
-        ):
+        small = self.language in ("awk", "tcl", "lisp", "groovy")
+        if small or re.search(r"\]\s*\(", self.bare) or self._has("feeds_shell"):
             return None
         found: list[str] = []
         for name, segment in self._segments("runs"):
-            if name in ("getRuntime(", "child_process", "Process.", "subprocess") or name == "`":
+            if name in ("getRuntime(", "child_process", "Process.", "subprocess", "`"):
                 continue
-            texts = [self.unquoted(text) for text in re.findall(STRING, segment)]
+            texts = self.texts(segment)
             loose = set(re.findall(r"[$@]?[A-Za-z_]\w*(?!\w*['\"]?\s*:)", re.sub(STRING, "", segment)))
-            known_words = {
-                "new",
-                "String",
-                "List",
-                "of",
-                "true",
-                "false",
-                "null",
-                "nil",
-                "undefined",
-                "process",
-                "env",
-                "cwd",
-            }
-            if not texts or loose - known_words or any(UNKNOWN in text for text in texts):
+            if not texts or loose - _PLAIN or any(UNKNOWN in text for text in texts):
                 return None
             found += texts
         return found or None
 
+    # -- paths
+
     def _paths(self) -> None:
         """Literals that are paths, in code that deletes, changes or reads."""
-        deletes = self._has("deletes", self.bare) or any(
-            expressions.fullmatch(_word("deletes"), word) for word in self.literals
-        )
-        changes, lists = self._has("changes", self.bare), self._has("lists", self.bare)
-        named = self._deleted() if deletes else None
-        for path in named or []:
+        named = any(expressions.fullmatch(_word("deletes"), word) for word in self.literals)
+        deletes, changes = named or self._has("deletes", self.bare), self._has("changes", self.bare)
+        lists = deletes and self._has("lists", self.bare)
+        paths = self._deleted() if deletes else None
+        for path in paths or []:
             self.call.delete(path.replace("*", STAR).replace("~", "/home/sandbox", 1), "recursive")
         for text in self._path_literals():
             metadata(self.call, text)
-            self.call.emit("kernel.engine", text) if re.search(
-                r"(docker|containerd|podman|crio)\.sock|/proc/1/(root|ns)", text
-            ) else None
+            self.call.emit("kernel.engine", text) if _ENGINE.search(text) else None
             path = text.lstrip("<> ").replace("*", STAR)
             if not _PLACE.match(path) or re.search(r"\n|://", path):
                 continue
-            if lists and not path.endswith(STAR) and deletes:
+            if lists and not path.endswith(STAR):
                 path = f"{path.rstrip('/')}/{'x' if self._has('narrows', self.bare) else STAR}"
             kind = self.call.locate(path)[1]
-            if path.endswith(STAR) and self._has("wipes") and not self._has("edits", self.bare):
-                self.call.write(path, "", "truncate")
-            if deletes and named is None:
+            if deletes and paths is None:
                 self.call.delete(path.replace("~", "/home/sandbox", 1), "recursive")
             if changes and kind in _OWN:
                 self.call.change(path, "recursive", "open")
@@ -297,10 +239,8 @@ class CodeScan:
     def _path_literals(self) -> list[str]:
         """Literals, save those that stand where no path stands: separators, comparisons, routes, keys."""
         found = list(re.finditer(STRING, self.code))[:MAX_LITERALS]
-        no_path = _word("no_path_before")
-        kept = [
-            one for one in found if not expressions.search(no_path, self.code[max(0, one.start() - 40) : one.start()])
-        ]
+        before = ((one, self.code[max(0, one.start() - 40) : one.start()]) for one in found)
+        kept = [one for one, text in before if not expressions.search(_word("no_path_before"), text)]
         kept = [one for one in kept if not re.match(r"\s*(?:=>|[=!]==?|:(?!:))", self.code[one.end() : one.end() + 20])]
         return [self.unquoted(one[0]) for one in kept] + re.findall(r"<([~/][^<>\s]*)>", self.code) + self._given()
 
@@ -308,7 +248,7 @@ class CodeScan:
         """The paths to delete where each call names its own outright; else None: it may be any path in the code."""
         found: list[str] = []
         for _, segment in self._segments("deletes"):
-            texts = [self.unquoted(text) for text in re.findall(STRING, segment.split("{")[0])]
+            texts = self.texts(segment.split("{")[0])
             if not texts and re.match(r"\s*&?[$]?\w+\s*(,|$)", segment) and self._has("temporary"):
                 continue
             if not texts or any(text[:1] in ("", UNKNOWN) for text in texts):
@@ -321,8 +261,8 @@ class CodeScan:
             path = next((group for group in match.groups() if group), "")
             content = re.match(rf"\s*,\s*({STRING})", self.code[match.end() :])
             self.call.write(self.unquoted(path), self.unquoted(content[1]) if content else UNKNOWN) if path else None
-        for command in (self.unquoted(match[1]) for match in expressions.found(_word("opens_pipe"), self.code)):
-            self.call.shell(command.strip().strip("|-"))
+        for match in expressions.found(_word("opens_pipe"), self.code):
+            self.call.shell(self.unquoted(match[1]).strip().strip("|-"))
         for match in expressions.found(_word("reads"), self.code):
             path = self.unquoted(match[1])
             text = self.call.read(path) if path.startswith(("/", "~", ".")) else ""

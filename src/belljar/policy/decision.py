@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from . import expressions
 from .effects import RISKS, Effect
 from .marks import show
 from .rules import Rule
@@ -25,7 +26,7 @@ class Decider:
     def decide(self, text: str, effects: tuple[Effect, ...], staged: bool) -> Decided:
         found: dict[str, Finding] = {}
         for rule in self._relevant(frozenset(effect.kind for effect in effects)):
-            if rule.id not in found and (rule.regex is None or rule.regex.search(text)):
+            if rule.id not in found and (not rule.regex or expressions.search(rule.regex, text)):
                 causes = [effect for effect in effects if rule.matches(effect)]
                 if causes or rule.only_text:
                     found[rule.id] = self._finding(rule, causes, staged)
@@ -62,7 +63,7 @@ class Decider:
         left, why = self._excepted(rule.id, causes)
         if why and not left:
             return Finding(rule.id, "allow", "critical", f"Allowed by {why}")
-        cause = next(iter(left), None) if rule.regex is None else None
+        cause = next(iter(left), None) if not rule.regex else None
         reason = f"{rule.reason} ({cause.kind}: {show(cause.target)[:120]})" if cause else rule.reason
         return Finding(rule.id, decision, "blocked" if decision == "deny" else rule.risk, reason)
 

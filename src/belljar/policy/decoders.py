@@ -51,9 +51,8 @@ def loose_base64(raw: bytes) -> bytes:
     return base64.b64decode(raw + b"=" * (-len(raw) % 4))
 
 
-def unhex(raw: bytes, plain: bool = True) -> bytes:
-    if not plain:
-        raw = b"".join(re.sub(rb"^[0-9a-fA-F]+:\s*", b"", line).split(b"  ")[0] for line in raw.splitlines())
+def unhex(raw: bytes) -> bytes:
+    raw = b"".join(re.sub(rb"^[0-9a-fA-F]+:\s*", b"", line).split(b"  ")[0] for line in raw.splitlines())
     raw = re.sub(rb"[^0-9a-fA-F]", b"", raw.replace(b"0x", b""))
     return binascii.unhexlify(raw[: len(raw) // 2 * 2])
 
@@ -77,7 +76,7 @@ def base_64(call: Call, options: Options, text: str) -> str:
 
 def xxd(call: Call, options: Options, text: str) -> str:
     if options.has("r", "revert"):
-        return decoded(text, lambda raw: unhex(raw, options.has("p", "ps", "plain") or "s" in options.flags))
+        return decoded(text, unhex)
     return encoded(text, binascii.hexlify)
 
 
@@ -87,10 +86,8 @@ def dumped(call: Call, options: Options, text: str) -> str:
 
 def inflated(call: Call, options: Options, text: str) -> str:
     """gunzip, bzcat, xzcat …"""
-    kind = call.name.removeprefix("un").removeprefix("l")[0]
-    return (
-        decoded(text, _INFLATE.get(kind, inflate)) if kind in "gbxz" and "zst" not in call.name else _in_disguise(text)
-    )
+    kind = call.name.removeprefix("un")[0]
+    return decrypted(call, options, text) if "zst" in call.name else decoded(text, _INFLATE.get(kind, inflate))
 
 
 def compressed(call: Call, options: Options, text: str) -> str:
@@ -101,10 +98,6 @@ def compressed(call: Call, options: Options, text: str) -> str:
 
 
 def decrypted(call: Call, options: Options, text: str) -> str:
-    return _in_disguise(text)
-
-
-def _in_disguise(text: str) -> str:
     return taints(text).replace(FILE, UNKNOWN) or DISGUISED
 
 
@@ -120,7 +113,7 @@ def openssl(call: Call, options: Options, text: str) -> str:
     plain = {"-a", "-base64", "-A"} & set(words) or words[0] == "base64"
     if plain and not any(re.match(r"-(aes|des|bf|rc|cam|chacha)", word) for word in words):
         return decoded("".join(text.split()) if known(text) else text, loose_base64)
-    return _in_disguise(text)
+    return decrypted(call, options, text)
 
 
 FILTERS.update({

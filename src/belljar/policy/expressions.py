@@ -11,7 +11,7 @@ from typing import Any
 from .parser import TooComplex
 
 CAP = 2.0  # seconds for one expression on one text: a thousand times what the longest text takes
-MAX_SUBJECT = 100_000
+MAX_SUBJECT = 131_072  # the longest command
 
 
 @functools.lru_cache(maxsize=2000)
@@ -19,6 +19,17 @@ def compiled(pattern: str) -> Any:
     import regex
 
     return regex.compile(pattern, regex.MULTILINE)
+
+
+def fault(pattern: str) -> str:
+    """Why a text is no expression; nothing where it is one."""
+    import regex
+
+    try:
+        compiled(pattern)
+    except regex.error as error:
+        return str(error)
+    return ""
 
 
 def search(pattern: str, text: str) -> Any:

@@ -2,34 +2,14 @@
 
 import json
 import re
-from itertools import zip_longest
 
 from .call import STDOUT, Call, Options
-from .marks import (
-    ATOM,
-    DISGUISED,
-    FILE,
-    NETWORK,
-    SELF,
-    STAR,
-    UNKNOWN,
-    has_glob,
-    known,
-    listed_part,
-    solid,
-    taints,
-    unglob,
-)
-from .paths import HOME
-from .quoting import Pattern, ansi_c, bounded, whole
-from .reading import FILTERS
+from .marks import ATOM, DISGUISED, FILE, NETWORK, SELF, STAR, UNKNOWN, has_glob, known, listed_part
 
-_SETS = {
-    "lower": "abcdefghijklmnopqrstuvwxyz", "upper": "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "digit": "0123456789",
-    "space": " \t\n\r\f\v", "blank": " \t", "punct": "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
-}  # fmt: skip
-_SETS["alpha"] = _SETS["upper"] + _SETS["lower"]
-_SETS["alnum"] = _SETS["digit"] + _SETS["alpha"]
+from .marks import solid, taints, unglob  # isort: skip
+from .paths import HOME
+from .quoting import CLASSES, Pattern, ansi_c, bounded, classes, whole
+from .reading import FILTERS
 
 
 def picked(text: str) -> str:
@@ -40,7 +20,6 @@ def picked(text: str) -> str:
 def _head(call: Call, options: Options, text: str) -> str:
     text = text.replace(SELF, "") or UNKNOWN if SELF in text else text
     count = options.get("n", "lines") or next((flag for flag in sorted(options.flags) if flag.isdigit()), "")
-    count = count or next((arg for arg in call.args if re.fullmatch(r"\+\d+", arg)), "")
     size = count or options.get("c", "bytes")
     text = text if count[:1] == "+" else picked(text)
     if not known(text) or not re.fullmatch(r"\+?\d+", size):
@@ -53,43 +32,32 @@ def _head(call: Call, options: Options, text: str) -> str:
 
 def _laid_out(call: Call, options: Options, text: str) -> str:
     """nl, column, fold, fmt, pr, join: known text comes out in another layout."""
-    lines, width = text.splitlines(), options.get("w", "width")
     if not text or not known(text):
         return UNKNOWN if call.name == "strings" and FILE in text else text
     if call.name == "nl":
-        lines = [f"{number:6}\t{line}" for number, line in enumerate(lines, 1)]
-    elif call.name == "fold" and width.isdecimal() and whole(width):
-        lines = [line[at : at + whole(width)] for line in lines for at in range(0, len(line), whole(width))]
-    elif call.name != "column":
-        return DISGUISED if call.name in ("fmt", "fold", "pr", "join") else text
-    return "\n".join(lines) + "\n"
+        return "".join(f"{number:6}\t{line}\n" for number, line in enumerate(text.splitlines(), 1))
+    return DISGUISED if call.name in ("fmt", "fold", "pr", "join") else text
 
 
 def _sorted(call: Call, options: Options, text: str) -> str:
-    lines = sorted(set(text.splitlines()) if options.has("u", "unique") else text.splitlines())
-    lines = lines[::-1] if options.has("r", "reverse") else lines
+    lines = sorted(text.splitlines(), reverse=options.has("r", "reverse"))
     return "".join(line + "\n" for line in lines) if known(text) else text
 
 
 def _pasted(call: Call, options: Options, text: str) -> str:
     joint = ansi_c((options.all("d", "delimiters") or ["\t"])[-1])
-    if not known(text) or len(joint) > 1:
-        return text if not known(text) else DISGUISED
-    if options.has("s", "serial"):
-        return joint.join(text.splitlines()) + "\n"
-    columns = [call.read(path).splitlines() for path in options.rest]
-    return "".join(joint.join(row) + "\n" for row in zip_longest(*columns, fillvalue="")) if columns[1:] else text
+    if not known(text):
+        return text
+    return joint.join(text.splitlines()) + "\n" if options.has("s", "serial") and len(joint) < 2 else DISGUISED
 
 
 def _tr(call: Call, options: Options, text: str) -> str:
     text, sets = call.stdin, [unglob(word) for word in options.rest]
     if not known(text):
         return taints(text) if text.strip(ATOM + FILE + " \n") != "" else text
-    if not sets or not all(known(word) for word in sets):
+    if not sets or not all(known(word) for word in sets) or options.has("c", "C", "complement"):
         return DISGUISED
     first, second = (_tr_set(word) for word in ([*sets, ""])[:2])
-    if options.has("c", "C", "complement"):
-        return "".join(one if one in first else "" if options.has("d", "delete") else second[-1:] for one in text)
     if options.has("d", "delete"):
         return "".join(one for one in text if one not in first)
     if not second:
@@ -103,7 +71,7 @@ def _tr_set(text: str) -> str:
         first, last = ord(found[1]), ord(found[2])
         return "".join(map(chr, range(first, min(last, first + 300) + 1))) if first <= last else found[0]
 
-    text = re.sub(r"\[:(\w+):\]", lambda m: _SETS.get(m[1], ""), text)
+    text = re.sub(r"\[:(\w+):\]", lambda m: CLASSES.get(m[1], ""), text)
     return re.sub(r"(.)-(.)", span, ansi_c(text), flags=re.S)
 
 
@@ -130,18 +98,15 @@ def _chosen(items: list[str], spec: str) -> list[str]:
 
 def _seq(call: Call, options: Options, text: str) -> str:
     numbers = [whole(arg) for arg in call.args if re.fullmatch(r"-?\d+", arg)]
-    if not 1 <= len(numbers) <= 3 or len(numbers) != len(call.args):
+    if not 1 <= len(numbers) <= 2 or len(numbers) != len(call.args):
         return ATOM
-    first, step, last = {1: [1, 1, *numbers], 2: [numbers[0], 1, numbers[-1]]}.get(len(numbers), numbers)
-    span = range(first, last + (1 if step > 0 else -1), step or 1)
+    span = range(numbers[0] if len(numbers) > 1 else 1, numbers[-1] + 1)
     return "".join(f"{number}\n" for number in span[: 8 if span[200:] else None]) + (ATOM if span[200:] else "")
 
 
 def _name(call: Call, options: Options, text: str) -> str:
     """basename, dirname, realpath, readlink."""
-    if not options.rest:
-        return ""
-    path = unglob(solid(options.rest[0]))
+    path = unglob(solid(options.rest[0])) if options.rest else ""
     bare = path.rstrip("/")
     if call.name == "basename":
         return (bare.rsplit("/", 1)[-1] or "/").removesuffix("".join(options.rest[1:2])) + "\n"
@@ -160,7 +125,7 @@ def _grep(call: Call, options: Options, text: str) -> str:
     if not (known(clear) and clear and pattern) or not bounded(pattern, clear):
         return text or ATOM + "\n"
     try:
-        regex = Pattern(re.sub(r"\[\[:(\w+):\]\]", lambda m: f"[{re.escape(_SETS.get(m[1], ''))}]", pattern))
+        regex = Pattern(classes(pattern))
         if options.has("o", "only-matching"):
             return "".join(one + "\n" for line in clear.splitlines() for one in regex.found(line) if one)
         return "".join(line for line in clear.splitlines(True) if bool(regex.search(line)) != invert)
@@ -192,25 +157,15 @@ def _jq(call: Call, options: Options, text: str) -> str:
     literal = re.fullmatch(r'\s*"([^"\\]*)"\s*', program)
     if literal:
         return literal[1] + "\n"
-    if options.has("n", "null-input") or (known(text) and "@base64d" in program):
+    if options.has("n", "null-input"):
         return DISGUISED if re.search(r'" *\+|\+ *"|@base64d|implode', program) else given or FILE
     if not known(text):
         return (taints(text) if "@sh" in program else taints(text).replace(FILE, UNKNOWN)) + given + "\n"
     try:
-        held = json.loads(text)
-        for key in re.findall(r"[\w-]+", program) if re.fullmatch(r"(\.[\w-]+)+", program.strip()) else [None]:
-            held = held[key]
+        held = json.loads(text)[program.strip().lstrip(".")]
         return f"{held}\n" if isinstance(held, str | int) else DISGUISED
     except (ValueError, LookupError, TypeError, RecursionError):
         return text if program.strip() in (".", "") else DISGUISED if text.strip() else ATOM + "\n"
-
-
-def _expr(call: Call, options: Options, text: str) -> str:
-    words = [unglob(arg) for arg in call.args]
-    match words:
-        case ["substr", subject, start, size] if known(subject) and start.isdecimal() and size.isdecimal():
-            return subject[whole(start) - 1 :][: whole(size)] + "\n"
-    return ATOM + "\n" if all(re.fullmatch(rf"[\d\s+*/%<>=()&|{ATOM}-]*", word) for word in words) else DISGUISED
 
 
 def _fetched(call: Call, options: Options, text: str) -> str:
@@ -223,6 +178,11 @@ def _getent(call: Call, options: Options, text: str) -> str:
     text, key = call.read(f"/etc/{solid(''.join(call.args[:1]))}"), solid("".join(call.args[1:2]))
     lines = [line for line in text.split("\n") if key in line or (not known(key) and HOME in line)]
     return "".join(line + "\n" for line in lines) or FILE
+
+
+def _expr(call: Call, options: Options, text: str) -> str:
+    numbers = all(re.fullmatch(rf"[\d\s+*/%<>=()&|{ATOM}-]*", unglob(word)) for word in call.args)
+    return ATOM + "\n" if numbers else DISGUISED
 
 
 FILTERS.update({

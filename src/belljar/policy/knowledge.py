@@ -145,7 +145,7 @@ def check(data: Mapping[str, Any], source: str) -> None:
     """Refuse a file that the schema, or one of its own words, does not allow."""
     from .schema import complaint
 
-    problem = complaint(data)
+    problem = complaint(data)[1]
     if problem:
         raise PolicyError(f"{source}: {problem}")
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from .effects import Effect
 
-HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*(:\d{1,5})?|\*", re.I)
-
 
 @dataclass(frozen=True, slots=True)
 class Allow:

@@ -1,12 +1,12 @@
-"""What Python's libraries do when they are called: the effects, and the values that come back.
+"""What Python's functions and methods do when they are called: their effects, and the values that come back.
 
-Which function does what is data: [language.python.calls] names the functions of each kind.
+Which function does what is data: [language.python.calls] names the functions of each kind. A kind is a word that is
+explained here, an effect, or the shell command that does the same (`rm -r {0}`).
 """
 
 import base64
 import binascii
 import codecs
-import json
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ from .decoders import inflate, loose_base64
 from .feed import Feed
 from .files import is_loopback
 from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, known, taints
-from .pyvalues import Ref, bounded, decode, formatted, integer, joined, many, mapping, part, repeated, text_of
-from .quoting import char, listed
+from .pyvalues import Ref, decode, formatted, joined, many, part, repeated, text_of
+from .quoting import char
 from .roles_net import host_of, metadata
 from .shellstate import BASE_ENV
 
@@ -27,17 +27,9 @@ if TYPE_CHECKING:
 LOOP_LIMIT = 256
 MAX_DEPTH = 8
 Words = dict[str, Any]
-_SAME = frozenset(
-    listed("read decode encode readlines readline resolve absolute json items copy hex as_posix stdout values keys")
-)
-_PATH_METHODS = frozenset(
-    listed("unlink rmtree write_text write_bytes touch read_text read_bytes open rename chmod symlink_to")
-)
-_SENDS = frozenset(listed("send sendall sendto post put request publish sendmail storbinary"))
-_STRING_METHODS = listed("lower upper swapcase title capitalize strip lstrip rstrip removeprefix removesuffix")
-_CHANGES = re.compile(
-    r"(html|re|struct|quopri|uu|binascii|codecs|string|urllib\.parse|bz2|lzma)\.(?!compile|match|search)"
-)
+_SAME = ("read", "readlines", "readline", "resolve", "absolute", "items", "copy", "hex", "as_posix", "values", "keys")
+_STRING_METHODS = ("lower", "upper", "swapcase", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix")
+_CHANGES = re.compile(r"(html|re|struct|binascii|codecs|string|urllib\.parse|bz2|lzma|marshal|pickle)\.(?!compile)")
 
 
 def kind_of(scan: "PythonScan", name: str) -> str:
@@ -46,68 +38,56 @@ def kind_of(scan: "PythonScan", name: str) -> str:
 
 
 def library(scan: "PythonScan", name: str, args: list[Any], words: Words) -> Any:
-    kind, first = kind_of(scan, name), text_of(args[0]) if args else text_of(words.get("path", ""))
+    kind = kind_of(scan, name)
+    _handed(scan, args, words)
+    done = _done(scan, kind, name, args, words)
+    return _pure(scan, name, kind, args) if done is None else done
+
+
+def _done(scan: "PythonScan", kind: str, name: str, args: list[Any], words: Words) -> Any:
+    """What a call of this kind gives back; None where it only computes."""
     if kind in DO:
-        return DO[kind](scan, name, first, args, words)
-    given = handed(scan, args, words)
-    if given is not None:
-        return given
-    if kind and kind not in ("pass", "network"):
-        scan.call.emit(kind, name)
-    return _by_verb(scan, name, first) or _pure(scan, name, kind, first, args, words)
-
-
-def handed(scan: "PythonScan", args: list[Any], words: Words) -> Ref | None:
-    """A function that runs something, handed to another (a thread, a pool, atexit, partial) with its arguments."""
-    given = [*args, *words.values()]
-    for index, value in enumerate(given):
-        name = value.name.removeprefix("builtins.") if isinstance(value, Ref) and value.bound is None else ""
-        kind = kind_of(scan, name) if name else ""
-        if kind in ("shell", "argv", "delete") or name in ("exec", "eval"):
-            rest = given[index + 1 :] or given[:index]
-            rest = rest[0] if len(rest) == 1 and isinstance(rest[0], list) else rest
-            for each in [rest] if kind == "argv" else [[item] for item in rest]:
-                library(scan, name, each, {})
-            return Ref(name)
+        given = args or [words[key] for key in ("path", "file", "args", "cmd") if key in words][:1]
+        found = DO[kind](scan, name, text_of(given[0]) if given else "", given, words)
+        return UNKNOWN if found is None else found
+    if " " in kind:
+        return scan.call.run([_filled(scan, word, args) for word in kind.split()])
+    scan.call.emit(kind, name) if kind not in ("", "pass", "network") else None
     return None
 
 
-def _by_verb(scan: "PythonScan", name: str, path: str) -> str:
-    """A function of a library that nobody described, whose name says what it does with a path."""
-    verb = name.rsplit(".", 1)[-1] if path[:1] in ("/", "~") else ""
-    scan.call.write(path) if re.match(r"to_|save|write_|export|dump", verb) else None
-    return scan.call.read(path) if re.match(r"read(_|$)|load|scan_|imread|fromfile|parse|netrc|getlines", verb) else ""
+def _filled(scan: "PythonScan", word: str, args: list[Any]) -> str:
+    """A word of the shell command that does the same. Where a condition picks some files, it is not all of them."""
+    found = re.fullmatch(r"\{(\d)(:o)?\}", word)
+    if not found:
+        return word
+    value = args[int(found[1])] if int(found[1]) < len(args) else ATOM
+    text = f"{value:o}" if found[2] and isinstance(value, int) else text_of(value)
+    return text.replace(STAR, ATOM) if scan.picking else text
+
+
+def _handed(scan: "PythonScan", args: list[Any], words: Words) -> None:
+    """A function that runs something, handed to another (a thread, a pool, atexit) with its arguments."""
+    given = [*args, *words.values()]
+    for index, value in enumerate(given):
+        name = value.name.removeprefix("builtins.") if isinstance(value, Ref) and value.bound is None else ""
+        if name and (kind_of(scan, name) in ("shell", "argv") or kind_of(scan, name).startswith("rm ")):
+            for each in given[index + 1 :] or given[:index]:
+                library(scan, name, [each], {})
 
 
 def _code(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
-    text = first if args else text_of(next(iter(words.values()), ""))
     if name == "compile":
-        return text
-    if has(text, NETWORK):
+        return first
+    if has(first, NETWORK):
         scan.call.emit("exec.network", "python exec")
-    elif name.endswith(".loads"):
-        scan.call.emit("exec.disguised", name) if name != "marshal.loads" and (
-            known(text) or DISGUISED in text
-        ) else None
-        return DISGUISED
-    elif known(text) and scan.depth < MAX_DEPTH:
+    elif known(first) and scan.depth < MAX_DEPTH:
         scan.depth += 1
-        if not scan.run(text) and name == "exec":
-            scan.call.emit("exec.disguised" if len(text) > 200 else "exec.unseen", text)
+        scan.run(first)
         scan.depth -= 1
-    elif name == "exec" or has(text, ENCODED + DISGUISED):
-        scan.call.emit("exec.disguised" if has(text, ENCODED + DISGUISED) else "exec.unseen", "python exec")
+    elif name == "exec" or has(first, ENCODED + DISGUISED):
+        scan.call.emit("exec.disguised" if has(first, ENCODED + DISGUISED) else "exec.unseen", "python exec")
     return UNKNOWN
-
-
-def _file_code(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
-    text = "".join(scan.call.machine.read_file(text_of(arg), scan.call.state) or "" for arg in args[:2])
-    return _code(scan, "exec", text, [text], {})
-
-
-def _load(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
-    scan.call.load(text_of(args[-1]) if args else first)
-    return Ref("value.library", UNKNOWN)
 
 
 def _getattr(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
@@ -115,24 +95,24 @@ def _getattr(scan: "PythonScan", name: str, first: str, args: list[Any], words: 
     return Ref(f"{base.name}.{attribute}") if isinstance(base, Ref) else Ref(f"value.{attribute}", base)
 
 
-def opened(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
-    path = first if args else text_of(words.get("file", ""))
+def _open(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
     mode = text_of(args[1]) if len(args) > 1 else text_of(words.get("mode", "r"))
-    if re.search(r"[wax+]", mode) or (len(args) > 1 and (not isinstance(args[1], str) or args[1] == UNKNOWN)):
-        overwrite(scan, path, "" if "w" in mode else FILE, "w" in mode)
-        return Ref("file:" + path, FILE)
-    return scan.call.read(path)
+    if re.search(r"[wax+]", mode) or mode == UNKNOWN:
+        _write(scan, "w" if "w" in mode else "touch", first, [first, "" if "w" in mode else FILE], words)
+        return Ref("file:" + first, FILE)
+    return scan.call.read(first)
 
 
-def overwrite(scan: "PythonScan", path: str, text: str, anew: bool) -> None:
+def _write(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
     """What is written over every file there is, and is not what was read from it, empties them all."""
     read = any(effect.kind == "read" and STAR in effect.target for effect in scan.call.machine.effects)
-    wipes = anew and STAR in path and not scan.picking and not read
-    scan.call.write(path, text, *(["truncate"] if wipes else []))
+    wipes = name != "touch" and STAR in first and not scan.picking and not read
+    text = text_of(args[1] if len(args) > 1 else words.get("data", ""))
+    scan.call.write(first, text, *(["truncate"] if wipes else []))
 
 
 def _argv(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
-    command = args[0] if args else words.get("args", "")
+    command = args[0] if args else ""
     for given in (one for one in (*args, words.get("env")) if isinstance(one, dict)):
         for key, value in given.items():
             scan.call.machine.set(key, text_of(value), scan.call.state.fork())
@@ -141,29 +121,10 @@ def _argv(scan: "PythonScan", name: str, first: str, args: list[Any], words: Wor
         texts = [text_of(item) for item in flat if not isinstance(item, int | dict | Ref)]
         twice = name.startswith("os.") and texts[1:] and texts[0].rsplit("/")[-1] == texts[1].rsplit("/")[-1]
         return scan.call.run(texts[1:] if twice else texts)
+    if words.get("shell") and not isinstance(command, list):
+        return scan.run_text(text_of(command))
     argv = [text_of(item) for item in command] if isinstance(command, list) else text_of(command).split() or [""]
-    scan.spawned = argv if "stdin" in words else scan.spawned
-    feed = Feed(text_of(words["input"])) if "input" in words else Feed(text_of(words.get("stdin")))
-    whole = words.get("shell") and not isinstance(command, list)
-    return scan.run_text(text_of(command)) if whole else scan.call.run(argv, feed)
-
-
-def deleted(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
-    path = first.replace(STAR, ATOM) if scan.picking else first
-    scan.call.delete(path, *(["recursive"] if re.search("rmtree|removedirs", name) else []))
-    return UNKNOWN
-
-
-def as_program(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
-    """Functions that do what a program does: shutil.move, os.symlink, os.chmod …"""
-    second, verb = args[1] if len(args) > 1 else ATOM, name.rsplit(".", 1)[-1].removeprefix("l")
-    if verb in ("chmod", "chown"):
-        mode = f"{second:o}" if isinstance(second, int) and verb == "chmod" else text_of(second)
-        scan.call.run([verb, mode, first])
-    else:
-        program = {"symlink": "ln -s", "ink": "ln"}.get(verb, "cp -r" if verb.startswith("copy") else "mv").split()
-        scan.call.run([*program, first, text_of(second)])
-    return UNKNOWN
+    return scan.call.run(argv, Feed(text_of(words.get("input", words.get("stdin")))))
 
 
 def _fetch(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
@@ -176,19 +137,14 @@ def _fetch(scan: "PythonScan", name: str, first: str, args: list[Any], words: Wo
     return UNKNOWN if is_loopback(host_of(first)) else NETWORK
 
 
-def _environment(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
-    given = mapping(*args, words) if name.endswith("update") else {first: args[1]} if len(args) > 1 else {}
-    for key, value in given.items():
-        scan.call.machine.set(key, text_of(value), scan.call.state)
-    return UNKNOWN
+def _send(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
+    sent = "".join(text_of(arg) for arg in [*args[1:], *words.values()])
+    scan.call.send(SENSITIVE + sent if name.startswith("send") and FILE in sent else sent, "remote")
+    return NETWORK
 
 
 def _chdir(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
     scan.call.state.cwd = scan.call.locate(first)[0]
-
-
-def _kill(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
-    scan.call.emit("process.killall") if first in ("-1", "1") or STAR in first else None
 
 
 def _print(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
@@ -196,58 +152,43 @@ def _print(scan: "PythonScan", name: str, first: str, args: list[Any], words: Wo
 
 
 DO: dict[str, Callable[["PythonScan", str, str, list[Any], Words], Any]] = {
-    "code": _code, "file_code": _file_code, "load": _load, "getattr": _getattr, "open": opened, "argv": _argv,
-    "delete": deleted, "program": as_program, "fetch": _fetch, "environment": _environment, "chdir": _chdir,
-    "kill": _kill, "print": _print,
+    "code": _code, "getattr": _getattr, "open": _open, "write": _write, "argv": _argv, "fetch": _fetch, "send": _send,
+    "chdir": _chdir, "print": _print,
     "import": lambda scan, name, first, args, words: Ref(first if known(first) else "unknown"),
     "namespace": lambda scan, name, first, args, words:
         args[0] if args and isinstance(args[0], Ref) else Ref("builtins"),
-    "shell": lambda scan, name, first, args, words: scan.run_text(first),
+    "read": lambda scan, name, first, args, words: scan.call.read(first),
+    "load": lambda scan, name, first, args, words: scan.call.load(text_of(args[-1]) if args else first),
+    "unpack": lambda scan, name, first, args, words: scan.call.unpack(text_of(words.get("path", [*args, "."][1]))),
+    "shell": lambda scan, name, first, args, words: scan.run_text(text_of(args[-1])) if args else None,
     "fork": lambda scan, name, first, args, words: scan.call.emit("process.forkbomb") if scan.looping else None,
     "temporary": lambda scan, name, first, args, words: f"/tmp/{ATOM}",
+    "environment": lambda scan, name, first, args, words:
+        scan.call.machine.set(first, text_of(args[-1]), scan.call.state) if args else None,
 }  # fmt: skip
 
-# -- methods
+# -- methods: in the data, their names begin with a dot
 
 
 def method(scan: "PythonScan", name: str, value: Any, args: list[Any], words: Words) -> Any:
-    call, text, first = scan.call, text_of(value), text_of(args[0]) if args else ""
-    handed(scan, args, words)
+    text, first = text_of(value), text_of(args[0]) if args else ""
+    _handed(scan, args, words)
     if isinstance(value, Ref) and value.name.startswith("file:"):
         if name in ("write", "writelines"):
-            call.machine.write_file(value.name[5:], first, call.state, append=True)
-        call.read(first) if name == "add" else None  # to an archive
+            scan.call.machine.write_file(value.name[5:], first, scan.call.state, append=True)
         return value
-    if name in ("system", "popen", "spawn"):
-        return scan.run_text(first)
-    if name in _PATH_METHODS:
-        return _path_method(scan, name, text, args, words)
-    if name in _SENDS:
-        sent = "".join(text_of(arg) for arg in [*args, *words.values()])
-        call.send(SENSITIVE + sent if name.startswith("send") and FILE in sent else sent, "remote")
-        return NETWORK
-    if not known(text) and kind_of(scan, f"ctypes.{name}") == "kernel.namespace":
-        call.emit("kernel.namespace", f"ctypes {name}")
-    if name in ("communicate", "write", "sendline") and scan.spawned and known(first):
-        return call.run(scan.spawned, Feed(first))
-    if name == "run" and text == UNKNOWN and call.is_program("".join(first.split()[:1])):
-        return scan.run_text(" ".join(map(text_of, args)))  # nox, invoke, fabric
-    if name in ("extractall", "extract"):
-        call.unpack(text_of(args[-1]) if args else text_of(words.get("path", ".")))
-        return UNKNOWN
-    return _value_method(scan, name, value, text, first, args, words)
+    done = _done(scan, kind_of(scan, f".{name}"), name, [value, *args], words)
+    return _changed(scan, name, value, text, first, args, words) if done is None else done
 
 
-def _value_method(
-    scan: "PythonScan", name: str, value: Any, text: str, first: str, args: list[Any], words: Words
-) -> Any:
-    if isinstance(value, dict) and name in ("get", "update"):
-        return value.get(first, UNKNOWN) if name == "get" else value.update(mapping(*args, words))
-    if isinstance(value, list) and name in ("append", "extend", "insert"):
-        value += many(args[-1]) if name == "extend" and args else args[-1:]
-        return bounded(value) and None
-    if isinstance(value, list) and name in ("read", "readline"):
-        return "\n".join(text_of(item) for item in value) if name == "read" else text_of(value[0]) if value else ""
+def _changed(scan: "PythonScan", name: str, value: Any, text: str, first: str, args: list[Any], words: Words) -> Any:
+    if isinstance(value, dict) and name == "get":
+        return value.get(first, UNKNOWN)
+    if isinstance(value, list) and name in ("append", "extend", "insert") and args:
+        value += (many(args[-1]) if name == "extend" else args[-1:])[:LOOP_LIMIT]
+        return None
+    if isinstance(value, list) and name == "read":
+        return "\n".join(text_of(item) for item in value)
     if name == "join" and args:
         items = [text_of(item) for item in many(args[0])]
         return repeated(text, len(items), lambda: text.join(items))
@@ -258,75 +199,37 @@ def _value_method(
         return [f"{text.rstrip('/')}/{STAR}" if not first.strip("*/") else f"{text.rstrip('/')}/{ATOM}/{ATOM}"]
     if name == "split" and known(text):
         return text.split(first) if first else text.split()
-    if name == "decode" and first in ("hex", "base64", "rot13", "rot_13"):
-        return _codec(scan, text, [text, first])
     if name in _STRING_METHODS:
         return getattr(text, name)(*([first] if args else []))
-    if name in ("format", "joinpath", "expanduser"):
-        path = (
-            joined([text, *map(text_of, args)]) if name == "joinpath" else text.replace("~", scan.call.state.home(), 1)
-        )
-        return formatted(text, args, words) if name == "format" else path
-    _by_verb(scan, name, first)
-    if name in ("translate", "to_bytes"):
+    if name == "format":
+        return formatted(text, args, words)
+    if name in ("joinpath", "expanduser"):
+        home = text.replace("~", scan.call.state.home(), 1)
+        return joined([text, *map(text_of, args)]) if name == "joinpath" else home
+    if name == "translate":
         return DISGUISED if known(text) else taints(text)
-    if name in _SAME and not args:
-        return value
-    same = isinstance(value, str) and name in ("read", "decode", "encode", "with_suffix", "with_name", "tobytes")
-    return text if same else NETWORK if NETWORK in text else UNKNOWN
+    same = isinstance(value, str) and name in ("decode", "encode", "with_suffix", "with_name", "tobytes")
+    return value if same or (name in _SAME and not args) else NETWORK if NETWORK in text else UNKNOWN
 
 
-def _path_method(scan: "PythonScan", name: str, text: str, args: list[Any], words: Words) -> Any:
-    first = text_of(args[0]) if args else ""
-    if name in ("unlink", "rmtree"):
-        return deleted(scan, name, text, [], {})
-    if name in ("read_text", "read_bytes"):
-        return scan.call.read(text)
-    if name == "open":
-        return opened(scan, name, text, [text, *args], words)
-    if name in ("write_text", "write_bytes", "touch"):
-        return overwrite(scan, text, first or text_of(words.get("data", "")), name != "touch")
-    pair = [first, text] if name == "symlink_to" else [text, *args]
-    return as_program(scan, name.removesuffix("_to"), text_of(pair[0]), pair, words)
+# -- functions that only compute
 
 
-# -- pure functions
-
-
-def _pure(scan: "PythonScan", name: str, kind: str, first: str, args: list[Any], words: Words) -> Any:
+def _pure(scan: "PythonScan", name: str, kind: str, args: list[Any]) -> Any:
     """Text in, text out."""
+    first, everything = text_of(args[0]) if args else "", "".join(text_of(arg) for arg in args)
     if name in PURE:
         return PURE[name](scan, first, args)
-    environment = bool(args) and isinstance(args[0], Ref) and args[0].name == "os.environ"
     if name.startswith("base64.") or name in ("binascii.hexlify", "json.dumps", "repr"):
-        return SENSITIVE if environment else (ENCODED if name[0] == "b" else "") + (taints(first) or first)
-    if name in ("dict", "os.environ.copy"):
-        return mapping(*(args if name == "dict" else [Ref("os.environ")]), words)
+        return (ENCODED if name[0] == "b" else "") + (taints(first) or first)
     if kind == "pass":
-        paths = joined([text_of(arg) for arg in args]) if "Path" in name and args else first
-        return SENSITIVE if environment else args[0] if len(args) == 1 else paths
+        whole = len(args) == 1 and not isinstance(args[0], Ref)
+        return args[0] if whole else joined([text_of(arg) for arg in args])
     if kind == "network":
         return Ref("value.socket", NETWORK) if name.endswith("socket") else NETWORK
-    everything = "".join(text_of(arg) for arg in args)
     if _CHANGES.match(name):
         return DISGUISED if everything and known(everything) else taints(everything)
     return part(taints(everything).replace(ATOM, "").replace(FILE, "")) or UNKNOWN
-
-
-def _codec(scan: "PythonScan", first: str, args: list[Any]) -> Any:
-    name = (text_of(args[1]) if len(args) > 1 else "utf-8").replace("_codec", "").replace("_", "").lower()
-    if name == "rot13":
-        return codecs.decode(first, "rot13") if known(first) else taints(first)
-    if name in ("hex", "base64"):
-        return decode(first, binascii.unhexlify if name == "hex" else base64.b64decode)
-    return first if name.startswith(("utf", "ascii", "latin")) or not known(first) else DISGUISED
-
-
-def _literal(scan: "PythonScan", first: str, args: list[Any]) -> Any:
-    try:
-        return json.loads(first)
-    except (ValueError, RecursionError):
-        return DISGUISED if known(first) else part(first)
 
 
 def _bytes(scan: "PythonScan", first: str, args: list[Any]) -> Any:
@@ -345,6 +248,11 @@ def _map(scan: "PythonScan", first: str, args: list[Any]) -> Any:
     return [scan.invoke(args[0], [item], {}) for item in many(given)[:LOOP_LIMIT]]
 
 
+def _codec(scan: "PythonScan", first: str, args: list[Any]) -> Any:
+    rot13 = len(args) > 1 and text_of(args[1]).replace("_", "") == "rot13" and known(first)
+    return codecs.decode(first, "rot13") if rot13 else DISGUISED if known(first) else first
+
+
 PURE: dict[str, Callable[["PythonScan", str, list[Any]], Any]] = {
     **dict.fromkeys(("glob.glob", "glob.iglob"), lambda _, first, args: [first.replace("*", STAR)]),
     **dict.fromkeys(("os.listdir", "os.scandir"), lambda _, first, args: [STAR]),
@@ -352,26 +260,21 @@ PURE: dict[str, Callable[["PythonScan", str, list[Any]], Any]] = {
     **dict.fromkeys(("os.getcwd", "pathlib.Path.cwd"), lambda scan, first, args: scan.call.state.cwd),
     **dict.fromkeys(("os.getenv", "os.environ.get"), lambda scan, first, args: text_of(scan.call.state.get(first))),
     **dict.fromkeys(("getpass.getuser", "os.getlogin"), lambda _, first, args: BASE_ENV["USER"]),
-    **dict.fromkeys(("pwd.getpwuid", "pwd.getpwnam"), lambda scan, first, args:
-        [BASE_ENV["USER"], "x", 1000, 1000, "", scan.call.state.home(), "/bin/bash"]),
     **dict.fromkeys(("input", "sys.stdin.read", "sys.stdin.readline"), lambda scan, *_: scan.call.stdin or UNKNOWN),
-    **dict.fromkeys(("bytes.fromhex", "binascii.unhexlify", "binascii.a2b_hex"), lambda _, first, args:
+    **dict.fromkeys(("bytes.fromhex", "binascii.unhexlify"), lambda _, first, args:
         decode(first, lambda raw: binascii.unhexlify(re.sub(rb"\s", b"", raw)))),
-    **dict.fromkeys(("codecs.decode", "codecs.encode", "codecs.getdecoder"), _codec),
-    **dict.fromkeys(("base64.b64decode", "base64.urlsafe_b64decode", "base64.decodebytes", "binascii.a2b_base64"),
+    **dict.fromkeys(("codecs.decode", "codecs.encode"), _codec),
+    **dict.fromkeys(("base64.b64decode", "base64.urlsafe_b64decode", "base64.decodebytes"),
         lambda _, first, args: decode(first, loose_base64)),
     **dict.fromkeys(("zlib.decompress", "gzip.decompress"), lambda _, first, args: decode(first, inflate)),
-    **dict.fromkeys(("json.loads", "ast.literal_eval"), _literal),
     "base64.b32decode": lambda _, first, args: decode(first, base64.b32decode),
-    "base64.b85decode": lambda _, first, args: decode(first, base64.b85decode),
     "os.walk": lambda _, first, args: [[first, [STAR], [STAR]]],
     "os.path.expanduser": lambda scan, first, args: re.sub("^~", scan.call.state.home(), first),
     "pathlib.Path.home": lambda scan, first, args: scan.call.state.home(),
     "shlex.split": lambda _, first, args: first.split(),
     "chr": lambda _, first, args: char(args[0]) if args and isinstance(args[0], int) and args[0] >= 0 else UNKNOWN,
     "ord": lambda _, first, args: ord(first) if len(first) == 1 else UNKNOWN,
-    "int": lambda _, first, args: integer(args) if args else UNKNOWN,
-    "len": lambda _, first, args: len(args[0]) if args and isinstance(args[0], str | list) else UNKNOWN,
+    "int": lambda _, first, args: int(first) if re.fullmatch(r"[0-9]{1,9}", first) else UNKNOWN,
     "reversed": lambda _, first, args: list(reversed(many(args[0]))) if args else [],
     "map": _map, "range": _range, "bytes": _bytes, "bytearray": _bytes,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Values of the Python reader, and the pure functions on them."""
+"""Values of the Python reader: plain ones, text with marks, and names of what is not a value."""
 
 import ast
 import re
@@ -7,21 +7,10 @@ from itertools import islice
 from typing import Any
 
 from .decoders import decoded
-from .marks import ATOM, DISGUISED, FILE, MAX_TEXT, NETWORK, SENSITIVE, UNKNOWN, clip, known, taints
+from .marks import ATOM, DISGUISED, FILE, MAX_TEXT, SENSITIVE, UNKNOWN, clip, known, taints
 from .parser import TooComplex
 
 MAX_ITEMS = 10_000
-_ARITHMETIC: dict[type, Callable[[int, int], int]] = {
-    ast.Sub: int.__sub__,
-    ast.Mult: int.__mul__,
-    ast.BitXor: int.__xor__,
-    ast.BitOr: int.__or__,
-    ast.BitAnd: int.__and__,
-    ast.RShift: int.__rshift__,
-    ast.Mod: int.__mod__,
-    ast.FloorDiv: int.__floordiv__,
-    ast.Add: int.__add__,
-}
 _KINDS = {"is_file", "is_dir", "exists", "isfile", "isdir", "isdigit"}
 
 
@@ -42,8 +31,6 @@ def text_of(value: Any) -> str:
     if isinstance(value, list | dict):
         return clip(" ".join(islice(_leaves(value), MAX_ITEMS)))
     if isinstance(value, Ref):
-        if re.match(r"(flask|quart|bottle|sanic)\.request\b", value.name):
-            return NETWORK
         return SENSITIVE if value.name == "os.environ" else UNKNOWN if value.bound is None else text_of(value.bound)
     return "" if value is None else UNKNOWN
 
@@ -55,19 +42,6 @@ def _leaves(value: Any) -> Iterator[str]:
         yield from _leaves(item) if isinstance(item, list | dict) else (text_of(item),)
     if not items:
         yield ""
-
-
-def mapping(*parts: Any) -> dict[str, Any]:
-    """Dictionaries, lists of pairs and the environment as one dictionary."""
-    found: dict[str, Any] = {}
-    for part in parts:
-        if isinstance(part, dict):
-            found |= part
-        elif isinstance(part, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in part):
-            found |= {text_of(pair[0]): pair[1] for pair in part}
-        else:
-            found[""] = text_of(part)
-    return found
 
 
 def bounded(value: Any) -> Any:
@@ -90,9 +64,10 @@ def picks(test: ast.expr) -> bool:
 
 
 def many(value: Any) -> list[Any]:
-    return (
-        value if isinstance(value, list) else list(value) if isinstance(value, str) and known(value) else [part(value)]
-    )
+    """What a loop over it sees."""
+    if isinstance(value, list):
+        return value
+    return list(value) if isinstance(value, str) and known(value) else [part(value)]
 
 
 def part(value: Any) -> Any:
@@ -104,20 +79,6 @@ def joined(parts: list[str]) -> str:
     for one in parts:
         path = one if one.startswith("/") or not path else f"{path.rstrip('/')}/{one}"
     return path
-
-
-def integer(args: list[Any]) -> Any:
-    try:
-        return int(text_of(args[0]), args[1] if len(args) > 1 and isinstance(args[1], int) else 10)
-    except (ValueError, OverflowError):
-        return args[0] if isinstance(args[0], str) and not known(args[0]) else UNKNOWN
-
-
-def arithmetic(op: ast.operator, left: int, right: int) -> Any:
-    zero = isinstance(op, ast.Mod | ast.FloorDiv) and not right
-    if type(op) not in _ARITHMETIC or zero or max(abs(left), abs(right)) > 1 << 64 or right < 0:
-        return left + right if isinstance(op, ast.Add) else UNKNOWN
-    return _ARITHMETIC[type(op)](left, right)
 
 
 def formatted(template: str, args: list[Any], words: dict[str, Any], percent: bool = False) -> str:

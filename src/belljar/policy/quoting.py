@@ -69,19 +69,19 @@ def _piece(piece: str) -> str:
     if piece[0] == BRACKET and len(piece) > 2:
         inner = piece[1:-1]
         inner = "^" + inner[1:] if inner[0] in "!^" else inner
-        inner = re.sub(r"\[:(\w+):\]", lambda m: _CLASSES.get(m[1], ""), inner)
+        inner = re.sub(r"\[:(\w+):\]", lambda m: CLASSES.get(m[1], ""), inner)
         return "[" + re.sub(r"[\\\[&~|]|-(?=-)", r"\\\g<0>", inner) + "]"
     return re.escape("[" if piece[0] == BRACKET else piece)
 
 
-_CLASSES = {
+CLASSES = {
     "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "space": " \t\n\r\f\v", "upper": "A-Z", "lower": "a-z",
     "punct": "!-/:-@", "xdigit": "0-9a-fA-F",
 }  # fmt: skip
 
 
 def classes(pattern: str) -> str:
-    return re.sub(r"\[:(\w+):\]", lambda m: _CLASSES.get(m[1], ""), pattern)
+    return re.sub(r"\[:(\w+):\]", lambda m: CLASSES.get(m[1], ""), pattern)
 
 
 def basic_regex(pattern: str) -> str:

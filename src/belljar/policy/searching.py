@@ -1,19 +1,13 @@
-"""find, fd, xargs and parallel: commands run on what was found."""
+"""find, xargs and parallel: commands run on what was found."""
 
 import re
-import shlex
 
 from .call import Call, Options, program
 from .feed import Feed
 from .marks import ATOM, SELF, STAR, UNKNOWN, has, has_glob, known, solid, unglob
 from .quoting import ansi_c, backslashes, listed, whole
 
-_TESTS = frozenset(
-    listed(
-        "-name -iname -path -ipath -regex -mtime -mmin -size -newer -empty -user -wholename -iregex -atime -ctime "
-        "-perm -cmin -inum -newermt -links -samefile"
-    )
-)
+_TESTS = re.compile(r"-(i?(name|path|regex|wholename)|[mac](time|min)|size|newer\w*|user|perm|inum|links|samefile)")
 _KEYS = re.compile(
     r"id_|\.pem|\.key\b|credential|\.aws|\.ssh|\.netrc|\.kube|\.pgpass|\.git-cred|\.gnupg|token|secret|passw"
 )
@@ -45,30 +39,20 @@ def _items(text: str, options: Options) -> list[str]:
         return [item for item in text.rstrip("\n").split(ansi_c(delimiter)) if item]
     if "I" in options.values or "i" in options.flags:
         return [line.strip() for line in text.splitlines() if line.strip()]
-    if re.search(r"['\"\\]", text) and known(text):
-        try:
-            return shlex.split(text)
-        except ValueError:
-            pass
-    return text.split()
+    return [re.sub(r"['\"\\]", "", word) for word in text.split()]
 
 
 @program("parallel rush")
 def _parallel(call: Call) -> str:
-    args = list(call.args)
-    literal: list[str] = []
-    files: list[str] = []
-    for mark in (":::", "::::"):
-        if mark in args:
-            at = args.index(mark)
-            literal, files = (args[at + 1 :], files) if mark == ":::" else (literal, args[at + 1 :])
-            args = args[:at]
-    call.args = args
+    at = next((at for at, arg in enumerate(call.args) if arg in (":::", "::::")), len(call.args))
+    given, files = call.args[at + 1 :], call.args[at : at + 1] == ["::::"]
+    call.args = call.args[:at]
     options = call.options("jNna", listed("jobs arg-file colsep max-args results joblog timeout"), posix=True)
     if options.has("pipe", "spreadstdin"):
         return call.run(options.rest)
-    read = [line for path in [*options.all("a", "arg-file"), *files] for line in call.read(path).splitlines()]
-    items = literal or read or [line for line in call.stdin.splitlines() if line] or [ATOM]
+    paths = [*options.all("a", "arg-file"), *(given if files else [])]
+    read = [line for path in paths for line in call.read(path).splitlines()]
+    items = (given if not files else read) or read or [line for line in call.stdin.splitlines() if line] or [ATOM]
     words, out = options.rest, ""
     for item in items[:200]:
         filled = [word.replace("{}", item) for word in words]
@@ -96,8 +80,6 @@ def _find(call: Call) -> str:
             _find_exec(call, args[index + 1 :], found)
         elif arg in ("-fprint", "-fprintf", "-fprint0", "-fls") and value:
             call.write(value)
-        elif arg == "-files0-from" and value:
-            call.read(value)
     printed = [args[index + 1] for index, arg in enumerate(args[:-1]) if arg == "-printf"]
     if printed:
         return backslashes(re.sub(r"%\S", ATOM, unglob(printed[0])))
@@ -111,7 +93,7 @@ def _narrows(args: list[str]) -> bool:
     for index, arg in enumerate(args):
         value = unglob(args[index + 1]) if index + 1 < len(args) else ""
         negated = index and args[index - 1] in ("!", "-not") and arg in ("-name", "-path")
-        if arg == "-empty" or (arg in _TESTS and value.strip("*?./!-+0") and not negated):
+        if arg == "-empty" or (_TESTS.fullmatch(arg) and value.strip("*?./!-+0") and not negated):
             return True
     return False
 
@@ -137,20 +119,13 @@ def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
 
 @program("fd fdfind")
 def _fd(call: Call) -> str:
-    args = list(call.args)
-    at = next((index for index, arg in enumerate(args) if arg in ("-x", "--exec", "-X", "--exec-batch")), len(args))
-    words, call.args = args[at + 1 :], args[:at]
-    options = call.options("ecEdtSoj", ("exclude", "type", "extension", "max-depth", "color"))
-    pattern, root = unglob(options.rest[0]) if options.rest else ".", (options.rest[1:2] or ["."])[0]
-    narrow = pattern.strip(".*^$") or options.values
-    found = f"{root.rstrip('/')}/{ATOM}/{ATOM}" if narrow else f"{root.rstrip('/')}/{STAR}"
-    filled = [word.replace("{}", found) for word in words]
-    return call.run(filled if "{}" in words else [*filled, found], Feed()) if words else found + "\n"
-
-
-@program("locate mlocate plocate")
-def _locate(call: Call) -> str:
-    return (_secret_found(call, "/", call.options("nld").rest) or f"/{ATOM}/{ATOM}") + "\n"
+    """The find that does the same."""
+    at = next((at for at, arg in enumerate(call.args) if re.match(r"-[xX]$|--exec", arg)), len(call.args))
+    words, command = [arg for arg in call.args[:at] if arg[:1] != "-"], call.args[at + 1 :]
+    narrow = ["-name", words[0]] if words and words[0].strip(".*^$") else []
+    run = ["-exec", *command, *([] if "{}" in command else ["{}"]), ";"] if command else []
+    call.args = [*(words[1:2] or ["."]), *narrow, *run]
+    return _find(call)
 
 
 def _secret_found(call: Call, root: str, args: list[str]) -> str:

@@ -100,49 +100,36 @@ def _inserted(steps: list[Step]) -> str:
 
 
 def _edited(steps: list[Step], text: str, extended: bool, quiet: bool) -> str:
-    """What sed makes of known text: substitutions, deletions and prints are followed, anything else is a disguise."""
+    """What sed makes of known text: substitutions, deletions and prints by line; anything else is a disguise."""
     if taints(text) or not text:
         return text
-    simple = all(step.verb in ("s", "y", "d", "p", "q") and bounded(step.old + step.first, text) for step in steps)
     lines, out = text.splitlines(), []
+    simple = all(step.verb in ("s", "d", "p") and bounded(step.old + step.first, text) for step in steps)
     try:
         for number, line in enumerate(lines if simple else [], 1):
-            made, ended = _line(steps, line, number, len(lines), extended, quiet)
-            out += made
-            if ended:
-                break
+            out += _line([step for step in steps if _addressed(step, number, len(lines))], line, extended, quiet)
     except (ValueError, IndexError, TimeoutError):
         simple = False
     return clip("\n".join(out)) + ("\n" if text.endswith("\n") and out else "") if simple else DISGUISED
 
 
-def _line(steps: list[Step], line: str, number: int, total: int, extended: bool, quiet: bool) -> tuple[list[str], bool]:
+def _line(steps: list[Step], line: str, extended: bool, quiet: bool) -> list[str]:
     out: list[str] = []
     for step in steps:
-        if not _addressed(step, number, total, line):
-            continue
-        if step.verb in ("d", "q"):
-            return out + ([] if quiet or step.verb == "d" else [line]), step.verb == "q"
+        if step.verb == "d":
+            return out
         before = line
-        if step.verb == "y":
-            line = line.translate(str.maketrans(step.old, step.new))
-        elif step.verb == "s":
+        if step.verb == "s":
             pattern = Pattern(classes(step.old) if extended else basic_regex(step.old))
             line = pattern.replaced(partial(_replacement, step.new), line, 0 if "g" in step.flags else 1)
         if step.verb == "p" or ("p" in step.flags and line != before):
             out.append(line)
-    return out + ([] if quiet else [line]), False
+    return out if quiet else [*out, line]
 
 
-def _addressed(step: Step, number: int, total: int, line: str) -> bool:
-    if step.first[:1] in ("/", "\\"):
-        if step.last:
-            raise ValueError("a range that begins with a pattern")
-        hit = Pattern(step.first.rstrip("IM").strip("/")).search(line) is not None
-    else:
-        begin, end = (total if place == "$" else int(place or 0) for place in (step.first, step.last or step.first))
-        hit = not step.first or begin <= number <= end
-    return hit != step.negated
+def _addressed(step: Step, number: int, total: int) -> bool:
+    begin, end = (total if place == "$" else int(place or 0) for place in (step.first, step.last or step.first))
+    return (not step.first or begin <= number <= end) != step.negated
 
 
 def _replacement(new: str, found: Any) -> str:
@@ -151,6 +138,4 @@ def _replacement(new: str, found: Any) -> str:
     groups: list[str] = [found[0], *found.groups()]
     special = {"&": groups[0], "\\n": "\n", "\\t": "\t"}
     pieces = re.findall(r"\\.|.", new, re.S)
-    return "".join(
-        special[p] if p in special else groups[int(p[1])] or "" if p[1:].isdigit() else p[-1] for p in pieces
-    )
+    return "".join(special.get(p) or (groups[int(p[1])] or "" if p[1:].isdigit() else p[-1]) for p in pieces)
