@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +64,18 @@ def test_a_sandbox_that_cannot_be_launched_is_named(monkeypatch: pytest.MonkeyPa
     check = doctor._probe(Host())
     assert (check.ok, check.detail) == (False, "not in force: memory limit")
     assert "limits above" in check.fix
+
+
+@pytest.mark.root
+def test_a_workspace_and_mounts_that_cannot_be_used_are_named_with_their_remedies(base_image: str) -> None:
+    """Really so: a file system without id-mapped mounts, in a mount namespace that the engine does not see into."""
+    examined = f"cd /mnt && mount -t ramfs ramfs . && cd /mnt && exec {sys.executable} -m belljar doctor --json"
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", examined], capture_output=True, text=True)
+    assert done.returncode == 1
+    found = {check["name"]: check["fix"] for check in json.loads(done.stdout) if not check["ok"]}
+    assert "ext4" in found.pop("workspace ownership")
+    assert "PrivateMounts" in found.pop("a real sandbox")
+    assert not found
 
 
 def test_a_check_can_be_printed_as_json() -> None:

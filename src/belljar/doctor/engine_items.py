@@ -27,9 +27,15 @@ REMEDIES = (
     (r"ordinary user", "do what is named there once, or use rootless Podman or Docker"),
     (r"cgroup|memory limit|cpu limit|process limit|swap", "see the items on limits above"),
     (r"range of cpus", "the engine's machine has fewer processors than this one: give --cpus"),
+    (
+        r"bind source path does not exist",
+        "the engine does not see this process's mounts (is it in a container, or under systemd's PrivateMounts=?): run "
+        "both in one mount namespace, or use BELLJAR_ENGINE=oci",
+    ),
     (r"no space left", "make room: see disk space"),
     (r"selinux|label", "BELLJAR_SELINUX=type:container_t (or =disable) sets the label of sandboxes"),
 )
+CALL_THE_DOCTOR = "; is it running? `belljar doctor` tells more"
 USER_DELEGATION = (
     "let systemd give you the controllers: `systemctl edit user@.service` with [Service] Delegate=cpu cpuset io memory "
     "pids, then log in again"
@@ -46,7 +52,7 @@ def remedy(error: BelljarError) -> str:
 def unavailable(error: BelljarError) -> Check:
     text = str(error).lower()
     fix = INSTALL if "cannot be reached" in text and "you may not" not in text else remedy(error)
-    return Check("engine", False, str(error), fix)
+    return Check("engine", False, str(error).replace(CALL_THE_DOCTOR, ""), fix)
 
 
 def checks(engine: Engine, about: Description) -> list[Check]:

@@ -162,14 +162,18 @@ def scratch_volume(shares_files: bool) -> Check:
 def disk(run_root: Path, data_root: str) -> Check:
     """Room for images and sandboxes, and for the run directory, which is often in memory."""
     images = data_root if Path(data_root or "/none").is_dir() else "/var/lib" if Path("/var/lib").is_dir() else "/"
-    for path, least in ((images, LOW_DISK), (str(run_root), LOW_RUN)):
+    prune, elsewhere = (
+        "`docker image prune`, `belljar prune`, or more disk",
+        "or set BELLJAR_RUN to a place that has it",
+    )
+    for path, least, fix in ((images, LOW_DISK, prune), (str(run_root), LOW_RUN, elsewhere)):
         try:
             free, nodes = shutil.disk_usage(path).free, os.statvfs(path)
         except OSError:
             continue
         if free < least or (nodes.f_files and nodes.f_favail < 1000):
             detail = f"{path}: {free / (1 << 20):.0f} MiB and {nodes.f_favail} files left"
-            return Check("disk space", False, detail, "make room: `docker image prune`, `belljar prune`, or more disk")
+            return Check("disk space", False, detail, f"make room: {fix}")
     return Check("disk space", True, f"{shutil.disk_usage(images).free / (1 << 30):.1f} GiB free in {images}")
 
 
