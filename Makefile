@@ -21,7 +21,7 @@ CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'
   { echo 'belljar: Python 3.11 or newer is needed (PYTHON=…)' >&2; exit 1; }
 SETUP = @$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup --venv "$(VENV)"
 
-.PHONY: help setup engine images sandbox test lint format lock fresh bench soak fuzz clean
+.PHONY: help setup engine images sandbox test lint format lock fresh vm-test projects bench soak fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -60,7 +60,15 @@ lock: ## renew sandbox-images/setup/lock/*.txt: the versions and hashes that set
 	@$(CHECK_PYTHON); "$(PYTHON)" -B sandbox-images/setup/lock.py
 
 fresh: ## the README's two commands in bare Debian trees, as root and as a user (needs root and mmdebstrap)
-	@$(CHECK_PYTHON); "$(PYTHON)" -B tests/fresh.py $(TREES)
+	@$(CHECK_PYTHON); "$(PYTHON)" -B -m tests.fresh $(TREES)
+
+vm-test: ## a part of the tests in a virtual machine with cgroup v2 (needs root; the first time about half an hour)
+	$(SETUP) test engine images </dev/null >&2
+	@"$(BIN)/python" -m tests.vm $(PLATFORMS)
+
+projects: ## the suites of three real projects (Python, C, Node), inside and outside (needs the image dev)
+	$(SETUP) test engine images </dev/null >&2
+	@"$(BIN)/python" -m pytest -n 0 tests/projects.py </dev/null
 
 bench: ## the table of timings, next to native subprocess and docker exec
 	$(SETUP) test engine images </dev/null >&2

@@ -1,4 +1,4 @@
-"""The README's two commands where nothing is installed: `make fresh`, or `python3 tests/fresh.py root user newest`.
+"""The README's two commands where nothing is installed: `make fresh`, or `python3 -m tests.fresh root user newest`.
 
 A bare Debian tree (python3, make, ca-certificates) is made with mmdebstrap for each case and entered in mount
 and process namespaces of its own. Root gets no engine and must find a way; a user is given this machine's Docker
@@ -8,6 +8,7 @@ socket, as a member of its group, and a home whose path is the same on both side
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,12 +17,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.debian_tree import PASSED_ON, PATH, ROOT, Entry, bootstrap, copy_checkout
+
 USER = 4242
 SOCKET = Path("/run/docker.sock")
 BARE = ["python3", "make", "ca-certificates"]  # the last for this machine's own certificates
 QUICK_TESTS = "tests/session/test_result.py tests/link/test_frames.py tests/test_blocking.py tests/engines/oci"
-PASSED_ON = ("PIP_CERT", "PIP_DEFAULT_TIMEOUT", "SSL_CERT_FILE", "http_proxy", "https_proxy", "no_proxy")
 
 
 @dataclass(frozen=True)
@@ -49,22 +50,10 @@ class Tree:
         self.checkout = self.shared / "a check out"
 
     def make(self) -> None:
-        uris = _mirror()
-        sources = [f"deb {uris} {self.case.suite} main"]
-        packages = ",".join([*BARE, *self.case.packages])
-        command = ["mmdebstrap", "-q", "--variant=minbase", f"--include={packages}", self.case.suite, self.root]
-        subprocess.run([*command, *sources], check=True)
-        for name in ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt"):
-            if Path(name).exists():
-                (self.root / name[1:]).parent.mkdir(parents=True, exist_ok=True)
-                (self.root / name[1:]).unlink(missing_ok=True)
-                shutil.copyfile(name, self.root / name[1:])
+        bootstrap(self.root, self.case.suite, [*BARE, *self.case.packages], "--variant=minbase")
         (self.shared / "home").mkdir(parents=True)
         (self.shared / "project").mkdir()
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-        for name in filter(None, listed.split("\0")):
-            (self.checkout / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, self.checkout / name)
+        copy_checkout(self.checkout)
         if self.case.user:
             subprocess.run(["chown", "-R", f"{USER}:{USER}", self.shared], check=True)
             with open(self.root / "etc/passwd", "a") as file:
@@ -72,56 +61,23 @@ class Tree:
 
     def run(self, command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         environment = {
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": PATH,
             "HOME": f"{self.shared}/home" if self.case.user else "/root",
             "BELLJAR_RUN": f"{self.place}/shared/run" if self.case.user else "/run/belljar",
             **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
             **variables,
         }
-        script = self._script(command)
-        # The engine next door names processes by their numbers out here, so its user must see the same ones.
-        processes = [] if self.case.user else ["--pid", "--fork", "--kill-child"]
         return subprocess.run(
-            ["unshare", "--mount", *processes, "bash", "-euc", script],
+            self._entry().argv(f"set -eu; cd '{self.checkout}'; {command}"),
             env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         )  # fmt: skip
 
-    def _script(self, command: str) -> str:
-        inside = f"cd '{self.checkout}' && {command}"
-        mounts = [
-            "mount --make-rprivate /",
-            f"mount --bind '{self.root}' '{self.root}'",
-            f"mount {'--rbind /proc' if self.case.user else '-t proc proc'} '{self.root}/proc'",
-            f"mount --rbind /dev '{self.root}/dev'",
-            f"mount --rbind /sys '{self.root}/sys'",
-            f"mount -t tmpfs -o mode=755 tmpfs '{self.root}/run'",
-            f"mkdir -p '{self.root}{self.shared}' '{self.root}/run/lock' '{self.root}/run/outside'",
-            f"mount --bind '{self.shared}' '{self.root}{self.shared}'",
-        ]
-        become = ""
-        if self.case.user:
-            mounts += [f"touch '{self.root}/run/docker.sock'", f"mount --bind {SOCKET} '{self.root}/run/docker.sock'"]
-            become = f"setpriv --reuid {USER} --regid {USER} --groups {SOCKET.stat().st_gid} "
-        # A plain chroot would not do: the kernel makes no user namespaces, and so no id-mapped mounts, in one.
-        enter = f'umount -l /run/outside; cd / && exec {become}bash -c "$INSIDE"'
-        return "\n".join(
-            [*mounts, f"export INSIDE={_quoted(inside)}", f"cd '{self.root}'", "pivot_root . run/outside",
-             f"exec chroot . bash -c {_quoted(enter)}"]
-        )  # fmt: skip
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
-
-
-def _mirror() -> str:
-    """The one that this machine's apt uses for Debian's main archive."""
-    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Identifier: Packages", "Component: main"]
-    listed = subprocess.run([*command, "Origin: Debian"], capture_output=True, text=True).stdout.split()
-    uris = [uri for uri in listed if "security" not in uri]
-    if not uris:
-        sys.exit("fresh: `apt-get indextargets` names no Debian mirror: run `apt-get update` first")
-    return uris[0]
+    def _entry(self) -> Entry:
+        if not self.case.user:
+            return Entry(self.root, [self.shared])
+        become = f"setpriv --reuid {USER} --regid {USER} --groups {SOCKET.stat().st_gid}"
+        # The engine next door names processes by their numbers out here, so its user must see the same ones.
+        return Entry(self.root, [self.shared, SOCKET], sees_processes=True, become=become)
 
 
 def tried(case: Case) -> bool:
@@ -139,9 +95,36 @@ def tried(case: Case) -> bool:
             _step(tree, case, "make sandbox", sandbox, "hello from sandbox\n")
             and _step(tree, case, "make sandbox again", sandbox, "hello from sandbox\n")
             and _step(tree, case, "make test", f"make test {python} TESTS='{QUICK_TESTS}'", " passed", **_engine(case))
+            and _step(
+                tree,
+                case,
+                "pipx install",
+                _package(tree),
+                f"belljar {_version()}\nhello from sandbox\n" * 2,
+                **_engine(case),
+            )
         )
     finally:
         subprocess.run(["rm", "-rf", "--one-file-system", place], check=False)
+
+
+def _package(tree: Tree) -> str:
+    """Wheel and source distribution, each installed where there is no checkout, as a user of the package would."""
+    return f"""
+        .venv/bin/python -m hatchling build -t sdist -t wheel -d '{tree.shared}/dist' >/dev/null
+        {tree.case.python} -m venv "$HOME/pipx" && "$HOME/pipx/bin/pip" install -q --only-binary :all: pipx
+        cd '{tree.shared}/project'
+        for built in '{tree.shared}/dist'/*.whl '{tree.shared}/dist'/*.tar.gz; do
+            export PIPX_HOME=$(mktemp -d) PIPX_BIN_DIR=$(mktemp -d)
+            "$HOME/pipx/bin/pipx" install -q --python {tree.case.python} "$built" >&2
+            "$PIPX_BIN_DIR/belljar" --version
+            "$PIPX_BIN_DIR/belljar" run 'echo hello from $(hostname)'
+        done"""
+
+
+def _version() -> str:
+    (found,) = re.findall(r'__version__ = "(.+)"', (ROOT / "src/belljar/__init__.py").read_text())
+    return str(found)
 
 
 def _engine(case: Case) -> dict[str, str]:

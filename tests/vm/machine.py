@@ -1,0 +1,103 @@
+"""The machine itself: boots, takes commands over ssh, ends. Without KVM its processor is emulated: slow, but real."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.debian_tree import ROOT
+from tests.vm.disk import CHECKOUT, Disk
+
+BOOT_SECONDS = 900
+# A processor without cmpxchg16b: with newer models Linux 6.12 was seen to panic under QEMU 7.2's emulation.
+EMULATED = ["-accel", "tcg,thread=multi", "-cpu", "Nehalem,-cx16"]
+NATIVE = ["-accel", "kvm", "-cpu", "host"]
+
+
+class Machine:
+    def __init__(self, disk: Disk, *, memory: str = "4G", processors: int = 2) -> None:
+        self.disk = disk
+        self.console = disk.place / "console"
+        self._port = _free_port()
+        # What it writes is thrown away with it: each run starts from the same disk.
+        self._process = subprocess.Popen(
+            ["qemu-system-x86_64", *(NATIVE if has_kvm() else EMULATED), "-machine", "q35", "-snapshot",
+             "-smp", str(processors), "-m", memory, "-display", "none", "-no-reboot", "-monitor", "none",
+             "-serial", f"file:{self.console}", "-device", "virtio-rng-pci",
+             "-kernel", disk.kernel, "-initrd", disk.initrd, "-append", "root=/dev/vda rw console=ttyS0 panic=-1",
+             "-drive", f"file={disk.file},format=raw,if=virtio,cache=unsafe",
+             "-nic", f"user,restrict=on,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:{self._port}-:22"],
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def __enter__(self) -> Machine:
+        deadline = time.monotonic() + BOOT_SECONDS
+        while self.run("root", "true", quiet=True):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._process.kill()
+                end = self.console.read_text(errors="replace").splitlines()[-5:]
+                raise RuntimeError("the machine did not boot: " + " / ".join(end))
+            time.sleep(2)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run("root", "poweroff", quiet=True)
+        try:
+            self._process.wait(120)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def run(self, user: str, command: str, *, stdin: bytes | None = None, quiet: bool = False) -> int:
+        silent = subprocess.DEVNULL if quiet else None
+        done = subprocess.run(
+            [*self._ssh(), f"{user}@127.0.0.1", command], input=stdin or b"", stdout=silent, stderr=silent
+        )
+        return done.returncode
+
+    def _ssh(self) -> list[str]:
+        """One connection a user is kept open: a new one takes seconds of emulated cryptography."""
+        settings = {
+            "StrictHostKeyChecking": "no", "UserKnownHostsFile": "/dev/null", "BatchMode": "yes",
+            "ConnectTimeout": "30", "ControlMaster": "auto", "ControlPersist": "60",
+            "ControlPath": f"{self.disk.place}/ssh-{os.getpid()}-%r", "ServerAliveInterval": "30",
+        }  # fmt: skip
+        options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+        return ["ssh", "-q", "-i", str(self.disk.key), "-p", str(self._port), *options]
+
+    def bring_sources(self) -> None:
+        """What git knows and the compiled init, over what is on the disk."""
+        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        names = [name for name in listed.splitlines() if (ROOT / name).exists()]
+        init = [f"share/belljar/{path.name}" for path in Path(sys.prefix, "share/belljar").glob("belljar-init-*")]
+        pack = [
+            "tar",
+            "-c",
+            "--owner=0",
+            "--group=0",
+            *names,
+            "--transform=s,^share/,.venv/share/,",
+            "-C",
+            sys.prefix,
+            *init,
+        ]
+        packed = subprocess.run(pack, cwd=ROOT, check=True, capture_output=True).stdout
+        # Whatever is not compiled here is compiled anew, at seconds apiece, in every process.
+        compiled = f"cd {CHECKOUT} && tar -x && .venv/bin/python -m compileall -q src tests"
+        if self.run("root", compiled, stdin=packed):
+            raise RuntimeError("the sources did not get into the machine")
+
+
+def has_kvm() -> bool:
+    """The device alone says little: a kernel may offer one that runs only guests made for it."""
+    flags = Path("/proc/cpuinfo").read_text().split()
+    return os.access("/dev/kvm", os.W_OK) and bool({"vmx", "svm"} & set(flags))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
