@@ -200,6 +200,16 @@ def test_a_signal_that_another_thread_got_ends_it_too(terminal: Terminal) -> Non
     assert terminal.status() == 128 + signal.SIGHUP
 
 
+def test_it_ends_with_its_terminal_also_where_no_signal_says_so(workspace: Path) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # what it starts inherits that
+    terminal = Terminal.belljar("shell", "--workspace", workspace)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    terminal.line("echo u'p'; sleep 1000")
+    terminal.until("up\r\n")
+    os.close(terminal.fd)
+    assert os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1]) == 128 + signal.SIGTERM
+
+
 def test_ctrl_c_interrupts_and_the_shell_is_as_it_was(terminal: Terminal) -> None:
     terminal.line("cd /tmp; kept() { echo a'b'; }")
     terminal.until("exit 0")

@@ -7,6 +7,7 @@ prompt for the next command, or a question about this one.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,6 +60,7 @@ class Lending:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._answers.pass_on, self._program.write)
                 await pass_keys(self._program.write)
+                os.kill(os.getpid(), signal.SIGTERM)  # the terminal is gone, and whatever runs there with it
                 tasks.cancel_scope.cancel()
         finally:
             self._back.set()
