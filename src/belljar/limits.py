@@ -92,9 +92,9 @@ class Limits:
     shm: int = _size(None)
     """/dev/shm, held in memory; an eighth of it."""
     tmp: int = _size(None, 1 << 20)
-    """/tmp, held in memory; a quarter of it."""
+    """/tmp, held in memory; a quarter of it. As large as `disk`: on that volume."""
     home: int = _size(None, 1 << 20)
-    """The home directory, held in memory; a quarter of it."""
+    """The home directory, held in memory; a quarter of it. As large as `disk`: on that volume."""
     disk: int | None = _size(None)
     """A volume on disk for /tmp, home and a writable root, in place of memory. 0: none, as where `tmp` or `home` are
     given; None: 4 GiB where one can be had."""
@@ -162,12 +162,17 @@ class Limits:
         default("cpus", float(machine_cpus()))
         default("inodes", max(1024, self.memory // (4 * INODE_SIZE)))
         left = max(0, self.memory - sum(getattr(self, name) for name in IN_MEMORY if name in asked))
-        default("tmp", left // 4)
-        default("home", left // 4)
+        default("tmp", self.disk or left // 4)
+        default("home", self.disk or left // 4)
         default("shm", left // 8)
 
+    def on_volume(self, name: str) -> bool:
+        """Whether /tmp or home (`name`) is there, where there is a volume."""
+        return self.disk is None or bool(getattr(self, name) == self.disk)
+
     def _refuse_too_much_in_memory(self) -> None:
-        together, room = sum(getattr(self, name) for name in IN_MEMORY), int(self.memory * IN_MEMORY_SHARE)
+        held = [name for name in IN_MEMORY if not self.disk or not self.on_volume(name)]
+        together, room = sum(getattr(self, name) for name in held), int(self.memory * IN_MEMORY_SHARE)
         if together > room:
             raise LimitsError(
                 f"memory: /tmp, the home directory and /dev/shm are held in memory: together {_shown(together)}, which "

@@ -120,3 +120,13 @@ async def test_tmp_and_home_share_a_volume_that_ends_with_the_sandbox(base_image
     assert lines[-1] == "ok"
     assert len(set(lines[:-1])) == 1
     assert gone()
+
+
+async def test_what_has_a_size_of_its_own_is_held_in_memory_beside_a_volume(base_image: str, workspace: Path) -> None:
+    limits = belljar.Limits(disk="64m", tmp="2m")
+    assert belljar.Limits(**limits.as_dict()) == limits
+    async with belljar.Session(workspace, limits=limits) as box:
+        result = await box.run("df --output=fstype,size /tmp ~ | tail -2")
+    in_memory, on_disk = (line.split() for line in result.stdout.splitlines())
+    assert in_memory == ["tmpfs", "2048"]
+    assert on_disk[0] == "ext4"

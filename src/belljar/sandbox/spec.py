@@ -199,29 +199,24 @@ def _scratch(limits: Limits, user: User, disk: Scratch | None) -> list[Mount]:
     few = limits.inodes // 16
     small = min(SMALL_TMPFS, limits.memory // 32)
     owner = (user.uid, user.gid)
+    in_memory = {
+        "tmp": Mount("tmpfs", "/tmp", read_only=False, size=limits.tmp, inodes=limits.inodes, mode=0o1777),
+        "var-tmp": Mount("tmpfs", "/var/tmp", read_only=False, size=small, inodes=few, mode=0o1777),
+        "home": Mount("tmpfs", HOME, read_only=False, size=limits.home, inodes=limits.inodes, mode=0o700, owner=owner),
+    }
     return [
-        *(_on_disk(disk, user) if disk else _in_memory(limits, user, small, few)),
+        *(_on_disk(each, name, limits, user, disk) if disk else each for name, each in in_memory.items()),
         Mount("tmpfs", "/run", read_only=False, size=small, inodes=few, mode=0o755, owner=owner),
         # In place of the engine's, whose files are not counted.
         Mount("tmpfs", "/dev/shm", read_only=False, size=limits.shm, inodes=few, mode=0o1777, executable=False),
     ]
 
 
-def _in_memory(limits: Limits, user: User, small: int, few: int) -> list[Mount]:
-    owner = (user.uid, user.gid)
-    return [
-        Mount("tmpfs", "/tmp", read_only=False, size=limits.tmp, inodes=limits.inodes, mode=0o1777),
-        Mount("tmpfs", "/var/tmp", read_only=False, size=small, inodes=few, mode=0o1777),
-        Mount("tmpfs", HOME, read_only=False, size=limits.home, inodes=limits.inodes, mode=0o700, owner=owner),
-    ]
-
-
-def _on_disk(disk: Scratch, user: User) -> list[Mount]:
-    """They share the volume, and its size."""
-    return [
-        Mount("bind", target, disk.directory(name, mode, user.outside), read_only=False)
-        for target, name, mode in (("/tmp", "tmp", 0o1777), ("/var/tmp", "var-tmp", 0o1777), (HOME, "home", 0o700))
-    ]
+def _on_disk(mount: Mount, name: str, limits: Limits, user: User, disk: Scratch) -> Mount:
+    """They share the volume, and its size; but for one that a size of its own was asked for."""
+    if name in ("tmp", "home") and not limits.on_volume(name):
+        return mount
+    return Mount("bind", mount.target, disk.directory(name, mount.mode, user.outside), read_only=False)
 
 
 def _parents(extras: Sequence[Mount], limits: Limits, user: User, disk: Scratch | None) -> list[Mount]:

@@ -12,8 +12,8 @@ _HELP = {
     "cpus": "processor time, in cores; here {cpus:g}",
     "pids": "processes and threads at once; {pids}",
     "disk": "a volume on disk for /tmp and home; 4g where one can be had",
-    "tmp": "/tmp, held in memory instead; without a volume {tmp}",
-    "home": "the home directory, held in memory instead; without a volume {home}",
+    "tmp": "/tmp, held in memory also beside a volume; without one {tmp}",
+    "home": "the home directory, held in memory also beside a volume; without one {home}",
     "shm": "/dev/shm, held in memory; an eighth of it, here {shm}",
 }
 
