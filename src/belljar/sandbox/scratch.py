@@ -203,7 +203,7 @@ def _mount(device: int, target: Path) -> None:
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOATIME)
     path = os.readlink(f"/proc/self/fd/{device}")
     try:
-        if _libc.mount(os.fsencode(path), os.fsencode(target), b"ext4", flags, b"discard,noinit_itable") < 0:
+        if _libc.mount(os.fsencode(path), os.fsencode(target), b"ext4", flags, b"discard,noinit_itable,nobarrier") < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), path)
     finally:
