@@ -115,6 +115,10 @@ def _users(about: Description) -> Check:
     if about.user_remapping:
         detail = "userns-remap is on: files in the workspace would belong to the remapped users"
         return Check("users", False, detail, "remove userns-remap from the engine's configuration")
+    if about.user_namespaces and about.rootless:
+        return Check(
+            "users", True, "each sandbox has a user namespace: you are you outside, others your subordinate ids"
+        )
     if about.user_namespaces:
         return Check("users", True, "each sandbox has a user namespace: nobody inside is anybody outside")
     if about.rootless:

@@ -167,13 +167,22 @@ def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Pr
 
     progress(0.0, f"building {wanted} from Debian packages")
     with tempfile.TemporaryDirectory(prefix="belljar-image-") as directory:
-        tar = Path(directory, "root.tar")
-        scripts = [_recipes() / INSTALLERS[each] for each in _lineage(name) if each in INSTALLERS]
-        fetched = Path(directory, "fetched")
+        # For an ordinary user mmdebstrap works under ids that may enter neither this directory nor his home.
+        Path(directory).chmod(0o755)
+        tar, fetched = Path(directory, "root.tar"), Path(directory, "fetched")
+        recipes = [INSTALLERS[each] for each in _lineage(name) if each in INSTALLERS]
+        scripts = [_readable(_recipes() / each, Path(directory)) for each in [*recipes, "finish.sh"]]
         fetch([each for each in _lineage(name) if each in INSTALLERS], fetched, progress)
-        bootstrap(_packages(name), [*scripts, _recipes() / "finish.sh"], tar, progress, fetched)
+        bootstrap(_packages(name), scripts, tar, progress, fetched)
         progress(0.95, "importing")
         store.image_import(tar, wanted, cwd="/workspace", labels=_labels(name))
+
+
+def _readable(script: Path, directory: Path) -> Path:
+    copy = directory / "-".join(script.parts[-2:])
+    copy.write_bytes(script.read_bytes())
+    copy.chmod(0o644)
+    return copy
 
 
 def _report_step(line: str, progress: Progress) -> None:

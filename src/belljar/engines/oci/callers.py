@@ -84,9 +84,7 @@ class Superuser:
 class OrdinaryUser:
     rootless = True
     missing: tuple[str, ...] = (
-        "/tmp and home are held in memory (only root can mount a volume)",
         "devices are kept out by the user namespace and nodev, not by a control group",
-        "all your sandboxes run as you outside, and share what the kernel counts by user",
         "the image's own root files belong to your uid inside (they are read-only)",
         "checkpoints need root",
     )
