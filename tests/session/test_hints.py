@@ -27,7 +27,9 @@ WALLS = {
     "gcc x.c": "--image python",
     "cmake .": "--image dev",
     "python3 -m pip install x": "--image python",
-    "pytest -q": "no pytest",
+    "pytest -q": "--image python",
+    "python3 -m pytest": "--image python",
+    "htop": "no htop",
     "dpkg --configure -a": "ordinary user",
     "python3 -c 'b = bytearray(500 << 20)'": "--memory",
     "python3 -c 'b = bytearray(500 << 20)'; echo went on; false": "--memory",
@@ -47,6 +49,9 @@ async def test_the_persistent_shell_names_a_child_that_ran_out_of_memory(box: Se
     assert (result.cause, result.exit_code, result.oom_kills) == ("out_of_memory", 137, 1)
     assert any("--memory" in hint for hint in result.hints)
     assert (await box.persistent.run("false")).hints == ()
+    result = await box.persistent.run("python3 -c 'b = bytearray(500 << 20)'; true")
+    assert (result.cause, result.oom_kills) == ("exited", 1), "told in its own call, not in the next"
+    assert (await box.persistent.run("false")).oom_kills == 0
 
 
 @pytest.mark.parametrize(

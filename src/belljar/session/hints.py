@@ -37,11 +37,11 @@ _ROOT = re.compile(
 _MISSING = re.compile(r"([\w.+-]+): command not found|: ([\w.+-]+): not found$|No module named '?([\w-]+)", re.M)
 # What our images have beyond `base`, by the name that is typed.
 _IMAGES = {
-    "python": ("pip", "pip3", "gcc", "g++", "cc", "c++", "python3-config"),
+    "python": ("pip", "pip3", "uv", "uvx", "pytest", "gcc", "g++", "cc", "c++", "python3-config"),
     "node": ("node", "nodejs", "npm", "npx"),
-    "dev": ("cmake", "ninja", "gdb", "strace", "shellcheck", "sqlite3", "pkg-config", "ld", "as"),
+    "dev": ("cmake", "ninja", "gdb", "strace", "shellcheck", "sqlite3", "pkg-config", "ld", "as", "lsof", "vi"),
 }
-_MODULES = {"pip": "python", "venv": "python", "ensurepip": "python"}
+_MODULES = {"pip": "python", "venv": "python", "ensurepip": "python", "pytest": "python"}
 
 
 def hints(result: Result, where: Surroundings) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def _found(result: Result, where: Surroundings) -> Iterator[str]:
     if _DISK.search(printed):
         yield (
             f"A file system is full: /tmp holds {limits.tmp >> 20} MiB and the home directory {limits.home >> 20} MiB; "
-            "raise them with Limits(tmp=…, home=…), or write to /workspace."
+            "raise them with --disk, --tmp and --home or Limits(tmp=…, home=…), or write to /workspace."
         )
     if _PROCESSES.search(printed):
         yield f"The limit of {limits.pids} processes was reached; raise it with --pids or Limits(pids=…)."
@@ -77,7 +77,10 @@ def _found(result: Result, where: Surroundings) -> Iterator[str]:
     if _READ_ONLY.search(printed):
         yield "Only /workspace, /tmp and the home directory can be written; the rest of the image is read-only."
     if _ROOT.search(printed):
-        yield "Commands run as an ordinary user and there is no sudo; use an image that has what they would install."
+        yield (
+            "Commands run as an ordinary user and there is no sudo; use an image that has what they would install, "
+            "or --root with the engine oci."
+        )
     else:
         yield from _program(printed, where.image, found_out=result.exit_code == 127)
 

@@ -43,6 +43,7 @@ SAFETY_NET = 15.0  # the init enforces the deadline; past this much more, the ho
 REMEMBERED = 64  # verdicts
 ANSWER_SECONDS = 2.0  # how long an idle shell may take to tell its variables
 LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
+FILLS_NO_MEMORY = 0.005  # seconds; nothing runs out of memory in less, so a quick success is not looked into
 IN_THE_SHELL = frozenset({"source", ".", "eval", "trap"})
 """What runs text in the shell's own process."""
 
@@ -319,7 +320,8 @@ class PersistentShell:
         self._known = turn.verdict.state_after
         self._unsure |= _ran_unread_text(turn.verdict)
         restarted = turn.restarted or report.closed
-        oom_kills = self._session.aftermath.new_oom_kills() if report.status else 0
+        slow = time.monotonic() - turn.clock > FILLS_NO_MEMORY
+        oom_kills = self._session.aftermath.new_oom_kills() if report.status or slow else 0
         cause: Cause = "out_of_memory" if oom_kills and report.status == 128 + signal.SIGKILL else "exited"
         if turn.interrupted:
             cause = "interrupted"
