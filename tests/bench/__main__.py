@@ -20,6 +20,7 @@ PARTS = {
     "cli": "The command line",
     "throwaways": "Fresh sandboxes, and many of them",
     "files": "Files and ports of a sandbox",
+    "door": "The network door",
     "oci": "The engine without a daemon",
     "staged": "Staged workspaces",
 }

@@ -37,6 +37,8 @@ class HttpProxy:
     """One client connection. With `inside`, what is said in a tunnel to that host, for which `dialled` is open: all
     requests are for that host. `tls`: the client's TLS ended here, and ours begins."""
 
+    __slots__ = ("_client", "_dialled", "_door", "_head", "_http", "_inside", "_tls", "_upstream")
+
     def __init__(
         self, door: Door, client: ByteStream, inside: Target | None = None, dialled: ByteStream | None = None, *,
         tls: bool = False,
@@ -137,9 +139,11 @@ class HttpProxy:
                 await self._refuse(Refused(str(error), status=502))
                 raise _Over from error
             async with upstream:
+                first = self._rest()
                 await self._client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                del self._http, request, match  # a thousand tunnels may be open at once
                 try:
-                    await self._door.tunnel(self._client, target, upstream, visit, self._rest())
+                    await self._door.tunnel(self._client, target, upstream, visit, first)
                 except Refused as error:
                     visit.verdict, visit.reason = "refused", str(error)
         raise _Over
@@ -215,16 +219,19 @@ class HttpProxy:
     ) -> None:  # fmt: skip
         meter = self._door.meter(visit)
         switched, broken = False, "nothing came for too long"
-        async with anyio.create_task_group() as both:
-            both.start_soon(meter.end_when_idle, both.cancel_scope)
-            try:
-                await upstream.send(asked, meter)
-                both.start_soon(self._upload, upstream, meter, both.cancel_scope)
-                switched = await self._answer(upstream, meter, secret)
-                broken = ""
-            except (h11.ProtocolError, *GONE) as error:  # carried past the group, which would wrap it
-                broken = f"the connection broke: {type(error).__name__}"
-            both.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as both:
+                meter.watch(both.cancel_scope)
+                try:
+                    await upstream.send(asked, meter)
+                    both.start_soon(self._upload, upstream, meter, both.cancel_scope)
+                    switched = await self._answer(upstream, meter, secret)
+                    broken = ""
+                except (h11.ProtocolError, *GONE) as error:  # carried past the group, which would wrap it
+                    broken = f"the connection broke: {type(error).__name__}"
+                both.cancel_scope.cancel()
+        finally:
+            meter.rest()
         if broken:
             visit.verdict, visit.reason = "failed", visit.reason or broken
             self._upstream = None

@@ -55,9 +55,9 @@ def _pinned(kind: type[http.client.HTTPConnection], *given: Any, **options: Any)
 
 class _Http(urllib.request.HTTPHandler):
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_pinned, http.client.HTTPConnection), request)  # type: ignore[arg-type]
+        return self.do_open(functools.partial(_pinned, http.client.HTTPConnection), request)
 
 
 class _Https(urllib.request.HTTPSHandler):
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_pinned, http.client.HTTPSConnection), request)  # type: ignore[arg-type]
+        return self.do_open(functools.partial(_pinned, http.client.HTTPSConnection), request)

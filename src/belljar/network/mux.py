@@ -37,6 +37,11 @@ class RelayError(Exception):
 class MuxStream(ByteStream):
     """One connection."""
 
+    __slots__ = (
+        "_allowed", "_arrived", "_broken", "_closed", "_credit", "_mux", "_news", "_our_end", "_their_end", "_waiting",
+        "_window", "id", "port",
+    )  # fmt: skip
+
     def __init__(self, mux: Mux, id: int, port: int) -> None:
         self.id, self.port = id, port
         self._mux = mux

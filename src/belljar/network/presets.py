@@ -160,13 +160,15 @@ def _node(clients: Clients) -> Answers:
     try:
         settings, _ = json.JSONDecoder().raw_decode(listed[listed.index("{") :])
     except ValueError:
-        settings = {"registry": clients.ask(["yarn", "config", "get", "registry"]).strip()}
-    for name, value in settings.items():
-        if isinstance(value, str) and (name == "registry" or name.endswith(":registry")) and _URL.fullmatch(value):
-            yield Answer(value, f"npm's {name}")
-            _, text = clients.index(value, "npm/latest")
-            for link in re.findall(r'"tarball"\s*:\s*"([^"]+)"', text):
-                yield Answer(link, f"where {urlsplit(value).hostname} keeps its packages", value)
+        settings = {}
+    named = {f"npm's {name}": url for name, url in settings.items() if re.fullmatch(r"(.*:)?registry", name)}
+    for name in ("registry", "npmRegistryServer"):  # of old and new yarn, which has a default of its own
+        named[f"yarn's {name}"] = clients.ask(["yarn", "config", "get", name]).strip()
+    for why, url in {url: (why, url) for why, url in named.items() if _URL.fullmatch(str(url))}.values():
+        yield Answer(url, why)
+        _, text = clients.index(url, "npm/latest")
+        for link in re.findall(r'"tarball"\s*:\s*"([^"]+)"', text):
+            yield Answer(link, f"where {urlsplit(url).hostname} keeps its packages", url)
 
 
 def _debian(clients: Clients) -> Answers:

@@ -6,6 +6,7 @@ hosts many names would serve one that nobody allowed.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Callable
@@ -22,11 +23,16 @@ GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream,
 
 
 class Meter:
-    """Counts a visit's bytes and notices when nothing moves any more."""
+    """Counts a visit's bytes, and ends it when nothing moves any more."""
+
+    # A timer instead of a task, and slots: a thousand tunnels may be open at once.
+    __slots__ = ("_idle", "_moved", "_scope", "_seen", "_spend", "_timer", "visit")
 
     def __init__(self, visit: Visit, spend: Callable[[int], None], idle: float) -> None:
         self.visit, self._spend, self._idle = visit, spend, idle
-        self._moved = 0
+        self._moved = self._seen = 0
+        self._scope: anyio.CancelScope | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def sent(self, count: int) -> None:
         self.visit.sent += count
@@ -38,53 +44,52 @@ class Meter:
         self._moved += 1
         self._spend(count)
 
-    async def end_when_idle(self, scope: anyio.CancelScope) -> None:
-        """Cancel when nothing has moved for the idle time."""
-        seen = -1
-        while seen != self._moved:
-            seen = self._moved
-            await anyio.sleep(self._idle)
-        self.visit.reason = "idle for too long"
-        scope.cancel()
+    def watch(self, scope: anyio.CancelScope) -> None:
+        """Cancel `scope` when nothing has moved for the idle time."""
+        self._scope, self._seen = scope, self._moved
+        self._timer = asyncio.get_running_loop().call_later(self._idle, self._look)
+
+    def _look(self) -> None:
+        if self._scope is None:
+            return
+        if self._seen == self._moved:
+            self.visit.reason = "idle for too long"
+            self._scope.cancel()
+        self.watch(self._scope)
+
+    def rest(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._scope = None
 
 
 async def tunnel(client: ByteStream, upstream: ByteStream, meter: Meter, first: bytes = b"") -> None:
     """Until both sides have said all, one of them breaks, or nothing moves."""
-    async with anyio.create_task_group() as both:
-
-        async def up() -> None:
-            if first:
-                meter.sent(len(first))
-                await upstream.send(first)
-            await _pump(client, upstream, meter.sent)
-
-        async def down() -> None:
-            await _pump(upstream, client, meter.received)
-
-        async def ended() -> None:
-            async with anyio.create_task_group() as ways:
-                ways.start_soon(_until_gone, up, both.cancel_scope)
-                ways.start_soon(_until_gone, down, both.cancel_scope)
-            both.cancel_scope.cancel()
-
-        both.start_soon(meter.end_when_idle, both.cancel_scope)
-        both.start_soon(ended)
-
-
-async def _until_gone(way: Callable[[], object], scope: anyio.CancelScope) -> None:
     try:
-        await way()  # type: ignore[misc]
+        async with anyio.create_task_group() as both:
+            scope = both.cancel_scope
+            meter.watch(scope)
+            both.start_soon(_pump, client, upstream, meter.sent, scope, first)
+            await _pump(upstream, client, meter.received, scope)
+    finally:
+        meter.rest()
+
+
+async def _pump(
+    source: ByteStream, target: ByteStream, count: Callable[[int], None], scope: anyio.CancelScope, first: bytes = b""
+) -> None:
+    try:
+        if first:
+            count(len(first))
+            await target.send(first)
+        with contextlib.suppress(anyio.EndOfStream):
+            while True:
+                data = await source.receive(CHUNK)
+                count(len(data))
+                await target.send(data)
+        await target.send_eof()
     except GONE:
         scope.cancel()
-
-
-async def _pump(source: ByteStream, target: ByteStream, count: Callable[[int], None]) -> None:
-    with contextlib.suppress(anyio.EndOfStream):
-        while True:
-            data = await source.receive(CHUNK)
-            count(len(data))
-            await target.send(data)
-    await target.send_eof()
 
 
 async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> bytes:

@@ -17,7 +17,7 @@ class Refused(Exception):
         self.status = status
 
 
-@dataclass
+@dataclass(slots=True)
 class Visit:
     host: str
     port: int

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 PORT = 3128
 READY_SECONDS = 30.0
 BUNDLE = f"{HOME}/.belljar-certificates.pem"
+APT_SETTINGS = f"{HOME}/.belljar-apt.conf"
+SETTINGS = {  # of clients that take no certificates from the environment
+    # Its own sandbox user may not read a home; this is a sandbox already.
+    APT_SETTINGS: f'Acquire::https::CaInfo "{BUNDLE}";\nAPT::Sandbox::User "root";\n',
+    f"{HOME}/.wgetrc": f"ca_certificate = {BUNDLE}\n",
+}
 
 
 class NetworkDoor:
@@ -121,6 +127,8 @@ class NetworkDoor:
             bundle += self.door.authority.pem
         if bundle:
             await files.write(BUNDLE, bundle, mode=0o444)
+            for path, text in SETTINGS.items():
+                await files.write(path, text, mode=0o644)
 
 
 async def explained(preset: str, tools: InitTools) -> list[Found]:
@@ -143,7 +151,7 @@ def environment() -> dict[str, str]:
     named = {
         "HTTP_PROXY": proxy,
         "HTTPS_PROXY": proxy,
-        "ALL_PROXY": f"socks5h://127.0.0.1:{PORT}",
+        "ALL_PROXY": proxy,  # not SOCKS, which the door speaks too: httpx will not start without a package for it
         "NO_PROXY": "localhost,127.0.0.1,::1",
     }
     trusted = dict.fromkeys(
@@ -151,7 +159,8 @@ def environment() -> dict[str, str]:
          "CARGO_HTTP_CAINFO", "npm_config_cafile"), BUNDLE,
     )  # fmt: skip
     tools = {"npm_config_proxy": proxy, "npm_config_https_proxy": proxy, "CARGO_HTTP_PROXY": proxy,
-             "NODE_USE_ENV_PROXY": "1", "YARN_HTTP_PROXY": proxy, "YARN_HTTPS_PROXY": proxy}  # fmt: skip
+             "YARN_HTTP_PROXY": proxy, "YARN_HTTPS_PROXY": proxy, "NODE_USE_ENV_PROXY": "1",
+             "APT_CONFIG": APT_SETTINGS}  # fmt: skip
     return {**named, **{name.lower(): value for name, value in named.items()}, **trusted, **tools}
 
 
