@@ -125,6 +125,17 @@ def test_whatever_is_not_a_yes_is_a_no(workspace: Path, answer: str) -> None:
     assert not (workspace / "asked").exists()
 
 
+@pytest.mark.parametrize("forced", ["-t", "-T"])
+def test_a_host_is_asked_about_while_the_program_runs(workspace: Path, forced: str) -> None:
+    command = "curl -s -o /dev/null -w 'code-%{http_code}' http://b.example; read name; echo hello $name"
+    terminal = run(workspace, forced, "--ask-hosts", "--allow", "a.example", command)
+    assert "wants to reach b.example on port 80" in terminal.until("allow it? ")
+    terminal.type("n\n")
+    terminal.until("code-403")
+    terminal.insist("Ada\n", "hello Ada")  # keys are the program's again
+    assert terminal.status() == 0
+
+
 def test_what_was_typed_before_the_question_is_no_answer_to_it(workspace: Path) -> None:
     terminal = run(workspace, "sudo id")
     terminal.type("y\n" * 3)

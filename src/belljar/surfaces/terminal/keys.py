@@ -6,7 +6,7 @@ import os
 import signal
 from asyncio import Queue, QueueFull
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Protocol
 
 import anyio
@@ -76,28 +76,28 @@ class Keyboard:
 
     def __init__(self, terminal: HostTerminal | None) -> None:
         self._terminal = terminal
-        self._ours = anyio.Lock()
+        self._reading = anyio.Lock()
         self._passing = anyio.CancelScope()
+        self._questions = 0
 
     async def pass_keys(self, write: Callable[[bytes], Awaitable[None]], detach: DetachKeys | None = None) -> None:
         """Until stdin ends, or the keys to detach were pressed."""
         ended = False
         while not ended:
-            async with self._ours:
-                self._passing = anyio.CancelScope()
-            with self._passing:
-                await pass_keys(write, detach)
-                ended = True
+            async with self._reading:  # whoever has a question comes first
+                with anyio.CancelScope() as self._passing:
+                    if not self._questions:
+                        await pass_keys(write, detach)
+                        ended = True
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
         """What was typed before is thrown away: it was no answer."""
-        async with self._ours:
-            self._passing.cancel()
-            if self._terminal is None:
-                yield
-                return
-            with self._terminal.cooked():
+        self._questions += 1
+        self._passing.cancel()
+        async with self._reading:
+            self._questions -= 1
+            with self._terminal.cooked() if self._terminal is not None else nullcontext():
                 yield
 
 
