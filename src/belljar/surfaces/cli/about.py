@@ -16,28 +16,18 @@ def help(args: Namespace) -> int:
         build().parse_args([*args.topic, "--help"])
     with redirect_stdout(StringIO()) as shown, suppress(SystemExit):
         build().parse_args([*args.topic, "--help"])
-    console.text(shown.getvalue(), as_json=True)
-    return 0
+    return console.text(args, shown.getvalue())
 
 
 def version(args: Namespace) -> int:
-    if args.json:
-        console.document({"version": __version__})
-    else:
-        console.say(f"belljar {__version__}")
-    return 0
+    return console.answer(args, {"version": __version__}, f"belljar {__version__}")
 
 
 def config(args: Namespace) -> int:
     found = settings.load()
-    if args.json:
-        console.document(
-            {name: {"value": s.value, "source": s.source, "enforced": s.enforced} for name, s in found.items()}
-        )
-        return 0
     rows = [(name, s.value, s.source + (" (enforced)" if s.enforced else "")) for name, s in found.items()]
-    console.table(rows, "SETTING", "VALUE", "FROM")
-    for path in (settings.OPERATOR, settings.user_file()):
-        console.say(f"{path}: {'read' if path.exists() else 'not there'}")
-    console.say(f"settings there are: {', '.join(settings.SETTABLE)}")
-    return 0
+    console.answer_table(args, {name: vars(each) for name, each in found.items()}, rows, "SETTING", "VALUE", "FROM")
+    files = [
+        f"{path}: {'read' if path.exists() else 'not there'}" for path in (settings.OPERATOR, settings.user_file())
+    ]
+    return 0 if args.json else console.answer(args, None, *files, f"known settings: {', '.join(settings.SETTABLE)}")

@@ -42,8 +42,7 @@ complete -c belljar -f -a '(__belljar_complete)'"""
 
 
 def completion(args: Namespace) -> int:
-    console.text({"bash": BASH, "zsh": ZSH, "fish": FISH}[args.shell], as_json=args.json)
-    return 0
+    return console.text(args, {"bash": BASH, "zsh": ZSH, "fish": FISH}[args.shell])
 
 
 def answer(words: Sequence[str]) -> int:
@@ -148,6 +147,6 @@ _KINDS = {
     dest: _quiet(kind)
     for dest, kind in {
         "image": _images, "policy": _policies, "session": _sessions, "sessions": _sessions, "id": _shells,
-        "ids": _shells, "tool": _tools, "topic": lambda: _values(build()._actions[-1]),
+        "ids": _shells, "tool": _tools, "schema": _schemas, "topic": lambda: _values(build()._actions[-1]),
     }.items()
 }  # fmt: skip

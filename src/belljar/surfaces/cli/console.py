@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 BROKEN_PIPE_STATUS = 141
-LONGEST_WAIT = 0.5
 NEWS_SECONDS = 10.0
 """Where stderr is no terminal a build says this often how far it is; an agent host that hears nothing sees a hang."""
 
@@ -28,12 +28,40 @@ def document(data: Any) -> None:
     sys.stdout.write("\n")
 
 
-def text(content: str, *, as_json: bool) -> None:
-    """A text that is meant to be saved or shown as it is."""
-    if as_json:
-        document({"text": content})
+def answer(args: Namespace, data: Any, *lines: str) -> int:
+    """With --json one document, else lines for a person. The exit status is 0."""
+    if args.json:
+        document(data)
     else:
-        say(content)
+        for line in lines:
+            say(line)
+    return 0
+
+
+def answer_table(args: Namespace, data: Any, rows: Iterable[Sequence[object]], *header: str) -> int:
+    if args.json:
+        document(data)
+    else:
+        table(list(rows), *header)
+    return 0
+
+
+def text(args: Namespace, content: str) -> int:
+    """A text that is meant to be saved or shown as it is."""
+    return answer(args, {"text": content}, content)
+
+
+def encoded(**streams: bytes) -> dict[str, str]:
+    """`NAME_base64` for each stream that is not UTF-8: its text alone would lose bytes."""
+    return {f"{name}_base64": b64encode(data).decode() for name, data in streams.items() if not _is_text(data)}
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def note(message: str) -> None:
@@ -72,46 +100,6 @@ def open_streams() -> None:
             if nowhere > 2:
                 os.close(nowhere)
             setattr(sys, name, os.fdopen(fd, "r" if fd == 0 else "w", closefd=False))
-
-
-class Door:
-    """How signals end us: SIGTERM and SIGHUP by way of `finally`, so that what was started is ended too.
-
-    A handler that raises wherever it lands may leave a lock held that the way out needs. Ours raises only inside `with
-    door:`, which stands around single waits that hold nothing: a read, a write. Elsewhere it notes the signal and calls
-    `knock`. Ctrl+C (`interrupts`) is never noted, only passed to `knock`.
-
-    Python runs handlers between two of its steps: a signal just before a wait would be acted on after it. A timer
-    breaks every wait into short ones.
-    """
-
-    def __init__(self, knock: Callable[[int], None] = lambda number: None, *, interrupts: bool = False) -> None:
-        self.number: int | None = None  # of the signal that asked us to leave
-        self._knock, self._ajar = knock, False
-        for number in (signal.SIGTERM, signal.SIGHUP, *([signal.SIGINT] if interrupts else [])):
-            signal.signal(number, self._signalled)
-        signal.signal(signal.SIGALRM, lambda *_: None)
-
-    def __enter__(self) -> None:
-        self._ajar = True
-        self.check()
-        signal.setitimer(signal.ITIMER_REAL, LONGEST_WAIT, LONGEST_WAIT)
-
-    def __exit__(self, *_: object) -> None:
-        self._ajar = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-    def check(self) -> None:
-        if self.number is not None:
-            self._ajar = False
-            raise SystemExit(128 + self.number)
-
-    def _signalled(self, number: int, _: object) -> None:
-        if number != signal.SIGINT:
-            self.number = self.number or number
-        if self._ajar:
-            self.check()
-        self._knock(number)
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -19,10 +19,11 @@ from belljar.surfaces.cli import console, names
 
 
 def copy(args: Namespace) -> int:
-    return anyio.run(_copy, args.source, args.target, args.json)
+    anyio.run(_copy, args.source, args.target)
+    return console.answer(args, {"source": args.source, "target": args.target})
 
 
-async def _copy(source: str, target: str, as_json: bool) -> int:
+async def _copy(source: str, target: str) -> None:
     (out, inner), (into, path) = _split(source), _split(target)
     if (out is None) == (into is None):
         raise UsageError("one side is in a session, as in `belljar cp notes.txt ID:notes.txt`")
@@ -31,9 +32,6 @@ async def _copy(source: str, target: str, as_json: bool) -> int:
             await _in(box, source, path or ".")
         else:
             await _out(box, inner or ".", target)
-    if as_json:
-        console.document({"source": source, "target": target})
-    return 0
 
 
 def _split(text: str) -> tuple[str | None, str]:
@@ -78,11 +76,8 @@ def forward(args: Namespace) -> int:
 async def _forward(args: Namespace) -> int:
     async with await Session.attach(names.session(args.id)) as box:
         url = await box.forward(args.port, at=args.at)
-        if args.json:
-            console.document({"url": url, "port": args.port})
-        else:
-            console.say(url)
-            console.note("Ctrl+C ends it")
+        console.answer(args, {"url": url, "port": args.port}, url)
+        console.note("Ctrl+C ends it")
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
                 return 0

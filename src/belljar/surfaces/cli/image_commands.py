@@ -1,11 +1,43 @@
-"""`belljar images import`, `remove` and `prune`: the images of the engine `oci`, which keeps them itself."""
+"""`belljar images`: list and build ours; import, remove and prune those of the engine `oci`, which keeps them itself."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from datetime import UTC, datetime
 
+from belljar import engines
+from belljar.images import catalog
 from belljar.images.store import SHORT_ID, LayeredImage, Store
 from belljar.surfaces.cli import console
+
+
+def listing(args: Namespace) -> int:
+    engine = engines.connect()
+    found = [*catalog.listing(engine), *(_imported() if engine.name == "oci" else [])]
+    rows = [
+        (image.name, image.reference, _size(image.size), datetime.fromtimestamp(image.created, UTC).date(),
+         "current" if image.current else "old recipe" if image.name in catalog.PARENTS else "imported")
+        for image in found
+    ]  # fmt: skip
+    return console.answer_table(
+        args, [image.as_dict() for image in found], rows, "NAME", "IMAGE", "SIZE", "BUILT", "RECIPE"
+    )
+
+
+def _imported() -> list[catalog.Image]:
+    """What `belljar images import` brought into the store of the engine oci."""
+    others = [image for image in Store().images() if catalog.LABEL not in image.labels]
+    shown = [(image.names or (image.id[:SHORT_ID],), image) for image in others]
+    return [catalog.Image(name, name, image.size, image.created, False) for names, image in shown for name in names]
+
+
+def build(args: Namespace) -> int:
+    bar = console.Bar()
+    try:
+        reference = catalog.build(engines.connect(), args.name, bar, force=args.force)
+    finally:
+        bar.close()
+    return console.answer(args, {"name": args.name, "reference": reference}, reference)
 
 
 def import_(args: Namespace) -> int:
@@ -16,29 +48,21 @@ def import_(args: Namespace) -> int:
         images = import_images(Store(), args.source, args.name, bar)
     finally:
         bar.close()
-    if args.json:
-        console.document([image.as_dict() for image in images])
-    else:
-        for image in images:
-            console.say(f"{_shown(image)}  {_size(image.size)}")
-    return 0
+    lines = (f"{_shown(image)}  {_size(image.size)}" for image in images)
+    return console.answer(args, [image.as_dict() for image in images], *lines)
 
 
 def remove(args: Namespace) -> int:
     store = Store()
     removed = [store.remove(name) for name in args.names]
-    if args.json:
-        console.document({"removed": [image.id for image in removed]})
-    return 0
+    return console.answer(args, {"removed": [image.id for image in removed]})
 
 
 def prune(args: Namespace) -> int:
     pruned = Store().prune()
-    if args.json:
-        console.document({"images": list(pruned.images), "layers": pruned.layers, "bytes": pruned.bytes})
-    else:
-        console.say(f"{len(pruned.images)} images, {pruned.layers} layers, {_size(pruned.bytes)} freed")
-    return 0
+    facts = {"images": list(pruned.images), "layers": pruned.layers, "bytes": pruned.bytes}
+    said = f"{len(pruned.images)} images, {pruned.layers} layers, {_size(pruned.bytes)} freed"
+    return console.answer(args, facts, said)
 
 
 def _shown(image: LayeredImage) -> str:

@@ -11,8 +11,7 @@ from belljar.surfaces.cli.parser import CHECK_STATUSES, DESCRIPTION, EXAMPLES, G
 
 
 def man(args: Namespace) -> int:
-    console.text(page(), as_json=args.json)
-    return 0
+    return console.text(args, page())
 
 
 def page() -> str:

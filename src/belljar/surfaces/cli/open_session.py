@@ -15,9 +15,7 @@ from belljar.policy import Policy, Verdict
 from belljar.sandbox.sandbox import Sandbox
 from belljar.session.session import Session
 from belljar.surfaces.cli import console, names
-from belljar.surfaces.cli.limit_options import limits
-from belljar.surfaces.cli.network_commands import network_of
-from belljar.surfaces.cli.sandbox_options import session_options
+from belljar.surfaces.cli.sandbox_options import limits, network_of, session_options
 
 if TYPE_CHECKING:
     from belljar.session.options import Approver

@@ -218,9 +218,9 @@ def _tools(commands: Commands) -> None:
 
 def _upkeep(commands: Commands) -> None:
     images, actions = commands.family("images", "build and list sandbox images", required=False)
-    images.set_defaults(handler="cli.upkeep:listing", json=False, verbose=False)
-    add_engine_option(commands.add("list", "cli.upkeep:listing", "list the images there are", into=actions))
-    build = commands.add("build", "cli.upkeep:build", "build an image of ours if it is missing", into=actions)
+    images.set_defaults(handler="cli.image_commands:listing", json=False, verbose=False)
+    add_engine_option(commands.add("list", "cli.image_commands:listing", "list the images there are", into=actions))
+    build = commands.add("build", "cli.image_commands:build", "build an image of ours if it is missing", into=actions)
     build.add_argument("name", metavar="NAME", nargs="?", default="base", help="base, python, node or dev")
     build.add_argument("--force", action="store_true", help="even if it is there")
     add_engine_option(build)
@@ -265,7 +265,7 @@ def _about(commands: Commands) -> None:
     commands.add("version", "cli.about:version", "show the version")
     commands.add("config", "cli.about:config", "show the settings, and where each comes from")
     schema = commands.add("schema", "cli.schemas:schema", "print the JSON Schema of what --json prints")
-    schema.add_argument("name", nargs="?", metavar="NAME", help="of which; without, their names are listed")
+    schema.add_argument("schema", nargs="?", metavar="NAME", help="of which; without one, lists their names")
     completion = commands.add("completion", "cli.completion:completion", "print a completion script")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     commands.add("man", "cli.man_page:man", "print the manual page (belljar man | man -l -)")

@@ -27,9 +27,9 @@ from belljar.session.session import Session
 from belljar.session.watched_run import Run
 from belljar.surfaces.cli import ci_report, console
 from belljar.surfaces.cli.open_session import opened
-from belljar.surfaces.cli.plain_bytes import encoded
 from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.render import Screen
+from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.cli.streams import Streams
 from belljar.surfaces.terminal.drawing import Drawing
 from belljar.surfaces.terminal.keys import Answers, DetachKeys
@@ -43,12 +43,12 @@ DETACHED_LEASE = 3600.0
 GIVE_UP_SECONDS = 3.0  # after a signal that ends us; a killed command has said its last words by then
 
 
-def watched(args: Namespace, ahead: Ahead | None, door: console.Door, streams: Streams) -> int:
+def watched(args: Namespace, ahead: Ahead | None, gate: SignalGate, streams: Streams) -> int:
     log.configure(verbose=args.verbose)
     report = ci_report.Report(args)
     staged = ahead is not None and args.changes == "staged"
     try:
-        status = anyio.run(_run, args, report, ahead, door, streams)
+        status = anyio.run(_run, args, report, ahead, gate, streams)
     except Exception as raised:
         if staged and ahead is not None:
             _offer(ahead.id, ask=False)
@@ -69,12 +69,12 @@ def _offer(id: str, *, ask: bool) -> None:
 
 
 async def _run(
-    args: Namespace, report: ci_report.Report, ahead: Ahead | None, door: console.Door, streams: Streams
+    args: Namespace, report: ci_report.Report, ahead: Ahead | None, gate: SignalGate, streams: Streams
 ) -> int:
     status = 125
     async with anyio.create_task_group() as tasks:
         hands = Hands(tasks.cancel_scope)
-        tasks.start_soon(hands.listen, door)
+        tasks.start_soon(hands.listen, gate)
         async with opened(args, ahead, approve=streams.approver(args)) as box:
             ended = await _watch(box, args, hands, streams)
             if isinstance(ended, Shell):
@@ -128,7 +128,7 @@ def _leave(box: Session, shell: Shell) -> None:
 
 
 def _conclude(args: Namespace, result: Result, facts: dict[str, Any]) -> None:
-    raw = encoded(stdout=result.stdout_bytes, stderr=result.stderr_bytes) if args.json else {}
+    raw = console.encoded(stdout=result.stdout_bytes, stderr=result.stderr_bytes) if args.json else {}
     _print_document(args, {**result.as_dict(), **raw, **facts})
     for line in remarks(result, args):
         console.note(line)
@@ -158,10 +158,10 @@ class Hands:
         """Nobody takes what we print."""
         return self._sink is not None and self._sink.stuck
 
-    async def listen(self, door: console.Door) -> None:
+    async def listen(self, gate: SignalGate) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
-            if door.number is not None:  # it came before we listened
-                self._pass_on(door.number)
+            if gate.number is not None:  # it came before we listened
+                self._pass_on(gate.number)
             async for number in received:
                 self._pass_on(number)
 

@@ -15,15 +15,15 @@ from belljar.images import catalog
 from belljar.sandbox import rundir
 from belljar.sandbox.launch import Launch, Plan, launch
 from belljar.surfaces.cli import ci_report, console
-from belljar.surfaces.cli.limit_options import limits
-from belljar.surfaces.cli.sandbox_options import plan_options
+from belljar.surfaces.cli.sandbox_options import limits, plan_options
+from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.cli.streams import Streams
 
 
 def run(args: Namespace) -> int:
     if args.report:
         ci_report.Report(args)  # a file that cannot be written is said before anything is started
-    door = console.Door()
+    gate = SignalGate()
     streams = Streams.of(args)
     if args.session and streams.pty and streams.terminal and not args.report:
         from belljar.surfaces.cli import attach
@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
             ahead.start()
         from belljar.surfaces.cli.progress import watched
 
-        return watched(args, ahead, door, streams)
+        return watched(args, ahead, gate, streams)
     finally:
         if ahead is not None:
             ahead.discard()

@@ -16,6 +16,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
+from enum import Enum
 from queue import SimpleQueue
 from threading import Semaphore
 from typing import Any
@@ -35,6 +36,7 @@ from belljar.surfaces.cli.main import denial
 from belljar.surfaces.cli.open_session import opened
 from belljar.surfaces.cli.prompt import Pipe, Reader, Terminal, is_incomplete, prompt_of, read_command
 from belljar.surfaces.cli.remarks import remarks
+from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.terminal.drawing import Drawing
 from belljar.surfaces.terminal.host import HostTerminal, environment
 from belljar.surfaces.terminal.lending import Lending
@@ -42,6 +44,21 @@ from belljar.surfaces.terminal.lending import Lending
 _EVENTS = 256
 
 Question = tuple[Verdict, "Future[bool]"]
+
+
+class Phase(Enum):
+    """What Ctrl+C means."""
+
+    OPENING = "opening"
+    """The sandbox is being started: it ends us."""
+    ASKING = "asking"
+    """Somebody may type: it is an answer too."""
+    RUNNING = "running"
+    """It interrupts the command."""
+    INTERRUPTED = "interrupted"
+    """The command was interrupted once: it kills it."""
+    BETWEEN = "between"
+    """Nothing."""
 
 
 def shell(args: Namespace) -> int:
@@ -65,9 +82,9 @@ class SafeMode:
         self._lending: Lending | None = None
         self._events: SimpleQueue[Output | Question | None] = SimpleQueue()
         self._room, self._gone = Semaphore(_EVENTS), False
-        self._opening, self._reading, self._running, self._interrupts = True, False, False, 0
+        self._phase = Phase.OPENING
         self._status, self._over, self._line_open = 0, False, False
-        self._door = console.Door(self._knocked, interrupts=True)
+        self._gate = SignalGate(self._signalled, interrupts=True)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -75,7 +92,7 @@ class SafeMode:
         holding = self.portal.start_task_soon(self._hold)
         holding.add_done_callback(lambda _: self._events.put(None))
         self._next()  # it is open, or could not be opened
-        self._opening = False
+        self._phase = Phase.BETWEEN
         if holding.done():
             holding.result()
         self._parser = Parser()
@@ -139,18 +156,16 @@ class SafeMode:
         self._over = True
 
     def read(self, prompt: str) -> str:
-        with self._listening():
+        with self._in(Phase.ASKING), self._gate:
             return self._reader.read(prompt)
 
     @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Somebody may type; Ctrl+C is an answer too."""
-        self._reading = True
+    def _in(self, phase: Phase) -> Iterator[None]:
+        before, self._phase = self._phase, phase
         try:
-            with self._door:
-                yield
+            yield
         finally:
-            self._reading = False
+            self._phase = before
 
     # Running.
 
@@ -169,14 +184,11 @@ class SafeMode:
 
     def _watched(self, text: str) -> Result:
         """If we cannot go on (a broken pipe), the command ends with the session."""
-        self._interrupts, self._running = 0, True
-        try:
+        with self._in(Phase.RUNNING):
             future = self.portal.start_task_soon(self._run, text)
             future.add_done_callback(lambda _: self._tell(None))
             while (question := self._follow()) is not None:
                 self._answer(*question)
-        finally:
-            self._running = False
         return future.result()
 
     def _follow(self) -> Question | None:
@@ -207,23 +219,24 @@ class SafeMode:
         self._events.put(what)
 
     def _next(self) -> Output | Question | None:
-        with self._door:  # a hang-up is two signals at once, and Python may sleep on with the first one noted
+        with self._gate:  # a hang-up is two signals at once, and Python may sleep on with the first one noted
             event = self._events.get()
-        self._door.check()
+        self._gate.check()
         return event
 
-    def _knocked(self, number: int) -> None:
+    def _signalled(self, number: int) -> None:
         """A signal that came between two steps of ours, whatever these hold: no lock may be taken here."""
-        if self._reading and self._door.number is None:
-            raise KeyboardInterrupt
-        if self._opening:
-            self._door.number = number
-        if self._door.number is not None:
+        if self._phase is Phase.OPENING:
+            self._gate.number = number
+        if self._gate.number is not None:
             self._events.put(None)
-        elif self._running:
-            self._interrupts += 1
+        elif self._phase is Phase.ASKING:
+            raise KeyboardInterrupt
+        elif self._phase is not Phase.BETWEEN:
             shell = self.box.persistent
-            self._loop.call_soon_threadsafe(shell.interrupt if self._interrupts == 1 else shell.kill)
+            stop = shell.interrupt if self._phase is Phase.RUNNING else shell.kill
+            self._phase = Phase.INTERRUPTED
+            self._loop.call_soon_threadsafe(stop)
 
     def _print(self, output: Output, screens: dict[str, Drawing | render.Screen]) -> None:
         screen = screens.get(output.stream)
@@ -233,7 +246,7 @@ class SafeMode:
         view = memoryview(data)
         while view:
             self._line_open = view[-1] != ord("\n")
-            with self._door:
+            with self._gate:
                 view = view[os.write(fd, view) :]
 
     def _concluded(self, result: Result) -> None:
@@ -266,7 +279,7 @@ class SafeMode:
         """y: this once; always: whatever has the same effects, as long as this session lives."""
         asking.show(verdict)
         try:
-            with self._listening():
+            with self._in(Phase.ASKING), self._gate:
                 said = input("run it? [y]es, once / [n]o / [a]lways: also what does the same, in this session: ")
         except (EOFError, KeyboardInterrupt):
             said = "no"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from belljar.errors import UsageError
+from belljar.limits import Limits, LimitsError
 from belljar.sandbox.extras import caches_of, mounts_of
-from belljar.surfaces.cli.limit_options import add_limits
-from belljar.surfaces.cli.network_commands import network_of
+
+if TYPE_CHECKING:
+    from belljar.engines.spec import Network
+    from belljar.network.allow import Allow
 
 NETWORKS = ("none", "full")
 ENGINES = ("auto", "docker", "podman", "oci")
@@ -123,3 +127,49 @@ def plan_options(args: Namespace) -> dict[str, Any]:
     """Fields of `Plan`."""
     plain = {option.keyword: getattr(args, option.keyword) for option in SANDBOX if option.of_plan}
     return plain | {"mounts": mounts_of(dict(args.mounts)), "cache": caches_of(dict(args.cache))}
+
+
+def network_of(args: Namespace) -> Network | Allow:
+    """What `--network`, `--allow`, `--allow-preset` and `--ask-hosts` mean together."""
+    asked: Any = args.network
+    if not (args.allow or args.allow_preset or args.ask_hosts):
+        return asked  # type: ignore[no-any-return]
+    if asked != "none":
+        raise UsageError("--network full lets everything through: leave out --allow, --allow-preset and --ask-hosts")
+    from belljar.network.allow import Allow
+
+    return Allow(*args.allow, presets=args.allow_preset, ask_hosts=args.ask_hosts)
+
+
+# Limits.
+
+_HELP = {
+    "memory": "of all processes together; here {memory}",
+    "cpus": "processor time, in cores; here {cpus:g}",
+    "pids": "processes and threads at once; {pids}",
+    "disk": "a volume on disk for /tmp and home; 4g where one can be had",
+    "tmp": "/tmp, held in memory instead; without a volume {tmp}",
+    "home": "the home directory, held in memory instead; without a volume {home}",
+    "shm": "/dev/shm, held in memory; an eighth of it, here {shm}",
+}
+
+
+def add_limits(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """The options, each with what it is on this machine when it is not given."""
+    shown = described(Limits())
+    for name, text in _HELP.items():
+        unit = "N" if name in ("cpus", "pids") else "SIZE"
+        parser.add_argument(f"--{name}", metavar=unit, help=text.format(**shown))
+
+
+def described(limits: Limits) -> dict[str, object]:
+    sizes = {name: f"{getattr(limits, name) >> 20}m" for name in ("memory", "tmp", "home", "shm")}
+    return {"cpus": limits.cpus, "pids": limits.pids, **sizes}
+
+
+def limits(args: Namespace) -> Limits:
+    given = {name: value for name in _HELP if (value := getattr(args, name, None)) is not None}
+    try:
+        return Limits(**given)
+    except LimitsError as error:
+        raise UsageError(f"--{error}") from None

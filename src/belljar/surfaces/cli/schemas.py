@@ -91,13 +91,11 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def schema(args: Namespace) -> int:
-    if args.name is None:
-        if args.json:
-            console.document(sorted(SCHEMAS))
-        else:
-            console.table([(name, each["description"]) for name, each in SCHEMAS.items()], "SCHEMA", "OF")
-        return 0
-    if args.name not in SCHEMAS:
-        raise UsageError(f"there is no schema {args.name!r}; {meant(args.name, SCHEMAS)}")
-    console.document({"$schema": DIALECT, "title": f"belljar {args.name}", **SCHEMAS[args.name]})
+    name = args.schema
+    if name is None:
+        rows = ((name, each["description"]) for name, each in SCHEMAS.items())
+        return console.answer_table(args, sorted(SCHEMAS), rows, "SCHEMA", "OF")
+    if name not in SCHEMAS:
+        raise UsageError(f"there is no schema {name!r}; {meant(name, SCHEMAS)}")
+    console.document({"$schema": DIALECT, "title": f"belljar {name}", **SCHEMAS[name]})
     return 0

@@ -20,7 +20,6 @@ from belljar.session.result import TIMEOUT_STATUS, Output, decode
 from belljar.session.session import Session
 from belljar.surfaces.cli import console, names, staged_remains
 from belljar.surfaces.cli.open_session import opened, planned
-from belljar.surfaces.cli.plain_bytes import encoded
 from belljar.surfaces.cli.progress import Sink
 from belljar.surfaces.terminal.host import environment
 
@@ -37,12 +36,8 @@ async def _start(args: Namespace) -> int:
     async with planned(args, keep=True, lease=args.lease) as box:
         if args.name is not None:
             names.give(args.name, box.id)
-        if args.json:
-            facts = {"session": box.id, "workspace": box.workspace.path, "lease": args.lease, "name": args.name}
-            console.document(facts)
-        else:
-            console.say(box.id)
-    return 0
+        facts = {"session": box.id, "workspace": box.workspace.path, "lease": args.lease, "name": args.name}
+        return console.answer(args, facts, box.id)
 
 
 def listing(args: Namespace) -> int:
@@ -51,16 +46,12 @@ def listing(args: Namespace) -> int:
     staged = staged_remains.summaries()
     over = staged_remains.ended({each["id"] for each in running})
     there = [{**each, "name": called.get(each["id"]), "changes": staged.get(each["id"])} for each in [*running, *over]]
-    if args.json:
-        console.document(there)
-    else:
-        rows = [
-            (s["id"], s["name"] or "-", s["image"], _age(s["started"]), "ended" if s["ended"] else f"{s['lease']:g}s",
-             s["changes"] or "-", s["workspace"])
-            for s in there
-        ]  # fmt: skip
-        console.table(rows, "SESSION", "NAME", "IMAGE", "AGE", "LEASE", "CHANGES", "WORKSPACE")
-    return 0
+    rows = [
+        (s["id"], s["name"] or "-", s["image"], _age(s["started"]), "ended" if s["ended"] else f"{s['lease']:g}s",
+         s["changes"] or "-", s["workspace"])
+        for s in there
+    ]  # fmt: skip
+    return console.answer_table(args, there, rows, "SESSION", "NAME", "IMAGE", "AGE", "LEASE", "CHANGES", "WORKSPACE")
 
 
 def sessions() -> list[dict[str, Any]]:
@@ -71,9 +62,7 @@ def sessions() -> list[dict[str, Any]]:
 def stop(args: Namespace) -> int:
     for given in args.sessions:
         anyio.run(_stop, names.session(given))
-    if args.json:
-        console.document({"stopped": args.sessions})
-    return 0
+    return console.answer(args, {"stopped": args.sessions})
 
 
 async def _stop(id: str) -> None:
@@ -89,21 +78,13 @@ async def _background(args: Namespace) -> int:
     async with opened(args) as box:
         env = {**(environment() if args.tty else {}), **dict(args.env)}
         shell = await box.start(args.command, env=env, cwd=args.cwd, timeout=args.timeout, pty=args.tty)
-        if args.json:
-            console.document(_described(shell, box))
-        else:
-            console.say(shell.id)
-    return 0
+        return console.answer(args, _described(shell, box), shell.id)
 
 
 def shells(args: Namespace) -> int:
     found = anyio.run(all_shells, session_ids(args.session), args.session is not None)
-    if args.json:
-        console.document(found)
-    else:
-        rows = [(s["id"], s["session"], s["status"], _exit(s), _age(s["started"]), s["command"]) for s in found]
-        console.table(rows, "SHELL", "SESSION", "STATUS", "EXIT", "AGE", "COMMAND")
-    return 0
+    rows = [(s["id"], s["session"], s["status"], _exit(s), _age(s["started"]), s["command"]) for s in found]
+    return console.answer_table(args, found, rows, "SHELL", "SESSION", "STATUS", "EXIT", "AGE", "COMMAND")
 
 
 async def all_shells(ids: list[str], must: bool) -> list[dict[str, Any]]:
@@ -130,7 +111,9 @@ async def _logs(args: Namespace, ids: list[str]) -> int:
             out, err = b"".join(c.stdout_bytes for c in kept), b"".join(c.stderr_bytes for c in kept)
             output = {"stdout": decode(out), "stderr": decode(err)}
             known = masking.Known(shell.command)
-            console.document({**_described(shell, box), **known.hide(output), **encoded(stdout=out, stderr=err)})
+            console.document(
+                {**_described(shell, box), **known.hide(output), **console.encoded(stdout=out, stderr=err)}
+            )
     await sink.close()
     return 0
 
@@ -168,17 +151,14 @@ async def _wait(args: Namespace, ids: list[str]) -> int:
         except TimeoutError:
             console.note(f"{shell.id} is still running after {args.timeout:g} s")
             return TIMEOUT_STATUS
-        if args.json:
-            console.document(_described(shell, box))
+        console.answer(args, _described(shell, box))
         return result.exit_code
 
 
 def kill(args: Namespace) -> int:
     for id in args.ids:
         anyio.run(_kill, id, session_ids())
-    if args.json:
-        console.document({"killed": args.ids})
-    return 0
+    return console.answer(args, {"killed": args.ids})
 
 
 async def _kill(id: str, ids: list[str]) -> None:

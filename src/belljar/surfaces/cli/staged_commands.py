@@ -23,21 +23,12 @@ from belljar.workspace.beneath import Folder
 
 def changes(args: Namespace) -> int:
     found = _review(args).changes()
-    if args.json:
-        console.document([change.as_dict() for change in found])
-    else:
-        for change in found:
-            console.say(line(change))
-    return 0
+    return console.answer(args, [change.as_dict() for change in found], *map(line, found))
 
 
 def diff(args: Namespace) -> int:
     text = _review(args).diff(args.paths or None)
-    if args.json:
-        console.document({"diff": text})
-    elif text:
-        console.say(text.rstrip("\n"))
-    return 0
+    return console.answer(args, {"diff": text}, *([text.rstrip("\n")] if text else []))
 
 
 def apply(args: Namespace) -> int:
@@ -56,12 +47,10 @@ def apply(args: Namespace) -> int:
 
 
 def _told(args: Namespace, result: Applied, done: str) -> int:
-    if args.json:
-        console.document({"paths": result.paths, "held": result.held, "refused": result.refused,
-                          "merged": list(result.merged)})  # fmt: skip
-        return 0
-    told(result, done)
-    return 0
+    if not args.json:
+        told(result, done)
+    facts = {"paths": result.paths, "held": result.held, "refused": result.refused, "merged": list(result.merged)}
+    return console.answer(args, facts)
 
 
 def discard(args: Namespace) -> int:
@@ -101,11 +90,7 @@ def _live(id: str) -> Iterator[Folder | None]:
 
 def checkpoint(args: Namespace) -> int:
     point = anyio.run(_checkpoint, _running(args.session), args.name or "")
-    if args.json:
-        console.document({"name": point.name, "when": point.when})
-    else:
-        console.say(point.name)
-    return 0
+    return console.answer(args, {"name": point.name, "when": point.when}, point.name)
 
 
 async def _checkpoint(id: str, name: str) -> Point:

@@ -19,8 +19,7 @@ _UP_AND_CLEAR = "\x1b[{lines}A\x1b[J"
 def stats(args: Namespace) -> int:
     wanted = {names.session(given) for given in args.sessions}
     if args.json:
-        console.document(_rows(wanted))
-        return 0
+        return console.answer(args, _rows(wanted))
     live = sys.stdout.isatty() and not args.once
     lines = 0
     while True:

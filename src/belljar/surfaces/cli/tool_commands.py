@@ -45,10 +45,7 @@ def call(args: Namespace) -> int:
 async def _call(args: Namespace, parameters: Any) -> int:
     async with opened(args) as box:
         result = await ToolRegistry(box, families=ALL).call(args.tool, parameters)
-    if args.json:
-        console.document(_known(parameters).hide(result.as_dict()))
-    else:
-        console.say(result.text)
+    console.answer(args, _known(parameters).hide(result.as_dict()), result.text)
     return _status(result)
 
 

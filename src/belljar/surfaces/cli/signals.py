@@ -1,0 +1,58 @@
+"""How signals end a command of ours.
+
+SIGTERM and SIGHUP end us by way of `finally`, so that what was started is ended too. But a handler that raises wherever
+it lands may leave a lock held that the way out needs. So `SignalGate` has two states:
+
+    CLOSED   a signal is noted, and `on_signal` is called; the next wait raises
+    OPEN     inside `with gate:`, around a single wait that holds nothing (a read, a write): a signal raises at once
+
+Ctrl+C (`interrupts`) is never noted, only passed to `on_signal`.
+
+Python runs handlers between two of its steps, so a signal that comes just before a wait would be acted on after it: a
+timer breaks every wait into short ones.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from enum import Enum
+
+LONGEST_WAIT = 0.5
+
+
+class Gate(Enum):
+    CLOSED = "closed"
+    OPEN = "open"
+
+
+class SignalGate:
+    def __init__(self, on_signal: Callable[[int], None] = lambda number: None, *, interrupts: bool = False) -> None:
+        self.number: int | None = None
+        """Of the signal that asked us to leave."""
+        self._on_signal, self._state = on_signal, Gate.CLOSED
+        for number in (signal.SIGTERM, signal.SIGHUP, *([signal.SIGINT] if interrupts else [])):
+            signal.signal(number, self._signalled)
+        signal.signal(signal.SIGALRM, lambda *_: None)
+
+    def __enter__(self) -> None:
+        self._state = Gate.OPEN
+        self.check()
+        signal.setitimer(signal.ITIMER_REAL, LONGEST_WAIT, LONGEST_WAIT)
+
+    def __exit__(self, *_: object) -> None:
+        self._state = Gate.CLOSED
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def check(self) -> None:
+        """Leave, if a signal asked for it."""
+        if self.number is not None:
+            self._state = Gate.CLOSED
+            raise SystemExit(128 + self.number)
+
+    def _signalled(self, number: int, _: object) -> None:
+        if number != signal.SIGINT:
+            self.number = self.number or number
+        if self._state is Gate.OPEN:
+            self.check()
+        self._on_signal(number)
