@@ -41,6 +41,7 @@ class Pair:
         self.init.setblocking(False)
         self.alive = True
         self.link = Link(SocketTransport(ours), self._still_alive)
+        self.link._questions.ask(From.WELCOME)
         self.say(From.WELCOME, 0, WELCOME)
 
     async def _still_alive(self) -> bool:

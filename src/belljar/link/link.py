@@ -18,21 +18,20 @@ behind a bridge that says nothing; heartbeat.py sees to that from a thread of it
 from __future__ import annotations
 
 import asyncio
-import builtins
 import contextlib
 import errno
 import os
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
-from belljar.errors import SandboxLost, ShellNotFound, UsageError
+from belljar.errors import SandboxLost, ShellNotFound
 from belljar.link import frames
 from belljar.link.decoder import Decoder
 from belljar.link.frames import Flag, FrameError, From, To, milliseconds
 from belljar.link.heartbeat import Heartbeat
 from belljar.link.outbox import Outbox
+from belljar.link.questions import Questions
 from belljar.link.remote_command import CREDIT, Execution
 from belljar.link.spawn_errors import spawn_error
 from belljar.link.transport import Transport
@@ -41,7 +40,6 @@ RECEIVE = 64 << 10  # the allocator serves it from its heap; what it maps anew f
 SMALL = 4096  # after so little there is hardly more to receive, and a try costs a system call
 RECEIVES_PER_WAKE = 8  # then the loop's other callers get their turn
 FRAMES_PER_WAKE = 512  # likewise, where the frames are tiny
-TAGS = 256  # reads of one command that can wait at once, each with a tag that comes back with its answer
 LEFT = 1024  # commands we no longer follow, whose last words may still be under way
 LAST_WORDS = 64  # frames that each of them may still send
 
@@ -54,7 +52,6 @@ REFUSABLE = frozenset({To.SIGNAL, To.RESIZE, To.DEADLINE, To.KILL, To.READ, To.B
 
 OF_THOSE_LEFT = frozenset({From.INPUT_ACK, From.STARTED, From.SPAWN_ERROR})
 
-T = TypeVar("T")
 Handler = Callable[["Link", int, int, bytes], None]
 
 
@@ -73,11 +70,7 @@ class Link:
         self._refusable = 0
         self._commands: dict[int, Execution] = {}
         self._left: dict[int, int] = {}
-        self._reads: dict[int, dict[int, tuple[int, asyncio.Future[frames.ReadReply]]]] = {}
-        self._states: dict[int, deque[asyncio.Future[frames.CommandState]]] = {}
-        self._lists: deque[asyncio.Future[list[frames.Listed]]] = deque()
-        self._hello: asyncio.Future[int] = self.loop.create_future()
-        self._pongs: deque[asyncio.Future[None]] = deque()
+        self._questions = Questions()
         self._heard = time.monotonic()
         self._pulse: asyncio.TimerHandle | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -90,8 +83,8 @@ class Link:
 
     async def hello(self, token: bytes = b"") -> int:
         """Greets the init; its boot id tells whether it is still the same one."""
-        self.send(frames.frame(To.HELLO, 0, frames.u32(frames.VERSION) + token))
-        return await self._hello
+        boot: int = await self._ask(To.HELLO, From.WELCOME, payload=frames.u32(frames.VERSION) + token)
+        return boot
 
     def spawn(
         self,
@@ -119,33 +112,26 @@ class Link:
         return execution
 
     async def read(self, id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> frames.ReadReply:
-        future: asyncio.Future[frames.ReadReply] = self.loop.create_future()
-        waiting = self._reads.get(id, {})
-        tag = next((tag for tag in range(TAGS) if tag not in waiting), None)
-        if tag is None:
-            raise UsageError(f"{TAGS} reads of one shell are waiting already")
+        tag = self._questions.free_tag(From.READ_REPLY, id)
         self.send(frames.read(id, out_from, err_from, limit, milliseconds(wait), tag))
-        self._reads.setdefault(id, waiting)[tag] = limit, future
-        return await future
+        reply: frames.ReadReply = await self._questions.ask(From.READ_REPLY, id, tag, most=limit)
+        return reply
 
     async def state(self, id: int) -> frames.CommandState:
         """What the kernel says of a command: its directory, what it has used so far."""
-        future: asyncio.Future[frames.CommandState] = self.loop.create_future()
-        self.send(frames.frame(To.STATE, id))
-        self._states.setdefault(id, deque()).append(future)
-        return await future
+        state: frames.CommandState = await self._ask(To.STATE, From.STATE_REPLY, id)
+        return state
 
     async def list(self) -> list[frames.Listed]:
-        future: asyncio.Future[list[frames.Listed]] = self.loop.create_future()
-        self.send(frames.frame(To.LIST))
-        self._lists.append(future)
-        return await future
+        listed: list[frames.Listed] = await self._ask(To.LIST, From.LIST_REPLY)
+        return listed
 
     async def ping(self) -> None:
-        future: asyncio.Future[None] = self.loop.create_future()
-        self.send(frames.frame(To.PING, 0, bytes(8)))
-        self._pongs.append(future)
-        await future
+        await self._ask(To.PING, From.PONG, payload=bytes(8))
+
+    def _ask(self, kind: To, answer: From, id: int = 0, payload: bytes = b"") -> asyncio.Future[Any]:
+        self.send(frames.frame(kind, id, payload))
+        return self._questions.ask(answer, id)
 
     def shutdown(self) -> None:
         """Everything in the sandbox is killed and its PID 1 exits."""
@@ -193,16 +179,9 @@ class Link:
         for execution in list(self._commands.values()):
             execution.end(self.lost)
         self._commands.clear()
-        _fail(self._waiting(), self.lost)
+        self._questions.fail(self.lost)
         for callback in self._when_lost:
             callback()
-
-    def _waiting(self) -> Iterator[asyncio.Future[Any]]:
-        yield self._hello
-        for tagged in self._reads.values():
-            yield from (future for _, future in tagged.values())
-        for queue in (self._pongs, self._lists, *self._states.values()):
-            yield from queue  # type: ignore[misc]
 
     # Sending.
 
@@ -283,8 +262,7 @@ class Link:
     def _take_welcome(self, _stream: int, _id: int, payload: bytes) -> None:
         welcome = frames.parse_welcome(payload)
         self.isolation, self._handlers = welcome.isolation, HANDLERS
-        if not self._hello.done():
-            self._hello.set_result(welcome.boot)
+        self._questions.answer(welcome.boot, From.WELCOME)
 
     def _command(self, kind: From, id: int) -> Execution | None:
         """Whom a frame is for; None for the last words to somebody who left."""
@@ -314,27 +292,17 @@ class Link:
             execution.take_pipe(stream, frames.parse_u64(payload), self._transport.pipes.popleft())
 
     def _take_pong(self, _stream: int, _id: int, _payload: bytes) -> None:
-        self._answer(self._pongs, None)
+        self._questions.answer(None, From.PONG)
 
     def _take_list(self, _stream: int, _id: int, payload: bytes) -> None:
-        self._answer(self._lists, frames.parse_list(payload))
+        self._questions.answer(frames.parse_list(payload), From.LIST_REPLY)
 
     def _take_state(self, _stream: int, id: int, payload: bytes) -> None:
-        queue = self._states.get(id, deque())
-        self._answer(queue, frames.parse_state(payload))
-        if not queue:
-            del self._states[id]
+        self._questions.answer(frames.parse_state(payload), From.STATE_REPLY, id)
 
     def _take_read(self, tag: int, id: int, payload: bytes) -> None:
         reply = frames.parse_read_reply(payload)
-        limit, future = self._reads.get(id, {}).get(tag, (0, None))
-        if future is None or max(len(reply.out), len(reply.err)) > limit:
-            raise FrameError("an answer to no question")
-        del self._reads[id][tag]
-        if not self._reads[id]:
-            del self._reads[id]
-        if not future.done():
-            future.set_result(reply)
+        self._questions.answer(reply, From.READ_REPLY, id, tag, size=max(len(reply.out), len(reply.err)))
 
     def _take_error(self, _stream: int, id: int, payload: bytes) -> None:
         code, _ = frames.parse_error(payload)
@@ -344,19 +312,9 @@ class Link:
         if code != errno.ENOENT:
             return
         gone = ShellNotFound("Shell not found")
-        asked: builtins.list[asyncio.Future[Any]] = [future for _, future in self._reads.pop(id, {}).values()]
-        asked += self._states.pop(id, deque())
-        _fail(asked, gone)
-        if not asked and (execution := self._commands.get(id)) is not None:
+        if not self._questions.fail(gone, id) and (execution := self._commands.get(id)) is not None:
             self.forget(execution)  # a signal or input that raced with the end of its command
             execution.end(gone)
-
-    def _answer(self, queue: deque[asyncio.Future[T]], value: T) -> None:
-        if not queue:
-            raise FrameError("an answer to no question")
-        future = queue.popleft()
-        if not future.done():
-            future.set_result(value)
 
     # Silence.
 
@@ -376,33 +334,23 @@ class Link:
         if silence > GIVE_UP:
             self.close("the sandbox stopped answering")
             return
-        if (silence >= PULSE * 0.9 or now == self._heard) and not self._pongs:
-            self._pongs.append(self.loop.create_future())
+        if (silence >= PULSE * 0.9 or now == self._heard) and From.PONG not in self._questions:
             with contextlib.suppress(SandboxLost):
-                self.send(frames.frame(To.PING, 0, bytes(8)))
+                self._ask(To.PING, From.PONG, payload=bytes(8))
         if silence > SUSPECT and self._asking is None:
-            self._asking = self.loop.create_task(self._ask())
+            self._asking = self.loop.create_task(self._ask_engine())
         if self.lost is None and self._pulse is None:
             self._pulse = self.loop.call_later(PULSE, self._listen, time.monotonic() + PULSE)
 
     def _awaited(self) -> bool:
-        return not self._hello.done() or bool(
-            self._commands or self._reads or self._states or self._lists or self._pongs or self._outbox
-        )
+        return bool(self._commands or self._questions or self._outbox)
 
-    async def _ask(self) -> None:
+    async def _ask_engine(self) -> None:
         heard = self._heard
         alive = self._still_alive is not None and await self._still_alive()
         self._asking = None
         if not alive and heard == self._heard:
             self.close("the sandbox stopped answering (paused, killed or cut off)")
-
-
-def _fail(futures: Iterable[asyncio.Future[Any]], error: Exception) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_exception(error)
-            future.exception()  # nobody may be left to look at it
 
 
 def _to_command(kind: From, take: Callable[[Execution, int, bytes], None]) -> Handler:

@@ -6,10 +6,11 @@ import json
 import os
 import sys
 import time
-from argparse import Namespace
-from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 BROKEN_PIPE_STATUS = 141
 NEWS_SECONDS = 10.0
@@ -53,6 +54,8 @@ def text(args: Namespace, content: str) -> int:
 
 def encoded(**streams: bytes) -> dict[str, str]:
     """`NAME_base64` for each stream that is not UTF-8: its text alone would lose bytes."""
+    from base64 import b64encode
+
     return {f"{name}_base64": b64encode(data).decode() for name, data in streams.items() if not _is_text(data)}
 
 

@@ -1,4 +1,4 @@
-"""`belljar images`: list and build ours; import, remove and prune those of the engine `oci`, which keeps them itself."""
+"""`belljar images`: list and build ours; import, remove and prune those that the engine `oci` keeps."""
 
 from __future__ import annotations
 
