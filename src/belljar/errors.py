@@ -39,7 +39,7 @@ def meant(name: str, names: Collection[str]) -> str:
     from difflib import get_close_matches  # here: it takes longer to import than most commands to run
 
     close = get_close_matches(name, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(names))}"
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(sorted(names))}"
 
 
 class BelljarError(Exception):

@@ -142,7 +142,7 @@ def _start_loop() -> BlockingPortal:
 
 def check_engine(name: Any) -> EngineName:
     if name not in get_args(EngineName):
-        raise UsageError(f"engine: {name!r} is not known; there are {', '.join(get_args(EngineName))}")
+        raise UsageError(f"engine: {name!r} is not known; choose from {', '.join(get_args(EngineName))}")
     return name  # type: ignore[no-any-return]
 
 
@@ -163,7 +163,7 @@ def chosen(host: Host | None, engine: EngineName | None) -> Host:
     if host is None:
         return default(engine)
     if not isinstance(host, Host):
-        raise UsageError(f"host: {host!r} is no belljar.Host")
+        raise UsageError(f"host: {host!r} is not a belljar.Host")
     if engine is not None and check_engine(engine) != host.engine_name:
-        raise UsageError("give either host= or engine=: the host has an engine of its own")
+        raise UsageError("give either host= or engine=, not both: a host has its own engine")
     return host

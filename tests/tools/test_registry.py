@@ -132,7 +132,7 @@ async def test_a_dry_run_runs_nothing_and_still_refuses(name: str) -> None:
 
 
 async def test_an_unknown_tool_format_family_or_configuration_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="there are terminal-run, Bash"):
+    with pytest.raises(UsageError, match="choose from terminal-run, Bash"):
         await registry.call("Basho", {})
     with pytest.raises(UsageError, match="anthropic, openai, mcp"):
         registry.schemas("xml")  # type: ignore[arg-type]

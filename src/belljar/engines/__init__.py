@@ -32,7 +32,7 @@ def connect(name: str = "auto") -> Engine:
     if wanted == "auto":
         return _first_that_answers()
     if wanted not in KNOWN:
-        raise UsageError(f"no engine is called {wanted!r}; there are auto, {', '.join(KNOWN)}")
+        raise UsageError(f"there is no engine {wanted!r}; choose from auto, {', '.join(KNOWN)}")
     found: Engine = import_module(KNOWN[wanted]).find()
     return found
 

@@ -63,7 +63,7 @@ def plans(path: Path) -> list[Plan]:
     if files.has("index.json"):
         return list(_oci_images(files, _document(_read(files, "index.json")), ()))
     if path.is_dir():
-        raise ImageInvalid(f"{path} is no image: it has neither index.json nor manifest.json")
+        raise ImageInvalid(f"{path} is not an image: it has neither index.json nor manifest.json")
     return [root_plan(path)]
 
 
@@ -91,7 +91,7 @@ class Directory:
                 raise ImageInvalid(f"{name} is not a file")
             return os.fdopen(os.dup(at), "rb")
         except OSError as error:
-            raise ImageInvalid(f"the image lacks {name}: {error.strerror}") from error
+            raise ImageInvalid(f"the image is missing {name}: {error.strerror}") from error
         finally:
             os.close(at)
 
@@ -121,7 +121,7 @@ class Tar:
 
     def open(self, name: str) -> IO[bytes]:
         if name not in self._members:
-            raise ImageInvalid(f"the image lacks {name}")
+            raise ImageInvalid(f"the image is missing {name}")
         return cast("IO[bytes]", _Part(self._path, *self._members[name]))
 
 
@@ -154,7 +154,7 @@ def _oci_images(files: Files, index: Mapping[str, Any], names: tuple[str, ...], 
     entries = [_mapping(entry) for entry in _list(index.get("manifests"))]
     fitting = [entry for entry in entries if _fits(_mapping(entry.get("platform")))]
     if not fitting or depth > INDEX_DEPTH:
-        raise ImageInvalid(f"the image has nothing for {_machine()}")
+        raise ImageInvalid(f"the image does not support {_machine()}")
     for entry in fitting if depth == 0 else fitting[:1]:
         document = _document(_read(files, *_blob(entry)))
         own = _names(_mapping(entry.get("annotations"))) or names
@@ -198,7 +198,7 @@ def _fits(target: Mapping[str, Any]) -> bool:
 def _blob(descriptor: Mapping[str, Any]) -> tuple[str, str]:
     match = _DIGEST.fullmatch(str(descriptor.get("digest")))
     if match is None:
-        raise ImageInvalid("the image names a part by something else than a sha256 digest")
+        raise ImageInvalid("the image uses a digest that is not sha256")
     return f"blobs/sha256/{match[1]}", match[1]
 
 
@@ -209,7 +209,7 @@ def _read(files: Files, name: str, digest: str | None = None) -> bytes:
     if len(data) > DOCUMENT_MAX:
         raise ImageInvalid(f"{name} is too large")
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
-        raise ImageInvalid(f"{name} is damaged: it has another digest")
+        raise ImageInvalid(f"{name} is damaged: its digest is wrong")
     return data
 
 
@@ -217,7 +217,7 @@ def _json(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ImageInvalid("the image has a document that is not JSON") from error
+        raise ImageInvalid("the image has a manifest that is not JSON") from error
 
 
 def _document(data: bytes) -> dict[str, Any]:

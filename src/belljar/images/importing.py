@@ -48,7 +48,7 @@ def import_images(
             path = _readable(Path(source), work)
         found = plans(path)
         if given and len(found) > 1:
-            raise UsageError(f"{source} holds {len(found)} images: one name cannot be given to all of them")
+            raise UsageError(f"{source} holds {len(found)} images; --name works for one image only")
         importer = _Importer(store, work, progress)
         return [importer.add(plan, given or _names(list(plan.names)) or [_stem(source)]) for plan in found]
 
@@ -89,9 +89,9 @@ class _Importer:
                 unpack_for_caller(metered, made / "root", self._allowance)
                 found = metered.drain()
             if layer.digest is not None and stored.drain() != layer.digest:
-                raise ImageInvalid("a layer is damaged: it has another digest than its manifest says")
+                raise ImageInvalid("a layer is damaged: its digest is not the one in its manifest")
         if layer.diff_id is not None and found != layer.diff_id:
-            raise ImageInvalid("a layer is damaged: it has another digest than the image's configuration says")
+            raise ImageInvalid("a layer is damaged: its digest is not the one in the image's configuration")
         self._store.add_layer(made, found, before - self._allowance.bytes)
         return found
 

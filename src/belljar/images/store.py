@@ -126,7 +126,7 @@ class Store:
 
     def add_image(self, work: Path, image: LayeredImage, names: list[str]) -> LayeredImage:
         if missing := [digest for digest in image.layers if not self.has_layer(digest)]:
-            raise ImageInvalid(f"the image lacks a layer: {missing[0]}")
+            raise ImageInvalid(f"the image is missing a layer: {missing[0]}")
         size = sum(self._layer_size(digest) for digest in dict.fromkeys(image.layers))
         facts = {**image.as_dict(), "size": size}
         del facts["names"]
@@ -172,7 +172,7 @@ class Store:
         with self._locked(fcntl.LOCK_EX):
             image = self.find(reference)
             if image is None:
-                raise UsageError(f"no image {reference!r}; `belljar images list` shows those there are")
+                raise UsageError(f"no image {reference!r}; `belljar images list` lists them")
             others = self._names_but(image, reference)
             if not others:
                 self._refuse_if_used(image)

@@ -82,7 +82,7 @@ class Metered:
         if self.in_header:
             self._header_left -= size if size >= 0 else HEADER_MAX + 1
             if self._header_left < 0:
-                raise ImageInvalid("the archive has a header of unreasonable size")
+                raise ImageInvalid("the archive has a header that is too large")
         return self._take(size)
 
     def _take(self, size: int) -> bytes:
@@ -103,7 +103,7 @@ class Metered:
 
     def seek(self, position: int) -> None:
         if position < self._position:
-            raise ImageInvalid("the archive leads backwards")
+            raise ImageInvalid("the archive is damaged: an offset points backwards")
         while self._position < position and self._take(min(CHUNK, position - self._position)):
             pass
 
@@ -162,7 +162,7 @@ class _Layer:
             elif member.isdir():
                 self._directory(parent, name, parts, member)
             elif member.issparse():
-                raise ImageInvalid(f"{member.name!r} is a sparse member, which images do not have")
+                raise ImageInvalid(f"{member.name!r} is a sparse file, which images may not have")
             elif member.isfile():
                 self._file(parent, name, archive, member)
             elif member.issym():
@@ -223,7 +223,7 @@ class _Layer:
     def _link(self, parent: int, name: str, member: tarfile.TarInfo) -> None:
         source = _parts(member.linkname)
         if not source:
-            raise ImageInvalid(f"{member.name!r} is a hard link to nothing")
+            raise ImageInvalid(f"{member.name!r} is a hard link without a target")
         _clear(parent, name)
         try:
             with self._parent(source, make=False) as at:
@@ -236,7 +236,7 @@ class _Layer:
     def _hide(self, parent: int, name: str) -> None:
         """Overlayfs's whiteout: what the layers below have by this name is gone."""
         if name in ("", ".", "..") or "/" in name or name.startswith(WHITEOUT):
-            raise ImageInvalid("the archive has a whiteout of nothing")
+            raise ImageInvalid("the archive has a whiteout without a name")
         _clear(parent, name)
         os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=parent)
 
@@ -267,14 +267,14 @@ def _step(at: int, name: str, make: bool) -> int:
             os.mkdir(name, 0o755, dir_fd=at)
             return os.open(name, _DIRECTORY, dir_fd=at)
     except NotADirectoryError as error:  # also for a link, which O_NOFOLLOW does not follow
-        raise ImageInvalid(f"the archive has members below {name!r}, which is no directory") from error
+        raise ImageInvalid(f"the archive has members below {name!r}, which is not a directory") from error
 
 
 def _parts(name: str) -> tuple[str, ...]:
     """The path's steps; `./a/b` is what tar writes, everything that could lead out is refused."""
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in parts or "\0" in name:
-        raise ImageInvalid(f"the archive has a member that leads out of it: {name!r}")
+        raise ImageInvalid(f"the archive has a path outside of it: {name!r}")
     return parts
 
 

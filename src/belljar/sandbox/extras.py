@@ -58,7 +58,7 @@ def _items(option: str, asked: Any) -> list[tuple[str, str]]:
     if not isinstance(asked, Mapping) or not all(
         isinstance(key, str) and isinstance(value, str | os.PathLike) for key, value in asked.items()
     ):
-        raise UsageError(f"{option}: {asked!r} is no mapping of texts to paths")
+        raise UsageError(f"{option}: {asked!r} must be a mapping of names to paths")
     pairs = [(key, os.fspath(value)) for key, value in asked.items()]
     if len(pairs) > MOST or any("\0" in key + value or not key or not value for key, value in pairs):
         raise UsageError(f"{option}: at most {MOST} of them, and none empty or with a NUL byte")
@@ -69,7 +69,7 @@ def _target(path: str) -> str:
     plain = posixpath.normpath(path)
     inside = any(plain == each or plain.startswith(f"{each}/") for each in _TAKEN)
     if not path.startswith("/") or path.startswith("//") or inside or plain in _NEVER_WHOLE:
-        raise UsageError(f"mounts: {path!r} cannot be mounted over; choose a place of its own, such as /data")
+        raise UsageError(f"mounts: {path!r} is not a free place to mount at; choose another, such as /data")
     if plain.startswith(PRIVATE):
         raise UsageError(f"mounts: {path!r} is Belljar's own")
     return plain
@@ -77,7 +77,7 @@ def _target(path: str) -> str:
 
 def _name(name: str) -> str:
     if not _CACHE_NAME.fullmatch(name):
-        raise UsageError(f"cache: {name!r} is no name for a cache; write small letters, digits, dots and dashes")
+        raise UsageError(f"cache: {name!r} is not a name for a cache; use lower-case letters, digits, dots and dashes")
     return name
 
 
@@ -86,7 +86,7 @@ def _below_home(name: str, path: str) -> str:
     plain = posixpath.normpath(given)
     if given.startswith(("/", "~")) or plain == "." or plain.split("/")[0] == "..":
         raise UsageError(
-            f"cache: {name} is at {path!r}, which is not below the home directory, such as ~/.cache/{name}"
+            f"cache: {name} is at {path!r}, which is outside the home directory; use for example ~/.cache/{name}"
         )
     return plain
 
@@ -139,7 +139,7 @@ def _source(path: str, workspace: Workspace, reserved: Sequence[Path]) -> Worksp
     real, work = Path(pinned.path), Path(workspace.path)
     if real.is_relative_to(work) or work.is_relative_to(real):
         pinned.close()
-        raise UsageError(f"mounts: {path!r} and the workspace are one in the other; commands could exchange it")
+        raise UsageError(f"mounts: {path!r} and the workspace overlap; choose a directory outside it")
     return pinned
 
 

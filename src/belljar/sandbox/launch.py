@@ -130,7 +130,7 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
             undo.append(lambda: _destroy_soon(engine, name))
             launched = engine.start(engine.create(spec, name))
         if not launched.pid:
-            raise EngineError("the engine says that the sandbox was started, but it does not run")
+            raise EngineError("the engine started the sandbox, but it is not running")
         pid = launched.pid if engine.shares_files else None
         workspace.check_mounted(pid if place.inode else None, place.inode)  # an overlay of the engine's is unknown
         for each in more:
@@ -172,7 +172,7 @@ def _extras(
     if not plan.mounts and not plan.cache:
         return nullcontext([])
     if not engine.shares_files:
-        raise UsageError("an engine that does not share this machine's files has no mounts or caches")
+        raise UsageError("mounts and caches need an engine that shares this machine's files")
     home = "/root" if plan.root else HOME
     return extras.shown(plan.mounts, plan.cache, host.caches_root, workspace, run_dir.path, _reserved(plan, host), home)
 
@@ -224,7 +224,7 @@ def _image(engine: Engine, name: str) -> Image:
         catalog.ensure(engine, name)
         found = engine.image(wanted)
     if found is None:
-        raise ImageMissing(f"the image {wanted} went away while a sandbox was made from it")
+        raise ImageMissing(f"the image {wanted} was removed while a sandbox was started from it")
     return found
 
 
@@ -257,7 +257,7 @@ def _scratch(plan: Plan, engine: Engine, run_dir: RunDir) -> AbstractContextMana
     if asked == 0 or (asked is None and not engine.shares_files):
         return nullcontext()
     if not engine.shares_files:
-        raise UsageError("an engine that does not share this machine's files has no scratch volume (--disk)")
+        raise UsageError("--disk needs an engine that shares this machine's files")
     return scratch.staged(run_dir.path, asked)
 
 
@@ -274,7 +274,7 @@ def attach(id: str, host: Host) -> Launch:
     path = host.run_root / id
     facts = rundir.read_session(path)
     if facts is None:
-        raise SessionNotFound(f"no session {id}; `belljar session list` shows those there are")
+        raise SessionNotFound(f"no session {id}; `belljar session list` lists them")
     engine = _engine_of(facts, host)
     if facts.get("engine", engine.identity) != engine.identity:
         raise SessionNotFound(f"session {id} runs on another engine ({facts['engine']}), not on {engine.identity}")
@@ -351,7 +351,7 @@ class Listener:
             pass
         finally:
             self.close()
-        raise SandboxLost("the sandbox started, but its init did not call back; `belljar doctor` tells more")
+        raise SandboxLost("the sandbox started, but its init did not connect; run `belljar doctor` to find out why")
 
     def close(self) -> None:
         self._socket.close()

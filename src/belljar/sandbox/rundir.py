@@ -38,7 +38,7 @@ def new_session_id() -> str:
 
 def check_session_id(id: str) -> str:
     if not _SESSION_ID.fullmatch(id):
-        raise UsageError(f"{id!r} is not a session id; `belljar session list` shows those there are")
+        raise UsageError(f"{id!r} is not a session id; `belljar session list` lists them")
     return id
 
 

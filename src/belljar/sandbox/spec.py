@@ -191,7 +191,7 @@ NOT_THE_IMAGES = (WORKSPACE + "/", PRIVATE, "/proc", "/sys", "/dev")
 def _cover(path: str) -> Mount:
     plain = os.path.normpath(path)
     if not plain.startswith("/") or plain == "/" or plain.startswith(NOT_THE_IMAGES):
-        raise UsageError(f"the image declares a volume at {path!r}, which would cover or enter what is not its own")
+        raise UsageError(f"the image declares a volume at {path!r}, which Belljar needs; use an image without it")
     return Mount("tmpfs", path, read_only=False, size=SMALL_TMPFS, mode=0o1777)
 
 

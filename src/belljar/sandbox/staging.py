@@ -43,7 +43,7 @@ def staged(
 ) -> Iterator[Place]:
     """`root` is where areas are kept; `base` names one whose last checkpoint is the beginning."""
     if not engine.shares_files:
-        raise UsageError("a staged workspace needs an engine that shares this machine's files; this one does not")
+        raise UsageError("a staged workspace needs an engine that shares this machine's files")
     who = workspace.identity
     begin = StagedArea.find(root, base) if base else None
     area = StagedArea.create(root, id, workspace.path, workspace.inode, who.uid, who.gid, begin)

@@ -287,7 +287,7 @@ def shell_id(number: int) -> str:
 
 def _check_reading(filter: Any, offset: Any, limit: Any, wait: Any) -> None:
     if filter is not None and not isinstance(filter, str):
-        raise UsageError(f"filter: {filter!r} is no regular expression")
+        raise UsageError(f"filter: {filter!r} is not a regular expression")
     for place in (offset,) if not isinstance(offset, tuple) else offset:
         if place is not None:
             checks.whole("offset", place, 0)

@@ -110,7 +110,7 @@ class Files:
         for each in await box.files.list("src", depth=2): print(each.path)
         """
         if depth < 1:
-            raise UsageError("depth starts at 1: what is in the directory itself")
+            raise UsageError("depth must be at least 1")
         return sorted(_records(await self._text("list", path, str(depth))), key=lambda each: each.path)
 
     async def stat(self, path: str) -> FileInfo:

@@ -129,11 +129,11 @@ def seconds(name: str, value: Any, *, optional: bool = True, zero: bool = False)
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{name}: {value!r} is no number of seconds")
+        raise UsageError(f"{name}: {value!r} is not a number of seconds")
     if not isfinite(value) or value < 0 or (value == 0 and not zero) or value > LONGEST_SECONDS:
         least = "not negative" if zero else "more than 0"
         also = " or None" if optional else ""
-        raise UsageError(f"{name}: {value!r} is out of bounds; it is {least} and at most {LONGEST_SECONDS:.0f}{also}")
+        raise UsageError(f"{name}: {value!r} is out of range: {least} and at most {LONGEST_SECONDS:.0f}{also}")
 
 
 def whole(name: str, value: Any, least: int, most: int = 1 << 62) -> None:
@@ -143,14 +143,14 @@ def whole(name: str, value: Any, least: int, most: int = 1 << 62) -> None:
 
 def flag(name: str, value: Any) -> None:
     if not isinstance(value, bool):
-        raise UsageError(f"{name}: {value!r} is neither True nor False")
+        raise UsageError(f"{name}: {value!r} must be True or False")
 
 
 def tracing(root: Any, debug: Any) -> None:
     flag("root", root)
     flag("debug", debug)
     if root and debug:
-        raise UsageError("debug: root's sandboxes have a filter of their own; leave out root, or debug")
+        raise UsageError("root and debug cannot be combined; leave one of them out")
 
 
 def metadata_of(value: Any) -> dict[str, str]:
@@ -158,40 +158,40 @@ def metadata_of(value: Any) -> dict[str, str]:
     variables("metadata", value)
     found = dict(value or {})
     if len(json.dumps(found)) > MOST_METADATA:
-        raise UsageError(f"metadata: more than {MOST_METADATA} bytes")
+        raise UsageError(f"metadata: too long; at most {MOST_METADATA} bytes")
     return found
 
 
 def text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise UsageError(f"{name}: {value!r} is no text that can be used")
+        raise UsageError(f"{name}: {value!r} must be text, not empty, without NUL bytes")
 
 
 def variables(name: str, value: Any) -> None:
     if value is None:
         return
     if not isinstance(value, Mapping):
-        raise UsageError(f"{name}: {value!r} is no mapping of names to texts")
+        raise UsageError(f"{name}: {value!r} must be a mapping of names to text")
     for variable, content in value.items():
         if not isinstance(variable, str) or not isinstance(content, str):
-            raise UsageError(f"{name}: {variable!r}: {content!r} is not a text with a name")
+            raise UsageError(f"{name}: {variable!r}: {content!r}: names and values must be text")
         if not variable or "=" in variable or "\0" in variable + content:
-            raise UsageError(f"{name}: {variable!r} is not a variable that can be set")
+            raise UsageError(f"{name}: {variable!r} cannot be the name of a variable")
 
 
 def callable_or_none(name: str, value: Any) -> None:
     if value is not None and not callable(value):
-        raise UsageError(f"{name}: {value!r} cannot be called")
+        raise UsageError(f"{name}: {value!r} must be a function")
 
 
 def _path(name: str, value: Any) -> None:
     if value is not None and not isinstance(value, str | os.PathLike):
-        raise UsageError(f"{name}: {value!r} is no path")
+        raise UsageError(f"{name}: {value!r} is not a path")
 
 
 def _input(name: str, value: Any) -> None:
     if value is not None and not isinstance(value, bytes | str):
-        raise UsageError(f"{name}: {type(value).__name__} is neither bytes nor text")
+        raise UsageError(f"{name}: {type(value).__name__} must be bytes or text")
 
 
 def _size(name: str, value: Any) -> None:
@@ -217,15 +217,15 @@ def check_command(command: Any) -> None:
     if isinstance(command, str):
         return  # what is wrong with a text the policy says, with its reason
     if not isinstance(command, Sequence) or isinstance(command, bytes) or not all(isinstance(w, str) for w in command):
-        raise UsageError(f"a command is text for bash or a list of texts, not {type(command).__name__}")
+        raise UsageError(f"a command must be text for bash or a list of arguments, not {type(command).__name__}")
     if not command or not command[0]:
-        raise UsageError("an empty command")
+        raise UsageError("the command is empty")
 
 
 def one_of(name: str, value: Any, names: Any) -> Any:
     """`value`, if it is one of a Literal's."""
     if value not in get_args(names):
-        raise UsageError(f"{name}: {value!r} is not known; there are {', '.join(map(repr, get_args(names)))}")
+        raise UsageError(f"{name}: {value!r} is not known; choose from {', '.join(map(repr, get_args(names)))}")
     return value
 
 
@@ -234,7 +234,7 @@ def check_network(value: Any) -> Network | Allow:
         return value
     if value not in get_args(Network):
         known = ", ".join(map(repr, get_args(Network)))
-        raise UsageError(f"network: {value!r} is not known; there are {known} and belljar.Allow(...)")
+        raise UsageError(f"network: {value!r} is not known; choose from {known} and belljar.Allow(...)")
     return value  # type: ignore[no-any-return]
 
 
@@ -244,10 +244,10 @@ def check_session(
     """All of a session's own options that are not checked where they are used."""
     _path("workspace", "" if workspace is None else workspace)
     if not workspace:
-        raise WorkspaceError(f"workspace: {workspace!r} is no path")
+        raise WorkspaceError(f"workspace: {workspace!r} is not a path")
     text("image", image)
     if limits is not None and not isinstance(limits, Limits):
-        raise UsageError(f"limits: {limits!r} is no belljar.Limits; write limits=belljar.Limits(memory='1g')")
+        raise UsageError(f"limits: {limits!r} is not a belljar.Limits; write limits=belljar.Limits(memory='1g')")
     check_network(network)
     callable_or_none("approve", approve)
     variables("env", env)

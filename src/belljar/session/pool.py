@@ -89,7 +89,7 @@ class Pool:
 
     async def __aenter__(self) -> Self:
         if not self._closed:
-            raise UsageError("this pool is open already; make another one for another block")
+            raise UsageError("this pool is already open; make a new Pool for a second `async with`")
         self._closed = False
         self._claimed = time.monotonic()
         self.loop = asyncio.get_running_loop()

@@ -47,4 +47,4 @@ def encoded(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise UsageError(f"text that cannot be encoded: {error}") from error
+        raise UsageError(f"the text cannot be encoded: {error}") from error

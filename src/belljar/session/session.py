@@ -153,7 +153,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         if self._sandbox is not None:
             return self
         if self._opening:
-            raise UsageError("this session is being opened by another task; give each task a session of its own")
+            raise UsageError("another task is opening this session; use one session per task")
         self._opening = True
         try:
             return await self._open()
@@ -359,7 +359,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         if not isinstance(command, Request):
             return await self._admit(command, checks.check(options, where, without))
         if command.admitted_by is not self or options:
-            raise UsageError("a Request runs as it was admitted, and in the session that admitted it")
+            raise UsageError("a Request takes no more options and runs only in the session that admitted it")
         return command
 
     async def _admit(self, command: Command, options: Options, policy: Policy | None = None) -> Request:

@@ -98,7 +98,7 @@ class StagedVerbs:
                 with Folder.at(f"/proc/{box.sandbox.launched.pid}/root") as root, root.folder("workspace") as live:
                     return review.discard(paths, live=live)
             except PermissionError as error:
-                raise UsageError("changes of a running session can be taken back by root only") from error
+                raise UsageError("only root can discard changes of a running session; stop it first") from error
 
         gone = await to_thread.run_sync(restore)
         box.ledger.record("discard", paths=gone[:1000])
@@ -211,5 +211,5 @@ def _point(area: StagedArea, wanted: Point | str | None) -> Point:
     found = [each for each in points if each == wanted or each.name == wanted]
     if not found:
         known = ", ".join(repr(each.name) for each in points) or "none"
-        raise UsageError(f"there is no checkpoint {wanted!r}; there are: {known}")
+        raise UsageError(f"there is no checkpoint {wanted!r}; choose from {known}")
     return found[-1]

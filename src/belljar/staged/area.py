@@ -96,7 +96,7 @@ class StagedArea:
     @classmethod
     def find(cls, root: Path, id: str) -> StagedArea:
         if not _ID.fullmatch(id) or not (root / id / "meta.json").is_file():
-            raise UsageError(f"no staged changes under {id!r}; `belljar session list` shows those there are")
+            raise UsageError(f"no staged changes under {id!r}; `belljar session list` lists them")
         return cls(root / id)
 
     @classmethod

@@ -51,7 +51,7 @@ async def openai_shell(box: Session, call: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "local_shell_call_output", "call_id": call.get("call_id"), "output": said or "(no output)"}
     commands = action.get("commands")
     if not isinstance(commands, list):
-        raise UsageError("a shell_call has a list of commands in its action")
+        raise UsageError("the action of a shell_call must have a list of commands")
     outputs = [await _one(box, command, action) for command in commands]
     reply = {"type": "shell_call_output", "call_id": call.get("call_id"), "output": outputs}
     longest = action.get("max_output_length")
@@ -82,5 +82,5 @@ def _outcome(result: Result) -> dict[str, Any]:
 def _part(call: Any, name: str) -> Mapping[str, Any]:
     part = call.get(name) if isinstance(call, Mapping) else None
     if not isinstance(part, Mapping):
-        raise UsageError(f"a call has an object {name!r}; this one has none")
+        raise UsageError(f"the call must have an object {name!r}")
     return part

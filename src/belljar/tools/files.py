@@ -140,7 +140,7 @@ class EditFile(FileTool):
             )
         if found > 1 and not params.replace_all:
             return self.fail(
-                f"The text occurs {found} times in {params.path}; give more of its surroundings", code="ambiguous"
+                f"The text occurs {found} times in {params.path}; include more of the lines around it", code="ambiguous"
             )
         await self.box.files.write(params.path, data.replace(old, new), mode=info.mode & 0o777)
         return ToolResult(

@@ -56,9 +56,9 @@ class ToolRegistry:
         families: tuple[str, ...] = tuple(FAMILIES),
     ) -> None:
         if box is not None and not hasattr(box, "persistent"):
-            raise UsageError(f"box: {box!r} is no session; write belljar.ToolRegistry(box)")
+            raise UsageError(f"box: {box!r} is not a session; write belljar.ToolRegistry(box)")
         if not isinstance(dry_run, bool) or isinstance(families, str):
-            raise UsageError("dry_run is True or False, and families a tuple of names")
+            raise UsageError("dry_run must be True or False, and families a tuple of names")
         self.box = box
         self._tools: dict[str, Tool] = {}
         wanted = [kind for family in families for kind in _known(family, FAMILIES | ON_REQUEST)]
@@ -69,7 +69,7 @@ class ToolRegistry:
 
     def register(self, tool: Tool) -> None:
         if tool.name in self._tools:
-            raise UsageError(f"there is a tool {tool.name} already")
+            raise UsageError(f"a tool {tool.name} exists already")
         self._tools[tool.name] = tool
 
     def get(self, name: str) -> Tool:
@@ -115,7 +115,7 @@ class ToolRegistry:
 
 def _known(name: str, among: Mapping[str, T]) -> T:
     if name not in among:
-        raise UsageError(f"Unknown: {name}; there are {', '.join(among)}")
+        raise UsageError(f"Unknown: {name}; choose from {', '.join(among)}")
     return among[name]
 
 

@@ -93,7 +93,7 @@ def test_a_socket_one_may_not_use_says_how_to_get_leave(tmp_path: Path, monkeypa
 
 
 def test_an_address_of_another_kind_is_refused() -> None:
-    with pytest.raises(EngineError, match="no address"):
+    with pytest.raises(EngineError, match="not the address"):
         DockerEngine(Endpoint("ssh://somebody@far"))
 
 
@@ -114,5 +114,5 @@ def test_the_name_decides_which_engine_is_meant(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("DOCKER_HOST", "unix:///var/run/docker.sock")
     with pytest.raises(EngineUnavailable, match="is docker"):
         engines.connect("podman")
-    with pytest.raises(UsageError, match="no engine is called"):
+    with pytest.raises(UsageError, match="there is no engine"):
         engines.connect("dokcer")

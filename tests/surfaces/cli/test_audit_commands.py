@@ -64,7 +64,7 @@ def test_following_shows_what_is_written_from_now_on(where: Path) -> None:
 
 def test_a_trail_that_holds_is_verified(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "verify"]) == 0
-    assert "3 records, the chain holds" in capsys.readouterr().out
+    assert "3 records, the chain is intact" in capsys.readouterr().out
     assert main(["audit", "verify", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["ok"], told["records"]) == (True, 3)

@@ -41,7 +41,7 @@ def test_a_hostile_archive_is_one_clear_line_and_status_2(tmp_path: Path, capsys
     assert main(["images", "import", str(path)]) == 2
 
     said = capsys.readouterr().err
-    assert "leads out of it" in said
+    assert "a path outside of it" in said
     assert len(said.splitlines()) == 1
 
 

@@ -160,7 +160,7 @@ class TestSettings:
         [
             ("imge = 'x'", "did you mean 'image'?"),
             ("image = [1]", "neither text nor a number"),
-            ("network = 'some'", "there are none, full"),
+            ("network = 'some'", "choose from none, full"),
             ("image", "user.toml"),
             ("workspace = '/'", "no setting 'workspace'"),
         ],
@@ -174,7 +174,7 @@ class TestSettings:
     def test_a_file_that_others_can_write_is_refused(self) -> None:
         self.write(self.user, 'policy = "permissive"')
         self.user.chmod(0o666)
-        with pytest.raises(UsageError, match="can be written by others"):
+        with pytest.raises(UsageError, match="can be written by other users"):
             parse(["run", "ls"])
 
     def test_a_file_inside_the_workspace_is_not_read(self, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,7 +77,7 @@ class Client:
             while b"\r\n\r\n" not in answer:
                 part = connection.recv(4096)
                 if not part or len(answer) > ANSWER_MAX:
-                    raise ConnectionResetError("it hung up")
+                    raise ConnectionResetError("it closed the connection")
                 answer += part
             head, _, rest = answer.partition(b"\r\n\r\n")
             status = _status(head)
@@ -106,13 +106,13 @@ class Client:
         except OSError as error:
             raise Unreachable(f"{doing}: {_reason(error, self.endpoint)}") from error
         except (ValueError, IndexError) as error:
-            raise EngineError(f"{doing}: what answers at {self.endpoint.host} is no container engine") from error
+            raise EngineError(f"{doing}: the server at {self.endpoint.host} is not a container engine") from error
         if status not in expected:
             raise Answered(doing, status, _message(content))
         try:
             return json.loads(content) if content.strip() else {}
         except ValueError as error:
-            raise EngineError(f"{doing}: the engine's answer makes no sense") from error
+            raise EngineError(f"{doing}: the engine sent an answer that cannot be understood") from error
 
     def _connect(self, deadline: float) -> socket.socket:
         seconds = max(0.001, deadline - time.monotonic())
@@ -153,7 +153,7 @@ def _receive(connection: socket.socket, deadline: float) -> bytes:
     while part := connection.recv(1 << 16):
         answer += part
         if len(answer) > ANSWER_MAX:
-            raise EngineError("the engine's answer has no end")
+            raise EngineError("the engine's answer is too long")
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -167,7 +167,7 @@ def _split(answer: bytes) -> tuple[int, bytes]:
         raise ValueError("no HTTP")
     length = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
     if not gap or (length and len(content) < int(length[1])):
-        raise ConnectionResetError("it hung up in the middle of an answer")
+        raise ConnectionResetError("it closed the connection in the middle of an answer")
     return _status(head), content
 
 
@@ -199,7 +199,7 @@ def _reason(error: Exception, endpoint: Endpoint) -> str:
 def _address(host: str) -> tuple[str, int]:
     match = re.fullmatch(r"(?:tcp|http|https)://(\[[^]]+\]|[^:/]+)(?::(\d+))?/?", host)
     if match is None:
-        raise EngineUnavailable(f"{host!r} is no address of an engine; use unix:///path or tcp://name:port")
+        raise EngineUnavailable(f"{host!r} is not the address of an engine; use unix:///path or tcp://name:port")
     return match[1].strip("[]"), int(match[2] or 2375)
 
 

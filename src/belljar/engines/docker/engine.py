@@ -70,7 +70,7 @@ class DockerEngine(DockerImages):
         if not self.dialect.reaches_far:
             if self.client.endpoint.path is None:
                 raise EngineError(
-                    f"{self.name} at {self.host}: only one of this machine can be used, whose kernel can be asked"
+                    f"{self.name} at {self.host}: use one on this machine, whose kernel Belljar can check"
                 )
             return True
         if told := os.environ.get("BELLJAR_LINK"):
@@ -111,7 +111,7 @@ class DockerEngine(DockerImages):
                 return id
             except Answered as error:
                 if error.status == 404:
-                    raise ImageMissing(f"{error.message}; `belljar images list` shows what there is") from error
+                    raise ImageMissing(f"{error.message}; `belljar images list` lists the images") from error
                 if error.status != 409 and "already in use" not in error.message:  # Podman answers with 500
                     raise
                 return str(self._document(name, doing)["Id"])  # our own earlier try, whose answer was lost
@@ -236,7 +236,9 @@ def _sensible(doing: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        raise EngineError(f"{doing}: the engine's answer makes no sense ({type(error).__name__}: {error})") from error
+        raise EngineError(
+            f"{doing}: the engine sent an answer that cannot be understood ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _seconds(created: Any) -> int:

@@ -62,7 +62,7 @@ def _context() -> Endpoint | None:
         host = str(about["Endpoints"]["docker"]["Host"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NamedEngineUnavailable(
-            f"Docker's context {name!r} cannot be read; `docker context ls` shows those there are"
+            f"Docker's context {name!r} cannot be read; `docker context ls` lists them"
         ) from error
     certificates = _config() / "contexts/tls" / id / "docker"
     return Endpoint(host, str(certificates) if certificates.is_dir() else "", f"context {name}")

@@ -98,7 +98,7 @@ class OciEngine:
             raise EngineError(f"the engine oci mounts directories and memory only, not {', '.join(foreign)}")
         image = self._store.find(spec.image.ref, with_names=False)
         if image is None:
-            raise ImageMissing(f"no image {spec.image.ref}; `belljar images list` shows those there are")
+            raise ImageMissing(f"no image {spec.image.ref}; `belljar images list` lists them")
         runtime = self._runtime(spec.runtime or self._runtime_name)
         group = self._group(name)
         at = rootfs.place([*callers.sources(spec), *self._needed, runtime.program])

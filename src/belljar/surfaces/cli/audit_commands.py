@@ -27,7 +27,7 @@ def verify(args: Namespace) -> int:
     if args.json:
         console.document(report.as_dict())
     elif report.ok:
-        console.say(f"{audit.directory()}: {report.records} records, the chain holds")
+        console.say(f"{audit.directory()}: {report.records} records, the chain is intact")
         for line in report.torn:
             console.say(f"note: {line}")
     else:

@@ -67,7 +67,7 @@ def _place(report: str, workspace: str) -> tuple[Folder, str]:
             with Folder.at(root) as top:
                 folder = top.folder(path.parent.relative_to(root).as_posix())
         if folder.exists(path.name) and not stat.S_ISREG(folder.stat(path.name).st_mode):
-            raise UsageError(f"--report {report}: there is something that is not a regular file")
+            raise UsageError(f"--report {report}: this exists and is not a regular file")
     except OSError as error:
         raise UsageError(f"--report {report}: {error.strerror}") from None
     return folder, path.name
@@ -76,10 +76,10 @@ def _place(report: str, workspace: str) -> tuple[Folder, str]:
 def mishap(result: Result, args: Namespace) -> str | None:
     """One sentence on an end that was not the command's own doing."""
     reasons = {
-        "timeout": f"timed out after {args.timeout or 0:g} s and was killed (--timeout allows more)",
-        "out_of_memory": "killed: out of memory (--memory allows more)",
-        "output_limit": "killed: it printed more than it may",
-        "sandbox_lost": "the sandbox was lost under the command (`belljar doctor` tells more)",
+        "timeout": f"timed out after {args.timeout or 0:g} s and was killed (allow more with --timeout)",
+        "out_of_memory": "killed: out of memory (allow more with --memory)",
+        "output_limit": "killed: it printed more than the output limit allows",
+        "sandbox_lost": "the sandbox was lost while the command ran (run `belljar doctor` to find out why)",
         "killed": "killed",
     }
     return reasons.get(result.cause)

@@ -26,7 +26,7 @@ def copy(args: Namespace) -> int:
 async def _copy(source: str, target: str) -> None:
     (out, inner), (into, path) = _split(source), _split(target)
     if (out is None) == (into is None):
-        raise UsageError("one side is in a session, as in `belljar cp notes.txt ID:notes.txt`")
+        raise UsageError("exactly one side must be in a session, as in `belljar cp notes.txt ID:notes.txt`")
     async with await Session.attach(out or into or "") as box:
         if into is not None:
             await _in(box, source, path or ".")

@@ -19,9 +19,9 @@ def _directory() -> Path:
 def check(name: str) -> str:
     """A name that is free."""
     if not _NAME.fullmatch(name) or name.startswith(("bj-", "shell_")):
-        raise UsageError(f"{name!r} is not a name for a session; write letters, digits, dots and dashes")
+        raise UsageError(f"{name!r} is not a name for a session; use letters, digits, dots and dashes")
     if name in known():
-        raise UsageError(f"there is a session named {name} already; `belljar session stop {name}` ends it")
+        raise UsageError(f"a session named {name} exists already; `belljar session stop {name}` ends it")
     return name
 
 
@@ -53,7 +53,7 @@ def session(given: str) -> str:
         return names[given]
     if not _NAME.fullmatch(given):
         return rundir.check_session_id(given)
-    raise SessionNotFound(f"no session {given}; {meant(given, names) if names else 'no session has a name'}")
+    raise SessionNotFound(f"no session {given}; {meant(given, names) if names else 'none has a name'}")
 
 
 def _is_id(text: str) -> bool:

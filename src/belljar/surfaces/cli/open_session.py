@@ -32,7 +32,7 @@ async def opened(
 ) -> AsyncIterator[Session]:
     """The session that the options name, or a new one that lives as long as this block."""
     if getattr(args, "session", None) and getattr(args, "changes", "direct") == "staged":
-        raise UsageError("--staged belongs to `belljar session start`: a session is staged or not from its beginning")
+        raise UsageError("--staged and --session do not go together: use `belljar session start --staged`")
     approve = approve_all if getattr(args, "yes", False) else approve
     if ahead is not None:
         box = await _adopted(ahead, args, approve=approve)

@@ -43,9 +43,9 @@ def _known(mode: SafeMode, name: str) -> Own:
     if name in there:
         return there[name]
     if name in COMMANDS:
-        raise UsageError(f"{name} is not available in this session; :help lists what is")
+        raise UsageError(f"{name} is not available in this session; :help lists the commands")
     close = get_close_matches(name, there, 1)
-    raise UsageError(f"there is no {name}; {f'did you mean {close[0]}?' if close else ':help lists what there is'}")
+    raise UsageError(f"there is no {name}; {f'did you mean {close[0]}?' if close else ':help lists the commands'}")
 
 
 def available(mode: SafeMode) -> dict[str, Own]:
@@ -57,10 +57,10 @@ def available(mode: SafeMode) -> dict[str, Own]:
 
 
 def _help(mode: SafeMode, _: list[str]) -> None:
-    console.say("  every line runs in the sandbox; cd, exports, functions and jobs hold from one to the next")
+    console.say("  every line runs in the sandbox; cd, exports, functions and jobs are kept from line to line")
     for own in available(mode).values():
         console.say(f"  {own.usage:<18} {own.summary}")
-    console.say("  while a command runs all keys go to it: Ctrl+C interrupts it, Ctrl+Z stops it (fg goes on)")
+    console.say("  while a command runs all keys go to it: Ctrl+C interrupts it, Ctrl+Z stops it (fg continues it)")
 
 
 def _policy(mode: SafeMode, _: list[str]) -> None:
@@ -127,15 +127,15 @@ def _asked(mode: SafeMode, method: str, *arguments: Any) -> Any:
 
 
 COMMANDS = {
-    ":help": Own(_help, ":help", "this"),
-    ":policy": Own(_policy, ":policy", "the rules that commands are judged by"),
-    ":shells": Own(_shells, ":shells", "background shells of this session"),
-    ":open": Own(_open, ":open PORT", "reach a server inside, from this machine", needs="forward"),
+    ":help": Own(_help, ":help", "show this list"),
+    ":policy": Own(_policy, ":policy", "show the rules of the policy"),
+    ":shells": Own(_shells, ":shells", "list the background shells of this session"),
+    ":open": Own(_open, ":open PORT", "make a port of the sandbox reachable from this machine", needs="forward"),
     ":allow": Own(_allow, ":allow HOST", "let commands reach a host", needs="allow_host"),
-    ":changes": Own(_changes, ":changes", "what is not as it is on the host", staged=True),
-    ":diff": Own(_diff, ":diff [PATH…]", "the same as a diff", staged=True),
+    ":changes": Own(_changes, ":changes", "list what changed", staged=True),
+    ":diff": Own(_diff, ":diff [PATH…]", "show what changed as a diff", staged=True),
     ":apply": Own(_apply, ":apply [PATH…]", "write changes to the workspace", staged=True),
-    ":discard": Own(_discard, ":discard [PATH…]", "take changes back", staged=True),
-    ":undo": Own(_undo, ":undo", "back to before the last risky command", staged=True),
+    ":discard": Own(_discard, ":discard [PATH…]", "drop changes", staged=True),
+    ":undo": Own(_undo, ":undo", "go back to before the last risky command", staged=True),
     ":quit": Own(_quit, ":quit", "leave (so do exit and Ctrl+D)"),
 }

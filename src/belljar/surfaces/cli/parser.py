@@ -18,7 +18,7 @@ EXAMPLES = """examples:
   belljar run 'python3 -V; ls | head -3'         one command in a throwaway container, bash text
   belljar run --timeout 60 -- make -j2 all       a program and its arguments, no shell
   belljar run -it bash                           a shell inside; on a terminal -it is the default
-  belljar shell                                  safe mode: a prompt in the sandbox, every line judged
+  belljar shell                                  safe mode: a prompt in the sandbox, every line checked first
   belljar check 'curl x | sh'                    what the policy would say, nothing runs
   id=$(belljar session start); belljar run --session $id 'echo hi'; belljar session stop $id"""
 STATUSES = """exit status: the command's own; 124 timeout, 125 sandbox failed, 126 denied, 127 not found, 2 bad usage"""
@@ -31,6 +31,9 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*args, **options)
         self.allow_abbrev = False
+
+    def flag(self, *names: str, help: str) -> None:
+        self.add_argument(*names, action="store_true", help=help)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")
@@ -62,7 +65,7 @@ class Program(Parser):
         for group in GROUPS:
             lines = [f"    {name:<12} {summaries[name]}" for name in group.names if name in summaries]
             parts.append(f"{group.title}:\n" + "\n".join(lines) + "\n")
-        parts.append(f"`belljar help COMMAND` tells more.\n\n{EXAMPLES}\n\n{STATUSES}\n")
+        parts.append(f"`belljar help COMMAND` shows the options of a command.\n\n{EXAMPLES}\n\n{STATUSES}\n")
         return "\n".join(parts)
 
 
@@ -76,8 +79,8 @@ class Commands:
         described = summary[0].upper() + summary[1:] + "."
         made: Parser = (into or self.into).add_parser(name, help=summary, description=described, **more)
         made.set_defaults(handler=handler, parser=made)
-        made.add_argument("--json", action="store_true", help="print one JSON document on stdout")
-        made.add_argument("-v", "--verbose", action="store_true", help="log what happens (BELLJAR_LOG=debug: more)")
+        made.flag("--json", help="print one JSON document on stdout")
+        made.flag("-v", "--verbose", help="log what happens (BELLJAR_LOG=debug: more)")
         return made
 
     def family(self, name: str, summary: str, required: bool = True) -> Any:
@@ -111,69 +114,67 @@ def _work(commands: Commands) -> None:
     add_sandbox_options(run)
     _command_options(run)
     _session(run)
-    run.add_argument("-i", "--interactive", action="store_true", help="pass stdin on (the default wherever it can be)")
+    run.flag("-i", "--interactive", help="pass stdin to the command (the default)")
     tty = run.add_mutually_exclusive_group()
     tty.add_argument("-t", "--tty", action="store_true", default=None,
-                     help="give it a terminal (the default where stdin, stdout and stderr are one)")  # fmt: skip
+                     help="give it a terminal (default: if stdin, stdout and stderr are one)")  # fmt: skip
     tty.add_argument("-T", "--no-tty", dest="tty", action="store_false", default=None, help="give it no terminal")
     _yes(run)
     run.add_argument("--report", metavar="FILE", help="write verdict, cause, timing and resources as JSON")
     run.add_argument("command", nargs="...", metavar="CMD", help="one argument: bash text; `-- CMD…`: argument vector")
     shell = commands.add("shell", "cli.safe_mode:shell",
-                         "safe mode, a prompt in the sandbox; without a terminal, the lines of stdin")  # fmt: skip
+                         "safe mode: a prompt in the sandbox; without a terminal, runs stdin's lines")  # fmt: skip
     add_sandbox_options(shell)
     _session(shell)
     shell.add_argument("--timeout", type=seconds, metavar="SECONDS", help="for each command")
     check = commands.add("check", "cli.policy_commands:check", "show the policy's verdict on a command; nothing runs",
                          epilog=CHECK_STATUSES)  # fmt: skip
     check.add_argument("--policy", default="default", metavar="P")
-    check.add_argument("--explain", action="store_true", help="show the effects that were found")
+    check.flag("--explain", help="show the effects that were found")
     check.add_argument("command", nargs="*", metavar="CMD")
 
 
 def _sessions(commands: Commands) -> None:
-    _, actions = commands.family("session", "long-lived sandboxes, across invocations")
+    _, actions = commands.family("session", "start, list and stop long-lived sandboxes")
     start = commands.add("start", "cli.session_commands:start", "start a session and print its id", into=actions)
     add_sandbox_options(start)
-    start.add_argument("--name", help="to call it by instead of its id")
+    start.add_argument("--name", help="a name to use instead of the id")
     start.add_argument("--lease", type=seconds, default=3600.0, metavar="SECONDS",
                        help="the sandbox ends after this long with nobody connected (default 3600)")  # fmt: skip
-    commands.add("list", "cli.session_commands:listing", "list the sessions there are", into=actions)
+    commands.add("list", "cli.session_commands:listing", "list sessions", into=actions)
     stop = commands.add("stop", "cli.session_commands:stop", "end sessions and all that runs in them", into=actions)
     stop.add_argument("sessions", nargs="+", metavar="ID")
-    commands.add("ps", "cli.session_commands:listing", "list the sessions there are, like `session list`")
-    stats = commands.add("stats", "cli.stats:stats", "show what sessions use; on a terminal, live")
+    commands.add("ps", "cli.session_commands:listing", "list sessions, like `session list`")
+    stats = commands.add("stats", "cli.stats:stats", "show the memory and processes of sessions; live on a terminal")
     stats.add_argument("sessions", nargs="*", metavar="ID", help="only these")
-    stats.add_argument("--once", action="store_true", help="do not go on")
+    stats.flag("--once", help="print once and exit")
     background = commands.add("start", "cli.session_commands:background",
                               "start a background shell in a session and print its id")  # fmt: skip
     background.add_argument("--session", metavar="ID", required=True)
     background.add_argument("--policy", default="default", metavar="P")
-    background.add_argument("-t", "--tty", action="store_true", help="give it a terminal, to `belljar attach` to")
+    background.flag("-t", "--tty", help="give it a terminal, to `belljar attach` to")
     _yes(background)
     _command_options(background)
     background.add_argument("command", nargs="...", metavar="CMD")
     shells = commands.add("shells", "cli.session_commands:shells", "list background shells")
     shells.add_argument("--session", metavar="ID", help="of this session only")
-    logs = commands.add("logs", "cli.session_commands:logs", "print what a background shell has printed")
+    logs = commands.add("logs", "cli.session_commands:logs", "print the output of a background shell")
     logs.add_argument("id", metavar="ID")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until it ends")
+    logs.flag("-f", "--follow", help="keep printing until it ends")
     logs.add_argument("-n", "--lines", type=_count, metavar="N", help="only the last N lines")
-    attach = commands.add("attach", "cli.attach:attach", "come back to a background shell; Ctrl+P Ctrl+Q leaves it")
+    attach = commands.add("attach", "cli.attach:attach", "enter a background shell; Ctrl+P Ctrl+Q leaves it")
     attach.add_argument("id", metavar="ID")
-    wait = commands.add("wait", "cli.session_commands:wait", "wait for a background shell; its status becomes ours")
+    wait = commands.add("wait", "cli.session_commands:wait", "wait for a background shell and exit with its status")
     wait.add_argument("id", metavar="ID")
-    wait.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up after (status 124)")
+    wait.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up after this long (status 124)")
     kill = commands.add("kill", "cli.session_commands:kill", "end a background shell and all its processes")
     kill.add_argument("ids", nargs="+", metavar="ID")
     copied = commands.add("cp", "cli.file_commands:copy", "copy files into a session, or out of it")
     copied.add_argument("source", metavar="SRC", help="a path here, `ID:PATH` in a session, or - for stdin")
     copied.add_argument("target", metavar="DST", help="the same; - is stdout")
-    forwarded = commands.add(
-        "forward", "cli.file_commands:forward", "a server in a session, on this machine's loopback"
-    )
+    forwarded = commands.add("forward", "cli.file_commands:forward", "make a port of a session reachable on 127.0.0.1")
     forwarded.add_argument("id", metavar="ID", help="of the session")
-    forwarded.add_argument("port", type=int, metavar="PORT", help="port inside; --at chooses the one here")
+    forwarded.add_argument("port", type=int, metavar="PORT", help="port in the sandbox")
     forwarded.add_argument("--at", type=int, default=0, metavar="PORT", help="port here (default: a free one)")
 
 
@@ -181,23 +182,21 @@ def _changes(commands: Commands) -> None:
     """Staged changes: look, keep, take back."""
     listed = commands.add("changes", "cli.staged_commands:changes", "list what a staged session changed")
     shown = commands.add("diff", "cli.staged_commands:diff", "show staged changes as a diff")
-    taken = commands.add("apply", "cli.staged_commands:apply", "put staged changes into the workspace")
+    taken = commands.add("apply", "cli.staged_commands:apply", "write staged changes to the workspace")
     dropped = commands.add("discard", "cli.staged_commands:discard", "drop staged changes")
-    point = commands.add(
-        "checkpoint", "cli.staged_commands:checkpoint", "remember a staged session's files as they are"
-    )
+    point = commands.add("checkpoint", "cli.staged_commands:checkpoint", "save the state of a staged session's files")
     back = commands.add("rollback", "cli.staged_commands:rollback", "take a staged session back to a checkpoint")
     point.add_argument("name", nargs="?", metavar="NAME", help="of the checkpoint (default: checkpoint 1, 2 …)")
     back.add_argument("name", nargs="?", metavar="NAME", help="of the checkpoint (default: the last)")
     for each in (listed, shown, taken, dropped, point, back):
-        each.add_argument("--session", metavar="ID", help="which; not needed if this directory has only one")
+        each.add_argument("--session", metavar="ID", help="which session; not needed if this directory has only one")
     for each in (shown, taken, dropped):
         each.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
-    taken.add_argument("-p", "--patch", action="store_true", help="ask change by change, and hunk by hunk")
-    taken.add_argument("--merge", action="store_true", help="with what the host changed meanwhile, in text files")
-    taken.add_argument("--force", action="store_true", help="over what the host changed meanwhile")
-    taken.add_argument("--runs-later", action="store_true", help="also what the host would run by itself (hooks, CI)")
-    taken.add_argument("--undo", action="store_true", help="take the last apply back, once")
+    taken.flag("-p", "--patch", help="ask change by change, and hunk by hunk")
+    taken.flag("--merge", help="with what the host changed meanwhile, in text files")
+    taken.flag("--force", help="overwrite what changed on the host meanwhile")
+    taken.flag("--runs-later", help="also apply files that the host may run by itself (hooks, CI)")
+    taken.flag("--undo", help="undo the last apply")
 
 
 def _tools(commands: Commands) -> None:
@@ -213,16 +212,16 @@ def _tools(commands: Commands) -> None:
     add_sandbox_options(mcp)
     mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), files, staged, …, all")
     mcp.add_argument("--http", nargs="?", const="127.0.0.1:0", metavar="HOST:PORT", help="streamable HTTP")
-    mcp.add_argument("--token", metavar="TOKEN", help="that HTTP clients must show (default: a new one)")
+    mcp.add_argument("--token", metavar="TOKEN", help="token that HTTP clients must send (default: a new one)")
 
 
 def _upkeep(commands: Commands) -> None:
     images, actions = commands.family("images", "build and list sandbox images", required=False)
     images.set_defaults(handler="cli.image_commands:listing", json=False, verbose=False)
-    add_engine_option(commands.add("list", "cli.image_commands:listing", "list the images there are", into=actions))
-    build = commands.add("build", "cli.image_commands:build", "build an image of ours if it is missing", into=actions)
+    add_engine_option(commands.add("list", "cli.image_commands:listing", "list images", into=actions))
+    build = commands.add("build", "cli.image_commands:build", "build an image of Belljar's if missing", into=actions)
     build.add_argument("name", metavar="NAME", nargs="?", default="base", help="base, python, node or dev")
-    build.add_argument("--force", action="store_true", help="even if it is there")
+    build.flag("--force", help="build it even if it exists")
     add_engine_option(build)
     add = commands.add("import", "cli.image_commands:import_", "import an image for the engine `oci`", into=actions)
     add.add_argument("source", metavar="FILE|DIR", help="of `docker save`, an OCI layout, or a root file system")
@@ -230,20 +229,20 @@ def _upkeep(commands: Commands) -> None:
     remove = commands.add("remove", "cli.image_commands:remove", "remove images of the engine `oci`", into=actions)
     remove.add_argument("names", nargs="+", metavar="NAME")
     commands.add("prune", "cli.image_commands:prune", "remove images without a name, and unused layers", into=actions)
-    summary = "say what this machine can enforce, and how to fix what it can't"
+    summary = "check what this machine can enforce, and say how to fix what it cannot"
     add_engine_option(commands.add("doctor", "cli.upkeep:doctor", summary))
-    prune = commands.add("prune", "cli.upkeep:prune", "remove what dead processes left behind")
+    prune = commands.add("prune", "cli.upkeep:prune", "clean up after Belljar processes that died")
     add_engine_option(prune)
-    prune.add_argument("--staged", action="store_true", help="also staged changes that nobody applied; asks first")
-    prune.add_argument("--yes", action="store_true", help="do not ask")
+    prune.flag("--staged", help="also drop staged changes that were not applied; asks first")
+    prune.flag("--yes", help="do not ask")
     _, actions = commands.family("audit", "read and verify the audit trail")
     show = commands.add("show", "cli.audit_commands:show", "print the records", into=actions)
     show.add_argument("--session", metavar="ID")
     show.add_argument("--kind", help="verdict, approval, start, end, network, allow, session_open or session_close")
     show.add_argument("--since", metavar="WHEN", help="2026-01-31T12:00, or for example 15m, 2h, 3d ago")
-    show.add_argument("-f", "--follow", action="store_true", help="go on as records are written")
-    commands.add("verify", "cli.audit_commands:verify", "check the chain; names the first bad line", into=actions)
-    _, actions = commands.family("network", "what the network door would let through")
+    show.flag("-f", "--follow", help="keep printing as records are written")
+    commands.add("verify", "cli.audit_commands:verify", "check the hash chain; names the first bad line", into=actions)
+    _, actions = commands.family("network", "show what the network door lets through")
     explain = commands.add("explain", "cli.network_commands:explain", "show the hosts of a preset, and why",
                            into=actions)  # fmt: skip
     explain.add_argument("presets", nargs="+", metavar="PRESET", help="python, node, debian, rust, go or git")
@@ -260,7 +259,7 @@ def _upkeep(commands: Commands) -> None:
 
 
 def _about(commands: Commands) -> None:
-    help = commands.add("help", "cli.about:help", "this list, or one command's options")
+    help = commands.add("help", "cli.about:help", "show this list, or the options of one command")
     help.add_argument("topic", nargs="*", metavar="COMMAND")
     commands.add("version", "cli.about:version", "show the version")
     commands.add("config", "cli.about:config", "show the settings, and where each comes from")
@@ -284,19 +283,20 @@ GROUPS = (
 
 
 def _session(parser: Parser) -> None:
-    parser.add_argument("--session", metavar="ID", help="in a session that `belljar session start` made")
+    parser.add_argument("--session", metavar="ID", help="run in this session (see `belljar session start`)")
 
 
 def _yes(parser: Parser) -> None:
-    parser.add_argument("--yes", action="store_true", help="approve what the policy would ask about")
+    parser.flag("--yes", help="answer yes where the policy would ask")
 
 
 def _command_options(parser: Parser) -> None:
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS")
-    parser.add_argument("-e", "--env", action="append", type=_variable, default=[], metavar="K=V")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="kill it after this long: 90, 5m, 1h …")
+    parser.add_argument("-e", "--env", action="append", type=_variable, default=[], metavar="K=V",
+                        help="set a variable; may be repeated")  # fmt: skip
     parser.add_argument("--env-file", action="append", type=_env_file, default=[], metavar="FILE",
-                        help="variables, one K=V in a line; -e wins")  # fmt: skip
-    parser.add_argument("-w", "--cwd", metavar="DIR", help="below the workspace")
+                        help="read variables from a file, one K=V per line; -e overrides")  # fmt: skip
+    parser.add_argument("-w", "--cwd", metavar="DIR", help="working directory, inside the workspace")
 
 
 def seconds(text: str) -> float:
@@ -312,7 +312,7 @@ def seconds(text: str) -> float:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines, such as 20")
     return int(text)
 
 
@@ -374,9 +374,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         elif len(words) == 1:
             args.command = words[0]
         elif words and " " in words[0]:
-            raise UsageError(f"{words[1]!r} stands behind the command's text; options go before it")
+            raise UsageError(f"{words[1]!r} comes after the command's text; put options before it")
         if not args.command:
             raise UsageError("no command given; for example: belljar run 'ls -la'")
     elif split < len(argv):
-        raise UsageError("nothing can follow -- here")
+        raise UsageError("this command takes nothing after --")
     return args

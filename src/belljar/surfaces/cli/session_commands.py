@@ -188,7 +188,7 @@ async def found(id: str, ids: list[str]) -> AsyncIterator[tuple[Session, Shell]]
             if box and shell:
                 yield box, shell
                 return
-    raise ShellNotFound(f"Shell not found: {id}; `belljar shells` lists those there are")
+    raise ShellNotFound(f"Shell not found: {id}; `belljar shells` lists them")
 
 
 @asynccontextmanager

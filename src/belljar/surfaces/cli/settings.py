@@ -60,7 +60,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not stat.S_ISREG(status.st_mode):  # /dev/null: none
         return {}
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
-        raise UsageError(f"{path} can be written by others and is not read; chmod go-w it, or make it yours")
+        raise UsageError(f"{path} can be written by other users, so it is not read; run chmod go-w on it, and own it")
     import tomllib
 
     try:
@@ -74,7 +74,7 @@ def _checked(given: dict[str, Any], path: Path, *, enforced: bool = False) -> di
         if name not in SETTABLE:
             raise UsageError(f"{path}: there is no setting {name!r}; {meant(name, SETTABLE)}")
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise UsageError(f"{path}: {name} is neither text nor a number")
+            raise UsageError(f"{path}: {name} must be text or a number")
     return {name: Setting(str(value), str(path), enforced) for name, value in given.items()}
 
 
@@ -86,7 +86,7 @@ def apply(parser: argparse.ArgumentParser, settings: dict[str, Setting]) -> None
             continue
         if action.choices is not None and setting.value not in action.choices:
             listed = ", ".join(map(str, action.choices))
-            raise UsageError(f"{setting.source}: {action.dest} is {setting.value!r}, but there are {listed}")
+            raise UsageError(f"{setting.source}: {action.dest} is {setting.value!r}; choose from {listed}")
         action.default = setting.value
 
 
@@ -102,7 +102,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 def enforce(args: argparse.Namespace, settings: dict[str, Setting]) -> None:
     for name, setting in settings.items():
         if setting.enforced and hasattr(args, name) and str(getattr(args, name)) != _as_parsed(name, setting.value):
-            raise UsageError(f"--{name} is {setting.value} on this machine, says {setting.source}")
+            raise UsageError(f"--{name} must be {setting.value} on this machine ({setting.source} enforces it)")
 
 
 def _as_parsed(name: str, value: str) -> str:
