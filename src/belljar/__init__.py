@@ -6,56 +6,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from belljar.errors import BelljarError as BelljarError
-    from belljar.errors import Conflict as Conflict
-    from belljar.errors import PolicyDenied as PolicyDenied
-    from belljar.errors import SandboxLost as SandboxLost
-    from belljar.host import Host as Host
-    from belljar.limits import Limits as Limits
-    from belljar.network.allow import Allow as Allow
-    from belljar.policy import Policy as Policy
-    from belljar.policy import Verdict as Verdict
-    from belljar.session.background_shell import Shell as Shell
-    from belljar.session.pool import Pool as Pool
-    from belljar.session.result import Ended as Ended
-    from belljar.session.result import Output as Output
-    from belljar.session.result import Result as Result
-    from belljar.session.result import Started as Started
-    from belljar.session.session import Session as Session
-    from belljar.session.throwaway import run as run
-    from belljar.staged.change import Change as Change
-    from belljar.tools import ToolRegistry as ToolRegistry
+    from belljar.errors import BelljarError, Conflict, PolicyDenied, SandboxLost
+    from belljar.host import Host
+    from belljar.limits import Limits
+    from belljar.network.allow import Allow
+    from belljar.policy import Policy, Verdict
+    from belljar.session.background_shell import Shell
+    from belljar.session.pool import Pool
+    from belljar.session.result import Ended, Output, Result, Started
+    from belljar.session.session import Session
+    from belljar.session.throwaway import run
+    from belljar.staged.change import Change
+    from belljar.tools import ToolRegistry
 
 __version__ = "0.1.0"
 
 # Loaded on first use: the command line answers `--help` without paying for the engine's client.
 _HOMES = {
-    "Allow": "network.allow",
-    "BelljarError": "errors",
-    "Change": "staged.change",
-    "Conflict": "errors",
-    "PolicyDenied": "errors",
-    "SandboxLost": "errors",
-    "Host": "host",
-    "Limits": "limits",
-    "Policy": "policy",
-    "Verdict": "policy",
-    "Pool": "session.pool",
-    "Ended": "session.result",
-    "Output": "session.result",
-    "Result": "session.result",
-    "Started": "session.result",
-    "Session": "session.session",
-    "run": "session.throwaway",
-    "Shell": "session.background_shell",
-    "ToolRegistry": "tools",
+    "errors": "BelljarError Conflict PolicyDenied SandboxLost",
+    "host": "Host",
+    "limits": "Limits",
+    "network.allow": "Allow",
+    "policy": "Policy Verdict",
+    "session.background_shell": "Shell",
+    "session.pool": "Pool",
+    "session.result": "Ended Output Result Started",
+    "session.session": "Session",
+    "session.throwaway": "run",
+    "staged.change": "Change",
+    "tools": "ToolRegistry",
 }
-__all__ = sorted([*_HOMES, "errors", "sync"])
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = [
+    "Allow", "BelljarError", "Change", "Conflict", "Ended", "Host", "Limits", "Output", "Policy", "PolicyDenied",
+    "Pool", "Result", "SandboxLost", "Session", "Shell", "Started", "ToolRegistry", "Verdict", "errors", "run", "sync",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name in ("errors", "sync"):
         return import_module(f"belljar.{name}")
-    if name in _HOMES:
-        return getattr(import_module(f"belljar.{_HOMES[name]}"), name)
+    if name in _HOME_OF:
+        return getattr(import_module(f"belljar.{_HOME_OF[name]}"), name)
     raise AttributeError(f"module 'belljar' has no attribute {name!r}")

@@ -96,7 +96,7 @@ def test_a_missing_image_of_somebody_else_says_what_to_do(engine: DockerEngine) 
 
 
 def test_there_is_no_recipe_for_an_unknown_name(engine: DockerEngine) -> None:
-    with pytest.raises(UsageError, match="there are base, python, node, dev"):
+    with pytest.raises(UsageError, match="choose from base, python, node, dev"):
         catalog.build(engine, "perl")
 
 

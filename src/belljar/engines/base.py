@@ -6,7 +6,7 @@ the words of `Protections`, and raises nothing but `EngineError`. `tests/engines
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -60,7 +60,6 @@ class Description:
     access_control_gap: str = ""
     """Why sandboxes do without it all the same."""
     storage: str = ""
-    runtimes: tuple[str, ...] = ()
     data_root: str = ""
 
 
@@ -120,6 +119,3 @@ class Engine(ImageStore, Protocol):
     def describe(self) -> Description: ...
 
     def close(self) -> None: ...
-
-
-Finder = Callable[[], Engine]

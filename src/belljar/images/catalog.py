@@ -48,6 +48,18 @@ class StoredImage:
     created: float
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """An image to be built from a Dockerfile."""
+
+    reference: str
+    context: IO[bytes]
+    """A tar that holds the Dockerfile."""
+    dockerfile: str
+    arguments: dict[str, str]
+    labels: dict[str, str]
+
+
 class ImageStore(Protocol):
     """What an engine must be able to do with images."""
 
@@ -59,17 +71,8 @@ class ImageStore(Protocol):
         """An image from a root file system."""
         ...
 
-    def image_build(
-        self,
-        context: IO[bytes],
-        dockerfile: str,
-        reference: str,
-        *,
-        arguments: dict[str, str],
-        labels: dict[str, str],
-        report: Callable[[str], None],
-    ) -> None:
-        """From a tar with a Dockerfile in it; only asked for where `registry_has` said yes."""
+    def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
+        """Only asked for where `registry_has` said yes."""
         ...
 
     def image_tag(self, reference: str, alias: str) -> None: ...
@@ -119,7 +122,7 @@ def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> st
 
 def build(store: ImageStore, name: str, progress: Progress = _quiet, *, force: bool = False) -> str:
     if name not in PARENTS:
-        raise UsageError(f"no recipe for {name!r}: there are {', '.join(PARENTS)}")
+        raise UsageError(f"no recipe for {name!r}; choose from {', '.join(PARENTS)}")
     from belljar.images.progress import repeating  # every command asks for an image, few build one
 
     wanted = reference(name)
@@ -154,10 +157,8 @@ def _build(store: ImageStore, name: str, wanted: str, progress: Progress) -> Non
 def _build_on_parent(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
     parent = PARENTS[name]
     start = ensure(store, parent, progress) if parent else ROOT_IMAGE
-    store.image_build(
-        _context(name), f"{name}/Dockerfile", wanted,
-        arguments={"FROM": start}, labels=_labels(name), report=lambda line: _report_step(line, progress),
-    )  # fmt: skip
+    recipe = Recipe(wanted, _context(name), f"{name}/Dockerfile", {"FROM": start}, _labels(name))
+    store.image_build(recipe, lambda line: _report_step(line, progress))
 
 
 def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:

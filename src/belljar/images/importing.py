@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import IO, cast
@@ -16,22 +16,16 @@ from typing import IO, cast
 from belljar.errors import ImageInvalid, ImageMissing, UsageError
 from belljar.images.archive import Layer, Plan, plans, root_plan
 from belljar.images.compression import is_compressed, plain
+from belljar.images.progress import Progress, quiet
 from belljar.images.store import LayeredImage, Store, normal_name, now
 from belljar.images.unpack import CHUNK, Allowance, Metered
 from belljar.images.unpack_mapped import unpack_for_caller
 
 OURS = "belljar/"
 _TRANSPORT = re.compile(r"(docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage):.+")
-Progress = Callable[[float | None, str], None]
 
 
-def _quiet(fraction: float | None, text: str) -> None:
-    pass
-
-
-def import_images(
-    store: Store, source: str, name: str | None = None, progress: Progress = _quiet
-) -> list[LayeredImage]:
+def import_images(store: Store, source: str, name: str | None = None, progress: Progress = quiet) -> list[LayeredImage]:
     """Import every image of a file or directory; `name` replaces the names that the archive gives.
 
     skopeo's `docker://debian:12` and its other transports are fetched with skopeo first, and so is a plain `debian:12`
@@ -54,7 +48,7 @@ def import_images(
 
 
 def import_root(
-    store: Store, tar: Path, names: list[str], labels: Mapping[str, str], progress: Progress = _quiet
+    store: Store, tar: Path, names: list[str], labels: Mapping[str, str], progress: Progress = quiet
 ) -> LayeredImage:
     """The tar of a root file system that we made ourselves."""
     with store.adding() as work:

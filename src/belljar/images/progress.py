@@ -11,6 +11,10 @@ Progress = Callable[[float | None, str], None]
 REPEAT_SECONDS = 5.0
 
 
+def quiet(fraction: float | None, text: str) -> None:
+    """For whoever does not watch."""
+
+
 @contextmanager
 def repeating(progress: Progress, seconds: float = REPEAT_SECONDS) -> Iterator[Progress]:
     """Repeats the last word with the time it has taken: a stage of a minute must not look like a hang."""

@@ -47,22 +47,12 @@ def mount_exchanged(directory: int, target: Path, uids: tuple[int, int], gids: t
     Mounts below the directory are not carried along. Raises OSError where the kernel, the file system or our
     rights do not allow it.
     """
-    tree = _call(_OPEN_TREE, directory, b"", _AT_EMPTY_PATH | _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
-    namespace = -1
+    with user_namespace.newborn() as child:
+        namespace = _mapped(child, _exchange(*uids), _exchange(*gids))
     try:
-        namespace = _user_namespace(_exchange(*uids), _exchange(*gids))
-        attributes = _MountAttributes(
-            attr_set=_MOUNT_ATTR_IDMAP | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV,
-            propagation=_MS_PRIVATE,
-            userns_fd=namespace,
-        )
-        size = ctypes.c_size_t(ctypes.sizeof(attributes))
-        _call(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(attributes), size)
-        _call(_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
+        mount_mapped(directory, target, namespace, read_only=False)
     finally:
-        os.close(tree)
-        if namespace >= 0:
-            os.close(namespace)
+        os.close(namespace)
 
 
 def unmount(target: Path) -> None:
@@ -83,11 +73,6 @@ def _exchange(one: int, other: int) -> str:
         (high + 1, high + 1, _LAST_ID - high),
     ]
     return "\n".join(f"{inside} {outside} {count}" for inside, outside, count in spans if count > 0)
-
-
-def _user_namespace(uid_map: str, gid_map: str) -> int:
-    with user_namespace.newborn() as child:
-        return _mapped(child, uid_map, gid_map)
 
 
 def _mapped(child: int, uid_map: str, gid_map: str) -> int:
@@ -138,15 +123,12 @@ def _set_effective(uid: int, gid: int) -> None:
         _call(number, ctypes.c_int(-1), ctypes.c_uint(id), ctypes.c_int(-1))
 
 
-def mount_mapped(directory: int, target: Path, namespace: int) -> None:
-    """Mount the directory behind a descriptor at `target`, read-only, its ids mapped as in a user namespace."""
+def mount_mapped(directory: int, target: Path, namespace: int, *, read_only: bool = True) -> None:
+    """Mount the directory behind a descriptor at `target`, its ids mapped as in a user namespace."""
     tree = _call(_OPEN_TREE, directory, b"", _AT_EMPTY_PATH | _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
     try:
-        attributes = _MountAttributes(
-            attr_set=_MOUNT_ATTR_IDMAP | _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV,
-            propagation=_MS_PRIVATE,
-            userns_fd=namespace,
-        )
+        wanted = _MOUNT_ATTR_IDMAP | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | (_MOUNT_ATTR_RDONLY if read_only else 0)
+        attributes = _MountAttributes(attr_set=wanted, propagation=_MS_PRIVATE, userns_fd=namespace)
         size = ctypes.c_size_t(ctypes.sizeof(attributes))
         _call(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(attributes), size)
         _call(_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)

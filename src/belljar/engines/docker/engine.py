@@ -191,7 +191,6 @@ class DockerEngine(DockerImages):
                 access_control=next((name for name in ("apparmor", "selinux") if f"name={name}" in options), ""),
                 access_control_gap=self.dialect.access_control_gap(),
                 storage=str(info.get("Driver", "?")),
-                runtimes=tuple(sorted(info.get("Runtimes") or {})),
                 data_root=str(info.get("DockerRootDir") or ""),
             )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from belljar.engines.docker.hosts import Endpoint
 from belljar.errors import EngineError
-from belljar.images.catalog import StoredImage
+from belljar.images.catalog import Recipe, StoredImage
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -66,24 +66,15 @@ class DockerImages:
         with self._images_client(f"importing {reference}", timeout=None) as client:
             client.import_image(str(tar), repository=repository, tag=tag, changes=changes)
 
-    def image_build(
-        self,
-        context: IO[bytes],
-        dockerfile: str,
-        reference: str,
-        *,
-        arguments: dict[str, str],
-        labels: dict[str, str],
-        report: Callable[[str], None],
-    ) -> None:
-        with self._images_client(f"building {reference}", timeout=None) as client:
+    def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
+        with self._images_client(f"building {recipe.reference}", timeout=None) as client:
             lines = client.build(
-                fileobj=context, custom_context=True, dockerfile=dockerfile, tag=reference,
-                buildargs=arguments, labels=labels, rm=True, forcerm=True, decode=True,
+                fileobj=recipe.context, custom_context=True, dockerfile=recipe.dockerfile, tag=recipe.reference,
+                buildargs=recipe.arguments, labels=recipe.labels, rm=True, forcerm=True, decode=True,
             )  # fmt: skip
             for line in lines:
                 if "error" in line:
-                    raise EngineError(f"building {reference}: {line['error'].strip()}")
+                    raise EngineError(f"building {recipe.reference}: {line['error'].strip()}")
                 report(line.get("stream", ""))
 
     def image_tag(self, reference: str, alias: str) -> None:

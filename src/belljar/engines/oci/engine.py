@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from belljar import resources
 from belljar.engines.base import Description, Launched, Listed
@@ -213,16 +213,7 @@ class OciEngine:
 
         import_root(self._store, tar, [reference], labels)
 
-    def image_build(
-        self,
-        context: IO[bytes],
-        dockerfile: str,
-        reference: str,
-        *,
-        arguments: dict[str, str],
-        labels: dict[str, str],
-        report: Callable[[str], None],
-    ) -> None:
+    def image_build(self, recipe: catalog.Recipe, report: Callable[[str], None]) -> None:
         raise EngineError("the engine oci builds images from Debian packages, not from Dockerfiles")
 
     def image_tag(self, reference: str, alias: str) -> None:
@@ -252,7 +243,6 @@ class OciEngine:
             does_without=self._caller.missing,
             user_namespaces=True,
             storage="overlay",
-            runtimes=tuple(self._runtimes),
             data_root=str(self._state),
         )
 
