@@ -148,8 +148,8 @@ _HELP = {
     "cpus": "processor cores (default {cpus:g})",
     "pids": "processes and threads at once (default {pids})",
     "disk": "put /tmp and home on a disk volume of this size (default 4g, where possible)",
-    "tmp": "put /tmp in memory instead (default without a volume: {tmp})",
-    "home": "put the home directory in memory instead (default without a volume: {home})",
+    "tmp": "put /tmp in memory, also beside a volume (default without one: {tmp})",
+    "home": "put the home directory in memory, also beside a volume (default without one: {home})",
     "shm": "size of /dev/shm, in memory (default {shm})",
 }
 
