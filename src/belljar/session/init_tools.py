@@ -29,9 +29,14 @@ class InitTools:
     def __init__(self, sandbox: Callable[[], Sandbox]) -> None:
         self._sandbox = sandbox
 
-    def start(self, argv: list[str], on_output: Callable[[int, bytes], None], flags: int = Flag.STDIN) -> Execution:
+    @property
+    def _stdin(self) -> int:
+        """With the pipe itself, where the init can pass it."""
+        return Flag.STDIN if self._sandbox().link.bridged else Flag.STDIN | Flag.DIRECT
+
+    def start(self, argv: list[str], on_output: Callable[[int, bytes], None], *, stdin: bool = True) -> Execution:
         """One that goes on; whoever starts it ends it. `on_output` must not raise."""
-        return self._spawn([self._sandbox().init, "--tool", *argv], on_output, flags=flags)
+        return self._spawn([self._sandbox().init, "--tool", *argv], on_output, flags=self._stdin if stdin else 0)
 
     def _spawn(self, argv: list[str], on_output: Callable[[int, bytes], None], **options: Any) -> Execution:
         link = self._sandbox().link
@@ -75,14 +80,12 @@ class InitTools:
                     failure.append(error)
                     execution.kill()
 
-        passes = not self._sandbox().link.bridged
-        flags = 0 if source is None else Flag.STDIN | Flag.DIRECT if passes else Flag.STDIN
-        execution = self.start(argv, take, flags)
+        execution = self.start(argv, take, stdin=source is not None)
         if not callable(sink):
             execution.spill(sink.fileno())
         try:
             if source is not None:
-                await self._feed(execution, source, passes)
+                await self._feed(execution, source)
             body = await execution.ended()
         finally:
             if not execution.over:
@@ -91,8 +94,8 @@ class InitTools:
             raise failure[0]
         return body.exit_code, bytes(said)
 
-    async def _feed(self, execution: Execution, source: Source, passes: bool) -> None:
-        if isinstance(source, File) and passes:
+    async def _feed(self, execution: Execution, source: Source) -> None:
+        if isinstance(source, File) and execution.flags & Flag.DIRECT:
             await execution.pour(source.fileno())
         else:
             async for part in _each(_read(source) if isinstance(source, File) else source):
