@@ -307,7 +307,7 @@ os.kill(os.getpid(), 9)
 def test_what_a_dead_host_left_is_reaped_and_a_living_sibling_s_is_not(
     engine: Engine, made: Callable[..., Launch], workspace: Path
 ) -> None:
-    sibling = made()
+    sibling = made(lease=600)
     id = rundir.new_session_id()
     died = subprocess.run(
         [sys.executable, "-c", DYING, str(workspace), id], capture_output=True, text=True, check=False

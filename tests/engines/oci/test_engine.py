@@ -60,6 +60,20 @@ def mounts() -> list[str]:
     return [point for point in points if point.startswith((str(rundir.run_root()), *rootfs.PLACES))]
 
 
+@pytest.mark.parametrize("options", ["noexec,nosuid,nodev", "noatime,nodiratime"])
+async def test_a_run_directory_mounted_as_other_systems_do_is_good_enough(options: str, workspace: Path) -> None:
+    """/run is noexec on Debian 13; a user namespace may not take such a flag away."""
+    run = rundir.run_root() / "mounted"
+    run.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,{options}", "tmpfs", run], check=True)
+    try:
+        async with belljar.Session(workspace, host=Host(engine="oci", run=run)) as box:
+            assert (await box.run("echo made >file && cat file")).stdout == "made\n"
+    finally:
+        subprocess.run(["umount", "--lazy", run], check=True)  # the engine is kept by its host
+        run.rmdir()
+
+
 def test_a_sandbox_leaves_no_mount_group_or_directory(host: Host, engine: OciEngine, workspace: Path) -> None:
     before = mounts()
     made = launch(Plan(str(workspace)), rundir.new_session_id(), host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -12,6 +13,7 @@ from belljar.engines.spec import OWN_NAMESPACES, IdMap, Mount, Protections, Sand
 OOM_SCORE = 500
 CPU_PERIOD = 100_000
 NAMESPACES = ("pid", "network", "ipc", "uts", "mount", "cgroup")
+LOCKED = {"ro": os.ST_RDONLY, "noexec": os.ST_NOEXEC, "noatime": os.ST_NOATIME, "nodiratime": os.ST_NODIRATIME}
 CAPABILITY_SETS = ("bounding", "effective", "permitted", "inheritable", "ambient")
 _BASE_MOUNTS: tuple[dict[str, Any], ...] = (
     {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
@@ -107,9 +109,18 @@ def _mount(mount: Mount, staged: str) -> dict[str, Any]:
     mode = "ro" if mount.read_only else "rw"
     if mount.kind == "tmpfs":
         return {"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": [mode, *_tmpfs(mount)]}
-    options = ["bind", "rprivate", "nosuid", "nodev", mode]
     source = staged if mount.kind == "overlay" else mount.source
+    options = ["bind", "rprivate", "nosuid", "nodev", mode, *_locked(source)]
     return {"destination": mount.target, "type": "bind", "source": source, "options": options}
+
+
+def _locked(source: str) -> list[str]:
+    """What the source is mounted with and no user namespace may take away: /run is noexec on Debian 13 and Ubuntu."""
+    try:
+        flags = os.statvfs(source).f_flag
+    except OSError:  # what is staged is mounted later, by us
+        return []
+    return [name for name, flag in LOCKED.items() if flags & flag]
 
 
 def _tmpfs(mount: Mount) -> list[str]:
