@@ -1,5 +1,6 @@
 """The contract of a session, over both ways to reach a sandbox: its own socket, or a stream through the engine."""
 
+import gc
 import os
 import signal
 import stat
@@ -26,7 +27,9 @@ from belljar.errors import (
     WorkingDirectoryError,
     WorkspaceError,
 )
-from belljar.session.result import Ended, Output, Started
+from belljar.session.capture import Collector
+from belljar.session.result import Capture, Ended, Output, Started
+from belljar.session.watched_run import Run
 
 
 @pytest.fixture(scope="module", params=["socket", "bridge"])
@@ -46,6 +49,24 @@ def host(box: Session) -> Path:
 
 
 # What comes out.
+
+
+async def test_what_a_command_printed_goes_with_its_result(box: Session) -> None:
+    """Without a cycle: a full collection holds up the loop, the longer the more a sandbox made it keep."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            await box.run("seq 1000", on_output=lambda output: None)
+            async with box.stream("seq 1000") as run:
+                async for _event in run:
+                    pass
+        del run, _event
+        await anyio.sleep(0)
+        kept = [each for each in gc.get_objects() if isinstance(each, (Collector, Run, Capture))]
+        assert not kept
+    finally:
+        gc.enable()
 
 
 async def test_stdout_and_stderr_come_back_apart(box: Session) -> None:

@@ -180,7 +180,8 @@ class Link:
             execution.end(self.lost)
         self._commands.clear()
         self._questions.fail(self.lost)
-        for callback in self._when_lost:
+        callbacks, self._when_lost = self._when_lost, []
+        for callback in callbacks:
             callback()
 
     # Sending.

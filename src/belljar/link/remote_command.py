@@ -63,8 +63,8 @@ class Execution:
         self.on_output: Callable[[int, bytes], None] | None = None
         self.accepts = ACCEPTED[self.phase]
         self._paced = paced
-        loop, wake = link.loop, self._read_pipe
-        self._outputs = tuple(OutputStream(n, _credit(n, flags), loop, wake) for n in (STDOUT, STDERR, CONTROL))
+        loop = link.loop
+        self._outputs = tuple(OutputStream(n, _credit(n, flags), loop) for n in (STDOUT, STDERR, CONTROL))
         self._inputs = {STDIN: InputStream(STDIN, loop), CONTROL: InputStream(CONTROL, loop)}
         self._outcome: frames.EndedBody | Exception | None = None
         self._failure: Exception | None = None
@@ -227,14 +227,14 @@ class Execution:
             if stream.granted:
                 self.link.send(stream.drain(self.id))
             if not self._is_spilling(stream):
-                stream.listen(paced=False)
+                stream.listen(self._read_pipe, paced=False)
 
     def consumed(self, number: int, count: int) -> None:
         """Output was taken; the init may send as much again."""
         stream = self._outputs[number - STDOUT]
         stream.consumed += count
         if stream.muted:
-            stream.listen(self._paced)
+            stream.listen(self._read_pipe, paced=self._paced)
         if not self.over and (grant := stream.renew(self.id)):
             self.link.send(grant)
 
@@ -275,7 +275,7 @@ class Execution:
         if number == STDOUT and self._file is not None and stream.pipe is not None:
             self._spilling = self.link.loop.create_task(self._spill(stream, stream.pipe, self._file))
         else:
-            stream.listen(self._paced)
+            stream.listen(self._read_pipe, paced=self._paced)
 
     async def _spill(self, stream: OutputStream, pipe: int, file: int) -> None:
         work = partial(bulk.spill, os.dup(pipe), os.dup(file), lambda: self.phase in (Phase.DRAINING, Phase.OVER))
@@ -340,7 +340,7 @@ class Execution:
             if stream.pipe is None:
                 return
             if self._paced and stream.behind:
-                stream.listen(paced=True)
+                stream.listen(self._read_pipe, paced=True)
                 return
             if len(data) < READ and not draining:
                 return  # it was all
@@ -367,8 +367,10 @@ class Execution:
         for stream in self._inputs.values():
             stream.close()
         self._tell_all()
-        for callback in self._when_ended:
+        callbacks, self._when_ended = self._when_ended, []
+        for callback in callbacks:
             callback()
+        self.on_output = None  # nothing of a command that is over waits for the collector of cycles
 
     def _tell_all(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -25,14 +25,14 @@ UNLIMITED = (1 << 63) - 1
 class OutputStream:
     """stdout, stderr or control."""
 
-    __slots__ = ("_loop", "_wake", "consumed", "granted", "muted", "number", "pipe", "received")
+    __slots__ = ("_loop", "consumed", "granted", "muted", "number", "pipe", "received")
 
-    def __init__(self, number: int, granted: int, loop: asyncio.AbstractEventLoop, wake: Callable[[int], None]) -> None:
+    def __init__(self, number: int, granted: int, loop: asyncio.AbstractEventLoop) -> None:
         self.number, self.granted = number, granted
         self.received = self.consumed = 0
         self.pipe: int | None = None
         self.muted = False
-        self._loop, self._wake = loop, wake
+        self._loop = loop
 
     def count_frame(self, length: int) -> None:
         """Output came in a frame."""
@@ -65,7 +65,7 @@ class OutputStream:
             raise FrameError("a pipe that does not fit")
         self.pipe = reopened(passed, to_write=False)
 
-    def listen(self, paced: bool) -> None:
+    def listen(self, wake: Callable[[int], None], *, paced: bool) -> None:
         """Read the pipe while its output is taken; at the latest a full window behind, let it fill."""
         if self.pipe is None:
             return
@@ -73,7 +73,7 @@ class OutputStream:
         if self.muted:
             self._loop.remove_reader(self.pipe)
         else:
-            self._loop.add_reader(self.pipe, self._wake, self.number)
+            self._loop.add_reader(self.pipe, wake, self.number)
 
     def close(self) -> None:
         if self.pipe is not None:

@@ -18,18 +18,19 @@ STREAMS: dict[int, Stream] = {frames.STDOUT: "stdout", frames.STDERR: "stderr"}
 class Listener:
     """A caller's `on_output`. What it raises is kept for its caller: nothing of it may reach the link."""
 
-    def __init__(self, call: Callable[[Output], None] | None, stop: Callable[[], object]) -> None:
-        self._call, self._stop = call, stop
+    def __init__(self, call: Callable[[Output], None] | None) -> None:
+        self._call = call
         self.failure: BaseException | None = None
 
-    def tell(self, stream: Stream, data: bytes) -> None:
+    def tell(self, stream: Stream, data: bytes) -> bool:
+        """False when it raised just now: then the command is to be stopped."""
         if self._call is None or self.failure is not None:
-            return
+            return True
         try:
             self._call(Output(stream, data))
         except BaseException as failure:
             self.failure = failure
-            self._stop()
+        return self.failure is None
 
 
 class Collector:
@@ -40,7 +41,7 @@ class Collector:
         self.captures = (Capture("stdout", cap), Capture("stderr", cap))
         self.execution = execution
         self.stopped: Cause | None = None
-        self.listener = Listener(on_output, lambda: self.stop("killed"))
+        self.listener = Listener(on_output)
         self._grace, self._limit = grace, limit
         self._order = 0
         execution.on_output = self.take
@@ -51,7 +52,8 @@ class Collector:
             return
         self._order += 1
         self.captures[0 if name == "stdout" else 1].add(self._order, data)
-        self.listener.tell(name, data)
+        if not self.listener.tell(name, data):
+            self.stop("killed")
         if self._limit is not None and self.stopped is None and self.produced > self._limit:
             self.stop("output_limit")
 

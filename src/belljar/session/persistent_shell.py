@@ -29,7 +29,7 @@ from belljar.session.bash_channel import Bash, Phase, Report, State
 from belljar.session.capture import Listener
 from belljar.session.conclusion import Conclusion, cause_of
 from belljar.session.judging import judged
-from belljar.session.result import LOST_STATUS, Capture, Cause, Output, Result
+from belljar.session.result import LOST_STATUS, Capture, Cause, Output, Result, Stream
 from belljar.session.shell_usage import ShellUsage
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class PersistentShell:
         self._judged: dict[str, tuple[ShellState, Policy, Verdict]] = {}
         self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
-        self._listener = Listener(None, self.kill)
+        self._listener = Listener(None)
         self._order = 0
         self._captures = self._fresh()
         self._terminal: Mapping[str, str] | None = None
@@ -125,7 +125,7 @@ class PersistentShell:
         _ = self._session.aftermath  # open, and in this loop
         async with self._lock:
             verdict = await self._judge(command)
-            self._listener = listener = Listener(on_output, self.kill)
+            self._listener = listener = Listener(on_output)
             try:
                 self._repeat_pending()
                 while (result := await self._call(verdict, timeout, grace)) is None:
@@ -134,7 +134,7 @@ class PersistentShell:
                     raise listener.failure
                 return result
             finally:
-                self._listener = Listener(None, self.kill)
+                self._listener = Listener(None)
 
     async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult | None:
         """None when nothing ran, because the last call changed variables that the verdict did not know of yet."""
@@ -353,11 +353,15 @@ class PersistentShell:
         self._order += 1
         capture = self._captures[stream == frames.STDERR]
         capture.add(self._order, data)
-        self._listener.tell(capture.stream, data)
+        self._tell(capture.stream, data)
+
+    def _tell(self, stream: Stream, data: bytes) -> None:
+        if not self._listener.tell(stream, data):
+            self.kill()
 
     def _repeat_pending(self) -> None:
         for piece in sorted((p for c in self._captures for p in (*c.head, *c.tail)), key=lambda p: p.order):
-            self._listener.tell(piece.stream, bytes(piece.data))
+            self._tell(piece.stream, bytes(piece.data))
 
 
 def _ran_unread_text(verdict: Verdict) -> bool:
