@@ -80,6 +80,8 @@ FORBIDDEN = {
     "clone_with_upper_bits": (56, 220, [0x100000000 | 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0]),
     "personality_odd": (135, 92, [0x0400000]),
     "personality_upper_bits": (135, 92, [0x100000000]),
+    "type_on_a_terminal": (16, 29, [0, 0x5412, BUFFER]), "line_discipline": (16, 29, [0, 0x5423, BUFFER]),
+    "line_discipline_upper_bits": (16, 29, [0, 0x100005423, BUFFER]), "console": (16, 29, [0, 0x541C, BUFFER]),
 }  # fmt: skip
 ONLY_X86 = {
     "iopl": (172, [3]), "ioperm": (173, [0x80, 1, 1]), "modify_ldt": (154, [0, BUFFER, 16]), "uselib": (134, [b"x"]),

@@ -230,3 +230,32 @@ async def test_the_neighbour_can_be_reached_once_a_network_is_asked_for(
 
 def _yes(verdict: belljar.Verdict) -> bool:
     return True
+
+
+# Terminals have names (/dev/pts/N) and one owner, so another command may open them: it must not get further.
+ON_ANOTHER_S_TERMINAL = """
+import fcntl, glob, os, termios
+os.setsid() if os.getsid(0) != os.getpid() else None
+for path in glob.glob("/dev/pts/[0-9]*"):
+    other = os.open(path, os.O_RDWR)
+    for what, request, value in [("typed", termios.TIOCSTI, b"x"), ("took it", termios.TIOCSCTTY, 1),
+                                 ("signalled", termios.TIOCSPGRP, (os.getpgrp()).to_bytes(4, "little"))]:
+        try:
+            fcntl.ioctl(other, request, value)
+            print("BREACH", what)
+        except OSError:
+            pass
+    print("looked at", path)
+"""
+
+
+async def test_another_command_s_terminal_is_not_typed_on_or_taken(attacker: Attacker) -> None:
+    shell = await attacker.box.start("cat", pty=True)
+    found = await attacker.python(ON_ANOTHER_S_TERMINAL)
+    assert "BREACH" not in found.output
+    assert "looked at" in found.stdout
+    await shell.write(b"mine\n")
+    seen = ""
+    while seen.count("mine") < 2:  # the echo, and what cat read
+        seen = (await shell.read(offset=0, wait=5.0)).stdout
+    await shell.kill()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import belljar
-from belljar.engines.seccomp import allowed_names, profile, profile_text
+from belljar.engines.seccomp import TERMINAL_TRICKS, all_but, allowed_names, profile, profile_text
 
 NEVER = """
 acct add_key bpf chroot clock_settime create_module delete_module fanotify_init finit_module fsopen fsmount
@@ -71,6 +71,13 @@ def test_socket_families_and_protocols_are_compared_by_equality() -> None:
 
 def test_the_text_is_what_docker_reads() -> None:
     assert json.loads(profile_text()) == profile()
+
+
+def test_every_ioctl_but_three_is_allowed_by_one_rule() -> None:
+    rules = list(all_but(TERMINAL_TRICKS))
+    neighbours = {each ^ 1 << bit for each in TERMINAL_TRICKS for bit in range(32)} - set(TERMINAL_TRICKS)
+    for word in {0, 0xFFFFFFFF, *neighbours, *TERMINAL_TRICKS}:
+        assert sum(word & mask == value for mask, value in rules) == (word not in TERMINAL_TRICKS), hex(word)
 
 
 async def probe(workspace: Path, what: str) -> dict[str, Any]:

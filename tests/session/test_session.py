@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.owners import give
 from tests.session.trusting import trusting
@@ -62,7 +63,7 @@ async def test_what_a_command_printed_goes_with_its_result(box: Session) -> None
                 async for _event in run:
                     pass
         del run, _event
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         kept = [each for each in gc.get_objects() if isinstance(each, (Collector, Run, Capture))]
         assert not kept
     finally:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Literal
 
@@ -55,7 +55,7 @@ msync munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pa
 PROCESSES = """
 arch_prctl capget capset execve execveat exit exit_group fork futex futex_requeue futex_wait futex_waitv
 futex_wake get_robust_list get_thread_area getcpu getegid geteuid getgid getgroups getpgid getpgrp getpid
-getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid ioctl ioprio_get
+getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid ioprio_get
 kill landlock_add_rule landlock_create_ruleset landlock_restrict_self pidfd_open pidfd_send_signal
 prctl rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend
 rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity
@@ -85,6 +85,8 @@ PRIO_PROCESS, IOPRIO_WHO_PROCESS = 0, 1
 CLONE_NEW_ANY = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 O_CREAT_OR_TMPFILE = 0o100 | 0o20000000
 SET_ID_BITS = 0o6000
+# TIOCSTI types on a terminal, TIOCLINUX and TIOCSETD reach code (line disciplines) that is loaded for whoever asks.
+TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)
 ADDR_NO_RANDOMIZE = 0x0040000
 PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 
@@ -105,6 +107,7 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
             *_without_set_id(),
             *(_for_root() if kind == "root" else []),
             *_of_oneself(),
+            *(_allow(["ioctl"], _masked(1, mask, value)) for mask, value in all_but(TERMINAL_TRICKS)),
             _allow(["clone"], _masked(0, CLONE_NEW_ANY, 0)),
             *_personalities((*PERSONALITIES, ADDR_NO_RANDOMIZE) if debug else PERSONALITIES),
             _refuse(["clone3", "openat2", *_names(MACHINE_WIDE)], _ENOSYS),
@@ -122,6 +125,17 @@ def allowed_names(kind: Profile = "default") -> set[str]:
     """Every call that is allowed with at least some arguments."""
     rules = profile(kind, "x86_64")["syscalls"]
     return {name for rule in rules if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
+
+
+def all_but(values: Iterable[int], mask: int = 0, prefix: int = 0, bit: int = 31) -> Iterator[tuple[int, int]]:
+    """Masks and values that together match every 32-bit word but these, whatever the upper half of the register holds;
+    a comparison for "not equal" would look at that half too."""
+    for this in (prefix, prefix | 1 << bit):
+        within = [value for value in values if (value ^ this) >> bit == 0]
+        if not within:
+            yield mask | 1 << bit, this
+        elif bit:
+            yield from all_but(within, mask | 1 << bit, this, bit - 1)
 
 
 def _families() -> list[Rule]:

@@ -7,13 +7,13 @@ connections of the machine: milliseconds. So whoever looks often asks `when_chea
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import socket
 import struct
 import threading
 import time
+import weakref
 from pathlib import Path
 
 SHARE = 20  # a look that took one millisecond is not taken again for so many
@@ -56,12 +56,6 @@ class Listening:
         self._closed = True
         if self._diag is not None:
             self._diag.close()
-
-    def __del__(self) -> None:
-        """Of a session that nobody closed."""
-        with contextlib.suppress(Exception):
-            if self._diag is not None:
-                self._diag.close()
 
     @property
     def _busy(self) -> bool:
@@ -106,6 +100,7 @@ class Listening:
                 made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
                 made.setblocking(False)  # the kernel answers within the call that asks
                 self._diag = made
+                weakref.finalize(self, made.close)  # of a session that nobody closed
         except OSError:
             return
         finally:
