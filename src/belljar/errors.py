@@ -1,4 +1,4 @@
-"""Everything that can go wrong on our side of the glass.
+"""Everything that can go wrong on Belljar's side.
 
     BelljarError                      125
     ├── UsageError                      2   the call itself is wrong; nothing was started
@@ -18,7 +18,7 @@
     │   └── ProtectionMissing         125   a protection could not be applied, so the run was stopped
     ├── FileFailed                      1   a file of the sandbox could not be read or written
     ├── Conflict                        1   staged changes meet changes of the host's own; nothing was applied
-    ├── AuditError                    125   the audit trail can't be written, so nothing runs
+    ├── AuditError                    125   the audit trail cannot be written, so nothing runs
     └── SandboxLost                   125   the sandbox went away under a command
 
 A program that fails is not an error: that is `Result.cause`. Each class knows its code (for machines) and the

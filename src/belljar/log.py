@@ -88,5 +88,5 @@ def configure(wish: str | None = None, *, verbose: bool = False) -> None:
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(_LEVELS.get(words[0], logging.WARNING))
-    # What a tool logs is in its result too, so it is told only to those who asked for a log.
+    # What a tool logs is in its result too, so only those who asked for a log get it.
     logging.getLogger("belljar.tools").setLevel(logging.NOTSET if words[0] else logging.CRITICAL)

@@ -15,13 +15,13 @@ VARIABLE = "BELLJAR_PATIENCE"
 
 
 def patience() -> float:
-    told = os.environ.get(VARIABLE) or "1"
+    given = os.environ.get(VARIABLE) or "1"
     try:
-        factor = float(told)
+        factor = float(given)
     except ValueError:
         factor = 0.0
     if not isfinite(factor) or not 0.001 <= factor <= 1000:
-        raise UsageError(f"{VARIABLE} is {told!r}; it must be a number between 0.001 and 1000, such as 3")
+        raise UsageError(f"{VARIABLE} is {given!r}; it must be a number between 0.001 and 1000, such as 3")
     return factor
 
 

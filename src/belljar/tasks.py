@@ -33,7 +33,7 @@ async def see_through(work: Coroutine[Any, Any, T]) -> T:
                 cancelled = error
     if cancelled is not None:
         if not task.cancelled():
-            task.exception()  # told to nobody: the cancellation goes first
+            task.exception()  # dropped: the cancellation goes first
         raise cancelled
     return task.result()
 

@@ -1,6 +1,6 @@
 """Reading the audit trail back: its records in order, and whether the chain holds.
 
-The chain shows an edited, missing or moved line; the head file (see audit.py) shows a cut-off end.
+The chain shows an edited, missing or moved line; the head file (see writer.py) shows a cut-off end.
 Someone who may write to the directory can rewrite both from the first line on: where that matters, keep
 `seq` and `hash` of the last record elsewhere (`belljar audit verify --json` prints them).
 """

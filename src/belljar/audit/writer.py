@@ -3,7 +3,7 @@ before.
 
 A line is a JSON object whose last member, `hash`, is the SHA-256 of the line without that member;
 `prev` is the hash of the line before, also across rotated files; `seq` counts without a gap. So an
-edited, missing or moved line shows (`belljar audit verify`, see trail.py).
+edited, missing or moved line shows (`belljar audit verify`, see reader.py).
 
     audit.jsonl                what is being written
     audit.000001.jsonl, …      what was rotated away, oldest first
@@ -353,8 +353,8 @@ def _kept(name: str, value: Any) -> Any:
     if isinstance(value, int | float):
         return value
     if hasattr(value, "as_dict"):  # a verdict
-        told = {part: masking.value(masking.bounded(text)) for part, text in value.as_dict().items()}
-        return {**told, **{part: getattr(value, part) for part in _JUDGED}}
+        shown = {part: masking.value(masking.bounded(text)) for part, text in value.as_dict().items()}
+        return {**shown, **{part: getattr(value, part) for part in _JUDGED}}
     short = masking.bounded(value)
     if name in _PLAIN:
         return short

@@ -1,4 +1,4 @@
-"""How far a build is, told to whoever watches, and told again while a stage goes on."""
+"""The progress of a build, reported to a watcher, and repeated while a stage goes on."""
 
 from __future__ import annotations
 

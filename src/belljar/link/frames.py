@@ -1,4 +1,4 @@
-"""The words host and init say to each other, as bytes. Pure: no socket, no clock.
+"""The messages between host and init, as bytes. Pure: no socket, no clock.
 
 A frame is a 16-byte header (payload length, kind, stream, zero, command id) and a payload. The constants come from one
 table for both sides (sandbox-images/init/wire.toml). What comes from a sandbox is not trusted: any frame that is not
@@ -113,7 +113,7 @@ class ReadReply:
 
 @dataclass(frozen=True, slots=True)
 class CommandState:
-    """What the kernel says of a running command, told by the init."""
+    """What the kernel says of a running command, reported by the init."""
 
     cpu_us: int
     peak: int
@@ -121,7 +121,7 @@ class CommandState:
     oom_kills: int
     """In the whole sandbox, so far."""
     cwd: str | None
-    """None: it could not be told."""
+    """None: it is not known."""
     waits: bool
     """It waits for something to come on its control stream."""
 

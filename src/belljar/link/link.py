@@ -229,7 +229,7 @@ class Link:
         try:
             self._receive()
         except (BlockingIOError, InterruptedError, SandboxLost):
-            pass  # the loss: of the other direction, and told to everybody already
+            pass  # SandboxLost: sending failed, and everybody knows already
         except frames.VersionMismatch as error:
             self.close(str(error))
         except FrameError as error:

@@ -1,4 +1,4 @@
-"""What a sandbox uses right now, read off its control group. Empty where that cannot be seen from here."""
+"""What a sandbox uses right now, read off its control group. Empty where that cannot be read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def usage(pid: int) -> dict[str, int]:
 
 
 def oom_kills(pid: int) -> int:
-    """How many of its processes were ended for want of memory."""
+    """How many of its processes were killed for lack of memory."""
     text = _text(_groups(pid), "memory", "memory.oom_control", "memory.events") or ""
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill ")), 0)
 

@@ -1,13 +1,13 @@
-"""How a sandbox comes to be: one blocking story, told from top to bottom.
+"""How a sandbox is started, from top to bottom. Blocking.
 
     engine → image → workspace pinned → spec → create → start → what was mounted? → what is enforced? → the init's call
-Until the init has called back and everything was verified nobody can run anything in it; whatever fails on the way
-takes all that was made before with it.
+Nothing can run in it until the init has connected and everything was verified; if a step fails, all steps before it are
+undone.
 
 How the two sides find each other: the host listens on a socket in a directory that the container sees read-only, the
 init dials it. The host makes sure that the caller is that container's PID 1; the init that the listener is outside.
 
-No event loop is needed here, nor imported: the command line starts a launch in a thread and loads the rest meanwhile.
+This needs no event loop and imports none: the command line starts a launch in a thread while it imports the rest.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class Launch:
     held: RunDir | None = None
     """Its directory, where this process made it."""
     token: bytes = field(default=b"", repr=False)
-    """What the init wants to hear first, where it cannot tell the host from a command."""
+    """What the host must send first, where the init cannot tell the host from a command."""
     init: str = ""
     """The init's file inside: it is also the program of the small tools."""
 
     def discard(self) -> None:
-        """Undo a launch that nobody came for."""
+        """Undo a launch that is not needed."""
         self.transport.close()
         with suppress(EngineError):
             self.engine.destroy(self.launched.id)
@@ -318,7 +318,7 @@ def _engine_of(facts: dict[str, Any], host: Host) -> Engine:
 
 
 class Listener:
-    """A socket in the link directory that waits for one call: the init's."""
+    """A socket in the link directory that waits for one connection: the init's."""
 
     def __init__(self, directory: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -336,7 +336,7 @@ class Listener:
             os.close(at)
 
     def accept(self, pid: int) -> SocketTransport:
-        """The connection of process `pid`; anyone else who calls is hung up on."""
+        """The connection of process `pid`; any other is closed."""
         from belljar.link.transport import SocketTransport
 
         deadline = time.monotonic() + stretched(DIAL_SECONDS)

@@ -43,8 +43,8 @@ def check_session_id(id: str) -> str:
 
 
 def run_root() -> Path:
-    if told := os.environ.get("BELLJAR_RUN"):
-        return Path(told)
+    if given := os.environ.get("BELLJAR_RUN"):
+        return Path(given)
     if os.geteuid() == 0:
         return Path("/run/belljar")
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):

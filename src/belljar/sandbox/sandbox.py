@@ -1,6 +1,6 @@
 """One sandbox: a container, its directory on the host and the link to its init, from launch to destruction.
 
-Launching blocks and is told in launch.py; here it happens in a worker thread, and what came of it is looked after.
+launch.py starts it, which blocks; here that happens in a worker thread, and the running sandbox is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Plan", "Sandbox"]
 ALIVE_SECONDS = 2.5  # the engine's word on a silent sandbox; without it, it is taken for lost
 REMAINS_SECONDS = 1.0  # its processes are gone; a volume that was written full may take the kernel longer to let go
 DESTROY_SECONDS = 3.5  # longer and it goes on beside us
-GOODBYE_SECONDS = 1.0  # an init that was told to shut down needs a few milliseconds
+GOODBYE_SECONDS = 1.0  # an init that is asked to shut down needs a few milliseconds
 STARTS_AT_ONCE = 8  # a burst queues here, where waiting is cheap, not in the daemon, where it looks like a hang
 
 _starts: RunVar[anyio.CapacityLimiter] = RunVar("belljar_starts")

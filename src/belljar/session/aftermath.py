@@ -1,4 +1,4 @@
-"""What commands leave behind: files that the host may run later, processes ended for want of memory, servers."""
+"""What commands leave behind: files that the host may run later, processes killed for lack of memory, servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Aftermath:
         self._files = HostRunFiles(looked_at, sandbox.workspace.git_directories())
         self._oom_kills = 0
         self._listening = Listening(self._pid) if self._pid is not None else None
-        self._told_ports: frozenset[int] = frozenset()
+        self._known_ports: frozenset[int] = frozenset()
 
     def before(self, busy: bool) -> Snapshot:
         """How the places are that the host may run files from; `busy`: other commands go on meanwhile."""
@@ -34,7 +34,7 @@ class Aftermath:
         return self._files.since(before)
 
     def new_oom_kills(self) -> int:
-        """Processes that were ended for want of memory since the last time this was asked."""
+        """Processes that were killed for lack of memory since the last time this was asked."""
         found = oom_kills(self._pid) if self._pid is not None else 0
         new, self._oom_kills = max(0, found - self._oom_kills), max(found, self._oom_kills)
         return new
@@ -48,7 +48,7 @@ class Aftermath:
         found = self._listening.when_cheap() if self._listening is not None else None
         if found is None:
             return ()
-        new, self._told_ports = found - without - self._told_ports, found
+        new, self._known_ports = found - without - self._known_ports, found
         return tuple(sorted(new))
 
     def __del__(self) -> None:

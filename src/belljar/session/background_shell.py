@@ -256,8 +256,8 @@ class Shell:
     async def take_over(self, running: RunningCommand, ring: int) -> bool:
         """Go on with a foreground command. False: it ended in that very moment.
 
-        Output that was on its way when the init was told belongs to the caller; the answer to a read comes after it,
-        so from then on the caller's place is known exactly.
+        Output that is still on its way belongs to the caller; the answer to a read comes after it, so from then on the
+        caller's place is known exactly.
         """
         execution, collector = running.execution, running.collector
         execution.background(ring)

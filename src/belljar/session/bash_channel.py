@@ -5,7 +5,7 @@ to report on; both are closed for what it runs. A request is a text and, behind 
 when the text has run. The report repeats the nonce, so nothing that a command prints, and no report of an earlier call,
 is taken for a status. A report is heard only after all output that was written before it (see remote_command.py).
 
-    host → 9    which (16 digits)           the exported variables it was judged with: the nonce they were told with
+    host → 9    which (16 digits)           the exported variables it was judged with: the nonce they were reported with
                 length (8 digits) text      0: the text ends with NUL; bash counts characters, so only ASCII is counted
                 nonce (16 digits)
     host ← 8    s nonce status flags NUL                the call is over
@@ -14,8 +14,7 @@ is taken for a status. A report is heard only after all output that was written 
 
 A report doesn't wait for the variables: they are compared after it, by way of a file in memory that has no name (bash
 writes what it prints line by line, and each line would wake the init and the host). A host that is faster than that has
-judged its next text with the old ones; then bash refuses it, has told the new ones before, and takes it when it comes
-again.
+judged its next text with the old ones; then bash reports the new ones and refuses it, until it comes again.
 
 What can be trusted. Text that bash runs in its own process (`source`, `eval`) could do as the loop does, and a program
 that it started could take the channel through /proc. So the directory is never taken from the report: the init reads it
@@ -63,7 +62,7 @@ LONGEST_MARK = 32
 LONGEST_REPORT = 3 << 20  # more than a program can be given of variables
 STRANGERS = 16  # messages on the channel that are none of the loop's: then it is no longer the loop that speaks
 SETTLE_SECONDS = 2.0  # how long a shell that reported may take to wait for its next text
-ANY, NONE = b"-" * 16, b"?" * 16  # in place of a nonce: whatever the variables are; refuse and tell them
+ANY, NONE = b"-" * 16, b"?" * 16  # in place of a nonce: whatever the variables are; refuse and report them
 
 
 def _sections() -> dict[str, str]:
@@ -113,7 +112,7 @@ class State:
     cwd: str = WORKSPACE
     exports: str = ""
     nonce: bytes = b""
-    """With which the exports were told."""
+    """With which the exports were reported."""
 
     @cached_property
     def variables(self) -> dict[str, str]:
@@ -140,7 +139,7 @@ class Bash:
         self.state: State | None = None
         self._cwd = state.cwd if state else WORKSPACE
         self._exports, self._nonce_of_exports = "", b""
-        self._told = bytearray()
+        self._control = bytearray()
         self._strangers = 0
         self._rests = False
         """It was seen waiting for its next text."""
@@ -178,8 +177,8 @@ class Bash:
             self._idle.cancel()
         again = self.phase is Phase.REFUSED
         known = None if self.state is None else judged  # a new bash has what it was given
-        told = known.nonce if known is not None else b""  # nothing where there was no memory to compare them
-        which = ANY if again else told or ANY
+        seen = known.nonce if known is not None else b""  # nothing where there was no memory to compare them
+        which = ANY if again else seen or ANY
         self.phase, self._rests = Phase.RUNNING, False
         data, self._unsent = self._unsent + self._request(text, which), b""
         ahead = self.execution.deadline_frame(timeout, grace) if timeout or self._armed else b""
@@ -209,7 +208,7 @@ class Bash:
         return self.report is not None and self.report.closed
 
     async def settle(self) -> None:
-        """Have the variables told, if they changed: `state` is right afterwards."""
+        """Have the variables reported, if they changed: `state` is right afterwards."""
         data, self._unsent = self._unsent + self._request(":", NONE), b""
         self.phase = Phase.RUNNING
         await self.execution.input(data, frames.CONTROL)
@@ -257,20 +256,20 @@ class Bash:
             if self._terminal:
                 self._look_for_mark(data)
             return self._on_output(stream, data)
-        self._told += data
+        self._control += data
         if 0 in data:
-            *messages, rest = bytes(self._told).split(b"\0", STRANGERS + 2)
-            self._told = bytearray(rest)
+            *messages, rest = bytes(self._control).split(b"\0", STRANGERS + 2)
+            self._control = bytearray(rest)
             self._strangers += 0 if 0 not in rest else STRANGERS + 1
             for message in messages:
                 self._hear(message)
-        if len(self._told) > LONGEST_REPORT or self._strangers > STRANGERS:
+        if len(self._control) > LONGEST_REPORT or self._strangers > STRANGERS:
             self._distrust()
         return None
 
     def _distrust(self) -> None:
         """It is not the loop that speaks: nothing more is heard of this shell but its end."""
-        self._told.clear()
+        self._control.clear()
         self.execution.on_output = None
         self.execution.kill()
 
@@ -284,8 +283,8 @@ class Bash:
 
     def _hear(self, message: bytes) -> None:
         head, _, rest = message.partition(b" ")
-        if self._expected and head == b"s" + self._expected[0] and (told := _REPORT.fullmatch(rest)):
-            self._reported(Report(int(told[1]) & 0xFF, b"x" in told[2]))
+        if self._expected and head == b"s" + self._expected[0] and (found := _REPORT.fullmatch(rest)):
+            self._reported(Report(int(found[1]) & 0xFF, b"x" in found[2]))
         elif self._nonce and head == b"e" + self._nonce:
             self._exports, self._nonce_of_exports = rest.decode("utf-8", "surrogateescape"), self._nonce
             if self.state is not None:

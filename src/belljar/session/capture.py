@@ -16,7 +16,7 @@ STREAMS: dict[int, Stream] = {frames.STDOUT: "stdout", frames.STDERR: "stderr"}
 
 
 class Listener:
-    """A caller's `on_output`. What it raises is kept for its caller: nothing of it may reach the link."""
+    """A caller's `on_output`. What it raises is kept for the caller and must not reach the link."""
 
     def __init__(self, call: Callable[[Output], None] | None) -> None:
         self._call = call
@@ -62,7 +62,7 @@ class Collector:
         return self.captures[0].produced + self.captures[1].produced
 
     def stop(self, cause: Cause) -> None:
-        """End the command for a reason of ours; the result will tell it."""
+        """End the command for a reason of ours, which the result will give."""
         self.stopped = self.stopped or cause
         self.execution.kill(self._grace)
 

@@ -56,7 +56,7 @@ class Conclusion:
     listening: Callable[[], tuple[int, ...]] = field(default=lambda: ())
 
     def ended(self, captures: tuple[Capture, Capture], body: frames.EndedBody, stopped: Cause | None = None) -> Result:
-        """As the init told it."""
+        """As the init reported it."""
         return self.of(Result, captures, cause_of(body, stopped), body.exit_code, body.wall_us / 1e6, body)
 
     def lost(self, captures: tuple[Capture, Capture], now: float, why: object) -> Result:
@@ -68,7 +68,7 @@ class Conclusion:
         body: frames.EndedBody | None = None, **more: Any,
     ) -> R:  # fmt: skip
         """The one place where results are made."""
-        told = {} if body is None else {
+        used = {} if body is None else {
             "signal": body.signal or None, "cpu_time": (body.utime_us + body.stime_us) / 1e6,
             "peak_memory": body.maxrss, "survivors_killed": body.survivors, "oom_kills": body.oom_kills,
         }  # fmt: skip
@@ -77,5 +77,5 @@ class Conclusion:
             ended=self.started + duration, verdict=self.verdict, combined=self.combined,
             runs_later=() if cause == "sandbox_lost" else self.runs_later(),
             listening=() if cause == "sandbox_lost" else self.listening(),
-            network=self.visits(self.started), _captures=captures, _surroundings=self.surroundings, **{**told, **more},
+            network=self.visits(self.started), _captures=captures, _surroundings=self.surroundings, **{**used, **more},
         )  # fmt: skip

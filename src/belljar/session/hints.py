@@ -1,4 +1,4 @@
-"""What stood in a command's way, in one sentence each, with the option that helps.
+"""Why a command may have failed, in one sentence each, with the option that helps.
 
 Read off how the command ended and what it printed, so a hint is a guess: it is only given where the command failed, or
 where the kernel said so.

@@ -76,7 +76,7 @@ class InitTools:
             elif not failure:
                 try:
                     put(data)
-                except Exception as error:  # told below: in here it would break the link
+                except Exception as error:  # raised below: here it would break the link
                     failure.append(error)
                     execution.kill()
 

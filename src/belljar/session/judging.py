@@ -1,4 +1,4 @@
-"""Who decides whether a command may run: the policy, and where it asks, whoever approves.
+"""Decides whether a command may run: the policy, and where it asks, a person.
 
 Judging may start a parser and take long, so it never happens on the event loop. What needs no parser (plain words, or
 a text judged before) is answered at once.
@@ -42,7 +42,7 @@ class Judge:
         self._ledger.record("verdict", verdict=verdict)
         if verdict.decision != "allow":
             answer = await self._answer(verdict) if verdict.decision == "ask" else None
-            if answer is not True:  # nothing else is a yes: not "no", not a coroutine that nobody awaited
+            if answer is not True:  # only True is a yes: not "no", not a coroutine that was not awaited
                 raise PolicyDenied(verdict, declined=answer is False)
         if self.when_admitted is not None:
             await self.when_admitted(verdict)

@@ -39,9 +39,9 @@ def facts(host: Host) -> list[dict[str, Any]]:
     alive = {each.id for each in host.connect().list() if each.state == "running"}
     read = [(path, rundir.read_session(path)) for path in rundir.run_dirs(host.run_root)]
     found = [
-        {**told, "metadata": metadata(path)}
-        for path, told in read
-        if told and told["keep"] and told["container"] in alive
+        {**about, "metadata": metadata(path)}
+        for path, about in read
+        if about and about["keep"] and about["container"] in alive
     ]
     return sorted(found, key=lambda each: float(each["started"]))
 

@@ -53,7 +53,7 @@ class Entry:
         self.run = secrets.token_hex(6)
 
     def end(self, cause: str, exit_code: int | None = None, duration: float | None = None) -> None:
-        """The first word counts: later ones, from whoever makes sure, change nothing."""
+        """Only the first call counts: later ones change nothing."""
         self._ledger._end(self, {"cause": cause, "exit_code": exit_code, "duration": duration})
 
     def concluded(self, result: Result) -> None:

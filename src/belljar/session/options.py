@@ -1,4 +1,4 @@
-"""What may be said to a session and to a command: every name and value is checked before anything is made.
+"""The options of a session and of a command: every name and value is checked before anything is started.
 
 One clear `UsageError` names the option, what was given and what would be right.
 """

@@ -41,7 +41,7 @@ GRACE = 2.0
 INTERRUPT_SECONDS = 2.0  # how long a command may think about Ctrl+C before it is ended
 SAFETY_NET = 15.0  # the init enforces the deadline; past this much more, the host no longer believes it
 REMEMBERED = 64  # verdicts
-ANSWER_SECONDS = 2.0  # how long an idle shell may take to tell its variables
+ANSWER_SECONDS = 2.0  # how long an idle shell may take to report its variables
 LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
 FILLS_NO_MEMORY = 0.005  # seconds; nothing runs out of memory in less, so a quick success is not looked into
 IN_THE_SHELL = frozenset({"source", ".", "eval", "trap"})
@@ -80,7 +80,7 @@ class PersistentShell:
         self._unsure = False
         """Text that nobody read ran in the shell itself: it may be elsewhere when the next one runs."""
         self._usage: ShellUsage | None = None
-        self._told: tuple[ShellState | None, State | None, ShellState] | None = None
+        self._merged: tuple[ShellState | None, State | None, ShellState] | None = None
         self._judged: dict[str, tuple[ShellState, Policy, Verdict]] = {}
         self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
@@ -98,7 +98,7 @@ class PersistentShell:
 
     @property
     def environment(self) -> dict[str, str] | None:
-        """The exported variables; None as long as no shell has told."""
+        """The exported variables; None before the first report."""
         return self._state.variables if self._state and self._state.exports else None
 
     @property
@@ -244,11 +244,11 @@ class PersistentShell:
 
     def _now(self) -> ShellState:
         """What is known of the shell's state; the same object as long as nothing changes."""
-        if self._told is None or self._told[0] is not self._known or self._told[1] is not self._state:
+        if self._merged is None or self._merged[0] is not self._known or self._merged[1] is not self._state:
             known = self._known or ShellState.fresh(self.cwd, self._session.env)
             now = replace(known, cwd=self.cwd, env=known.env | (self.environment or {}))
-            self._told = self._known, self._state, now
-        return self._told[2]
+            self._merged = self._known, self._state, now
+        return self._merged[2]
 
     def _recall(self, command: str, now: ShellState) -> Verdict | None:
         """The verdict on the same command in the same state: agents say the same thing again and again."""

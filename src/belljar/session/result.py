@@ -210,7 +210,7 @@ class Result:
     combined: bool = False
     oom_kills: int = 0
     runs_later: tuple[str, ...] = ()
-    """Files this command planted in the workspace that something on the host may run later (git hooks, ...)."""
+    """Files that this command wrote to the workspace and that the host may run later (git hooks …)."""
     network: tuple[dict[str, Any], ...] = ()
     """Connections through the network door while it ran: host, port, verdict, bytes."""
     listening: tuple[int, ...] = ()

@@ -96,7 +96,7 @@ class RunningCommand:
             raise
 
     async def feed(self) -> None:
-        """What was given as stdin, whole."""
+        """Write what was given as stdin."""
         stdin = self.request.options.get("stdin")
         if stdin is not None:
             await self.execution.input(stdin.encode() if isinstance(stdin, str) else stdin)
@@ -104,7 +104,7 @@ class RunningCommand:
                 self.execution.close_input()
 
     async def conclude(self) -> Result:
-        """Its end, told by the init, with a receipt that nothing of it is left."""
+        """Its end as the init reports it: nothing of the command is left then."""
         try:
             body = await self._ended()
             result = self.conclusion.ended(self.collector.captures, body, self.collector.stopped)
@@ -112,7 +112,7 @@ class RunningCommand:
             result = self.conclusion.lost(self.collector.captures, time.time(), lost)
         self.entry.concluded(result)
         if result.oom_kills:
-            self._session.aftermath.new_oom_kills()  # told here, and not to the persistent shell's next caller
+            self._session.aftermath.new_oom_kills()  # so that the persistent shell's next call does not
         if self.collector.listener.failure is not None:
             raise self.collector.listener.failure
         return result
@@ -123,13 +123,13 @@ class RunningCommand:
         return await self.execution.ended_within(self.timeout + self.grace + stretched(SAFETY_NET))
 
     def hand_on(self) -> None:
-        """It goes on as a background shell, whose end is told there."""
+        """It goes on as a background shell, which reports its end."""
         self._handed_on = True
 
     async def _end(self) -> None:
         with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_WORDS)):
             self.execution.abandon()
-            if self._ring:  # nobody is told of a background command's end
+            if self._ring:  # nobody waits for a background command's end
                 self._session.sandbox.link.forget(self.execution)
             else:
                 await self.execution.ended()

@@ -3,7 +3,7 @@
 run("make test")
   → admit            the policy judges (and whoever approves is asked); only its canonical text goes on
   → RunningCommand   over the link to the init, which spawns it in the sandbox; output is kept within its cap
-  ← Conclusion       how it ended, told by the init, with a receipt that nothing of it is left
+  ← Conclusion       how it ended, as the init reports it; nothing of it is left
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each call of a persistent shell used: the init tells a shell's processor time so far and the largest of its
+"""What each call of a persistent shell used: the init reports a shell's processor time so far and the largest of its
 living processes, so a long call is looked at while it runs."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ShellUsage:
         return {"cpu_time": used / 1e6, "peak_memory": max(self._peak, seen.peak)}
 
     def ended(self, body: frames.EndedBody) -> dict[str, float | int]:
-        """The same for the call that ended the shell: the init told what it used in its whole life."""
+        """The same for the call that ended the shell: the init reports what it used in its whole life."""
         self.stop()
         used = max(0, body.utime_us + body.stime_us - self._cpu_us)
         return {"cpu_time": used / 1e6, "peak_memory": self._peak or body.maxrss}

@@ -1,4 +1,4 @@
-"""A command that is being watched: its events in order, and a hand on it."""
+"""A command that is being watched: its events in order, and how to steer it."""
 
 from __future__ import annotations
 

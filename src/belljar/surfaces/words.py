@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from belljar.policy.effects import Effect
 
 MOST = 6
-"""Effects that are told; the first ones decide."""
+"""Effects that are listed; the first ones decide."""
 
 _PHRASES = (
     ("privilege", "run as root: {target}"),
@@ -41,8 +41,8 @@ def why(verdict: Verdict) -> str:
 
 def would_do(verdict: Verdict) -> list[str]:
     """What it would do besides running programs, most important first."""
-    told = list(dict.fromkeys(_phrases(verdict)))
-    return told[:MOST] + ([f"and {len(told) - MOST} more"] if len(told) > MOST else [])
+    phrases = list(dict.fromkeys(_phrases(verdict)))
+    return phrases[:MOST] + ([f"and {len(phrases) - MOST} more"] if len(phrases) > MOST else [])
 
 
 def _phrases(verdict: Verdict) -> Iterator[str]:

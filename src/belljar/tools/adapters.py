@@ -3,7 +3,7 @@
     reply = await anthropic_bash(tools, block)      # a `tool_use` block of {"type": "bash_20250124", "name": "bash"}
     reply = await openai_shell(box, item)           # a `shell_call` or `local_shell_call` item
 
-Both run in the sandbox, judged by its policy; a refusal is told to the model in the reply.
+Both run in the sandbox, judged by its policy; a refusal is part of the reply.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class Tool(ABC):
         return self._box.policy if self._box is not None else Policy.load("default")
 
     def described(self) -> str:
-        """What a model is told: the tool, and what the sandbox is like that it runs in."""
+        """The description that a model gets: the tool, and the sandbox that it runs in."""
         return f"{self.description}\n\n{surroundings(self._box)}" if self.runs_commands else self.description
 
     @classmethod
@@ -271,7 +271,7 @@ class Tool(ABC):
 
 
 def _declined(refusal: ToolResult) -> ToolResult:
-    """A person's no is not a rule's: told as what it is, or a model looks for another way to do the same."""
+    """Say that a person declined, not a rule: else a model looks for another way to do the same."""
     if refusal.error:
         refusal.error = refusal.error.replace(NOT_APPROVED, DECLINED)
     if refusal.message:
@@ -281,7 +281,7 @@ def _declined(refusal: ToolResult) -> ToolResult:
 
 
 def surroundings(box: Session | None) -> str:
-    """The truth about a sandbox, for a model that would find it out by trial and error."""
+    """What a model should know of the sandbox, so that it need not find out by trial and error."""
     said = (
         "Commands run in a sandbox: a Linux container of its own, not the user's machine. The project is mounted at "
         "/workspace, the working directory; what you change there {}. The rest of the system is read-only, /tmp "

@@ -113,7 +113,7 @@ def _shaped(params: BashParams, result: Result, cwd: str, turn: ShellResult | No
 
 
 def _error(params: BashParams, result: Result) -> str | None:
-    """What went wrong; a program's own exit code is told, too."""
+    """What went wrong; a program's own exit code counts too."""
     if result.ok:
         return None
     return {

@@ -186,7 +186,7 @@ def _failure(command: str, result: Result, call: Call) -> tuple[str | None, str]
 
 
 def _log_end(command: str, result: Result) -> None:
-    """The document's words. The signals were sent next to the process; here they are told when it has ended."""
+    """The log lines of the document. The init sent the signals; they are logged when the command has ended."""
     if result.cause in ("timeout", "output_limit"):
         log.debug("Signal %s sent to process", "SIGTERM")
         if result.signal == 9:

@@ -32,7 +32,7 @@ FAMILIES: dict[str, tuple[type[Tool], ...]] = {
     "shell_execute": (ShellExecute,),
     "run_command": (RunCommand,),
 }
-"""The customer's five; a registry has them unless it is told otherwise."""
+"""The customer's five; a registry has these by default."""
 ON_REQUEST: dict[str, tuple[type[Tool], ...]] = {
     "files": (ReadFile, WriteFile, EditFile, ListFiles, SearchFiles),
     "staged": (ListChanges, DiffChanges, ApplyChanges, DiscardChanges),
@@ -40,7 +40,7 @@ ON_REQUEST: dict[str, tuple[type[Tool], ...]] = {
 
 
 class ToolRegistry:
-    """The tools of one session. Without one, schemas and risks can be had, and calls say that there is no session.
+    """The tools of one session. Without a session it gives schemas and risks only.
 
     tools = belljar.ToolRegistry(box)
     await tools.call("Bash", {"command": "ls"})

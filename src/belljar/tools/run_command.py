@@ -34,7 +34,7 @@ class RunCommandParams(Params):
 
 @dataclass
 class RunCommandResult(ToolResult):
-    """Always `exit_code`, `stdout` and `stderr`; `error` where the command's own words don't tell the story."""
+    """Always `exit_code`, `stdout` and `stderr`; `error` where its output does not say what went wrong."""
 
     exit_code: int = 125
     stdout: str = ""
@@ -50,8 +50,8 @@ class RunCommandResult(ToolResult):
 
     def as_dict(self) -> dict[str, Any]:
         shape: dict[str, Any] = {"exit_code": self.exit_code, "stdout": self.stdout, "stderr": self.stderr}
-        told = {"error": self.error, "hints": list(self.hints)}
-        return {**shape, **{name: value for name, value in told.items() if value}}
+        more = {"error": self.error, "hints": list(self.hints)}
+        return {**shape, **{name: value for name, value in more.items() if value}}
 
 
 class RunCommand(Tool):

@@ -76,7 +76,7 @@ Use this to run builds, tests, scripts and tools of the project."""
         return [Problem(p.parameter, TOO_SHORT, p.code) if p.code == "INVALID_RANGE" else p for p in params]
 
     async def checked(self, given: object) -> TerminalRunParams | list[Problem]:
-        """As the document has it: a dangerous command and a bad timeout are told together."""
+        """As the document has it: a dangerous command and a bad timeout are reported together."""
         params = self.check(given)
         command = given.get("command") if isinstance(given, dict) else None
         if not isinstance(params, list) or not isinstance(command, str) or not command.strip():

@@ -1,7 +1,7 @@
 """Files in the workspace that the host may run later by itself: git hooks, editor tasks, servers that agents start.
 
-A sandboxed command that plants one acts outside its sandbox at the user's next `git commit`. So what it left there is
-told in its result (`runs_later`), however it came there.
+A sandboxed command that writes one acts outside its sandbox at the user's next `git commit`. So its result lists them
+(`runs_later`), however they came there.
 
 Only what runs without being asked for counts: a Makefile, a test or a package's scripts are run by someone who means
 to. Looked at are fixed places at the top of the workspace and every git directory (its settings, its hooks, and where
@@ -40,7 +40,7 @@ def _git(content: bytes) -> set[object] | None:
 
 
 Reader = Callable[[bytes], "set[object] | None"]
-"""What of a file's content may run something; None where that cannot be told."""
+"""What of a file's content may run something; None where that cannot be known."""
 _HOOKS = "hooks"
 """In place of a list of names: all there is in a directory."""
 # Where to look, from the top of the workspace down. None: all of that file runs.
@@ -98,7 +98,7 @@ class HostRunFiles:
             self._watch(path)
 
     def before(self, busy: bool = False) -> Snapshot:
-        """How it is now. While other commands go on (`busy`), what was planted since the last look is told in the next
+        """How it is now. While other commands go on (`busy`), what was written since the last look is in the next
         result; who did it, one of them or the user, cannot be known."""
         last, self._last = self._last, self._look()
         if busy and last is not None and last != self._last:
@@ -108,11 +108,11 @@ class HostRunFiles:
         return Snapshot(self._last, read)
 
     def since(self, before: Snapshot) -> tuple[str, ...]:
-        """What was planted since."""
+        """What was written since."""
         self._last = self._look()
         found = self._found(before, self._last) if self._last != before.seen else []
-        told, self._between = {*found, *self._between}, set()
-        return tuple(sorted(told))
+        new, self._between = {*found, *self._between}, set()
+        return tuple(sorted(new))
 
     def _found(self, before: Snapshot, now: Mapping[str, Seen]) -> list[str]:
         changed = [name for name, seen in now.items() if seen != before.seen.get(name)]

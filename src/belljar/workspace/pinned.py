@@ -281,10 +281,10 @@ def refuse_unsuitable(real: Path, reserved: Sequence[Path], allow_home: bool = F
 
 def homes() -> set[Path]:
     """The caller's home: what the environment says, and what the account says."""
-    told = {os.environ.get("HOME") or "/"}
+    given = {os.environ.get("HOME") or "/"}
     with suppress(KeyError):
-        told.add(pwd.getpwuid(os.geteuid()).pw_dir)
+        given.add(pwd.getpwuid(os.geteuid()).pw_dir)
     if os.geteuid() == 0 and (behind := os.environ.get("SUDO_USER")):
         with suppress(KeyError):
-            told.add(pwd.getpwnam(behind).pw_dir)
-    return {Path(os.path.realpath(path)) for path in told} - {Path("/")}
+            given.add(pwd.getpwnam(behind).pw_dir)
+    return {Path(os.path.realpath(path)) for path in given} - {Path("/")}

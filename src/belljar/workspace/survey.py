@@ -92,7 +92,7 @@ class Survey:
             ) from self._failure
 
     def _forget(self) -> None:
-        """Whoever mends what was found need not wait."""
+        """Whoever fixes what was found need not wait."""
         with _lock:
             for inode in [inode for inode, (_, found) in _recent.items() if found is self]:
                 del _recent[inode]

@@ -192,8 +192,8 @@ def _reason(error: Exception, endpoint: Endpoint) -> str:
             f"you may not use {endpoint.host}; add yourself to its group (`sudo usermod -aG docker $USER`, then log in "
             "again), or use sudo"
         )
-    said = (getattr(error, "strerror", None) or str(error) or "it hung up").lower()
-    return f"the engine at {endpoint.host} cannot be reached ({said}); is it running? `belljar doctor` tells more"
+    said = (getattr(error, "strerror", None) or str(error) or "it closed the connection").lower()
+    return f"the engine at {endpoint.host} cannot be reached ({said}); is it running? `belljar doctor` finds out"
 
 
 def _address(host: str) -> tuple[str, int]:

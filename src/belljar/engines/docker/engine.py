@@ -73,8 +73,8 @@ class DockerEngine(DockerImages):
                     f"{self.name} at {self.host}: use one on this machine, whose kernel Belljar can check"
                 )
             return True
-        if told := os.environ.get("BELLJAR_LINK"):
-            return told != "bridge"
+        if given := os.environ.get("BELLJAR_LINK"):
+            return given != "bridge"
         return self.client.endpoint.path is not None and "Desktop" not in json.dumps(self.about.get("Platform"))
 
     @cached_property

@@ -54,7 +54,7 @@ class PodmanDialect(Dialect):
         return f"rw,{executable},nosuid,nodev,size={mount.size},mode={mode:o}"
 
     def forgets_ulimits(self, rootless: bool) -> bool:
-        """A rootless Podman has its own, whatever its API is told (5.4)."""
+        """A rootless Podman has its own, whatever its API is given (5.4)."""
         return rootless
 
     def ulimits(self, spec: SandboxSpec) -> dict[str, int]:
@@ -78,7 +78,7 @@ class PodmanDialect(Dialect):
             "ipc": config.get("IpcMode") in ("private", "shareable"),
             "pid": config.get("PidMode") == "private",
             "uts": config.get("UTSMode") == "private",
-            "cgroup": config.get("CgroupnsMode") in ("private", "") and _unified(),  # not told: its default, there
+            "cgroup": config.get("CgroupnsMode") in ("private", "") and _unified(),  # not given: its default
         }
         return frozenset(name for name, private in own.items() if private)
 

@@ -92,8 +92,8 @@ _CHAIN = frozenset(("seq", "time", "kind", "session", "pid", "prev", "hash"))
 
 def _line(record: dict[str, Any]) -> str:
     rest = {name: value for name, value in record.items() if name not in _CHAIN}
-    told = " ".join(f"{name}={_brief(value)}" for name, value in rest.items() if value not in ("", {}))
-    return render.plain(f"{record['time'][:19]} {record['kind']:13} {record.get('session') or '-':15} {told}")
+    fields = " ".join(f"{name}={_brief(value)}" for name, value in rest.items() if value not in ("", {}))
+    return render.plain(f"{record['time'][:19]} {record['kind']:13} {record.get('session') or '-':15} {fields}")
 
 
 def _brief(value: Any) -> str:

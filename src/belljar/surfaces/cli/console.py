@@ -123,7 +123,7 @@ class Bar:
         self._live = sys.stderr is not None and sys.stderr.isatty()
         self._lines = os.environ.get("BELLJAR_PROGRESS") == "lines"
         self._shown = False
-        self._told = 0.0
+        self._announced = 0.0
 
     def __call__(self, fraction: float | None, text: str) -> None:
         from belljar.surfaces.cli import render
@@ -136,8 +136,8 @@ class Bar:
             self._write(f"{'…' if fraction is None else f'{fraction:.0%}'} {render.plain(text)}\n")
         elif self._live:
             self._draw(fraction, render.plain(text))
-        elif self._announce and (done or not shown or time.monotonic() - self._told >= NEWS_SECONDS):
-            self._told = time.monotonic()
+        elif self._announce and (done or not shown or time.monotonic() - self._announced >= NEWS_SECONDS):
+            self._announced = time.monotonic()
             so_far = "" if done or not fraction else f"{fraction:.0%} "
             self._write(f"belljar: {so_far}{render.plain(text)}{'' if done else ' …'}\n")
         if done:

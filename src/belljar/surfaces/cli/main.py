@@ -54,7 +54,7 @@ def _dispatch(argv: Sequence[str]) -> int:
         return int(answered.code or 0)
     except BelljarError as wrong:
         if "--json" in argv[: list(argv).index("--") if "--" in argv else None]:
-            console.document(_told(wrong))
+            console.document(_masked(wrong))
         raise
     set_variables(args)
     module, _, function = args.handler.partition(":")
@@ -70,11 +70,11 @@ def _dispatch(argv: Sequence[str]) -> int:
         if (
             args.json and module != "cli.run" and isinstance(error, BelljarError)
         ):  # `run` prints its own, with more in it
-            console.document(_told(error))
+            console.document(_masked(error))
         raise
 
 
-def _told(error: BelljarError) -> Any:
+def _masked(error: BelljarError) -> Any:
     from belljar.audit import masking
 
     return masking.value(error.as_dict())

@@ -104,7 +104,7 @@ def _diff(mode: SafeMode, words: list[str]) -> None:
 
 
 def _apply(mode: SafeMode, words: list[str]) -> None:
-    staged_offer.told(_asked(mode, "apply", words or None), "applied")
+    staged_offer.report(_asked(mode, "apply", words or None), "applied")
 
 
 def _discard(mode: SafeMode, words: list[str]) -> None:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def remarks(result: Result, args: Namespace) -> list[str]:
-    """One line each; the hint comes last, where the eye is."""
-    told = [what] if (what := ci_report.mishap(result, args)) else []
+    """One line each; hints come last."""
+    lines = [what] if (what := ci_report.mishap(result, args)) else []
     if result.runs_later:
-        told.append(f"changed files that this machine may run later: {', '.join(result.runs_later)}")
-    told += [f"a server listens on port {port}: {_opened_by(port, args)}" for port in result.listening]
-    hints = () if result.cause == "out_of_memory" else result.hints  # which was told already, with the remedy
-    return [*told, *(f"hint: {hint}" for hint in hints)]
+        lines.append(f"changed files that this machine may run later: {', '.join(result.runs_later)}")
+    lines += [f"a server listens on port {port}: {_opened_by(port, args)}" for port in result.listening]
+    hints = () if result.cause == "out_of_memory" else result.hints  # said already, with the remedy
+    return [*lines, *(f"hint: {hint}" for hint in hints)]
 
 
 def _opened_by(port: int, args: Namespace) -> str:

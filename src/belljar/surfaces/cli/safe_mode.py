@@ -1,7 +1,7 @@
 """Safe mode: a prompt whose commands run in the sandbox's persistent shell. Nothing typed here runs on the host.
 
 Two threads: the session lives on an event loop in one; the main one has the terminal, reads commands, prints output
-and asks. They meet in a bounded queue of events, so a terminal that does not read holds the command back.
+and asks. They share a bounded queue of events, so a terminal that does not read slows the command down.
 
 On a terminal the persistent shell has one too, and while a command runs every key goes to it. Without a terminal the
 lines of stdin are run, nobody is asked, and the last command's status is ours.
@@ -251,7 +251,7 @@ class SafeMode:
 
     def _concluded(self, result: Result) -> None:
         self._status = result.exit_code
-        # A shell that ended by itself was told to: `exit 3`, or `set -e` and a failure.
+        # A shell that ended by itself was asked to: `exit 3`, or `set -e` and a failure.
         self._over = (result.cause == "exited" and self.box.persistent.ended) or not self.box.is_open
         if self._terminal is not None and self._line_open:
             sys.stderr.write("\n")

@@ -34,8 +34,8 @@ class Setting:
 
 
 def user_file() -> Path:
-    if told := os.environ.get("BELLJAR_CONFIG"):
-        return Path(told)
+    if given := os.environ.get("BELLJAR_CONFIG"):
+        return Path(given)
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(base) / "belljar" / "config.toml"
 

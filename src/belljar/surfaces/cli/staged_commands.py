@@ -17,7 +17,7 @@ from belljar.staged.area import Point, StagedArea
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names
 from belljar.surfaces.cli.session_commands import sessions
-from belljar.surfaces.cli.staged_offer import ask, choose, line, told
+from belljar.surfaces.cli.staged_offer import ask, choose, line, report
 from belljar.workspace.beneath import Folder
 
 
@@ -34,21 +34,21 @@ def diff(args: Namespace) -> int:
 def apply(args: Namespace) -> int:
     review = _review(args)
     if args.undo:
-        return _told(args, Applied(review.undo(force=args.force)), "taken back")
+        return _answer(args, Applied(review.undo(force=args.force)), "taken back")
     if args.patch:
-        return _told(args, choose(review, args.paths or None, ask), "applied")
+        return _answer(args, choose(review, args.paths or None, ask), "applied")
     try:
         result = review.apply(args.paths or None, force=args.force, merge=args.merge, runs_later=args.runs_later)
     except Conflict:
         both = "" if args.merge else "--merge keeps both sides' changes where they do not meet, "
         console.note(f"{both}--force takes the sandbox's side, paths choose what to apply")
         raise
-    return _told(args, result, "applied")
+    return _answer(args, result, "applied")
 
 
-def _told(args: Namespace, result: Applied, done: str) -> int:
+def _answer(args: Namespace, result: Applied, done: str) -> int:
     if not args.json:
-        told(result, done)
+        report(result, done)
     facts = {"paths": result.paths, "held": result.held, "refused": result.refused, "merged": list(result.merged)}
     return console.answer(args, facts)
 
@@ -61,7 +61,7 @@ def discard(args: Namespace) -> int:
         else:
             gone = [change.path for change in review.changes()]
             review.area.remove()
-    return _told(args, Applied(gone), "discarded")
+    return _answer(args, Applied(gone), "discarded")
 
 
 @contextmanager

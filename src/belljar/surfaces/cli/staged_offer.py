@@ -70,9 +70,9 @@ def _decide(review: Review, found: list[Change], asking: Answer) -> None:
         console.note("discarded")
         return
     if answer == "y":
-        told(review.apply(), "applied")
+        report(review.apply(), "applied")
     elif answer == "c":
-        told(choose(review, None, asking), "applied")
+        report(choose(review, None, asking), "applied")
     if left := review.changes():
         console.note(f"{counted(left)} kept as {review.area.id}")
     # An area without changes stays as long as its apply can be undone; `prune` and the next apply take it away.
@@ -88,7 +88,7 @@ def _understood(asking: Answer, question: str) -> str:
             return "k"
 
 
-def told(result: Applied, done: str) -> None:
+def report(result: Applied, done: str) -> None:
     merged = f", {len(result.merged)} of them merged with the host's own changes" if result.merged else ""
     console.note(f"{len(result.paths)} {done}{merged}")
     for path in result.held:

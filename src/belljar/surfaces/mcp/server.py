@@ -53,7 +53,7 @@ class Sandboxed:
         async with self._opening:
             if not self.session.is_open:
                 await self.session.close()
-                self._tell_staged()
+                self._report_staged()
                 self.session = await self._plan().open()
                 self._tools = ToolRegistry(self.session, families=self._families)
             return self._tools
@@ -69,9 +69,9 @@ class Sandboxed:
         with anyio.CancelScope(shield=True):
             async with self._opening:
                 await self.session.close()
-                self._tell_staged()
+                self._report_staged()
 
-    def _tell_staged(self) -> None:
+    def _report_staged(self) -> None:
         """Where to find what an ended session changed; stderr is the operator's."""
         if self.session.is_staged and self.session.ledger.session:
             from belljar.surfaces.cli import staged_offer
@@ -141,7 +141,7 @@ def _reply(result: ToolResult) -> types.CallToolResult:
 
 
 def _failed(failure: BelljarError) -> types.CallToolResult:
-    """Our failure, not the command's: told in the result, where the model can act on it."""
+    """Our failure, not the command's: in the result, where the model can act on it."""
     log.error("call failed: %s: %s", failure.code, failure)
     text = types.TextContent(type="text", text=str(failure))
     return types.CallToolResult(content=[text], structured_content=failure.as_dict(), is_error=True)
