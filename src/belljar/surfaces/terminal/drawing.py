@@ -19,10 +19,13 @@ LONGEST = 64
 """Characters of one sequence; a longer one is none of those that are allowed."""
 REPLACEMENT = "�"
 
-_SPECIAL = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+_COLOURED = r"\x1b\[(?:(?:[0-79]|[1-9][0-9]{1,2})(?:;(?:[0-79]|[1-9][0-9]{1,2}))*+)?m"
+"""Of these most output is made; none of them conceals."""
+_DRAWN = re.compile(
+    "(?:[^\x00-\x06\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]++"
+    f"|{_COLOURED})*+"
 )
-_PASSED = frozenset("\a\b\t\n\v\f\r")
+_COLOURS = re.compile(_COLOURED)
 _STRINGS = frozenset("PX]^_k")  # DCS, SOS, OSC, PM, APC, a title of screen and tmux: up to ST or BEL
 _STRING_END = re.compile("[\a\x18\x1a\x1b\x9c]")
 _ESCAPES = re.compile(r"[78=>DEM]|[()][0AB]")
@@ -79,23 +82,30 @@ class Drawing:
             if self._in_string:
                 at = self._skip_string(text, at)
                 continue
-            found = _SPECIAL.search(text, at)
-            plain = text[at : found.start() if found else None]
-            out.append(plain)
-            self._cursor.text(plain)
-            if found is None:
+            found = _DRAWN.match(text, at)
+            assert found is not None
+            if found[0]:
+                out.append(self._drawn(found[0]))
+            at = found.end() + 1
+            if at > len(text):
                 break
-            at = found.end()
-            if found[0] != "\x1b":
-                out.append(_control(found[0]))
-                self._cursor.control(found[0])
+            if text[at - 1] != "\x1b":
+                out.append("" if text[at - 1] < "\xa0" else REPLACEMENT)
                 continue
             end = self._sequence(text, at, out)
             if end is None:  # its rest is still to come
-                self._held = text[found.start() :]
+                self._held = text[at - 1 :]
                 break
             at = end
         return out
+
+    def _drawn(self, text: str) -> str:
+        plain = text
+        if "\x1b" in text:
+            self._undo["m"] = "\x1b[0m"
+            plain = _COLOURS.sub("", text)
+        self._cursor.text(plain)
+        return text
 
     def _skip_string(self, text: str, at: int) -> int:
         found = _STRING_END.search(text, at)
@@ -172,9 +182,3 @@ class Drawing:
             else:
                 self._modes.add(mode)
         return f"\x1b[?{';'.join(map(str, modes))}{way}" if modes else ""
-
-
-def _control(character: str) -> str:
-    if character in _PASSED:
-        return character
-    return "" if character < "\xa0" else REPLACEMENT

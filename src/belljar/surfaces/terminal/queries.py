@@ -23,6 +23,7 @@ _MODE = re.compile(r"\?([0-9]{1,4})\$p")
 _MOVE = re.compile(r"([0-9]*)(?:;([0-9]*))?(?:;[0-9]*)*([A-H`adefrsu])")
 _WIDE = frozenset("WF")
 _TAB = 8
+_CONTROLS = re.compile("([\a\b\t\n\v\f\r])")
 
 
 class Cursor:
@@ -40,13 +41,24 @@ class Cursor:
         return min(self._row, rows - 1) + 1, min(self._column, columns - 1) + 1
 
     def text(self, text: str) -> None:
+        """With the controls that move it by a place or a line."""
+        rows = self._size()[0]
+        if text.count("\n") >= rows and "\r" in text:  # whatever was before, it scrolled away
+            self._row, text = rows - 1, text[text.rindex("\r") :]
+        for piece in _CONTROLS.split(text):
+            if piece and piece[0] < " ":
+                self._control(piece)
+            elif piece:
+                self._write(piece)
+
+    def _write(self, text: str) -> None:
         columns = self._size()[1]
         end = self._column + (len(text) if text.isascii() else sum(map(_width, text)))
         down = max(0, end - 1) // columns
         self._column = end - down * columns
         self._down(down)
 
-    def control(self, character: str) -> None:
+    def _control(self, character: str) -> None:
         if character == "\r":
             self._column = 0
         elif character in "\n\v\f":
