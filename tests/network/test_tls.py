@@ -156,9 +156,8 @@ def test_a_hello_is_read_in_pieces_and_over_records() -> None:
     assert again.name == "a.test"
 
 
-def test_a_hidden_name_is_noticed() -> None:
-    whole = bytearray(hello("a.test"))
-    extension = b"\xfe\x0d\x00\x01\x00"
+def with_extension(sni: str, extension: bytes) -> bytes:
+    whole = bytearray(hello(sni))
     # The extensions' length stands in front of the first extension; walk there.
     at = 5 + 4 + 2 + 32
     at += 1 + whole[at]
@@ -168,7 +167,11 @@ def test_a_hidden_name_is_noticed() -> None:
         whole[place : place + size] = (int.from_bytes(whole[place : place + size], "big") + len(extension)).to_bytes(
             size, "big"
         )
-    found = client_hello(bytes(whole) + extension)
+    return bytes(whole) + extension
+
+
+def test_a_hidden_name_is_noticed() -> None:
+    found = client_hello(with_extension("a.test", b"\xfe\x0d\x00\x01\x00"))
     assert found
     assert found.hides_name
 

@@ -261,6 +261,7 @@ class Mux:
     def lose(self) -> None:
         """The relay is gone: every connection breaks."""
         self.lost = True
+        self.ready.set()  # whoever waits for it must not wait for more
         self._due_news.set()
         for stream in self._streams.values():
             stream._broken = True

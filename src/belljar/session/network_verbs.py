@@ -77,6 +77,7 @@ class NetworkVerbs:
             check_ceiling(hosts, session.policy.network_ceiling)
         if self.door is not None and self.door.door is not None:
             self.door.door.open_for(*hosts)
+            self._remember(self.door.door.allow)
         else:
             await self._open_late(hosts)
         session.ledger.record("allow", hosts=list(hosts))
@@ -167,7 +168,7 @@ class NetworkVerbs:
             return
         from belljar.session.network_door import environment
 
-        self.allow = Allow(*told["hosts"], ask_hosts=told["ask_hosts"])
+        self.allow = under_policy(Allow(*told["hosts"], ask_hosts=told["ask_hosts"]), self._session.policy)
         try:
             await self.open_door()
         except BelljarError:  # the process that opened it still serves it

@@ -1,0 +1,191 @@
+"""Hosts in disguise, clients that never finish, and parts that fail: nothing gets out."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import socket
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+from tests.network.conftest import Names, Opening, echo, server
+from tests.network.test_door import LOCAL
+from tests.network.test_http_proxy import allowed, read_head, request
+from tests.network.test_tls import with_extension
+
+from belljar import Allow, Session
+from belljar.errors import ProtectionMissing
+from belljar.network import addresses, door, http_proxy
+from belljar.network.allow import DoorLimits
+from belljar.session.network_door import PORT, NetworkDoor
+
+LISTENER = f"""
+import socket
+taken = socket.create_server(("127.0.0.1", {PORT}))
+print("up", flush=True)
+taken.accept()
+"""
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "аpi.test:443",  # a Cyrillic а
+        "xn--pi-6kc.test:443",  # the same, as a resolver would get it
+        "api.test。evil.test:443",
+        "api.test%2eevil.test:443",
+        "api.test\\evil.test:443",
+        "api.test\x00.evil.test:443",
+        "evil.test/api.test:443",
+        "evil.test?api.test:443",
+        "api.test:443@evil.test:443",
+        "wild.test:443",
+        "evilwild.test:443",
+        ".wild.test:443",
+        "api.test..:443",
+        "api.test:0",
+        "api.test:65536",
+        "api.test:+443",
+        "api.test:443:443",
+        "api.test: 443",
+        "[api.test]:443",
+        "0x7f.1:443",
+        "0177.0.0.1:443",
+        "127.0.0.1:443",
+        "[::1]:443",
+        "[::ffff:7f00:1]:443",
+        "[fe80::1%25lo]:443",
+        "localhost:443",
+        "169.254.169.254:443",
+    ],
+)
+async def test_a_host_in_disguise_is_refused_and_never_looked_up(open_door: Opening, host: str) -> None:
+    """What is not allowed is not resolved either: a name could carry a secret out."""
+    names = Names(LOCAL)
+    async with open_door(Allow("api.test", "*.wild.test"), names) as doorway:
+        answer = await doorway.say(f"CONNECT {host} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 4"), answer
+    assert names.asked == []
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (b"\x05\x01\x02", b"\x05\xff"),  # only with a password
+        (b"\x05\x01\x00" + b"\x05\x03\x00\x01\x7f\x00\x00\x01\x00\x35", b"\x05\x00\x05\x07"),  # UDP
+        (b"\x05\x01\x00" + b"\x05\x02\x00\x01\x7f\x00\x00\x01\x00\x50", b"\x05\x00\x05\x07"),  # BIND
+        (b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09127.0.0.1\x00\x50", b"\x05\x00\x05\x02"),  # an address as a name
+        (b"\x05\x01\x00" + b"\x05\x01\x00\x04" + bytes(15) + b"\x01\x00\x50", b"\x05\x00\x05\x02"),  # ::1
+        (b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09api.test\x00\x00\x50", b"\x05\x00\x05\x02"),  # a name with a NUL
+        (b"\x05\x01\x00" + b"\x05\x01\x00\x05\x00\x50", b"\x05\x00\x05\x08"),  # no kind of address
+        (b"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", b"HTTP/1.1 400"),  # SOCKS4
+    ],
+)
+async def test_socks_does_only_what_it_must(open_door: Opening, said: bytes, answer: bytes) -> None:
+    names = Names(LOCAL)
+    async with open_door(Allow("api.test"), names) as doorway:
+        assert (await doorway.say(said)).startswith(answer)
+    assert names.asked == []
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET http://api.test/ HT", b"\x05\x01"], ids=["nothing", "half a line", "socks"]
+)
+async def test_a_client_that_never_finishes_is_left(
+    open_door: Opening, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    for module in (door, http_proxy):
+        monkeypatch.setattr(module, "HEAD_SECONDS", 0.1)
+    monkeypatch.setattr("belljar.network.socks.SECONDS", 0.1)
+    async with open_door(Allow("api.test")) as doorway:
+        with anyio.fail_after(20):
+            assert await doorway.say(*([said] if said else [])) == b""
+
+
+async def test_a_client_that_has_said_all_still_gets_its_answer(open_door: Opening) -> None:
+    async def late(stream: SocketStream) -> None:
+        with contextlib.suppress(anyio.EndOfStream):
+            while True:
+                await stream.receive()
+        await stream.send(b"the answer")
+
+    async with server(late) as port, open_door(Allow(f"127.0.0.1:{port}")) as doorway, await doorway.dial() as stream:
+        await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert (await stream.receive()).startswith(b"HTTP/1.1 200")
+        await stream.send(b"\x00question")
+        await stream.send_eof()
+        assert await stream.receive() == b"the answer"
+
+
+async def test_an_upload_that_is_refused_hears_why(open_door: Opening) -> None:
+    """Hung up on at once, a client that still sends would get a reset and no reason."""
+    async with open_door(Allow("api.test")) as doorway:
+        head = b"POST http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\nContent-Length: 200000\r\n\r\n"
+        answer = await doorway.say(head, bytes(100_000), bytes(100_000))
+    assert b"--allow evil.test" in answer
+
+
+@pytest.mark.parametrize("extension", [b"\xfe\x0d\x00\x01\x00", b"\x00\x00\x00\x0b\x00\x09\x00\x00\x06b.test"],
+                         ids=["hidden", "two names"])  # fmt: skip
+async def test_a_handshake_whose_name_does_not_count_is_cut_off(open_door: Opening, extension: bytes) -> None:
+    async with server(echo) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as doorway:
+        asked = f"CONNECT api.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        await doorway.say(asked, with_extension("api.test", extension))
+    assert [(record["verdict"], record["sent"]) for record in doorway.records] == [("refused", 0)]
+
+
+async def test_no_host_process_no_network(open_door: Opening) -> None:
+    """`kill -9` of the proxy closes the relay's pipes: it ends, and its port with it."""
+    async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as doorway:
+        doorway.process.stdin.close()
+        await doorway.process.wait()
+        with pytest.raises(OSError, match="failed"):
+            await doorway.dial()
+
+
+async def test_without_descriptors_nothing_is_dialled(open_door: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def used_up(*_: object) -> SocketStream:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    def none_left(*_: object, **__: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with open_door(allowed(80), Names(LOCAL)) as doorway, await doorway.dial() as stream:
+        monkeypatch.setattr("belljar.network.door.anyio.connect_tcp", used_up)
+        await stream.send(request(80))
+        assert (await stream.receive()).startswith(b"HTTP/1.1 502")
+    monkeypatch.setattr(addresses.socket, "socket", none_left)
+    assert addresses.refusal(ipaddress.ip_address("1.1.1.1")) == "an address of this machine"
+
+
+def test_an_address_of_this_machine_is_known() -> None:
+    assert addresses._is_ours(ipaddress.ip_address("127.0.0.9"))
+    assert not addresses._is_ours(ipaddress.ip_address("192.0.2.1"))
+
+
+async def test_a_connection_has_its_time(open_door: Opening) -> None:
+    async def trickle(stream: SocketStream) -> None:
+        await read_head(stream)
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while True:
+            await stream.send(b".")
+            await anyio.sleep(0.01)
+
+    allow = Allow("api.test:1-65535=127.0.0.1", limits=DoorLimits(total=0.3))
+    async with server(trickle) as port, open_door(allow, Names(LOCAL)) as doorway:
+        with anyio.fail_after(30):
+            assert (await doorway.say(request(port))).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_door_whose_port_is_taken_does_not_open(base_image: str, workspace: Path) -> None:
+    """Whoever listens there would be taken for the proxy."""
+    async with Session(workspace) as box:
+        await box.files.write("listen.py", LISTENER)
+        shell = await box.start("python3 listen.py")
+        while "up" not in (await shell.read(offset=0, wait=5)).stdout:
+            pass
+        with pytest.raises(ProtectionMissing, match="could not be opened"):
+            await NetworkDoor(box.init_tools, lambda _: None).open(Allow("api.test"))
