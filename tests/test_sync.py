@@ -1,5 +1,6 @@
 """The blocking facade has the same names and results."""
 
+import inspect
 import threading
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,13 @@ def names(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        belljar.Session, belljar.Pool, belljar.Shell, belljar.ToolRegistry, persistent_shell.PersistentShell,
-        watched_run.Run,
-    ],
+KINDS = (
+    belljar.Session, belljar.Pool, belljar.Shell, belljar.ToolRegistry, persistent_shell.PersistentShell,
+    watched_run.Run,
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_name_is_there_with_a_signature_of_its_own(kind: type) -> None:
     facade = getattr(sync, kind.__name__)
     assert names(kind) - INNER[kind.__name__] <= names(facade)
@@ -50,6 +51,17 @@ def test_every_public_name_says_how_it_is_used() -> None:
         for name in public:
             text = getattr(module, name).__doc__ or ""
             assert len(text) > 20, f"{module.__name__}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_public_method_shows_a_call_of_it(kind: type) -> None:
+    for name in names(kind) - INNER[kind.__name__]:
+        method = inspect.getattr_static(kind, name)
+        if inspect.isfunction(getattr(method, "__func__", method)):
+            blocking = getattr(getattr(sync, kind.__name__), name).__doc__ or ""
+            for text in (getattr(kind, name).__doc__ or "", blocking):
+                assert f"{name}(" in text, f"{kind.__name__}.{name} shows no example"
+            assert "await " not in blocking
 
 
 def test_a_throwaway(workspace: Path) -> None:

@@ -204,7 +204,7 @@ class Shell:
         self._session.sandbox.link.join(self._number).close_input()
 
     def resize(self, rows: int, cols: int) -> None:
-        """Of its terminal (`start(pty=True)`)."""
+        """Of its terminal (`start(pty=True)`): `shell.resize(24, 80)`."""
         self._session.sandbox.link.join(self._number).resize(rows, cols)
 
     def signal(self, signo: int) -> None:

@@ -94,6 +94,7 @@ class PersistentShell:
 
     @property
     def cwd(self) -> str:
+        """The shell's directory after the last call."""
         return self._state.cwd if self._state else WORKSPACE
 
     @property
@@ -156,7 +157,7 @@ class PersistentShell:
                 turn.entry.end("killed", None, time.monotonic() - turn.clock)  # if nothing better was said before
 
     def interrupt(self) -> None:
-        """Ctrl+C: SIGINT to what runs, and an end to it if that is not enough."""
+        """Ctrl+C for the running call, which is killed if that does not end it: `box.persistent.interrupt()`."""
         if self._turn is not None and self._bash is not None and not self._bash.execution.over:
             self._turn.interrupted = True
             self._bash.execution.signal(signal.SIGINT)
@@ -188,12 +189,12 @@ class PersistentShell:
         self._first += f"builtin export {words}\n" if self._bash is not None else ""
 
     def kill(self) -> None:
-        """End the shell and all it runs; the next call starts a new one."""
+        """End the shell and all it runs; the next call starts a new one: `box.persistent.kill()`."""
         if self._bash is not None and not self._bash.execution.over:
             self._bash.execution.kill()
 
     async def restart(self) -> None:
-        """End the shell and all it runs, and forget its directory and variables: the next call begins afresh."""
+        """End the shell and forget its directory and variables: `await box.persistent.restart()`."""
         bash = self._bash
         self.kill()
         async with self._lock:
@@ -203,8 +204,10 @@ class PersistentShell:
             self._bash = self._state = self._known = None
 
     async def settle(self) -> None:
-        """Learn what the last call left: `cwd` and `environment` are right afterwards. While a call runs they are
-        those that it began with."""
+        """Bring `cwd` and `environment` up to date; while a call runs they are those that it began with.
+
+        await box.persistent.settle()
+        """
         if self._bash is None or self._bash.execution.over or self._lock.locked():
             return
         async with self._lock:

@@ -40,6 +40,7 @@ class Run:
 
     @property
     def pid(self) -> int:
+        """In the sandbox; 0 before it has started."""
         return self._execution.pid
 
     def take(self, stream: int, data: bytes) -> None:
@@ -109,20 +110,25 @@ class Run:
         return await self._take_over()
 
     def interrupt(self) -> None:
-        """Ctrl+C."""
+        """Ctrl+C: `events.interrupt()`."""
         self._collector.interrupt()
 
     def kill(self) -> None:
+        """End the command and all its processes: `events.kill()`."""
         self._collector.stop("killed")
 
     def signal(self, signo: int) -> None:
+        """To the whole tree: `events.signal(signal.SIGHUP)`."""
         self._execution.signal(signo)
 
     def resize(self, rows: int, cols: int) -> None:
+        """Of its terminal (`pty=True`): `events.resize(24, 80)`."""
         self._execution.resize(rows, cols)
 
     async def write(self, data: bytes) -> None:
+        """To its stdin (`stdin=b""` keeps it open): `await events.write(b"y\\n")`."""
         await self._execution.input(data)
 
     def close_input(self) -> None:
+        """End its stdin: `events.close_input()`."""
         self._execution.close_input()

@@ -64,7 +64,7 @@ class Session(Facade[sessions.Session]):
         self.close()
 
     def open(self) -> Self:
-        """Start the sandbox, or take a warm one; a session that is open already stays as it is."""
+        """Start the sandbox, or take a warm one: `box = belljar.sync.Session().open()`."""
         self._loop.call(self._of.open)
         return self
 
@@ -104,12 +104,15 @@ class Session(Facade[sessions.Session]):
         return Shell(self._loop, self._loop.call(self._of.start, command, ring=ring, **options))
 
     def yielding(self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]) -> Result | Shell:
-        """Run a command; if it takes longer than `yield_after` seconds it goes on as a background shell."""
+        """Run a command; after `yield_after` seconds it goes on as a background shell.
+
+        came = box.yielding("make", yield_after=10)
+        """
         came = self._loop.call(self._of.yielding, command, yield_after=yield_after, **options)
         return Shell(self._loop, came) if isinstance(came, background_shell.Shell) else came
 
     def shells(self) -> builtins.list[Shell]:
-        """The background shells that are known here; `refresh` also finds those of other processes."""
+        """The background shells that are known here: `[shell.status for shell in box.shells()]`."""
         return [Shell(self._loop, shell) for shell in self._of.shells()]
 
     def shell(self, id: str) -> Shell:
@@ -117,7 +120,7 @@ class Session(Facade[sessions.Session]):
         return Shell(self._loop, self._of.shell(id))
 
     def refresh(self) -> builtins.list[Shell]:
-        """Ask the sandbox which shells there are, also those that other processes started."""
+        """Ask the sandbox for its shells, also those that other processes started: `box.refresh()`."""
         return [Shell(self._loop, shell) for shell in self._loop.call(self._of.refresh)]
 
     @property
@@ -137,11 +140,11 @@ class Session(Facade[sessions.Session]):
     rollback = blocking(sessions.Session.rollback)
 
     def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
-        """Changes as a unified diff; `against`: to another session's files."""
+        """Changes as a unified diff, or the difference to another session's files: `print(box.diff())`."""
         return self._loop.call(self._of.diff, paths, against=against._of if against else None)
 
     def fork(self, **options: Unpack[ClaimOptions]) -> Session:
-        """A session of its own that begins with these files."""
+        """A session of its own that begins with these files: `twin = box.fork()`."""
         return Session.__new__(Session)._wrap(self._loop.call(self._of.fork, **options))
 
     # Files and network.

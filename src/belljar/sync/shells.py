@@ -71,7 +71,7 @@ class Run(Facade[watched_run.Run]):
     close_input = in_loop(watched_run.Run.close_input)
 
     def detach(self) -> Shell | None:
-        """It goes on as a background shell, also when the block is left; None if it has just ended."""
+        """Go on as a background shell, also when the block is left; None if it has just ended: `events.detach()`."""
         shell = self._loop.call(self._of.detach)
         return Shell(self._loop, shell) if shell is not None else None
 

@@ -68,17 +68,21 @@ class ToolRegistry:
             self.register(kind(box, (config or {}).get(kind.name), dry_run=dry_run))
 
     def register(self, tool: Tool) -> None:
+        """Add a tool of your own: `tools.register(MyTool(box))`."""
         if tool.name in self._tools:
             raise UsageError(f"a tool {tool.name} exists already")
         self._tools[tool.name] = tool
 
     def get(self, name: str) -> Tool:
+        """One tool: `tools.get("Bash")`."""
         return _known(name, self._tools)
 
     def names(self) -> Sequence[str]:
+        """`tools.names()` is ["terminal-run", "Bash", …]."""
         return [*self._tools]
 
     def list(self) -> Sequence[Tool]:
+        """All of them: `for tool in tools.list(): print(tool.name, tool.description)`."""
         return [*self._tools.values()]
 
     def __iter__(self) -> Iterator[Tool]:
@@ -88,6 +92,7 @@ class ToolRegistry:
         return name in self._tools
 
     def schemas(self, format: Format = "anthropic") -> Schemas:
+        """What a model API takes as its tools: `tools.schemas("openai")`."""
         shape = _known(format, _SHAPES)
         return [shape(tool) for tool in self]
 
@@ -99,17 +104,22 @@ class ToolRegistry:
         on_output: Callable[[Output], None] | None = None,
         abort: anyio.Event | None = None,
     ) -> ToolResult:
-        """One call to its end. Wrong parameters, refusals and failures are results too; only an unknown tool raises."""
+        """Wrong parameters, refusals and failures are results too; only an unknown tool raises.
+
+        print((await tools.call("Bash", {"command": "ls"})).text)
+        """
         return await self.get(name).call({} if params is None else params, Call(on_output, abort))
 
     def summary(self, name: str, params: Mapping[str, Any]) -> str:
+        """A call in a few words: `tools.summary("Bash", {"command": "ls"})` is "Run: ls"."""
         return self.get(name).summary(params)
 
     def risk(self, name: str, params: Mapping[str, Any]) -> str:
-        """The risk of a call, before it is made."""
+        """The risk of a call before it is made: `tools.risk("Bash", {"command": "ls"})` is "low"."""
         return self.get(name).risk(params)
 
     def available(self, name: str) -> bool:
+        """Whether a call could run now: `tools.available("Bash")`."""
         return self.get(name).is_available
 
 
