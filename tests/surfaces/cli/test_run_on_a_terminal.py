@@ -174,6 +174,13 @@ def test_one_that_asks_without_end_and_reads_nothing_is_not_waited_for(workspace
     assert terminal.status() == 0
 
 
+def test_ctrl_p_alone_is_the_programs_without_another_key(workspace: Path) -> None:
+    terminal = run(workspace, "stty raw -echo; echo up; head -c 1 | od -c")
+    terminal.until("up")
+    terminal.insist("\x10", "020")
+    assert terminal.status() == 0
+
+
 def test_a_program_is_left_running_and_its_sandbox_ends_with_it(workspace: Path) -> None:
     first = run(workspace, "echo u'p'; read -p 'say: ' x; echo got-$x; exit 7")
     first.until("say: ")

@@ -110,7 +110,7 @@ def build(only: str | None = None) -> Parser:
 
 def _work(commands: Commands) -> None:
     run = commands.add("run", "cli.run:run", "run one command in a throwaway container",
-                       epilog=f"On a terminal Ctrl+P Ctrl+Q leaves the command running; `belljar attach` comes back.\n\n"
+                       epilog="On a terminal Ctrl+P Ctrl+Q leaves the command running; `belljar attach` comes back.\n\n"
                               f"{EXAMPLES}\n\n{STATUSES}")  # fmt: skip
     add_sandbox_options(run)
     _command_options(run)

@@ -17,6 +17,7 @@ from belljar.surfaces.terminal.host import HostTerminal
 
 DETACH = b"\x10\x11"
 """Ctrl+P, Ctrl+Q: as Docker has it."""
+HELD_SECONDS = 0.4
 _CHUNK = 64 << 10
 _MOST_ANSWERS = 16
 """That wait to be read by the program; one that asks on and reads nothing gets no more."""
@@ -31,7 +32,8 @@ class Program(Protocol):
 
 
 class DetachKeys:
-    """Takes the keys apart that mean "leave it running"; the first of them is held back until the next key tells."""
+    """Takes the keys apart that mean "leave it running"; the first of them is held back for a moment, or until the next
+    key tells."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -45,6 +47,15 @@ class DetachKeys:
         elif before.endswith(DETACH[:1]):
             before, self._held = before[:-1], DETACH[:1]
         return before
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds after which what is held back was meant for the program: Ctrl+P goes through a shell's history."""
+        return HELD_SECONDS if self._held else None
+
+    def release(self) -> bytes:
+        held, self._held = self._held, b""
+        return held
 
 
 async def read_stdin() -> bytes:
@@ -62,9 +73,13 @@ async def read_stdin() -> bytes:
 async def pass_keys(write: Callable[[bytes], Awaitable[None]], detach: DetachKeys | None = None) -> None:
     """Until stdin ends, or the keys to detach were pressed."""
     with suppress(SandboxLost):
-        while data := await read_stdin():
+        while True:
+            with anyio.move_on_after(detach.patience if detach is not None else None) as waiting:
+                data = await read_stdin()
+                if not data:
+                    return
             if detach is not None:
-                data = detach.feed(data)
+                data = detach.release() if waiting.cancelled_caught else detach.feed(data)
             if data:
                 await write(data)
             if detach is not None and detach.pressed:
