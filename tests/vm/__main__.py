@@ -37,11 +37,20 @@ class Platform:
     engine: str
     before: str = "true"
     tests: str = ""
+    prepare: str = "true"
+    """By root."""
 
 
 PLATFORMS = {
     "docker": Platform("root", "docker", "systemctl start docker", CONTRACT),
     "oci": Platform("root", "oci", tests=f"{CONTRACT} tests/engines/oci"),
+    "oci-rootless": Platform(
+        "tester-alone",
+        "oci",
+        ".venv/bin/belljar images import --name $IMAGE /srv/root.tar",
+        CONTRACT,
+        "tar -C /root/.local/state/belljar/images/layers/*/root -cf /srv/root.tar .",
+    ),
     "docker-user": Platform("tester-docker", "docker", "docker version -f '{{.Server.Version}}'"),
     "podman": Platform("root", "podman", "systemctl start podman.socket"),
     "podman-rootless": Platform("tester-alone", "podman", "systemctl --user start podman.socket"),
@@ -87,6 +96,8 @@ def _tried(machine: Machine, name: str, platform: Platform) -> list[str]:
         "smoke": _pytest("tests/vm/smoke.py"),
         **({"tests": _pytest(platform.tests)} if platform.tests else {}),
     }
+    if machine.run("root", platform.prepare):
+        return ["prepare"]
     failed = []
     for step, command in steps.items():
         with _timed(f"{name}: {step}") as outcome:
@@ -101,7 +112,7 @@ def _tried(machine: Machine, name: str, platform: Platform) -> list[str]:
 def _settings(platform: Platform) -> str:
     slow = "export BELLJAR_PATIENCE=" + ("1" if has_kvm() else "30")
     engine = f"export BELLJAR_ENGINE={platform.engine} BELLJAR_TEST_ENGINES={platform.engine}"
-    return f"{SESSION}; {slow}; {engine}; export PYTHONDONTWRITEBYTECODE=1"
+    return f"{SESSION}; {slow}; {engine}; export PYTHONDONTWRITEBYTECODE=1 IMAGE={catalog.reference('base')}"
 
 
 def _pytest(tests: str) -> str:

@@ -47,6 +47,24 @@ class Place:
         """Of each group's name."""
         return UNIT_END if self.systemd else ""
 
+    def controllers(self) -> set[str]:
+        """Those that groups here can be limited with."""
+        found: set[str] = set()
+        for kind, point in _hierarchies():
+            if kind == "cgroup2":
+                with suppress(OSError):
+                    found |= set(_existing(Path(point + self.parent), "cgroup.controllers").read_text().split())
+            else:
+                found |= set(Path(point).name.split(","))
+        return found
+
+    def counts_swap(self) -> bool | None:
+        """None: nobody can tell, since no group is there to look at."""
+        names = {"cgroup": "memory.memsw.limit_in_bytes", "cgroup2": "memory.swap.max"}
+        limiting = [(kind, point) for kind, point in _hierarchies() if kind == "cgroup2" or point.endswith("/memory")]
+        groups = [(kind, path) for kind, point in limiting for path in Path(point).iterdir() if path.is_dir()]
+        return any((path / names[kind]).exists() for kind, path in groups) if groups else None
+
     def directories(self, name: str) -> list[Path]:
         found = [Path(point + self.parent, name) for point in _mounts()]
         return [path for path in found if path.is_dir()]
@@ -136,6 +154,13 @@ def _user_manager(uid: int) -> Place:
     return Place(f"{service}/user.slice", systemd=True)
 
 
+def _existing(directory: Path, name: str) -> Path:
+    """The file, there or in the nearest directory above: a group for all sandboxes is made with the first of them."""
+    while not (directory / name).exists() and directory != directory.parent:
+        directory = directory.parent
+    return directory / name
+
+
 def _remove(path: Path) -> None:
     for entry in list(path.iterdir()):
         if entry.is_dir():
@@ -146,19 +171,6 @@ def _remove(path: Path) -> None:
 def version() -> str:
     kinds = {kind for kind, _ in _hierarchies()}
     return "2" if kinds == {"cgroup2"} else "1" if kinds == {"cgroup"} else "1 and 2" if kinds else "none"
-
-
-@cache
-def controllers() -> frozenset[str]:
-    """Those that sandboxes can be limited with."""
-    found: set[str] = set()
-    for kind, point in _hierarchies():
-        if kind == "cgroup2":
-            with suppress(OSError):
-                found |= set(Path(point, "cgroup.controllers").read_text().split())
-        else:
-            found |= set(Path(point).name.split(","))
-    return frozenset(found)
 
 
 @cache

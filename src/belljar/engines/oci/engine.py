@@ -91,7 +91,10 @@ class OciEngine:
     @_translated
     def create(self, spec: SandboxSpec, name: str) -> str:
         if spec.network != "none":
-            raise EngineError("the engine oci has no network to give: name the hosts that are needed (--allow HOST)")
+            raise EngineError(
+                "the engine oci has no network to give: name the hosts that are needed (--allow HOST, --allow-preset "
+                "python), or take another engine for all of it (--engine docker)"
+            )
         if spec.link != "socket":
             raise EngineError("the engine oci shares this machine's files; it has no bridge")
         if foreign := sorted({each.kind for each in spec.mounts} - {"bind", "tmpfs", "overlay"}):
@@ -230,14 +233,15 @@ class OciEngine:
         return False  # its own images are bootstrapped, whatever a registry may have
 
     def describe(self) -> Description:
-        controllers = cgroups.controllers()
+        groups = self._caller.groups
+        controllers = groups.controllers()
         can = {"memory": "memory", "pids": "pids", "cpus": "cpu"}
         limits: dict[str, bool | None] = {ours: theirs in controllers for ours, theirs in can.items()}
         return Description(
             version=self._runtime(self._runtime_name).version(),
             cgroup_version=cgroups.version(),
-            cgroup_driver="systemd" if self._caller.groups.systemd else "cgroupfs",
-            can_limit={**limits, "swap": Path("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists() or None},
+            cgroup_driver="systemd" if groups.systemd else "cgroupfs",
+            can_limit={**limits, "swap": groups.counts_swap()},
             seccomp=Path("/proc/sys/kernel/seccomp").is_dir(),
             rootless=self._caller.rootless,
             does_without=self._caller.missing,

@@ -1,0 +1,90 @@
+"""Control groups of version 2 and of ordinary users, on made-up trees; the real ones are the contract's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from belljar.engines import kernel_facts
+from belljar.engines.oci import cgroups
+from belljar.errors import EngineUnavailable
+
+UID = 1234
+SERVICE = f"user.slice/user-{UID}.slice/user@{UID}.service"
+
+
+@pytest.fixture
+def unified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with version 2 alone, its files mounted here."""
+    monkeypatch.setattr(cgroups, "_hierarchies", lambda: (("cgroup2", str(tmp_path)),))
+    monkeypatch.setattr(cgroups, "_mounts", lambda: (str(tmp_path),))
+    monkeypatch.delenv(cgroups.VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    return tmp_path
+
+
+def user_manager(root: Path, controllers: str) -> None:
+    (root / SERVICE).mkdir(parents=True)
+    (root / SERVICE / "cgroup.controllers").write_text(controllers)
+    (root / "run").mkdir()
+    (root / "run/bus").touch()
+
+
+def test_a_user_s_own_systemd_makes_the_groups(unified: Path) -> None:
+    user_manager(unified, "cpu memory pids\n")
+    place = cgroups.delegated(UID)
+    assert place.systemd
+    assert place.path("belljar-0123abcd-belljar-bj-000000000001.scope") == (
+        "user.slice:belljar-0123abcd-belljar-bj:000000000001"
+    )
+    assert place.controllers() == {"cpu", "memory", "pids"}
+    made = unified / SERVICE / "user.slice/belljar-0123abcd-belljar-bj-000000000001.scope"
+    made.mkdir(parents=True)
+    assert place.directories(made.name) == [made]
+
+
+def test_controllers_that_systemd_keeps_are_named_with_the_setting(unified: Path) -> None:
+    user_manager(unified, "memory pids\n")
+    with pytest.raises(EngineUnavailable, match=r"does not give you cpu: .*Delegate=cpu"):
+        cgroups.delegated(UID)
+
+
+def test_without_a_systemd_of_ones_own_it_says_how_to_get_one(unified: Path) -> None:
+    with pytest.raises(EngineUnavailable, match=f"loginctl enable-linger {UID}"):
+        cgroups.delegated(UID)
+
+
+def test_a_group_that_was_given_is_used(unified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (unified / "mine").mkdir()
+    monkeypatch.setenv(cgroups.VARIABLE, "mine")
+    assert cgroups.delegated(UID) == cgroups.Place("/mine")
+
+
+def test_swap_is_counted_where_a_group_says_so(unified: Path) -> None:
+    assert cgroups.Place().counts_swap() is None
+    (unified / "some.slice").mkdir()
+    assert cgroups.Place().counts_swap() is False
+    (unified / "some.slice/memory.swap.max").touch()
+    assert cgroups.Place().counts_swap() is True
+
+
+def test_limits_of_version_2_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = tmp_path / "belljar-x"
+    group.mkdir()
+    for name, text in {
+        "memory.max": "67108864", "memory.swap.max": "0", "pids.max": "32", "cpu.max": "50000 100000",
+    }.items():  # fmt: skip
+        (group / name).write_text(text + "\n")
+    monkeypatch.setattr(kernel_facts, "_cgroup_mounts", lambda: {"": str(tmp_path)})
+    values, unified = kernel_facts.gather_cgroup("0::/belljar-x\n")
+    assert unified
+    assert values == {"memory": "67108864", "swap": "0", "pids": "32", "quota": "50000", "period": "100000"}
+
+
+def test_an_unlimited_group_of_version_2_is_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    monkeypatch.setattr(kernel_facts, "_cgroup_mounts", lambda: {"": str(tmp_path)})
+    values, _ = kernel_facts.gather_cgroup("0::/\n")
+    assert values == {"quota": "max", "period": "100000"}
