@@ -9,6 +9,7 @@ from anyio import to_thread
 import belljar
 from belljar import Limits, Pool, Session
 from belljar.errors import ImageMissing, UsageError
+from belljar.session import pool as pools
 
 
 async def full(pool: Pool) -> None:
@@ -51,6 +52,18 @@ async def test_a_burst_beyond_the_pool_falls_back_to_cold_starts(workspace: Path
                 tasks.start_soon(one, pool, number)
         assert pool.waiting <= 2
     assert sorted(answers) == [f"{number}\n" for number in range(6)]
+
+
+async def test_the_refill_waits_until_a_burst_is_over(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "PATIENCE_SECONDS", 60.0)  # this machine may be slow
+    async with Pool(workspace, size=3) as pool:
+        await full(pool)
+        async with pool.session() as first, pool.session() as second, pool.session():
+            for box in (first, second):
+                assert (await box.run("echo hi")).stdout == "hi\n"
+                assert not pool._filling
+        monkeypatch.undo()
+        await full(pool)
 
 
 async def test_run_and_session_take_from_an_open_pool_of_their_kind(workspace: Path) -> None:

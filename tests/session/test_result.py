@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from belljar.session.result import Capture, Result, decode
+from belljar.session.result import MOST_PIECES, Capture, Result, decode
 
 
 def captured(cap: int, *parts: bytes) -> Capture:
@@ -67,3 +67,12 @@ def test_a_result_is_one_json_object() -> None:
     assert found["stdout"] == "hi"
     assert found["cause"] == "exited"
     assert found["verdict"] is None
+
+
+def test_tiny_writes_cost_little_more_than_their_bytes() -> None:
+    """Two streams in turn, byte by byte: no two of one stream follow each other."""
+    captures = (Capture("stdout", 1 << 20), Capture("stderr", 1 << 20))
+    for order in range(200_000):
+        captures[order % 2].add(order, b"x")
+    assert sum(len(capture.head) + len(capture.tail) for capture in captures) <= 4 * MOST_PIECES
+    assert all(capture.produced == 100_000 and not capture.omitted for capture in captures)

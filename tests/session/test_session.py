@@ -7,9 +7,11 @@ import stat
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 from tests.owners import give
 from tests.session.trusting import trusting
@@ -445,3 +447,18 @@ async def test_an_on_output_that_raises_ends_its_command_and_nothing_else(box: S
             await watch(box.stream("echo one; sleep 60", on_output=fail))
     assert results == ["beside\n"]
     assert (await box.run("pgrep -c sleep")).stdout == "0\n"
+
+
+async def test_an_image_that_was_removed_is_not_run_from_memory(
+    base_image: str, tmp_path: Path, docker_client: Any
+) -> None:
+    give(tmp_path)
+    docker = docker_client.api
+    name = f"bj-moved-{os.getpid()}:1"
+    await anyio.to_thread.run_sync(docker.tag, base_image, *name.split(":"))
+    try:
+        assert (await belljar.run("echo hi", tmp_path, image=name)).stdout == "hi\n"
+    finally:
+        await anyio.to_thread.run_sync(docker.remove_image, name)
+    with pytest.raises(ImageMissing):
+        await belljar.run("echo hi", tmp_path, image=name)

@@ -165,20 +165,18 @@ class Pool:
     async def claim(self) -> Sandbox | None:
         """A fresh sandbox, or None where none is ready."""
         self._claimed = time.monotonic()
-        try:
-            while self._ready:
-                sandbox = self._ready.popleft()
-                try:
-                    sound = await _sound(sandbox)
-                except BaseException:
-                    await sandbox.destroy()
-                    raise
-                if sound:
-                    return sandbox
+        self._refill_soon()  # before the first wait: a start that ends meanwhile begins no other
+        while self._ready:
+            sandbox = self._ready.popleft()
+            try:
+                sound = await _sound(sandbox)
+            except BaseException:
                 await sandbox.destroy()
-            return None
-        finally:
-            self._refill_soon()
+                raise
+            if sound:
+                return sandbox
+            await sandbox.destroy()
+        return None
 
     async def _warm_up(self) -> None:
         """What judging needs is loaded before the first claim, and not during it."""
