@@ -6,6 +6,7 @@ Imports for the type checker alone (under `if TYPE_CHECKING`) are exempt: they b
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,3 +86,11 @@ def test_imports_point_downwards(edge: tuple[str, str]) -> None:
     if importer in EXEMPT or edge in SIDEWAYS:
         return
     assert LEVEL[importer] > LEVEL[imported], f"{importer} must not import {imported}: {_edges()[edge]}"
+
+
+def test_the_walk_through_the_code_names_files_that_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    init = ROOT.parent.parent / "sandbox-images" / "init"
+    for name in re.findall(r"`([\w/]+\.(?:py|c|bash))`", text):
+        places = [ROOT / name, ROOT / "policy" / name, init / name, ROOT.parent.parent / name]
+        assert any(path.is_file() for path in places), f"README.md names {name}"

@@ -145,7 +145,8 @@ grep sed awk sort uniq wc pwd whoami echo date."""
     async def refusal(self, params: ExecuteCommandParams, verdict: Verdict) -> ToolResult:
         log.error("Command validation failed: %s", params.command)
         # "bash -c" is on the document's denylist as if it were a name
-        meant = await judged(await self.judging(), [*params.command.split(), *params.args])
+        words = params.command.split()
+        meant = await judged(await self.judging(), [*words, *params.args]) if len(words) > 1 else verdict
         denied_by = {finding.id for finding in (*verdict.rules, *meant.rules) if finding.decision == "deny"}
         unlisted = bool(denied_by) and denied_by <= NOT_LISTED
         code = "COMMAND_NOT_WHITELISTED" if unlisted else "COMMAND_BLACKLISTED"
