@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -153,8 +153,8 @@ class Door:
             self._asking[key] = anyio.Event()
             try:
                 self._answers[key] = False
-                with anyio.move_on_after(self.allow.limits.ask):
-                    self._answers[key] = bool(await self._ask(str(host), port))
+                with anyio.move_on_after(self.allow.limits.ask), suppress(Exception):  # whoever cannot be asked says no
+                    self._answers[key] = await self._ask(str(host), port) is True
             finally:
                 self._asking.pop(key).set()
         return self._answers[key]

@@ -42,12 +42,18 @@ _FORM: dict[str, Any] = {
     "required": [QUESTION],
 }
 
-current: ContextVar[Call] = ContextVar("belljar.mcp.call")
+current: ContextVar[Call | None] = ContextVar("belljar.mcp.call", default=None)
+running: list[Call] = []
+"""The newest last."""
 
 
 async def approve(verdict: Verdict) -> bool | None:
-    """The session's `approve`: asks whoever is behind the call that led to this verdict."""
-    return await current.get().approve(verdict)
+    """The session's `approve`: asks whoever is behind the call that led to this verdict. A host that a command wants
+    to reach comes up in the middle, in a task that belongs to no call: whoever made the newest one is asked."""
+    call = current.get()
+    if call in running:
+        return await call.approve(verdict)
+    return await running[-1].ask_in_the_middle(verdict) if running else None
 
 
 class Unanswered(Exception):
@@ -78,6 +84,11 @@ class Call:
         if self._params.request_state != verdict.digest:
             raise Unanswered(verdict)
         return _yes((self._params.input_responses or {}).get(QUESTION))
+
+    async def ask_in_the_middle(self, verdict: Verdict) -> bool | None:
+        """None in the era in which a server may not ask while a call is under way."""
+        modern = self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return await self._ask(verdict) if self._can_ask() and not modern else None
 
     def _can_ask(self) -> bool:
         capabilities = self._context.session.client_capabilities

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 
 from belljar import ToolRegistry, __version__
 from belljar.errors import BelljarError
-from belljar.surfaces.mcp.call import Call, Progress, Unanswered, current
+from belljar.surfaces.mcp.call import Call, Progress, Unanswered, current, running
 from belljar.surfaces.mcp.structured import once, output_schema
 
 if TYPE_CHECKING:
@@ -112,12 +112,17 @@ class Service:
         if params.name not in self._tools:
             known = ", ".join(self._tools)
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}; there are {known}")
-        current.set(Call(context, params))
+        call = Call(context, params)
+        current.set(call)
+        running.append(call)
         progress = Progress(context.session)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(progress.pump)
-            answer = await self._answer(params, progress)
-            tasks.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(progress.pump)
+                answer = await self._answer(params, progress)
+                tasks.cancel_scope.cancel()
+        finally:
+            running.remove(call)
         return answer
 
     async def _answer(self, params: types.CallToolRequestParams, progress: Progress) -> Answer:
