@@ -25,15 +25,15 @@ from pathlib import Path
 
 from belljar.errors import EngineUnavailable
 from belljar.patience import stretched
+from belljar.syscalls import CLONE_NEWUSER, checked, libc
 
 COUNT = 65536
 """Subordinate ids that are needed: those that an image may use."""
 MAP_SECONDS = 10.0
-_CLONE_NEWUSER, _CLONE_VM = 0x10000000, 0x00000100
+_CLONE_VM = 0x00000100
 _WAIT_ALL = 0x40000000  # __WALL: the child raises no SIGCHLD, so that nobody else's wait sees it
 _CHILD_SECONDS = 5
 _CHILD_STACK = 64 << 10
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,9 @@ def newborn() -> Iterator[int]:
     """A child in a new user namespace without maps, for as long as this is open."""
     stack = ctypes.create_string_buffer(_CHILD_STACK)
     top = (ctypes.addressof(stack) + _CHILD_STACK) & ~0xF
-    child = _libc.clone(
-        ctypes.cast(_libc.sleep, ctypes.c_void_p),
-        ctypes.c_void_p(top),
-        ctypes.c_int(_CLONE_NEWUSER | _CLONE_VM),
-        ctypes.c_void_p(max(1, round(stretched(_CHILD_SECONDS)))),
-    )
-    if child < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
+    seconds, flags = max(1, round(stretched(_CHILD_SECONDS))), CLONE_NEWUSER | _CLONE_VM
+    entry = ctypes.cast(libc.sleep, ctypes.c_void_p)
+    child = checked(libc.clone(entry, ctypes.c_void_p(top), ctypes.c_int(flags), ctypes.c_void_p(seconds)))
     try:
         yield child
     finally:

@@ -15,11 +15,12 @@ from belljar.limits import Limits
 from belljar.patience import patience
 from belljar.sandbox import scratch
 from belljar.sandbox.init_file import files_root, forbids_execution
+from belljar.syscalls import LANDLOCK_CREATE_RULESET, syscall
 from belljar.workspace import idmap, uids
 
 LOW_DISK = 1 << 30
 LOW_RUN = 16 << 20
-_LANDLOCK_CREATE_RULESET, _LANDLOCK_VERSION = 444, 1
+_LANDLOCK_VERSION = 1
 _SIGNALS_ARE_SCOPED = 6  # the version of Landlock from which on commands can be kept from signalling each other
 
 
@@ -118,9 +119,10 @@ def landlock() -> Check:
 def landlock_version() -> int:
     if os.uname().machine not in ("x86_64", "aarch64"):
         return 0
-    syscall = ctypes.CDLL(None, use_errno=True).syscall
-    syscall.restype = ctypes.c_long
-    return max(0, int(syscall(ctypes.c_long(_LANDLOCK_CREATE_RULESET), None, ctypes.c_size_t(0), _LANDLOCK_VERSION)))
+    try:
+        return syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
+    except OSError:
+        return 0
 
 
 def user_namespaces() -> Check:

@@ -14,7 +14,6 @@ name. So a process that is killed at any moment leaves a store that is whole, an
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import os
@@ -32,6 +31,7 @@ from urllib.parse import quote, unquote
 
 from belljar import resources, user_namespace
 from belljar.errors import EngineError, ImageInvalid, ImageMissing, UsageError
+from belljar.syscalls import libc
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9]+(?:[._/:-][a-z0-9]+|__[a-z0-9]+)*(?::[\w][\w.-]{0,127})?", re.ASCII)
@@ -325,6 +325,6 @@ def _flush(path: Path) -> None:
     """To the disk before it gets its name: a power cut must not leave a layer that only looks whole."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        ctypes.CDLL(None).syncfs(descriptor)
+        libc.syncfs(descriptor)
     finally:
         os.close(descriptor)

@@ -7,7 +7,6 @@ connections of the machine: milliseconds. So whoever looks often asks `when_chea
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 import struct
@@ -16,9 +15,9 @@ import time
 import weakref
 from pathlib import Path
 
+from belljar.syscalls import CLONE_NEWNET, libc
+
 SHARE = 20  # a look that took one millisecond is not taken again for so many
-_libc = ctypes.CDLL(None, use_errno=True)
-_CLONE_NEWNET = 0x40000000
 _SOCK_DIAG, _BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
 _DONE, _ERROR = 3, 2
 _LISTEN = 10
@@ -96,7 +95,7 @@ class Listening:
         except OSError:
             return
         try:
-            if _libc.setns(namespace, _CLONE_NEWNET) == 0:
+            if libc.setns(namespace, CLONE_NEWNET) == 0:
                 made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
                 made.setblocking(False)  # the kernel answers within the call that asks
                 self._diag = made

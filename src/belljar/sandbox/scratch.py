@@ -12,7 +12,6 @@ Making a file system takes longer than copying an empty one, so there is a templ
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -27,6 +26,7 @@ from pathlib import Path
 
 from belljar import resources
 from belljar.errors import EngineError
+from belljar.syscalls import MS_NOATIME, MS_NODEV, MS_NOSUID, mount
 from belljar.workspace import idmap
 
 STAGING = "scratch"
@@ -35,14 +35,11 @@ DEFAULT_BYTES = 4 << 30
 RESERVE = 2 << 30
 """What scratch never takes from a disk."""
 ATTEMPTS = 20
-_MS_NOSUID, _MS_NODEV, _MS_NOATIME = 2, 4, 1024
 _LOOP_CONFIGURE, _LOOP_CTL_GET_FREE = 0x4C0A, 0x4C82
 _LO_FLAGS_AUTOCLEAR = 4
 # struct loop_config: fd, block size, struct loop_info64 (its flags at 52), reserved.
 _LOOP_CONFIG = struct.Struct("=II 52x I 176x 64x")
 _MKFS = ("-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard")
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NoScratch(EngineError):
@@ -200,12 +197,9 @@ def _attach(file: int) -> int:
 
 
 def _mount(device: int, target: Path) -> None:
-    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOATIME)
     path = os.readlink(f"/proc/self/fd/{device}")
     try:
-        if _libc.mount(os.fsencode(path), os.fsencode(target), b"ext4", flags, b"discard,noinit_itable,nobarrier") < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), path)
+        mount(path, target, "ext4", MS_NOSUID | MS_NODEV | MS_NOATIME, "discard,noinit_itable,nobarrier")
     finally:
         os.close(device)
 

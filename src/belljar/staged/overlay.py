@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_NOSUID, _NODEV = 2, 4
+from belljar import syscalls
+from belljar.syscalls import MS_NODEV, MS_NOSUID
+
 # So that a layer can be read without knowing the overlay: no redirects, no metadata-only copies, no index.
 _PLAIN = "metacopy=off,index=off,xino=off"
 
@@ -30,7 +30,4 @@ def mount(lowers: Sequence[str | Path], upper: Path, work: Path, target: Path, *
         options = f"lowerdir={below},upperdir={handle(upper)},workdir={handle(work)},{_PLAIN}"
         # With user attributes no redirect is ever made, and the kernel takes no other word for that than this one.
         options += ",redirect_dir=nofollow,userxattr" if user_marks else ",redirect_dir=off"
-        answer = _libc.mount(b"overlay", os.fsencode(target), b"overlay", _NOSUID | _NODEV, options.encode())
-        if answer < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), str(target))
+        syscalls.mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options)

@@ -21,8 +21,8 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import BinaryIO, Self
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_OPENAT2 = 437  # the same number on x86_64 and aarch64
+from belljar.syscalls import AT_FDCWD, OPENAT2, syscall
+
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -243,17 +243,13 @@ def open_beneath(folder: int, path: str, flags: int = os.O_RDONLY, mode: int = 0
 def _openat2(folder: int, path: str, flags: int, mode: int) -> int:
     creating = flags & os.O_CREAT or flags & os.O_TMPFILE == os.O_TMPFILE
     how = _How(flags, mode if creating else 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    size, raced = ctypes.c_size_t(ctypes.sizeof(how)), OSError()
     for _ in range(_RACES):
-        size = ctypes.c_size_t(ctypes.sizeof(how))
-        answer: int = _libc.syscall(
-            ctypes.c_long(_OPENAT2), ctypes.c_int(folder), os.fsencode(path), ctypes.byref(how), size
-        )
-        if answer >= 0:
-            return answer
-        code = ctypes.get_errno()
-        if code not in (errno.EAGAIN, errno.EINTR):
-            break
-    raise OSError(code, os.strerror(code), path)
+        try:
+            return syscall(OPENAT2, ctypes.c_int(folder), os.fsencode(path), ctypes.byref(how), size, what=path)
+        except (BlockingIOError, InterruptedError) as error:
+            raced = error
+    raise raced
 
 
 def _walked(folder: int, path: str, flags: int, mode: int) -> int:
@@ -279,7 +275,7 @@ def _has_openat2() -> bool:
     global _openat2_works
     if _openat2_works is None:
         try:
-            os.close(_openat2(-100, ".", os.O_PATH | os.O_CLOEXEC, 0))
+            os.close(_openat2(AT_FDCWD, ".", os.O_PATH | os.O_CLOEXEC, 0))
             _openat2_works = True
         except OSError as error:
             _openat2_works = error.errno not in (errno.ENOSYS, errno.EPERM)

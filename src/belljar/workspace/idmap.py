@@ -13,21 +13,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from belljar import user_namespace
+from belljar import syscalls, user_namespace
+from belljar.syscalls import checked, libc, syscall
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
-# The same numbers on x86_64 and aarch64.
-_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _PR_GET_SECUREBITS, _PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP = 27, 28, 4
 _SET_IDS = {"x86_64": (117, 119), "aarch64": (147, 149)}  # setresuid, setresgid
-_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV, _MOUNT_ATTR_IDMAP = 0x2, 0x4, 0x100000
 _MOUNT_ATTR_RDONLY = 0x1
-_MS_PRIVATE = 1 << 18
-_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 
 _LAST_ID = 0xFFFFFFFE
 
@@ -57,7 +51,7 @@ def mount_exchanged(directory: int, target: Path, uids: tuple[int, int], gids: t
 
 def unmount(target: Path) -> None:
     """Take a mount away, also while it is in use; a target that is no mount or is gone is left alone."""
-    _libc.umount2(os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+    libc.umount2(os.fsencode(target), syscalls.MNT_DETACH | syscalls.UMOUNT_NOFOLLOW)
 
 
 def _exchange(one: int, other: int) -> str:
@@ -81,17 +75,6 @@ def _mapped(child: int, uid_map: str, gid_map: str) -> int:
     return user_namespace.of_process(child)
 
 
-def _call(number: int, *arguments: object) -> int:
-    return _checked(_libc.syscall(ctypes.c_long(number), *arguments))
-
-
-def _checked(answer: int) -> int:
-    if answer < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return answer
-
-
 def owned_namespace(uid_map: str, gid_map: str, owner: tuple[int, int]) -> int:
     """A descriptor of a user namespace with these maps that belongs to `owner`.
 
@@ -107,30 +90,30 @@ def owned_namespace(uid_map: str, gid_map: str, owner: tuple[int, int]) -> int:
 @contextlib.contextmanager
 def _effective(uid: int, gid: int) -> Iterator[None]:
     """This thread alone is somebody else, with root's capabilities: some systems let nobody else make a namespace."""
-    before = _checked(_libc.prctl(_PR_GET_SECUREBITS, 0, 0, 0, 0))
-    _checked(_libc.prctl(_PR_SET_SECUREBITS, before | _SECBIT_NO_SETUID_FIXUP, 0, 0, 0))
+    before = checked(libc.prctl(_PR_GET_SECUREBITS, 0, 0, 0, 0))
+    checked(libc.prctl(_PR_SET_SECUREBITS, before | _SECBIT_NO_SETUID_FIXUP, 0, 0, 0))
     try:
         _set_effective(uid, gid)
         yield
     finally:
         _set_effective(0, 0)
-        _checked(_libc.prctl(_PR_SET_SECUREBITS, before, 0, 0, 0))
+        checked(libc.prctl(_PR_SET_SECUREBITS, before, 0, 0, 0))
 
 
 def _set_effective(uid: int, gid: int) -> None:
     """By the system calls: libc's functions would change every thread."""
     for number, id in zip(_SET_IDS[os.uname().machine], (uid, gid), strict=True):
-        _call(number, ctypes.c_int(-1), ctypes.c_uint(id), ctypes.c_int(-1))
+        syscall(number, ctypes.c_int(-1), ctypes.c_uint(id), ctypes.c_int(-1))
 
 
 def mount_mapped(directory: int, target: Path, namespace: int, *, read_only: bool = True) -> None:
     """Mount the directory behind a descriptor at `target`, its ids mapped as in a user namespace."""
-    tree = _call(_OPEN_TREE, directory, b"", _AT_EMPTY_PATH | _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
+    tree = syscall(syscalls.OPEN_TREE, directory, b"", syscalls.AT_EMPTY_PATH | _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
     try:
         wanted = _MOUNT_ATTR_IDMAP | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | (_MOUNT_ATTR_RDONLY if read_only else 0)
-        attributes = _MountAttributes(attr_set=wanted, propagation=_MS_PRIVATE, userns_fd=namespace)
+        attributes = _MountAttributes(attr_set=wanted, propagation=syscalls.MS_PRIVATE, userns_fd=namespace)
         size = ctypes.c_size_t(ctypes.sizeof(attributes))
-        _call(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(attributes), size)
-        _call(_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
+        syscall(syscalls.MOUNT_SETATTR, tree, b"", syscalls.AT_EMPTY_PATH, ctypes.byref(attributes), size)
+        syscall(syscalls.MOVE_MOUNT, tree, b"", syscalls.AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
     finally:
         os.close(tree)

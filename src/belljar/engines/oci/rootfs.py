@@ -19,7 +19,6 @@ by them, so it cannot lead a mount somewhere else.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import threading
@@ -31,6 +30,18 @@ from typing import TypeVar
 from belljar.engines.spec import IdMap
 from belljar.errors import EngineError
 from belljar.staged import overlay
+from belljar.syscalls import (
+    CLONE_FS,
+    CLONE_NEWNS,
+    MS_BIND,
+    MS_NODEV,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    checked,
+    libc,
+    mount,
+)
 from belljar.workspace import idmap
 
 # Directories of every Linux system that anybody may enter; over one of them, in our own namespace, all is mounted.
@@ -40,10 +51,7 @@ SKELETON_BYTES = 1 << 20
 RESOLVER = "nameserver 127.0.0.1\n"
 USER_NAMESPACE = "userns"
 STAGED = "staged"
-_MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 1 << 12, 1 << 14, 1 << 18
-_CLONE_NEWNS, _CLONE_FS = 0x00020000, 0x00000200
 
-_libc = ctypes.CDLL(None, use_errno=True)
 T = TypeVar("T")
 
 
@@ -116,13 +124,13 @@ def in_own_namespace(work: Callable[[], T]) -> T:
 
 def leave_mounts() -> None:
     """From here on what this thread mounts is seen by nobody but its children."""
-    _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_FS), "a mount namespace")
-    _mount("none", "/", None, _MS_REC | _MS_PRIVATE, None)
+    checked(libc.unshare(CLONE_NEWNS | CLONE_FS), "a mount namespace")
+    mount("none", "/", None, MS_REC | MS_PRIVATE, None)
 
 
 def assemble(root: Root, at: str) -> str:
     """Mount it all below `at`; the path of the root file system. Only in a namespace of one's own."""
-    _mount("tmpfs", at, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=0755,size={root.upper_bytes}")
+    mount("tmpfs", at, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755,size={root.upper_bytes}")
     names = _map_layers(root, at, keep=f"{at}/{USER_NAMESPACE}") if root.mapped else _bind_layers(root, at)
     on = root.upper_on or at
     for name in ("upper", "work"):
@@ -132,7 +140,7 @@ def assemble(root: Root, at: str) -> str:
     _skeleton(Path(on, "upper"), root)
     options = f"lowerdir={':'.join(names)},upperdir={on}/upper,workdir={on}/work"
     options += "" if root.mapped else ",userxattr"
-    _mount("overlay", f"{at}/root", "overlay", _MS_NOSUID | _MS_NODEV, options)
+    mount("overlay", f"{at}/root", "overlay", MS_NOSUID | MS_NODEV, options)
     if root.staged is not None:
         os.mkdir(f"{at}/{STAGED}", 0o755)
         upper, work = Path(root.staged.upper), Path(root.staged.work)
@@ -144,7 +152,7 @@ def _bind_layers(root: Root, at: str) -> list[str]:
     names = [f"{at}/{number}" for number in range(len(root.layers))]
     for path, name in zip(root.layers, names, strict=True):
         os.mkdir(name, 0o755)
-        _mount(str(path), name, None, _MS_BIND, None)
+        mount(str(path), name, None, MS_BIND, None)
     return names
 
 
@@ -153,7 +161,7 @@ def _map_layers(root: Root, at: str, keep: str) -> list[str]:
     namespace = idmap.owned_namespace(_map_text(root.uid_map), _map_text(root.gid_map), root.user)
     try:
         Path(keep).touch()
-        _mount(f"/proc/self/fd/{namespace}", keep, None, _MS_BIND, None)
+        mount(f"/proc/self/fd/{namespace}", keep, None, MS_BIND, None)
         return [_layer(path, f"{at}/{number}", namespace) for number, path in enumerate(root.layers)]
     finally:
         os.close(namespace)
@@ -211,15 +219,3 @@ def _kernel() -> tuple[int, ...]:
 
 def _is_below(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory + "/")
-
-
-def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None) -> None:
-    kinds = kind.encode() if kind else None
-    data = os.fsencode(options) if options else None
-    _checked(_libc.mount(os.fsencode(source), os.fsencode(target), kinds, ctypes.c_ulong(flags), data), target)
-
-
-def _checked(answer: int, what: str) -> None:
-    if answer < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), what)
