@@ -211,3 +211,36 @@ async def test_the_door_is_there_over_the_bridge_too(
         await box.files.write("a/../note", "over the bridge")
         assert await box.files.read("note") == b"over the bridge"
     host.close()
+
+
+async def test_programs_know_of_the_door_from_the_start(base_image: str, workspace: Path) -> None:
+    """Told with each command, a shell that waits for one could not be used."""
+    async with Session(workspace, network=Allow("a.example")) as box:
+        assert box.env == {}
+        assert "HTTPS_PROXY=http://127.0.0.1:3128" in (await box.run("env")).stdout
+        assert await box.listening() == ()
+
+
+async def test_a_sandbox_of_an_ordinary_pool_gets_a_door(base_image: str, workspace: Path) -> None:
+    async with belljar.Pool(workspace, size=1) as pool:
+        await pool.ready()
+        async with Session(workspace, network=Allow("a.example")) as box:
+            assert not box.sandbox.plan.door
+            assert "HTTPS_PROXY=http://127.0.0.1:3128" in (await box.run("env")).stdout
+
+
+async def test_whoever_attaches_opens_the_door_again_as_it_was(base_image: str, workspace: Path) -> None:
+    """And asks no client inside: by now they may say what the agent wants."""
+    box = await Session(workspace, network=Allow("a.example", ask_hosts=True), keep=True, lease=30).open()
+    await box.allow_host("b.example")
+    id = box.id
+    await box.close()
+    again = await Session.attach(id)
+    try:
+        assert again.door, "opened again"
+        assert again.allow
+        assert (again.allow.hosts, again.allow.presets) == (("a.example", "b.example"), ())
+        assert "HTTPS_PROXY" in (await again.run("env")).stdout
+    finally:
+        await again.sandbox.destroy()
+        await again.close()

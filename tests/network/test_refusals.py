@@ -20,7 +20,8 @@ from belljar import Allow, Session
 from belljar.errors import ProtectionMissing
 from belljar.network import addresses, door, http_proxy
 from belljar.network.allow import DoorLimits
-from belljar.session.network_door import PORT, NetworkDoor
+from belljar.network.client_settings import PORT
+from belljar.session.network_door import NetworkDoor
 
 LISTENER = f"""
 import socket

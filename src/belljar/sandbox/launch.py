@@ -74,6 +74,8 @@ class Plan:
     """Targets and directories of the host, read-only (extras.py)."""
     cache: Pairs = ()
     """Names of caches and where they are below the home directory."""
+    door: bool = False
+    """Programs are told of the network's door from the start: shells that wait for a command know of it, too."""
     reserved: tuple[str, ...] = ()
     """Directories that commands must not reach, such as an audit trail's."""
 
@@ -248,7 +250,7 @@ def _spec(
         seccomp="debug" if plan.debug else "default",
         machine=None if engine.machine == os.uname().machine else engine.machine,
         user=user, own_namespaces=engine.own_namespaces, root=plan.root, scratch=disk,
-        extras=[each.mount for each in more],
+        extras=[each.mount for each in more], door=plan.door,
     )  # fmt: skip
 
 
@@ -264,7 +266,7 @@ def _scratch(plan: Plan, engine: Engine, run_dir: RunDir) -> AbstractContextMana
 def _facts(id: str, plan: Plan, engine: Engine, workspace: Workspace, launched: Launched) -> dict[str, object]:
     return {
         "id": id, "container": launched.id, "engine": engine.identity, "image": plan.image,
-        "workspace": workspace.path, "network": plan.network, "lease": plan.lease, "keep": plan.keep,
+        "workspace": workspace.path, "network": plan.network, "door": plan.door, "lease": plan.lease, "keep": plan.keep,
         "limits": plan.limits.as_dict(), "debug": plan.debug, "changes": plan.changes, "root": plan.root,
         "mounts": plan.mounts, "cache": plan.cache, "started": time.time(),
     }  # fmt: skip
@@ -285,7 +287,7 @@ def attach(id: str, host: Host) -> Launch:
     plan = Plan(
         facts["workspace"], facts["image"], Limits(**facts["limits"]), facts["network"], facts["lease"], facts["keep"],
         changes=facts.get("changes", "direct"), root=bool(facts.get("root")), debug=bool(facts.get("debug")),
-        mounts=_pairs(facts, "mounts"), cache=_pairs(facts, "cache"),
+        mounts=_pairs(facts, "mounts"), cache=_pairs(facts, "cache"), door=bool(facts.get("door")),
     )  # fmt: skip
     link = rundir.read_session(path, "link") or {}
     transport: Transport

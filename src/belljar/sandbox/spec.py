@@ -32,6 +32,7 @@ from belljar.engines.spec import (
 from belljar.errors import UsageError
 from belljar.layout import HOME, HOSTNAME, PRIVATE, WORKSPACE
 from belljar.limits import Limits
+from belljar.network import client_settings
 from belljar.sandbox.scratch import Scratch
 from belljar.workspace.accounts import AccountFiles
 from belljar.workspace.pinned import Workspace
@@ -109,6 +110,7 @@ def build_spec(
     root: bool = False,
     scratch: Scratch | None = None,
     extras: Sequence[Mount] = (),
+    door: bool = False,
 ) -> SandboxSpec:
     """`place` is what goes to /workspace (staging.py); `machine` is the engine's architecture if it isn't ours."""
     if network not in NETWORKS:
@@ -126,7 +128,9 @@ def build_spec(
         user=runs_as,
         argv=tuple(_entrypoint(link, private, lease_seconds)),
         cwd=WORKSPACE,
-        env=_environment(made_of.env) | (ROOT_ENVIRONMENT if root else {}),
+        env=_environment(made_of.env)
+        | (ROOT_ENVIRONMENT if root else {})
+        | (client_settings.environment() if door else {}),
         mounts=(
             place or Mount("bind", WORKSPACE, workspace.path, read_only=False),
             *_our_files(link, private, brings_hosts),

@@ -15,10 +15,10 @@ import anyio
 from anyio import from_thread, to_thread
 
 from belljar.errors import ProtectionMissing, UsageError
-from belljar.layout import HOME
 from belljar.link import frames
 from belljar.network.allow import Allow, check_ceiling
 from belljar.network.authority import Authority, trust_bundle
+from belljar.network.client_settings import BUNDLE, PORT, SETTINGS
 from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream, RelayError
 from belljar.network.presets import Found, explain
@@ -29,15 +29,7 @@ if TYPE_CHECKING:
     from belljar.session.files import Files
     from belljar.session.init_tools import InitTools
 
-PORT = 3128
 READY_SECONDS = 30.0
-BUNDLE = f"{HOME}/.belljar-certificates.pem"
-APT_SETTINGS = f"{HOME}/.belljar-apt.conf"
-SETTINGS = {  # of clients that take no certificates from the environment
-    # Its own sandbox user may not read a home; this is a sandbox already.
-    APT_SETTINGS: f'Acquire::https::CaInfo "{BUNDLE}";\nAPT::Sandbox::User "root";\n',
-    f"{HOME}/.wgetrc": f"ca_certificate = {BUNDLE}\n",
-}
 
 
 class NetworkDoor:
@@ -143,25 +135,6 @@ async def explained(preset: str, tools: InitTools) -> list[Found]:
 def _door(allow: Allow, record: Callable[[dict[str, Any]], None], ask: Any) -> Door:
     authority = Authority() if any(allow.headers.values()) else None
     return Door(allow, record=record, ask=ask, authority=authority)
-
-
-def environment() -> dict[str, str]:
-    """What the usual clients read. Small and capital: some know only one of them."""
-    proxy = f"http://127.0.0.1:{PORT}"
-    named = {
-        "HTTP_PROXY": proxy,
-        "HTTPS_PROXY": proxy,
-        "ALL_PROXY": proxy,  # not SOCKS, which the door speaks too: httpx will not start without a package for it
-        "NO_PROXY": "localhost,127.0.0.1,::1",
-    }
-    trusted = dict.fromkeys(
-        ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT",
-         "CARGO_HTTP_CAINFO", "npm_config_cafile"), BUNDLE,
-    )  # fmt: skip
-    tools = {"npm_config_proxy": proxy, "npm_config_https_proxy": proxy, "CARGO_HTTP_PROXY": proxy,
-             "YARN_HTTP_PROXY": proxy, "YARN_HTTPS_PROXY": proxy, "NODE_USE_ENV_PROXY": "1",
-             "APT_CONFIG": APT_SETTINGS}  # fmt: skip
-    return {**named, **{name.lower(): value for name, value in named.items()}, **trusted, **tools}
 
 
 class Forwarded:

@@ -11,6 +11,7 @@ from anyio import to_thread
 
 from belljar.errors import BelljarError, UsageError
 from belljar.network.allow import Allow, check_ceiling
+from belljar.network.client_settings import PORT, environment
 from belljar.session.files import Files
 from belljar.session.init_tools import InitTools
 from belljar.workspace.beneath import Folder
@@ -84,8 +85,6 @@ class NetworkVerbs:
 
     async def _open_late(self, hosts: tuple[str, ...]) -> None:
         """What is forwarded already goes on as it is, over a relay of its own."""
-        from belljar.session.network_door import environment
-
         session, forwarding = self._session, self.door
         if session.network != "none":
             raise UsageError("this session has the whole network; there is no door to open")
@@ -111,10 +110,8 @@ class NetworkVerbs:
     @property
     def _our_ports(self) -> frozenset[int]:
         """The door's, whichever process serves it."""
-        if "HTTP_PROXY" not in self._session.env:
+        if not self._session.sandbox.plan.door and "HTTP_PROXY" not in self._session.env:
             return frozenset()
-        from belljar.session.network_door import PORT
-
         return frozenset({PORT})
 
     def visits_since(self, when: float) -> tuple[dict[str, Any], ...]:
@@ -138,7 +135,7 @@ class NetworkVerbs:
         """Before any command runs: programs find the relay and the certificates in place."""
         if self.allow is None:
             return
-        from belljar.session.network_door import NetworkDoor, environment
+        from belljar.session.network_door import NetworkDoor
 
         session = self._session
         door = NetworkDoor(self.init_tools, self._seen)
@@ -147,10 +144,16 @@ class NetworkVerbs:
         if found := await door.open_presets(session.policy.network_ceiling):
             session.ledger.record("allow", hosts=[each["host"] for each in found], presets=found)
         await door.furnish(self.files)
-        session.env = {**environment(), **session.env}
+        self._tell_programs()
         session.surroundings = session.surroundings.with_network("allow")
         assert door.door is not None
         self._remember(door.door.allow)
+
+    def _tell_programs(self) -> None:
+        """With each command, where the sandbox was not made for a door: a shell that waits does not know of it."""
+        session = self._session
+        if not session.sandbox.plan.door:
+            session.env = {**environment(), **session.env}
 
     def _remember(self, allow: Allow) -> None:
         """For whoever attaches later: the door goes with the process that opened it. Never the headers; and of presets
@@ -166,14 +169,12 @@ class NetworkVerbs:
                 told = json.loads(own.read(ALLOWED, 1 << 20))
         except (OSError, ValueError):
             return
-        from belljar.session.network_door import environment
-
         self.allow = under_policy(Allow(*told["hosts"], ask_hosts=told["ask_hosts"]), self._session.policy)
         try:
             await self.open_door()
         except BelljarError:  # the process that opened it still serves it
             self.allow, self.door = None, None
-            self._session.env = {**environment(), **self._session.env}
+            self._tell_programs()
 
     def close_door(self) -> None:
         doors = {each.door for each in self._forwarded.values()} | ({self.door} if self.door is not None else set())

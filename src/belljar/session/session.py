@@ -124,7 +124,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self.plan = Plan(
             os.fspath(workspace), image, self.limits, self.network, lease, keep, allow_home=allow_home,
             changes=self.changes_kept, reserved=reserved, root=root, debug=debug,
-            mounts=extras.mounts_of(mounts), cache=extras.caches_of(cache),
+            mounts=extras.mounts_of(mounts), cache=extras.caches_of(cache), door=self.allow is not None,
         )  # fmt: skip
         self.metadata = checks.metadata_of(metadata)
         self._asked_id = id
@@ -164,6 +164,8 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         from belljar.session import pool  # which itself makes sessions
 
         claimed = None if self._asked_id else await pool.claim(self.plan, self.host)
+        if claimed is None and self.plan.door and not self._asked_id:
+            claimed = await pool.claim(replace(self.plan, door=False), self.host)
         return await self._adopt(claimed or await Sandbox.launch(self.plan, self.host, self._asked_id))
 
     async def _adopt(self, sandbox: Sandbox) -> Self:

@@ -1,0 +1,33 @@
+"""What the usual clients in a sandbox with a door are told: where the proxy is, and which certificates to trust."""
+
+from __future__ import annotations
+
+from belljar.layout import HOME
+
+PORT = 3128
+BUNDLE = f"{HOME}/.belljar-certificates.pem"
+APT_SETTINGS = f"{HOME}/.belljar-apt.conf"
+SETTINGS = {  # of clients that take no certificates from the environment
+    # Its own sandbox user may not read a home; this is a sandbox already.
+    APT_SETTINGS: f'Acquire::https::CaInfo "{BUNDLE}";\nAPT::Sandbox::User "root";\n',
+    f"{HOME}/.wgetrc": f"ca_certificate = {BUNDLE}\n",
+}
+
+
+def environment() -> dict[str, str]:
+    """What the usual clients read. Small and capital: some know only one of them."""
+    proxy = f"http://127.0.0.1:{PORT}"
+    named = {
+        "HTTP_PROXY": proxy,
+        "HTTPS_PROXY": proxy,
+        "ALL_PROXY": proxy,  # not SOCKS, which the door speaks too: httpx will not start without a package for it
+        "NO_PROXY": "localhost,127.0.0.1,::1",
+    }
+    trusted = dict.fromkeys(
+        ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT",
+         "CARGO_HTTP_CAINFO", "npm_config_cafile"), BUNDLE,
+    )  # fmt: skip
+    tools = {"npm_config_proxy": proxy, "npm_config_https_proxy": proxy, "CARGO_HTTP_PROXY": proxy,
+             "YARN_HTTP_PROXY": proxy, "YARN_HTTPS_PROXY": proxy, "NODE_USE_ENV_PROXY": "1",
+             "APT_CONFIG": APT_SETTINGS}  # fmt: skip
+    return {**named, **{name.lower(): value for name, value in named.items()}, **trusted, **tools}
