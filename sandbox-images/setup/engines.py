@@ -28,6 +28,7 @@ START_SECONDS = 60  # a first start initialises its storage; measured 2 s here, 
 # standard output closed fails (ca-certificates does).
 APT = ["sh", "-c", 'exec apt-get "$@" 3>&1', "apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300",
        "-o", "APT::Status-Fd=3", "-o", "Dpkg::Use-Pty=0"]  # fmt: skip
+_PROGRAMS = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 # Steps run side by side, and `apt-get update` does not wait for another's lock as `install` does.
 _APT = threading.Lock()
 APT_SETTINGS = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
@@ -35,7 +36,7 @@ APT_SETTINGS = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 
 def ensure(checkout: Checkout, report: Report, *, daemon: bool) -> None:
     daemon = daemon and os.environ.get("BELLJAR_ENGINE", "auto") != "oci"
-    if answers() or (not daemon and os.geteuid() == 0 and shutil.which("runc")):
+    if answers() or (not daemon and _needs_no_daemon()):
         return
     if host := os.environ.get("DOCKER_HOST"):
         raise SetupError(f"no container engine answers at DOCKER_HOST={host}", "start it, or unset DOCKER_HOST")
@@ -43,7 +44,8 @@ def ensure(checkout: Checkout, report: Report, *, daemon: bool) -> None:
     if not may_install() and not (os.geteuid() == 0 and shutil.which("dockerd")):
         raise SetupError(
             "no container engine answers",
-            "install and start Docker (Debian: `sudo apt-get install docker.io`) or Podman, or run this as root",
+            "install and start Docker (Debian: `sudo apt-get install docker.io`) or Podman; or, without a daemon, "
+            "`sudo apt-get install runc uidmap mmdebstrap`; or run this as root",
         )
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     with open(LOCK, "w") as lock:
@@ -57,6 +59,11 @@ def ensure(checkout: Checkout, report: Report, *, daemon: bool) -> None:
             apt_install(checkout, [*DOCKER, *BOOTSTRAP], report, "no container engine answers")
         report(None, "starting Docker")
         _start(checkout, report)
+
+
+def _needs_no_daemon() -> bool:
+    """runc is enough for root; others need ids of their own beside it (`belljar doctor` tells what else)."""
+    return shutil.which("runc", path=_PROGRAMS) is not None and (os.geteuid() == 0 or bool(shutil.which("newuidmap")))
 
 
 def _refused() -> None:
