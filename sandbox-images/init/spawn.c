@@ -24,6 +24,7 @@
 
 #define ARGUMENT_MAX (128u << 10) /* the kernel's MAX_ARG_STRLEN */
 #define IMAGE_VARIABLES 128
+#define SCREEN (64u << 10) /* of what a terminal showed */
 #define BASE_VARIABLES (8 + IMAGE_VARIABLES)
 
 /* The text comes to rest in the variable that `bash -c` itself keeps it in. */
@@ -59,6 +60,7 @@ static bool open_terminal(struct command *command, struct plan *plan, struct win
     if (terminal < 0)
         return false;
     command->streams[0].fd = terminal;
+    command->streams[0].ring.cap = SCREEN;
     ioctl(terminal, TIOCSPTLCK, &unlock);
     ioctl(terminal, TIOCSWINSZ, &size);
     plan->in = ioctl(terminal, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);

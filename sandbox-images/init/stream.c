@@ -83,7 +83,7 @@ static bool pump_owner(struct stream *stream)
     size_t n = take(stream, room < WIRE_CHUNK ? (size_t)room : WIRE_CHUNK);
     if (n) {
         connection_output(owner, stream->number, stream->command->id, stream->ring.total, scratch, n);
-        stream->ring.total += n;
+        ring_put(&stream->ring, scratch, n); /* only a terminal's keeps it, for whoever attaches later */
         widen(stream);
     }
     return n > 0 && stream->ready;

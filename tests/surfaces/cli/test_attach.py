@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +71,20 @@ def test_the_terminal_s_size_goes_to_whoever_is_attached(session: str) -> None:
     terminal.resize(20, 60)
     terminal.until("20 60")
     assert terminal.status() == 0
+
+
+def test_nothing_of_a_flood_is_lost_in_a_session_either(session: str) -> None:
+    shown = Terminal.belljar("run", "--session", session, "seq 300000").rest()
+    assert shown.split() == [str(number) for number in range(1, 300001)]
+
+
+def test_a_terminal_that_is_lost_leaves_the_program_running(session: str) -> None:
+    terminal = Terminal.belljar("run", "--session", session, "echo u'p'; cat")
+    terminal.until("up\r\n")
+    os.close(terminal.fd)
+    os.waitpid(terminal.pid, 0)
+    (shell,) = belljar("shells", "--session", session, "--json").json
+    assert shell["status"] == "running"
 
 
 def test_attach_needs_a_terminal(session: str) -> None:

@@ -1,4 +1,4 @@
-"""A background shell on this terminal: `belljar attach ID`, and `belljar run --session ID` on a terminal.
+"""A background shell on this terminal: `belljar attach ID`.
 
 Ctrl+P Ctrl+Q leaves it running; whoever attaches later goes on.
 """
@@ -15,13 +15,10 @@ from belljar.errors import UsageError
 from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import Output
 from belljar.surfaces.cli import console
-from belljar.surfaces.cli.open_session import opened
 from belljar.surfaces.cli.progress import Sink
-from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.session_commands import found, session_ids, stop_if_done
-from belljar.surfaces.cli.streams import Streams
 from belljar.surfaces.terminal.drawing import Drawing
-from belljar.surfaces.terminal.host import HostTerminal, environment
+from belljar.surfaces.terminal.host import HostTerminal
 from belljar.surfaces.terminal.keys import Answers, DetachKeys, Keyboard, pass_size
 
 _WAIT_SECONDS = 30.0
@@ -45,26 +42,6 @@ async def _attach(args: Namespace, terminal: HostTerminal) -> int:
         status = await Attached(shell, Keyboard(terminal), terminal).converse() or shell.exit_code or 0
         await stop_if_done(box, shell)
         return status
-
-
-def run(args: Namespace, streams: Streams) -> int:
-    """In a session, where the command can go on without us."""
-    return anyio.run(_run, args, streams)
-
-
-async def _run(args: Namespace, streams: Streams) -> int:
-    terminal = streams.terminal
-    assert terminal is not None
-    async with opened(args, approve=streams.approver(args)) as box:
-        env = {**environment(), **dict(args.env)}
-        shell = await box.start(args.command, env=env, cwd=args.cwd, timeout=args.timeout, pty=True, size=terminal.size)
-        status = await Attached(shell, streams.keyboard, terminal).converse()
-        if status is not None:
-            return status
-        result = await shell.wait()
-        for line in remarks(result, args):
-            console.note(line)
-        return result.exit_code
 
 
 class Attached:

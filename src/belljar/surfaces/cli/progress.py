@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ def watched(args: Namespace, ahead: Ahead | None, gate: SignalGate, streams: Str
     report = ci_report.Report(args)
     staged = ahead is not None and args.changes == "staged"
     try:
-        status = anyio.run(_run, args, report, ahead, gate, streams)
+        status, left = anyio.run(_run, args, report, ahead, gate, streams)
     except Exception as raised:
         if staged and ahead is not None:
             _offer(ahead.id, ask=False)
@@ -57,7 +58,7 @@ def watched(args: Namespace, ahead: Ahead | None, gate: SignalGate, streams: Str
             report.failed(error)
             _print_document(args, error.as_dict())
         raise error from None
-    if staged and ahead is not None:
+    if staged and ahead is not None and not left:
         _offer(ahead.id, ask=not args.json)
     return status
 
@@ -70,8 +71,9 @@ def _offer(id: str, *, ask: bool) -> None:
 
 async def _run(
     args: Namespace, report: ci_report.Report, ahead: Ahead | None, gate: SignalGate, streams: Streams
-) -> int:
-    status = 125
+) -> tuple[int, bool]:
+    """The status, and whether the command goes on without us."""
+    status, left = 125, False
     async with anyio.create_task_group() as tasks:
         hands = Hands(tasks.cancel_scope)
         tasks.start_soon(hands.listen, gate)
@@ -79,7 +81,7 @@ async def _run(
             ended = await _watch(box, args, hands, streams)
             if isinstance(ended, Shell):
                 _leave(box, ended)
-                status = 0
+                status, left = 0, True
             else:
                 report.ended(ended, box)
                 changed = {"changes": [each.as_dict() for each in await box.changes()]} if box.is_staged else {}
@@ -87,7 +89,7 @@ async def _run(
                     _conclude(args, ended, {"session": box.id, **changed})
                 status = ended.exit_code
         tasks.cancel_scope.cancel()
-    return status if hands.status is None else hands.status
+    return status if hands.status is None else hands.status, left
 
 
 async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) -> Result | Shell:
@@ -97,9 +99,9 @@ async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) 
     sink = Sink(quiet=args.json, drawn=Drawing(size, answers.put) if streams.pty else None)
     options = streams.options(args)
     async with box.stream(args.command, **options) as running:
-        hands.hold(running, sink)
         with streams.lent():
             async with anyio.create_task_group() as tasks:
+                hands.hold(running, sink, partial(_hang_up, detach, tasks.cancel_scope) if streams.stays else None)
                 tasks.start_soon(streams.pass_on, running, answers, detach, tasks.cancel_scope)
                 await _show(running, sink)
                 tasks.cancel_scope.cancel()
@@ -119,12 +121,16 @@ async def _show(running: Run, sink: Sink) -> None:
             await sink.write(event)
 
 
+def _hang_up(detach: DetachKeys, watching: anyio.CancelScope) -> None:
+    detach.pressed = True
+    watching.cancel()
+
+
 def _leave(box: Session, shell: Shell) -> None:
-    box.stay(DETACHED_LEASE, detached="run")
+    if not box.plan.keep:
+        box.stay(DETACHED_LEASE, detached="run")
     sys.stdout.write("\n")
-    console.note(
-        f"left running in {box.id}; `belljar attach {shell.id}` comes back, `belljar session stop {box.id}` ends it"
-    )
+    console.note(f"left running; `belljar attach {shell.id}` comes back, `belljar kill {shell.id}` ends it")
 
 
 def _conclude(args: Namespace, result: Result, facts: dict[str, Any]) -> None:
@@ -147,11 +153,12 @@ class Hands:
         self._scope = scope
         self._running: Run | None = None
         self._sink: Sink | None = None
+        self._hang_up: Callable[[], None] | None = None
         self._interrupted = False
         self.status: int | None = None
 
-    def hold(self, running: Run, sink: Sink) -> None:
-        self._running, self._sink = running, sink
+    def hold(self, running: Run, sink: Sink, hang_up: Callable[[], None] | None) -> None:
+        self._running, self._sink, self._hang_up = running, sink, hang_up
 
     @property
     def empty(self) -> bool:
@@ -172,6 +179,9 @@ class Hands:
         elif number == signal.SIGINT and not self._interrupted:
             self._interrupted = True
             self._running.interrupt()
+        elif number == signal.SIGHUP and self._hang_up is not None:
+            self.status = 128 + number
+            self._hang_up()
         else:
             self.status = 128 + number
             self._running.kill()

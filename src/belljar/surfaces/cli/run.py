@@ -25,10 +25,6 @@ def run(args: Namespace) -> int:
         ci_report.Report(args)  # a file that cannot be written is said before anything is started
     gate = SignalGate()
     streams = Streams.of(args)
-    if args.session and streams.pty and streams.terminal and not args.report:
-        from belljar.surfaces.cli import attach
-
-        return attach.run(args, streams)
     keepable = streams.pty and streams.terminal is not None  # somebody may detach
     plan = Plan(args.workspace, limits=limits(args), keepable=keepable, **plan_options(args))
     ahead = None if args.session else Ahead(plan)

@@ -34,13 +34,16 @@ class Streams:
     """Our stdin is the command's."""
     terminal: HostTerminal | None
     """Our stdin, if it is a terminal."""
+    stays: bool = False
+    """The command goes on without a terminal that is lost: its session is there to come back to."""
 
     @classmethod
     def of(cls, args: Namespace) -> Streams:
         terminal = HostTerminal.here()
         everywhere = terminal is not None and not args.json and os.isatty(1) and os.isatty(2)
         pty = everywhere if args.tty is None else args.tty
-        return cls(pty, args.interactive or terminal is not None or _is_piped(), terminal)
+        stays = bool(args.session) and pty and terminal is not None
+        return cls(pty, args.interactive or terminal is not None or _is_piped(), terminal, stays)
 
     def options(self, args: Namespace) -> dict[str, Any]:
         env = {**(host.environment() if self.pty else {}), **dict(args.env)}
@@ -89,7 +92,8 @@ class Streams:
                 await self.keyboard.pass_keys(running.write, detach if on_terminal else None)
                 if not on_terminal:
                     running.close_input()
-                elif detach.pressed:
+                elif detach.pressed or self.stays:
+                    detach.pressed = True
                     watching.cancel()
                 else:  # a raw terminal has no end but its own
                     running.kill()
