@@ -1,7 +1,7 @@
 """What every engine must do, over every kind of link: Belljar's own launch on top of it, and its verbs by themselves.
 
-`BELLJAR_TEST_ENGINES=docker,podman` chooses the engines (default: docker, and oci where runc is). One that does not
-answer is a failure: it was asked for. A new engine is a folder, a line in `engines.KNOWN` and a name there.
+`BELLJAR_TEST_ENGINES=docker,podman` chooses the engines (default: docker where one answers, and oci where runc is). One
+that does not answer is a failure if it was asked for. A new engine is a folder, a line in `engines.KNOWN` and a name there.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from belljar.sandbox.sandbox import Sandbox
 from belljar.sandbox.spec import LinkPlan, build_spec
 from belljar.workspace.pinned import Workspace
 
-DEFAULT = "docker,oci" if os.geteuid() == 0 and shutil.which("runc") else "docker"
-ENGINES = os.environ.get("BELLJAR_TEST_ENGINES", DEFAULT).split(",")
+ASKED = os.environ.get("BELLJAR_TEST_ENGINES")
+DAEMONLESS = ["oci"] if os.geteuid() == 0 and shutil.which("runc") else []
+ENGINES = ASKED.split(",") if ASKED else [pytest.param("docker", marks=pytest.mark.docker), *DAEMONLESS]
 LIMITS = Limits(memory="64m", cpus=0.5, pids=32, tmp="4m", home="4m", shm="4m", nofile=100)
 
 

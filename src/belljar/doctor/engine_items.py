@@ -35,7 +35,7 @@ REMEDIES = (
     (r"no space left", "make room: see disk space"),
     (r"selinux|label", "BELLJAR_SELINUX=type:container_t (or =disable) sets the label of sandboxes"),
 )
-CALL_THE_DOCTOR = "; is it running? `belljar doctor` tells more"
+CALL_THE_DOCTOR = r"; is it running\? `belljar doctor` [a-z ]+"
 USER_DELEGATION = (
     "let systemd give you the controllers: `systemctl edit user@.service` with [Service] Delegate=cpu cpuset io memory "
     "pids, then log in again"
@@ -52,7 +52,7 @@ def remedy(error: BelljarError) -> str:
 def unavailable(error: BelljarError) -> Check:
     text = str(error).lower()
     fix = INSTALL if "cannot be reached" in text and "you may not" not in text else remedy(error)
-    return Check("engine", False, str(error).replace(CALL_THE_DOCTOR, ""), fix)
+    return Check("engine", False, re.sub(CALL_THE_DOCTOR, "", str(error)), fix)
 
 
 def checks(engine: Engine, about: Description) -> list[Check]:

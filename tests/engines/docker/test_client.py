@@ -109,6 +109,7 @@ def test_the_engine_of_this_machine_is_found_without_docker_py(base_image: str) 
     assert found.stdout.split() == ["True", "False", "False"]
 
 
+@pytest.mark.docker
 def test_the_name_decides_which_engine_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     assert docker.find().name == engines.connect().name == "docker"
     monkeypatch.setenv("DOCKER_HOST", "unix:///var/run/docker.sock")
