@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import anyio
 from tests.abuse.conftest import PROMPT, Victim, number
 
@@ -148,3 +151,30 @@ for n in range(5):
 print("gone")
 """)  # fmt: skip
     assert (result.ok, result.stdout, result.survivors_killed) == (True, "gone\n", 5)
+
+
+# Whatever looks at output with an expression, on texts that make careless ones try each place to the end.
+LOOKS = """
+import resource
+resource.setrlimit(resource.RLIMIT_CPU, (15, 15))
+import re
+from belljar.audit import masking
+from belljar.session import hints
+from belljar.surfaces.cli.render import Screen
+from belljar.surfaces.terminal.drawing import Drawing
+parts = ["a", "-", ".", " ", ": ", "a: ", "fork: retry: ", "spawn a", "eyJ.", "://", "a=",
+         "\\r", "\\x1b", "\\x1b[", "\\x1b[0;", "\\x1b]0;"]
+for part in parts:
+    text = part * ((64 << 10) // len(part))
+    for look in [each for each in vars(hints).values() if isinstance(each, re.Pattern)]:
+        list(look.finditer(text[: hints.LOOKED_AT]))
+    Screen().feed(text.encode())
+    Drawing().feed(text.encode())
+    masking.text(text)
+"""
+
+
+def test_no_output_takes_long_to_look_at() -> None:
+    """32 KiB of one letter took half a minute to be searched for a missing program, 128 KiB of CR ten seconds."""
+    ended = subprocess.run([sys.executable, "-c", LOOKS], check=False)
+    assert ended.returncode == 0

@@ -34,7 +34,10 @@ _ROOT = re.compile(
     r"\b(sudo|su|doas): (command not found|not found)|are you root\?|must be (run as )?root|requires? root"
     r"|Could not open lock file|superuser privilege"
 )
-_MISSING = re.compile(r"([\w.+-]+): command not found|: ([\w.+-]+): not found$|No module named '?([\w-]+)", re.M)
+# A name is tried at its beginning only: tried at each letter, 32 KiB of them took half a minute.
+_MISSING = re.compile(
+    r"(?<![\w.+-])([\w.+-]+): command not found|: ([\w.+-]+): not found$|No module named '?([\w-]+)", re.M
+)
 # What our images have beyond `base`, by the name that is typed.
 _IMAGES = {
     "python": ("pip", "pip3", "uv", "uvx", "pytest", "gcc", "g++", "cc", "c++", "python3-config"),

@@ -36,7 +36,8 @@ _DETAIL = re.compile(r" \([a-z_.]+: .*\)$", re.DOTALL)  # the effect that a rule
 
 def why(verdict: Verdict) -> str:
     """The reason, without the policy's vocabulary."""
-    return _DETAIL.sub("", verdict.reason)
+    reason = verdict.reason
+    return _DETAIL.sub("", reason) if reason.endswith(")") else reason  # else each `(` would be tried to the end
 
 
 def would_do(verdict: Verdict) -> list[str]:

@@ -15,7 +15,7 @@ _LONGEST_SGR = 64
 _SGR = re.compile(r"\x1b\[[0-9;:]*m")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-9;:]*)?\Z|\r\Z")
 _CONTROL = re.compile(
-    r"(?P<sgr>\x1b\[[0-9;:]{0,60}m)|(?P<crlf>\r+\n)|(?P<cr>\r)|(?P<low>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f])|(?P<high>[\x80-\x9f])"
+    r"(?P<sgr>\x1b\[[0-9;:]{0,60}m)|(?P<crlf>(?<!\r)\r+\n)|(?P<cr>\r)|(?P<low>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f])|(?P<high>[\x80-\x9f])"
     "|(?P<odd>[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f])"
 )
 _ANY = re.compile(
