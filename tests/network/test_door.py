@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio.abc import SocketStream
 from tests.network.conftest import Names, Opening, echo, free_port, server
@@ -189,6 +190,48 @@ async def test_a_person_is_asked_once_per_host(open_door: Opening) -> None:
     assert asked == ["127.0.0.1", "evil.test"]
     assert b"403" in refused
     assert [r["verdict"] for r in door.records] == ["allowed"] * 5 + ["refused"]
+
+
+async def test_nobody_is_worn_out_with_questions(open_door: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("belljar.network.door.ASKED_MOST", 3)
+    asked, open_now, most = 0, 0, 0
+
+    async def ask(host: str, port: int) -> bool:
+        nonlocal asked, open_now, most
+        asked, open_now = asked + 1, open_now + 1
+        most = max(most, open_now)
+        await anyio.lowlevel.checkpoint()
+        open_now -= 1
+        return False
+
+    async with open_door(Allow(ask_hosts=True), ask=ask) as door, anyio.create_task_group() as tasks:
+        for i in range(6):
+            tasks.start_soon(door.say, f"CONNECT n{i}.test:443 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert (asked, most) == (3, 1)
+    assert [record["verdict"] for record in door.records] == ["refused"] * 6
+
+
+async def test_a_question_that_nobody_answers_is_a_no(open_door: Opening) -> None:
+    async def ask(host: str, port: int) -> bool:
+        await anyio.sleep_forever()
+        return True
+
+    async with open_door(Allow(ask_hosts=True, limits=DoorLimits(ask=0.05)), ask=ask) as door:
+        answer = await door.say(b"CONNECT a.test:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 403")
+
+
+async def test_connections_a_minute_are_bounded(open_door: Opening) -> None:
+    async with open_door(Allow("api.test", limits=DoorLimits(per_minute=2))) as door:
+        answers = [await door.say(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
+    assert [bool(answer) for answer in answers] == [True, True, False]
+    assert [record["reason"] for record in door.records] == ["too many connections"]
+
+
+async def test_a_record_of_a_refusal_is_short(open_door: Opening) -> None:
+    async with open_door(Allow("api.test")) as door:
+        await door.say(b"CONNECT " + b"a" * 30_000 + b":443 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert len(str(door.records)) < 2000
 
 
 async def test_more_connections_than_allowed_are_hung_up_on(open_door: Opening) -> None:

@@ -153,3 +153,24 @@ async def test_a_request_may_come_in_any_pieces(open_door: Opening) -> None:
         for cut in range(1, len(whole), 3):
             answer = await door.say(whole[:cut], whole[cut:])
             assert answer.startswith(b"HTTP/1.1 204"), (cut, answer)
+
+
+async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(open_door: Opening) -> None:
+    """As servers do after a few idle seconds; the client's own connection goes on."""
+    hung_up = anyio.Event()
+
+    async def once(stream: SocketStream) -> None:
+        await read_head(stream)
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await stream.aclose()
+        hung_up.set()
+
+    async with server(once) as port, open_door(allowed(port), Names(NAMES)) as door, await door.dial() as stream:
+        for _ in range(2):
+            await stream.send(request(port))
+            answer = b""
+            while not answer.endswith(b"ok"):
+                answer += await stream.receive()
+            assert answer.startswith(b"HTTP/1.1 200")
+            await hung_up.wait()
+    assert [record["verdict"] for record in door.records] == ["allowed", "allowed"]

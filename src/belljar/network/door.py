@@ -38,6 +38,7 @@ Ask = Callable[[str, int], Awaitable[bool]]
 HEAD_SECONDS = 30.0
 REFUSALS_TOLD = 300  # a minute: the trail keeps a gibibyte, and a flood of refusals must not push the rest out of it
 DIALS = 64  # at once: while it is made a connection takes twice the memory that it takes later
+ASKED_MOST = 100  # hosts of one session: a program must not wear the person out who is asked
 REMEMBERED = 10_000  # visits; what a command reached is read off right after it
 
 
@@ -61,6 +62,7 @@ class Door:
         self._resolve = resolve or Resolver()
         self._answers: dict[str, bool] = {}
         self._asking: dict[str, anyio.Event] = {}
+        self._question = anyio.Lock()
         self._dials = anyio.Semaphore(DIALS)
         self._spent = 0
         self._open = 0
@@ -149,15 +151,17 @@ class Door:
         key = f"{host}:{port}"
         while key in self._asking:
             await self._asking[key].wait()
-        if key not in self._answers:
+        if key not in self._answers and len(self._answers) + len(self._asking) < ASKED_MOST:
             self._asking[key] = anyio.Event()
             try:
-                self._answers[key] = False
-                with anyio.move_on_after(self.allow.limits.ask), suppress(Exception):  # whoever cannot be asked says no
-                    self._answers[key] = await self._ask(str(host), port) is True
+                with anyio.move_on_after(self.allow.limits.ask):
+                    async with self._question:  # one after the other: a person reads one
+                        self._answers[key] = False
+                        with suppress(Exception):  # whoever cannot be asked says no
+                            self._answers[key] = await self._ask(str(host), port) is True
             finally:
                 self._asking.pop(key).set()
-        return self._answers[key]
+        return self._answers.get(key, False)
 
     def open_for(self, *hosts: str) -> None:
         """Let more hosts through from now on (a person's word)."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import select
 from typing import TYPE_CHECKING
 
 import anyio
 import h11
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketAttribute
 
 from belljar.network.tunnel import CHUNK, Meter
 
@@ -23,7 +24,13 @@ class Upstream:
 
     @property
     def is_idle(self) -> bool:
-        return self.http.our_state is h11.DONE and self.http.their_state is h11.DONE
+        """Whether it can take another request: a server may have hung up on it meanwhile."""
+        return self.http.our_state is h11.DONE and self.http.their_state is h11.DONE and not self._hung_up()
+
+    def _hung_up(self) -> bool:
+        state = select.poll()
+        state.register(self.stream.extra(SocketAttribute.raw_socket).fileno(), select.POLLRDHUP)
+        return bool(state.poll(0))
 
     async def send(self, event: h11.Event, meter: Meter) -> None:
         if data := self.http.send(event):

@@ -39,6 +39,6 @@ class Visit:
     def as_dict(self) -> dict[str, Any]:
         return {
             "host": self.host, "port": self.port, "address": self.address, "verdict": self.verdict,
-            "reason": self.reason, "method": self.method, "path": masking.text(self.path[:2000]),
+            "reason": self.reason[:500], "method": self.method, "path": masking.text(self.path[:2000]),
             "sent": self.sent, "received": self.received, "started": self.started, "seconds": self.seconds,
         }  # fmt: skip
