@@ -142,6 +142,19 @@ static bool take_link(int parent, const char *name, uint64_t size)
     return symlinkat(target, parent, name) == 0;
 }
 
+/* One that is there gets the mode too: a read-only one comes twice, before and after what it holds. */
+static bool take_directory(int parent, const char *name, mode_t mode)
+{
+    if (mkdirat(parent, name, 0755) < 0 && errno != EEXIST)
+        return false;
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        fchmod(fd, mode & 0777);
+        close(fd);
+    }
+    return true;
+}
+
 int tool_unpack(int root, const char *path)
 {
     int directory = open_beneath(root, path, O_PATH | O_DIRECTORY, 0);
@@ -169,7 +182,7 @@ int tool_unpack(int root, const char *path)
         int parent = strlen(name) == length && is_inside(name) ? open_parent(directory, name, &last) : -1;
         bool good = parent >= 0;
         if (good && head[0] == 'd')
-            good = mkdirat(parent, last, 0755) == 0 || errno == EEXIST;
+            good = take_directory(parent, last, mode);
         else if (good && head[0] == 'f')
             good = take_file(parent, last, mode, size);
         else if (good)

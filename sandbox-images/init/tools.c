@@ -345,6 +345,8 @@ static bool remove_at(int parent, const char *name, int depth)
     DIR *entries = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *entry;
     bool good = entries && depth;
+    if (good)
+        fchmod(fd, 0700); /* so that what is in a read-only one can go */
     while (good && (entry = readdir(entries)))
         if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
             good = remove_at(dirfd(entries), entry->d_name, depth - 1);

@@ -29,25 +29,30 @@ async def main(workspace: Path) -> dict[str, Any]:
         seen["untouched"] = sorted(path.name for path in workspace.rglob("*"))
         seen["changes"] = {change.path: change.kind for change in await box.changes()}
         seen["diff"] = await box.diff(["a.txt"])
-        verbs: dict[str, Any] = {"checkpoint": box.checkpoint, "discard": lambda: box.discard(["a.txt"])}
-        for name, verb in verbs.items():
-            try:
-                await verb()  # type: ignore[operator]
-            except belljar.BelljarError as error:
-                seen[name] = str(error)
-        seen["still"] = (await box.run("cat a.txt")).stdout
+        point = await box.checkpoint("good")
+        await box.run("rm -rf *; mkdir a.txt; echo x > b.txt; mkfifo fifo; ln -s / d.txt")
+        twin = await box.fork()
+        seen["twin"] = (await twin.run("ls")).stdout
+        await twin.close()
+        seen["discarded"] = await box.discard(["d.txt"])
+        seen["d.txt"] = (await box.run("cat d.txt")).stdout
+        await box.rollback(point)
+        seen["still"] = (await box.run("cat a.txt; ls . dir; test -x a.txt && readlink out")).stdout
+        seen["again"] = {change.path: change.kind for change in await box.changes()}
         await box.apply(["a.txt", "new"])
         id = box.id
     area = StagedArea.find(box.host.staged_root, id)
     seen["later"] = {change.path: change.kind for change in area.changes()}
     review = Review(area)
+    seen["later_discarded"] = review.discard(["out"])
     seen["applied"] = review.apply().paths
     seen["left"] = [change.path for change in area.changes()]
     seen["after"] = sorted(str(path.relative_to(workspace)) for path in workspace.rglob("*"))
     seen["undone"] = review.undo()
     seen["mode"] = (workspace / "a.txt").stat().st_mode & 0o777
-    area.remove()
-    gone = [path for path in area.path.parent.rglob("*") if not path.name.endswith((".lock", ".gone"))]
+    for each in StagedArea.all(area.path.parent):  # its own, and the twin's
+        each.remove()
+    gone = [path for path in area.path.parent.rglob("*") if not path.name.endswith((".lock", ".gone", ".layers"))]
     seen["remains"] = sorted({path.name for path in gone})
     return seen
 

@@ -156,7 +156,7 @@ def _placed(
         if plan.changes == "direct":
             yield staging.direct(workspace, source)
             return
-        with staging.staged(engine, host.staged_root, id, workspace, source, run_dir, plan.base) as place:
+        with staging.staged(engine, host.staged_root, id, workspace, source, run_dir, plan.limits, plan.base) as place:
             yield place
 
 

@@ -1,7 +1,8 @@
 """What a sandbox finds at /workspace: the workspace itself, or an overlay that keeps its changes apart (staged).
 
 Root mounts the overlay itself, where the engine can bind it, and takes the mount away once the container has it. For
-everybody else the engine mounts it: Docker as an unnamed volume of its own driver.
+everybody else the engine mounts it: Docker as an unnamed volume of its own driver. An engine that shares no files with
+us gives an empty place in memory, and the workspace is copied.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from belljar.engines.base import Engine
 from belljar.engines.spec import Mount
 from belljar.errors import ProtectionMissing, UsageError
 from belljar.layout import WORKSPACE
+from belljar.limits import Limits
 from belljar.staged import overlay
 from belljar.staged.area import StagedArea
 from belljar.staged.swap import swap
 from belljar.workspace import idmap
-from belljar.workspace.pinned import Workspace, release_staging
+from belljar.workspace.pinned import Identity, Workspace, release_staging
 
 Changes = Literal["direct", "staged"]
 MERGED = "merged"
@@ -39,20 +41,34 @@ def direct(workspace: Workspace, source: str) -> Place:
 
 @contextmanager
 def staged(
-    engine: Engine, root: Path, id: str, workspace: Workspace, source: str, run_dir: Path, base: str = ""
+    engine: Engine,
+    root: Path,
+    id: str,
+    workspace: Workspace,
+    source: str,
+    run_dir: Path,
+    limits: Limits,
+    base: str = "",
 ) -> Iterator[Place]:
     """`root` is where areas are kept; `base` names one whose last checkpoint is the beginning."""
-    if not engine.shares_files:
-        raise UsageError("a staged workspace needs an engine that shares this machine's files")
     who = workspace.identity
-    begin = StagedArea.find(root, base) if base else None
+    begin = StagedArea.find(root, base) if base and engine.shares_files else None
     area = StagedArea.create(root, id, workspace.path, workspace.inode, who.uid, who.gid, begin)
     try:
+        if not engine.shares_files:
+            yield Place(_copied(limits, who), None, area)
+            return
         with _overlaid(area, source, run_dir) as place:
             yield place
     except BaseException:
         area.remove()
         raise
+
+
+def _copied(limits: Limits, who: Identity) -> Mount:
+    """Where nothing is shared: an empty place in memory, which the session fills (session/copied_workspace.py)."""
+    owner = (who.uid, who.gid)
+    return Mount("tmpfs", WORKSPACE, read_only=False, size=limits.memory // 2, inodes=limits.inodes, owner=owner)
 
 
 @contextmanager
@@ -96,14 +112,13 @@ def _as_of(upper: Path, layer: Path, run_dir: Path) -> Iterator[Path]:
         release_staging(target)
 
 
-def check_may_lay_anew() -> None:
-    if os.geteuid() != 0:
-        raise UsageError("checkpoints need root: an overlay is mounted anew under the running sandbox")
+def can_lay_anew(engine: Engine) -> bool:
+    """Else checkpoints are copies of what changed."""
+    return os.geteuid() == 0 and engine.shares_files
 
 
 def lay_anew(area: StagedArea, workspace: Workspace, run_dir: Path, pid: int) -> None:
     """Give a running sandbox the overlay that its area describes now: after a checkpoint, after a rollback."""
-    check_may_lay_anew()
     owner = (area.path / "upper").stat()
     with (
         workspace.mapped_again(run_dir, owner.st_uid, owner.st_gid) as source,

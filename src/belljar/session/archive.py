@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from belljar.errors import FileFailed
@@ -19,20 +19,32 @@ CHUNK = 256 << 10
 LINK_MAX = 4096
 
 
-def packed(folder: Folder) -> Iterator[bytes]:
-    """A directory as a stream; FIFOs, sockets and devices are left out."""
-    for path, status in folder.walk():
+Entries = Iterable[tuple[Folder, str, os.stat_result]]
+"""Where each is, and what; a directory before what it holds."""
+
+
+def whole(folder: Folder) -> Entries:
+    return ((folder, path, status) for path, status in folder.walk())
+
+
+def packed(entries: Entries) -> Iterator[bytes]:
+    """Files, directories and links as a stream; FIFOs, sockets and devices are left out."""
+    locked: list[bytes] = []  # directories that nobody may write to once they are filled
+    for folder, path, status in entries:
         name = os.fsencode(path)
         if len(name) > 0xFFFF:
             continue
         mode = stat.S_IMODE(status.st_mode) & 0o777
         if stat.S_ISDIR(status.st_mode):
-            yield HEAD.pack(b"d", mode, 0, len(name)) + name
+            yield HEAD.pack(b"d", mode | 0o700, 0, len(name)) + name
+            if mode & 0o700 != 0o700:
+                locked.append(HEAD.pack(b"d", mode, 0, len(name)) + name)
         elif stat.S_ISLNK(status.st_mode):
             target = os.fsencode(folder.readlink(path))
             yield HEAD.pack(b"l", mode, len(target), len(name)) + name + target
         elif stat.S_ISREG(status.st_mode):
             yield from _file(folder, path, name, mode)
+    yield from reversed(locked)
     yield HEAD.pack(b"e", 0, 0, 0)
 
 

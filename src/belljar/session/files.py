@@ -19,7 +19,7 @@ from anyio import to_thread
 
 from belljar.errors import FileFailed, UsageError
 from belljar.layout import HOME, WORKSPACE
-from belljar.session.archive import CHUNK, Unpacker, packed
+from belljar.session.archive import CHUNK, Entries, Unpacker, packed, whole
 from belljar.workspace.beneath import Folder
 
 ROOTS = (WORKSPACE, HOME, "/tmp")
@@ -167,11 +167,25 @@ class Files:
         if await to_thread.run_sync(os.path.isdir, source):
             await self.mkdir(path)
             with Folder.at(source) as folder:
-                await self._do("unpack", path, source=_off_the_loop(packed(folder)))
+                await self.unpack(whole(folder), path)
             return
         with await to_thread.run_sync(open, source, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode & 0o777
             await self._do("put", path, [f"{mode:o}"], source=file)
+
+    async def get(self, path: str, sink: Sink) -> None:
+        """A file, piece by piece, whatever its size.
+
+        await box.files.get("data.csv", parts.append)
+        """
+        await self._do("get", path, sink=sink)
+
+    async def unpack(self, entries: Entries, path: str = ".") -> None:
+        """Files, directories and links of the host, below a directory; what is there by these names is replaced.
+
+        await box.files.unpack(whole(folder), "src")
+        """
+        await self._do("unpack", path, source=_off_the_loop(packed(entries)))
 
     async def download(self, path: str, target: str | os.PathLike[str]) -> None:
         """A file or a directory of the sandbox to the host. `target` is the new name, or a directory to fill.

@@ -175,6 +175,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
             self.ledger.record("session_open", image=self.plan.image, workspace=self.workspace.path,
                                network=self.network, policy=self.policy.name)  # fmt: skip
             self.remember_metadata()
+            await self.copy_in()
             await self.open_door()
         except BaseException:
             self.close_door()
@@ -248,6 +249,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         keep = self.plan.keep
         try:
             await self._last_look()
+            await self.copy_out_at_last()
         finally:
             self.close_door()
             self._sandbox = None

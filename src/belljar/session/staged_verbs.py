@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,15 @@ from anyio import to_thread
 
 from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import staging
-from belljar.staged.apply import Applied
+from belljar.session.staged_inside import put, reset
+from belljar.staged.apply import Applied, select
 from belljar.staged.area import Point, StagedArea
 from belljar.staged.change import Change
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
+    from belljar.session.copied_workspace import CopiedWorkspace
     from belljar.session.session import Session
     from belljar.staged.review import Review
 
@@ -52,6 +54,7 @@ class StagedVerbs:
 
         for change in await box.changes(): print(change.kind, change.path)
         """
+        await self.copy_out()
         return await to_thread.run_sync(self._review.changes)
 
     async def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
@@ -59,10 +62,12 @@ class StagedVerbs:
 
         print(await box.diff(["src"]))
         """
+        await self.copy_out()
         review = self._review
         if against is not None:
             from belljar.staged.compare import compared
 
+            await against.copy_out()
             return await to_thread.run_sync(compared, review.area, against.staged_area)
         return await to_thread.run_sync(lambda: review.diff(paths))
 
@@ -74,6 +79,7 @@ class StagedVerbs:
 
         await box.apply(["src/app.py"])
         """
+        await self.copy_out()
         box, review = self._box, self._review
         done = await to_thread.run_sync(lambda: review.apply(paths, force=force, merge=merge, runs_later=runs_later))
         box.ledger.record("apply", paths=done.paths[:1000], held=done.held)
@@ -91,16 +97,15 @@ class StagedVerbs:
 
         await box.discard(["build"])
         """
-        box, review = self._box, self._review
-
-        def restore() -> list[str]:
-            try:
-                with Folder.at(f"/proc/{box.sandbox.launched.pid}/root") as root, root.folder("workspace") as live:
-                    return review.discard(paths, live=live)
-            except PermissionError as error:
-                raise UsageError("only root can discard changes of a running session; stop it first") from error
-
-        gone = await to_thread.run_sync(restore)
+        await self.copy_out()
+        box = self._box
+        async with AsyncExitStack() as opened:
+            layers = await to_thread.run_sync(opened.enter_context, self.staged_area.layers())
+            found = await to_thread.run_sync(layers.changes)
+            chosen = select(found, paths, parents=False)
+            await reset(box.files, layers, chosen)
+        await self.copy_out()
+        gone = [change.path for change in chosen]
         box.ledger.record("discard", paths=gone[:1000])
         return gone
 
@@ -112,7 +117,11 @@ class StagedVerbs:
         point = await box.checkpoint("before refactor")
         """
         area = await self._quiet("a checkpoint")
-        point = await to_thread.run_sync(area.freeze, name or f"checkpoint {len(area.points) + 1}")
+        name = name or f"checkpoint {len(area.points) + 1}"
+        if not self._lays_anew:
+            await self.copy_out()
+            return await to_thread.run_sync(area.snapshot, name)
+        point = await to_thread.run_sync(area.freeze, name)
         await self._lay_anew(area)
         return point
 
@@ -122,15 +131,26 @@ class StagedVerbs:
         await box.rollback(point)
         """
         box, area = self._box, self.staged_area
-        staging.check_may_lay_anew()
         found = _point(area, point)
         for shell in await box.refresh():
             if shell.status == "running":
                 await shell.kill()
         box.end_persistent()
-        await to_thread.run_sync(area.thaw, found)
-        await self._lay_anew(area)
+        if self._lays_anew:
+            await to_thread.run_sync(area.thaw, found)
+            await self._lay_anew(area)
+        else:
+            await self.discard()
+            await self._put(area, found)
+            await to_thread.run_sync(area.forget_after, found)
         return found
+
+    async def _put(self, area: StagedArea, point: Point) -> None:
+        """What was changed at a checkpoint, into a sandbox whose files are the host's."""
+        async with AsyncExitStack() as opened:
+            layers = await to_thread.run_sync(opened.enter_context, area.layers(at=point))
+            await put(self._box.files, layers, await to_thread.run_sync(layers.changes))
+        await self.copy_out()
 
     async def fork(self, **options: Any) -> Session:
         """A session of its own that begins with these files; the two know nothing of each other from then on.
@@ -160,11 +180,14 @@ class StagedVerbs:
     async def _quiet(self, what: str) -> StagedArea:
         """Whoever has the old files open would go on writing to them."""
         area = self.staged_area
-        staging.check_may_lay_anew()
         running = [shell.id for shell in await self._box.refresh() if shell.status == "running"]
         if running:
             raise UsageError(f"{what} waits until no background shell runs ({', '.join(running)}): end it first")
         return area
+
+    @property
+    def _lays_anew(self) -> bool:
+        return staging.can_lay_anew(self._box.sandbox.engine)
 
     async def _lay_anew(self, area: StagedArea) -> None:
         box = self._box
@@ -172,6 +195,37 @@ class StagedVerbs:
         await to_thread.run_sync(staging.lay_anew, area, sandbox.workspace, sandbox.run_dir, sandbox.launched.pid)
         self.remember_mount()
         box.workspace_moved()
+
+    # Where nothing is shared with the engine.
+
+    @property
+    def _copied(self) -> CopiedWorkspace | None:
+        box = self._box
+        if not self.is_staged or box.sandbox.engine.shares_files:
+            return None
+        from belljar.session.copied_workspace import CopiedWorkspace
+
+        return CopiedWorkspace(self.staged_area, box.files, box.limits.memory // 4, box.limits.inodes // 2)
+
+    async def copy_in(self) -> None:
+        """The workspace, into a sandbox that was just opened."""
+        if (copied := self._copied) is not None:
+            await copied.copy_in()
+            if base := self._box.plan.base:
+                area = StagedArea.find(self._box.host.staged_root, base)
+                await self._put(area, area.points[-1])
+
+    async def copy_out(self) -> None:
+        """So that the area holds what was changed."""
+        if (copied := self._copied) is not None:
+            await copied.copy_out()
+
+    async def copy_out_at_last(self) -> None:
+        """When a session ends; of one whose sandbox is lost there is what somebody had looked at."""
+        try:
+            await self.copy_out()
+        except BelljarError as error:
+            await to_thread.run_sync(self.staged_area.note_incomplete, str(error))
 
     _mounted = ""
 

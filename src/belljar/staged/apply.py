@@ -46,8 +46,8 @@ class Applied:
     """Of `paths`, those that hold the host's own changes as well; with a digest of the sandbox's file."""
 
 
-def select(changes: Sequence[Change], paths: Iterable[str] | None) -> list[Change]:
-    """The changes at or below these paths, and the new directories they need."""
+def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: bool = True) -> list[Change]:
+    """The changes at or below these paths, and (`parents`) the new directories they need."""
     if paths is None:
         return list(changes)
     wanted = [_cleaned(path) for path in paths]
@@ -55,6 +55,8 @@ def select(changes: Sequence[Change], paths: Iterable[str] | None) -> list[Chang
         if not any(_covers(path, change.path) for change in changes):
             raise UsageError(f"{path}: nothing changed there")
     chosen = [change for change in changes if any(_covers(path, change.path) for path in wanted)]
+    if not parents:
+        return chosen
     needed = {above for change in chosen for above in _parents(change.path)}
     extra = [c for c in changes if c.path in needed and c.kind in ("added", "type") and c not in chosen]
     return [*extra, *chosen]

@@ -2,6 +2,7 @@
 
     <state>/staged/<id>/       0700
         meta.json              of which workspace, since when
+        copied.json            where nothing is shared with the engine: what was copied in (session/copied_workspace.py)
         upper/  work*/         the overlay's; `upper` belongs to the sandbox's user
         applied.json           what was applied, so that our own writing is not taken for the host's
         journal.json  undo/    of an apply: redone after a crash; what was there before
@@ -27,6 +28,7 @@ from typing import Any
 
 from belljar.errors import BelljarError, UsageError
 from belljar.staged.change import Change
+from belljar.staged.copying import copy_layer, remove_tree
 from belljar.staged.layers import Layers
 from belljar.staged.merge import keep_bases
 from belljar.staged.run_files import RunsLater, runs_later
@@ -34,6 +36,7 @@ from belljar.workspace.beneath import Folder
 
 _ID = re.compile(r"[a-z]{2}-[0-9a-f]{12}")
 LAYERS = ".layers"
+COPIED = "copied.json"
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class StagedArea:
             meta = {"workspace": workspace, "inode": list(inode), "since": _now_on_disk(unborn), "created": time.time(),
                     "work": "work", "layers": [], "points": []}  # fmt: skip
             if base is not None:
-                meta |= {"layers": base.meta["layers"], "since": base.since}
+                meta |= {"layers": base.points[-1].layers, "since": base.since}
                 _write(unborn / "applied.json", base.applied)
             _write(unborn / "meta.json", meta)
             unborn.rename(path)
@@ -129,9 +132,24 @@ class StagedArea:
     @property
     def uppers(self) -> list[Path]:
         """The newest first."""
+        return [self.path / "upper", *self._layers(self.meta["layers"])]
+
+    def _layers(self, names: Sequence[str]) -> list[Path]:
         pool = self.path.parent / LAYERS
-        kept = [pool / name for name in reversed(self.meta["layers"])]
-        return [self.path / "upper", *(each for each in kept if each.is_dir())]
+        return [each for each in (pool / name for name in reversed(names)) if each.is_dir()]
+
+    @property
+    def incomplete(self) -> str:
+        """Why not all that was changed is here."""
+        return str(self.meta.get("incomplete", ""))
+
+    def note_incomplete(self, why: str) -> None:
+        self._note(incomplete=why)
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether what changed is here only once it was copied out of the sandbox."""
+        return (self.path / COPIED).is_file()
 
     @property
     def can_undo(self) -> bool:
@@ -156,12 +174,47 @@ class StagedArea:
         self._new_upper(status)
         return point
 
-    def thaw(self, point: Point) -> None:
-        """Back to a checkpoint: what came after it is gone. The overlay must be mounted anew."""
+    def snapshot(self, name: str) -> Point:
+        """What changed so far, copied: for an overlay that goes on as it is."""
+        layer = secrets.token_hex(8)
+        made = self.path.parent / LAYERS / layer
+        made.parent.mkdir(mode=0o700, exist_ok=True)
+        point = Point(name, [*self.meta["layers"], layer], time.time())
+        self._note(points=[*self.meta["points"], point.as_dict()])
+        made.mkdir(mode=0o700)
+        try:
+            with Folder.at(self.path / "upper") as upper, Folder.at(made) as target:
+                copy_layer(upper, target)
+        except OSError as error:
+            self.forget(point)
+            forget_layers(self.path.parent)
+            raise BelljarError(f"no checkpoint: {error.strerror}: {error.filename}") from error
+        return point
+
+    def forget_after(self, point: Point) -> None:
+        """The files are as they were then: later checkpoints are gone."""
+        self._note(points=[each.as_dict() for each in self._until(point)])
+        forget_layers(self.path.parent)
+
+    def _until(self, point: Point) -> list[Point]:
         if point not in self.points:
             raise UsageError(f"there is no checkpoint {point.name!r} of this session any more")
-        later = self.points[self.points.index(point) + 1 :]
-        kept = [each.as_dict() for each in self.points if each not in later]
+        return self.points[: self.points.index(point) + 1]
+
+    def replace_upper(self, made: Path, modes: dict[str, int]) -> None:
+        """With one that was copied out of the sandbox. A directory keeps what it needs to be looked into."""
+        with Folder.at(self.path) as own:
+            for path in sorted(modes, reverse=True):
+                own.chmod(f"{made.name}/{path}", modes[path] & 0o777 | 0o500)
+            own.chmod(made.name, own.stat("upper").st_mode & 0o777)
+            gone = f".{secrets.token_hex(4)}.gone"
+            own.rename("upper", gone)
+            own.rename(made.name, "upper")
+            remove_tree(own, gone)
+
+    def thaw(self, point: Point) -> None:
+        """Back to a checkpoint: what came after it is gone. The overlay must be mounted anew."""
+        kept = [each.as_dict() for each in self._until(point)]
         upper = self.path / "upper"
         status = upper.stat()
         gone = self.path / f".{secrets.token_hex(4)}.gone"
@@ -193,8 +246,8 @@ class StagedArea:
         _write(self.path / "meta.json", self.meta)
 
     @contextmanager
-    def layers(self, is_run_later: RunsLater = runs_later) -> Iterator[Layers]:
-        """The layers and the workspace, opened. The workspace must be the one that was staged."""
+    def layers(self, is_run_later: RunsLater = runs_later, at: Point | None = None) -> Iterator[Layers]:
+        """The layers (those of a checkpoint) and the workspace, opened. It must be the workspace that was staged."""
         with ExitStack() as opened:
             try:
                 lower = opened.enter_context(Folder.at(self.workspace))
@@ -203,7 +256,8 @@ class StagedArea:
             found = os.fstat(lower.descriptor)
             if [found.st_dev, found.st_ino] != self.meta["inode"]:
                 raise UsageError(f"{self.workspace} is no longer the directory that was staged")
-            uppers = [opened.enter_context(Folder.at(path)) for path in self.uppers]
+            paths = self._layers(at.layers) if at else self.uppers
+            uppers = [opened.enter_context(Folder.at(path)) for path in paths]
             yield Layers(uppers, lower, is_run_later, self.merged)
 
     def changes(self) -> list[Change]:

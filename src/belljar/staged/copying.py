@@ -11,6 +11,7 @@ from contextlib import suppress
 from belljar.workspace.beneath import Folder
 
 CHUNK = 8 << 20
+OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 _NO_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
 
@@ -50,7 +51,7 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
         at += done
 
 
-def copy_file(source: Folder, path: str, target: Folder, name: str, mode: int = 0o600) -> None:
+def copy_file(source: Folder, path: str, target: Folder, name: str, mode: int = 0o600, *, wait: bool = True) -> None:
     """`name` must not exist. Data and user attributes; no owner, no set-id bit."""
     with source.file(path) as file:
         created = target.create(name)
@@ -58,7 +59,8 @@ def copy_file(source: Folder, path: str, target: Folder, name: str, mode: int = 
             copy_data(file.fileno(), created)
             _copy_attributes(file.fileno(), created)
             os.fchmod(created, mode & 0o777)
-            os.fsync(created)
+            if wait:
+                os.fsync(created)
         finally:
             os.close(created)
 
@@ -68,6 +70,34 @@ def _copy_attributes(source: int, target: int) -> None:
         for name in os.listxattr(source):
             if is_users(name):
                 os.setxattr(target, name, os.getxattr(source, name))
+
+
+def make_whiteout(folder: Folder, path: str) -> None:
+    """An overlay's word for: this name is gone."""
+    folder.mknod(path, stat.S_IFCHR)
+
+
+def is_whiteout(status: os.stat_result) -> bool:
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+
+
+def copy_layer(source: Folder, target: Folder, at: str = "") -> None:
+    """An overlay's upper directory, with its marks, into an empty folder."""
+    for name in source.names(at):
+        path = f"{at}/{name}" if at else name
+        status = source.stat(path)
+        if is_whiteout(status):
+            make_whiteout(target, path)
+        elif stat.S_ISDIR(status.st_mode):
+            target.mkdir(path, 0o700)
+            copy_layer(source, target, path)
+            for mark in [each for each in OPAQUE if source.xattrs(path).get(each) == b"y"]:
+                target.set_xattr(path, mark, b"y")
+            target.chmod(path, stat.S_IMODE(status.st_mode) & 0o777)
+        elif stat.S_ISLNK(status.st_mode):
+            target.symlink(source.readlink(path), path)
+        elif stat.S_ISREG(status.st_mode):
+            copy_file(source, path, target, path, stat.S_IMODE(status.st_mode), wait=False)
 
 
 def is_users(attribute: str) -> bool:
@@ -84,6 +114,8 @@ def remove_tree(folder: Folder, path: str) -> None:
     if not stat.S_ISDIR(status.st_mode):
         folder.unlink(path)
         return
+    with suppress(OSError):
+        folder.chmod(path, 0o700)  # so that what is in a read-only one can go
     for name in folder.names(path):
         remove_tree(folder, f"{path}/{name}")
     folder.rmdir(path)

@@ -15,19 +15,14 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from belljar.staged.change import Change, Entry
-from belljar.staged.copying import is_users
+from belljar.staged.copying import OPAQUE, is_users, is_whiteout
 from belljar.staged.run_files import RunsLater, link_runs_later, runs_later
 from belljar.staged.run_places import RunPlaces
 from belljar.workspace.beneath import Folder
 
-OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 DEEPEST = 200
 CHUNK = 1 << 20
 _LOOK_FOR_NUL = 8000
-
-
-def is_whiteout(status: os.stat_result) -> bool:
-    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
 class Layers:
@@ -259,6 +254,3 @@ def _as_one(found: list[Change]) -> Change:
 def flattened(changes: Sequence[Change]) -> list[Change]:
     """With what is behind `.git` in its place."""
     return [each for change in changes for each in (change.members or (change,))]
-
-
-__all__ = ["Layers", "flattened", "is_whiteout"]

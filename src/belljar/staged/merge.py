@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -97,7 +98,7 @@ def _put(own: Folder, name: str, content: bytes) -> None:
     """Not worth waiting for the disk: one that a crash cut off shows by its digest."""
     with suppress(FileNotFoundError):
         own.unlink(f"{FOLDER}/{name}")
-    with open(own.create(f"{FOLDER}/{name}"), "wb") as file:
+    with os.fdopen(own.create(f"{FOLDER}/{name}"), "wb") as file:
         file.write(hashlib.sha256(content).digest() + content)
 
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Iterable
+from contextlib import suppress
 
-from belljar.errors import BelljarError, UsageError
+from belljar.errors import UsageError
 from belljar.staged import diff as diffs
-from belljar.staged import overlay
 from belljar.staged.apply import Applied, apply, select, undo
 from belljar.staged.area import StagedArea
 from belljar.staged.change import Change
-from belljar.staged.copying import copy_file, remove_tree
+from belljar.staged.copying import OPAQUE, copy_file, make_whiteout, remove_tree
 from belljar.staged.layers import Layers, flattened
 from belljar.workspace.beneath import Folder
-from belljar.workspace.idmap import unmount
 
 
 class Review:
@@ -64,52 +61,38 @@ class Review:
     def undo(self, *, force: bool = False) -> list[str]:
         return undo(self.area, force=force)
 
-    def discard(self, paths: Iterable[str] | None = None, *, live: Folder | None = None) -> list[str]:
-        """Take changes back, all or some; what they were. `live` is the workspace as a running sandbox sees it."""
-        with self.area.locked():
+    def discard(self, paths: Iterable[str] | None = None) -> list[str]:
+        """Take changes of an ended session back, all or some; what they were."""
+        with self.area.locked(), Folder.at(self.area.path / "upper") as upper:
             with self.area.layers() as layers:
-                chosen = select(layers.changes(), paths)
-            if not chosen:
-                return []
-            if live is not None:
-                self._restore(live, chosen)
-            else:
-                with self._mounted() as merged:
-                    self._restore(merged, chosen)
-        return [change.path for change in chosen]
-
-    @contextmanager
-    def _mounted(self) -> Iterator[Folder]:
-        """The merged view of an area whose sandbox has ended."""
-        target = self.area.path / "merged"
-        target.mkdir(mode=0o700, exist_ok=True)
-        upper, *below = self.area.uppers
-        try:
-            overlay.mount([*below, Path(self.area.workspace)], upper, self.area.work, target)
-        except OSError as error:
-            raise BelljarError(
-                f"single changes of an ended session can be taken back by root only ({error.strerror}); "
-                "discard all of them, or apply the ones you want"
-            ) from error
-        try:
-            with Folder.at(target) as merged:
-                yield merged
-        finally:
-            unmount(target)
-            target.rmdir()
-
-    def _restore(self, merged: Folder, chosen: list[Change]) -> None:
-        """What is on the host is put into the merged view, where it then differs no more."""
-        owner = merged.stat("")
-        with self.area.layers() as layers:
-            for change in sorted(flattened(chosen), key=lambda each: each.path):
-                if change.before is None or (change.kind == "type"):
-                    remove_tree(merged, change.path)
-                if change.before is not None:
-                    _copy(layers.lower, merged, change.path, (owner.st_uid, owner.st_gid))
+                found = select(layers.changes(), paths, parents=False)
+            chosen = sorted(flattened(found), key=lambda each: each.path)
+            for change in chosen:
+                remove_tree(upper, change.path)
+            with self.area.layers() as layers:  # what a checkpoint's layer still says, or a replaced directory hides
+                left = {change.path for change in flattened(layers.changes())}
+                for change in chosen:
+                    if change.path in left:
+                        _cover(layers, upper, change)
+        return [change.path for change in found]
 
 
-def _copy(source: Folder, target: Folder, path: str, owner: tuple[int, int]) -> None:
+def _cover(layers: Layers, upper: Folder, change: Change) -> None:
+    """Lay the host's side over what the layers below say."""
+    parts = change.path.split("/")
+    for above in ("/".join(parts[:end]) for end in range(1, len(parts))):
+        if not upper.exists(above):
+            upper.mkdir(above, 0o700)
+            upper.chmod(above, (layers.holder(above) or layers.lower).stat(above).st_mode & 0o777)
+    if change.before is None:
+        make_whiteout(upper, change.path)
+    else:
+        _copy(layers.lower, upper, change.path)
+        if change.before.kind == "directory":
+            upper.set_xattr(change.path, OPAQUE[os.geteuid() != 0], b"y")
+
+
+def _copy(source: Folder, target: Folder, path: str) -> None:
     status = source.stat(path)
     mode = stat.S_IMODE(status.st_mode) & 0o777
     if stat.S_ISDIR(status.st_mode):
@@ -117,7 +100,7 @@ def _copy(source: Folder, target: Folder, path: str, owner: tuple[int, int]) -> 
             target.mkdir(path, 0o700)
         for name in source.names(path):
             if not target.exists(f"{path}/{name}"):
-                _copy(source, target, f"{path}/{name}", owner)
+                _copy(source, target, f"{path}/{name}")
         target.chmod(path, mode)
     elif stat.S_ISLNK(status.st_mode):
         remove_tree(target, path)
@@ -126,5 +109,3 @@ def _copy(source: Folder, target: Folder, path: str, owner: tuple[int, int]) -> 
         remove_tree(target, path)
         copy_file(source, path, target, path, mode)
         target.utime(path, (status.st_atime_ns, status.st_mtime_ns))
-    if os.geteuid() == 0:
-        target.chown(path, *owner)

@@ -149,6 +149,16 @@ class Folder:
         with self._parent(source) as (here, old), (into or self)._parent(target) as (there, new):
             os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
 
+    def link(self, source: str, target: str, into: Folder) -> None:
+        """Another name, below another folder of the same file system. A link is not followed."""
+        with self._parent(source) as (here, old), into._parent(target) as (there, new):
+            os.link(old, new, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
+
+    def mknod(self, path: str, mode: int) -> None:
+        """A FIFO, or a device 0:0, which is none."""
+        with self._parent(path) as (parent, name):
+            os.mknod(name, mode, 0, dir_fd=parent)
+
     def create(self, path: str, mode: int = 0o600) -> int:
         """A descriptor of a new file; FileExistsError where there is anything by that name, be it a link."""
         with self._parent(path) as (parent, name):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import anyio
 
 from belljar import host as hosts
-from belljar.errors import BelljarError, Conflict, UsageError
+from belljar.errors import Conflict, UsageError
 from belljar.session.session import Session
 from belljar.staged.apply import Applied
 from belljar.staged.area import Point, StagedArea
@@ -18,7 +18,6 @@ from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names
 from belljar.surfaces.cli.session_commands import sessions
 from belljar.surfaces.cli.staged_offer import ask, choose, line, report
-from belljar.workspace.beneath import Folder
 
 
 def changes(args: Namespace) -> int:
@@ -55,34 +54,23 @@ def _answer(args: Namespace, result: Applied, done: str) -> int:
 
 def discard(args: Namespace) -> int:
     review = _review(args)
-    with _live(review.area.id) as live:
-        if args.paths or live is not None:
-            gone = review.discard(args.paths or None, live=live)
-        else:
-            gone = [change.path for change in review.changes()]
-            review.area.remove()
+    if _runs(review.area.id):
+        gone = anyio.run(_discard, review.area.id, args.paths or None)
+    elif args.paths:
+        gone = review.discard(args.paths)
+    else:
+        gone = [change.path for change in review.changes()]
+        review.area.remove()
     return _answer(args, Applied(gone), "discarded")
 
 
-@contextmanager
-def _live(id: str) -> Iterator[Folder | None]:
-    """The workspace as the session's own sandbox sees it, if it still runs."""
-    from belljar.sandbox import rundir
+async def _discard(id: str, paths: list[str] | None) -> list[str]:
+    async with _attached(id) as box:
+        return await box.discard(paths)
 
-    host = hosts.default()
-    facts = rundir.read_session(host.run_root / id)
-    try:
-        pid = host.connect().inspect(facts["container"]).pid if facts else 0
-    except BelljarError:
-        pid = 0
-    if not pid:
-        yield None
-        return
-    try:
-        with Folder.at(f"/proc/{pid}/root") as root, root.folder("workspace") as merged:
-            yield merged
-    except PermissionError as error:
-        raise UsageError("single changes of a running session can be discarded by root only; stop it first") from error
+
+def _runs(id: str) -> bool:
+    return id in {each["id"] for each in sessions()}
 
 
 # Checkpoints of a session that runs.
@@ -143,7 +131,7 @@ def _review(args: Namespace) -> Review:
 def find(id: str | None, *, applied: bool = False) -> StagedArea:
     """The named one; without a name, the only one of the directory we are in. `applied`: one that can be undone."""
     if id is not None:
-        return StagedArea.find(hosts.default().staged_root, names.session(id))
+        return _up_to_date(StagedArea.find(hosts.default().staged_root, names.session(id)))
     with_changes = [area for area in _here() if (area.can_undo if applied else area.changes())]
     if len(with_changes) == 1:
         return with_changes[0]
@@ -156,4 +144,17 @@ def find(id: str | None, *, applied: bool = False) -> StagedArea:
 def _here() -> list[StagedArea]:
     """Of the directory we are in, or one above it."""
     here, root = os.path.realpath("."), hosts.default().staged_root
-    return [area for area in StagedArea.all(root) if os.path.commonpath([here, area.workspace]) == area.workspace]
+    found = [area for area in StagedArea.all(root) if os.path.commonpath([here, area.workspace]) == area.workspace]
+    return [_up_to_date(area) for area in found]
+
+
+def _up_to_date(area: StagedArea) -> StagedArea:
+    """Of a session that shares no files with us: what is in its sandbox now."""
+    if area.is_copied and _runs(area.id):
+        anyio.run(_look, area.id)
+    return area
+
+
+async def _look(id: str) -> None:
+    async with _attached(id) as box:
+        await box.copy_out()

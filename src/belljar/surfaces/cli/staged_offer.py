@@ -50,6 +50,8 @@ def offer(area: StagedArea, asking: Answer | None) -> None:
     """What changed, and what shall become of it."""
     review = Review(area)
     found = review.changes()
+    if area.incomplete:
+        console.note(f"some changes are lost: {area.incomplete}")
     if not found:
         area.remove()
     elif asking is None:

@@ -24,7 +24,7 @@ NOTHING = counted([])
 def summary(area: StagedArea) -> str:
     """`+12 −3 ~40`; of one whose workspace is gone, that."""
     try:
-        return counted(area.changes())
+        return counted(area.changes()) + (" (incomplete)" if area.incomplete else "")
     except (BelljarError, OSError):
         return "workspace gone"
 

@@ -1,0 +1,201 @@
+"""A staged workspace where nothing is shared with the engine (Docker elsewhere, a bridged link): copied in when the
+session begins, and what differs copied out when somebody looks and when the session ends.
+
+Inside it is held in memory, so it has a bound, which is said. What changed is known by comparing kind, mode, size and
+time with a list made after copying in. What comes out goes into the area's `upper` as an overlay would have written it;
+looking, applying and undoing know no difference. A sandbox that is lost takes what nobody has looked at with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from belljar.errors import BelljarError, FileFailed, UsageError
+from belljar.session.archive import whole
+from belljar.session.files import FileInfo, Files
+from belljar.staged.area import COPIED, StagedArea
+from belljar.staged.copying import make_whiteout, remove_tree
+from belljar.workspace.beneath import Folder
+
+DEEPEST = 128  # levels; as far as the init's tools go
+AT_ONCE = 8
+STATE_MAX = 1 << 30
+SETTLED = 20_000_000  # ns: a file this much older than the newest can't change again without a new time
+ORIGIN = "user.overlay.origin"
+Record = tuple[str, int, int, int, str]
+Listing = dict[str, Record]
+
+
+class CopiedWorkspace:
+    def __init__(self, area: StagedArea, files: Files, most_bytes: int, most_files: int) -> None:
+        """At most so much, in and out."""
+        self._area, self._files = area, files
+        self._bytes, self._count = most_bytes, most_files
+
+    async def copy_in(self) -> None:
+        with Folder.at(self._area.workspace) as folder:
+            await to_thread.run_sync(self._check, folder)
+            await self._files.unpack(whole(folder))
+        await self._note(base=await self._listing(), fetched={})
+
+    def _check(self, folder: Folder) -> None:
+        found = [status.st_size if stat.S_ISREG(status.st_mode) else 0 for _, status in folder.walk()]
+        if sum(found) > self._bytes or len(found) > self._count:
+            raise UsageError(
+                f"the workspace holds {_mib(sum(found))} in {len(found)} files. This engine does not share files, so a "
+                f"staged workspace is copied into the sandbox's memory, which has room for {_mib(self._bytes)} in "
+                f"{self._count} files: give it more memory, or a smaller workspace"
+            )
+
+    async def copy_out(self) -> None:
+        """The area holds what differs now."""
+        now = await self._listing()
+        state = await to_thread.run_sync(self._state)
+        base, fetched = state["base"], state["fetched"]
+        changed = {path: now.get(path) for path in {*base, *now} if _key(base.get(path)) != _key(now.get(path))}
+        size = sum(record[2] for record in changed.values() if record is not None and record[0] == "file")
+        if size > 2 * self._bytes:
+            raise UsageError(
+                f"{_mib(size)} changed: more than the {_mib(2 * self._bytes)} that are copied out of a sandbox"
+            )
+        kept = {path for path, record in changed.items() if record and fetched.get(path) == record}
+        made = self._area.path / "upper.new"
+        wanted, modes = await to_thread.run_sync(self._laid_out, made, changed, now, kept, base)
+        await self._fetch(made, wanted)
+        await to_thread.run_sync(self._area.replace_upper, made, modes)
+        newest = max((record[3] for record in now.values()), default=0)
+        settled = {path: r for path, r in changed.items() if r is not None and r[3] < newest - SETTLED}
+        await self._note(base=base, fetched=settled)
+
+    async def _listing(self) -> Listing:
+        return {each.path: _record(each) for each in await self._files.list(".", depth=DEEPEST)}
+
+    # What comes out, as an overlay's upper directory.
+
+    def _laid_out(
+        self, made: Path, changed: dict[str, Record | None], now: Listing, kept: set[str], base: Listing
+    ) -> tuple[Listing, dict[str, int]]:
+        """All but the files that must be fetched: these, and the modes that directories get in the end."""
+        wanted: Listing = {}
+        modes: dict[str, int] = {}
+        with Folder.at(self._area.path) as own:
+            remove_tree(own, made.name)
+            own.mkdir(made.name, 0o700)
+        with (
+            Folder.at(made) as new,
+            Folder.at(self._area.path / "upper") as old,
+            Folder.at(self._area.workspace) as host,
+        ):
+            for path in sorted(changed):
+                record, parent = changed[path], path.rpartition("/")[0]
+                if parent and (parent not in now or now[parent][0] != "directory"):
+                    continue  # it went with its directory
+                _parents(new, host, parent, modes)
+                if record is None:
+                    make_whiteout(new, path)
+                elif record[0] == "directory":
+                    new.mkdir(path, 0o700)
+                    modes[path] = record[1]
+                elif record[0] == "link":
+                    new.symlink(record[4], path)
+                elif record[0] == "file" and path in kept:
+                    old.link(path, path, into=new)
+                elif record[0] == "file":
+                    _empty(new, path, had_one=base.get(path, ("",))[0] == "file")
+                    wanted[path] = record
+                else:
+                    new.mknod(path, stat.S_IFIFO | 0o600)  # whatever it is: it can't be applied
+        return wanted, modes
+
+    async def _fetch(self, made: Path, wanted: Listing) -> None:
+        waiting, failed = iter(wanted.items()), list[BelljarError]()
+        with Folder.at(made) as new:
+
+            async def fetch() -> None:
+                for path, record in waiting:
+                    try:
+                        await self._fetch_one(new, path, record[1], record[2])
+                    except BelljarError as error:
+                        failed.append(error)
+                        return
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(AT_ONCE):
+                    tasks.start_soon(fetch)
+        if failed:
+            raise failed[0]
+
+    async def _fetch_one(self, new: Folder, path: str, mode: int, left: int) -> None:
+        target = new.open(path, os.O_WRONLY)
+
+        def take(data: bytes) -> None:
+            nonlocal left
+            left -= len(data)
+            if left < 0:
+                raise FileFailed(f"{path} grew while it was copied; look again")
+            os.write(target, data)
+
+        try:
+            await self._files.get(path, take)
+            os.fchmod(target, mode | 0o400)
+        finally:
+            os.close(target)
+
+    # What is remembered beside the area.
+
+    def _state(self) -> dict[str, Listing]:
+        with Folder.at(self._area.path) as own:
+            state = json.loads(own.read(COPIED, STATE_MAX).decode("utf-8", "surrogateescape"))
+        return {
+            name: {path: (r[0], r[1], r[2], r[3], r[4]) for path, r in part.items()} for name, part in state.items()
+        }
+
+    async def _note(self, **listings: Listing) -> None:
+        content = json.dumps(listings).encode("utf-8", "surrogateescape")
+
+        def write() -> None:
+            with Folder.at(self._area.path) as own:
+                own.write(COPIED, content)
+
+        await to_thread.run_sync(write)
+
+
+def _record(info: FileInfo) -> Record:
+    return info.kind, info.mode & 0o777, info.size, info.mtime_ns, info.target or ""
+
+
+def _key(record: Record | None) -> tuple[object, ...]:
+    """What makes a difference: a directory's time and size follow what is in it."""
+    if record is None:
+        return ()
+    kind, mode, size, mtime, target = record
+    return (kind, target) if kind == "link" else (kind, mode) if kind == "directory" else (kind, mode, size, mtime)
+
+
+def _parents(new: Folder, host: Folder, path: str, modes: dict[str, int]) -> None:
+    """Directories that did not change themselves: as they are on the host."""
+    parts = path.split("/") if path else []
+    for end in range(1, len(parts) + 1):
+        above = "/".join(parts[:end])
+        if not new.exists(above):
+            new.mkdir(above, 0o700)
+            with suppress(OSError):
+                modes[above] = stat.S_IMODE(host.stat(above).st_mode)
+
+
+def _empty(new: Folder, path: str, *, had_one: bool) -> None:
+    os.close(new.create(path))
+    if had_one:  # as an overlay marks it: the host has, or had, a file there
+        with suppress(OSError):
+            new.set_xattr(path, ORIGIN, b"\0")
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.0f} MiB"

@@ -1,0 +1,63 @@
+"""Changes taken back, or put in place, in a running sandbox: by the init's tools, so for every caller and engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from belljar.errors import FileFailed
+from belljar.session.archive import Entries
+from belljar.session.files import Files
+from belljar.staged.change import PLAIN, Change
+from belljar.staged.layers import Layers, flattened
+
+_GONE = 2  # ENOENT
+
+
+async def reset(files: Files, layers: Layers, changes: Sequence[Change]) -> None:
+    """These paths are as on the host again."""
+    flat = sorted(flattened(changes), key=lambda change: change.path)
+    await _remove(files, [c.path for c in flat if c.after is not None and (c.before is None or c.kind == "type")])
+    await files.unpack(_of_host(layers, flat))
+
+
+async def put(files: Files, layers: Layers, changes: Sequence[Change]) -> None:
+    """A sandbox whose files are as on the host gets these changes."""
+    flat = sorted(flattened(changes), key=lambda change: change.path)
+    await _remove(files, [c.path for c in flat if c.kind in ("deleted", "type")])
+    await files.unpack(_of_layers(layers, flat))
+
+
+async def _remove(files: Files, paths: Iterable[str]) -> None:
+    for path in tops(paths):
+        try:
+            await files.remove(path)
+        except FileFailed as error:
+            if error.errno != _GONE:
+                raise
+
+
+def tops(paths: Iterable[str]) -> list[str]:
+    """Without those that are below others."""
+    found: list[str] = []
+    for path in sorted(paths, key=lambda each: each.split("/")):
+        if not found or not path.startswith(f"{found[-1]}/"):
+            found.append(path)
+    return found
+
+
+def _of_host(layers: Layers, changes: Iterable[Change]) -> Entries:
+    """With all that is in a directory that was deleted or replaced."""
+    for change in changes:
+        if change.before is not None:
+            with suppress(OSError):  # gone on the host meanwhile
+                yield layers.lower, change.path, layers.lower.stat(change.path)
+            if change.before.kind == "directory" and change.kind != "mode":
+                yield from ((layers.lower, path, status) for path, status in layers.lower.walk(change.path))
+
+
+def _of_layers(layers: Layers, changes: Iterable[Change]) -> Entries:
+    for change in changes:
+        holder = layers.holder(change.path)
+        if holder is not None and change.after is not None and change.after.kind in PLAIN:
+            yield holder, change.path, holder.stat(change.path)
