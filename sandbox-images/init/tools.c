@@ -249,18 +249,7 @@ static int put(int root, const char *path, mode_t mode)
 static int append(int root, const char *path)
 {
     int fd = open_beneath(root, path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK, 0644);
-    if (fd < 0)
-        return tool_failed();
-    static char buffer[BUFFER];
-    for (;;) {
-        ssize_t got = read(STDIN_FILENO, buffer, sizeof buffer);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0 || (got > 0 && !write_out(fd, buffer, (size_t)got)))
-            return tool_failed();
-        if (!got)
-            return 0;
-    }
+    return fd >= 0 && pour(fd) ? 0 : tool_failed();
 }
 
 char entry_type(mode_t mode)
