@@ -162,10 +162,15 @@ def _existing(directory: Path, name: str) -> Path:
 
 
 def _remove(path: Path) -> None:
-    for entry in list(path.iterdir()):
-        if entry.is_dir():
-            _remove(entry)
-    path.rmdir()
+    """With the groups that were made in it, which is seldom: they are only looked for where it does not go."""
+    try:
+        path.rmdir()
+    except OSError:
+        with os.scandir(path) as entries:
+            below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for each in below:
+            _remove(Path(each))
+        path.rmdir()
 
 
 def version() -> str:

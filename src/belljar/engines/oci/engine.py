@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -107,7 +108,8 @@ class OciEngine:
         at = rootfs.place([*callers.sources(spec), *self._needed, runtime.program])
         box = Box(name, image.id, runtime.name, int(time.time()), boot_id(), dict(spec.all_labels), group)
         who, maps = self._caller.namespace(at), self._caller.maps(spec.user)
-        self._boxes.add(box, config.document(spec, at, who, maps, self._caller.groups.path(group)))
+        mounted = replace(spec, mounts=tuple(each for each in spec.mounts if not _is_written(each)))
+        self._boxes.add(box, config.document(mounted, at, who, maps, self._caller.groups.path(group)))
         self._store.hold(image, group)
         self._waiting[name] = spec, self._store.layer_directories(image), at
         return name
@@ -254,12 +256,21 @@ class OciEngine:
 def _root(layers: Sequence[Path], spec: SandboxSpec, caller: callers.Caller) -> rootfs.Root:
     directories = {"/proc": 0o755, "/sys": 0o755, "/dev": 0o755}
     directories |= {each.target: each.mode for each in spec.mounts if not _is_file(each)}
-    files = [each.target for each in spec.mounts if _is_file(each)]
+    files = {
+        each.target: Path(each.source).read_text() if _is_written(each) else ""
+        for each in spec.mounts
+        if _is_file(each)
+    }
     upper = spec.limits.memory // SIZE_OF_UPPER if spec.writable_root else rootfs.SKELETON_BYTES
     return rootfs.Root(
-        layers, *caller.maps(spec.user), directories, sorted(files), spec.user.outside, upper, spec.root_changes,
+        layers, *caller.maps(spec.user), directories, files, spec.user.outside, upper, spec.root_changes,
         mapped=not caller.rootless, staged=callers.workspace_overlay(spec),
     )  # fmt: skip
+
+
+def _is_written(mount: Mount) -> bool:
+    """Our own little files: in the root file system, where they are as read-only as it is, they cost no mount each."""
+    return mount.target.startswith("/etc/") and _is_file(mount)
 
 
 def _is_file(mount: Mount) -> bool:

@@ -75,7 +75,8 @@ class Root:
     gid_map: tuple[IdMap, ...]
     directories: Mapping[str, int]
     """Mount points and their modes, which a runtime gives to what it mounts there."""
-    files: Sequence[str]
+    files: Mapping[str, str]
+    """What is in them; things are mounted over those that are empty."""
     user: tuple[int, int]
     """Who runs in it, as the host knows them: the user namespace is theirs."""
     upper_bytes: int = SKELETON_BYTES
@@ -182,9 +183,9 @@ def _skeleton(upper: Path, root: Root) -> None:
     for target, mode in sorted(root.directories.items()):
         _make_directories(upper, target, root.owner, made)
         os.chmod(upper / target.lstrip("/"), mode)
-    for target in root.files:
+    for target, text in root.files.items():
         _make_directories(upper, os.path.dirname(target), root.owner, made)
-        _write(upper / target.lstrip("/"), "", root.owner)
+        _write(upper / target.lstrip("/"), text, root.owner)
     _make_directories(upper, "/etc", root.owner, made)
     _write(upper / "etc/resolv.conf", RESOLVER, root.owner)
 
