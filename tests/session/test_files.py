@@ -89,6 +89,18 @@ async def test_what_fails_says_so(files: Files, root: Path) -> None:
             await files.read(path)
 
 
+async def test_more_names_than_the_host_should_keep_are_refused(
+    files: Files, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "crowd").mkdir()
+    for number in range(100):
+        (root / "crowd" / f"{number}-{'x' * 100}").touch()
+    assert len(await files.list("crowd")) == 100
+    monkeypatch.setattr(module, "TOLD_MAX", 10_000)
+    with pytest.raises(FileFailed, match="name a directory further down"):
+        await files.list("crowd")
+
+
 async def test_lines_are_found(files: Files, root: Path) -> None:
     (root / "a.txt").write_text("one\nneedle\n")
     (found,) = await files.search("ne+dle")

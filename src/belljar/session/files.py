@@ -24,6 +24,7 @@ from belljar.workspace.beneath import Folder
 
 ROOTS = (WORKSPACE, HOME, "/tmp")
 READ_MAX = 256 << 20  # bytes that `read` keeps in memory; `download` has no such limit
+TOLD_MAX = 16 << 20  # bytes of names, or of lines that were found; as objects they take ten times as much
 Kind = Literal["file", "directory", "link", "fifo", "socket", "device"]
 _KINDS: dict[bytes, Kind] = {
     b"f": "file", b"d": "directory", b"l": "link", b"p": "fifo", b"s": "socket", b"c": "device",
@@ -65,6 +66,20 @@ class Match:
     text: str
 
 
+class Kept:
+    """What a tool says, up to a size."""
+
+    def __init__(self, most: int, complaint: str) -> None:
+        self.parts: list[bytes] = []
+        self._room, self._complaint = most, complaint
+
+    def take(self, data: bytes) -> None:
+        self._room -= len(data)
+        if self._room < 0:
+            raise FileFailed(self._complaint)
+        self.parts.append(data)
+
+
 class Files:
     def __init__(self, run: RunTool) -> None:
         self._run = run
@@ -74,19 +89,10 @@ class Files:
 
         text = (await box.files.read("notes.txt")).decode()
         """
-        parts: list[bytes] = []
-        size = 0
-
-        def take(data: bytes) -> None:
-            nonlocal size
-            size += len(data)
-            if size > READ_MAX:
-                raise FileFailed(f"{path}: over {READ_MAX} bytes; use download()")
-            parts.append(data)
-
+        kept = Kept(READ_MAX, f"{path}: over {READ_MAX} bytes; use download()")
         window = [str(offset), str(length if length is not None else (1 << 63) - 1)]
-        await self._do("get", path, window if offset or length is not None else [], sink=take)
-        return b"".join(parts)
+        await self._do("get", path, window if offset or length is not None else [], sink=kept.take)
+        return b"".join(kept.parts)
 
     async def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> None:
         """Write a whole file: readers see the old one or the new one. Its directory must be there.
@@ -111,7 +117,8 @@ class Files:
         """
         if depth < 1:
             raise UsageError("depth must be at least 1")
-        return sorted(_records(await self._text("list", path, str(depth))), key=lambda each: each.path)
+        told = await self._text("list", path, str(depth))
+        return await to_thread.run_sync(lambda: sorted(_records(told), key=lambda each: each.path))
 
     async def stat(self, path: str) -> FileInfo:
         """What a path leads to (links are followed).
@@ -212,9 +219,9 @@ class Files:
     # How a tool is run.
 
     async def _text(self, tool: str, path: str, *more: str) -> bytes:
-        parts: list[bytes] = []
-        await self._do(tool, path, more, sink=parts.append)
-        return b"".join(parts)
+        kept = Kept(TOLD_MAX, f"{path}: there is too much to {tool}; name a directory further down")
+        await self._do(tool, path, more, sink=kept.take)
+        return b"".join(kept.parts)
 
     async def _do(
         self,
