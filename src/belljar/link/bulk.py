@@ -1,4 +1,4 @@
-"""Whole files through a command's own pipes, past the event loop: a thread moves pages between file and pipe.
+"""Whole files through a command's own pipes, past the event loop: a thread moves bytes between file and pipe.
 
 The sandbox has the other end of the pipe and may never read or write: the thread looks up often enough to be stopped.
 """
@@ -28,28 +28,16 @@ def pour(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
 
 
 def _poured(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
+    """Copied, not spliced: pages of the host's file are nothing for a pipe that the sandbox holds."""
+    buffer = memoryview(bytearray(PIECE))
+    left = buffer[:0]
     while not stopped():
-        try:
-            if not os.sendfile(pipe, file, None, PIECE):
-                return
-        except BlockingIOError:
-            _wait(pipe, select.POLLOUT)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            _copied_in(file, pipe, stopped)  # a file without pages: a FIFO, one of /proc
-            return
-
-
-def _copied_in(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
-    view = memoryview(b"")
-    while not stopped():
-        if not view and _wait(file, select.POLLIN):
-            view = memoryview(os.read(file, PIECE))
-            if not view:
+        if not left and _wait(file, select.POLLIN):
+            left = buffer[: os.readv(file, [buffer])]
+            if not left:
                 return
         try:
-            view = view[os.write(pipe, view) :]
+            left = left[os.write(pipe, left) :]
         except BlockingIOError:
             _wait(pipe, select.POLLOUT)
 
