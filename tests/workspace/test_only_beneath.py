@@ -56,6 +56,7 @@ REASONS = {
     "session/bash_channel.py": OWN,
     "session/files.py": "a file of the host that the caller uploads",
     "session/pool.py": KERNEL,
+    "session/scratch_copies.py": OWN,
     "staged/area.py": OWN,
     "staged/copying.py": DESCRIPTORS,
     "staged/overlay.py": OWN,

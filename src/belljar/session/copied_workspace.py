@@ -18,7 +18,7 @@ import anyio
 from anyio import to_thread
 
 from belljar.errors import BelljarError, FileFailed, UsageError
-from belljar.session.archive import whole
+from belljar.session.archive import packed, whole
 from belljar.session.files import FileInfo, Files
 from belljar.staged.area import COPIED, StagedArea
 from belljar.staged.copying import make_whiteout, remove_tree
@@ -42,7 +42,7 @@ class CopiedWorkspace:
     async def copy_in(self) -> None:
         with Folder.at(self._area.workspace) as folder:
             await to_thread.run_sync(self._check, folder)
-            await self._files.unpack(whole(folder))
+            await self._files.unpack(packed(whole(folder)))
         await self._note(base=await self._listing(), fetched={})
 
     def _check(self, folder: Folder) -> None:

@@ -19,7 +19,7 @@ from anyio import to_thread
 
 from belljar.errors import FileFailed, UsageError
 from belljar.layout import HOME, WORKSPACE
-from belljar.session.archive import CHUNK, Entries, Unpacker, packed, whole
+from belljar.session.archive import CHUNK, Unpacker, packed, whole
 from belljar.workspace.beneath import Folder
 
 ROOTS = (WORKSPACE, HOME, "/tmp")
@@ -174,7 +174,7 @@ class Files:
         if await to_thread.run_sync(os.path.isdir, source):
             await self.mkdir(path)
             with Folder.at(source) as folder:
-                await self.unpack(whole(folder), path)
+                await self.unpack(packed(whole(folder)), path)
             return
         with await to_thread.run_sync(open, source, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode & 0o777
@@ -187,12 +187,19 @@ class Files:
         """
         await self._do("get", path, sink=sink)
 
-    async def unpack(self, entries: Entries, path: str = ".") -> None:
-        """Files, directories and links of the host, below a directory; what is there by these names is replaced.
+    async def pack(self, path: str, sink: Sink) -> None:
+        """A directory as one stream, in the init's archive format.
 
-        await box.files.unpack(whole(folder), "src")
+        await box.files.pack("src", parts.append)
         """
-        await self._do("unpack", path, source=_off_the_loop(packed(entries)))
+        await self._do("pack", path, sink=sink)
+
+    async def unpack(self, archive: Iterator[bytes], path: str = ".") -> None:
+        """Such a stream, below a directory; what is there by these names is replaced.
+
+        await box.files.unpack(packed(whole(folder)), "src")
+        """
+        await self._do("unpack", path, source=_off_the_loop(archive))
 
     async def download(self, path: str, target: str | os.PathLike[str]) -> None:
         """A file or a directory of the sandbox to the host. `target` is the new name, or a directory to fill.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from belljar.errors import FileFailed
-from belljar.session.archive import Entries
+from belljar.session.archive import Entries, packed
 from belljar.session.files import Files
 from belljar.staged.change import PLAIN, Change
 from belljar.staged.layers import Layers, flattened
@@ -18,14 +18,14 @@ async def reset(files: Files, layers: Layers, changes: Sequence[Change]) -> None
     """These paths are as on the host again."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
     await _remove(files, [c.path for c in flat if c.after is not None and (c.before is None or c.kind == "type")])
-    await files.unpack(_of_host(layers, flat))
+    await files.unpack(packed(_of_host(layers, flat)))
 
 
 async def put(files: Files, layers: Layers, changes: Sequence[Change]) -> None:
     """A sandbox whose files are as on the host gets these changes."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
     await _remove(files, [c.path for c in flat if c.kind in ("deleted", "type")])
-    await files.unpack(_of_layers(layers, flat))
+    await files.unpack(packed(_of_layers(layers, flat)))
 
 
 async def _remove(files: Files, paths: Iterable[str]) -> None:

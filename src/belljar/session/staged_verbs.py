@@ -11,6 +11,7 @@ from anyio import to_thread
 
 from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import staging
+from belljar.session import scratch_copies
 from belljar.session.staged_inside import put, reset
 from belljar.staged.apply import Applied, select
 from belljar.staged.area import Point, StagedArea
@@ -118,11 +119,13 @@ class StagedVerbs:
         """
         area = await self._quiet("a checkpoint")
         name = name or f"checkpoint {len(area.points) + 1}"
-        if not self._lays_anew:
+        if self._lays_anew:
+            point = await to_thread.run_sync(area.freeze, name)
+            await self._lay_anew(area)
+        else:
             await self.copy_out()
-            return await to_thread.run_sync(area.snapshot, name)
-        point = await to_thread.run_sync(area.freeze, name)
-        await self._lay_anew(area)
+            point = await to_thread.run_sync(area.snapshot, name)
+        await scratch_copies.keep(self._box.files, self._box.plan, area.beside(point))
         return point
 
     async def rollback(self, point: Point | str | None = None) -> Point:
@@ -143,6 +146,7 @@ class StagedVerbs:
             await self.discard()
             await self._put(area, found)
             await to_thread.run_sync(area.forget_after, found)
+        await scratch_copies.bring_back(box.files, box.plan, area.beside(found))
         return found
 
     async def _put(self, area: StagedArea, point: Point) -> None:
@@ -169,6 +173,13 @@ class StagedVerbs:
         names = [point.name for point in box.checkpoints()]
         """
         return self.staged_area.points
+
+    def left_out(self, point: Point) -> list[str]:
+        """Directories that a checkpoint does not hold: /tmp or home, if there was too much in them.
+
+        if box.left_out(point): print("your virtual environment stays as it is")
+        """
+        return scratch_copies.left_out(self._box.plan, self.staged_area.beside(point))
 
     async def forget_checkpoint(self, point: Point) -> None:
         """Its files stay as they are; only nobody can go back to it any more.
@@ -208,12 +219,15 @@ class StagedVerbs:
         return CopiedWorkspace(self.staged_area, box.files, box.limits.memory // 4, box.limits.inodes // 2)
 
     async def copy_in(self) -> None:
-        """The workspace, into a sandbox that was just opened."""
-        if (copied := self._copied) is not None:
+        """The workspace, into a sandbox that was just opened; of a fork, what the other had beside it."""
+        box, copied = self._box, self._copied
+        if copied is not None:
             await copied.copy_in()
-            if base := self._box.plan.base:
-                area = StagedArea.find(self._box.host.staged_root, base)
+        if base := box.plan.base:
+            area = await to_thread.run_sync(StagedArea.find, box.host.staged_root, base)
+            if copied is not None:
                 await self._put(area, area.points[-1])
+            await scratch_copies.bring_back(box.files, box.plan, area.beside(area.points[-1]))
 
     async def copy_out(self) -> None:
         """So that the area holds what was changed."""

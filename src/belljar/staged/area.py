@@ -58,8 +58,8 @@ def forget_layers(root: Path) -> None:
         named |= {layer for area in StagedArea.all(root) for point in area.points for layer in point.layers}
         with suppress(OSError):
             for each in list((root / LAYERS).iterdir()):
-                if each.name not in named:
-                    shutil.rmtree(each, ignore_errors=True)
+                if each.name.partition(".")[0] not in named:  # a layer, or what belongs to one
+                    shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink()
 
 
 class StagedArea:
@@ -190,6 +190,10 @@ class StagedArea:
             forget_layers(self.path.parent)
             raise BelljarError(f"no checkpoint: {error.strerror}: {error.filename}") from error
         return point
+
+    def beside(self, point: Point) -> Path:
+        """How the names of files begin that belong to a checkpoint, and go with it."""
+        return self.path.parent / LAYERS / point.layers[-1]
 
     def forget_after(self, point: Point) -> None:
         """The files are as they were then: later checkpoints are gone."""

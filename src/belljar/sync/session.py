@@ -136,6 +136,7 @@ class Session(Facade[sessions.Session]):
     discard = blocking(sessions.Session.discard)
     checkpoint = blocking(sessions.Session.checkpoint)
     checkpoints = same(sessions.Session.checkpoints)
+    left_out = same(sessions.Session.left_out)
     forget_checkpoint = blocking(sessions.Session.forget_checkpoint)
     rollback = blocking(sessions.Session.rollback)
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+from anyio import to_thread
 
 from belljar import host as hosts
 from belljar.errors import Conflict, UsageError
@@ -83,7 +84,10 @@ def checkpoint(args: Namespace) -> int:
 
 async def _checkpoint(id: str, name: str) -> Point:
     async with _attached(id) as box:
-        return await box.checkpoint(name)
+        point = await box.checkpoint(name)
+        if left := await to_thread.run_sync(box.left_out, point):
+            console.note(f"a rollback leaves {' and '.join(left)} as they are then")
+        return point
 
 
 def rollback(args: Namespace) -> int:
