@@ -10,6 +10,11 @@ POLICY = Policy.load("default")
 SCRIPTS = (Path(__file__).parent / "scripts_that_run_zmark.txt").read_text().rstrip("\n").split("\n%%\n")
 
 
+def seen_or_refused(script: str) -> bool:
+    verdict = POLICY.judge(script)
+    return verdict.decision != "allow" or any(effect.program == "zmark" for effect in verdict.effects)
+
+
 def test_every_program_that_bash_runs_is_seen(tmp_path: Path) -> None:
     mark, log = tmp_path / "zmark", tmp_path / "log"
     mark.write_text('#!/bin/sh\necho ran >> "$Z"\n')
@@ -23,7 +28,7 @@ def test_every_program_that_bash_runs_is_seen(tmp_path: Path) -> None:
         )
         if not log.exists():
             idle.append(script)
-        elif not any(effect.program == "zmark" for effect in POLICY.judge(script).effects):
+        elif not seen_or_refused(script):
             overlooked.append(script)
     assert overlooked == []
     assert idle == []

@@ -17,8 +17,10 @@ def test_a_syntax_error_says_where() -> None:
 
 
 @pytest.mark.parametrize("text", ["echo a # b \\\nid", "x=$(echo a # b \\\nid\n)", "echo é # ü \\\n# c \\\nid"])
-def test_a_comment_ends_with_its_line_whatever_it_ends_in(text: str) -> None:
-    assert "id" in {effect.target for effect in POLICY.judge(text).effects}
+def test_a_comment_that_ends_in_a_backslash_hides_no_command(text: str) -> None:
+    verdict = POLICY.judge(text)
+    assert verdict.decision == "deny"
+    assert "a comment ends in a backslash" in verdict.reason
 
 
 def test_a_text_of_nothing_but_joined_comments_gets_a_verdict() -> None:

@@ -3,12 +3,11 @@
 import re
 import shlex
 
-from .arithmetic import truth
 from .call import Call, program
 from .expand import flat
 from .files import locate
 from .filters import clock
-from .marks import ATOM, MAX_TEXT, SENSITIVE, STAR, UNKNOWN, has, known, solid, taints, unglob
+from .marks import ATOM, MAX_TEXT, SENSITIVE, UNKNOWN, has, known, solid, taints, unglob
 from .paths import resolve
 from .quoting import backslashes, whole
 
@@ -86,11 +85,10 @@ def _one(spec: str, pending: list[str]) -> str:
 
 @program("export declare typeset local readonly")
 def _declare(call: Call) -> str:
-    reference = any(re.fullmatch(r"-\w*n\w*", arg) for arg in call.args) and call.name != "export"
     for arg in call.args:
         name, equals, value = solid(arg).partition("=")
         if equals and not arg.startswith("-"):
-            call.machine.set(name.rstrip("+"), "\0" + value if reference else unglob(value), call.state)
+            call.machine.set(name.rstrip("+"), unglob(value), call.state)
     return SENSITIVE if all(arg.startswith("-") for arg in call.args) else ""
 
 
@@ -126,6 +124,7 @@ def _read(call: Call) -> str:
         name = options.get("a") or (options.rest[0] if options.rest else "MAPFILE")
         separator = options.get("d")[:1] or ("\0" if "d" in options.values else "\n")
         items = re.split(blanks, feed.text.strip()) if call.name == "read" else feed.text.split(separator)
+        items = [UNKNOWN] * 4 if options.all("s", "O") else items
         call.machine.set(name, items[:64], call.state)
         return ""
     names, everything = options.rest or ["REPLY"], options.values.get("d") == [""]
@@ -178,6 +177,8 @@ def _alias(call: Call) -> str:
     for arg in call.args:
         name, equals, value = solid(arg).partition("=")
         call.state.aliases.update({name: unglob(value)} if equals else {})
+        if equals and call.is_program(name) and not value.startswith(name):  # it runs whenever that program is called
+            call.shell(unglob(value))
     return ""
 
 
@@ -189,25 +190,10 @@ def _trap(call: Call) -> str:
     return ""
 
 
-@program("hash enable complete bind compgen")
-def _hash(call: Call) -> str | None:
-    """What makes a name, a key or a completion run something."""
-    options = call.options("pfCFxAGWXPS")
-    path, command = options.get("p") if call.name == "hash" else options.get("f"), options.get("C", "x")
-    if call.name == "hash" and path:
-        call.state.aliases.update({solid(name): path for name in options.rest})
-    if path and not re.match(r"/(usr/)?(local/)?s?bin/", path):
-        call.emit("persist.env", f"{call.name} {path}")
-    if command:
-        call.shell(command.partition(":")[2] if call.name == "bind" else command)
-        call.emit("persist.env", f"complete -C {command}") if call.locate(command)[1] == "scratch" else None
-    return options.get("G").replace("*", STAR) + "\n" if options.all("G") else None
-
-
 @program("getopts")
 def _getopts(call: Call) -> str:
-    """The next option of the arguments: its letter, and in OPTARG a value that may be any of them."""
-    given = call.args[2:] or call.state.args
+    """The value of an option may be any of the arguments."""
+    given = [re.sub(r"^-\w(?=.)", "", arg) for arg in call.args[2:] or call.state.args]
     call.state.env["OPTARG"] = next((arg for arg in given if not arg.startswith("-")), UNKNOWN)
     call.machine.set(solid(call.args[1]), ATOM, call.state) if len(call.args) > 1 else None
     return ""
@@ -215,10 +201,9 @@ def _getopts(call: Call) -> str:
 
 @program(
     "test [ : true false shopt return exit break continue wait jobs umask ulimit let fg bg disown history times caller "
-    "sleep logout suspend help"
+    "sleep logout suspend help compgen"
 )
 def _quiet(call: Call) -> str:
-    call.machine.truth = truth([word for word in call.args if word != "]"]) if call.name in ("[", "test") else None
     return ""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from . import files
 from .feed import Feed
 from .machine import Machine
-from .marks import ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, known, show, solid, unglob
+from .marks import ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, show, solid, unglob
 from .shellstate import ShellState
 
 Handler = Callable[["Call"], str | None]
@@ -51,20 +51,6 @@ class Options:
 
     def all(self, *names: str) -> list[str]:
         return [value for name in names for value in self.values.get(name, [])]
-
-
-def settings(text: str) -> list[str]:
-    """A file of settings as the options that say the same; what is none is an operand."""
-    found = []
-    for line in filter(known, map(str.strip, text.splitlines())):
-        name, rest = re.match(r"-{0,2}([A-Za-z][\w-]*(?![^\s=:]))?(.*)", line).group(1, 2)  # type: ignore[union-attr]
-        value = re.sub(r"^[=:]\s*", "", rest.strip())
-        if not name or value.startswith("//"):
-            found += [line] if line[:1] not in ("", "#") else []
-            continue
-        name, value = name.replace("_", "-"), value.strip("\"'")
-        found.append(f"--{name}" if not value else f"-{name}{value}" if len(name) == 1 else f"--{name}={value}")
-    return found
 
 
 class Call:
@@ -200,19 +186,9 @@ class Call:
             marks = (("secret", SECRET), ("sensitive", SENSITIVE), ("encoded", ENCODED))
             self.emit("net.send", show(target), *(name for name, mark in marks if mark in text))
 
-    def pack(self, folder: str, paths: Iterable[str]) -> None:
-        """Remember what an archive holds: the members by their names, and the files of this command below them."""
-        for path in paths:
-            below = self.locate(f"{folder}/{path}" if folder else path)[0] + "/"
-            inner = [f"{path}/{name.removeprefix(below)}" for name in self.state.files if name.startswith(below)]
-            self.machine.packed += [path.lstrip("/"), *inner]
-
-    def unpack(self, folder: str, stripped: int = 0) -> None:
+    def unpack(self, folder: str) -> None:
         """An archive is unpacked: into a system place it overwrites it."""
         kind, flags = self.locate(folder or ".")[1:]
-        for member in self.machine.packed[:100]:
-            path = f"{folder or '.'}/{member.split('/', stripped)[-1]}"
-            self.write(path) if self.locate(path)[1] in ("exec_hook", "secret") else None
         if kind in ("root", "system", "kernel", "exec_hook") or (kind == "home" and "inner" not in flags and folder):
             self.write(folder or ".", UNKNOWN, "extract")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from . import expressions
 from .call import Call
-from .folding import STRING, balanced, bounded, fold, unquote, with_names
+from .folding import STRING, balanced, bounded, fold, unquote
 from .knowledge import tables
-from .marks import DISGUISED, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, show, solid, unglob
+from .marks import DISGUISED, NETWORK, PRIVATE, STAR, UNKNOWN, has, show, solid, unglob
 from .python import scan_python
 from .roles_net import metadata
 from .shellstate import BASE_ENV, PERHAPS
@@ -35,7 +35,7 @@ def scan(call: Call, language: str, code: str, argv: list[str]) -> str:
     if NETWORK in code:
         call.emit("exec.network", show(code[:200]))
     if language.startswith("python"):
-        out = scan_python(call, code, argv, hooks=language != "python")
+        out = scan_python(call, code, argv)
         if out is not None:
             return out
     if language.endswith(" hooks") and not expressions.search(_word("does"), code):
@@ -51,7 +51,7 @@ def _by_words(call: Call, words: Mapping[str, Any], code: str) -> str:
     with call.machine.under(f"{call.name} code"):
         for kind, patterns in words["words"].items():
             for match in (one for pattern in patterns for one in expressions.found(pattern, code)):
-                group = next((group for group in match.groups() if group), "")
+                group = ["", *filter(None, match.groups())][-1]
                 if kind == "run":
                     call.shell(group)
                 elif kind in ("write", "read", "delete"):
@@ -76,7 +76,7 @@ class CodeScan:
         call.machine.tick()
         if language != "perl":
             code = re.sub(r"(?ms)^[ \t]*(?://[^\n]*|/\*.{0,3000}?\*/)", "", bounded(code))
-        self.code = with_names(fold(self._with_modules(code)))
+        self.code = fold(self._with_modules(code))
         self.bare = re.sub(STRING, '""', self.code)
         self.literals = [self.unquoted(one) for one in re.findall(STRING, self.code)[:MAX_LITERALS]] + self._given()
 
@@ -268,11 +268,8 @@ class CodeScan:
             text = self.call.read(path) if path.startswith(("/", "~", ".")) else ""
             if NETWORK in text and self._has("evals"):
                 self.call.emit("exec.network", path)
-            if has(text, SECRET + SENSITIVE) and self._has("fetches"):
+            if has(text, PRIVATE) and self._has("fetches"):
                 self.call.emit("net.send", path, "sensitive")
-        for match in expressions.found(_word("chmods"), self.code):
-            mode = re.search(r"chmod(?:Sync)?[^;]*?\b0?o?([0-7]{3,5})\b", self.code)
-            self.call.run(["chmod", mode[1] if mode else "755", self.unquoted(match[1])])
 
     def printed(self) -> str:
         """What it prints: its literals, or, where it computes, something that this command holds in disguise."""

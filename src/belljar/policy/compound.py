@@ -5,17 +5,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .arithmetic import evaluate, truth
+from .arithmetic import evaluate
 from .expand import flat
 from .feed import Feed
-from .marks import SELF, UNKNOWN, UNSET, has_glob, known
+from .marks import ATOM, SELF, UNKNOWN, UNSET, has_glob, known
 from .parser import Node
 from .shellstate import ShellState
 
 if TYPE_CHECKING:
     from .machine import Machine
 
-MAX_ROUNDS = 16  # of a loop whose condition is known to hold: enough to put a command together
 MAX_LINES, MAX_COUNT = 200, 64  # that a loop reads, or counts
 
 
@@ -60,21 +59,20 @@ def _case(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
 
 
 def _while(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
-    cond, body, out, rounds = node.get("Cond") or [], node.get("Do") or [], "", 0
+    cond, body, out, rounds, source = node.get("Cond") or [], node.get("Do") or [], "", 0, feed
     _endless(machine, [] if SELF in feed.text else cond, body)
     reading = any("read" in str(stmt)[:600] for stmt in cond)
-    least = max(2, len(state.args) if "getopts" in str(cond)[:600] else 0)
-    source, holds = feed, False
-    while rounds < least or (reading and source.text and known(source.text) and rounds < MAX_LINES) or holds:
-        machine.source, machine.truth = feed, None
+    while rounds < 2 or (reading and source.text and known(source.text) and rounds < MAX_LINES):
+        machine.source, before = feed, dict(state.env)
         out += machine.block(cond, state, feed)
-        source, met = machine.source, machine.truth if not node.get("Until") else machine.truth is False
+        source = machine.source
         with branch(machine, state):
             out += machine.block(body, state, feed)
         rounds += 1
-        holds = bool(met) and rounds < MAX_ROUNDS and machine.spare()
         if reading and not source.text:
             break
+    for name in (name for name in state.env if rounds > 1 and not reading and state.env[name] != before.get(name)):
+        state.env[name] = ATOM if flat(state.env[name]).isdigit() else UNKNOWN  # it goes on like that
     return out
 
 
@@ -133,43 +131,36 @@ def _function(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> 
 
 def _arithmetic(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
     for expression in node.get("Exprs") or [node.get("X")]:
-        value = evaluate(expression, machine.expander(state))
-        machine.truth = value != "0" if value.isdigit() else None
-    return ""
+        evaluate(expression, machine.expander(state))
+    return _test(machine, {"X": node.get("Exprs") or node.get("X")}, state, feed)
 
 
 def _test(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
-    expander, test = machine.expander(state), node.get("X") or {}
-    words = [expander.text(word) for word in _words_below(test)]
-    for text in words:
-        expander.subscripts(text) if re.match(r"\w+\[", text) else None
-    plain = all((test.get(side) or {"Type": "Word"})["Type"] == "Word" for side in ("X", "Y"))
-    machine.truth = truth([*words[:-1], *([test["Op"]] if "Op" in test else []), *words[-1:]]) if plain else None
+    for word in _words_below(node.get("X")):
+        machine.subscripts(machine.expander(state).text(word), state)
     return ""
 
 
 def _words_below(node: object) -> Iterator[Node]:
-    if isinstance(node, dict):
-        if node.get("Type") == "Word":
-            yield node
-        else:
-            for child in node.values():
-                yield from _words_below(child)
+    if isinstance(node, dict) and node.get("Type") == "Word":
+        yield node
+    elif isinstance(node, dict | list):
+        for child in node.values() if isinstance(node, dict) else node:
+            yield from _words_below(child)
 
 
 def _declaration(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
     variant, args = node["Variant"]["Value"], node.get("Args") or []
     bare = [item.get("Value") or {} for item in args if item.get("Naked") and not item.get("Name")]
     options = [field for word in bare for field in machine.expander(state).fields(word)]
-    reference = variant != "export" and any(re.fullmatch(r"-\w*n\w*", option) for option in options)
     for item in (item for item in args if item.get("Name")):
         machine.assign(item, state)
         name = item["Name"]["Value"]
+        if variant != "export" and any(re.fullmatch(r"-\w*n\w*", option) for option in options):
+            state.env[name] = UNKNOWN  # a reference to another variable
         for option in (option for option in options if re.search("[lu]", option)):
             text = flat(state.env.get(name, ""))
             state.env[name] = text.lower() if "l" in option else text.upper()
-        if reference and isinstance(state.env.get(name), str):
-            state.env[name] = "\0" + flat(state.env[name])
     return machine.simple([variant, *options], state, feed) if options or not args else ""
 
 
@@ -182,8 +173,6 @@ def _coprocess(machine: "Machine", node: Node, state: ShellState, feed: Feed) ->
     command = stmt.get("Cmd") or {"Type": "CallExpr"}
     if name and command["Type"] == "CallExpr":  # before a simple command there is no name: it is the first word
         stmt = {**stmt, "Cmd": {**command, "Args": [name, *(command.get("Args") or [])]}}
-        name = None
-    machine.attach(machine.expander(state).text(name) if name else "COPROC", stmt, state)
     return machine.statement({**stmt, "Background": True}, state, feed if feed.text else Feed(UNKNOWN))
 
 

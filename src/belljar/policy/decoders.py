@@ -91,10 +91,7 @@ def inflated(call: Call, options: Options, text: str) -> str:
 
 
 def compressed(call: Call, options: Options, text: str) -> str:
-    if options.has("d", "decompress", "uncompress"):
-        return taints(text).replace(FILE, UNKNOWN) or (DISGUISED if text else UNKNOWN)
-    packed = taints(text) or (DISGUISED if text.strip() else FILE)
-    return packed if options.has("c", "stdout", "to-stdout") or not options.rest else ""
+    return taints(text).replace(FILE, UNKNOWN) or (DISGUISED if text.strip() else FILE)
 
 
 def decrypted(call: Call, options: Options, text: str) -> str:
@@ -102,18 +99,13 @@ def decrypted(call: Call, options: Options, text: str) -> str:
 
 
 def openssl(call: Call, options: Options, text: str) -> str:
-    words = [solid(arg) for arg in call.args] or [""]
-    coding, decoding = words[0] in ("enc", "base64"), "-d" in words
-    if words[0] == "s_client":
-        return NETWORK
-    if not coding:
-        return ATOM + taints(text).replace(FILE, "").replace(SECRET, "")
-    if not decoding:
+    words = [solid(arg) for arg in call.args]
+    if not {"enc", "base64"} & set(words[:1]):
+        return NETWORK if words[:1] == ["s_client"] else ATOM + taints(text).replace(FILE, "").replace(SECRET, "")
+    if "-d" not in words:
         return encoded(text, base64.b64encode)
-    plain = {"-a", "-base64", "-A"} & set(words) or words[0] == "base64"
-    if plain and not any(re.match(r"-(aes|des|bf|rc|cam|chacha)", word) for word in words):
-        return decoded("".join(text.split()) if known(text) else text, loose_base64)
-    return decrypted(call, options, text)
+    cipher = any(re.match(r"-(aes|des|bf|rc|cam|chacha)", word) for word in words)
+    return decrypted(call, options, text) if cipher else decoded("".join(text.split()), loose_base64)
 
 
 FILTERS.update({

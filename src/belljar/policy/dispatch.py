@@ -4,20 +4,20 @@ import re
 from itertools import zip_longest
 
 from . import (  # noqa: F401  they register programs, roles and filters
-    archives,
-    awkprogram,
     builtins,
     decoders,
+    expressions,
     filters,
     python,
     roles_files,
     roles_net,
     roles_run,
     searching,
-    sedprogram,
     shells,
+    streams,
 )
 from .call import PROGRAMS, Call
+from .expressions import named
 from .feed import Feed
 from .files import is_loopback
 from .knowledge import Entry
@@ -27,9 +27,10 @@ from .marks import (
     DISGUISED,
     ENCODED,
     FILE,
+    HIDDEN,
     NETWORK,
+    PRIVATE,
     SECRET,
-    SENSITIVE,
     UNKNOWN,
     has,
     has_glob,
@@ -43,31 +44,7 @@ from .reading import Reading
 from .roles_files import setuid
 from .shellstate import ShellState
 
-_BIN = re.compile(
-    r"(/usr/local|/usr|/opt/\w+|)/s?bin/[^/]+|/usr/libexec/[^/]+|/lib\w*/(?:\S+/)?ld-\S+|"
-    r".*/(?:node_modules/\.bin|\.?venv/bin|env/bin|vendor/bin)/[^/]+"
-)
 _FOLDERS = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
-_RAW_DISK = re.compile(r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|sg\d|mapper|disk|md\d|dm-)")
-_COMMAND = re.compile(r"(?:\S*/)?(?:rm|sh|bash|dd|chmod|chown|shred|mkfs\S*|curl|wget|nc|find|sudo|mv)\s+['\"]?[-/~.$]")
-_TAKES_COMMAND = re.compile(
-    r"--?(x|c|e|s|exec\w*|cmd|command|run|eval|[\w-]*expr\w*|script|shell|on-?\w*|\w*hook\w*|\w*-cmd|\w*-command)(=|$)"
-)
-# The option that says in which language a text is that is read, not run.
-_LANGUAGE = re.compile(r"-(s|l|S|ln|ft)|--?(shell|lang\w*|lexer|syntax|dialect|parser|filetype|mode|type)")
-# A host that a client is told to ask: as an address, as the value of an option, as a setting, as user@host.
-_FOREIGN = re.compile(
-    r"(?:\b[a-z][a-z0-9+.-]{0,20}://(?:[^/@\s]{0,80}@)?|(?:^|\s)-[hS]\s?|-{1,2}(?:\w{1,20}-)?"
-    r"(?:H|[hH]ost\w*|servers?|brokers?|addr\w*|endpoints?|ur[li])[ =]"
-    r"|\bhost(?:addr)?=|@)([\w-]+(?:\.[\w-]+)+)|(?:^|\s)([\w-]+(?:\.[\w-]+)+):\d{2,5}\b"
-)
-# What follows are targets, scripts and binaries of the project, and their arguments.
-_OWN_NAMES = re.compile(
-    r"(?!.*\s(?:exec|-T|--[\w-]*command)\s)(?:(?:g?make|just|task|rake|ninja|gradle|mvn|bazel|mix|tox|nox|ctest)\b|"
-    r"(?:cargo|go|npm|yarn|pnpm|composer|dotnet|stack|deno)\s+"
-    r"(?:-\S+\s+)*(?:run(?:-script)?|r|t|test|bench|build|install|doc|task)\b)"
-)
-_OWN_PROGRAM = re.compile(r"\.{0,2}/?(?!.*(?:node_modules|vendor|v?env)/)\w[\w.-]*/")  # a text is its data
 
 
 def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) -> str:
@@ -99,7 +76,7 @@ def _program(machine: Machine, name: str, args: list[str], state: ShellState, fe
     if handler is None and not any(entry.trusted for entry in entries):
         stranger = _stranger(call)
         return _read(call, entries) or stranger if entries else stranger
-    if machine.knowledge.has_trait(base, "sends") and has("".join(args), SECRET + SENSITIVE):
+    if machine.knowledge.has_trait(base, "sends") and has("".join(args), PRIVATE):
         call.emit("net.send", "", "sensitive")
     if handler:
         machine.note(f"{call.text()}  ←  the reader of {base}")
@@ -123,7 +100,7 @@ def _passed(feed: Feed, args: list[str]) -> str:
     """What an unknown transformation leaves: not the text, but where it came from. With no input it is the project's
     own code that spoke, or the host that it was told to ask."""
     if not feed.text or feed.outside:
-        hosts = ["".join(found) for found in _FOREIGN.findall(" ".join(args)[:4000])]
+        hosts = ["".join(found) for found in expressions.texts(named("foreign_host"), " ".join(args)[:4000])]
         return NETWORK if any(not is_loopback(host) for host in hosts) else FILE
     if feed.text.strip() and known(feed.text):
         return DISGUISED
@@ -135,13 +112,13 @@ def program_name(name: str, cwd: str = "/workspace") -> str:
     full = resolve(name, cwd)
     if name.endswith(("/gradlew", "/mvnw")):  # a project's copy of the tool
         return name.rsplit("/", 1)[-1]
-    return name.rsplit("/", 1)[-1] if "/" in name and _BIN.fullmatch(full) else name
+    return name.rsplit("/", 1)[-1] if "/" in name and expressions.fullmatch(named("bin"), full) else name
 
 
 def _linked(name: str, state: ShellState) -> str:
     """The system program that a link or a copy made by this command stands for."""
     full = resolve(name, state.cwd, state.links, state.home()) if "/" in name and state.links else ""
-    return full if full != name and _BIN.fullmatch(full) else ""
+    return full if full != name and expressions.fullmatch(named("bin"), full) else ""
 
 
 def _sweep(call: Call) -> None:
@@ -158,7 +135,12 @@ def _sweep(call: Call) -> None:
             continue
         full, kind, flags = call.locate(path)
         asks = {"-l", "--list", "--version", "-h", "--help", "-i"} & set(call.args)
-        if kind == "device" and not Call.known(call.machine, call.name) and _RAW_DISK.match(full) and not asks:
+        if (
+            kind == "device"
+            and not Call.known(call.machine, call.name)
+            and expressions.matched(named("raw_disk"), full)
+            and not asks
+        ):
             call.emit("device.format")
         secret = kind == "secret" and not knowledge.has_trait(call.name, "keys")
         if secret or (kind == "kernel" and flags & {"escape", "engine"}):
@@ -182,16 +164,16 @@ def _net(call: Call) -> None:
     arguments, a command as the text of one argument."""
     nets = call.machine.knowledge.has_trait(call.name, "nets")
     for index, arg in enumerate(call.args):
-        option = _TAKES_COMMAND.match(call.args[index - 1] if index else "")
+        option = expressions.matched(named("takes_command"), call.args[index - 1] if index else "")
         option = option or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
-        if (not option and not nets) or _OWN_PROGRAM.match(call.name):
+        if (not option and not nets) or expressions.matched(named("own_program"), call.name):
             continue
         text = unglob(solid(arg)).partition("=")[2] if solid(arg).startswith("--") else unglob(solid(arg))
-        if _COMMAND.match(text):
+        if expressions.matched(named("command"), text):
             call.shell(text)
         elif option and re.search(r"\b(system|popen|exec\w*|rmtree|spawn)\W*\(", text):
             call.scan("other", text, [])
-    if not _OWN_NAMES.match(" ".join([call.name, *map(solid, call.args)])):
+    if not expressions.matched(named("own_names"), " ".join([call.name, *map(solid, call.args)])):
         _embedded(call)
 
 
@@ -199,7 +181,7 @@ def _embedded(call: Call) -> None:
     words, operands = [solid(arg) for arg in call.args], 0
     for index, word in enumerate(words[:-1]):
         before, name = words[index - 1] if index else "", program_name(word)
-        language = _LANGUAGE.fullmatch(before) and not re.match(r"-\w*c", words[index + 1])
+        language = expressions.fullmatch(named("says_language"), before) and not re.match(r"-\w*c", words[index + 1])
         risky = call.machine.knowledge.has_trait(name, "risky") and operands <= 2
         if not language and ((before == "--" and Call.known(call.machine, name)) or risky):
             call.run(call.args[index:])
@@ -264,7 +246,7 @@ def _unknown(machine: Machine, name: str, args: list[str], state: ShellState, fe
     machine.emit("exec.unknown", name)
     if NETWORK in name:
         machine.emit("exec.network", name)
-    elif has(name, ENCODED + DISGUISED):
+    elif has(name, HIDDEN):
         machine.emit("exec.disguised", name)
     elif has(name, UNKNOWN + SECRET) and not has(name, FILE) and "/" not in name:
         machine.emit("exec.unseen", name)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from . import expressions
 from .arithmetic import evaluate
 from .braces import brace_expand
 from .marks import (
@@ -28,10 +29,9 @@ from .marks import (
     unglob,
 )
 from .parser import Node, TooComplex
-from .quoting import Pattern, ansi_c, pattern_regex, whole
+from .quoting import ansi_c, bounded, pattern_regex, whole
 from .shellstate import PERHAPS, ShellState, Value
 
-MAX_SUBJECT = 2000  # trimming a longer value is not followed
 MAX_FIELDS = 20_000  # an array that is put into itself again and again doubles
 _GLOB_MARK = {"*": STAR, "?": ANY, "[": BRACKET}
 _CHANGES: dict[str, Callable[[str], str]] = {
@@ -74,9 +74,8 @@ class Expander:
         state: ShellState,
         substitute: Callable[[Node], str],
         procsub: Callable[[Node], str],
-        subscripts: Callable[[str], None],
     ) -> None:
-        self.state, self._substitute, self._procsub, self.subscripts = state, substitute, procsub, subscripts
+        self.state, self._substitute, self._procsub = state, substitute, procsub
 
     def words(self, nodes: list[Node]) -> list[str]:
         found: list[str] = []
@@ -209,12 +208,7 @@ class Expander:
         if name.isdecimal():
             number = whole(name)
             return self.state.name if not number else args[number - 1] if number <= len(args) else UNSET
-        if name == "BASH_CMDS" and index:
-            return f"/usr/bin/{index}"
         value = self.state.get(name)
-        if isinstance(value, str) and value.startswith("\0"):
-            base, _, rest = value[1:].partition("[")
-            value, index = self.state.get(base) if base != name else UNKNOWN, index or rest.rstrip("]") or None
         if isinstance(value, list) and index and index.isidentifier():
             index = flat(self.state.get(index))
         return _indexed(value, index)
@@ -247,8 +241,6 @@ class Expander:
 
     def _operated(self, exp: Node, name: str, value: Value) -> Value:
         op, word = exp["Op"], exp.get("Word")
-        for part in (word or {}).get("Parts") or []:  # inside double quotes these quotes are text, which is expanded
-            self.subscripts(part.get("Value", "")) if part["Type"] == "SglQuoted" else None
         bare, empty = op.lstrip(":"), flat(value) in ("", UNSET) if op.startswith(":") else value == UNSET
         empty = empty or (name in PERHAPS and value == PERHAPS[name])
         if bare in ("-", "="):
@@ -266,9 +258,6 @@ class Expander:
             return self._mapped(value, lambda text: _trimmed(text, self._pattern(word), op))
         how = self.text(word) if op == "@" else op
         self._pattern(word)
-        if how == "P":
-            self.subscripts(flat(value))
-            return self._mapped(value, lambda text: _prompt(text, self.state.cwd))
         return self._mapped(value, _CHANGES.get(how, str))
 
     def _mapped(self, value: Value, change: Callable[[str], str]) -> Value:
@@ -285,15 +274,12 @@ class Expander:
         raw = str(((repl.get("Orig") or {}).get("Parts") or [{}])[0].get("Value", ""))
         anchor = pattern[:1] if raw[:1] in ("#", "%") and not repl.get("All") else ""
         regex = pattern_regex(pattern[len(anchor) :])
-        if regex is None or not known(text) or len(text) > MAX_SUBJECT:
+        if regex is None or not known(text) or not bounded(regex, text, 4):
             return taints(text + new) or DISGUISED
         regex = ("^" if anchor == "#" else "") + f"(?:{regex})" + ("$" if anchor == "%" else "")
         if repl.get("All") and len(text) * len(new) > 10 * MAX_TEXT:
             return DISGUISED
-        try:
-            return clip(Pattern(regex).replaced(lambda _: new, text, 0 if repl.get("All") else 1))
-        except TimeoutError:
-            return DISGUISED
+        return clip(expressions.replaced(regex, lambda _: new, text, 0 if repl.get("All") else 1))
 
     def _sliced(self, node: Node, value: Value, name: str) -> Value:
         start, length = self._number(node.get("Offset")), self._number(node.get("Length"))
@@ -348,20 +334,13 @@ def flat(value: Value) -> str:
 
 def _trimmed(text: str, pattern: str, op: str) -> str:
     regex = pattern_regex(pattern)
-    if regex is None or len(text) > MAX_SUBJECT:
+    if regex is None or not bounded(regex, text, len(text)):
         return taints(text + pattern) or DISGUISED
     if not known(solid(text)):
         return text if FILE not in text else taints(text)
-    text, shape = solid(text), Pattern(regex)
-    try:
-        if op.startswith("%"):
-            cuts = [text[:i] for i in range(len(text), -1, -1) if shape.matches(text[i:])]
-        else:
-            cuts = [text[i:] for i in range(len(text) + 1) if shape.matches(text[:i])]
-    except TimeoutError:
-        return DISGUISED
+    text = solid(text)
+    if op.startswith("%"):
+        cuts = [text[:i] for i in range(len(text), -1, -1) if expressions.fullmatch(regex, text[i:])]
+    else:
+        cuts = [text[i:] for i in range(len(text) + 1) if expressions.fullmatch(regex, text[:i])]
     return (cuts[-1] if len(op) == 2 else cuts[0]) if cuts else text
-
-
-def _prompt(text: str, cwd: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text).replace(r"\w", cwd)

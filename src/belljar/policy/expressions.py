@@ -5,7 +5,7 @@ on every machine; the clock is a net below it, and reaching it is a refusal.
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .parser import TooComplex
@@ -15,10 +15,19 @@ MAX_SUBJECT = 131_072  # the longest command
 
 
 @functools.lru_cache(maxsize=2000)
-def compiled(pattern: str) -> Any:
+def compiled(pattern: str, dot_all: bool = False) -> Any:
     import regex
 
-    return regex.compile(pattern, regex.MULTILINE)
+    return regex.compile(pattern, regex.DOTALL if dot_all else regex.MULTILINE)
+
+
+@functools.cache
+def named(name: str) -> str:
+    """An expression of [language.command.calls] in languages.toml."""
+    from .knowledge import tables
+
+    text: str = tables()["language"]["command"]["calls"][name]
+    return text
 
 
 def fault(pattern: str) -> str:
@@ -27,8 +36,8 @@ def fault(pattern: str) -> str:
 
     try:
         compiled(pattern)
-    except regex.error as error:
-        return str(error)
+    except (regex.error, IndexError, OverflowError, RecursionError) as error:
+        return str(error) or type(error).__name__
     return ""
 
 
@@ -36,8 +45,13 @@ def search(pattern: str, text: str) -> Any:
     return _capped(lambda: compiled(pattern).search(text[:MAX_SUBJECT], timeout=CAP))
 
 
+def matched(pattern: str, text: str) -> Any:
+    """At the beginning of the text."""
+    return _capped(lambda: compiled(pattern).match(text[:MAX_SUBJECT], timeout=CAP))
+
+
 def fullmatch(pattern: str, text: str) -> Any:
-    return _capped(lambda: compiled(pattern).fullmatch(text[:MAX_SUBJECT], timeout=CAP))
+    return _capped(lambda: compiled(pattern, True).fullmatch(text[:MAX_SUBJECT], timeout=CAP))
 
 
 def found(pattern: str, text: str, most: int = 40) -> Iterator[Any]:
@@ -49,7 +63,15 @@ def found(pattern: str, text: str, most: int = 40) -> Iterator[Any]:
         yield match
 
 
-def _capped(run: Any) -> Any:
+def texts(pattern: str, text: str) -> list[Any]:
+    return list(_capped(lambda: compiled(pattern).findall(text[:MAX_SUBJECT], timeout=CAP)))
+
+
+def replaced(pattern: str, new: Callable[[Any], str], text: str, count: int) -> str:
+    return str(_capped(lambda: compiled(pattern, True).sub(new, text, count=count, timeout=CAP)))
+
+
+def _capped(run: Callable[[], Any]) -> Any:
     try:
         return run()
     except TimeoutError:

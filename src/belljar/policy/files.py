@@ -3,6 +3,8 @@
 import re
 from typing import TYPE_CHECKING
 
+from . import expressions
+from .expressions import named
 from .marks import (
     ATOM,
     DISGUISED,
@@ -35,7 +37,6 @@ CONTENTS = {
     "/etc/group": f"root:x:0:\nsandbox:x:1000:\n{SENSITIVE}",
 }
 _LOCAL_HOST = re.compile(r"(localhost|127\.[\d.]+|::1|0\.0\.0\.0|[a-z][a-z0-9_-]*|host\.docker\.internal)")
-_KEYS = re.compile(r"/\.(ssh|gnupg|aws|kube|docker|config/gcloud)(/|$)|^/etc/|^/(var/)?run/|^/proc/|^/root/|history$")
 
 
 def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, frozenset[str]]:
@@ -89,7 +90,7 @@ def write_path(machine: "Machine", path: str, state: ShellState, flags: frozense
         return
     if full in machine.sinks:
         return
-    if kind == "secret" and not _KEYS.search(full):
+    if kind == "secret" and not expressions.search(named("key_place"), full):
         kind = "home"
         found = found | {"inner"}
     machine.emit("write", full, kind, flags | found)

@@ -3,12 +3,13 @@
 import json
 import re
 
+from . import expressions
 from .call import STDOUT, Call, Options
 from .marks import ATOM, DISGUISED, FILE, NETWORK, SELF, STAR, UNKNOWN, has_glob, known, listed_part
 
 from .marks import solid, taints, unglob  # isort: skip
 from .paths import HOME
-from .quoting import CLASSES, Pattern, ansi_c, bounded, classes, whole
+from .quoting import CLASSES, ansi_c, bounded, classes, whole
 from .reading import FILTERS
 
 
@@ -30,25 +31,9 @@ def _head(call: Call, options: Options, text: str) -> str:
     return "".join(parts[number - 1 :] if size[0] == "+" else parts[-number or len(parts) :])
 
 
-def _laid_out(call: Call, options: Options, text: str) -> str:
-    """nl, column, fold, fmt, pr, join: known text comes out in another layout."""
-    if not text or not known(text):
-        return UNKNOWN if call.name == "strings" and FILE in text else text
-    if call.name == "nl":
-        return "".join(f"{number:6}\t{line}\n" for number, line in enumerate(text.splitlines(), 1))
-    return DISGUISED if call.name in ("fmt", "fold", "pr", "join") else text
-
-
 def _sorted(call: Call, options: Options, text: str) -> str:
     lines = sorted(text.splitlines(), reverse=options.has("r", "reverse"))
     return "".join(line + "\n" for line in lines) if known(text) else text
-
-
-def _pasted(call: Call, options: Options, text: str) -> str:
-    joint = ansi_c((options.all("d", "delimiters") or ["\t"])[-1])
-    if not known(text):
-        return text
-    return joint.join(text.splitlines()) + "\n" if options.has("s", "serial") and len(joint) < 2 else DISGUISED
 
 
 def _tr(call: Call, options: Options, text: str) -> str:
@@ -96,14 +81,6 @@ def _chosen(items: list[str], spec: str) -> list[str]:
     return chosen
 
 
-def _seq(call: Call, options: Options, text: str) -> str:
-    numbers = [whole(arg) for arg in call.args if re.fullmatch(r"-?\d+", arg)]
-    if not 1 <= len(numbers) <= 2 or len(numbers) != len(call.args):
-        return ATOM
-    span = range(numbers[0] if len(numbers) > 1 else 1, numbers[-1] + 1)
-    return "".join(f"{number}\n" for number in span[: 8 if span[200:] else None]) + (ATOM if span[200:] else "")
-
-
 def _name(call: Call, options: Options, text: str) -> str:
     """basename, dirname, realpath, readlink."""
     path = unglob(solid(options.rest[0])) if options.rest else ""
@@ -124,13 +101,12 @@ def _grep(call: Call, options: Options, text: str) -> str:
     clear = listed_part(text)
     if not (known(clear) and clear and pattern) or not bounded(pattern, clear):
         return text or ATOM + "\n"
-    try:
-        regex = Pattern(classes(pattern))
-        if options.has("o", "only-matching"):
-            return "".join(one + "\n" for line in clear.splitlines() for one in regex.found(line) if one)
-        return "".join(line for line in clear.splitlines(True) if bool(regex.search(line)) != invert)
-    except (ValueError, TimeoutError):
+    pattern = classes(pattern)
+    if expressions.fault(pattern):
         return text
+    if options.has("o", "only-matching"):
+        return "".join(one[0] + "\n" for one in expressions.found(pattern, clear) if one[0])
+    return "".join(line for line in clear.splitlines(True) if bool(expressions.search(pattern, line)) != invert)
 
 
 def clock(template: str) -> str:
@@ -180,15 +156,10 @@ def _getent(call: Call, options: Options, text: str) -> str:
     return "".join(line + "\n" for line in lines) or FILE
 
 
-def _expr(call: Call, options: Options, text: str) -> str:
-    numbers = all(re.fullmatch(rf"[\d\s+*/%<>=()&|{ATOM}-]*", unglob(word)) for word in call.args)
-    return ATOM + "\n" if numbers else DISGUISED
-
-
 FILTERS.update({
-    "head": _head, "laid-out": _laid_out, "sorted": _sorted, "pasted": _pasted, "tr": _tr, "cut": _cut, "seq": _seq,
-    "name": _name, "grep": _grep, "listing": _listing, "mktemp": _mktemp, "jq": _jq, "expr": _expr, "fetched": _fetched,
-    "getent": _getent,
+    "head": _head, "sorted": _sorted, "tr": _tr, "cut": _cut, "name": _name, "grep": _grep, "listing": _listing,
+    "mktemp": _mktemp, "jq": _jq, "fetched": _fetched, "getent": _getent,
+    "disguised": lambda call, options, text: DISGUISED if text and known(text) else text,
     "tac": lambda call, options, text: "".join(reversed(text.splitlines(True))) if known(text) else text,
     "rev": lambda call, options, text:
         "".join(line[::-1] + "\n" for line in text.splitlines()) if known(text) else taints(text),

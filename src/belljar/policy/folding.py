@@ -13,11 +13,12 @@ from .knowledge import tables
 from .marks import UNKNOWN
 from .parser import TooComplex
 from .paths import HOME
-from .quoting import ansi_c, whole
+from .quoting import ansi_c
 
 MAX_CODE = 16_000
 STRING = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`(?:[^`\\]|\\.)*`)"""
 _DECLARED = rf"(?:^|[;\s{{(])(?:my\s+|var\s+|let\s+|const\s+|local\s+)?([$@]?\w+)\s*:?=\s*({STRING})"
+Change = Callable[[re.Match[str]], str]
 
 
 def quoted(text: str) -> str:
@@ -32,17 +33,17 @@ def unquote(literal: str, holes: bool = True) -> str:
     return re.sub(r"\$\{[^}]*\}|#\{[^}]*\}|(?<![\\\w])[$@]\w+", UNKNOWN, text) if holes and literal[0] in '"`' else text
 
 
-def constant(text: str) -> Callable[[re.Match[str]], str]:
+def constant(text: str) -> Change:
     return lambda _: text
-
-
-def _literals(found: re.Match[str]) -> list[str]:
-    return [unquote(one, False) for one in re.findall(STRING, _held(found) or found[0])]
 
 
 def _held(found: re.Match[str]) -> str:
     """What the group that matched holds."""
     return next((group for group in found.groups() if group), "")
+
+
+def _joined(by: str, found: re.Match[str]) -> str:
+    return quoted(by.join(unquote(one, False) for one in re.findall(STRING, _held(found) or found[0])))
 
 
 def _decoded(decode: Callable[[bytes], bytes], found: re.Match[str]) -> str:
@@ -53,52 +54,33 @@ def _decoded(decode: Callable[[bytes], bytes], found: re.Match[str]) -> str:
 
 
 def _codes(found: re.Match[str]) -> str:
-    numbers = re.findall(r"0x[0-9a-fA-F]+|\d+", _held(found))
-    codes = [int(number, 16) if number.startswith("0x") else whole(number) for number in numbers]
-    return quoted("".join(chr(code) for code in codes if code < 0xD800)) if numbers else found[0]
+    codes = [int(number, 0) for number in re.findall(r"0x[0-9a-fA-F]{1,6}|[1-9]\d{0,6}", _held(found))]
+    return quoted("".join(chr(code) for code in codes if code < 0xD800)) if codes else found[0]
 
 
-def _list(found: re.Match[str]) -> str:
-    """A list of literals joined by one of them: the group `by`."""
-    texts = [unquote(one, False) for one in re.findall(STRING, found["list"])]
-    return quoted((unquote(found["by"]) if found["by"] else ",").join(texts))
-
-
-_KINDS: dict[str, Callable[[re.Match[str]], str]] = {
-    "home": constant(quoted(HOME)), "here": constant('"."'), "text": lambda found: quoted(_held(found)),
-    "words": lambda found: ", ".join(map(quoted, _held(found).split())), "inner": _held,
-    "path": lambda found: quoted("/".join(_literals(found))),
-    "side by side": lambda found: quoted("".join(_literals(found))),
-    "base64": partial(_decoded, loose_base64), "hex": partial(_decoded, binascii.unhexlify), "codes": _codes,
-    "reversed": partial(_decoded, lambda raw: raw[::-1]), "list": _list,
+_KINDS: dict[str, Change] = {
+    "home": constant(quoted(HOME)), "here": constant('"."'), "inner": _held, "text": lambda found: quoted(_held(found)),
+    "words": lambda found: ", ".join(map(quoted, _held(found).split())), "path": partial(_joined, "/"),
+    "joined": partial(_joined, ""), "base64": partial(_decoded, loose_base64),
+    "hex": partial(_decoded, binascii.unhexlify), "reversed": partial(_decoded, lambda raw: raw[::-1]), "codes": _codes,
 }  # fmt: skip
 
 
 @cache
-def _forms(outside: bool) -> tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]:
-    """The expressions and what they become: those for code outside of literals, or the others."""
+def _forms() -> tuple[tuple[re.Pattern[str], Change], ...]:
     kinds = tables()["language"]["folding"]["words"].items()
-    return tuple(
-        (re.compile(pattern.replace("{s}", STRING), re.S if outside else 0), _KINDS[kind])
-        for kind, patterns in kinds
-        for pattern in patterns
-        if (kind in ("text", "words")) == outside
-    )
+    forms = ((pattern.replace("{s}", STRING), kind) for kind, patterns in kinds for pattern in patterns)
+    return tuple((re.compile(pattern), _KINDS[kind]) for pattern, kind in forms)
 
 
 def fold(code: str) -> str:
-    """Other quotes as quotes, well-known places as literals, concatenation and decoding until nothing changes."""
-    pieces = re.split(f"({STRING})", code)
-    for index in range(0, len(pieces), 2):
-        for pattern, change in _forms(True):
-            pieces[index] = pattern.sub(change, pieces[index])
-    code = "".join(pieces)
-    for _ in range(4):
-        before = code
-        for pattern, change in _forms(False):
+    """Other quotes as quotes, well-known places as literals, concatenation and decoding, then once more; and literals
+    in the place of the variables that hold them."""
+    for _ in range(2):
+        for pattern, change in _forms():
             code = bounded(pattern.sub(change, code))
-        if code == before:
-            break
+        for name, literal in re.findall(_DECLARED, code)[:20]:
+            code = bounded(re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=>])", constant(literal), code))
     return code
 
 
@@ -108,33 +90,11 @@ def bounded(code: str) -> str:
     return code
 
 
-def with_names(code: str) -> str:
-    """Literals in the place of the variables that hold them."""
-    for name, literal in re.findall(_DECLARED, code)[:20]:
-        code = re.sub(rf"(?<![\w$'\"`]){re.escape(name)}(?!\w)(?!\s*:?=[^=>])", constant(literal), code)
-        inserts = [re.escape(name)] if name.startswith("$") else []
-        for insert in [*inserts, rf"[#$]\{{\s*(?:{re.escape(name)}|{re.escape(literal)})\s*\}}"]:
-            inside = partial(_after, literal[1:-1].replace('"', '\\"'))
-            code = bounded(re.sub(rf'(["`](?:[^"`\\]|\\.)*?){insert}(?!\w)', inside, code))
-    return fold(bounded(code))
-
-
-def _after(text: str, found: re.Match[str]) -> str:
-    return found[1] + text
-
-
 def balanced(args: str) -> str:
     """The arguments up to the parenthesis that closes them."""
-    depth, quote, escaped = 0, "", False
-    for at, char in enumerate(args):
-        if escaped or char == "\\":
-            escaped = not escaped
-        elif quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"`":
-            quote = char
-        else:
-            depth += (char in "([{") - (char in ")]}")
-            if depth < 0:
-                return args[:at]
+    depth = 0
+    for found in re.finditer(rf"{STRING}|[(\[{{]|[)\]}}]", args):
+        depth += (found[0] in "([{") - (found[0] in ")]}")
+        if depth < 0:
+            return args[: found.start()]
     return args

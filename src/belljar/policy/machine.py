@@ -10,14 +10,16 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from . import expressions
 from .compound import COMMANDS, branch
 from .effects import Effect
 from .environment import planted, poisoned
 from .expand import Expander, flat, flat_list
+from .expressions import named
 from .feed import Feed
 from .files import read_path
 from .knowledge import Knowledge
-from .marks import DISGUISED, ENCODED, NETWORK, SELF, UNKNOWN, clip, has, has_glob, known, sayable, solid
+from .marks import HIDDEN, NETWORK, SELF, UNKNOWN, clip, has, has_glob, known, sayable, solid
 from .parser import Node, ParseError, TooComplex, parse
 from .paths import could_match, is_place, resolve
 from .plain import plain_words
@@ -26,11 +28,11 @@ from .redirects import redirected
 from .shellstate import ShellState, Value
 
 MAX_RECURSION = 3
-MAX_STEPS, MAX_DEPTH, MAX_EFFECTS, MAX_LITERALS, MAX_BESIDE = 3000, 40, 400, 100, 20
+EVALUATES = ("let", "test", "[", "printf", "read", "unset", "declare", "local", "export", "typeset", "readonly")
+MAX_STEPS, MAX_DEPTH, MAX_EFFECTS, MAX_LITERALS = 3000, 40, 400, 100
 SUSPECT = re.compile(
     r"\s*(?:\S*/)?(?:rm|dd|sh|bash|chmod|chown|shred|mkfs\S*|curl|wget|nc|find|sudo|mv|eval|kill)\s+\S"
 )
-_PLANTED = re.compile(r"(?:^|[\s;&|!.'\"=])(?:/tmp|/var/tmp|/dev/shm)/|\balias (?:sudo|su|ssh|git|ls|cd)=\S*/")
 
 
 class NeedsParser(Exception):
@@ -55,14 +57,10 @@ class Machine:
         self.seen: dict[str, None] = {}  # the commands, and the entries that they were read by
         self.trail: list[str] = []
         self.traps: list[tuple[str, ShellState]] = []
-        self.made: list[tuple[str, str]] = []  # every text written to a file, in order
-        self.beside: list[tuple[Node, ShellState, Feed, int]] = []  # what was started, and how much was written then
         self.sinks: dict[str, list[Node]] = {}
-        self.packed: list[str] = []  # members of the archives that this command made
         self.judged: set[str] = set()  # files of commands that have been seen
         self.literals: list[str] = []  # the longer arguments: what a shell that reads unknown text might be handed
         self.undo_branches = self.branched = self.fifos = self._suspecting = False
-        self.truth: bool | None = None  # what the last test came to, where that is known
         self.feed = self.source = Feed()  # the standard input, and what the last `read` took its line from
         self.privileged = 0
         self.knowledge, self._dispatch, self._parsing = knowledge, dispatch, parsing
@@ -96,10 +94,6 @@ class Machine:
         if self._steps > MAX_STEPS:
             raise TooComplex("it does too much to be judged")
 
-    def spare(self) -> bool:
-        """Whether there is room for more rounds of a loop than have to be."""
-        return self._steps < MAX_STEPS // 4
-
     @contextmanager
     def under(self, name: str) -> Iterator[None]:
         if len(self.trail) >= MAX_DEPTH:
@@ -127,7 +121,7 @@ class Machine:
             if known(solid(text)):
                 self.emit("text.unparseable", str(error))
             else:
-                self.emit("exec.disguised" if has(text, ENCODED + DISGUISED) else "exec.unseen", text)
+                self.emit("exec.disguised" if has(text, HIDDEN) else "exec.unseen", text)
             return UNKNOWN
         return self.block(tree.get("Stmts"), state, feed or Feed())
 
@@ -143,9 +137,9 @@ class Machine:
                 self.run_text(candidate, state.fork()) if SUSPECT.match(candidate) else None
         self._suspecting = not texts
 
-    def run_subscripts(self, text: str, state: ShellState) -> None:
+    def subscripts(self, text: str, state: ShellState) -> None:
         """bash evaluates the subscript of `a[$(…)]` in arithmetic, tests and assignments even where it is quoted."""
-        for inner in re.findall(r"\$\((.*)\)|`([^`]*)`", text):
+        for inner in re.findall(r"\$\((.*)\)|`([^`]*)`", text) if re.match(r"\w+\[.*[$`]", text) else ():
             self.run_text(inner[0] or inner[1], state.fork())
 
     def read_file(self, path: str, state: ShellState) -> str | None:
@@ -167,11 +161,10 @@ class Machine:
         if full.endswith("/.envrc") or (is_place("own_rc", full) and text.strip()):
             self._runs_later(text, state)
         state.files[full] = clip((state.files.get(full, "") if append else "") + text)
-        self.made.append((full, state.files[full]))
 
     def _runs_later(self, text: str, state: ShellState) -> None:
         """Lines that a shell runs by itself: judged as if they ran now, refused where nobody can see them."""
-        if has(text, NETWORK + ENCODED + DISGUISED + UNKNOWN) or _PLANTED.search(text):
+        if has(text, NETWORK + HIDDEN + UNKNOWN) or expressions.search(named("planted_line"), text):
             self.emit("persist.rc", text)
         elif known(text):
             self.run_text(text, state.fork())
@@ -190,21 +183,11 @@ class Machine:
         self.tick()
         if not (stmt.get("Background") or stmt.get("Coprocess")):
             return redirected(self, stmt, state, feed)
-        self.beside.append((stmt, state.fork(), feed, len(self.made)))
         self._background += 1
         try:
             return redirected(self, stmt, state.fork(), feed)
         finally:
             self._background -= 1
-
-    def catch_up(self) -> None:
-        """What runs in the background reads what is written after its start, be it into a fifo or a file."""
-        for stmt, state, feed, start in self.beside[:MAX_BESIDE]:
-            later = dict(self.made[start:])
-            if later:
-                shell = state.detached()
-                shell.files |= later
-                redirected(self, stmt, shell, feed)
 
     def command(self, node: Node | None, state: ShellState, feed: Feed) -> str:
         if node is None:
@@ -222,7 +205,6 @@ class Machine:
             state,
             lambda part: self._substitution(part, state),
             lambda part: self._process(part, state),
-            lambda text: self.run_subscripts(text, state),
         )
 
     def _substitution(self, part: Node, state: ShellState) -> str:
@@ -240,13 +222,6 @@ class Machine:
         else:
             self.sinks[path] = part.get("Stmts") or []
         return path
-
-    def attach(self, name: str, stmt: Node, state: ShellState) -> None:
-        """The two ends of a coprocess: what it says is not known, what is written to it is its input."""
-        number = 60 + len(self.sinks) + len(state.files)
-        ends = [f"/dev/fd/{number}", f"/dev/fd/{number + 1}"]
-        state.files[ends[0]], self.sinks[ends[1]] = UNKNOWN, [stmt]
-        state.env[name] = ends
 
     # -- commands
 
@@ -272,6 +247,8 @@ class Machine:
         if not words:
             return ""
         name = solid(words[0])
+        for word in words[1:] if name in EVALUATES else ():
+            self.subscripts(word, state)
         if len(self.literals) < MAX_LITERALS:
             self.literals += [word for word in words[1:] if " " in word]
         if name in state.aliases and known(name):
@@ -336,14 +313,10 @@ class Machine:
         self.set(name, value, state, program)
 
     def set(self, name: str, value: Value, state: ShellState, program: str = "") -> None:
-        held = state.env.get(name)
-        if isinstance(held, str) and held.startswith("\0") and not flat(value).startswith("\0"):
-            name = held[1:]  # a reference
         poisoned(self, name, flat(value), state, program)
+        self.subscripts(flat(value), state)
         if name == "PWD":
             return
-        if re.match(r"\w+\[.*[$`]", flat(value)):  # arithmetic that meets this name evaluates its subscript
-            self.run_subscripts(flat(value), state)
         element = re.fullmatch(r"(\w+)\[(.*)\]", name)
         if element:
             name, value = element[1], _element(state.env.get(element[1], []), element[2], flat(value))
@@ -380,13 +353,11 @@ class Machine:
 
 
 def _element(old: Value | None, index: str, value: str) -> Value:
-    if isinstance(old, list) and index.isdecimal() and whole(index) < 4096:
-        return [*old[: int(index)], *[""] * (int(index) - len(old)), value, *old[int(index) + 1 :]]
-    base = (
-        old if isinstance(old, dict) else {str(at): one for at, one in enumerate(old)} if isinstance(old, list) else {}
-    )
-    made = {**base, index: value}
-    return dict(sorted(made.items(), key=lambda item: whole(item[0]))) if all(map(str.isdecimal, made)) else made
+    """An array with one more element; known by its keys where these are no small numbers in a row."""
+    if isinstance(old, list) and index.isdecimal() and whole(index) <= len(old):
+        return [*old[: int(index)], value, *old[int(index) + 1 :]]
+    base = old if isinstance(old, dict) else {str(at): one for at, one in enumerate(flat_list(old or []))}
+    return {**base, index: value}
 
 
 def _joins(stmt: Node, piping: bool) -> bool:

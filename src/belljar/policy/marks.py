@@ -21,6 +21,8 @@ DISGUISED = "\ufddc"  # text that the command itself holds, after a change that 
 
 GLOBS = STAR + ANY + BRACKET
 HOLES = UNKNOWN + NETWORK + SECRET + ATOM + UNSET + FILE + SENSITIVE + ENCODED + SELF + DISGUISED
+PRIVATE = SECRET + SENSITIVE  # must not be sent away
+HIDDEN = ENCODED + DISGUISED  # text that nobody can read
 MAX_TEXT = 200_000
 
 _SHOW = str.maketrans({

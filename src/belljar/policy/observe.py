@@ -6,7 +6,6 @@ from .effects import Effect
 from .feed import Feed
 from .knowledge import Knowledge
 from .machine import Machine
-from .marks import ATOM
 from .shellstate import ShellState
 
 
@@ -32,8 +31,6 @@ def observe(text: str, words: list[str] | None, state: ShellState, knowledge: Kn
             machine.simple(words, current, Feed())
         else:
             machine.run_text(text, current, Feed())
-        machine.catch_up()
-        _shadows(machine, state, current)
         for trap, where in machine.traps:
             with machine.under("trap"):
                 machine.run_text(trap, where)
@@ -43,17 +40,3 @@ def observe(text: str, words: list[str] | None, state: ShellState, knowledge: Kn
         if not machine.branched:
             break
     return Observed(tuple(effects), after, tuple(seen))
-
-
-def _shadows(machine: Machine, before: ShellState, after: ShellState) -> None:
-    """What stays in the shell under the name of a program runs whenever that program is called."""
-    from .call import Call
-
-    made = {
-        name: after.detached()
-        for old, new in ((before.aliases, after.aliases), (before.functions, after.functions))
-        for name, body in new.items()
-        if Call.known(machine, name) and body is not old.get(name) and not str(body).startswith(f"{name} ")
-    }
-    for name, shell in made.items():
-        machine.simple([name, ATOM], shell, Feed())

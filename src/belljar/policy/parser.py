@@ -23,7 +23,6 @@ from typing import Any
 
 MAX_TREE = 12_000_000  # bytes of JSON; shfmt's tree is quadratic on long && chains
 MAX_SECONDS = 20.0  # a net below the caps on processor time and on the tree, which are the same on any machine
-MAX_COMMENTS = 8  # parses, until no comment runs into the line after it
 AHEAD = 2  # processes waiting: a command often holds a second text, as in bash -c
 _MAX_MEMORY = 600 << 20  # of private writable memory; Go reserves address space freely, so RLIMIT_AS would misfire
 _MAX_CPU = 2
@@ -226,7 +225,8 @@ def parse(text: str) -> Node:
 @functools.lru_cache(maxsize=512)
 def _outcome(text: str) -> Node | Exception:
     try:
-        return _comments_ended(_parser.parse(text), text)
+        tree = _parser.parse(text)
+        return _no_joined_comment(tree) if "\\\n" in text and "#" in text else tree
     except (ParseError, TooComplex) as error:
         if "parser" in str(error):
             raise  # missing or killed: the next time may be better
@@ -236,27 +236,13 @@ def _outcome(text: str) -> Node | Exception:
 _long_outcome = functools.lru_cache(maxsize=4)(_outcome.__wrapped__)
 
 
-def _comments_ended(tree: Node, text: str) -> Node:
+def _no_joined_comment(node: object) -> Node:
     """shfmt lets a backslash at a comment's end join the next line to it; for bash, that line is a command."""
-    raw = text.encode("utf-8", "surrogatepass")
-    for _ in range(MAX_COMMENTS):
-        ends = _joined_comments(tree) if b"\\\n" in raw and b"#" in raw else []
-        if not ends:
-            return tree
-        for end in ends:
-            raw = raw[: end - 2] + b" " + raw[end - 1 :]
-        tree = _parser.parse(raw.decode("utf-8", "surrogatepass"))
-    raise TooComplex(f"its comments cannot be told from its commands; {_ADVICE}")
-
-
-def _joined_comments(node: object) -> list[int]:
-    if isinstance(node, list):
-        return [end for child in node for end in _joined_comments(child)]
-    if not isinstance(node, dict):
-        return []
-    if "Hash" in node and str(node.get("Text", "")).endswith("\\\n"):
-        return [int(node["End"]["Offset"])]
-    return [end for child in node.values() if isinstance(child, dict | list) for end in _joined_comments(child)]
+    if isinstance(node, dict) and "Hash" in node and str(node.get("Text", "")).endswith("\\\n"):
+        raise ParseError("a comment ends in a backslash, which shells and parsers read differently")
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        _no_joined_comment(child) if isinstance(child, dict | list) else None
+    return node  # type: ignore[return-value]
 
 
 def warm() -> None:

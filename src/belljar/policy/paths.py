@@ -9,7 +9,7 @@ import functools
 import re
 
 from .knowledge import tables
-from .marks import ANY, ATOM, BRACKET, GLOBS, HOLES, STAR, UNSET, has, has_glob, known, solid, unglob
+from .marks import ANY, ATOM, BRACKET, HOLES, STAR, UNSET, has, has_glob, known, solid, unglob
 
 WORKSPACE = "/workspace"
 HOME = "/home/sandbox"
@@ -80,28 +80,6 @@ def _regex_piece(piece: str) -> str:
     return re.escape(piece)
 
 
-@functools.cache
-def _samples() -> tuple[str, ...]:
-    """Paths that a glob might be meant for."""
-    anywhere = (
-        "/etc/shadow /etc/gshadow /etc/sudoers /proc/1/environ /proc/1/root /var/run/docker.sock /run/docker.sock "
-        "/workspace/.git/hooks/pre-commit /workspace/.git/hooks /workspace/.git/config /etc/passwd"
-    )
-    names = [".ssh/id_rsa", ".ssh/id_ed25519", ".bashrc", ".cache/huggingface/token", ".kaggle/kaggle.json"]
-    patterns = [one for one in tables()["place"]["secret_home"] if "(?" not in one]
-    names += [sample for one in patterns for sample in _sampled(one)]
-    return (*anywhere.split(), *(f"{home}/{name}" for home in (HOME, "/root", "/home/me") for name in names))
-
-
-def _sampled(pattern: str) -> list[str]:
-    """Paths that an expression stands for: each alternative, with and without what may be left out."""
-    group = re.search(r"\(([^()]*)\)(\??)", pattern)
-    if not group:
-        return [pattern.removesuffix("/.*").replace("\\", "")]
-    parts = [*group[1].split("|"), *([""] if group[2] else [])]
-    return [one for part in parts for one in _sampled(pattern[: group.start()] + part + pattern[group.end() :])]
-
-
 @functools.lru_cache(maxsize=4096)
 def classify(path: str) -> Class:
     """The class of an absolute path as `resolve` gives it, and its flags."""
@@ -119,15 +97,11 @@ def _classify_glob(path: str) -> Class:
     if _covers_all(first) and re.fullmatch(rf"(/[{STAR}{ANY}]+)*/?", path[len(head.rstrip("/")) + 1 + len(first) :]):
         kind, flags = classify(head or "/")
         return kind, flags | {"glob", "all"}
-    start = re.split(f"[{GLOBS}{HOLES}]", path, maxsplit=1)[0]
-    plain, parts = re.sub(f"[{STAR}{ANY}]|{BRACKET}[^]/]*]", "x", path), path.split("/")
-    for sample in _samples():
-        depth = sample.count("/") + 1
-        if depth <= len(parts) and sample.startswith(start) and could_match("/".join(parts[:depth]), sample):
-            kind, flags = _classify_known("/".join([sample, *plain.split("/")[depth:]]))
-            whole = len(parts) == depth and (kind != "system" or not head.startswith(WORKSPACE))
-            if kind == "secret" or "escape" in flags or whole:
-                return kind, flags | {"glob"}
+    for sample in tables()["place"]["samples"]:  # what a glob might be meant for
+        if could_match(path, sample):
+            kind, flags = _classify_known(sample)
+            return kind, flags | {"glob"}
+    plain = re.sub(f"[{STAR}{ANY}]|{BRACKET}[^]/]*]", "x", path)
     kind, flags = _classify_known(plain) if head not in ("", "/") else ("system", frozenset({"top"}))
     return kind, flags | {"glob"}
 

@@ -4,7 +4,6 @@ Which function does what is data: [language.python.calls] names the functions of
 explained here, an effect, or the shell command that does the same (`rm -r {0}`).
 """
 
-import base64
 import binascii
 import codecs
 import re
@@ -15,11 +14,25 @@ from . import expressions
 from .decoders import inflate, loose_base64
 from .feed import Feed
 from .files import is_loopback
-from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, known, taints
-from .pyvalues import Ref, decode, formatted, joined, many, part, repeated, text_of
+from .marks import (
+    ATOM,
+    DISGUISED,
+    ENCODED,
+    FILE,
+    HIDDEN,
+    NETWORK,
+    PRIVATE,
+    SENSITIVE,
+    STAR,
+    UNKNOWN,
+    clip,
+    has,
+    known,
+    taints,
+)
+from .pyvalues import Ref, decode, formatted, joined, many, part, text_of
 from .quoting import char
 from .roles_net import host_of, metadata
-from .shellstate import BASE_ENV
 
 if TYPE_CHECKING:
     from .pyscan import PythonScan
@@ -39,7 +52,6 @@ def kind_of(scan: "PythonScan", name: str) -> str:
 
 def library(scan: "PythonScan", name: str, args: list[Any], words: Words) -> Any:
     kind = kind_of(scan, name)
-    _handed(scan, args, words)
     done = _done(scan, kind, name, args, words)
     return _pure(scan, name, kind, args) if done is None else done
 
@@ -66,16 +78,6 @@ def _filled(scan: "PythonScan", word: str, args: list[Any]) -> str:
     return text.replace(STAR, ATOM) if scan.picking else text
 
 
-def _handed(scan: "PythonScan", args: list[Any], words: Words) -> None:
-    """A function that runs something, handed to another (a thread, a pool, atexit) with its arguments."""
-    given = [*args, *words.values()]
-    for index, value in enumerate(given):
-        name = value.name.removeprefix("builtins.") if isinstance(value, Ref) and value.bound is None else ""
-        if name and (kind_of(scan, name) in ("shell", "argv") or kind_of(scan, name).startswith("rm ")):
-            for each in given[index + 1 :] or given[:index]:
-                library(scan, name, [each], {})
-
-
 def _code(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
     if name == "compile":
         return first
@@ -85,8 +87,8 @@ def _code(scan: "PythonScan", name: str, first: str, args: list[Any], words: Wor
         scan.depth += 1
         scan.run(first)
         scan.depth -= 1
-    elif name == "exec" or has(first, ENCODED + DISGUISED):
-        scan.call.emit("exec.disguised" if has(first, ENCODED + DISGUISED) else "exec.unseen", "python exec")
+    elif name == "exec" or has(first, HIDDEN):
+        scan.call.emit("exec.disguised" if has(first, HIDDEN) else "exec.unseen", "python exec")
     return UNKNOWN
 
 
@@ -122,15 +124,20 @@ def _argv(scan: "PythonScan", name: str, first: str, args: list[Any], words: Wor
         twice = name.startswith("os.") and texts[1:] and texts[0].rsplit("/")[-1] == texts[1].rsplit("/")[-1]
         return scan.call.run(texts[1:] if twice else texts)
     if words.get("shell") and not isinstance(command, list):
-        return scan.run_text(text_of(command))
+        return _shell(scan, text_of(command))
     argv = [text_of(item) for item in command] if isinstance(command, list) else text_of(command).split() or [""]
     return scan.call.run(argv, Feed(text_of(words.get("input", words.get("stdin")))))
+
+
+def _shell(scan: "PythonScan", text: str) -> Any:
+    """A command for a shell; one that is not known at all is the project's own business."""
+    return scan.call.shell(text) if text.strip(UNKNOWN) else scan.call.emit("exec.script", "python")
 
 
 def _fetch(scan: "PythonScan", name: str, first: str, args: list[Any], words: Words) -> Any:
     body = [*args[1:], *(words.get(key, "") for key in ("data", "json", "files", "params"))]
     marks = taints("".join(map(text_of, body)) + first)
-    scan.call.send(marks, first) if has(marks, SECRET + SENSITIVE + ENCODED) else None
+    scan.call.send(marks, first) if has(marks, PRIVATE + ENCODED) else None
     scan.call.emit("net.fetch", first)
     metadata(scan.call, first)
     scan.call.write(args[1], NETWORK) if args[1:] and isinstance(args[1], str) else None
@@ -155,12 +162,10 @@ DO: dict[str, Callable[["PythonScan", str, str, list[Any], Words], Any]] = {
     "code": _code, "getattr": _getattr, "open": _open, "write": _write, "argv": _argv, "fetch": _fetch, "send": _send,
     "chdir": _chdir, "print": _print,
     "import": lambda scan, name, first, args, words: Ref(first if known(first) else "unknown"),
-    "namespace": lambda scan, name, first, args, words:
-        args[0] if args and isinstance(args[0], Ref) else Ref("builtins"),
     "read": lambda scan, name, first, args, words: scan.call.read(first),
     "load": lambda scan, name, first, args, words: scan.call.load(text_of(args[-1]) if args else first),
     "unpack": lambda scan, name, first, args, words: scan.call.unpack(text_of(words.get("path", [*args, "."][1]))),
-    "shell": lambda scan, name, first, args, words: scan.run_text(text_of(args[-1])) if args else None,
+    "shell": lambda scan, name, first, args, words: _shell(scan, text_of(args[-1])) if args else None,
     "fork": lambda scan, name, first, args, words: scan.call.emit("process.forkbomb") if scan.looping else None,
     "temporary": lambda scan, name, first, args, words: f"/tmp/{ATOM}",
     "environment": lambda scan, name, first, args, words:
@@ -171,30 +176,20 @@ DO: dict[str, Callable[["PythonScan", str, str, list[Any], Words], Any]] = {
 
 
 def method(scan: "PythonScan", name: str, value: Any, args: list[Any], words: Words) -> Any:
-    text, first = text_of(value), text_of(args[0]) if args else ""
-    _handed(scan, args, words)
     if isinstance(value, Ref) and value.name.startswith("file:"):
-        if name in ("write", "writelines"):
-            scan.call.machine.write_file(value.name[5:], first, scan.call.state, append=True)
+        if name in ("write", "writelines") and args:
+            scan.call.machine.write_file(value.name[5:], text_of(args[0]), scan.call.state, append=True)
         return value
     done = _done(scan, kind_of(scan, f".{name}"), name, [value, *args], words)
-    return _changed(scan, name, value, text, first, args, words) if done is None else done
+    return _changed(scan, name, value, args, words) if done is None else done
 
 
-def _changed(scan: "PythonScan", name: str, value: Any, text: str, first: str, args: list[Any], words: Words) -> Any:
-    if isinstance(value, dict) and name == "get":
-        return value.get(first, UNKNOWN)
-    if isinstance(value, list) and name in ("append", "extend", "insert") and args:
-        value += (many(args[-1]) if name == "extend" else args[-1:])[:LOOP_LIMIT]
-        return None
-    if isinstance(value, list) and name == "read":
-        return "\n".join(text_of(item) for item in value)
+def _changed(scan: "PythonScan", name: str, value: Any, args: list[Any], words: Words) -> Any:
+    text, first = text_of(value), text_of(args[0]) if args else ""
     if name == "join" and args:
-        items = [text_of(item) for item in many(args[0])]
-        return repeated(text, len(items), lambda: text.join(items))
-    if name == "replace" and len(args) > 1 and not isinstance(args[1], int):
-        new, times = text_of(args[1]), text.count(first) if known(first) and first else 0
-        return repeated(new, times, lambda: text.replace(first, new)) if times else text
+        return clip(text[:80].join(text_of(item) for item in many(args[0])))
+    if name == "replace" and len(args) > 1 and first:
+        return clip(text.replace(first, text_of(args[1])[:80]))
     if name in ("iterdir", "glob", "rglob"):
         return [f"{text.rstrip('/')}/{STAR}" if not first.strip("*/") else f"{text.rstrip('/')}/{ATOM}/{ATOM}"]
     if name == "split" and known(text):
@@ -202,12 +197,10 @@ def _changed(scan: "PythonScan", name: str, value: Any, text: str, first: str, a
     if name in _STRING_METHODS:
         return getattr(text, name)(*([first] if args else []))
     if name == "format":
-        return formatted(text, args, words)
+        return formatted(text, [*args, *words.values()])
     if name in ("joinpath", "expanduser"):
         home = text.replace("~", scan.call.state.home(), 1)
         return joined([text, *map(text_of, args)]) if name == "joinpath" else home
-    if name == "translate":
-        return DISGUISED if known(text) else taints(text)
     same = isinstance(value, str) and name in ("decode", "encode", "with_suffix", "with_name", "tobytes")
     return value if same or (name in _SAME and not args) else NETWORK if NETWORK in text else UNKNOWN
 
@@ -243,11 +236,6 @@ def _range(scan: "PythonScan", first: str, args: list[Any]) -> Any:
     return list(range(*args[:3])[:LOOP_LIMIT]) if whole else UNKNOWN
 
 
-def _map(scan: "PythonScan", first: str, args: list[Any]) -> Any:
-    given = args[1] if len(args) > 1 and isinstance(args[0], Ref) else []
-    return [scan.invoke(args[0], [item], {}) for item in many(given)[:LOOP_LIMIT]]
-
-
 def _codec(scan: "PythonScan", first: str, args: list[Any]) -> Any:
     rot13 = len(args) > 1 and text_of(args[1]).replace("_", "") == "rot13" and known(first)
     return codecs.decode(first, "rot13") if rot13 else DISGUISED if known(first) else first
@@ -259,7 +247,6 @@ PURE: dict[str, Callable[["PythonScan", str, list[Any]], Any]] = {
     **dict.fromkeys(("os.path.join", "posixpath.join"), lambda _, first, args: joined([text_of(arg) for arg in args])),
     **dict.fromkeys(("os.getcwd", "pathlib.Path.cwd"), lambda scan, first, args: scan.call.state.cwd),
     **dict.fromkeys(("os.getenv", "os.environ.get"), lambda scan, first, args: text_of(scan.call.state.get(first))),
-    **dict.fromkeys(("getpass.getuser", "os.getlogin"), lambda _, first, args: BASE_ENV["USER"]),
     **dict.fromkeys(("input", "sys.stdin.read", "sys.stdin.readline"), lambda scan, *_: scan.call.stdin or UNKNOWN),
     **dict.fromkeys(("bytes.fromhex", "binascii.unhexlify"), lambda _, first, args:
         decode(first, lambda raw: binascii.unhexlify(re.sub(rb"\s", b"", raw)))),
@@ -267,14 +254,13 @@ PURE: dict[str, Callable[["PythonScan", str, list[Any]], Any]] = {
     **dict.fromkeys(("base64.b64decode", "base64.urlsafe_b64decode", "base64.decodebytes"),
         lambda _, first, args: decode(first, loose_base64)),
     **dict.fromkeys(("zlib.decompress", "gzip.decompress"), lambda _, first, args: decode(first, inflate)),
-    "base64.b32decode": lambda _, first, args: decode(first, base64.b32decode),
     "os.walk": lambda _, first, args: [[first, [STAR], [STAR]]],
     "os.path.expanduser": lambda scan, first, args: re.sub("^~", scan.call.state.home(), first),
     "pathlib.Path.home": lambda scan, first, args: scan.call.state.home(),
     "shlex.split": lambda _, first, args: first.split(),
     "chr": lambda _, first, args: char(args[0]) if args and isinstance(args[0], int) and args[0] >= 0 else UNKNOWN,
-    "ord": lambda _, first, args: ord(first) if len(first) == 1 else UNKNOWN,
-    "int": lambda _, first, args: int(first) if re.fullmatch(r"[0-9]{1,9}", first) else UNKNOWN,
     "reversed": lambda _, first, args: list(reversed(many(args[0]))) if args else [],
-    "map": _map, "range": _range, "bytes": _bytes, "bytearray": _bytes,
+    "map": lambda scan, first, args:
+        [scan.invoke(args[0], [item], {}) for item in many(args[1])] if args[1:] and isinstance(args[0], Ref) else [],
+    "range": _range, "bytes": _bytes, "bytearray": _bytes,
 }  # fmt: skip

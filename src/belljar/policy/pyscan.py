@@ -9,8 +9,7 @@ import re
 from typing import Any
 
 from .call import Call
-from .machine import SUSPECT
-from .marks import ATOM, MAX_TEXT, NETWORK, UNKNOWN, clip, known
+from .marks import MAX_TEXT, NETWORK, UNKNOWN, clip, known
 from .parser import TooComplex
 from .pycalls import LOOP_LIMIT, MAX_DEPTH, library, method
 from .pyvalues import Ref, bounded, formatted, many, part, picks, text_of
@@ -21,13 +20,15 @@ _TEXTS = ("text", "content", "stdout", "parent", "data")
 
 
 class PythonScan:
+    call: Call
+    looping: bool
+
     def __init__(self, call: Call, argv: list[str] | None = None) -> None:
         self.call, self.out, self.depth, self.steps = call, "", 0, 0
         self.names: dict[str, Any] = {"__name__": "__main__"}
         self.functions: dict[str, Any] = {}  # functions, methods and lambdas by their name
         self.classes: set[str] = set()
         self.looping, self.picking = False, 0  # inside a loop; inside conditions that pick some files out of all
-        self.held: list[str] = []
         self.constants: dict[str, Any] = {
             "sys.argv": ["-c", *(argv or [])], "os.sep": "/", "sys.executable": "/usr/bin/python3",
             "os.curdir": ".", "os.pardir": "..", "sys.stdin": call.stdin.splitlines() or UNKNOWN,
@@ -39,38 +40,21 @@ class PythonScan:
             tree = ast.parse(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return False
-        values = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-        self.held += [text for text in values if isinstance(text, str)]
         try:
             self.body(tree.body)
         except RecursionError:
             self.call.emit("exec.unseen", "python")
         return True
 
-    def run_hooks(self) -> None:
-        """What a test framework would call: by name, and what is decorated for it."""
-        for name, node in list(self.functions.items()):
-            if not isinstance(node, ast.Lambda) and (re.match("test|pytest|set_?[uU]p", name) or node.decorator_list):
-                self.user(node, [f"/tmp/{ATOM}" if "tmp" in p.arg else UNKNOWN for p in node.args.args], {})
-
     def say(self, text: str) -> str:
         self.out = clip(self.out + text)
-        return UNKNOWN
-
-    def run_text(self, text: str) -> str:
-        """Run a command that the code gives to a shell; of one that is not known, what the code holds."""
-        if text.strip(UNKNOWN) or UNKNOWN not in text:
-            return self.call.shell(text)
-        self.call.emit("exec.script", text)
-        for suspect in [line.partition("=")[2] or line for held in self.held for line in held.splitlines()]:
-            self.call.shell(suspect) if SUSPECT.match(suspect) else None
         return UNKNOWN
 
     def invoke(self, function: Ref, args: list[Any], words: dict[str, Any]) -> Any:
         name, own = function.name, function.name.removeprefix("value.")
         if self.depth < MAX_DEPTH:
-            if name in self.classes:  # __init__, and what may be called without a call: __exit__, __del__, __str__
-                for special in [node for name, node in self.functions.items() if re.fullmatch(r"__\w+__", name)]:
+            if name in self.classes:  # a class: its __init__, and whatever else Python calls by itself
+                for special in [node for key, node in self.functions.items() if key.startswith("__")]:
                     self.user(special, [UNKNOWN, *args], words)
                 return Ref("instance", UNKNOWN)
             if own in self.functions:
@@ -143,9 +127,6 @@ class PythonScan:
         value = self.value(node.value)
         for target in node.targets:
             self._bind(target, value)
-
-    def _annassign(self, node: ast.AnnAssign) -> None:
-        self._bind(node.target, self.value(node.value)) if node.value else None
 
     def _augassign(self, node: ast.AugAssign) -> None:
         self._bind(node.target, self._add(self.value(node.target), self.value(node.value)))
@@ -242,10 +223,6 @@ class PythonScan:
 
     _v_tuple = _v_set = _v_list
 
-    def _v_boolop(self, node: ast.BoolOp) -> Any:
-        values = self._values(node.values)
-        return next((value for value in values if isinstance(value, str)), values[-1])
-
     def _v_unaryop(self, node: ast.UnaryOp) -> Any:
         value = self.value(node.operand)
         return -value if isinstance(node.op, ast.USub) and isinstance(value, int) else value
@@ -254,16 +231,13 @@ class PythonScan:
         left, right = self.value(node.left), self.value(node.right)
         if isinstance(node.op, ast.Add):
             return self._add(left, right)
-        if isinstance(left, int) and isinstance(right, int):
-            xor = isinstance(node.op, ast.BitXor)
-            return left ^ right if xor else left - right if isinstance(node.op, ast.Sub) else UNKNOWN
         if isinstance(node.op, ast.Div) and isinstance(left, str):
             return right if text_of(right).startswith("/") else f"{left.rstrip('/')}/{text_of(right)}"
         if isinstance(node.op, ast.Mult) and isinstance(left, str) and isinstance(right, int):
             return clip(left * min(right, MAX_TEXT // max(1, len(left)) + 1))
         if isinstance(node.op, ast.Mod) and isinstance(left, str):
-            return formatted(left, right if isinstance(right, list) else [right], {}, percent=True)
-        return right if isinstance(node.op, ast.BitOr) else UNKNOWN
+            return formatted(left, right if isinstance(right, list) else [right])
+        return UNKNOWN
 
     @staticmethod
     def _add(left: Any, right: Any) -> Any:

@@ -12,7 +12,7 @@ _AS_PROGRAM = frozenset(["pip", "pytest", "build", "mypy", "ruff", "black", "tox
 _TESTS = frozenset(["unittest", "nose2", "coverage"])
 
 
-def scan_python(call: Call, code: str, argv: list[str], hooks: bool = False) -> str | None:
+def scan_python(call: Call, code: str, argv: list[str]) -> str | None:
     """What it prints; None where it could not be read."""
     state = call.state
     call.state = state.fork()
@@ -25,7 +25,6 @@ def scan_python(call: Call, code: str, argv: list[str], hooks: bool = False) -> 
             scanner = PythonScan(call, argv)
             if not scanner.run(code):
                 return None
-            scanner.run_hooks() if hooks else None
     finally:
         call.state = state
     if scanner.out and not known(scanner.out) and not taints(scanner.out).strip(UNKNOWN):

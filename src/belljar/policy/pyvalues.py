@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from .decoders import decoded
-from .marks import ATOM, DISGUISED, FILE, MAX_TEXT, SENSITIVE, UNKNOWN, clip, known, taints
+from .marks import ATOM, FILE, SENSITIVE, UNKNOWN, clip, known, taints
 from .parser import TooComplex
 
 MAX_ITEMS = 10_000
@@ -51,11 +51,6 @@ def bounded(value: Any) -> Any:
     return clip(value) if isinstance(value, str) else value
 
 
-def repeated(piece: str, times: int, whole: Callable[[], str]) -> str:
-    """A text that holds a piece so many times, unless that is more than anybody would write."""
-    return clip(whole()) if len(piece) * times <= 10 * MAX_TEXT else DISGUISED
-
-
 def picks(test: ast.expr) -> bool:
     """Whether a condition chooses among files by what they are called; being a file is no choice."""
     nodes = list(ast.walk(test))
@@ -81,17 +76,10 @@ def joined(parts: list[str]) -> str:
     return path
 
 
-def formatted(template: str, args: list[Any], words: dict[str, Any], percent: bool = False) -> str:
-    """`%` and `.format`, unless the width of a field is thousands."""
-    given, named = [text_of(arg) for arg in args], {key: text_of(value) for key, value in words.items() if key}
-    if re.search(r"[%:][^}a-zA-Z]*(\d{4}|[*{])", template):
-        return template + "".join(given)
-    longest = max([*given, *named.values()], key=len, default="")
-    try:
-        made = (lambda: template % tuple(args)) if percent else (lambda: template.format(*given, **named))
-        return repeated(longest, template.count("%" if percent else "{"), made)
-    except (IndexError, KeyError, ValueError, AttributeError, TypeError, OverflowError):
-        return template + "".join(given)
+def formatted(template: str, args: list[Any]) -> str:
+    """`%` and `.format`, as far as they put texts in a row."""
+    given = iter(args)
+    return re.sub(r"%[srd]|\{\w*\}", lambda found: text_of(next(given, found[0])), template)
 
 
 def decode(text: str, how: Callable[[bytes], bytes]) -> str:

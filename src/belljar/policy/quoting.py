@@ -1,10 +1,8 @@
 """Quoting and patterns: small pure pieces of bash's lexical rules."""
 
 import re
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
+from . import expressions
 from .marks import ANY, BRACKET, STAR, known
 
 _ESCAPE = re.compile(
@@ -89,69 +87,21 @@ def basic_regex(pattern: str) -> str:
     return re.sub(r"(\\?)([(){}|+?])", lambda m: m[2] if m[1] else f"\\{m[2]}", classes(pattern))
 
 
-_MAX_SUBJECT, _MAX_REPEATS = 4000, 3
+_MAX_REPEATS, _MAX_WORK = 3, 30_000_000
 
 
-def bounded(pattern: str, text: str) -> bool:
-    """Whether a pattern from the command is worth a try on a text here: no repeated group, no back reference, few
-    repeats, short text."""
-    if len(text) > _MAX_SUBJECT or len(pattern) > 400 or re.search(r"\)[*+{]|\\[1-9]", pattern):
+def bounded(pattern: str, text: str, times: int = 1) -> bool:
+    """Whether a pattern from the command is worth a try on a text here, and so many times: no repeated group, no back
+    reference, and no more steps than backtracking through its repeats may take."""
+    if len(pattern) > 400 or re.search(r"\)[*+{]|\\[1-9]", pattern):
         return False
-    return len(re.findall(r"(?<!\\)(?:[*+]|\{\d*,)", pattern)) <= _MAX_REPEATS
-
-
-class Pattern:
-    """A regular expression that the command gives. It has PATIENCE seconds in all (`bounded` keeps it far
-    below), then comes a TimeoutError: Python's
-    own engine cannot be stopped once it backtracks. What is no expression is a ValueError."""
-
-    PATIENCE = 1.0
-
-    def __init__(self, text: str) -> None:
-        import regex
-
-        self._errors = (regex.error, IndexError, OverflowError, RecursionError)
-        self._compiled = self._tried(lambda: regex.compile(text, regex.DOTALL))
-        self._until = time.monotonic() + self.PATIENCE
-
-    def matches(self, text: str) -> bool:
-        return self._compiled.fullmatch(text, timeout=self._left()) is not None
-
-    def search(self, text: str) -> Any:
-        return self._compiled.search(text, timeout=self._left())
-
-    def found(self, text: str) -> Iterator[str]:
-        return (match[0] for match in self._compiled.finditer(text, timeout=self._left()))
-
-    def replaced(self, new: Callable[[Any], str], text: str, count: int) -> str:
-        return str(self._tried(lambda: self._compiled.sub(new, text, count=count, timeout=self._left())))
-
-    def _left(self) -> float:
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        return left
-
-    def _tried(self, run: Callable[[], Any]) -> Any:
-        try:
-            return run()
-        except self._errors as error:
-            raise ValueError(str(error)) from None
+    repeats = len(re.findall(r"(?<!\\)(?:[*+]|\{\d*,)", pattern))
+    return repeats <= _MAX_REPEATS and (len(text) + 1) ** max(1, repeats) * times <= _MAX_WORK
 
 
 def listed(names: str) -> tuple[str, ...]:
     """A table of names, written as one text."""
     return tuple(names.split())
-
-
-_QUIET = frozenset(
-    listed(
-        "cat less more most bat true false : vim vi nvim nano emacs code ed sed ssh delta head tail "
-        "col diff-so-fancy cp mv touch tee echo printf perl-rename "
-        "subl gedit micro hx kak helix emacsclient firefox lynx w3m xdg-open open pspg ssh-agent "
-        "rsh cursor"
-    )
-)
 
 
 def quiet_command(text: str) -> bool:
@@ -160,4 +110,4 @@ def quiet_command(text: str) -> bool:
     if re.search(r"[;|&`<>\n]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand|:!", text):
         return False
     bare = re.fullmatch(r"[\w-]+", text) is not None and not re.search(r"sh$|python|perl|ruby|node|php", text)
-    return bare or first in _QUIET
+    return bare or expressions.fullmatch(expressions.named("quiet_program"), first) is not None

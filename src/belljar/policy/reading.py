@@ -7,7 +7,7 @@ from typing import Any
 from . import expressions
 from .call import Call, Options
 from .knowledge import Entry, When
-from .marks import ATOM, ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
+from .marks import ATOM, ENCODED, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
 from .paths import WORKSPACE
 from .shellstate import BASE_ENV
 
@@ -39,6 +39,8 @@ class Reading:
     def run(self) -> str | None:
         call, entry = self.call, self.entry
         call.machine.note(f"{call.text()}  ←  {entry.name} in {entry.source}")
+        if "bundled" in entry.traits and re.fullmatch(r"[A-Za-z]+", "".join(call.args[:1])):  # tar xzf
+            call.args = [f"-{call.args[0]}", *call.args[1:]]
         options = call.options_of(entry.takes, entry.posix)
         self.flags += [flag for flag, names in entry.flags.items() if options.has(*names.split())]
         self.rest, self.options = options.rest, options
@@ -63,7 +65,7 @@ class Reading:
         if entry.stdin and call.stdin.strip() and not any(re.match("code|script", act) for act, _ in acts):
             self.act(entry.stdin, [unglob(call.stdin)])
         printed = self._effects(options)
-        if self.sent or has(self.target, SECRET + SENSITIVE + ENCODED):
+        if self.sent or has(self.target, PRIVATE + ENCODED):
             self.send(self.sent + self.target)
         if entry.runs:
             from .roles_run import project
@@ -159,6 +161,10 @@ class Reading:
 
     def hear(self, text: str) -> None:
         self.ran += text
+
+    def give(self, text: str) -> None:
+        """One more text goes to the other host."""
+        self.sent += text or " "
 
     def printed(self, what: str, options: Options) -> str | None:
         text = self.content if self.inputs else self.call.stdin

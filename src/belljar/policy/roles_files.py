@@ -2,12 +2,11 @@
 
 import re
 
-from .marks import ATOM, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, has, known, solid, taints
+from .marks import ATOM, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, has, known, solid, taints
 from .paths import resolve
 from .reading import ONE, Reading
 
 REMOTE = re.compile(r"(?:[\w.@-]+:(?!//)|rsync://|s3:|gs:)")
-_COMPRESSED = {"gzip": "gz", "bzip2": "bz2", "xz": "xz", "zstd": "zst", "compress": "Z"}
 _KEYS = re.compile(r"(?i)key|secret|passw|token|BEGIN")
 
 
@@ -18,7 +17,6 @@ def read(reading: Reading, path: str) -> None:
 def take(reading: Reading, path: str) -> None:
     """Into an archive: a whole home, system or workspace holds something private."""
     reading.add(reading.call.take(path, "system", "workspace_root"))
-    reading.call.pack("", [path])
 
 
 def look(reading: Reading, path: str) -> None:
@@ -51,23 +49,15 @@ def touch(reading: Reading, path: str, kind: str = "write") -> None:
 
 def rewrite(reading: Reading, path: str) -> None:
     """Compressed in place, unless the output goes elsewhere."""
-    read(reading, path)
-    held = reading.call.machine.read_file(path, reading.call.state)
-    if "aside" not in reading.flags:
-        reading.call.write(path, UNKNOWN if held is None else held)
-        reading.call.write(f"{path}.{_COMPRESSED.get(reading.call.name, 'gz')}", held) if held else None
+    text = reading.call.read(path)
+    reading.add(text)
+    reading.call.write(path, text) if "aside" not in reading.flags else None
 
 
 def folder(reading: Reading, path: str) -> None:
     full, kind, _ = reading.call.locate(path)
     hook = kind == "exec_hook" or full.startswith("/sys/fs/cgroup")
     reading.call.write(path) if hook else touch(reading, path, "mkdir")
-
-
-def delete(reading: Reading, path: str) -> None:
-    if re.fullmatch(rf"(\./)?[A-Za-z0-9]{STAR}", path) and reading.rest.index(path) == 8:
-        path = STAR  # a*, b*, c* …
-    reading.call.delete(path, *reading.flags) if path else None
 
 
 def wipe(reading: Reading, path: str) -> None:
@@ -114,24 +104,20 @@ def arrive(reading: Reading, target: str) -> None:
 def _arrived(reading: Reading, source: str, target: str, text: str) -> None:
     call = reading.call
     full, kind, flags = call.locate(target)
-    if "sink" in flags:
-        return
     if call.locate(source)[0] in ("/dev/null", "/dev/zero", "/dev/urandom"):
         call.write(target, "", "truncate")
         return
     inside = target.rstrip("/") + "/" + (re.split(r"[/:]", source.rstrip("/"))[-1] or ATOM)
     below = call.locate(source.removesuffix(f"/{STAR}"))[0] + "/"
-    place = target if re.search(rf"/[.{STAR}]?$", source) else inside
-    for name in [name for name in call.state.files if name.startswith(below)][:100]:
+    for name in [name for name in call.state.files if name.startswith(below)][:100]:  # a tree of this command's files
+        place = target if re.search(rf"/[.{STAR}]?$", source) else inside
         call.write(f"{place}/{name.removeprefix(below)}", call.state.files[name])
     home = kind == "home" and not flags & {"inner", "child"}
-    if home and inside.endswith(f"/.{STAR}"):
-        inside = target.rstrip("/") + "/.bashrc"
     into = target.endswith("/") or kind in ("workspace_root", "root") or "top" in flags or target in (".", "..", "~")
     call.write(inside if into or home else target, text)
     if re.match(r"(/usr)?(/local)?/s?bin/[^/]+$", solid(source)):
         call.state.links[full] = solid(source)  # a copy of a program under another name is that program
-    call.state.files[resolve(inside, call.state.cwd, call.state.links, call.state.home())] = text
+    call.state.files[call.locate(inside)[0]] = text
 
 
 def link(reading: Reading, source: str) -> None:
@@ -150,9 +136,6 @@ def linked(reading: Reading, name: str) -> None:
     call.machine.emit("write", full, kind, flags | {"link"}, call.name)
     base = full.rsplit("/", 1)[0] or "/"
     call.state.links[full] = resolve(source, base if "symbolic" in reading.flags else call.state.cwd)
-    made = call.machine.read_file(source, call.state)
-    if made is not None:
-        call.state.files[full] = made
 
 
 def setuid(mode: str) -> bool:
@@ -177,13 +160,6 @@ def chmod(reading: Reading, path: str) -> None:
     reading.call.change(path, *flags)
 
 
-def minus_mode(reading: Reading, text: str) -> None:
-    """`chmod -x file`: the mode looks like options."""
-    reading.mode = text
-    for path in reading.rest:
-        chmod(reading, path)
-
-
 def owner(reading: Reading, text: str) -> None:
     """Somebody else's, unless it is worked out at run time or the sandbox's own user."""
     name = re.split("[:.]", solid(text))[0]
@@ -205,7 +181,29 @@ def device(reading: Reading, path: str) -> None:
 
 def upload(reading: Reading, path: str) -> None:
     text = reading.call.take(path) if "://" not in path and ("/" in path or "." in path) else path
-    reading.call.emit("net.send", path, "sensitive") if has(text, SECRET + SENSITIVE) else None
+    reading.call.emit("net.send", path, "sensitive") if has(text, PRIVATE) else None
+
+
+def archived(reading: Reading, _: str) -> None:
+    """tar and cpio: what they pack, or where they unpack it."""
+    call, options, flags = reading.call, reading.options, reading.flags
+    archive, folder = options.get("f", "file"), options.get("C", "directory", "D", "one-top-level")
+    listed = [line for path in options.all("T", "files-from") for line in call.read(path).splitlines() if known(line)]
+    paths = [path if not folder or path[0] == "/" else f"{folder}/{path}" for path in [*reading.rest, *listed] if path]
+    if "create" in flags and "extract" not in flags:
+        text = taints("".join(call.take(path, "system", "workspace_root") for path in paths)) or FILE
+        for path in paths if "remove" in flags else []:
+            call.delete(path, "recursive")
+        reading.hear(text) if archive in ("", "-") else call.write(archive, text)
+    elif "extract" in flags:
+        text = call.read(archive) if archive not in ("", "-") else call.stdin
+        if "aside" in flags:
+            reading.hear(taints(text).replace(FILE, UNKNOWN) or UNKNOWN)
+            return
+        call.unpack(folder)
+        for path in paths:
+            call.write(path)
+        call.emit("write.absolute") if "absolute" in flags else None
 
 
 def git_tree(reading: Reading, _: str) -> None:
@@ -226,11 +224,6 @@ def edit(reading: Reading, path: str) -> None:
     look(reading, path)
 
 
-def private(reading: Reading, path: str) -> None:
-    """A file that is made for its owner; written only where it matters."""
-    reading.call.write(path) if reading.call.locate(path)[1] in ("system", "exec_hook") else None
-
-
 def pattern(reading: Reading, word: str) -> None:
     """The first operand of grep is no file, unless an option gave the pattern."""
     search(reading, word) if reading.options.all("e", "regexp", "f", "file") else None
@@ -238,7 +231,9 @@ def pattern(reading: Reading, word: str) -> None:
 
 ONE.update({
     "skip": lambda reading, word: None,  # a name, a number, a pattern: no file
-    "read": read, "take": take, "look": look, "search": search, "pattern": pattern, "edit": edit, "private": private,
+    "read": read, "take": take, "look": look, "search": search, "pattern": pattern, "edit": edit,
+    "private": lambda reading, path:
+        reading.call.write(path) if reading.call.locate(path)[1] in ("system", "exec_hook") else None,
     "load": lambda reading, path: reading.call.load(path),
     "write": write, "touch": touch, "rewrite": rewrite, "folder": folder,
     "append": lambda reading, path: write(reading, path, "append"),
@@ -249,14 +244,15 @@ ONE.update({
         if path not in ("-", "/dev/stdout") else None,
     "archive": lambda reading, path: reading.call.write(path, taints(reading.content) or FILE) if path != "-" else None,
     "pieces": lambda reading, path: reading.call.write(f"{path}aa", reading.content or reading.call.stdin),
-    "delete": delete, "wipe": wipe,
+    "delete": lambda reading, path: reading.call.delete(path, *reading.flags) if path else None,
+    "wipe": wipe,
     "wreck": lambda reading, path: reading.call.delete(path, "recursive", *reading.flags) if path else None,
     "move": move, "copy": copy, "arrive": arrive, "link": link, "linked": linked, "mode": mode, "chmod": chmod,
-    "minus-mode": minus_mode, "owner": owner,
+    "owner": owner,
     "chown": lambda reading, path: reading.call.change(path, *filter(None, [reading.mode]), *reading.flags),
     "alter": lambda reading, path: reading.call.change(path, "owner", *reading.flags),
     "extract": lambda reading, path: reading.call.unpack(path),
     "clone-into": lambda reading, path: reading.call.unpack(path) if path.startswith(("/", "..", "~")) else None,
     "serve": lambda reading, path: reading.call.serve(path) if path[:1] in "/~." else None,
-    "fifo": fifo, "device": device, "upload": upload, "git-tree": git_tree, "chdir": chdir,
+    "fifo": fifo, "device": device, "upload": upload, "git-tree": git_tree, "archived": archived, "chdir": chdir,
 })  # fmt: skip

@@ -2,21 +2,31 @@
 
 import re
 
+from . import expressions
 from .call import Call
+from .expressions import named
 from .files import is_loopback
-from .marks import ENCODED, FILE, NETWORK, SECRET, SENSITIVE, STAR, UNKNOWN, UNSET, has, known, show, solid, unglob
+from .marks import (
+    ENCODED,
+    FILE,
+    NETWORK,
+    PRIVATE,
+    SECRET,
+    SENSITIVE,
+    STAR,
+    UNKNOWN,
+    UNSET,
+    has,
+    known,
+    show,
+    solid,
+    unglob,
+)
 from .reading import MANY, ONE, Reading
 from .roles_run import remote, shell
 
 _HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
-_METADATA = re.compile(
-    r"169\.254\.(169\.254|170\.2)|metadata\.google\.internal|100\.100\.100\.200|fd00:ec2::254|metadata/identity/oauth2|"
-    r"0xa9fea9fe|2852039166",
-    re.I,
-)
-_ENGINE_API = re.compile(r":237[56]/(v[\d.]+/)?(containers|images|exec|build|volumes|plugins|swarm)")
 _VENDORS = {"gh": "github", "hf": "huggingface", "npm": "npm|registry", "azure": "azure|microsoft"}
-_FORGES = re.compile(r"(^|\.)(github\.com|gitlab\.com|bitbucket\.org|codeberg\.org|sr\.ht|dev\.azure\.com)$")
 
 
 def host_of(url: str) -> str:
@@ -24,9 +34,10 @@ def host_of(url: str) -> str:
     return found[1] if found else ""
 
 
-def _meant_for(vendor: re.Match[str] | None, host: str) -> bool:
-    """Whether a credential whose variable names a vendor goes to that vendor."""
-    return vendor is not None and re.search(_VENDORS.get(vendor[1], vendor[1]), host) is not None
+def _meant_for(text: str, host: str) -> bool:
+    """Whether a credential goes to whoever gave it: its variable names no vendor, or this one."""
+    vendor = re.search(rf"{SENSITIVE}{UNSET}?([a-z]+)", text)
+    return vendor is None or re.search(_VENDORS.get(vendor[1], vendor[1]), host) is not None
 
 
 def fetch(reading: Reading, url: str) -> None:
@@ -40,9 +51,9 @@ def fetch(reading: Reading, url: str) -> None:
 
 def metadata(call: Call, url: str) -> None:
     """A cloud's metadata service hands out the machine's own credentials."""
-    if _METADATA.search(solid(url)):
+    if expressions.search(named("metadata"), solid(url)):
         call.machine.emit("read", show(url), "secret", program=call.name)
-    if _ENGINE_API.search(solid(url)):
+    if expressions.search(named("engine_api"), solid(url)):
         call.emit("kernel.engine")
 
 
@@ -54,32 +65,17 @@ def fetch_here(reading: Reading, url: str) -> None:
         reading.call.write(f"{reading.mode}/{name}" if reading.mode else name, reading.content)
 
 
-def fetch_folder(reading: Reading, path: str) -> None:
-    reading.mode = path
-
-
 def send(reading: Reading, text: str) -> None:
     """The body of a request: text, or a file after @."""
     found = re.match(r"[\w.\[\]-]*=?[@<]([^;\s]+)", text)
-    reading.sent += reading.call.read(found[1]) if found else text or " "
-
-
-def send_text(reading: Reading, text: str) -> None:
-    reading.sent += text or " "
+    reading.give(reading.call.read(found[1]) if found else text)
 
 
 def header(reading: Reading, text: str) -> None:
     """A header may carry a credential where it says so, to the host that the credential is for."""
-    auth = (
-        re.match(r"(?i)(authorization|.*(token|key|auth|secret|cookie)[\w-]*)\s*:", text) and "leak" not in text.lower()
-    )
-    vendor = re.search(rf"{SENSITIVE}([a-z]+)", solid(text))
-    if SECRET in text:
-        reading.sent += SECRET
-    elif SENSITIVE in text and not (auth and (not vendor or _meant_for(vendor, host_of(reading.target)))):
+    auth = re.match(r"(?i)(authorization|.*(token|key|auth|secret|cookie)[\w-]*)\s*:", text)
+    if SECRET in text or (SENSITIVE in text and not (auth and _meant_for(text, host_of(reading.target)))):
         reading.sent += SENSITIVE
-    elif ENCODED in text and not re.match(r"(?i)authorization", text):
-        reading.sent += ENCODED
 
 
 def http(reading: Reading, words: list[str], _: str) -> None:
@@ -87,8 +83,8 @@ def http(reading: Reading, words: list[str], _: str) -> None:
     words = words[1:] if re.fullmatch(r"[A-Z]+", words[0]) else words
     reading.target = words[0] if words else ""
     fetch(reading, reading.target)
-    for found in filter(None, (re.match(r"[\w.-]+(:?=@?|@)(.*)", word) for word in words[1:])):
-        reading.sent += reading.call.read(found[2]) if "@" in found[1] else found[2]
+    for word in words[1:]:
+        send(reading, word)
     reading.sent += reading.call.stdin
 
 
@@ -104,12 +100,12 @@ def host(reading: Reading, name: str) -> None:
         call.emit("net.shell")
     if "listen" in flags:
         call.emit("net.listen")
-        call.emit("net.send", "whoever connects", "sensitive") if has(call.stdin, SECRET + SENSITIVE) else None
+        call.emit("net.send", "whoever connects", "sensitive") if has(call.stdin, PRIVATE) else None
         return
     name = host_of(name) if "://" in name else name
     local = is_loopback(name) or re.fullmatch(r"[a-z][a-z0-9_-]*", name) is not None
     call.emit("net.socket", name, *(["local"] if local else []))
-    if not local and has(call.stdin, FILE + SECRET + SENSITIVE + ENCODED + UNKNOWN):
+    if not local and has(call.stdin, FILE + PRIVATE + ENCODED + UNKNOWN):
         call.emit("net.send", name, "raw")
 
 
@@ -143,11 +139,7 @@ def ssh_host(reading: Reading, name: str) -> None:
     call.emit("net.remote", name)
     if name.startswith("root@") and is_loopback(name[5:]):
         call.emit("privilege.become")
-    call.send(call.stdin, name) if has(call.stdin, SECRET + SENSITIVE + ENCODED) else None
-
-
-def ssh_stdin(reading: Reading, text: str) -> None:
-    remote(reading, [text]) if known(text) and len(reading.rest) < 2 else None
+    call.send(call.stdin, name) if has(call.stdin, PRIVATE + ENCODED) else None
 
 
 def push_to(reading: Reading, word: str) -> None:
@@ -155,11 +147,10 @@ def push_to(reading: Reading, word: str) -> None:
     call, url = reading.call, re.match(r"\w+://(?:([^/@]*)@)?([^/:]+)", word)
     held = call.machine.read_file(".git/COMMIT_EDITMSG", call.state) or ""
     files = "".join(call.state.files.values()) if held else ""
-    if has(held + files, SECRET + SENSITIVE) or (not url and has(word, SECRET + SENSITIVE)):
+    if has(held + files, PRIVATE) or (not url and has(word, PRIVATE)):
         call.emit("net.send", "a remote", "sensitive")
-    if url and url[1] and has(url[1], SECRET + SENSITIVE):
-        meant = _meant_for(re.search(rf"{SENSITIVE}{UNSET}?([a-z]+)", url[1]), url[2])
-        call.emit("net.send", word, "sensitive") if not meant and not _FORGES.search(url[2]) else None
+    if url and url[1] and has(url[1], PRIVATE):
+        call.emit("net.send", word, "sensitive") if not expressions.search(named("forges"), url[2]) else None
     elif url and not url[1] and not is_loopback(url[2]):
         call.emit("vcs.elsewhere", word)
     if call.machine.read_file(".git/config.remote", call.state):
@@ -183,13 +174,16 @@ def _sends(reading: Reading, text: str, marks: str, flag: str) -> None:
 
 MANY["http"] = http
 ONE.update({
-    "fetch": fetch, "fetch-here": fetch_here, "fetch-folder": fetch_folder, "send": send, "send-text": send_text,
-    "send-file": lambda reading, path: send_text(reading, reading.call.take(path)), "header": header, "host": host,
-    "net-shell": net_shell, "socat": socat, "tls": tls, "ssh-host": ssh_host, "ssh-stdin": ssh_stdin,
+    "fetch": fetch, "fetch-here": fetch_here, "send": send, "header": header, "host": host, "net-shell": net_shell,
+    "fetch-folder": lambda reading, path: setattr(reading, "mode", path),
+    "send-text": lambda reading, text: reading.give(text), "socat": socat, "tls": tls, "ssh-host": ssh_host,
+    "send-file": lambda reading, path: reading.give(reading.call.take(path)),
+    "ssh-stdin": lambda reading, text:
+        remote(reading, [text]) if known(text) and len(reading.rest) < 2 else None,
     "push-to": push_to,
     "new-remote": lambda reading, url: reading.call.machine.write_file(".git/config.remote", url, reading.call.state),
     "tunnel": lambda reading, _: reading.call.emit("net.tunnel"),
-    "lookup": lambda reading, name: _sends(reading, name, SECRET + SENSITIVE + ENCODED, "encoded"),
-    "send-stdin": lambda reading, text: _sends(reading, text, SECRET + SENSITIVE, "sensitive"),
+    "lookup": lambda reading, name: _sends(reading, name, PRIVATE + ENCODED, "encoded"),
+    "send-stdin": lambda reading, text: _sends(reading, text, PRIVATE, "sensitive"),
     "process": process, "process-name": process_name,
 })  # fmt: skip

@@ -1,26 +1,24 @@
 """Roles of arguments that are run: commands, code, scripts, settings that execute, what runs elsewhere."""
 
-import json
 import re
 
 from . import expressions
-from .call import Call, settings
 from .knowledge import tables
 from .machine import SUSPECT
 from .marks import FILE, NETWORK, SENSITIVE, known, solid, unglob
-from .paths import WORKSPACE
+from .paths import HOME, WORKSPACE
 from .quoting import listed, quiet_command
 from .reading import MANY, ONE, Reading
 
 _COMPRESSORS = frozenset(listed("gzip pigz zstd xz bzip2 lz4 lzma pbzip2 unzstd zstdmt lzip brotli cat gunzip"))
+_NAMES = re.compile(r"(?<!\w)(?:pre|post)?([\w./%-]+)")
 _TRANSPORT = re.compile(r"(\S*/)?(ssh|rsync|sudo)\b(?!.*(?i:proxy|local)command)")
 _ELSEWHERE = ("exec.network", "net.shell", "process.forkbomb", "service.delete", "data.drop")
-_ALONE = {"preinstall", "install", "postinstall", "prepare"}
 
 
 def run(reading: Reading, words: list[str], _: str = "") -> None:
-    words = list(words)
-    while words and (words[0] == "--" or ("assigns" in reading.entry.traits and re.match(r"[A-Za-z_]\w*=", words[0]))):
+    words, assigns = list(words), "assigns" in reading.entry.traits
+    while words and re.match(r"--$|[-+]?[\d.]+$" + (r"|[A-Za-z_]\w*=" if assigns else ""), words[0]):
         name, equals, value = words.pop(0).partition("=")
         reading.call.machine.set(name, value, reading.call.state.fork(), reading.call.name) if equals else None
     reading.ran += reading.call.run(words)
@@ -39,11 +37,6 @@ def run_as_root(reading: Reading, words: list[str], _: str) -> None:
         run(reading, words)
     finally:
         reading.call.machine.privileged -= 1
-
-
-def run_after_number(reading: Reading, words: list[str], _: str) -> None:
-    numbered = re.fullmatch(r"[-+\d.]+|record|stat|trace|report|top", solid(words[0]))
-    reading.ran += reading.call.run(words[1:] if numbered else words)
 
 
 def shell(reading: Reading, words: list[str], _: str = "") -> None:
@@ -69,10 +62,6 @@ def helper(reading: Reading, text: str) -> None:
     shell(reading, [text]) if known_one else hidden(reading, text)
 
 
-def checkpoint(reading: Reading, text: str) -> None:
-    hidden(reading, text.split("exec=", 1)[1]) if "exec=" in text else None
-
-
 def code(reading: Reading, words: list[str], language: str) -> None:
     for path in reading.rest if "edits" in reading.flags else []:
         reading.call.write(path, FILE)
@@ -93,38 +82,20 @@ def project(reading: Reading) -> None:
 
 
 def targets(reading: Reading, text: str) -> None:
-    """The commands of a makefile, a package.json or the like that this call reaches."""
-    words = set(reading.call.original.split())
-    for line in (_scripts(text, words) if text.lstrip()[:1] == "{" else _recipes(text, words))[:300]:
-        for part in dict.fromkeys([line, *re.split(r"[\"'\[\],]+", line)]):
-            part = re.sub(r"^[\s@:;-]*(?:[\w.-]+\s*[:=]+\s*)?[@|>;-]*\s*", "", part).replace("$$", "$")
-            first = (part.split() or [""])[0]
-            if SUSPECT.match(part) or (" " in part and reading.call.is_program(first) and ":" not in first):
-                reading.call.guess(part)
-
-
-def _scripts(text: str, words: set[str]) -> list[str]:
-    """package.json: the scripts that are named, and those that run by themselves."""
-    try:
-        scripts = json.loads(text)["scripts"].items()
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return []
-    named = {{"t": "test", "tst": "test"}.get(word, word) for word in words} | _ALONE
-    return [str(command) for name, command in scripts if {name, re.sub("^(pre|post)", "", name)} & named]
-
-
-def _recipes(text: str, words: set[str]) -> list[str]:
-    """Of a file of targets, the lines of those that are named (of the first where none is) and of what these need."""
-    blocks = re.split(r"(?m)^(?=(?:  )?[\w.%/-]+\s*:(?!=))", text)
-    names = [re.match(r"\s*([\w.%/-]+?)\s*:[ \t]*([^\n;]*)", block) for block in blocks]
-    values = {"RM": "rm -f", "HOME": "/home/sandbox", **dict(re.findall(r"(?m)^(\w+)\s*[:?]?=\s*(.*?)\s*$", text))}
-    firsts = [one[1] for one in names if one and one[1] not in ("version", "tasks", "vars", "env") and one[1][0] != "."]
-    wanted = (words & set(firsts)) or {*firsts[:1], "default"}
-    for _ in range(4):
-        wanted |= {need for name in names if name and name[1] in wanted for need in name[2].split()[:50]}
-    chosen = [block for block, name in zip(blocks, names, strict=True) if name and name[1] in wanted]
-    found = "\n".join([*re.findall(r"\$\(shell [^\n]*\)", text), *(chosen or blocks)])
-    return re.sub(r"\$[({](\w+)[)}]", lambda m: values.get(m[1], m[0]), found).splitlines()
+    """The commands of a makefile, a package.json or the like: of the targets that are named, or of all."""
+    words, values = set(reading.call.original.split()), dict(re.findall(r"(?m)^(\w+)\s*[:?]?=\s*(.*?)\s*$", text))
+    blocks = re.split(r"(?m)^(?=(?:  )?[\w.%/-]+\s*:(?!=))|,(?=\s*\")", text)
+    values = {"RM": "rm -f", "HOME": HOME, **values}
+    default = [one for one in blocks if one[:1] != "."][:2] if reading.call.name.endswith("make") else blocks
+    for _ in range(3):  # the targets that are named (or the first), and what they need
+        chosen = [block for block in blocks if words & set(_NAMES.findall(block.partition(":")[0]))] or default
+        words |= {word for block in chosen for word in block.partition("\n")[0].split()}
+    whole = re.sub(r"\$[({](\w+)[)}]", lambda m: values.get(m[1], m[0]), "\n".join(chosen))
+    for part in [one for line in whole.splitlines()[:300] for one in (line, *re.split(r"[\"'\[\],]+", line))]:
+        part = re.sub(r"^[\s@:;-]*(?:[\w.-]+\s*[:=]+\s*)?[@|>;-]*\s*", "", part).replace("$$", "$")
+        first = (part.split() or [""])[0]
+        if SUSPECT.match(part) or (" " in part and reading.call.is_program(first) and ":" not in first):
+            reading.call.guess(part)
 
 
 def target_file(reading: Reading, path: str) -> None:
@@ -211,13 +182,6 @@ def setting(reading: Reading, text: str) -> None:
     reading.call.shell(value.lstrip("!")) if value and (value[0] != "/" or " " in value) else None
 
 
-def options_file(reading: Reading, path: str) -> None:
-    """A file of options: they count as if they were given."""
-    call, given = reading.call, settings(reading.call.read(path))
-    if given and call.machine.first_time("\0".join(given)):
-        Reading(Call(call.machine, call.name, [*call.args, *given], call.state, call.feed), reading.entry).run()
-
-
 def ssh_option(reading: Reading, text: str) -> None:
     for line in text.splitlines():
         found = re.match(r"(?i)\s*(?:(?:proxy|local|knownhosts)command|match\b.*\bexec)[\s=]+(.+)", line)
@@ -250,13 +214,8 @@ def tree_shell(reading: Reading, text: str) -> None:
     reading.call.machine.run_text(unglob(text), state)
 
 
-def ansible(reading: Reading, text: str) -> None:
-    runs = re.search(r"-m\s*(ansible\.builtin\.)?(shell|command|raw)|^(?!.*-m)", reading.text)
-    shell(reading, [text]) if runs else None
-
-
 MANY.update({
-    "run": run, "run-program": run_program, "run-as-root": run_as_root, "run-after-number": run_after_number,
+    "run": run, "run-program": run_program, "run-as-root": run_as_root,
     "shell": shell, "code": code, "remote": remote, "container": container,
     "shell-or-run": lambda reading, words, _: shell(reading, words) if len(words) == 1 else run(reading, words),
     "lock": lambda reading, words, _: shell(reading, words[1:]) if words[0] == "-c" else run(reading, words),
@@ -268,11 +227,12 @@ ONE.update({
     "transport": lambda reading, text: hidden(reading, text) if not _TRANSPORT.match(solid(text)) else None,
     "run-with-rest": lambda reading, path: reading.call.run([path, *reading.rest]),
     "make-eval": lambda reading, text: shell(reading, [text.partition(";")[2]]) if ";" in text else None,
-    "engine": engine, "setting": setting, "options-file": options_file, "ssh-option": ssh_option, "planted": planted,
+    "engine": engine, "setting": setting, "ssh-option": ssh_option, "planted": planted,
+    "options-file": lambda reading, path: reading.call.read(path),
     "schedule": schedule,
     "setting-pair": lambda reading, text: setting(reading, text.strip().replace(" ", "=", 1)),
     "ssh-file": lambda reading, path: ssh_option(reading, reading.call.script(path) or ""),
     "preload": lambda reading, path: reading.call.emit("persist.env", f"--preload {path}"),
     "become": lambda reading, _: reading.call.emit("privilege.become"),
-    "commit-text": commit_text, "tree-shell": tree_shell, "ansible": ansible,
+    "commit-text": commit_text, "tree-shell": tree_shell,
 })  # fmt: skip

@@ -144,8 +144,8 @@ def _file(data: dict[str, Any], text: str, source: str) -> RuleFile:
 
 def _rule(data: dict[str, Any]) -> Rule:
     decision, case = data.get("decision", ""), "(?i)" if data.get("ignore_case") else ""
-    sets = {key: frozenset(_texts(data, key)) for key in ("path", "flags", "any_flags", "without")}
-    lists = {key: tuple(_texts(data, key)) for key in ("effect", "match", "not_match")}
+    sets: dict[str, Any] = {key: frozenset(_texts(data, key)) for key in ("path", "flags", "any_flags", "without")}
+    lists: dict[str, Any] = {key: tuple(_texts(data, key)) for key in ("effect", "match", "not_match")}
     return Rule(
         id=data["id"],
         reason=data["reason"],

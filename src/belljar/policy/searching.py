@@ -2,15 +2,12 @@
 
 import re
 
+from . import expressions
 from .call import Call, Options, program
+from .expressions import named
 from .feed import Feed
 from .marks import ATOM, SELF, STAR, UNKNOWN, has, has_glob, known, solid, unglob
 from .quoting import ansi_c, backslashes, listed, whole
-
-_TESTS = re.compile(r"-(i?(name|path|regex|wholename)|[mac](time|min)|size|newer\w*|user|perm|inum|links|samefile)")
-_KEYS = re.compile(
-    r"id_|\.pem|\.key\b|credential|\.aws|\.ssh|\.netrc|\.kube|\.pgpass|\.git-cred|\.gnupg|token|secret|passw"
-)
 
 
 @program("xargs gxargs")
@@ -93,7 +90,9 @@ def _narrows(args: list[str]) -> bool:
     for index, arg in enumerate(args):
         value = unglob(args[index + 1]) if index + 1 < len(args) else ""
         negated = index and args[index - 1] in ("!", "-not") and arg in ("-name", "-path")
-        if arg == "-empty" or (_TESTS.fullmatch(arg) and value.strip("*?./!-+0") and not negated):
+        if arg == "-empty" or (
+            expressions.fullmatch(named("find_test"), arg) and value.strip("*?./!-+0") and not negated
+        ):
             return True
     return False
 
@@ -125,7 +124,7 @@ def _fd(call: Call) -> str:
     narrow = ["-name", words[0]] if words and words[0].strip(".*^$") else []
     run = ["-exec", *command, *([] if "{}" in command else ["{}"]), ";"] if command else []
     call.args = [*(words[1:2] or ["."]), *narrow, *run]
-    return _find(call)
+    return str(_find(call) or "")
 
 
 def _secret_found(call: Call, root: str, args: list[str]) -> str:
@@ -134,7 +133,7 @@ def _secret_found(call: Call, root: str, args: list[str]) -> str:
     names = unglob(" ".join(args))
     if kind not in ("root", "home", "system", "kernel", "secret"):
         return ""
-    if _KEYS.search(names):
+    if expressions.search(named("key_file"), names):
         return "/home/sandbox/.ssh/id_rsa"
     if re.search(r"shadow|sudoers", names):
         return "/etc/shadow"

@@ -4,7 +4,7 @@ import re
 
 from .call import Call, program
 from .feed import Feed
-from .marks import DISGUISED, ENCODED, FILE, NETWORK, UNKNOWN, has, known, solid, unglob
+from .marks import FILE, HIDDEN, NETWORK, UNKNOWN, has, known, solid, unglob
 from .quoting import listed
 
 SHELLS = frozenset(listed("sh bash dash zsh ksh mksh ash fish csh tcsh rbash pdksh yash elvish nu"))
@@ -39,25 +39,8 @@ def feed_shell(call: Call, args: list[str]) -> str | None:
         call.machine.run_suspects(call.state)
     if NETWORK in text:
         call.emit("exec.network", text)
-    elif has(text, ENCODED + DISGUISED):
+    elif has(text, HIDDEN):
         call.emit("exec.disguised", text)
     elif has(text, UNKNOWN) and not known(text):
         call.emit("exec.unseen", text)
     return call.shell(text, [call.name, *args], Feed()) if text and text.strip(FILE + "\n") != "" else None
-
-
-@program("pwsh powershell")
-def _powershell(call: Call) -> str | None:
-    """PowerShell on Linux: its own verbs for deleting, everything else as if it were a shell."""
-    whole = " ".join(call.args)
-    text = unglob(" ".join(arg for arg in call.args if not arg.startswith("-")))
-    if re.search(r"(?i)(^|\s)-e(nc|ncodedcommand|c)?\s", whole):
-        call.emit("exec.disguised")
-    for found in re.findall(r"(?i)(?:Remove-Item|ri|rd|Clear-Content)\s+([^;|]+)", whole):
-        for path in re.findall(r"(?:^|\s)([^\s-]\S*)", found):
-            call.delete(path, "recursive")
-    fetches = re.search(r"(?i)iwr|Invoke-WebRequest|DownloadString|http", text)
-    if NETWORK in call.stdin or (fetches and re.search(r"(?i)\b(iex|Invoke-Expression)\b", text)):
-        call.emit("exec.network")
-        return None
-    return call.shell(text) if re.match(r"[a-z]", text) else None

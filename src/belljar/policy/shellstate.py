@@ -1,14 +1,14 @@
 """What is known of a shell: where it is, what its names mean, which files this command has made."""
 
-import re
 from collections.abc import Mapping
 from copy import copy as shallow
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from . import expressions
+from .expressions import named
 from .marks import ATOM, SENSITIVE, UNSET
 from .paths import HOME, WORKSPACE
-from .quoting import listed
 
 Value = str | list[str] | dict[str, str]
 
@@ -25,22 +25,6 @@ PERHAPS = {
     "CARGO_HOME": f"{HOME}/.cargo", "GOPATH": f"{HOME}/go", "VIRTUAL_ENV": f"{WORKSPACE}/.venv",
     "NVM_DIR": f"{HOME}/.nvm", "CARGO_TARGET_DIR": f"{WORKSPACE}/target",
 }  # fmt: skip
-_ATOMS = frozenset(
-    listed(
-        "? $ ! RANDOM SRANDOM SECONDS LINENO EPOCHSECONDS EPOCHREALTIME BASHPID PPID UID EUID HOSTNAME COLUMNS LINES"
-    )
-)
-_CREDENTIAL = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASS|APIKEY|CREDENTIALS?)(_|$)|(ACCESS|PRIVATE|API|SECRET|"
-    r"AUTH|SIGNING|DEPLOY)_?KEY|_PAT$|_KEY$"
-)
-_VENDORS = frozenset(
-    ["anthropic", "openai", "aws", "github", "gh", "gitlab", "npm", "pypi", "slack", "stripe", "hf", "azure", "google"]
-)
-_AMBIENT = re.compile(
-    r"^(CI|DEBUG|EDITOR|VISUAL|PAGER|TZ|DISPLAY|JAVA_HOME|CONDA_PREFIX|PYTHON\w*|NODE\w*|GITHUB_\w+|"
-    r"XDG_\w+|CC|CXX|LC_\w+|DOCKER_\w+|PYTHONPATH)$"
-)
 
 
 @dataclass(slots=True)
@@ -89,7 +73,7 @@ class ShellState:
     def get(self, name: str) -> Value:
         if name in self.env:
             return self.env[name]
-        if name in _ATOMS:
+        if expressions.fullmatch(named("atom_variable"), name):
             return ATOM
         if name == "PWD":
             return self.cwd
@@ -99,7 +83,7 @@ class ShellState:
             return self.name
         if name in ("-", "BASHOPTS", "SHELLOPTS"):
             return "hBc"
-        if _CREDENTIAL.search(name):
+        if expressions.search(named("credential_variable"), name):
             vendor = name.split("_")[0].lower()
-            return SENSITIVE + UNSET + (vendor if vendor in _VENDORS else "")
-        return ATOM if _AMBIENT.match(name) else UNSET
+            return SENSITIVE + UNSET + (vendor if expressions.fullmatch(named("vendor"), vendor) else "")
+        return ATOM if expressions.matched(named("ambient_variable"), name) else UNSET
