@@ -114,7 +114,7 @@ def test_a_started_session_is_changed_checkpointed_and_taken_back(place: Path) -
         assert belljar("rollback", cwd=place).complaint.startswith("belljar: the files are as they were at 'good'")
         assert belljar("run", "--session", id, "cat a.txt c.txt").stdout == "two\none\n"
         assert "no checkpoint 'bad'; choose from 'good'" in belljar("rollback", "--session", id, "bad").complaint
-        assert "from its beginning" in belljar("run", "--staged", "--session", id, "true").complaint
+        assert "do not go together" in belljar("run", "--staged", "--session", id, "true").complaint
     finally:
         belljar("session", "stop", id)
     assert belljar("changes", cwd=place).stdout == "~ a.txt\n"

@@ -16,7 +16,7 @@ from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import Output
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.progress import Sink
-from belljar.surfaces.cli.session_commands import found, session_ids, stop_if_done
+from belljar.surfaces.cli.session_commands import found, stop_if_done
 from belljar.surfaces.terminal.drawing import Drawing
 from belljar.surfaces.terminal.host import HostTerminal
 from belljar.surfaces.terminal.keys import Answers, DetachKeys, Keyboard, pass_size
@@ -35,7 +35,7 @@ def attach(args: Namespace) -> int:
 
 
 async def _attach(args: Namespace, terminal: HostTerminal) -> int:
-    async with found(args.id, session_ids()) as (box, shell):
+    async with found(args.id) as (box, shell):
         console.note(f"attached to {shell.command}; Ctrl+P Ctrl+Q leaves it running")
         rows, columns = terminal.size
         shell.resize(rows, max(1, columns - 1))  # a change of size, so that a program draws itself anew

@@ -114,9 +114,9 @@ def _sessions() -> Pairs:
 def _shells() -> Pairs:
     import anyio
 
-    from belljar.surfaces.cli.session_commands import all_shells, session_ids
+    from belljar.surfaces.cli.session_commands import all_shells
 
-    for each in anyio.run(all_shells, session_ids(), False):
+    for each in anyio.run(all_shells):
         yield each["id"], f"{each['status']}: {each['command'][:60]}"
 
 

@@ -18,12 +18,8 @@ from belljar.session.session import Session
 from belljar.surfaces.cli import console, names
 
 
-def copy(args: Namespace) -> int:
-    anyio.run(_copy, args.source, args.target)
-    return console.answer(args, {"source": args.source, "target": args.target})
-
-
-async def _copy(source: str, target: str) -> None:
+async def copy(args: Namespace) -> int:
+    source, target = args.source, args.target
     (out, inner), (into, path) = _split(source), _split(target)
     if (out is None) == (into is None):
         raise UsageError("exactly one side must be in a session, as in `belljar cp notes.txt ID:notes.txt`")
@@ -32,6 +28,7 @@ async def _copy(source: str, target: str) -> None:
             await _in(box, source, path or ".")
         else:
             await _out(box, inner or ".", target)
+    return console.answer(args, {"source": source, "target": target})
 
 
 def _split(text: str) -> tuple[str | None, str]:
@@ -69,11 +66,7 @@ async def _out(box: Session, path: str, target: str) -> None:
         sys.stdout.buffer.flush()
 
 
-def forward(args: Namespace) -> int:
-    return anyio.run(_forward, args)
-
-
-async def _forward(args: Namespace) -> int:
+async def forward(args: Namespace) -> int:
     async with await Session.attach(names.session(args.id)) as box:
         url = await box.forward(args.port, at=args.at)
         console.answer(args, {"url": url, "port": args.port}, url)

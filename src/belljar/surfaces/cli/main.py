@@ -10,7 +10,7 @@ import atexit
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
@@ -64,14 +64,21 @@ def _dispatch(argv: Sequence[str]) -> int:
         log.configure(verbose=args.verbose)
     handler = getattr(import_module(f"belljar.surfaces.{module}"), function)
     try:
-        return int(handler(args))
+        return _finished(handler(args))
     except Exception as raised:
         error = console.cause_of(raised)
-        if (
-            args.json and module != "cli.run" and isinstance(error, BelljarError)
-        ):  # `run` prints its own, with more in it
+        if args.json and module != "cli.run" and isinstance(error, BelljarError):  # `run` prints its own
             console.document(_masked(error))
         raise
+
+
+def _finished(answer: int | Coroutine[Any, Any, int]) -> int:
+    """A handler may be a coroutine function."""
+    if isinstance(answer, int):
+        return answer
+    import anyio
+
+    return anyio.run(lambda: answer)
 
 
 def _masked(error: BelljarError) -> Any:

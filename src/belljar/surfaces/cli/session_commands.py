@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-import anyio
+from anyio import to_thread
 
 from belljar import host
 from belljar.audit import masking
@@ -26,11 +26,7 @@ from belljar.surfaces.terminal.host import environment
 _FOLLOW_SECONDS = 30.0
 
 
-def start(args: Namespace) -> int:
-    return anyio.run(_start, args)
-
-
-async def _start(args: Namespace) -> int:
+async def start(args: Namespace) -> int:
     if args.name is not None:
         names.check(args.name)
     async with planned(args, keep=True, lease=args.lease) as box:
@@ -59,50 +55,38 @@ def sessions() -> list[dict[str, Any]]:
     return kept.facts(host.default())
 
 
-def stop(args: Namespace) -> int:
+async def stop(args: Namespace) -> int:
     for given in args.sessions:
-        anyio.run(_stop, names.session(given))
+        box = await Session.attach(names.session(given))
+        await box.stop()
     return console.answer(args, {"stopped": args.sessions})
 
 
-async def _stop(id: str) -> None:
-    box = await Session.attach(id)
-    await box.stop()
-
-
-def background(args: Namespace) -> int:
-    return anyio.run(_background, args)
-
-
-async def _background(args: Namespace) -> int:
+async def background(args: Namespace) -> int:
     async with opened(args) as box:
         env = {**(environment() if args.tty else {}), **dict(args.env)}
         shell = await box.start(args.command, env=env, cwd=args.cwd, timeout=args.timeout, pty=args.tty)
         return console.answer(args, _described(shell, box), shell.id)
 
 
-def shells(args: Namespace) -> int:
-    found = anyio.run(all_shells, session_ids(args.session), args.session is not None)
+async def shells(args: Namespace) -> int:
+    found = await all_shells(args.session)
     rows = [(s["id"], s["session"], s["status"], _exit(s), _age(s["started"]), s["command"]) for s in found]
     return console.answer_table(args, found, rows, "SHELL", "SESSION", "STATUS", "EXIT", "AGE", "COMMAND")
 
 
-async def all_shells(ids: list[str], must: bool) -> list[dict[str, Any]]:
+async def all_shells(session: str | None = None) -> list[dict[str, Any]]:
     found = []
-    for id in ids:
-        async with _attached(id, must) as box:
+    for id in [names.session(session)] if session else await _ids():
+        async with _attached(id, must=session is not None) as box:
             found += [_described(shell, box) for shell in box.shells()] if box else []
     return found
 
 
-def logs(args: Namespace) -> int:
-    return anyio.run(_logs, args, session_ids())
-
-
-async def _logs(args: Namespace, ids: list[str]) -> int:
+async def logs(args: Namespace) -> int:
     sink = Sink(quiet=args.json)
     kept: list[Chunk] = []
-    async with found(args.id, ids) as (box, shell):
+    async with found(args.id) as (box, shell):
         async for chunk in _chunks(shell, args.follow, args.lines):
             await sink.write(Output("stdout", chunk.stdout_bytes))
             await sink.write(Output("stderr", chunk.stderr_bytes))
@@ -140,12 +124,8 @@ def _tail(data: bytes, lines: int) -> bytes:
     return b"".join(data.splitlines(keepends=True)[-lines:]) if lines else b""
 
 
-def wait(args: Namespace) -> int:
-    return anyio.run(_wait, args, session_ids())
-
-
-async def _wait(args: Namespace, ids: list[str]) -> int:
-    async with found(args.id, ids) as (box, shell):
+async def wait(args: Namespace) -> int:
+    async with found(args.id) as (box, shell):
         try:
             result = await shell.wait(args.timeout)
         except TimeoutError:
@@ -155,16 +135,12 @@ async def _wait(args: Namespace, ids: list[str]) -> int:
         return result.exit_code
 
 
-def kill(args: Namespace) -> int:
+async def kill(args: Namespace) -> int:
     for id in args.ids:
-        anyio.run(_kill, id, session_ids())
+        async with found(id) as (box, shell):
+            await shell.kill()
+            await stop_if_done(box, shell)
     return console.answer(args, {"killed": args.ids})
-
-
-async def _kill(id: str, ids: list[str]) -> None:
-    async with found(id, ids) as (box, shell):
-        await shell.kill()
-        await stop_if_done(box, shell)
 
 
 async def stop_if_done(box: Session, shell: Shell) -> None:
@@ -173,16 +149,16 @@ async def stop_if_done(box: Session, shell: Shell) -> None:
         await box.stop()
 
 
-def session_ids(session: str | None = None) -> list[str]:
-    return [names.session(session)] if session else [each["id"] for each in sessions()]
+async def _ids() -> list[str]:
+    return [each["id"] for each in await to_thread.run_sync(sessions)]
 
 
 @asynccontextmanager
-async def found(id: str, ids: list[str]) -> AsyncIterator[tuple[Session, Shell]]:
+async def found(id: str) -> AsyncIterator[tuple[Session, Shell]]:
     """The shell, wherever it runs."""
     if id.startswith("bj-"):
         raise UsageError(f"{id} is a session: `belljar session stop {id}` ends it, `belljar shells` lists its shells")
-    for each in ids:
+    for each in await _ids():
         async with _attached(each) as box:
             shell = next((shell for shell in box.shells() if shell.id == id), None) if box else None
             if box and shell:

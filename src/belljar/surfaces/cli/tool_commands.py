@@ -6,8 +6,6 @@ import json
 from argparse import Namespace
 from typing import Any
 
-import anyio
-
 from belljar.audit import masking
 from belljar.errors import PolicyDenied, UsageError
 from belljar.surfaces.cli import console
@@ -33,16 +31,12 @@ def tools(args: Namespace) -> int:
     return 0
 
 
-def call(args: Namespace) -> int:
+async def call(args: Namespace) -> int:
     try:
         parameters = json.loads(args.parameters)
     except ValueError as error:
         raise UsageError(f"the parameters are not JSON: {error}") from None
     ToolRegistry(families=ALL).get(args.tool)
-    return anyio.run(_call, args, parameters)
-
-
-async def _call(args: Namespace, parameters: Any) -> int:
     async with opened(args) as box:
         result = await ToolRegistry(box, families=ALL).call(args.tool, parameters)
     console.answer(args, _known(parameters).hide(result.as_dict()), result.text)
