@@ -24,6 +24,16 @@ class Quiet(SimpleHTTPRequestHandler):
         pass
 
 
+SPEAKS_FIRST = """
+import socket
+listening = socket.create_server(("127.0.0.1", 8000))
+print("up", flush=True)
+connection, _ = listening.accept()
+connection.sendall(b"x")
+connection.recv(9)
+"""
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Files, a git repository and a package index, on this machine's loopback."""
@@ -192,6 +202,20 @@ async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> N
             await box.forward(0)
     with pytest.raises(OSError, match="failed"):
         await anyio.connect_tcp("127.0.0.1", int(url.rpartition(":")[2]))
+
+
+async def test_a_session_that_ends_under_a_forwarded_connection_ends_it_quietly(
+    base_image: str, workspace: Path
+) -> None:
+    async with Session(workspace) as box:
+        (workspace / "serve.py").write_text(SPEAKS_FIRST)
+        shell = await box.start("python3 serve.py")
+        await shell.read(wait=30)
+        stream = await anyio.connect_tcp("127.0.0.1", int((await box.forward(8000)).rpartition(":")[2]))
+        assert await stream.receive() == b"x"
+    with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+        await stream.receive()
+    await stream.aclose()
 
 
 async def test_the_door_is_there_over_the_bridge_too(

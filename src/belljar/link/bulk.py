@@ -19,7 +19,7 @@ LOOK_UP_MS = 100
 def pour(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
     """A file into a pipe, until its end or until nobody reads any more. Both descriptors are closed."""
     try:
-        _widen(pipe)
+        widen(pipe)
         with suppress(BrokenPipeError):
             _poured(file, pipe, stopped)
     finally:
@@ -86,9 +86,11 @@ def _copied(pipe: int, file: int) -> int:
     return len(data)
 
 
-def _widen(pipe: int) -> None:
+def widen(pipe: int) -> bool:
+    """Whether it holds more from now on."""
     with suppress(OSError):  # this user's pipes are as wide as they may be
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIECE)
+        return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) < PIECE <= fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIECE)
+    return False
 
 
 def _wait(descriptor: int, what: int) -> bool:

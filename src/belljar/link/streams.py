@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from belljar.link import frames
+from belljar.link import bulk, frames
 from belljar.link.frames import FrameError, To
 from belljar.link.transport import close_passed, reopened
 
@@ -130,7 +130,8 @@ class InputStream:
             except BrokenPipeError:
                 return
             except BlockingIOError:
-                await self._until_writable(self.feed)
+                if not bulk.widen(self.feed):
+                    await self._until_writable(self.feed)
 
     async def _until_writable(self, feed: int) -> None:
         self._loop.add_writer(feed, self.wake)

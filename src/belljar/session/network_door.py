@@ -180,7 +180,8 @@ async def _up(reader: asyncio.StreamReader, inside: MuxStream, scope: anyio.Canc
 
 
 async def _down(inside: MuxStream, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(anyio.EndOfStream):
+    # Here, and not around the group of both directions, which would wrap them.
+    with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         while True:
             writer.write(await inside.receive(1 << 18))
             await writer.drain()
