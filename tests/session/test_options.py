@@ -101,6 +101,12 @@ def test_of_everything_else(call: Callable[[], object]) -> None:
         call()
 
 
+async def test_which_argument_is_no_text() -> None:
+    wrong: Any = ["head", "-n", 3]
+    with pytest.raises(UsageError, match=r"write str\(3\)"):
+        await belljar.run(wrong, host=NoHost())
+
+
 async def test_of_every_way_to_run_a_command(workspace: Path) -> None:
     async with Session(workspace) as box:
         for options in COMMANDS + OF_OUTPUT:

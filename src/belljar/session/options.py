@@ -216,8 +216,10 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
 def check_command(command: Any) -> None:
     if isinstance(command, str):
         return  # what is wrong with a text the policy says, with its reason
-    if not isinstance(command, Sequence) or isinstance(command, bytes) or not all(isinstance(w, str) for w in command):
+    if not isinstance(command, Sequence) or isinstance(command, bytes):
         raise UsageError(f"a command must be text for bash or a list of arguments, not {type(command).__name__}")
+    if wrong := [word for word in command if not isinstance(word, str)]:
+        raise UsageError(f"each argument of a command must be text; write str({wrong[0]!r})")
     if not command or not command[0]:
         raise UsageError("the command is empty")
 
