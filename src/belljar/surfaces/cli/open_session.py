@@ -19,7 +19,7 @@ from belljar.surfaces.cli.sandbox_options import limits, network_of, session_opt
 
 if TYPE_CHECKING:
     from belljar.session.options import Approver
-    from belljar.surfaces.cli.run import Ahead
+    from belljar.surfaces.cli.run import EarlyLaunch
 
 
 def approve_all(_: Verdict) -> bool:
@@ -28,14 +28,14 @@ def approve_all(_: Verdict) -> bool:
 
 @asynccontextmanager
 async def opened(
-    args: Namespace, ahead: Ahead | None = None, approve: Approver | None = None, **options: Any
+    args: Namespace, early: EarlyLaunch | None = None, approve: Approver | None = None, **options: Any
 ) -> AsyncIterator[Session]:
     """The session that the options name, or a new one that lives as long as this block."""
     if getattr(args, "session", None) and getattr(args, "changes", "direct") == "staged":
         raise UsageError("--staged and --session do not go together: use `belljar session start --staged`")
     approve = approve_all if getattr(args, "yes", False) else approve
-    if ahead is not None:
-        box = await _adopted(ahead, args, approve=approve)
+    if early is not None:
+        box = await _adopted(early, args, approve=approve)
     elif getattr(args, "session", None):
         box = await Session.attach(names.session(args.session), policy=args.policy, approve=approve)
     else:
@@ -46,13 +46,13 @@ async def opened(
         await box.close()
 
 
-async def _adopted(ahead: Ahead, args: Namespace, **options: Any) -> Session:
+async def _adopted(early: EarlyLaunch, args: Namespace, **options: Any) -> Session:
     """A session in the sandbox that is being launched."""
     policy = Policy.load(args.policy)
     # Only to load what judging needs while the engine works; the session judges.
     await to_thread.run_sync(policy.judge, args.command, abandon_on_cancel=True)
-    await to_thread.run_sync(ahead.wait, abandon_on_cancel=True)
-    sandbox = await Sandbox.greeted(ahead.take())
+    await to_thread.run_sync(early.wait, abandon_on_cancel=True)
+    sandbox = await Sandbox.greeted(early.take())
     return await Session.adopt(sandbox, policy=policy, network=network_of(args), **options)
 
 

@@ -37,29 +37,29 @@ from belljar.surfaces.terminal.keys import Answers, DetachKeys
 from belljar.tasks import made_in_thread
 
 if TYPE_CHECKING:
-    from belljar.surfaces.cli.run import Ahead
+    from belljar.surfaces.cli.run import EarlyLaunch
 
 DETACHED_LEASE = 3600.0
 """Seconds that a command goes on which somebody detached from, if nobody comes back; as `session start` has it."""
 GIVE_UP_SECONDS = 3.0  # after a signal that ends us; a killed command has said its last words by then
 
 
-def watched(args: Namespace, ahead: Ahead | None, gate: SignalGate, streams: Streams) -> int:
+def watched(args: Namespace, early: EarlyLaunch | None, gate: SignalGate, streams: Streams) -> int:
     log.configure(verbose=args.verbose)
     report = ci_report.Report(args)
-    staged = ahead is not None and args.changes == "staged"
+    staged = early is not None and args.changes == "staged"
     try:
-        status, left = anyio.run(_run, args, report, ahead, gate, streams)
+        status, left = anyio.run(_run, args, report, early, gate, streams)
     except Exception as raised:
-        if staged and ahead is not None:
-            _offer(ahead.id, ask=False)
+        if staged and early is not None:
+            _offer(early.id, ask=False)
         error = console.cause_of(raised)
         if isinstance(error, BelljarError):
             report.failed(error)
             _print_document(args, error.as_dict())
         raise error from None
-    if staged and ahead is not None and not left:
-        _offer(ahead.id, ask=not args.json)
+    if staged and early is not None and not left:
+        _offer(early.id, ask=not args.json)
     return status
 
 
@@ -70,14 +70,14 @@ def _offer(id: str, *, ask: bool) -> None:
 
 
 async def _run(
-    args: Namespace, report: ci_report.Report, ahead: Ahead | None, gate: SignalGate, streams: Streams
+    args: Namespace, report: ci_report.Report, early: EarlyLaunch | None, gate: SignalGate, streams: Streams
 ) -> tuple[int, bool]:
     """The status, and whether the command goes on without us."""
     status, left = 125, False
     async with anyio.create_task_group() as tasks:
         hands = Hands(tasks.cancel_scope)
         tasks.start_soon(hands.listen, gate)
-        async with opened(args, ahead, approve=streams.approver(args)) as box:
+        async with opened(args, early, approve=streams.approver(args)) as box:
             ended = await _watch(box, args, hands, streams)
             if isinstance(ended, Shell):
                 _leave(box, ended)

@@ -27,20 +27,20 @@ def run(args: Namespace) -> int:
     streams = Streams.of(args)
     keepable = streams.pty and streams.terminal is not None  # somebody may detach
     plan = Plan(args.workspace, limits=limits(args), keepable=keepable, **plan_options(args))
-    ahead = None if args.session else Ahead(plan)
+    early = None if args.session else EarlyLaunch(plan)
     try:
-        if ahead is not None:
-            ahead.start()
+        if early is not None:
+            early.start()
         from belljar.surfaces.cli.progress import watched
 
-        return watched(args, ahead, gate, streams)
+        return watched(args, early, gate, streams)
     finally:
-        if ahead is not None:
-            ahead.discard()
+        if early is not None:
+            early.discard()
 
 
-class Ahead:
-    """A launch that goes on while its taker gets ready."""
+class EarlyLaunch:
+    """A launch that goes on while the rest is imported."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self.id = plan, rundir.new_session_id()
@@ -63,12 +63,12 @@ class Ahead:
         self._promise.result()
 
     def take(self) -> Launch:
-        """What was launched; from here on it is the taker's to end."""
+        """What was launched; from here on the caller must end it."""
         assert self._promise is not None
         self._taken = True
         return self._promise.result()
 
     def discard(self) -> None:
-        """Undo a launch that nobody took, for whatever reason."""
+        """Undo a launch that was not taken."""
         if self._promise is not None and not self._taken and self._promise.exception() is None:
             self._promise.result().discard()
