@@ -159,7 +159,7 @@ class TestSettings:
         ("text", "said"),
         [
             ("imge = 'x'", "did you mean 'image'?"),
-            ("image = [1]", "neither text nor a number"),
+            ("image = [1]", "must be text or a number"),
             ("network = 'some'", "choose from none, full"),
             ("image", "user.toml"),
             ("workspace = '/'", "no setting 'workspace'"),
@@ -244,7 +244,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         (["images", "build", "nonsense"], "no recipe for 'nonsense'"),
         (["audit", "show", "--since", "yesterday"], "--since"),
         (["policy", "test", "/does/not/exist.jsonl"], "/does/not/exist.jsonl"),
-        (["prune", "--", "x"], "follow --"),
+        (["prune", "--", "x"], "nothing after --"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(args: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
