@@ -3,12 +3,13 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from belljar.workspace.host_run_files import HostRunFiles
+from belljar.workspace import host_run_files
+from belljar.workspace.host_run_files import HostRunFiles, Seen
 from belljar.workspace.survey import Survey
 
 
@@ -196,6 +197,32 @@ def test_a_change_within_one_tick_of_the_clock_is_seen(root: int, tmp_path: Path
         (tmp_path / ".envrc").write_text("x" * (n + 1))
         assert watch.since(before) == (".envrc",)
         (tmp_path / ".envrc").unlink()
+
+
+def test_of_a_crowd_of_hooks_only_so_many_are_looked_at_and_a_new_one_is_still_told(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20,000 of them cost every command a tenth of a second of the host's event loop."""
+    monkeypatch.setattr(host_run_files, "_LISTED", 20)
+    looked = 0
+
+    def counted(
+        name: str, directory: int, seen: Callable[[str, int], Seen | None] = host_run_files._seen
+    ) -> Seen | None:
+        nonlocal looked
+        looked += 1
+        return seen(name, directory)
+
+    for number in range(200):
+        (tmp_path / ".git/hooks" / f"{number}.sample").touch()
+    for number in range(200):
+        (tmp_path / f"file{number}").touch()
+    monkeypatch.setattr(host_run_files, "_seen", counted)
+    watch = HostRunFiles(root)
+    before = watch.before()
+    assert looked < 100
+    (tmp_path / ".git/hooks/pre-commit").write_text("evil")
+    assert {".git/hooks/.", ".git/hooks/pre-commit"} & set(watch.since(before))
 
 
 def test_looking_is_cheap(root: int) -> None:

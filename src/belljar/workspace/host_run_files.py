@@ -18,6 +18,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from belljar.workspace import git_settings
@@ -64,6 +65,7 @@ _GIT_DIRECTORY: Mapping[str, Reader | None] = {
 }  # fmt: skip
 _READ = 256 << 10  # longer files are not looked through: they count as they are
 _TICK = 50_000_000  # a directory that changed so short a time ago (ns) may change again and look the same
+_LISTED = 4096  # entries of a directory that are looked at; of a larger one the directory counts as well
 _BELOW = 64  # directories at the top that are asked whether they are repositories
 
 
@@ -178,7 +180,7 @@ class HostRunFiles:
                 seen = _seen(name, directory)
                 if seen is None or stat.S_ISCHR(seen.mode):  # in a staged session's layer: it was deleted
                     continue
-                if not stat.S_ISDIR(seen.mode):
+                if not stat.S_ISDIR(seen.mode) or name == ".":
                     found[posixpath.join(place, name)] = seen
                     continue
                 directories.add(name)
@@ -201,7 +203,9 @@ class HostRunFiles:
         if known is None or known[0] != now or now is None:
             wanted = self._places[place]
             if isinstance(wanted, str):
-                names = [name for name in _listing(directory) if not _NOT_RUN.fullmatch(name)]
+                listed = _listing(directory)
+                names = [name for name, _ in listed if not _NOT_RUN.fullmatch(name)]
+                names += ["."] if len(listed) == _LISTED else []
             else:
                 names = [name for name in wanted if _seen(name, directory)]
             if place == "":
@@ -248,17 +252,18 @@ def _seen(name: str, directory: int) -> Seen | None:
     return Seen(found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _listing(directory: int) -> list[str]:
+def _listing(directory: int) -> list[tuple[str, bool]]:
+    """Names, and which of them are directories."""
     try:
         readable = open_beneath(directory, "", os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return []
     try:
-        return os.listdir(readable)
+        with os.scandir(readable) as entries:
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _LISTED)]
     finally:
         os.close(readable)
 
 
 def _subdirectories(directory: int) -> list[str]:
-    found = ((name, _seen(name, directory)) for name in sorted(_listing(directory)) if name != ".git")
-    return [name for name, seen in found if seen and stat.S_ISDIR(seen.mode)][:_BELOW]
+    return sorted(name for name, inner in _listing(directory) if inner and name != ".git")[:_BELOW]
