@@ -115,6 +115,14 @@ def test_a_person_is_asked_in_place_and_may_agree(workspace: Path) -> None:
     assert (workspace / "asked").exists()
 
 
+def test_a_tool_call_by_hand_asks_too(workspace: Path) -> None:
+    terminal = Terminal.belljar("call", "--workspace", workspace, "Bash", '{"command": "sudo id; touch asked"}')
+    terminal.until("allow it? ")
+    terminal.type("n\n")
+    terminal.until("Declined by a person")
+    assert terminal.status() == 126
+
+
 @pytest.mark.parametrize("answer", ["n\n", "\n", "\x04", "yesterday\n"])
 def test_whatever_is_not_a_yes_is_a_no(workspace: Path, answer: str) -> None:
     terminal = run(workspace, "sudo id; touch asked")

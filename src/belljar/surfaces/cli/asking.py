@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from argparse import Namespace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from belljar.surfaces import words
 from belljar.surfaces.cli import console, render
+from belljar.surfaces.terminal.host import HostTerminal
 from belljar.surfaces.terminal.keys import Keyboard, read_stdin
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
+    from belljar.session.options import Approver
 
 YES = ("y", "yes")
 
@@ -21,6 +26,12 @@ def show(verdict: Verdict) -> None:
     sys.stderr.write(f"  {render.plain(words.why(verdict))}\n")
     for each in words.would_do(verdict):
         sys.stderr.write(f"    it would {render.plain(each)}\n")
+
+
+def whoever_sits_here(args: Namespace) -> Approver | None:
+    """For a command that does not use the terminal itself."""
+    terminal = HostTerminal.here() if not args.json and os.isatty(2) else None
+    return partial(once, keyboard=Keyboard(terminal)) if terminal is not None else None
 
 
 async def once(verdict: Verdict, keyboard: Keyboard) -> bool:

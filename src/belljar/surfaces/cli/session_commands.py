@@ -18,7 +18,7 @@ from belljar.session import kept
 from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import TIMEOUT_STATUS, Output, decode
 from belljar.session.session import Session
-from belljar.surfaces.cli import console, names, staged_remains
+from belljar.surfaces.cli import asking, console, names, staged_remains
 from belljar.surfaces.cli.open_session import opened, planned
 from belljar.surfaces.cli.progress import Sink
 from belljar.surfaces.terminal.host import environment
@@ -63,7 +63,7 @@ async def stop(args: Namespace) -> int:
 
 
 async def background(args: Namespace) -> int:
-    async with opened(args) as box:
+    async with opened(args, approve=asking.whoever_sits_here(args)) as box:
         env = {**(environment() if args.tty else {}), **dict(args.env)}
         shell = await box.start(args.command, env=env, cwd=args.cwd, timeout=args.timeout, pty=args.tty)
         return console.answer(args, _described(shell, box), shell.id)

@@ -8,7 +8,7 @@ from typing import Any
 
 from belljar.audit import masking
 from belljar.errors import PolicyDenied, UsageError
-from belljar.surfaces.cli import console
+from belljar.surfaces.cli import asking, console
 from belljar.surfaces.cli.open_session import opened
 from belljar.tools import ToolRegistry
 from belljar.tools.base import ToolResult
@@ -37,7 +37,7 @@ async def call(args: Namespace) -> int:
     except ValueError as error:
         raise UsageError(f"the parameters are not JSON: {error}") from None
     ToolRegistry(families=ALL).get(args.tool)
-    async with opened(args) as box:
+    async with opened(args, approve=asking.whoever_sits_here(args)) as box:
         result = await ToolRegistry(box, families=ALL).call(args.tool, parameters)
     console.answer(args, _known(parameters).hide(result.as_dict()), result.text)
     return _status(result)
