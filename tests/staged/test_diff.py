@@ -37,7 +37,7 @@ def test_new_gone_mode_binary_and_no_newline(stage: Stage) -> None:
     assert "deleted file mode 100644\n--- a/b.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n" in found
     assert "old mode 100644\nnew mode 100755\n" in found
     assert "Binary files a/bin and b/bin differ" in found
-    assert "# a fifo: cannot be applied" in found
+    assert "# a FIFO: cannot be applied" in found
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed: nobody to take the patch")

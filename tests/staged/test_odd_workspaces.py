@@ -11,6 +11,7 @@ import pytest
 from tests.staged.conftest import Stage
 from tests.staged.test_apply import change_much, tree
 
+from belljar.errors import BelljarError
 from belljar.staged import overlay
 from belljar.staged.apply import apply, undo
 from belljar.workspace.idmap import unmount
@@ -67,6 +68,31 @@ def test_a_workspace_on_another_file_system_is_applied_and_undone(elsewhere: Sta
     assert elsewhere.changes() == {}
     undo(elsewhere.area)
     assert tree(elsewhere.host) == before
+
+
+def test_a_disk_that_is_full_in_the_middle_takes_all_of_it_back(tmp_path: Path) -> None:
+    host, merged = tmp_path / "host", tmp_path / "merged"
+    host.mkdir()
+    merged.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", host], check=True)
+    try:
+        for name in ("a.txt", "z.txt"):
+            (host / name).write_text("one\n")
+        stage = Stage(host, merged, tmp_path / "state")
+        try:
+            (merged / "a.txt").write_text("two\n")
+            (merged / "big").write_bytes(bytes(range(256)) * 8192)
+            (merged / "z.txt").unlink()
+            before = tree(host)
+            with pytest.raises(BelljarError, match="nothing was applied: No space left"):
+                apply(stage.area)
+            assert tree(host) == before
+            apply(stage.area, ["a.txt", "z.txt"])
+            assert set(tree(host)) == {"a.txt"}
+        finally:
+            unmount(merged)
+    finally:
+        unmount(host)
 
 
 def test_a_hard_link_is_broken_for_the_changed_name_only(stage: Stage) -> None:

@@ -41,7 +41,7 @@ class Applied:
     held: list[str] = field(default_factory=list)
     """Not applied: the host would run these by itself; name them with `runs_later=True`."""
     refused: list[str] = field(default_factory=list)
-    """Not applied: FIFOs, sockets and devices."""
+    """Not applied: FIFOs, sockets, devices, and directories nested too deeply."""
     merged: dict[str, str] = field(default_factory=dict)
     """Of `paths`, those that hold the host's own changes as well; with a digest of the sandbox's file."""
 
@@ -157,20 +157,28 @@ def _carry_out(
         try:
             _perform(area, own, layers, journal, step)
         except OSError as error:
-            _take_back(own, layers, journal, error)
+            _take_back(area, own, layers, journal, error)
 
 
-def _take_back(own: Folder, layers: Layers, journal: dict[str, Any], error: OSError) -> NoReturn:
+def _take_back(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, Any], error: OSError) -> NoReturn:
     """A step that is refused (no permission, no space) undoes those before it. Where even that is refused the journal
     stays: each file is whole, and the next apply does the rest."""
     said = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
     try:
         for one in reversed(journal["saved"]):
             bring_back(own, layers.lower, one, "undo.new")
+        _note_back(area, layers.lower, journal)
         own.unlink("journal.json")
     except OSError:
         raise BelljarError(f"applied in part ({said}); `belljar apply` does the rest when that is mended") from error
     raise BelljarError(f"nothing was applied: {said}") from error
+
+
+def _note_back(area: StagedArea, lower: Folder, kept: dict[str, Any]) -> None:
+    """What was brought back is not the host's change; what the host had changed before the apply still is."""
+    back = [one["path"] for one in every(kept["saved"]) if one["path"] not in kept["theirs"]]
+    times = {path: lower.stat(path).st_ctime_ns for path in back if lower.exists(path)}
+    area.note_applied(times, forget=[one["path"] for one in kept["saved"]])
 
 
 def _removals(changes: Sequence[Change]) -> list[dict[str, Any]]:
@@ -284,7 +292,11 @@ def recover(area: StagedArea, step: Step = lambda name: None) -> bool:
             return False
         journal = json.loads(own.read("journal.json", 1 << 30).decode("utf-8", "surrogateescape"))
         with area.layers() as layers:
-            _perform(area, own, layers, journal, step)
+            try:
+                _perform(area, own, layers, journal, step)
+            except OSError as error:
+                raise BelljarError(f"an apply that was cut off cannot be finished: {error.strerror}: {error.filename}; "
+                                   "mend that and apply again, or discard all") from error  # fmt: skip
     return True
 
 
@@ -310,10 +322,7 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
             for one in reversed(kept["saved"]):
                 step(one["path"])
                 bring_back(own, layers.lower, one)
-            # What the host had changed before the apply is the host's change still.
-            back = [one["path"] for one in every(kept["saved"]) if one["path"] not in kept["theirs"]]
-            times = {path: layers.lower.stat(path).st_ctime_ns for path in back if layers.lower.exists(path)}
-            area.note_applied(times, forget=paths)
+            _note_back(area, layers.lower, kept)
             forget_bases(own, paths, [".merged"])
             remove_tree(own, "undo")
     return paths

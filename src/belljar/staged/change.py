@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Kind = Literal["added", "modified", "deleted", "mode", "type"]
-EntryKind = Literal["file", "directory", "link", "fifo", "socket", "device"]
+EntryKind = Literal["file", "directory", "link", "fifo", "socket", "device", "too_deep"]
+"""`too_deep`: a directory that is nested too deeply to be looked into."""
 
 _KINDS: dict[int, EntryKind] = {
     stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo",

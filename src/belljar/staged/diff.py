@@ -15,6 +15,7 @@ from belljar.workspace.beneath import Folder
 LARGEST = 1 << 20  # bytes of a file that is compared line by line
 MOST_LINES = 20_000
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_ODD = {"too_deep": "a directory nested too deeply", "fifo": "a FIFO", "socket": "a socket", "device": "a device"}
 _MODES = {"file": stat.S_IFREG, "link": stat.S_IFLNK, "directory": stat.S_IFDIR}
 
 
@@ -39,7 +40,7 @@ def _one(layers: Layers, change: Change) -> Iterator[str]:
     yield from _modes(change)
     odd = [side.kind for side in (change.before, change.after) if side is not None and side.kind not in _MODES]
     if odd:
-        yield f"# a {odd[-1]}: cannot be applied\n"
+        yield f"# {_ODD.get(odd[-1], odd[-1])}: cannot be applied\n"
         return
     sides = text_sides(layers, change)
     if sides is None:

@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import MappingProxyType
 
 from belljar.staged.change import Change, Entry
@@ -21,6 +22,7 @@ from belljar.staged.run_places import RunPlaces
 from belljar.workspace.beneath import Folder
 
 DEEPEST = 200
+LONGEST = 3800  # bytes of a directory's path: with the longest name in it the kernel still takes it
 CHUNK = 1 << 20
 _LOOK_FOR_NUL = 8000
 
@@ -71,8 +73,6 @@ class Layers:
     def _in_directory(
         self, at: str, layers: list[Folder], shows_lower: bool, depth: int
     ) -> Iterator[Change | list[Change]]:
-        if depth == 0:
-            return
         merged = self._merged(at, layers)
         for name, (status, stack, below) in sorted(merged.items()):
             path = f"{at}/{name}" if at else name
@@ -124,6 +124,9 @@ class Layers:
             return
         holder = stack[0]
         after = Entry.of(status, holder.readlink(path) if stat.S_ISLNK(status.st_mode) else None)
+        if after.kind == "directory" and (depth == 1 or len(os.fsencode(path)) > LONGEST):
+            yield Change(path, "type" if before else "added", before, replace(after, kind="too_deep"))
+            return
         if after.kind == "directory":
             if before is None:
                 yield self._change(path, "added", None, after)

@@ -96,7 +96,7 @@ def report(result: Applied, done: str) -> None:
     for path in result.held:
         console.note(f"not applied: the host would run {quoted(path)} by itself; --runs-later applies it")
     for path in result.refused:
-        console.note(f"not applied: {quoted(path)} is a FIFO, a socket or a device")
+        console.note(f"not applied: {quoted(path)} is a FIFO, a socket, a device or nested too deeply")
 
 
 def line(change: Change) -> str:
