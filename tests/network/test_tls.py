@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -35,13 +35,16 @@ def trust(world: Authority, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @contextlib.asynccontextmanager
-async def secure(world: Authority, host: str) -> AsyncIterator[int]:
+async def secure(
+    world: Authority, host: str, serve: Callable[[SocketStream], Awaitable[None]] = web
+) -> AsyncIterator[int]:
     async def handle(stream: SocketStream) -> None:
         with contextlib.suppress(ssl.SSLError):
             wrapped = await TLSStream.wrap(
                 stream, server_side=True, ssl_context=world.server_context(host), standard_compatible=False
             )
-            await web(wrapped)  # type: ignore[arg-type]
+            await serve(wrapped)  # type: ignore[arg-type]
+            await wrapped.aclose()
 
     async with server(handle) as port:
         yield port
@@ -207,6 +210,37 @@ async def test_a_header_is_added_outside_and_masked_coming_back(
     )  # the test's server echoes the request in its body, which is the caller's own affair
     assert "s3cret" not in str(door.records)
     assert "s3cret" not in repr(allow)
+
+
+async def test_a_websocket_goes_through_where_tls_ends_here(
+    open_door: Opening, world: Authority, trust: str, to_443: dict[str, int], tmp_path: Path
+) -> None:
+    keys: list[bytes] = []
+
+    async def talk(stream: SocketStream) -> None:
+        keys.append(await stream.receive())
+        await stream.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        await stream.send(b"you said " + await stream.receive())
+
+    ours = Authority(trust)
+    (tmp_path / "session.pem").write_bytes(ours.pem)
+    context = ssl.create_default_context(cafile=str(tmp_path / "session.pem"))
+    allow = Allow(*ALLOW, headers={"api.test": {"Authorization": "Bearer s3cret"}})
+    async with secure(world, "api.test", talk) as port, open_door(allow, Names(NAMES), authority=ours) as door:
+        to_443["port"] = port
+        async with await door.dial() as stream:
+            await stream.send(b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test\r\n\r\n")
+            assert (await stream.receive()).startswith(b"HTTP/1.1 200")
+            inner = await TLSStream.wrap(stream, hostname="api.test", ssl_context=context, standard_compatible=False)
+            await inner.send(b"GET / HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            heard = await inner.receive()
+            await inner.send(b"hello")
+            with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    heard += await inner.receive()
+    assert heard.endswith(b"you said hello")
+    assert b"Bearer s3cret" in keys[0]
+    assert [record["verdict"] for record in door.records] == ["allowed", "allowed"]
 
 
 async def test_a_header_echoed_in_headers_is_masked(open_door: Opening) -> None:
