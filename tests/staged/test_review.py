@@ -8,7 +8,7 @@ import pytest
 from tests.staged.conftest import Stage
 from tests.staged.test_apply import change_much, tree
 
-from belljar.errors import UsageError
+from belljar.errors import Conflict, UsageError
 from belljar.staged.review import Review
 from belljar.workspace.idmap import unmount
 
@@ -54,7 +54,18 @@ def test_hunks_are_shown_and_taken_one_by_one(stage: Stage) -> None:
     review = Review(stage.area)
     (hunk,) = review.hunks("a.txt")
     assert "+zero" in hunk
-    review.apply_hunks("a.txt", [0])
+    shown = review.diff(["a.txt"])
+    review.apply_chosen({"a.txt": shown}, {"a.txt": review.with_hunks("a.txt", [0])})
     assert (stage.host / "a.txt").read_text().startswith("zero")
     with pytest.raises(UsageError, match="nothing changed there"):
         review.hunks("b.txt")
+
+
+def test_what_was_shown_is_what_is_applied(stage: Stage) -> None:
+    (stage.merged / "a.txt").write_text("harmless\n")
+    review = Review(stage.area)
+    shown = review.diff(["a.txt"])
+    (stage.merged / "a.txt").write_text("something else\n")
+    with pytest.raises(Conflict, match="since it was shown"):
+        review.apply_chosen({"a.txt": shown}, {})
+    assert (stage.host / "a.txt").read_text() == "one\ntwo\nthree\n"

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 
-from belljar.errors import UsageError
+from belljar.errors import Conflict, UsageError
 from belljar.staged import diff as diffs
 from belljar.staged.apply import Applied, apply, select, undo
 from belljar.staged.area import StagedArea
@@ -26,23 +26,28 @@ class Review:
 
     def diff(self, paths: Iterable[str] | None = None) -> str:
         with self.area.layers() as layers:
-            return diffs.unified(layers, select(layers.changes(), paths))
+            return diffs.unified(layers, select(layers.changes(), paths, parents=False))
 
     def apply(
         self, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False, runs_later: bool = False
     ) -> Applied:
         return apply(self.area, paths, force=force, merge=merge, runs_later=runs_later)
 
-    def apply_hunks(self, path: str, chosen: list[int]) -> Applied:
-        """Only these hunks of a text file, counted from 0 as in its diff."""
+    def apply_chosen(self, seen: dict[str, str], contents: dict[str, bytes]) -> Applied:
+        """Files that somebody saw as these diffs and said yes to, whole or (`contents`) in part; all at once."""
+        if other := [path for path, diff in seen.items() if self.diff([path]) != diff]:
+            raise Conflict(dict.fromkeys(other, "changed in the sandbox since it was shown"))
+        return apply(self.area, [*seen], contents=contents, runs_later=True) if seen else Applied()
+
+    def with_hunks(self, path: str, chosen: list[int]) -> bytes:
+        """The host's text with only these hunks of the sandbox's, counted from 0 as in its diff."""
         with self.area.layers() as layers:
             sides = self._sides(layers, path)
             found = diffs.hunks(sides)
             try:
-                text = diffs.with_hunks(sides, [found[number] for number in chosen])
+                return diffs.with_hunks(sides, [found[number] for number in chosen])
             except IndexError:
                 raise UsageError(f"{path} has {len(found)} hunks") from None
-        return apply(self.area, [path], contents={path: text}, runs_later=True)
 
     def hunks(self, path: str) -> list[str]:
         """The hunks of a text file, as text."""

@@ -149,11 +149,13 @@ def test_choosing_hunk_by_hunk_and_keeping(place: Path) -> None:
     terminal.until("Apply hunk 2 of 2? [y,n,q,?] ")
     terminal.type("y\n")
     terminal.until("Apply b.txt? [y,n,q,?] ")
-    terminal.type("q\n")
-    assert "+1 ~1 kept as bj-" in terminal.rest()
+    terminal.type("y\n")
+    assert "~1 kept as bj-" in terminal.rest()
     text = (place / "a.txt").read_text()
     assert "last" in text
     assert "first" not in text
+    assert belljar("apply", "--undo", cwd=place).complaint == "belljar: 2 taken back"
+    assert (place / "a.txt").read_text() == "".join(lines)
     assert not (place / "b.txt").exists()
 
 

@@ -108,39 +108,40 @@ def line(change: Change) -> str:
 
 
 def choose(review: Review, paths: list[str] | None, ask: Answer) -> Applied:
-    """Change by change, and hunk by hunk where there is text; `q` leaves the rest staged."""
-    total = Applied()
+    """Change by change, and hunk by hunk where there is text; `q` leaves the rest staged. What was chosen is applied in
+    the end, at once: an undo takes all of it back."""
+    seen: dict[str, str] = {}
+    contents: dict[str, bytes] = {}
     for change in review.changes():
         if paths and not any(change.path == path or change.path.startswith(f"{path}/") for path in paths):
             continue
         if change.after is not None and change.after.kind == "directory":
             continue  # made when something in it is taken
-        answer = _one(review, change, ask, total)
+        diff = review.diff([change.path])
+        console.say(diff.rstrip("\n"))
+        answer, taken = _one(change, _hunks(review, change), ask)
+        if answer == "y" or taken:
+            seen[change.path] = diff
+        if taken:
+            contents[change.path] = review.with_hunks(change.path, taken)
         if answer == "q":
             break
-    return total
+    return review.apply_chosen(seen, contents)
 
 
-def _one(review: Review, change: Change, ask: Answer, total: Applied) -> str:
-    console.say(review.diff([change.path]).rstrip("\n"))
-    pieces = _hunks(review, change)
+def _one(change: Change, pieces: list[str], ask: Answer) -> tuple[str, list[int]]:
+    """What was answered, and the hunks that are wanted if only some are."""
     warning = " The host would run it by itself." if change.runs_later else ""
     letters = "ynsq" if len(pieces) > 1 else "ynq"
     answer = _letter(ask, f"Apply {quoted(change.path)}?{warning}", letters)
-    if answer == "s":
-        taken = []
-        for number, piece in enumerate(pieces):
-            console.say(piece.rstrip("\n"))
-            if (each := _letter(ask, f"Apply hunk {number + 1} of {len(pieces)}?", "ynq")) == "y":
-                taken.append(number)
-            elif each == "q":
-                answer = "q"
-                break
-        if taken:
-            total.paths += review.apply_hunks(change.path, taken).paths
-    elif answer == "y":
-        total.paths += review.apply([change.path], runs_later=True).paths
-    return answer
+    taken: list[int] = []
+    for number, piece in enumerate(pieces if answer == "s" else []):
+        console.say(piece.rstrip("\n"))
+        if (each := _letter(ask, f"Apply hunk {number + 1} of {len(pieces)}?", "ynq")) == "y":
+            taken.append(number)
+        elif each == "q":
+            return "q", taken
+    return answer, taken
 
 
 LETTERS = {
