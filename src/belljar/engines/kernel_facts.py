@@ -120,20 +120,26 @@ def _plain(path: str) -> str:
 
 
 def gather_cgroup(membership: str) -> tuple[dict[str, str], bool]:
+    texts, unified = cgroup_files(membership, _CGROUP_FILES)
+    return {name: text.split()[-1 if name == "period" else 0] for name, text in texts.items()}, unified
+
+
+def cgroup_files(membership: str, files: Mapping[str, tuple[str, str, str]]) -> tuple[dict[str, str], bool]:
+    """The contents of files of a process's cgroups, and whether those are version 2's."""
     paths = {}
     for line in membership.splitlines():
         _, controllers, path = line.split(":", 2)
         paths.update(dict.fromkeys(controllers.split(","), path))
     mounts = _cgroup_mounts()
     unified = "memory" not in paths
-    values = {}
-    for name, (controller, first, second) in _CGROUP_FILES.items():
+    texts = {}
+    for name, (controller, first, second) in files.items():
         key = "" if unified else controller
         if key in mounts and key in paths:
             text = read(f"{mounts[key]}{paths[key]}/{second if unified else first}")
             if text is not None:
-                values[name] = text.split()[-1 if name == "period" else 0]
-    return values, unified
+                texts[name] = text
+    return texts, unified
 
 
 @cache

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from belljar.engines.kernel_facts import cgroup_files, read
 
-_ROOT = Path("/sys/fs/cgroup")
 # What we call it → (cgroup v1 controller and file, cgroup v2 file).
-_FILES = {
+_USAGE = {
     "memory": ("memory", "memory.usage_in_bytes", "memory.current"),
     "peak_memory": ("memory", "memory.max_usage_in_bytes", "memory.peak"),
     "pids": ("pids", "pids.current", "pids.current"),
 }
+_EVENTS = {"events": ("memory", "memory.oom_control", "memory.events")}
 
 
 def usage(pid: int) -> dict[str, int]:
     """Bytes of memory and number of processes of the group that process `pid` is in."""
-    groups = _groups(pid)
-    found = {name: _read(groups, *places) for name, places in _FILES.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    found, _ = cgroup_files(read(f"/proc/{pid}/cgroup") or "", _USAGE)
+    return {name: int(text) for name, text in found.items() if text.strip().isdigit()}
 
 
 def oom_kills(pid: int) -> int:
     """How many of its processes were killed for lack of memory."""
-    text = _text(_groups(pid), "memory", "memory.oom_control", "memory.events") or ""
-    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill ")), 0)
-
-
-def _groups(pid: int) -> dict[str, str]:
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    except OSError:
-        return {}
-    return {names: path for _, names, path in (line.split(":", 2) for line in lines)}
-
-
-def _read(groups: dict[str, str], controller: str, first: str, second: str) -> int | None:
-    text = _text(groups, controller, first, second)
-    return int(text) if text and text.strip().isdigit() else None
-
-
-def _text(groups: dict[str, str], controller: str, first: str, second: str) -> str | None:
-    path = next((path for names, path in groups.items() if controller in names.split(",")), None)
-    old, new = f"{controller}/{path}/{first}", f"{groups.get('', '')}/{second}"
-    try:
-        return (_ROOT / (new if path is None else old).lstrip("/").replace("//", "/")).read_text()
-    except (OSError, ValueError):
-        return None
+    found, _ = cgroup_files(read(f"/proc/{pid}/cgroup") or "", _EVENTS)
+    lines = found.get("events", "").splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
