@@ -141,7 +141,7 @@ def run(host: Host, workspace: Path, *commands: str) -> list[str]:
 
     async def story() -> list[str]:
         async with belljar.Session(workspace, limits=LIMITS, policy="permissive", approve=_yes, host=host) as box:
-            return [(await box.run(command, timeout=30)).output for command in commands]
+            return [(await box.run(command, timeout=600)).output for command in commands]
 
     return anyio.run(story)
 
