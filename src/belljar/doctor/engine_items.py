@@ -120,10 +120,10 @@ def _users(about: Description) -> Check:
             "users", True, "each sandbox has a user namespace: you are you outside, others your subordinate ids"
         )
     if about.user_namespaces:
-        return Check("users", True, "each sandbox has a user namespace: nobody inside is anybody outside")
+        return Check("users", True, "each sandbox has its own user namespace: its users have no rights outside")
     if about.rootless:
-        return Check("users", True, "rootless: whoever is root inside is you outside, an ordinary user")
-    return Check("users", True, "ids inside are this machine's; commands are never root")
+        return Check("users", True, "rootless: root inside is your ordinary user outside")
+    return Check("users", True, "user ids inside are this machine's; commands never run as root")
 
 
 def _access_control(about: Description) -> Check:

@@ -23,7 +23,7 @@ def checks(engine: Engine) -> Iterator[Check]:
         yield Check("image base", True, reference)
         return
     yield _way_to_images(engine)
-    yield Check("image base", False, f"{reference} is not there yet", "run `belljar images build base`")
+    yield Check("image base", False, f"{reference} is not built yet", "run `belljar images build base`")
 
 
 def _init(engine: Engine) -> Check:

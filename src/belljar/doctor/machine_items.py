@@ -47,7 +47,7 @@ def run_directory(root: Path) -> Check:
     except OSError as error:
         return Check(name, False, f"{root}: {error.strerror}", fix)
     if forbids_execution(files):
-        detail = f"nothing may be executed below {root} nor below {files} (mounted noexec), so no init can start"
+        detail = f"{root} and {files} are mounted noexec, so no sandbox can start"
         return Check(name, False, detail, "set BELLJAR_RUN to a directory whose file system may execute programs")
     if files != root:
         return Check(name, True, f"{root} (noexec: the init is in {files})")
@@ -83,7 +83,7 @@ def _try_idmap(run_root: Path, workspace: str) -> None:
 def user_ids(run_root: Path) -> Check:
     name = "user ids"
     if os.geteuid() != 0:
-        return Check(name, True, "your sandboxes share your uid, and quotas that the kernel counts by user")
+        return Check(name, True, "sandboxes run with your user id and share your per-user quotas")
     try:
         with tempfile.TemporaryDirectory(dir=run_root, prefix="doctor-") as directory:
             uids.reserve(Path(directory))
@@ -91,7 +91,7 @@ def user_ids(run_root: Path) -> Check:
         fix = f"set {uids.SETTING} to a range that no account has, for example 70000-99999"
         return Check(name, False, str(error), fix)
     first, last = uids.allowed()
-    return Check(name, True, f"each sandbox gets one of its own, of {first} to {last}, that no account has")
+    return Check(name, True, f"each sandbox gets its own user id from {first} to {last}, which no account has")
 
 
 def own_files(workspace: str) -> Check:
@@ -108,11 +108,11 @@ def own_files(workspace: str) -> Check:
 def landlock() -> Check:
     name, version = "landlock", landlock_version()
     if version >= _SIGNALS_ARE_SCOPED:
-        return Check(name, True, f"version {version}: commands of one sandbox can be kept apart")
+        return Check(name, True, f"version {version}: commands of one sandbox are kept apart")
     if version > 0:
         fix = "Linux 6.12 or newer keeps their signals apart too"
-        return Check(name, True, f"version {version}: commands of one sandbox can be kept apart, but for signals", fix)
-    detail = "the kernel has none: commands of one sandbox can look into each other (never out of it)"
+        return Check(name, True, f"version {version}: commands of one sandbox are kept apart, except for signals", fix)
+    detail = "not available: commands in one sandbox can reach each other's processes (nothing outside it)"
     return Check(name, True, detail, "use Linux 5.13 or newer and boot with landlock among lsm=…")
 
 
@@ -133,7 +133,7 @@ def user_namespaces() -> Check:
         return Check(name, True, "available")
     setting = "apparmor_restrict_unprivileged_userns=0" if restricted else "unprivileged_userns_clone=1"
     return Check(
-        name, True, "not for ordinary users: a rootless engine may not start", f"`sudo sysctl kernel.{setting}`"
+        name, True, "restricted for ordinary users: a rootless engine may not start", f"`sudo sysctl kernel.{setting}`"
     )
 
 
@@ -141,8 +141,12 @@ def crash_handler() -> Check:
     """A pattern with a pipe is run by the kernel, on the host, whatever limit a container has on core files."""
     pattern = _first_line("/proc/sys/kernel/core_pattern")
     if not pattern.startswith("|"):
-        return Check("crash handler", True, "crashes inside leave nothing on the host")
-    return Check("crash handler", True, f"crashes inside are seen by the host's handler ({pattern[1:].split()[0]})")
+        return Check("crash handler", True, "crashes in a sandbox leave nothing on this machine")
+    return Check(
+        "crash handler",
+        True,
+        f"crashes in a sandbox are passed to this machine's crash handler ({pattern[1:].split()[0]})",
+    )
 
 
 def default_limits() -> Check:
@@ -158,7 +162,7 @@ def scratch_volume(shares_files: bool) -> Check:
     reason = scratch.possible() if shares_files else "the engine does not share this machine's files"
     if reason is None:
         return Check("scratch", True, "/tmp and home are on a volume on disk (4 GiB; --disk)")
-    return Check("scratch", True, f"/tmp and home are held in memory: {reason}")
+    return Check("scratch", True, f"/tmp and home are in memory: {reason}")
 
 
 def disk(run_root: Path, data_root: str) -> Check:
