@@ -44,5 +44,5 @@ def test_the_command_line_has_it_too(place: Path, base_image: str) -> None:
 
 
 def test_not_for_root_inside(place: Path) -> None:
-    with pytest.raises(UsageError, match="leave out root"):
+    with pytest.raises(UsageError, match="leave one of them out"):
         Session(place, root=True, debug=True)
