@@ -177,7 +177,8 @@ def _alias(call: Call) -> str:
     for arg in call.args:
         name, equals, value = solid(arg).partition("=")
         call.state.aliases.update({name: unglob(value)} if equals else {})
-        if equals and call.is_program(name) and not value.startswith(name):  # it runs whenever that program is called
+        own = value.split()[:1] == [name] and not re.search(r"[;&|`]|\$\(", value)  # ls='ls --color'
+        if equals and call.is_program(name) and not own:  # it runs whenever that program is called
             call.shell(unglob(value))
     return ""
 
