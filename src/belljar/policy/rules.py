@@ -45,7 +45,7 @@ class Rule:
 
     def matches(self, effect: Effect) -> bool:
         return bool(
-            self.speaks_of(frozenset({effect.kind}))
+            (not self.effect or any(effect.kind == one or effect.kind.startswith(one + ".") for one in self.effect))
             and (not self.path or effect.path_class in self.path)
             and (not self.program or effect.program.lower() in self.program)
             and self.flags <= effect.flags
