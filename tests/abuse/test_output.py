@@ -157,11 +157,14 @@ print("gone")
 LOOKS = """
 import resource
 resource.setrlimit(resource.RLIMIT_CPU, (15, 15))
+resource.setrlimit(resource.RLIMIT_DATA, (250 << 20, 250 << 20))
 import re
 from belljar.audit import masking
 from belljar.session import hints
+from belljar.session.bash_channel import exported
 from belljar.surfaces.cli.render import Screen
 from belljar.surfaces.terminal.drawing import Drawing
+assert len(exported('declare -x A="' + "a" * (3 << 20) + '"')["A"]) == 3 << 20
 parts = ["a", "-", ".", " ", ": ", "a: ", "fork: retry: ", "spawn a", "eyJ.", "://", "a=",
          "\\r", "\\x1b", "\\x1b[", "\\x1b[0;", "\\x1b]0;"]
 for part in parts:
@@ -175,6 +178,7 @@ for part in parts:
 
 
 def test_no_output_takes_long_to_look_at() -> None:
-    """32 KiB of one letter took half a minute to be searched for a missing program, 128 KiB of CR ten seconds."""
+    """32 KiB of one letter took half a minute to be searched for a missing program, 128 KiB of CR ten seconds;
+    a variable of the persistent shell that holds 3 MiB took 400 MiB to be read."""
     ended = subprocess.run([sys.executable, "-c", LOOKS], check=False)
     assert ended.returncode == 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import resource
 import socket
 import subprocess
@@ -138,35 +137,39 @@ async def _changes_its_mind(execution: Execution) -> None:
     execution.abandon()
 
 
-async def rounds(count: int, seed: int, findings: Findings) -> None:
+async def rounds(count: int, listener: socket.socket, findings: Findings) -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, facts: findings.errors.append(str(facts)))
+    for _ in range(count):
+        connection, _ = await asyncio.wait_for(loop.sock_accept(listener), 60)
+        link = Link(SocketTransport(connection))
+        await everything(link)
+        findings.ends[str(link.lost)[:60]] += 1
+        findings.rounds += 1
+        findings.note_memory()
+
+
+@contextlib.contextmanager
+def hostile_init(count: int, seed: int) -> Iterator[socket.socket]:
+    """A socket that it calls, made before the loop is watched."""
     with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
         path = f"{directory}/s"
         listener.bind(path)
         listener.listen(4)
         listener.setblocking(False)
         command = [sys.executable, "-m", "tests.fuzz.hostile_init", path, str(seed), str(count)]
-        process = await asyncio.to_thread(subprocess.Popen, command, cwd=ROOT)
+        process = subprocess.Popen(command, cwd=ROOT)
         try:
-            for _ in range(count):
-                connection, _ = await asyncio.wait_for(loop.sock_accept(listener), 60)
-                link = Link(SocketTransport(connection))
-                await everything(link)
-                findings.ends[str(link.lost)[:60]] += 1
-                findings.rounds += 1
-                findings.note_memory()
-                if findings.rounds % 50 == 0:
-                    gc.collect()
+            yield listener
         finally:
             process.kill()
-            await asyncio.to_thread(process.wait)
+            process.wait()
 
 
 def fuzz(count: int, seed: int, findings: Findings | None = None) -> Findings:
     findings = findings or Findings()
-    with watched_loop(findings):
-        asyncio.run(rounds(count, seed, findings))
+    with hostile_init(count, seed) as listener, watched_loop(findings):
+        asyncio.run(rounds(count, listener, findings))
     return findings
 
 

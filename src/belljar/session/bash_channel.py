@@ -308,8 +308,10 @@ class Bash:
 
 
 _REPORT = re.compile(rb"(\d{1,3}) (-x?)")
+# Nothing is ever given back (`++`, `*+`): for each character that it could give back `re` keeps 160 bytes.
 _EXPORT = re.compile(
-    r"""^(?:declare -\w*x\w*|export) (\w+)=(?:"((?:[^"\\]|\\.)*)"|\$'((?:[^'\\]|\\.)*)')$""", re.DOTALL | re.MULTILINE
+    r"""^(?:declare -\w*x\w*|export) (\w+)=(?:"((?:[^"\\]++|\\.)*+)"|\$'((?:[^'\\]++|\\.)*+)')$""",
+    re.DOTALL | re.MULTILINE,
 )
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
 _CONTROLS = dict(zip("abtnvfrE", "\a\b\t\n\v\f\r\x1b", strict=True))
