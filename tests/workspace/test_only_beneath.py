@@ -45,7 +45,6 @@ REASONS = {
     "link/transport.py": KERNEL,
     "network/authority.py": OPERATOR,
     "policy/": OPERATOR,
-    "sandbox/cgroup.py": KERNEL,
     "sandbox/extras.py": OWN,
     "sandbox/init_file.py": OWN,
     "sandbox/launch.py": OWN,
