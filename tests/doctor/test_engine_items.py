@@ -41,6 +41,15 @@ def test_a_capable_engine_passes_without_a_remark() -> None:
 
 
 @pytest.mark.parametrize(
+    ("shares", "root", "how"),
+    [(True, True, "overlay of ours"), (True, False, "engine mounts"), (False, True, "copied")],
+)
+def test_how_workspaces_are_staged_is_told(shares: bool, root: bool, how: str) -> None:
+    engine: Any = SimpleNamespace(shares_files=shares)
+    assert how in engine_items._staged(engine, root=root).detail
+
+
+@pytest.mark.parametrize(
     ("change", "named"),
     [
         (without("memory"), "memory limit"),

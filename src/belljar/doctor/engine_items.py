@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +60,7 @@ def checks(engine: Engine, about: Description) -> list[Check]:
     return [
         Check("engine", True, f"{engine.name} {about.version}, {engine.machine}, at {engine.host}"),
         _link(engine),
+        _staged(engine, root=os.geteuid() == 0),
         *judge(about, _host_has_swap()),
         _namespaces(engine),
     ]
@@ -79,6 +81,13 @@ def judge(about: Description, host_has_swap: bool) -> list[Check]:
 def _link(engine: Engine) -> Check:
     shared = "socket: the engine shares this machine's files"
     return Check("link", True, shared if engine.shares_files else "bridged through the engine's exec")
+
+
+def _staged(engine: Engine, *, root: bool) -> Check:
+    if not engine.shares_files:
+        return Check("staged workspaces", True, "copied into the sandbox's memory and out again, within a bound")
+    how = "an overlay of ours" if root else "an overlay that the engine mounts; checkpoints copy what changed"
+    return Check("staged workspaces", True, how)
 
 
 def _limits(about: Description, host_has_swap: bool) -> Iterator[Check]:

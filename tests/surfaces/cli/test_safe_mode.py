@@ -383,7 +383,7 @@ def test_the_prompt_shows_how_many_changes_are_staged(workspace: Path, tmp_path:
     terminal = Terminal.belljar("shell", "--staged", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"))
     terminal.line("touch one two")
     terminal.until("exit 0")
-    terminal.until("belljar:/workspace +2")
+    terminal.until("belljar:/workspace ±2")
     terminal.line(":discard")
     terminal.until("2 discarded")
     assert "+" not in terminal.until("$").rpartition("belljar:")[2]

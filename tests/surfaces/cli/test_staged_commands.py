@@ -186,9 +186,14 @@ def test_safe_mode_has_the_verbs_and_undoes_a_risky_command(place: Path) -> None
     terminal.until("1 discarded")
     terminal.line(":apply")
     terminal.until("1 applied")
+    terminal.line("cd /workspace && echo x > d.txt")
+    terminal.until("±1")
+    terminal.line(":apply --merge d.txt")
+    terminal.until("1 applied")
     terminal.line(":quit")
     terminal.rest()
     assert (place / "a.txt").read_text() == "two\n"
+    assert (place / "d.txt").read_text() == "x\n"
 
 
 def test_safe_mode_without_staging_does_not_offer_the_verbs(place: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from belljar.errors import BelljarError, UsageError
@@ -104,7 +105,9 @@ def _diff(mode: SafeMode, words: list[str]) -> None:
 
 
 def _apply(mode: SafeMode, words: list[str]) -> None:
-    staged_offer.report(_asked(mode, "apply", words or None), "applied")
+    options = {name: f"--{name.replace('_', '-')}" in words for name in ("merge", "force", "runs_later")}
+    paths = [word for word in words if not word.startswith("--")]
+    staged_offer.report(mode.portal.call(partial(mode.box.apply, paths or None, **options)), "applied")
 
 
 def _discard(mode: SafeMode, words: list[str]) -> None:
@@ -134,7 +137,7 @@ COMMANDS = {
     ":allow": Own(_allow, ":allow HOST", "let commands reach a host", needs="allow_host"),
     ":changes": Own(_changes, ":changes", "list what changed", staged=True),
     ":diff": Own(_diff, ":diff [PATH…]", "show what changed as a diff", staged=True),
-    ":apply": Own(_apply, ":apply [PATH…]", "write changes to the workspace", staged=True),
+    ":apply": Own(_apply, ":apply [--merge] [PATH…]", "write changes to the workspace", staged=True),
     ":discard": Own(_discard, ":discard [PATH…]", "drop changes", staged=True),
     ":undo": Own(_undo, ":undo", "go back to before the last risky command", staged=True),
     ":quit": Own(_quit, ":quit", "leave (so do exit and Ctrl+D)"),

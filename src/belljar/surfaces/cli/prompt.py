@@ -90,7 +90,7 @@ def prompt_of(box: Session, staged: int | None = None) -> str:
     """The directory, the branch, and how many changes are staged. The first two are names that somebody inside may
     choose, so nothing in them is obeyed."""
     branch = branch_of(box)
-    parts = [f"belljar:{box.persistent.cwd}", f" ({branch})" if branch else "", f" +{staged}" if staged else ""]
+    parts = [f"belljar:{box.persistent.cwd}", f" ({branch})" if branch else "", f" ±{staged}" if staged else ""]
     return render.plain(f"{''.join(parts)}$ ")
 
 
