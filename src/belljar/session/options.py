@@ -141,9 +141,13 @@ def whole(name: str, value: Any, least: int, most: int = 1 << 62) -> None:
         raise UsageError(f"{name}: {value!r} is not a whole number from {least} to {most}")
 
 
+def _must(fits: bool, name: str, value: Any, what: str) -> None:
+    if not fits:
+        raise UsageError(f"{name}: {value!r} must be {what}")
+
+
 def flag(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise UsageError(f"{name}: {value!r} must be True or False")
+    _must(isinstance(value, bool), name, value, "True or False")
 
 
 def tracing(root: Any, debug: Any) -> None:
@@ -163,15 +167,15 @@ def metadata_of(value: Any) -> dict[str, str]:
 
 
 def text(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise UsageError(f"{name}: {value!r} must be text, not empty, without NUL bytes")
+    _must(
+        isinstance(value, str) and value != "" and "\0" not in value, name, value, "text, not empty, without NUL bytes"
+    )
 
 
 def variables(name: str, value: Any) -> None:
     if value is None:
         return
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{name}: {value!r} must be a mapping of names to text")
+    _must(isinstance(value, Mapping), name, value, "a mapping of names to text")
     for variable, content in value.items():
         if not isinstance(variable, str) or not isinstance(content, str):
             raise UsageError(f"{name}: {variable!r}: {content!r}: names and values must be text")
@@ -180,18 +184,15 @@ def variables(name: str, value: Any) -> None:
 
 
 def callable_or_none(name: str, value: Any) -> None:
-    if value is not None and not callable(value):
-        raise UsageError(f"{name}: {value!r} must be a function")
+    _must(value is None or callable(value), name, value, "a function")
 
 
 def _path(name: str, value: Any) -> None:
-    if value is not None and not isinstance(value, str | os.PathLike):
-        raise UsageError(f"{name}: {value!r} is not a path")
+    _must(value is None or isinstance(value, str | os.PathLike), name, value, "a path")
 
 
 def _input(name: str, value: Any) -> None:
-    if value is not None and not isinstance(value, bytes | str):
-        raise UsageError(f"{name}: {type(value).__name__} must be bytes or text")
+    _must(value is None or isinstance(value, bytes | str), name, type(value).__name__, "bytes or text")
 
 
 def _size(name: str, value: Any) -> None:

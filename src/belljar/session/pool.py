@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from os import PathLike
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import anyio
@@ -100,9 +99,7 @@ class Pool:
         self._watch = asyncio.get_running_loop().create_task(self._drain_when_idle())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._closed = True
         self.host.pools.remove(self)
         await see_through(self._shut())

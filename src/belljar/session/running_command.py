@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import anyio
@@ -59,9 +58,7 @@ class RunningCommand:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self._handed_on:
             return
         try:

@@ -13,7 +13,6 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import anyio
@@ -138,9 +137,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     async def __aenter__(self) -> Self:
         return await self.open()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __enter__(self) -> Never:
