@@ -63,7 +63,7 @@ class Door:
         self._answers: dict[str, bool] = {}
         self._asking: dict[str, anyio.Event] = {}
         self._question = anyio.Lock()
-        self._dials = anyio.Semaphore(DIALS)
+        self._dials = anyio.Semaphore(DIALS, fast_acquire=True)
         self._spent = 0
         self._open = 0
         self._recent: deque[float] = deque()

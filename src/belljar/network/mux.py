@@ -124,7 +124,7 @@ class Mux:
         self._buffer = bytearray()
         self._next = 2
         self._granted = 0
-        self._lock = anyio.Lock()
+        self._lock = anyio.Lock(fast_acquire=True)
         self._due: deque[bytes] = deque()
         self._due_news = anyio.Event()
         self.lost = False
