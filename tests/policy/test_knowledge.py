@@ -1,5 +1,6 @@
 """Knowledge as data: the shipped files, and an operator's own."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ def test_a_file_that_the_schema_refuses_is_refused(data: dict[str, Any]) -> None
     ("entry", "reason"),
     [
         ('operands = "frobnicate*"', "no role 'frobnicate'"),
+        ('operands = "uplod*"', "did you mean 'upload'"),
         ('prints = "poetry"', "'poetry' is nothing that a program prints"),
         ("unless = '('", "not a regular expression"),
         ('effct = "data.drop"', "unknown key 'effct'"),
@@ -101,6 +103,18 @@ def test_an_operators_file_is_refused_with_the_reason(entry: str, reason: str, t
 def test_an_operator_teaches_a_tool_of_the_house(command: str, decision: str, tmp_path: Path) -> None:
     verdict = Policy.load(taught(tmp_path)).judge(command)
     assert verdict.decision == decision, verdict.explain(commands=True)
+
+
+def test_the_example_of_the_manual_does_what_it_says(tmp_path: Path) -> None:
+    manual = (policies_directory() / "README.md").read_text()
+    knowledge, policy = re.findall(r"```toml\n(.*?)```", manual, re.S)[:2]
+    mine = Policy.load(taught(tmp_path, knowledge, policy))
+    assert mine.judge('bash -c "deployctl --env=prod destroy web"').decision == "ask"
+    assert mine.judge("deployctl exec web -- rm -rf /").decision == "deny"
+    assert mine.judge("deployctl push .env").decision == "deny"
+    assert mine.judge("deployctl db drop main --dry-run").risk == "low"
+    verdict = mine.judge("echo x > /etc/myapp/a.conf")
+    assert (verdict.decision, "The image keeps its settings there." in verdict.reason) == ("allow", True)
 
 
 def test_a_missing_knowledge_file_is_one_clear_error(tmp_path: Path) -> None:

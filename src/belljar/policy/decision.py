@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 ORDER = {"allow": 0, "ask": 1, "deny": 2}
 RISK = {risk: index for index, risk in enumerate(RISKS)}
 _MAX_REMEMBERED = 500
+_EXCEPTION, _HARMLESS = "Allowed by", "Nothing in it is against the policy."
 Decided = tuple[str, str, str, tuple[Finding, ...]]
 
 
@@ -34,12 +35,9 @@ class Decider:
         findings = tuple(sorted(found.values(), key=lambda one: (-ORDER[one.decision], -RISK[one.risk])))
         decision = max((one.decision for one in findings), key=ORDER.__getitem__, default="allow")
         risk = max([self.policy.default_risk, *(one.risk for one in findings)], key=RISK.__getitem__)
-        return (
-            decision,
-            risk,
-            findings[0].reason if decision != "allow" else "Nothing in it is against the policy.",
-            findings,
-        )
+        excepted = [one.reason for one in findings if one.reason.startswith(_EXCEPTION)]
+        reason = findings[0].reason if decision != "allow" else "; ".join(excepted) or _HARMLESS
+        return decision, risk, reason, findings
 
     def _relevant(self, kinds: frozenset[str]) -> tuple[Rule, ...]:
         """The rules that could fire for effects of these kinds; most commands have the same few kinds."""
@@ -62,7 +60,7 @@ class Decider:
             )
         left, why = self._excepted(rule.id, causes)
         if why and not left:
-            return Finding(rule.id, "allow", "critical", f"Allowed by {why}")
+            return Finding(rule.id, "allow", "critical", f"{_EXCEPTION} {why}")
         cause = next(iter(left), None) if not rule.regex else None
         reason = f"{rule.reason} ({cause.kind}: {show(cause.target)[:120]})" if cause else rule.reason
         return Finding(rule.id, decision, "blocked" if decision == "deny" else rule.risk, reason)
@@ -93,7 +91,7 @@ class Decider:
             reason = f"{name} is not on this policy's list of programs; use one of: {names}."
             found["allowlist"] = Finding("allowlist", "deny", "blocked", reason)
         elif why:
-            found["allowlist"] = Finding("allowlist", "allow", "critical", f"Allowed by {why}")
+            found["allowlist"] = Finding("allowlist", "allow", "critical", f"{_EXCEPTION} {why}")
 
 
 def _taken_back(effect: Effect) -> bool:

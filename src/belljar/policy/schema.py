@@ -4,10 +4,11 @@ policies/*.schema.json are JSON Schema; what they use of it is checked here, so 
 the place and the reason and no library is needed. A test holds this and a full implementation to the same answers.
 """
 
+import difflib
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from . import expressions
@@ -59,12 +60,17 @@ class _Checker:
         for key, one in value.items():
             inner = known.get(key, others)
             if inner is False:
-                yield where, f"{where or 'the file'} has an unknown key {key!r}"
+                yield where, f"{where or 'the file'} has an unknown key {key!r}{_meant(key, known)}"
             elif inner is not True:
                 yield from self.problems(one, inner, f"{where}.{key}" if where else key)
         for key in rule.get("required", ()):
             if key not in value:
                 yield where, f"{where or 'the file'} needs {key!r}"
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _meaning(entry: Entry) -> Iterator[str]:
@@ -74,7 +80,7 @@ def _meaning(entry: Entry) -> Iterator[str]:
     roles = [*entry.options.values(), *(when.role for when in entry.when), entry.stdin]
     for role in [*roles, *(word.rstrip("*…") for word in entry.operands.split())]:
         if role and role.partition(":")[0] not in {*ONE, *MANY}:
-            yield f"program.{entry.name}: there is no role {role!r}"
+            yield f"program.{entry.name}: there is no role {role!r}{_meant(role, {*ONE, *MANY})}"
     for word in [entry.prints, *(when.prints for when in entry.when)]:
         if word and word not in {*FILTERS, *PRINTS, "content", "ran"}:
             yield f"program.{entry.name}: {word!r} is nothing that a program prints"

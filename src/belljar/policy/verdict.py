@@ -59,6 +59,7 @@ class Verdict:
         """The verdict for a person: decision, rules, the effects with the way to each, how commands were read."""
         lines = [f"{self.decision} ({self.risk}): {self.reason}", f"policy {self.policy}"]
         lines += ["commands:", *(f"  {line}" for line in self.seen)] if commands else []
-        lines += [f"  rule {rule.id}: {rule.decision} ({rule.risk}): {rule.reason}" for rule in self.rules]
         lines += ["effects:"] + [f"  {effect.line()}" for effect in self.effects] if self.effects else ["no effects"]
+        lines += ["rules:"] if self.rules else []
+        lines += [f"  rule {rule.id}: {rule.decision} ({rule.risk}): {rule.reason}" for rule in self.rules]
         return "\n".join(lines)
