@@ -47,6 +47,7 @@ async def test_it_is_copied_in_and_what_differs_copied_out(place: Path) -> None:
     async with Session(place, changes="staged") as box:
         assert (await box.run("cat a.txt link dir/c.txt; stat -c %a dir run.sh")).stdout == "one\none\nc\n750\n755\n"
         assert await kinds(box) == {}
+        os.setxattr(place / "a.txt", "user.kept", b"1")
         await box.run(
             "echo two >> a.txt; rm b.txt; mkdir new; echo x > new/x; echo y > new/y; chmod 600 run.sh; rm -r dir"
         )
@@ -56,8 +57,9 @@ async def test_it_is_copied_in_and_what_differs_copied_out(place: Path) -> None:
         assert "+two\n" in await box.diff(["a.txt"])
         assert await box.discard(["new/x", "dir"]) == ["dir", "new/x"]
         assert (await box.run("cat dir/c.txt; stat -c %a dir; ls new")).stdout == "c\n750\ny\n"
-        await box.apply(["a.txt"])
+        await box.apply(["a.txt"], force=True)  # the attribute is newer than the session
         assert (place / "a.txt").read_text() == "one\ntwo\n"
+        assert os.getxattr(place / "a.txt", "user.kept") == b"1"
         await box.run("echo abc > a.txt")
         assert await kinds(box) == {"a.txt": "modified", "b.txt": "deleted", "new": "added", "new/y": "added",
                                     "run.sh": "mode"}  # fmt: skip

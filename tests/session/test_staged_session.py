@@ -97,6 +97,14 @@ async def test_the_host_sees_nothing_until_it_is_applied(staged: Open, place: Pa
         assert not (place / "new").exists()
 
 
+async def test_a_discarded_file_is_no_change_whatever_attributes_it_had(staged: Open, place: Path) -> None:
+    os.setxattr(place / "a.txt", "user.note", b"host")
+    async with staged() as box:
+        await box.run("echo two >> a.txt; chmod 600 b.txt; chmod 700 dir")
+        assert await box.discard() == ["a.txt", "b.txt", "dir"]
+        assert await box.changes() == []
+
+
 async def test_what_the_host_changed_meanwhile_is_a_conflict(staged: Open, place: Path) -> None:
     async with staged() as box:
         await box.run("echo sandbox > a.txt")

@@ -21,7 +21,7 @@ from belljar.errors import BelljarError, FileFailed, UsageError
 from belljar.session.archive import packed, whole
 from belljar.session.files import FileInfo, Files
 from belljar.staged.area import COPIED, StagedArea
-from belljar.staged.copying import make_whiteout, remove_tree
+from belljar.staged.copying import is_users, make_whiteout, remove_tree
 from belljar.workspace.beneath import Folder
 
 DEEPEST = 128  # levels; as far as the init's tools go
@@ -108,7 +108,9 @@ class CopiedWorkspace:
                 elif record[0] == "file" and path in kept:
                     old.link(path, path, into=new)
                 elif record[0] == "file":
-                    _empty(new, path, had_one=base.get(path, ("",))[0] == "file")
+                    os.close(new.create(path))
+                    if base.get(path, ("",))[0] == "file":
+                        _mark_as_changed(new, host, path)
                     wanted[path] = record
                 else:
                     new.mknod(path, stat.S_IFIFO | 0o600)  # whatever it is: it can't be applied
@@ -190,11 +192,13 @@ def _parents(new: Folder, host: Folder, path: str, modes: dict[str, int]) -> Non
                 modes[above] = stat.S_IMODE(host.stat(above).st_mode)
 
 
-def _empty(new: Folder, path: str, *, had_one: bool) -> None:
-    os.close(new.create(path))
-    if had_one:  # as an overlay marks it: the host has, or had, a file there
-        with suppress(OSError):
-            new.set_xattr(path, ORIGIN, b"\0")
+def _mark_as_changed(new: Folder, host: Folder, path: str) -> None:
+    """As an overlay does: with the attributes that the host's file has, and a mark that there is, or was, one."""
+    with suppress(OSError):
+        new.set_xattr(path, ORIGIN, b"\0")
+        for name, value in host.xattrs(path).items():
+            if is_users(name):
+                new.set_xattr(path, name, value)
 
 
 def _mib(size: int) -> str:

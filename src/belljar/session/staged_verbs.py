@@ -239,7 +239,8 @@ class StagedVerbs:
         try:
             await self.copy_out()
         except BelljarError as error:
-            await to_thread.run_sync(self.staged_area.note_incomplete, str(error))
+            with suppress(BelljarError, OSError):  # somebody discarded all of it meanwhile
+                await to_thread.run_sync(self.staged_area.note_incomplete, str(error))
 
     _mounted = ""
 

@@ -194,8 +194,8 @@ class Layers:
         if before.size != after.size:
             return False
         try:
-            if _attributes(holder, path) != _attributes(self.lower, path):
-                return False
+            if not _attributes(holder, path) <= _attributes(self.lower, path):
+                return False  # what is only missing may have been lost on the way back, by `discard`
             with holder.file(path) as ours, self.lower.file(path) as theirs:
                 while part := ours.read(CHUNK):
                     if part != theirs.read(CHUNK):
@@ -231,9 +231,9 @@ def _reader(folder: Folder, path: str) -> Callable[[], bytes | None]:
     return read
 
 
-def _attributes(folder: Folder, path: str) -> dict[str, bytes]:
+def _attributes(folder: Folder, path: str) -> set[tuple[str, bytes]]:
     """Those that an apply takes along."""
-    return {name: value for name, value in folder.xattrs(path).items() if is_users(name)}
+    return {(name, value) for name, value in folder.xattrs(path).items() if is_users(name)}
 
 
 def _is_opaque(layer: Folder, path: str) -> bool:

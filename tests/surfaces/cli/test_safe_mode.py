@@ -386,7 +386,7 @@ def test_the_prompt_shows_how_many_changes_are_staged(workspace: Path, tmp_path:
     terminal.until("belljar:/workspace ±2")
     terminal.line(":discard")
     terminal.until("2 discarded")
-    assert "+" not in terminal.until("$").rpartition("belljar:")[2]
+    assert "±" not in terminal.until("$").rpartition("belljar:")[2]
     terminal.type("exit\r")
     assert terminal.status() == 0
     assert list(workspace.iterdir()) == []
