@@ -127,11 +127,11 @@ def _work(commands: Commands) -> None:
                          "safe mode: a prompt in the sandbox; without a terminal, runs stdin's lines")  # fmt: skip
     add_sandbox_options(shell)
     _session(shell)
-    shell.add_argument("--timeout", type=seconds, metavar="SECONDS", help="for each command")
+    shell.add_argument("--timeout", type=seconds, metavar="SECONDS", help="kill a command after this long")
     check = commands.add("check", "cli.policy_commands:check", "show the policy's verdict on a command; nothing runs",
                          epilog=CHECK_STATUSES)  # fmt: skip
     check.add_argument("--policy", default="default", metavar="P")
-    check.flag("--explain", help="show the effects that were found")
+    check.flag("--explain", help="show the effects that the policy found")
     check.add_argument("command", nargs="*", metavar="CMD")
 
 
@@ -158,7 +158,7 @@ def _sessions(commands: Commands) -> None:
     _command_options(background)
     background.add_argument("command", nargs="...", metavar="CMD")
     shells = commands.add("shells", "cli.session_commands:shells", "list background shells")
-    shells.add_argument("--session", metavar="ID", help="of this session only")
+    shells.add_argument("--session", metavar="ID", help="only of this session")
     logs = commands.add("logs", "cli.session_commands:logs", "print the output of a background shell")
     logs.add_argument("id", metavar="ID")
     logs.flag("-f", "--follow", help="keep printing until it ends")
@@ -174,7 +174,7 @@ def _sessions(commands: Commands) -> None:
     copied.add_argument("source", metavar="SRC", help="a path here, `ID:PATH` in a session, or - for stdin")
     copied.add_argument("target", metavar="DST", help="the same; - is stdout")
     forwarded = commands.add("forward", "cli.file_commands:forward", "make a port of a session reachable on 127.0.0.1")
-    forwarded.add_argument("id", metavar="ID", help="of the session")
+    forwarded.add_argument("id", metavar="ID", help="the session")
     forwarded.add_argument("port", type=int, metavar="PORT", help="port in the sandbox")
     forwarded.add_argument("--at", type=int, default=0, metavar="PORT", help="port here (default: a free one)")
 
@@ -187,14 +187,14 @@ def _changes(commands: Commands) -> None:
     dropped = commands.add("discard", "cli.staged_commands:discard", "drop staged changes")
     point = commands.add("checkpoint", "cli.staged_commands:checkpoint", "save the state of a staged session's files")
     back = commands.add("rollback", "cli.staged_commands:rollback", "take a staged session back to a checkpoint")
-    point.add_argument("name", nargs="?", metavar="NAME", help="of the checkpoint (default: checkpoint 1, 2 …)")
-    back.add_argument("name", nargs="?", metavar="NAME", help="of the checkpoint (default: the last)")
+    point.add_argument("name", nargs="?", metavar="NAME", help="name of the checkpoint (default: checkpoint 1, 2 …)")
+    back.add_argument("name", nargs="?", metavar="NAME", help="name of the checkpoint (default: the last)")
     for each in (listed, shown, taken, dropped, point, back):
         each.add_argument("--session", metavar="ID", help="which session; not needed if this directory has only one")
     for each in (shown, taken, dropped):
         each.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
     taken.flag("-p", "--patch", help="ask change by change, and hunk by hunk")
-    taken.flag("--merge", help="with what the host changed meanwhile, in text files")
+    taken.flag("--merge", help="merge text files with what changed on the host meanwhile")
     taken.flag("--force", help="overwrite what changed on the host meanwhile")
     taken.flag("--runs-later", help="also apply files that the host may run by itself (hooks, CI)")
     taken.flag("--undo", help="undo the last apply")
@@ -212,7 +212,13 @@ def _tools(commands: Commands) -> None:
     mcp = commands.add("mcp", "mcp.command:serve", "serve the tools to an MCP client, on stdio or on loopback HTTP")
     add_sandbox_options(mcp)
     mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), files, staged, …, all")
-    mcp.add_argument("--http", nargs="?", const="127.0.0.1:0", metavar="HOST:PORT", help="streamable HTTP")
+    mcp.add_argument(
+        "--http",
+        nargs="?",
+        const="127.0.0.1:0",
+        metavar="HOST:PORT",
+        help="serve streamable HTTP on this loopback address",
+    )
     mcp.add_argument("--token", metavar="TOKEN", help="token that HTTP clients must send (default: a new one)")
 
 
@@ -225,8 +231,8 @@ def _upkeep(commands: Commands) -> None:
     build.flag("--force", help="build it even if it exists")
     add_engine_option(build)
     add = commands.add("import", "cli.image_commands:import_", "import an image for the engine `oci`", into=actions)
-    add.add_argument("source", metavar="FILE|DIR", help="of `docker save`, an OCI layout, or a root file system")
-    add.add_argument("--name", metavar="NAME", help="instead of the name that the archive gives")
+    add.add_argument("source", metavar="FILE|DIR", help="from `docker save`, an OCI layout, or a root file system")
+    add.add_argument("--name", metavar="NAME", help="name for it, instead of the archive's own")
     remove = commands.add("remove", "cli.image_commands:remove", "remove images of the engine `oci`", into=actions)
     remove.add_argument("names", nargs="+", metavar="NAME")
     commands.add("prune", "cli.image_commands:prune", "remove images without a name, and unused layers", into=actions)
@@ -265,7 +271,7 @@ def _about(commands: Commands) -> None:
     commands.add("version", "cli.about:version", "show the version")
     commands.add("config", "cli.about:config", "show the settings, and where each comes from")
     schema = commands.add("schema", "cli.schemas:schema", "print the JSON Schema of what --json prints")
-    schema.add_argument("schema", nargs="?", metavar="NAME", help="of which; without one, lists their names")
+    schema.add_argument("schema", nargs="?", metavar="NAME", help="which schema; without a name, lists them")
     completion = commands.add("completion", "cli.completion:completion", "print a completion script")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     commands.add("man", "cli.man_page:man", "print the manual page (belljar man | man -l -)")
