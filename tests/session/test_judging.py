@@ -46,3 +46,24 @@ async def test_a_policy_whose_examples_fail_judges_nothing(monkeypatch: pytest.M
     for _ in range(2):
         with pytest.raises(PolicyError):
             await judging.judged(policy, "echo hi")
+
+
+@pytest.mark.parametrize(
+    "command", ["python3 -c 'for i in range(9): print(i)'", ["python3", "-c", "x = (1)"], "a " * 900]
+)
+async def test_a_program_within_a_command_is_read_off_the_event_loop(
+    command: str | list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+    decide = Policy._judged
+
+    def watched(policy: Policy, *args: Any) -> Any:
+        threads.append(threading.current_thread())
+        return decide(policy, *args)
+
+    policy = judging.load("permissive")
+    await judging.judged(policy, "echo hi")
+    monkeypatch.setattr(Policy, "_judged", watched)
+    await judging.judged(policy, command)
+    assert threads
+    assert threading.main_thread() not in threads
