@@ -144,7 +144,10 @@ async def test_a_header_never_enters_the_sandbox(base_image: str, workspace: Pat
             fetch = f"import urllib.request as u; print(u.urlopen('http://api.test:{port}/').status)"
             assert (await box.run(["python3", "-c", fetch])).stdout == "204\n"
             hunt = "import glob, os; print(os.environ, [open(f).read() for f in glob.glob('/home/*/.*')])"
-            assert "s3cret" not in (await box.run(["python3", "-c", hunt])).stdout
+            await box.files.write("hunt.py", hunt)
+            hunted = await box.run(["python3", "hunt.py"])
+            assert "HTTPS_PROXY" in hunted.stdout, hunted.stderr
+            assert "s3cret" not in hunted.stdout
         server.shutdown()
     assert seen == ["Bearer s3cret"]
 
