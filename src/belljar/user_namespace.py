@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from belljar.errors import EngineUnavailable
 from belljar.patience import stretched
@@ -95,6 +96,25 @@ def command(argv: Sequence[str]) -> tuple[list[str], tuple[int, ...]]:
 def run(argv: Sequence[str]) -> None:
     entering, descriptors = command(argv)
     subprocess.run(entering, pass_fds=descriptors, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+
+
+def clear_away(path: Path) -> None:
+    """Remove a tree as well as can be: also what belongs to a subordinate id of the caller's, or has a mode that locks
+    him out."""
+
+    def unlock(function: Any, name: str, error: Any) -> None:
+        with contextlib.suppress(OSError):
+            os.chmod(os.path.dirname(name), 0o700)
+            if function in (os.unlink, os.rmdir):
+                function(name)
+            elif not os.path.islink(name):  # it could not look into a directory: the second round will
+                os.chmod(name, 0o700)
+
+    shutil.rmtree(path, onerror=unlock)
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists() and os.geteuid() != 0 and lacking() is None:
+        with contextlib.suppress(subprocess.SubprocessError, EngineUnavailable):
+            run(["rm", "-rf", "--", str(path)])
 
 
 def inside(id: int, own: int, first: int) -> int:

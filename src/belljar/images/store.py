@@ -18,8 +18,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -29,9 +27,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from belljar import resources, user_namespace
+from belljar import resources
 from belljar.errors import EngineError, ImageInvalid, ImageMissing, UsageError
 from belljar.syscalls import libc
+from belljar.user_namespace import clear_away
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9]+(?:[._/:-][a-z0-9]+|__[a-z0-9]+)*(?::[\w][\w.-]{0,127})?", re.ASCII)
@@ -112,7 +111,7 @@ class Store:
             except OSError as error:
                 raise EngineError(f"the image store {self.root} cannot be written: {error.strerror}") from error
             finally:
-                remove_tree(directory)
+                clear_away(directory)
 
     def add_layer(self, made: Path, digest: str, size: int) -> None:
         """Take over `made`, a directory that holds the layer's `root`."""
@@ -202,7 +201,7 @@ class Store:
 
     def _clear_work(self) -> None:
         for path in _entries(self._work):
-            remove_tree(path)  # nobody works here: importers share the lock that we hold alone
+            clear_away(path)  # nobody works here: importers share the lock that we hold alone
 
     def _names_but(self, image: LayeredImage, reference: str) -> list[str]:
         with suppress(UsageError):
@@ -225,7 +224,7 @@ class Store:
             freed += self._layer_size(path.name)
             gone = self._work / f"gone-{path.name}"
             path.rename(gone)  # in one step: half a layer must not be found
-            remove_tree(gone)
+            clear_away(gone)
         return len(unneeded), freed
 
     # Inside
@@ -281,24 +280,6 @@ class Store:
             return int(json.loads((self._layers / digest / "layer.json").read_text())["size"])
         except (OSError, ValueError, KeyError):
             return 0
-
-
-def remove_tree(path: Path) -> None:
-    """Also what an ordinary user's import gave to his subordinate ids, or locked him out of by its mode."""
-
-    def unlock(function: Any, name: str, error: Any) -> None:
-        with suppress(OSError):
-            os.chmod(os.path.dirname(name), 0o700)
-            if function in (os.unlink, os.rmdir):
-                function(name)
-            elif not os.path.islink(name):  # it could not look into a directory: the second round will
-                os.chmod(name, 0o700)
-
-    shutil.rmtree(path, onerror=unlock)
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists() and os.geteuid() != 0 and user_namespace.lacking() is None:
-        with suppress(subprocess.SubprocessError, EngineError):
-            user_namespace.run(["rm", "-rf", "--", str(path)])
 
 
 def now() -> float:

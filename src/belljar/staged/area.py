@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from belljar import user_namespace
 from belljar.errors import BelljarError, UsageError
 from belljar.staged.change import Change
 from belljar.staged.copying import copy_layer, remove_tree
@@ -115,8 +116,8 @@ class StagedArea:
         gone = self.path.with_name(f".{self.id}.{secrets.token_hex(4)}.gone")
         with suppress(FileNotFoundError):
             self.path.rename(gone)
-            # Of an ordinary user's the kernel's own empty work directory may stay: only root can remove it.
-            shutil.rmtree(gone, ignore_errors=True)
+            # Of what Docker mounted for an ordinary user the kernel's own empty work directory may stay: it is root's.
+            user_namespace.clear_away(gone)
         forget_layers(self.path.parent)
 
     # What is in it.

@@ -82,6 +82,21 @@ def test_root_inside_is_the_caller_outside_and_may_change_the_whole_system(user:
     assert words == ["0", "daemon:adm", "root:root", "root:root", "removed", str(user.uid)]
 
 
+STAGED_ROOT = """
+import os
+from belljar.sync import Session
+os.makedirs("given/away")
+open("given/go.sh", "w").write("chown -R daemon:daemon away && stat -c %U away")
+with Session("given", changes="staged", root=True) as box:
+    print(box.run("sh go.sh").output.strip())
+print(*[name for name in os.listdir(os.path.expanduser("~/.local/state/belljar/staged")) if name.endswith(".gone")])
+"""
+
+
+def test_a_staged_workspace_goes_whoever_its_files_were_given_to(user: OrdinaryUser) -> None:
+    assert user.python("-c", STAGED_ROOT).stdout.split() == ["daemon"]
+
+
 def test_doctor_names_what_an_ordinary_user_does_without(user: OrdinaryUser) -> None:
     said = user.python("-m", "belljar", "doctor").stdout
     assert "FAIL" not in said
