@@ -72,7 +72,7 @@ def lacking() -> str | None:
     if os.geteuid() != 0:
         return "only root can make an account"
     if cgroups.version() == "2":
-        return "with control groups of version 2 a user needs a systemd of his own: `make vm-test PLATFORMS=oci-rootless`"
+        return "version 2 of control groups needs a systemd of his own: `make vm-test PLATFORMS=oci-rootless`"
     missing = [name for name in CONTRACT_TOOLS if shutil.which(name) is None]
     return f"{', '.join(missing)} not installed" if missing else None
 
