@@ -107,6 +107,20 @@ async def test_lines_are_found(files: Files, root: Path) -> None:
     assert (found.path, found.line, found.text) == ("a.txt", 2, "needle")
 
 
+async def test_modes_of_directories_are_kept_and_a_read_only_one_can_be_removed(
+    files: Files, root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "there" / "locked" / "deep").mkdir(parents=True)
+    (tmp_path / "there" / "locked" / "deep" / "f").write_text("x")
+    (tmp_path / "there" / "locked" / "deep").chmod(0o700)
+    (tmp_path / "there" / "locked").chmod(0o555)
+    await files.upload(tmp_path / "there", "in")
+    listed = {each.path: each.mode & 0o777 for each in await files.list("in", depth=3)}
+    assert listed == {"locked": 0o555, "locked/deep": 0o700, "locked/deep/f": 0o644}
+    await files.remove("in")
+    assert not (root / "in").exists()
+
+
 async def test_directories_go_both_ways(files: Files, root: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     (there / "d" / "empty").mkdir(parents=True)
