@@ -38,7 +38,7 @@ class Platform:
     before: str = "true"
     tests: str = ""
     prepare: str = ""
-    """By root. An image that has to be unpacked in an emulated machine takes a quarter of an hour: only if asked for."""
+    """By root. To unpack an image takes an emulated machine a quarter of an hour: only if asked for."""
 
 
 PLATFORMS = {
