@@ -1,0 +1,37 @@
+"""Who is who: the maps of an ordinary user's sandboxes, for every kind of uid."""
+
+from __future__ import annotations
+
+import pytest
+
+from belljar import user_namespace
+from belljar.engines.oci import callers
+from belljar.engines.spec import IdMap
+
+FIRST = 100_000
+LAST = callers.LAST_ID
+
+
+def outside(maps: tuple[IdMap, ...]) -> dict[int, int]:
+    return {each.inside + n: each.outside + n for each in maps for n in range(each.count)}
+
+
+@pytest.mark.parametrize("own", [1, 1000, LAST - 1, LAST, LAST + 1, 1_234_567])
+@pytest.mark.parametrize("root", [False, True])
+def test_only_the_caller_is_somebody_outside(own: int, root: bool) -> None:
+    who = 0 if root else own
+    known = outside(callers._shifted(who, own, FIRST))
+    assert known[who] == own
+    assert set(range(LAST + 1)) <= known.keys(), "every id that an image may know is somebody inside"
+    others = [id for inside, id in known.items() if inside != who]
+    assert len(set(others)) == len(others)
+    assert all(FIRST <= id < FIRST + user_namespace.COUNT for id in others)
+
+
+@pytest.mark.parametrize("own", [1000, 1_234_567])
+def test_files_of_an_image_belong_inside_to_whom_the_image_says(own: int) -> None:
+    """On disk they belong to ids of the caller's namespace, where root is the caller."""
+    known = outside(callers._shifted(0, own, FIRST))
+    assert all(user_namespace.inside(known[id], own, FIRST) == id for id in (0, 1, 33, 1000, LAST))
+    unprivileged = outside(callers._shifted(own, own, FIRST))
+    assert all(user_namespace.inside(unprivileged[id], own, FIRST) == id for id in (1, 33, 999, LAST))
