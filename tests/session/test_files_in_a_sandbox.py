@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -78,19 +79,25 @@ asyncio.run(main())
 """
 
 
+def upload_half(workspace: Path, fifo: Path) -> str:
+    """By a process that is killed in the middle; the id of the session it leaves."""
+    uploader = [sys.executable, "-c", UPLOADER, str(workspace), str(fifo)]
+    with subprocess.Popen(uploader, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        id = process.stdout.readline().decode().strip()
+        with fifo.open("wb", buffering=0) as half:
+            half.write(bytes(300_000))  # more than fits the FIFO: it is being read
+            process.kill()
+            process.wait()
+    return id
+
+
 async def test_of_a_host_that_dies_in_the_middle_no_half_file_is_taken_for_whole(
     workspace: Path, tmp_path: Path, base_image: str
 ) -> None:
     os.mkfifo(tmp_path / "half")
     (workspace / "file").write_text("old")
-    uploader = [sys.executable, "-c", UPLOADER, str(workspace), str(tmp_path / "half")]
-    async with await anyio.open_process(uploader, stderr=None) as process:
-        assert process.stdout is not None
-        id = (await process.stdout.receive()).decode().strip()
-        half = await anyio.to_thread.run_sync(os.open, tmp_path / "half", os.O_WRONLY)
-        await anyio.to_thread.run_sync(os.write, half, bytes(300_000))  # more than fits the FIFO: it is being read
-        process.kill()
-    os.close(half)
+    id = await anyio.to_thread.run_sync(upload_half, workspace, tmp_path / "half")
     box = await Session.attach(id)
     assert await box.files.read("file") == b"old"
     assert [each.path for each in await box.files.list()] == ["file"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from belljar.surfaces.terminal.drawing import Drawing
@@ -77,6 +77,7 @@ def test_what_programs_ask_is_answered_and_never_reaches_the_terminal(data: byte
     assert asked(data) == answer
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from([b"\x1b[6n", b"\x1b[9A", b"\x1b[99C", b"\x1b[3;200H", b"\n", b"\x1bM", b"\xe6\x97\xa5" * 70])
