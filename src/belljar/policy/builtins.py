@@ -205,7 +205,7 @@ def _getopts(call: Call) -> str:
     "sleep logout suspend help compgen"
 )
 def _quiet(call: Call) -> str:
-    return ""
+    return SENSITIVE if call.name == "history" else ""
 
 
 @program("which type whence whereis")
