@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fuzz.parsers import PARSERS
 
-from belljar.link import frames
+from belljar.link import frames, wire
 from belljar.link.decoder import Decoder, Frame
 from belljar.link.frames import Flag, FrameError, From, To
 
@@ -146,7 +146,7 @@ def test_a_list_that_does_not_add_up_is_refused(raw: bytes) -> None:
 
 
 def test_an_init_of_another_version_is_refused() -> None:
-    with pytest.raises(FrameError, match="protocol 2"):
+    with pytest.raises(FrameError, match=f"protocol 99, this Belljar protocol {wire.VERSION}"):
         frames.parse_welcome(struct.pack("<IIQII", 99, 1, 99, 0, 0))
 
 

@@ -71,7 +71,7 @@ async def test_what_a_command_printed_goes_with_its_result(box: Session) -> None
                     pass
         del run, _event
         with anyio.fail_after(60):  # the last one's goodbye may still be on its way
-            while not set(map(id, _kept_of_commands())) <= before:
+            while not set(map(id, _kept_of_commands())) <= before:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
     finally:
         gc.enable()
