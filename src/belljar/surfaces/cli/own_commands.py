@@ -105,8 +105,11 @@ def _diff(mode: SafeMode, words: list[str]) -> None:
 
 
 def _apply(mode: SafeMode, words: list[str]) -> None:
-    options = {name: f"--{name.replace('_', '-')}" in words for name in ("merge", "force", "runs_later")}
-    paths = [word for word in words if not word.startswith("--")]
+    flags = {"--merge": "merge", "--force": "force", "--runs-later": "runs_later"}
+    paths = [word for word in words if word not in flags]
+    if unknown := [word for word in paths if word.startswith("--")]:
+        raise UsageError(f"{unknown[0]} is no option of :apply; there are {', '.join(flags)}")
+    options = {name: flag in words for flag, name in flags.items()}
     staged_offer.report(mode.portal.call(partial(mode.box.apply, paths or None, **options)), "applied")
 
 
