@@ -57,12 +57,12 @@ class Parser:
 
     def parse(self, text: str) -> Node:
         child = self._take()
-        self._refill_soon()
         late = "interrupted"
         try:
             tree, errors, late = _converse(child, text.encode("utf-8", "surrogatepass"))
         finally:
             _end(child, kill=bool(late))
+            self._refill_soon()
         if late:
             raise TooComplex(f"{late}; {_ADVICE}")
         if child.returncode:
@@ -81,7 +81,7 @@ class Parser:
         return _spawn()
 
     def _refill_soon(self) -> None:
-        """The next process starts while this one parses. A thread of its own: starting takes as long as parsing."""
+        """The next process starts when this one is done: beside it, its start would slow the parse by half."""
         if len(self._waiting) < AHEAD:
             threading.Thread(target=self.refill, name="belljar-parser", daemon=True).start()
 
