@@ -29,7 +29,7 @@ LAYERS = [
     {"images", "link", "workspace", "policy", "audit", "log"},
     {"user_namespace"},
     {"limits", "resources", "patience", "tasks"},
-    {"layout", "errors", "syscalls"},
+    {"layout", "errors", "syscalls", "records", "patterns", "tables"},
 ]
 SIDEWAYS = {("audit", "log"), ("log", "audit")}  # the log tells what the audit records, masked as the audit masks
 # `belljar/__init__` names everything that is public, and loads it on first use.

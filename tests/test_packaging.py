@@ -82,7 +82,8 @@ def test_the_wheel_carries_a_static_init_for_both_machines(wheel: Path) -> None:
 def test_the_wheel_carries_the_policies_and_the_recipes(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {"belljar/policies/default.toml", "belljar/sandbox-images/base/packages"} <= names
+    assert {"belljar/policies/default.toml", "belljar/_init/policies.json"} <= names
+    assert "belljar/sandbox-images/base/packages" in names
     assert "belljar/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "src/"))]
 

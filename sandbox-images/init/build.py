@@ -103,6 +103,16 @@ def build(architecture: str, output: Path = OUTPUT, *, compiling: bool = True) -
     return target
 
 
+def _tables(output: Path) -> Path:
+    """The shipped policies, parsed."""
+    root = HERE.parent.parent
+    sys.path.insert(0, str(root / "src"))
+    from belljar import tables
+
+    tables.write(root / "policies", output / tables.NAME)
+    return output / tables.NAME
+
+
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 except ImportError:  # run by hand, without hatchling
@@ -119,10 +129,12 @@ else:
             for architecture in ARCHITECTURES:
                 built = build(architecture, Path(self.directory))
                 build_data["force_include"][str(built)] = f"belljar/_init/belljar-init-{architecture}"
+            build_data["force_include"][str(_tables(Path(self.directory)))] = "belljar/_init/policies.json"
 
         def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
             for architecture in ARCHITECTURES:
                 Path(self.directory, f"belljar-init-{architecture}").unlink(missing_ok=True)
+            Path(self.directory, "policies.json").unlink(missing_ok=True)
 
 
 def main() -> int:

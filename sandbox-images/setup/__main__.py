@@ -47,6 +47,7 @@ def _plan(wanted: list[str], checkout: Checkout) -> Plan:
         plan.add("environment", lambda report: steps.environment(checkout, report))
         plan.add("packages", lambda report: steps.packages(checkout, kind, report), after=["environment"])
         plan.add("init", lambda report: steps.init(checkout, report), after=["packages"])
+        plan.add("policies", lambda report: steps.policies(checkout, report), after=["packages"])
         if "compiler" in wanted:
             plan.add("compiler", lambda report: steps.compiler(checkout, report), after=["init"])
     if {"engine", "images"} & set(wanted):

@@ -116,6 +116,16 @@ def init(checkout: Checkout, report: Report) -> None:
     checkout.ended("init", *ingredients)
 
 
+def policies(checkout: Checkout, report: Report) -> None:
+    """The shipped policies, parsed: Belljar works without, but starts later."""
+    ingredients = (*sorted((checkout.root / "policies").rglob("*.toml")), checkout.root / "src/belljar/tables.py")
+    if checkout.done("policies", *ingredients) and (checkout.venv / "share/belljar/policies.json").exists():
+        return
+    checkout.begun("policies")
+    checkout.run([checkout.python, "-m", "belljar.tables", checkout.root / "policies"], "parsing the policies")
+    checkout.ended("policies", *ingredients)
+
+
 def engine(checkout: Checkout, report: Report, *, daemon: bool) -> None:
     engines.ensure(checkout, report, daemon=daemon)
 

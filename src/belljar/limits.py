@@ -17,10 +17,11 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from belljar.errors import UsageError, meant
+from belljar.patterns import lazy_pattern
 
 Size = int | str
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE = lazy_pattern(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 def parse_size(value: Any) -> int:

@@ -19,13 +19,13 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from belljar.errors import EngineUnavailable
 from belljar.patience import stretched
+from belljar.records import record
 from belljar.syscalls import CLONE_NEWUSER, checked, libc
 
 COUNT = 65536
@@ -37,7 +37,7 @@ _CHILD_SECONDS = 5
 _CHILD_STACK = 64 << 10
 
 
-@dataclass(frozen=True)
+@record
 class SubordinateIds:
     """The first of them."""
 

@@ -15,6 +15,8 @@ from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
+from belljar.patterns import lazy_pattern
+
 MASK = "***"
 _SEARCHED = 64 << 10
 """Of a command or variable, for secrets that may come back in its output."""
@@ -26,7 +28,7 @@ _NAME = (
     r"|(?<![a-z])(?:auth(?!or|_sock)|pass|dsn)(?![a-z])|(?<=[_-])pwd"
     r"|(?<!mon)(?<!don)(?<!tur)(?<!hoc)key(?!board|word|stone|map|error|s?[_-]?(?:path|file|dir)))"
 )
-_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
+_SECRET_NAME = lazy_pattern(_NAME, re.IGNORECASE)
 
 _QUOTED = r"""(?:"(?:[^"\\]++|\\.)*+(?:"|\Z)|'(?:[^'\\]++|\\.)*+(?:'|\Z))"""
 _BARE = r"""(?:\\.|[^\s;&|<>()"'\\$`,}]|\$(?![\w{(@*#?!$-]))"""

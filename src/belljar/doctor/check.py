@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from belljar.records import record
 
-@dataclass(frozen=True)
+
+@record
 class Check:
     name: str
     ok: bool

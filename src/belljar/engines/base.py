@@ -7,18 +7,19 @@ the words of `Protections`, and raises nothing but `EngineError`. `tests/engines
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from belljar.engines.spec import Image, Protections, SandboxSpec, User
 from belljar.images.catalog import ImageStore
+from belljar.records import record
 
 if TYPE_CHECKING:
     from belljar.link.transport import Transport
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Launched:
     """A container that runs."""
 
@@ -29,7 +30,7 @@ class Launched:
     """What the engine says is in force."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listed:
     id: str
     state: str
@@ -39,7 +40,7 @@ class Listed:
     created: int
 
 
-@dataclass(frozen=True)
+@record
 class Description:
     """What an engine says of itself, for `doctor`. None: it does not say."""
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
+
+from belljar.records import record
 
 NAMESPACES = ("net", "mnt", "pid", "ipc", "uts", "cgroup", "user")
 # Ours → (cgroup v1 controller and file, cgroup v2 file).
@@ -22,7 +24,7 @@ _CGROUP_FILES = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class MountFact:
     """One line of mountinfo."""
 
@@ -34,7 +36,7 @@ class MountFact:
     kind: str
 
 
-@dataclass(frozen=True)
+@record
 class KernelFacts:
     """An item that could not be read is absent, empty or None."""
 

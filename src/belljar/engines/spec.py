@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from belljar.engines.seccomp import Profile
 from belljar.limits import Limits
+from belljar.records import record
 
 Network = Literal["none", "full"]
 NETWORKS = ("none", "full")
@@ -32,7 +33,7 @@ ROOT_CAPABILITIES = {
 OWN_NAMESPACES = frozenset({"cgroup", "ipc", "pid", "uts"})
 
 
-@dataclass(frozen=True)
+@record
 class Image:
     """What of an image matters here: its reference (best its id), environment and declared volumes."""
 
@@ -41,7 +42,7 @@ class Image:
     volumes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class IdMap:
     """`count` ids from `inside` on are those from `outside` on, on the host."""
 
@@ -50,7 +51,7 @@ class IdMap:
     count: int = 1
 
 
-@dataclass(frozen=True)
+@record
 class User:
     uid: int
     gid: int
@@ -76,7 +77,7 @@ def _outside(id: int, maps: tuple[IdMap, ...]) -> int:
     return id
 
 
-@dataclass(frozen=True)
+@record
 class Mount:
     """A place in the sandbox that does not come from its image. Always nosuid and nodev, never shared or recursive."""
 
@@ -100,7 +101,7 @@ class Mount:
     """overlay: its working directory, on the same file system as `upper`."""
 
 
-@dataclass(frozen=True)
+@record
 class Protections:
     """What stands between a sandbox and its host; the same words for what was asked and for what an engine reports.
 
@@ -129,7 +130,7 @@ class Protections:
     removes_itself: bool | None = None
 
 
-@dataclass(frozen=True)
+@record
 class SandboxSpec:
     image: Image
     user: User

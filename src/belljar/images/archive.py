@@ -9,27 +9,27 @@ import hashlib
 import json
 import os
 import platform
-import re
 import stat
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from belljar.errors import ImageInvalid
 from belljar.images.unpack import Metered
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 
 DOCUMENT_MAX = 4 << 20
 LAYERS_MAX = 256
 MEMBERS_MAX = 100_000
 INDEX_DEPTH = 3
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_DIGEST = lazy_pattern(r"sha256:([0-9a-f]{64})")
 
 
-@dataclass(frozen=True)
+@record
 class Layer:
     open: Callable[[], IO[bytes]]
     digest: str | None = None
@@ -38,7 +38,7 @@ class Layer:
     """Of its uncompressed tar."""
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """One image that can be imported."""
 

@@ -14,13 +14,14 @@ import io
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from belljar import resources
 from belljar.errors import ImageMissing, UsageError
+from belljar.records import record
 
 if TYPE_CHECKING:
     from belljar.images.progress import Progress
@@ -36,7 +37,7 @@ RECIPE_LABEL = "org.belljar.recipe"
 _REGISTRY_MEMORY_SECONDS = 3600.0
 
 
-@dataclass(frozen=True)
+@record
 class StoredImage:
     """An image as an engine has it."""
 
@@ -48,7 +49,7 @@ class StoredImage:
     created: float
 
 
-@dataclass(frozen=True)
+@record
 class Recipe:
     """An image to be built from a Dockerfile."""
 
@@ -82,7 +83,7 @@ class ImageStore(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@record
 class Image:
     name: str
     reference: str

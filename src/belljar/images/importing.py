@@ -20,9 +20,10 @@ from belljar.images.progress import Progress, quiet
 from belljar.images.store import LayeredImage, Store, normal_name, now
 from belljar.images.unpack import CHUNK, Allowance, Metered
 from belljar.images.unpack_mapped import unpack_for_caller
+from belljar.patterns import lazy_pattern
 
 OURS = "belljar/"
-_TRANSPORT = re.compile(r"(docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage):.+")
+_TRANSPORT = lazy_pattern(r"(docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage):.+")
 
 
 def import_images(store: Store, source: str, name: str | None = None, progress: Progress = quiet) -> list[LayeredImage]:

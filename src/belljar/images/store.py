@@ -22,23 +22,25 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 from belljar import resources
 from belljar.errors import EngineError, ImageInvalid, ImageMissing, UsageError
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 from belljar.syscalls import libc
 from belljar.user_namespace import clear_away
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_NAME = re.compile(r"[a-z0-9]+(?:[._/:-][a-z0-9]+|__[a-z0-9]+)*(?::[\w][\w.-]{0,127})?", re.ASCII)
+_DIGEST = lazy_pattern(r"[0-9a-f]{64}")
+_NAME = lazy_pattern(r"[a-z0-9]+(?:[._/:-][a-z0-9]+|__[a-z0-9]+)*(?::[\w][\w.-]{0,127})?", re.ASCII)
 _NAME_MAX = 200
 SHORT_ID = 12
 
 
-@dataclass(frozen=True)
+@record
 class LayeredImage:
     id: str
     layers: tuple[str, ...]
@@ -54,7 +56,7 @@ class LayeredImage:
         return asdict(self)
 
 
-@dataclass(frozen=True)
+@record
 class Pruned:
     images: tuple[str, ...]
     layers: int

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from belljar.link import wire
 from belljar.link.wire import CONTROL, STDERR, STDIN, STDOUT, VERSION, EndCause, Flag, From, Stage, To
+from belljar.records import record
 
 __all__ = ["CONTROL", "STDERR", "STDIN", "STDOUT", "VERSION", "EndCause", "Flag", "From", "Stage", "To"]
 
@@ -100,7 +100,7 @@ class Welcome(NamedTuple):
     """The Landlock ABI that keeps commands apart; 0: they can reach each other."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReadReply:
     out_start: int
     out_total: int
@@ -111,7 +111,7 @@ class ReadReply:
     err: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommandState:
     """What the kernel says of a running command, reported by the init."""
 
@@ -126,7 +126,7 @@ class CommandState:
     """It waits for something to come on its control stream."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listed:
     id: int
     flags: int

@@ -11,19 +11,20 @@ tcp://host.example:443     as above, and what is spoken there need not be TLS
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from types import MappingProxyType
 
 from belljar.errors import UsageError
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 WEB_PORTS = ((80, 80), (443, 443))
-_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
-_NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_LABEL = lazy_pattern(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_NUMBER = lazy_pattern(r"(?:0x[0-9a-f]*|[0-9]+)")
+_TOKEN = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class BadHost(ValueError):
@@ -68,7 +69,7 @@ def _address(text: str) -> Address:
     return found
 
 
-@dataclass(frozen=True)
+@record
 class Pattern:
     text: str
     name: str | None = None
@@ -188,7 +189,7 @@ def _split_port(text: str, raw: str) -> tuple[str, tuple[tuple[int, int], ...]]:
     return host, ((low, high),)
 
 
-@dataclass(frozen=True)
+@record
 class DoorLimits:
     connections: int = 1000
     """At once."""
@@ -202,7 +203,7 @@ class DoorLimits:
     """How long a connection waits for a person's answer."""
 
 
-@dataclass(frozen=True)
+@record
 class Allow:
     """The hosts that a sandbox may reach: `Session(network=Allow("api.example.com", "*.example.net:8443"))`.
 

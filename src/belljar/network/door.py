@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -30,6 +29,7 @@ from belljar.network.tunnel import (
     tunnel,
 )
 from belljar.network.visit import Refused, Visit
+from belljar.records import record
 
 if TYPE_CHECKING:
     from belljar.network.authority import Authority
@@ -42,7 +42,7 @@ ASKED_MOST = 100  # hosts of one session: a program must not wear the person out
 REMEMBERED = 10_000  # visits; what a command reached is read off right after it
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     host: str
     port: int

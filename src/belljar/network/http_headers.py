@@ -6,16 +6,16 @@ is put in here and taken out of what comes back.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 import h11
 
 from belljar.network.allow import BadHost, host_of
 from belljar.network.visit import Refused
+from belljar.patterns import lazy_pattern
 
 Headers = list[tuple[bytes, bytes]]
-AUTHORITY = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]]+)(?::([0-9]{1,5}))?")
+AUTHORITY = lazy_pattern(rb"(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]]+)(?::([0-9]{1,5}))?")
 _PER_HOP = {
     b"connection", b"proxy-connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te",
     b"trailer", b"upgrade", b"host", b"http2-settings",

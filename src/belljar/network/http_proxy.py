@@ -19,14 +19,15 @@ from belljar.network.http_headers import AUTHORITY, answer_headers, port_of, req
 from belljar.network.tunnel import CHUNK, GONE, HELLO_SECONDS, Meter, tunnel
 from belljar.network.upstream import HEAD_MAX, Upstream
 from belljar.network.visit import Refused, Visit
+from belljar.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from belljar.network.door import Door, Target
 
 HEAD_SECONDS = 30.0
 LINGER = 1.0
-_ABSOLUTE = re.compile(rb"http://(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]]+)(?::([0-9]{1,5}))?((?:[/?][^#]*)?)", re.IGNORECASE)
-_FOLDED = re.compile(rb"\n[ \t]|(?<!\r)\n|\r(?!\n)")
+_ABSOLUTE = lazy_pattern(rb"http://(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]]+)(?::([0-9]{1,5}))?((?:[/?][^#]*)?)", re.IGNORECASE)
+_FOLDED = lazy_pattern(rb"\n[ \t]|(?<!\r)\n|\r(?!\n)")
 
 
 class _Over(Exception):

@@ -13,29 +13,30 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
 from belljar.errors import UsageError
 from belljar.network.addresses import refusal
 from belljar.network.allow import BadHost, host_of
 from belljar.network.index_answers import addresses_of, ask_index
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 
 SECONDS = 20.0
-_URL = re.compile(r"\bhttps?://[^\s'\"`<>,)]+")
+_URL = lazy_pattern(r"\bhttps?://[^\s'\"`<>,)]+")
 
 Ask = Callable[[list[str]], str]
 """Runs a client and gives what it printed, '' if it is not there or failed."""
 
 
-@dataclass(frozen=True)
+@record
 class Found:
     host: str
     """As `Allow` takes it."""
     why: str
 
 
-@dataclass(frozen=True)
+@record
 class Clients:
     """Where settings are asked for: on this machine, or in a sandbox before anything else runs there."""
 
@@ -51,7 +52,7 @@ class Clients:
         return self.ask(["printenv", name]).strip()
 
 
-@dataclass(frozen=True)
+@record
 class Answer:
     url: str
     why: str

@@ -5,7 +5,7 @@ Only the ClientHello is read (RFC 8446, section 4.1.2). Whatever does not parse 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from belljar.records import record
 
 HELLO_MAX = 64 << 10
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
@@ -16,7 +16,7 @@ class NotTLS(Exception):
     pass
 
 
-@dataclass(frozen=True)
+@record
 class Hello:
     name: str | None
     hides_name: bool

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable
 
 import anyio
@@ -16,6 +15,7 @@ from anyio.abc import ByteStream
 
 from belljar.network.tls import NotTLS, client_hello
 from belljar.network.visit import Refused, Visit
+from belljar.patterns import lazy_pattern
 
 CHUNK = 256 << 10
 HELLO_SECONDS = 30.0
@@ -134,8 +134,8 @@ async def first_words(client: ByteStream, upstream: ByteStream) -> tuple[bytes, 
 
 
 _BLANK, _TOKEN = rb"[\r\n \t]*", rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
-_MAYBE_HTTP = re.compile(_BLANK + _TOKEN + b"*")
-_HTTP = re.compile(_BLANK + _TOKEN + b"+[ \t]")
+_MAYBE_HTTP = lazy_pattern(_BLANK + _TOKEN + b"*")
+_HTTP = lazy_pattern(_BLANK + _TOKEN + b"+[ \t]")
 UNCLEAR_MAX = 4096
 
 

@@ -3,6 +3,8 @@
 import re
 import shlex
 
+from belljar.patterns import lazy_pattern
+
 from .call import Call, program
 from .expand import flat
 from .files import locate
@@ -11,7 +13,7 @@ from .marks import ATOM, MAX_TEXT, SENSITIVE, UNKNOWN, has, known, solid, taints
 from .paths import resolve
 from .quoting import backslashes, whole
 
-_SPEC = re.compile(r"%(%|[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlLqjzt]*(?:\([^)]*\)T|[diouxXeEfFgGcsbq]))")
+_SPEC = lazy_pattern(r"%(%|[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlLqjzt]*(?:\([^)]*\)T|[diouxXeEfFgGcsbq]))")
 
 
 @program("cd pushd")

@@ -4,18 +4,18 @@ bash and a parser disagree on some bytes (a lone CR after a backslash hides a co
 or is refused here, before anything looks at its meaning.
 """
 
-import re
-from dataclasses import dataclass
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 
 MAX_CHARS = 131_072  # MAX_ARG_STRLEN: a longer word could not be passed to bash at all
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\r]")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-_INVISIBLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u00ad\u180e]")
+_CONTROL = lazy_pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\r]")
+_SURROGATE = lazy_pattern(r"[\ud800-\udfff]")
+_INVISIBLE = lazy_pattern(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u00ad\u180e]")
 _NAMES = {"\x00": "a NUL byte", "\r": "a lone carriage return", "\x1b": "an escape character"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Canonical:
     """`problem` is why the text cannot be judged at all; `invisible` says that it holds characters nobody sees."""
 

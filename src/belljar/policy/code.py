@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from belljar.patterns import lazy_pattern
+
 from . import expressions
 from .call import Call
 from .folding import STRING, balanced, bounded, fold, unquote
@@ -18,9 +20,9 @@ from .roles_net import metadata
 from .shellstate import BASE_ENV, PERHAPS
 
 MAX_LITERALS = 200
-_PLACE = re.compile(r"[~/]|\.{1,2}/?$|(?:\./)?[*/]*\*$")
-_LOADED = re.compile(r"(?:require\w*|import|from|include\w*|load\w*|do(?:file)?)\s*\(?\s*['\"]([\w./-]+)['\"]")
-_ENGINE = re.compile(r"(docker|containerd|podman|crio)\.sock|/proc/1/(root|ns)")
+_PLACE = lazy_pattern(r"[~/]|\.{1,2}/?$|(?:\./)?[*/]*\*$")
+_LOADED = lazy_pattern(r"(?:require\w*|import|from|include\w*|load\w*|do(?:file)?)\s*\(?\s*['\"]([\w./-]+)['\"]")
+_ENGINE = lazy_pattern(r"(docker|containerd|podman|crio)\.sock|/proc/1/(root|ns)")
 _NO_COMMAND = frozenset(["[", "test", ".", "file", "link", "split", "format", "type", "read", "install", "set"])
 _OPTIONS = frozenset(["utf8", "utf-8", "inherit", "pipe", "ignore", "r", "w"])
 _OWN = ("root", "system", "home", "secret", "workspace_root", "device", "kernel")

@@ -118,7 +118,7 @@ def program_name(name: str, cwd: str = "/workspace") -> str:
 def _linked(name: str, state: ShellState) -> str:
     """The system program that a link or a copy made by this command stands for."""
     full = resolve(name, state.cwd, state.links, state.home()) if "/" in name and state.links else ""
-    return full if full != name and expressions.fullmatch(named("bin"), full) else ""
+    return full if full and full != name and expressions.fullmatch(named("bin"), full) else ""
 
 
 def _sweep(call: Call) -> None:

@@ -1,7 +1,8 @@
 """What a command would do: the vocabulary between the interpreter and the rules."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from belljar.records import record
 
 from .marks import show
 
@@ -9,7 +10,7 @@ RISKS = ("low", "medium", "high", "critical", "blocked")
 DECISIONS = ("allow", "ask", "deny")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Effect:
     """One effect. `kind` is dotted (`net.fetch`); a rule for `net` matches it too."""
 

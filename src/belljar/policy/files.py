@@ -3,6 +3,8 @@
 import re
 from typing import TYPE_CHECKING
 
+from belljar.patterns import lazy_pattern
+
 from . import expressions
 from .expressions import named
 from .marks import (
@@ -36,7 +38,7 @@ CONTENTS = {
     ),
     "/etc/group": f"root:x:0:\nsandbox:x:1000:\n{SENSITIVE}",
 }
-_LOCAL_HOST = re.compile(r"(localhost|127\.[\d.]+|::1|0\.0\.0\.0|[a-z][a-z0-9_-]*|host\.docker\.internal)")
+_LOCAL_HOST = lazy_pattern(r"(localhost|127\.[\d.]+|::1|0\.0\.0\.0|[a-z][a-z0-9_-]*|host\.docker\.internal)")
 
 
 def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, frozenset[str]]:

@@ -7,13 +7,14 @@ The manual of the keys is policies/README.md, their schema policies/knowledge.sc
 import fnmatch
 import functools
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from belljar import tables as shipped_tables
 from belljar.errors import PolicyError
+from belljar.records import record
 
 
 def policies_directory() -> Path:
@@ -22,7 +23,7 @@ def policies_directory() -> Path:
     return inside if inside.is_dir() else Path(__file__).parents[3] / "policies"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class When:
     """What holds where the arguments look so: as one text (`args`), each alone (`arg`), or with the standard input and
     the files of this command that they name (`given`; `files` names more of them)."""
@@ -38,7 +39,7 @@ class When:
     prints: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """What is known of a program, or of one verb of it."""
 
@@ -88,7 +89,7 @@ def read_entry(name: str, data: Any, source: str, trusted: bool = True) -> Entry
     return Entry(**{**data, "name": name, "verbs": verbs, "when": when, "source": source, "trusted": trusted})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Knowledge:
     """Programs by name (more than one entry where an operator adds to a shipped one), and languages."""
 
@@ -134,10 +135,10 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return shipped_tables.parsed(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise PolicyError(f"{path}: cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # of tomllib
         raise PolicyError(f"{path}: {error}") from error
 
 

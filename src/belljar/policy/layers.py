@@ -6,12 +6,13 @@ The files that the operator named are trusted; whatever is laid on top may only 
 import fnmatch
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from belljar.records import record
 
 from .effects import Effect
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Allow:
     """An exception: what it names is allowed although a rule says otherwise, for a reason that shows in the verdict."""
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from belljar.patterns import lazy_pattern
+
 from . import expressions
 from .compound import COMMANDS, branch
 from .effects import Effect
@@ -30,7 +32,7 @@ from .shellstate import ShellState, Value
 MAX_RECURSION = 3
 EVALUATES = ("let", "test", "[", "printf", "read", "unset", "declare", "local", "export", "typeset", "readonly")
 MAX_STEPS, MAX_DEPTH, MAX_EFFECTS, MAX_LITERALS = 3000, 40, 400, 100
-SUSPECT = re.compile(
+SUSPECT = lazy_pattern(
     r"\s*(?:\S*/)?(?:rm|dd|sh|bash|chmod|chown|shred|mkfs\S*|curl|wget|nc|find|sudo|mv|eval|kill)\s+\S"
 )
 

@@ -5,7 +5,7 @@ concatenation, slicing, path arithmetic and even parsing again work on known and
 Unicode noncharacters; where an input contains one it is read as "unknown", which can only make a verdict stricter.
 """
 
-import re
+from belljar.patterns import lazy_pattern
 
 UNKNOWN = "\ufdd0"  # output of a program nobody modelled
 NETWORK = "\ufdd1"  # came from the network
@@ -30,8 +30,8 @@ _SHOW = str.maketrans({
     SENSITIVE: "<private>", ENCODED: "<encoded>", STAR: "*", ANY: "?", BRACKET: "[", DISGUISED: "<disguised>",
 })  # fmt: skip
 _UNGLOB = str.maketrans({STAR: "*", ANY: "?", BRACKET: "["})
-_HOLE = re.compile(f"[{HOLES}]")
-_GLOB = re.compile(f"[{GLOBS}]")
+_HOLE = lazy_pattern(f"[{HOLES}]")
+_GLOB = lazy_pattern(f"[{GLOBS}]")
 
 
 def show(text: str) -> str:

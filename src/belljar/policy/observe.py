@@ -1,6 +1,6 @@
 """From a text to its effects: the interpreter's passes over one command."""
 
-from dataclasses import dataclass
+from belljar.records import record
 
 from .effects import Effect
 from .feed import Feed
@@ -9,7 +9,7 @@ from .machine import Machine
 from .shellstate import ShellState
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Observed:
     effects: tuple[Effect, ...]
     after: ShellState

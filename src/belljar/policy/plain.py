@@ -4,14 +4,14 @@ Only characters that no shell gives a meaning to, and simply quoted words, separ
 through the parser; a test holds both paths to the same verdicts.
 """
 
-import re
+from belljar.patterns import lazy_pattern
 
 from .quoting import listed
 
-_WORD = re.compile(r"""(?:[A-Za-z0-9_@%+:,./-]|=|'[^']*'|"[^"$`\\!]*")+""")
-_GAP = re.compile(r"[ \t]+")
-_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
-_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_WORD = lazy_pattern(r"""(?:[A-Za-z0-9_@%+:,./-]|=|'[^']*'|"[^"$`\\!]*")+""")
+_GAP = lazy_pattern(r"[ \t]+")
+_QUOTED = lazy_pattern(r"""'([^']*)'|"([^"]*)\"""")
+_ASSIGNMENT = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _RESERVED = frozenset(
     listed(
         "if then else elif fi do done case esac while until for in function time select coproc declare "

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from belljar.patterns import lazy_pattern
+
 from . import expressions
 from .decoders import inflate, loose_base64
 from .feed import Feed
@@ -42,7 +44,7 @@ MAX_DEPTH = 8
 Words = dict[str, Any]
 _SAME = ("read", "readlines", "readline", "resolve", "absolute", "items", "copy", "hex", "as_posix", "values", "keys")
 _STRING_METHODS = ("lower", "upper", "swapcase", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix")
-_CHANGES = re.compile(r"(html|re|struct|binascii|codecs|string|urllib\.parse|bz2|lzma|marshal|pickle)\.(?!compile)")
+_CHANGES = lazy_pattern(r"(html|re|struct|binascii|codecs|string|urllib\.parse|bz2|lzma|marshal|pickle)\.(?!compile)")
 
 
 def kind_of(scan: "PythonScan", name: str) -> str:

@@ -2,10 +2,12 @@
 
 import re
 
+from belljar.patterns import lazy_pattern
+
 from . import expressions
 from .marks import ANY, BRACKET, STAR, known
 
-_ESCAPE = re.compile(
+_ESCAPE = lazy_pattern(
     r"\\(x[0-9A-Fa-f]{1,2}|x\{[0-9A-Fa-f]+\}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|[0-7]{1,3}|c.|.)", re.S
 )
 _SIMPLE = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}

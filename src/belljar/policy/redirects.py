@@ -3,6 +3,8 @@
 import re
 from typing import TYPE_CHECKING
 
+from belljar.patterns import lazy_pattern
+
 from .expand import flat
 from .feed import Feed
 from .files import read_path, write_path
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from .machine import Machine
 
 Outputs = list[tuple[str, bool]]
-_SHELLISH = re.compile(r"(^|/)(ba|da|z|k|c|fi|a)?sh$|python|perl|ruby|exec")
+_SHELLISH = lazy_pattern(r"(^|/)(ba|da|z|k|c|fi|a)?sh$|python|perl|ruby|exec")
 
 
 def redirected(machine: "Machine", stmt: Node, state: ShellState, feed: Feed) -> str:

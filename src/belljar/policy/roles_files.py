@@ -2,12 +2,14 @@
 
 import re
 
+from belljar.patterns import lazy_pattern
+
 from .marks import ATOM, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, has, known, solid, taints
 from .paths import resolve
 from .reading import ONE, Reading
 
-REMOTE = re.compile(r"(?:[\w.@-]+:(?!//)|rsync://|s3:|gs:)")
-_KEYS = re.compile(r"(?i)key|secret|passw|token|BEGIN")
+REMOTE = lazy_pattern(r"(?:[\w.@-]+:(?!//)|rsync://|s3:|gs:)")
+_KEYS = lazy_pattern(r"(?i)key|secret|passw|token|BEGIN")
 
 
 def read(reading: Reading, path: str) -> None:

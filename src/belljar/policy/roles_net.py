@@ -2,6 +2,8 @@
 
 import re
 
+from belljar.patterns import lazy_pattern
+
 from . import expressions
 from .call import Call
 from .expressions import named
@@ -25,7 +27,7 @@ from .marks import (
 from .reading import MANY, ONE, Reading
 from .roles_run import remote, shell
 
-_HOST = re.compile(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
+_HOST = lazy_pattern(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
 _VENDORS = {"gh": "github", "hf": "huggingface", "npm": "npm|registry", "azure": "azure|microsoft"}
 
 

@@ -2,6 +2,8 @@
 
 import re
 
+from belljar.patterns import lazy_pattern
+
 from . import expressions
 from .knowledge import tables
 from .machine import SUSPECT
@@ -11,8 +13,8 @@ from .quoting import listed, quiet_command
 from .reading import MANY, ONE, Reading
 
 _COMPRESSORS = frozenset(listed("gzip pigz zstd xz bzip2 lz4 lzma pbzip2 unzstd zstdmt lzip brotli cat gunzip"))
-_NAMES = re.compile(r"(?<!\w)(?:pre|post)?([\w./%-]+)")
-_TRANSPORT = re.compile(r"(\S*/)?(ssh|rsync|sudo)\b(?!.*(?i:proxy|local)command)")
+_NAMES = lazy_pattern(r"(?<!\w)(?:pre|post)?([\w./%-]+)")
+_TRANSPORT = lazy_pattern(r"(\S*/)?(ssh|rsync|sudo)\b(?!.*(?i:proxy|local)command)")
 _ELSEWHERE = ("exec.network", "net.shell", "process.forkbomb", "service.delete", "data.drop")
 
 

@@ -1,22 +1,21 @@
 """Policy files: TOML in, checked rules out. Their manual is policies/README.md, their schema policy.schema.json."""
 
 import re
-import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from belljar import tables
 from belljar.errors import PolicyError
+from belljar.records import record
 
 from . import expressions
 from .effects import Effect
 from .layers import Allow
-from .schema import complaint
 
 _MATCHES = ("effect", "path", "program", "target", "regex")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rule:
     """One rule: what it matches, what it means, and a reason that a model can act on."""
 
@@ -55,7 +54,7 @@ class Rule:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RuleFile:
     """What one file says."""
 
@@ -84,15 +83,22 @@ def read_rules(path: Path) -> RuleFile:
 
 def parse_rules(text: str, source: str) -> RuleFile:
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        data = tables.parsed(text)
+    except ValueError as error:  # of tomllib
         raise PolicyError(f"{source}: {error}") from error
+    if not tables.ships(text):
+        _check(data, text, source)
+    return _file(data, text, source)
+
+
+def _check(data: dict[str, Any], text: str, source: str) -> None:
+    from .schema import complaint
+
     where, problem = complaint(data, "policy")
     if not problem:
         where, problem = _nonsense(data)
     if problem:
         raise PolicyError(f"{source}:{line_of(text, where)}: {problem}")
-    return _file(data, text, source)
 
 
 def _nonsense(data: dict[str, Any]) -> tuple[str, str]:

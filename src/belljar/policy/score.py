@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from belljar.errors import PolicyError
+from belljar.records import record
 
 from .effects import DECISIONS
 from .engine import Policy
 from .marks import show
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Miss:
     command: Any
     expect: str

@@ -7,6 +7,8 @@ import re
 from functools import partial
 from typing import Any
 
+from belljar.patterns import lazy_pattern
+
 from . import expressions
 from .call import Call, program
 from .feed import Feed
@@ -16,18 +18,18 @@ from .quoting import ansi_c, basic_regex, bounded, classes, whole
 
 MAX_SCRIPT = 16_000
 _ADDRESS = r"\s*(?:(?P<first>\d+|\$)(?:,(?P<last>\d+|\$))?)?\s*"
-_STEP = re.compile(
+_STEP = lazy_pattern(
     _ADDRESS
     + r"(?:s(?P<d>[^\n\\\w])(?P<old>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<new>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<flags>[gpIi0-9]*)"
     r"|(?P<verb>[dp]))\s*(?:[;\n}]|$)",
     re.S,
 )
-_RUNS = re.compile(
+_RUNS = lazy_pattern(
     r"(?P<s>s(?P<d>[/|#,])(?:\\.|(?!(?P=d)).)*(?P=d)(?:\\.|(?!(?P=d)).)*(?P=d))[gpI\d]*e|(?:^|[;\n])e(?=\s*(?:[;\n]|$))"
 )
-_LITERAL = re.compile(r'[^{}"]*\{\s*printf?\s*\(?\s*"([^"]*)"\s*\)?\s*;?\s*\}\s*')
-_BESIDE = re.compile(r'"[ \t]*"')
-_PRINTS = re.compile(r"[^{}\"]*\{\s*print\s*(?:\$(\d+|NF))?\s*;?\s*\}\s*")
+_LITERAL = lazy_pattern(r'[^{}"]*\{\s*printf?\s*\(?\s*"([^"]*)"\s*\)?\s*;?\s*\}\s*')
+_BESIDE = lazy_pattern(r'"[ \t]*"')
+_PRINTS = lazy_pattern(r"[^{}\"]*\{\s*print\s*(?:\$(\d+|NF))?\s*;?\s*\}\s*")
 
 
 @program("sed gsed")

@@ -1,13 +1,15 @@
 """The verdict: what may happen to a command, and why."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from belljar.records import record
 
 from .effects import Effect
 from .shellstate import ShellState
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """A rule that fired."""
 
@@ -20,7 +22,7 @@ class Finding:
         return {"id": self.id, "decision": self.decision, "risk": self.risk, "reason": self.reason}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verdict:
     """What a policy says of one command.
 

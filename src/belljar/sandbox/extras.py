@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 from belljar.engines.spec import Mount
 from belljar.errors import ProtectionMissing, UsageError, WorkspaceError
 from belljar.layout import HOME, PRIVATE, WORKSPACE
+from belljar.patterns import lazy_pattern
 from belljar.workspace import idmap
 from belljar.workspace.beneath import Folder
 from belljar.workspace.pinned import Workspace, mount_points, release_staging
@@ -29,7 +29,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 MOST = 16
 STAGING = "extra-"
-_CACHE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_CACHE_NAME = lazy_pattern(r"[a-z0-9][a-z0-9._-]{0,63}")
 # Where the system or we ourselves have something; over or into these nothing is mounted.
 _TAKEN = (
     WORKSPACE, "/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",

@@ -32,6 +32,7 @@ from belljar.images import catalog
 from belljar.layout import HOME
 from belljar.limits import Limits
 from belljar.patience import stretched
+from belljar.records import record
 from belljar.sandbox import extras, rundir, scratch, staging, verification
 from belljar.sandbox.extras import Extra, Pairs
 from belljar.sandbox.init_file import local_link
@@ -50,7 +51,7 @@ UNDO_SECONDS = 0.4
 DIAL_SECONDS = 20.0  # a container that started has its init dial at once, on a machine that is not overwhelmed
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """What kind of sandbox is wanted. Two equal plans can stand in for each other, which is what a pool needs."""
 

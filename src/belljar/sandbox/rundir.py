@@ -17,7 +17,6 @@ import contextlib
 import fcntl
 import json
 import os
-import re
 import secrets
 import shutil
 from pathlib import Path
@@ -25,11 +24,12 @@ from typing import Any
 
 from belljar.engines.spec import LABEL
 from belljar.errors import BelljarError, UsageError
+from belljar.patterns import lazy_pattern
 from belljar.sandbox import scratch
 from belljar.workspace import pinned as workspace
 
-_SESSION_ID = re.compile(r"bj-[0-9a-f]{12}")
-_UNBORN = re.compile(r"\.bj-[0-9a-f]{12}\.(\d+)\.(\d+)\.(\d+)")
+_SESSION_ID = lazy_pattern(r"bj-[0-9a-f]{12}")
+_UNBORN = lazy_pattern(r"\.bj-[0-9a-f]{12}\.(\d+)\.(\d+)\.(\d+)")
 
 
 def new_session_id() -> str:

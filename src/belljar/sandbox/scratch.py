@@ -21,11 +21,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from belljar import resources
 from belljar.errors import EngineError
+from belljar.records import record
 from belljar.syscalls import MS_NOATIME, MS_NODEV, MS_NOSUID, mount
 from belljar.workspace import idmap
 
@@ -46,7 +46,7 @@ class NoScratch(EngineError):
     """A disk volume cannot be had; the reason says why."""
 
 
-@dataclass(frozen=True)
+@record
 class Scratch:
     path: Path
 

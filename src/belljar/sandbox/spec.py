@@ -10,10 +10,9 @@ command, user, health check, ports and volumes are all replaced.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 from typing import get_args
 
@@ -33,6 +32,8 @@ from belljar.errors import UsageError
 from belljar.layout import HOME, HOSTNAME, PRIVATE, WORKSPACE
 from belljar.limits import Limits
 from belljar.network import client_settings
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 from belljar.sandbox.scratch import Scratch
 from belljar.workspace.accounts import AccountFiles
 from belljar.workspace.pinned import Workspace
@@ -52,7 +53,7 @@ ROOT_ENVIRONMENT = {
     "PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore",
 }  # fmt: skip
 IMAGE_MAY_SET = {"PATH", "LANG"}
-HOOK_VARIABLE = re.compile(r"LD_.*|BASH_.*|ENV|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|IFS|PS4|BELLJAR_.*|GLIBC_.*")
+HOOK_VARIABLE = lazy_pattern(r"LD_.*|BASH_.*|ENV|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|IFS|PS4|BELLJAR_.*|GLIBC_.*")
 
 # The first group is Docker's own list (a list given to the API replaces it); the second is what a command has
 # no business to know of the host: addresses of the kernel, its modules, command line and configuration, the machine's
@@ -70,7 +71,7 @@ READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysr
 SMALL_TMPFS = 16 << 20
 
 
-@dataclass(frozen=True)
+@record
 class LinkPlan:
     """How the host will reach the init, and where our own files come from.
 

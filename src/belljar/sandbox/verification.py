@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from belljar.engines.kernel_facts import KernelFacts, executable, gather, place_
 from belljar.engines.spec import ROOT_CAPABILITIES, Protections, SandboxSpec
 from belljar.errors import ProtectionMissing
 from belljar.patience import stretched
+from belljar.records import record
 
 EXEC_SECONDS = 5.0  # from the engine's answer to the exec of the init; takes about a millisecond
 CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
@@ -31,7 +32,7 @@ _LIMIT_NAMES = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Evidence:
     claims: Protections
     """The engine's word."""

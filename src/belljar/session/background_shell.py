@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import signal as signals
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -21,6 +20,7 @@ from belljar.errors import UsageError
 from belljar.link import frames
 from belljar.link.frames import To
 from belljar.link.remote_command import UNLIMITED
+from belljar.records import record
 from belljar.session import options as checks
 from belljar.session.conclusion import Conclusion, Status, cause_of, status_of
 from belljar.session.result import Capture, Result, decode, split_tail
@@ -40,7 +40,7 @@ WAIT_STEP = 30.0  # one waiting read; longer waits are several
 FILTER_SECONDS = 0.5  # a pattern that backtracks for longer is refused, not waited for
 
 
-@dataclass(frozen=True)
+@record
 class Chunk:
     stdout_bytes: bytes
     stderr_bytes: bytes

@@ -37,7 +37,6 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +48,8 @@ from belljar.errors import SandboxLost, ShellNotFound
 from belljar.layout import WORKSPACE
 from belljar.link import frames
 from belljar.link.frames import Flag
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
@@ -86,7 +87,7 @@ _LINES = "builtin set +H +o history; __bj_t=1;" + _PARTS["step"] + f"\n{_PARTS['
 _TERMINAL_ARGV = (
     *_ARGV[:4], b'exec 7<&0; PS1= PS2= exec bash --noprofile --norc --noediting -i <<<"$1"', b"bash", _LINES.encode(),
 )  # fmt: skip
-_MARK = re.compile(rb"\x1b\]777;([0-9a-f]{16})\x07")
+_MARK = lazy_pattern(rb"\x1b\]777;([0-9a-f]{16})\x07")
 
 
 class Phase(Enum):
@@ -98,14 +99,14 @@ class Phase(Enum):
     """The last text did not run: it was judged with other variables than there are."""
 
 
-@dataclass(frozen=True)
+@record
 class Report:
     status: int
     closed: bool
     """The command closed the shell's own output."""
 
 
-@dataclass(frozen=True)
+@record
 class State:
     """What texts are judged with, and what a new bash is given of the last one."""
 
@@ -307,13 +308,13 @@ class Bash:
             self.report, self.phase = report, Phase.IDLE
 
 
-_REPORT = re.compile(rb"(\d{1,3}) (-x?)")
+_REPORT = lazy_pattern(rb"(\d{1,3}) (-x?)")
 # Nothing is ever given back (`++`, `*+`): for each character that it could give back `re` keeps 160 bytes.
-_EXPORT = re.compile(
+_EXPORT = lazy_pattern(
     r"""^(?:declare -\w*x\w*|export) (\w+)=(?:"((?:[^"\\]++|\\.)*+)"|\$'((?:[^'\\]++|\\.)*+)')$""",
     re.DOTALL | re.MULTILINE,
 )
-_ESCAPE = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
+_ESCAPE = lazy_pattern(r"\\([0-7]{1,3}|.)", re.DOTALL)
 _CONTROLS = dict(zip("abtnvfrE", "\a\b\t\n\v\f\r\x1b", strict=True))
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from anyio import to_thread
 
 from belljar.errors import FileFailed, UsageError
 from belljar.layout import HOME, WORKSPACE
+from belljar.records import record
 from belljar.session.archive import CHUNK, Unpacker, packed, whole
 from belljar.workspace.beneath import Folder
 
@@ -47,7 +47,7 @@ class RunTool(Protocol):
         """Run one of the init's tools; its exit status and what it said on stderr."""
 
 
-@dataclass(frozen=True)
+@record
 class FileInfo:
     path: str
     """As it was asked for, or relative to the directory that was listed."""
@@ -59,7 +59,7 @@ class FileInfo:
     """Of a link."""
 
 
-@dataclass(frozen=True)
+@record
 class Match:
     path: str
     line: int

@@ -10,6 +10,8 @@ import re
 import signal
 from typing import TYPE_CHECKING
 
+from belljar.patterns import lazy_pattern
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -17,25 +19,25 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 32 << 10  # bytes at the end of each stream: what stopped a command is said last
 
-_NETWORK = re.compile(
+_NETWORK = lazy_pattern(
     r"EAI_AGAIN|ENETUNREACH|[Cc]ould not resolve|[Tt]emporary failure (in name resolution|resolving)"
     r"|Name or service not known|[Nn]etwork is unreachable|no such host|nodename nor servname|getaddrinfo"
     r"|unable to resolve host|NameResolutionError|Failed to establish a new connection"
 )
-_CURL, _WGET = re.compile(r"\bcurl\b"), re.compile(r"\bwget\b")
-_DISK = re.compile(r"No space left on device|ENOSPC|[Dd]isk quota exceeded")
-_PROCESSES = re.compile(
+_CURL, _WGET = lazy_pattern(r"\bcurl\b"), lazy_pattern(r"\bwget\b")
+_DISK = lazy_pattern(r"No space left on device|ENOSPC|[Dd]isk quota exceeded")
+_PROCESSES = lazy_pattern(
     r"fork: (retry: )?(Resource temporarily unavailable|Cannot allocate)|can't start new thread|[Cc]annot fork"
     r"|pthread_create failed|failed to create new OS thread|spawn \S+ EAGAIN|BlockingIOError: \[Errno 11\]"
 )
-_FILE_SIZE = re.compile(r"File too large|EFBIG|File size limit exceeded")
-_READ_ONLY = re.compile(r"Read-only file system|EROFS")
-_ROOT = re.compile(
+_FILE_SIZE = lazy_pattern(r"File too large|EFBIG|File size limit exceeded")
+_READ_ONLY = lazy_pattern(r"Read-only file system|EROFS")
+_ROOT = lazy_pattern(
     r"\b(sudo|su|doas): (command not found|not found)|are you root\?|must be (run as )?root|requires? root"
     r"|Could not open lock file|superuser privilege"
 )
 # A name is tried at its beginning only: tried at each letter, 32 KiB of them took half a minute.
-_MISSING = re.compile(
+_MISSING = lazy_pattern(
     r"(?<![\w.+-])([\w.+-]+): command not found|: ([\w.+-]+): not found$|No module named '?([\w-]+)", re.M
 )
 # What our images have beyond `base`, by the name that is typed.

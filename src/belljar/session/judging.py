@@ -7,7 +7,6 @@ a text judged before) is answered at once.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Awaitable, Callable
 from functools import cache
 from inspect import isawaitable
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from belljar.errors import PolicyDenied, UsageError
+from belljar.patterns import lazy_pattern
 from belljar.policy import BUILT_IN, Policy, Verdict
 from belljar.policy.approvals import Approvals
 from belljar.policy.verdict import Finding
@@ -101,7 +101,7 @@ async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:
 
 
 # Nothing that could be a program of its own (`python3 -c "…"`): to read one takes a tenth of a second and more.
-_PLAIN = re.compile(r"[\w@%+=:,./ -]{0,1000}")
+_PLAIN = lazy_pattern(r"[\w@%+=:,./ -]{0,1000}")
 _MOST_WORDS = 50
 
 

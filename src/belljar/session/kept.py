@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from anyio import to_thread
 
 from belljar import host as hosts
 from belljar.errors import UsageError
+from belljar.records import record
 from belljar.sandbox import rundir
 from belljar.workspace.beneath import Folder
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 METADATA = "metadata"
 
 
-@dataclass(frozen=True)
+@record
 class Kept:
     """One of `Session.list()`; `await Session.attach(each.id)` enters it."""
 

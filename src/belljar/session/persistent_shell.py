@@ -24,6 +24,7 @@ from belljar.patience import stretched
 from belljar.policy.effects import DECISIONS
 from belljar.policy.marks import UNKNOWN
 from belljar.policy.shellstate import ShellState
+from belljar.records import record
 from belljar.session import options as checks
 from belljar.session.bash_channel import Bash, Phase, Report, State
 from belljar.session.capture import Listener
@@ -48,7 +49,7 @@ IN_THE_SHELL = frozenset({"source", ".", "eval", "trap"})
 """What runs text in the shell's own process."""
 
 
-@dataclass(frozen=True)
+@record
 class ShellResult(Result):
     """One call's result. Its memory is that of the largest process seen in it: one that lived for less than a few
     hundredths of a second may not have been."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from belljar.errors import UsageError
 from belljar.link.frames import Flag
+from belljar.records import record
 from belljar.session.options import Command, Options
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
 
 
-@dataclass(frozen=True)
+@record
 class Request:
     """Made by `Session.admit` and good for that session only. Run it with `box.run(request)`, `box.stream(request)`…"""
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from belljar.records import record
+
 if TYPE_CHECKING:
     from belljar.limits import Limits
     from belljar.policy import Verdict
@@ -31,14 +33,14 @@ TIMEOUT_STATUS = 124
 LOST_STATUS = 125
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Started:
     """The first event of `Session.stream`: the command runs."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Output:
     """A piece of output as it came: `print(event.stream, event.data)`."""
 
@@ -46,7 +48,7 @@ class Output:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ended:
     """The last event of `Session.stream`: `event.result` says how it ended."""
 
@@ -170,7 +172,7 @@ def _text(head: bytes, tail: bytes, omitted: int) -> str:
     return decode(head, cut_end=True) + omission(omitted) + decode(tail, cut_start=True)
 
 
-@dataclass(frozen=True)
+@record
 class Surroundings:
     """What the sandbox of a command is like, for the hints in its result."""
 
@@ -182,7 +184,7 @@ class Surroundings:
         return replace(self, network=network)
 
 
-@dataclass(frozen=True)
+@record
 class Result:
     """What came of a command.
 

@@ -16,18 +16,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import secrets
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from belljar import user_namespace
 from belljar.errors import BelljarError, UsageError
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 from belljar.staged.change import Change
 from belljar.staged.copying import copy_layer, remove_tree
 from belljar.staged.layers import Layers
@@ -35,12 +36,12 @@ from belljar.staged.merge import keep_bases
 from belljar.staged.run_files import RunsLater, runs_later
 from belljar.workspace.beneath import Folder
 
-_ID = re.compile(r"[a-z]{2}-[0-9a-f]{12}")
+_ID = lazy_pattern(r"[a-z]{2}-[0-9a-f]{12}")
 LAYERS = ".layers"
 COPIED = "copied.json"
 
 
-@dataclass(frozen=True)
+@record
 class Point:
     """A checkpoint: a session's files as they were."""
 

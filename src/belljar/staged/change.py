@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from belljar.records import record
 
 Kind = Literal["added", "modified", "deleted", "mode", "type"]
 EntryKind = Literal["file", "directory", "link", "fifo", "socket", "device", "too_deep"]
@@ -19,7 +21,7 @@ PLAIN = ("file", "directory", "link")
 """What can be applied; the rest means something only while it is open."""
 
 
-@dataclass(frozen=True)
+@record
 class Entry:
     """A file, directory or link, on one side."""
 
@@ -36,7 +38,7 @@ class Entry:
         return cls(kind, stat.S_IMODE(status.st_mode) & 0o1777, status.st_size if kind == "file" else 0, target)
 
 
-@dataclass(frozen=True)
+@record
 class Change:
     """One path that is not as it is on the host. `.git` is one change, whatever happened in it.
 

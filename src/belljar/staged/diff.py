@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import difflib
-import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 from belljar.staged.change import Change, Entry
 from belljar.staged.layers import Layers
 from belljar.workspace.beneath import Folder
 
 LARGEST = 1 << 20  # bytes of a file that is compared line by line
 MOST_LINES = 20_000
-_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_LINE = lazy_pattern(rb"[^\n]*\n|[^\n]+")
 _ODD = {"too_deep": "a directory nested too deeply", "fifo": "a FIFO", "socket": "a socket", "device": "a device"}
 _MODES = {"file": stat.S_IFREG, "link": stat.S_IFLNK, "directory": stat.S_IFDIR}
 
 
-@dataclass(frozen=True)
+@record
 class Sides:
     """The lines of a text file on the host and staged; None where it cannot be compared by lines."""
 

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable
 
+from belljar.patterns import lazy_pattern
 from belljar.workspace import git_settings
 
 Read = Callable[[], bytes | None]
@@ -17,19 +18,19 @@ DIRECTORIES = (
     ".woodpecker", ".buildkite", ".forgejo", ".gitea", ".ci",
 )  # fmt: skip
 # HEAD: with objects and refs beside it any directory is a git directory, whose settings git follows.
-_ANYWHERE = re.compile(
+_ANYWHERE = lazy_pattern(
     r"(?:.*/)?(?:HEAD|\.envrc|\.exrc|\.g?vimrc|\.nvimrc|\.nvim\.lua|\.gdbinit|\.lldbinit|\.mcp\.json|Jenkinsfile|\.gitlab-ci\.ya?ml"
     r"|\.travis\.ya?ml|\.drone\.ya?ml|azure-pipelines\.ya?ml|bitbucket-pipelines\.ya?ml|\.pre-commit-config\.ya?ml"
     rf"|(?:{'|'.join(map(re.escape, DIRECTORIES))})/.*|\.github/(?:workflows|actions)/.*)"
 )
-_HARMLESS_BELOW = re.compile(r"\.vscode/(?:extensions|launch)\.json|\.idea/(?!startup|runConfigurations|tools).*")
+_HARMLESS_BELOW = lazy_pattern(r"\.vscode/(?:extensions|launch)\.json|\.idea/(?!startup|runConfigurations|tools).*")
 # Of a git directory: what git only stores. Whatever else is in it may name a program, or another directory.
-_STORED = re.compile(
+_STORED = lazy_pattern(
     r"(?:objects|refs|logs|info|worktrees/[^/]+/(?:logs|refs)|lfs|rr-cache)(?:/.*)?|HEAD|ORIG_HEAD|FETCH_HEAD|MERGE_\w+|REBASE_HEAD"
     r"|CHERRY_PICK_HEAD|REVERT_HEAD|AUTO_MERGE|COMMIT_EDITMSG|SQUASH_MSG|MERGE_MSG|TAG_EDITMSG|index|packed-refs|shallow"
     r"|description|gc\.log|.*\.lock|rebase-(?:merge|apply)(?:/.*)?|sequencer(?:/.*)?|hooks/[^/]*\.sample|hooks|branches"
 )
-_HOOKS = re.compile(r"/(?:hooks/.*(?<!\.sample)|commondir)$")
+_HOOKS = lazy_pattern(r"/(?:hooks/.*(?<!\.sample)|commondir)$")
 
 
 def runs_later(path: str, before: Read, after: Read) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from belljar.patterns import lazy_pattern
 from belljar.policy.marks import show
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _PHRASES = (
     ("kernel", "change the kernel's settings: {target}"),
     ("persist", "leave something that runs later: {target}"),
 )
-_DETAIL = re.compile(r" \([a-z_.]+: .*\)$", re.DOTALL)  # the effect that a rule met, in the policy's own words
+_DETAIL = lazy_pattern(r" \([a-z_.]+: .*\)$", re.DOTALL)  # the effect that a rule met, in the policy's own words
 
 
 def why(verdict: Verdict) -> str:

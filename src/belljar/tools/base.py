@@ -19,6 +19,7 @@ import anyio
 from anyio import to_thread
 
 from belljar.errors import BelljarError, PolicyDenied, SandboxLost
+from belljar.records import record
 from belljar.session.judging import judged
 from belljar.tasks import beside
 from belljar.tools.parameters import Config, Params, Problem, check, configured, schema
@@ -100,7 +101,7 @@ class ToolResult:
         return self.as_dict()[name]
 
 
-@dataclass(frozen=True)
+@record
 class Call:
     """What a caller may add to the parameters: a listener, and a way to stop."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from belljar.errors import BelljarError
+from belljar.patterns import lazy_pattern
 from belljar.tools.base import NOT_APPROVED, Call, Command, Fields, Tool, ToolResult
 from belljar.tools.filters import FilterConfig
 from belljar.tools.parameters import Integer, Params, Text
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from belljar.session.result import Result
 
 DEFAULT_TIMEOUT = 60_000
-_ONE_WORD = re.compile(r"[\w./+@%:,=-]+")
+_ONE_WORD = lazy_pattern(r"[\w./+@%:,=-]+")
 
 
 class RunCommandConfig(FilterConfig):

@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_SECTION = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]')
-_SETTING = re.compile(r"([A-Za-z][A-Za-z0-9-]*)\s*(=?)")
+from belljar.patterns import lazy_pattern
+
+_SECTION = lazy_pattern(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]')
+_SETTING = lazy_pattern(r"([A-Za-z][A-Za-z0-9-]*)\s*(=?)")
 
 # Section → keys; "section.*" is a section with a name of its own, such as [remote "origin"].
 _HARMLESS = {

@@ -21,17 +21,18 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from belljar.patterns import lazy_pattern
 from belljar.workspace import git_settings
 from belljar.workspace.beneath import Folder, open_beneath
 
-_AGENT = re.compile(rb"hooks|mcpServers|apiKeyHelper|statusLine|awsAuthRefresh|awsCredentialExport|\"env\"")
-_EDITOR = re.compile(rb"allowAutomaticTasks|terminal\.integrated|[Pp]ath\"|[Ee]xecutable|[Ii]nterpreter|[Cc]ommand")
-_NOT_RUN = re.compile(r".*\.sample|README(\..*)?|\.gitignore", re.IGNORECASE)
+_AGENT = lazy_pattern(rb"hooks|mcpServers|apiKeyHelper|statusLine|awsAuthRefresh|awsCredentialExport|\"env\"")
+_EDITOR = lazy_pattern(rb"allowAutomaticTasks|terminal\.integrated|[Pp]ath\"|[Ee]xecutable|[Ii]nterpreter|[Cc]ommand")
+_NOT_RUN = lazy_pattern(r".*\.sample|README(\..*)?|\.gitignore", re.IGNORECASE)
 """Of what lies in a directory of hooks; anything else is a hook, or may be read by one."""
 
 
 def _lines(keys: bytes | re.Pattern[bytes]) -> Callable[[bytes], set[object] | None]:
-    pattern = re.compile(keys)
+    pattern = lazy_pattern(keys) if isinstance(keys, bytes) else keys
     return lambda content: {line.strip() for line in content.splitlines() if pattern.search(line)}
 
 

@@ -30,12 +30,12 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from belljar.errors import ProtectionMissing, WorkspaceError
 from belljar.layout import WORKSPACE
+from belljar.records import record
 from belljar.workspace import idmap, uids
 from belljar.workspace.beneath import Folder
 from belljar.workspace.survey import Survey, survey
@@ -66,7 +66,7 @@ class WorkspaceUnmappable(WorkspaceError):
     code = "workspace_unmappable"
 
 
-@dataclass(frozen=True)
+@record
 class Identity:
     """Who commands run as; `mapped` when the workspace must be shown to them through an idmapped mount."""
 

@@ -14,19 +14,19 @@ import fcntl
 import grp
 import os
 import pwd
-import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from belljar.errors import ProtectionMissing, UsageError
+from belljar.patterns import lazy_pattern
 
 SETTING = "BELLJAR_UIDS"
 DEFAULT = "70000-99999"
 """Past accounts and 16 bits, below where subordinate ids (100000) and what tar's headers can hold (2097151) begin."""
 _REGISTRY = Path("/run/belljar/uids")
-_RANGE = re.compile(r"(\d{1,10})-(\d{1,10})")
+_RANGE = lazy_pattern(r"(\d{1,10})-(\d{1,10})")
 _LEAST, _MOST = 1000, (1 << 31) - 2  # engines take 31 bits
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from belljar.errors import NamedEngineUnavailable
+from belljar.records import record
 
 DEFAULT = "unix:///var/run/docker.sock"
 
 
-@dataclass(frozen=True)
+@record
 class Endpoint:
     host: str
     """unix:///path or tcp://name:port."""

@@ -14,23 +14,24 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from belljar.errors import EngineError
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 
 UNBORN_SECONDS = 60  # two small files are written in less
-_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")
+_NAME = lazy_pattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")
 
 
-@dataclass(frozen=True)
+@record
 class Process:
     pid: int
     started: int
@@ -41,7 +42,7 @@ class Process:
         return start_time(self.pid) == self.started
 
 
-@dataclass(frozen=True)
+@record
 class Box:
     name: str
     image: str

@@ -8,18 +8,18 @@ also when no runtime knows of them any more. Groups of another name are never to
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from belljar.errors import EngineUnavailable
 from belljar.patience import stretched
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 
-ABANDONED = re.compile(r"belljar-[0-9a-f]{8}-belljar-bj-[0-9a-f]{12}(\.scope)?")
+ABANDONED = lazy_pattern(r"belljar-[0-9a-f]{8}-belljar-bj-[0-9a-f]{12}(\.scope)?")
 ABANDONED_SECONDS = 3600
 VARIABLE = "BELLJAR_CGROUP"
 UNIT_END = ".scope"
@@ -27,7 +27,7 @@ REMOVAL_SECONDS = 5.0
 """A group is busy until the last of its processes is gone from the kernel's lists."""
 
 
-@dataclass(frozen=True)
+@record
 class Place:
     """Where groups are made: below `parent` of every hierarchy."""
 

@@ -23,12 +23,12 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from belljar.engines.spec import IdMap
 from belljar.errors import EngineError
+from belljar.records import record
 from belljar.staged import overlay
 from belljar.syscalls import (
     CLONE_FS,
@@ -55,7 +55,7 @@ STAGED = "staged"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@record
 class Overlay:
     """A staged workspace."""
 
@@ -65,7 +65,7 @@ class Overlay:
     work: str
 
 
-@dataclass(frozen=True)
+@record
 class Root:
     """What a root file system is made of."""
 

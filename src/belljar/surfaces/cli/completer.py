@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 
 from anyio.from_thread import BlockingPortal
 
 from belljar.errors import BelljarError
 from belljar.link import frames
 from belljar.link.frames import Flag
+from belljar.patterns import lazy_pattern
+from belljar.records import record
 from belljar.session.session import Session
 from belljar.surfaces.cli.own_commands import COMMANDS
 
 SECONDS = 10.0  # the prompt can be used meanwhile
 MOST = 500
 _LONGEST_ANSWER = 256 << 10
-_SEPARATOR = re.compile(r"&&|\|\||[;|&(\n]|\$\(")
-_WORD = re.compile(r"""(?:\\.|"[^"]*"?|'[^']*'?|[^\s"'\\])*\Z""", re.DOTALL)
+_SEPARATOR = lazy_pattern(r"&&|\|\||[;|&(\n]|\$\(")
+_WORD = lazy_pattern(r"""(?:\\.|"[^"]*"?|'[^']*'?|[^\s"'\\])*\Z""", re.DOTALL)
 _FILES = r"""compgen -f -- "$1" | head -n 500 |
 while IFS= read -r name; do [[ -d $name ]] && name+=/; printf '%s\0' "$name"; done"""
 _PROGRAMS = r"compgen -A command -- '' | sort -u | head -n 5000 | tr '\n' '\0'"
@@ -34,7 +35,7 @@ _TAKE_REFS = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@record
 class Suggestion:
     text: str
     """For the place of the last word."""

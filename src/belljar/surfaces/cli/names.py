@@ -7,9 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from belljar.errors import SessionNotFound, UsageError, meant
+from belljar.patterns import lazy_pattern
 from belljar.sandbox import rundir
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_NAME = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
 def _directory() -> Path:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from belljar.errors import BelljarError, UsageError
+from belljar.records import record
 from belljar.surfaces.cli import console, staged_offer
 
 if TYPE_CHECKING:
     from belljar.surfaces.cli.safe_mode import SafeMode
 
 
-@dataclass(frozen=True)
+@record
 class Own:
     does: Callable[[SafeMode, list[str]], None]
     usage: str

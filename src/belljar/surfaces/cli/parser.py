@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from belljar import __version__
 from belljar.errors import UsageError, meant
+from belljar.records import record
 from belljar.surfaces.cli import console, settings
 from belljar.surfaces.cli.sandbox_options import add_engine_option, add_sandbox_options
 
@@ -90,7 +90,7 @@ class Commands:
         return parser, parser.add_subparsers(metavar="ACTION", required=required, parser_class=Parser)
 
 
-@dataclass(frozen=True)
+@record
 class Group:
     title: str
     names: tuple[str, ...]

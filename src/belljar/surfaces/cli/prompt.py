@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from belljar.audit import writer as audit
 from belljar.layout import WORKSPACE
+from belljar.patterns import lazy_pattern
 from belljar.policy.parser import ParseError, Parser
 from belljar.policy.plain import plain_words
 from belljar.surfaces.cli import render
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from belljar.session.session import Session
     from belljar.surfaces.cli.completer import Completions
 
-_AT_END = re.compile("reached EOF|unclosed here-document")
+_AT_END = lazy_pattern("reached EOF|unclosed here-document")
 _CONTINUATIONS = (")", "{ :; }", "do :; done", "in esac")
-_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
+_BACKSLASH = lazy_pattern(r"(?<!\\)(?:\\\\)*\\\Z")
 _HISTORY = "history"
 _LONGEST_HEAD = 1024
 _LONGEST_BRANCH = 40

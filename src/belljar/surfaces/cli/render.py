@@ -11,17 +11,19 @@ from __future__ import annotations
 import codecs
 import re
 
+from belljar.patterns import lazy_pattern
+
 _LONGEST_SGR = 64
-_SGR = re.compile(r"\x1b\[[0-9;:]*m")
-_UNFINISHED = re.compile(r"\x1b(?:\[[0-9;:]*)?\Z|\r\Z")
-_CONTROL = re.compile(
+_SGR = lazy_pattern(r"\x1b\[[0-9;:]*m")
+_UNFINISHED = lazy_pattern(r"\x1b(?:\[[0-9;:]*)?\Z|\r\Z")
+_CONTROL = lazy_pattern(
     r"(?P<sgr>\x1b\[[0-9;:]{0,60}m)|(?P<crlf>(?<!\r)\r+\n)|(?P<cr>\r)|(?P<low>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f])|(?P<high>[\x80-\x9f])"
     "|(?P<odd>[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f])"
 )
-_ANY = re.compile(
+_ANY = lazy_pattern(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )  # as above; looking for one of a class is ten times as fast as trying each kind at each place
-_CONCEAL = re.compile(r"(?:^|;)0*8(?:;|$)")
+_CONCEAL = lazy_pattern(r"(?:^|;)0*8(?:;|$)")
 RESET = "\x1b[0m"
 
 

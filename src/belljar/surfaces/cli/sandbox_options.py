@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from belljar.errors import UsageError
 from belljar.limits import Limits, LimitsError
+from belljar.records import record
 from belljar.sandbox.extras import caches_of, mounts_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ NETWORKS = ("none", "full")
 ENGINES = ("auto", "docker", "podman", "oci")
 
 
-@dataclass(frozen=True)
+@record
 class Option:
     flag: str
     keyword: str

@@ -13,11 +13,11 @@ import argparse
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from belljar.errors import UsageError, meant
+from belljar.records import record
 
 OPERATOR = Path("/etc/belljar/config.toml")
 SETTABLE = (
@@ -26,7 +26,7 @@ SETTABLE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@record
 class Setting:
     value: str
     source: str

@@ -11,10 +11,10 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from belljar.records import record
 from belljar.surfaces.terminal import host
 from belljar.surfaces.terminal.host import HostTerminal
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from belljar.surfaces.terminal.keys import Answers, DetachKeys, Keyboard
 
 
-@dataclass(frozen=True)
+@record
 class Streams:
     pty: bool
     """The command gets a terminal."""

@@ -10,9 +10,9 @@ It remembers the modes that were switched and undoes them at the end. What a pro
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Callable
 
+from belljar.patterns import lazy_pattern
 from belljar.surfaces.terminal.queries import Cursor, Size, answer
 
 LONGEST = 64
@@ -21,21 +21,21 @@ REPLACEMENT = "�"
 
 _COLOURED = r"\x1b\[(?:(?:[0-79]|[1-9][0-9]{1,2})(?:;(?:[0-79]|[1-9][0-9]{1,2}))*+)?m"
 """Of these most output is made; none of them conceals."""
-_DRAWN = re.compile(
+_DRAWN = lazy_pattern(
     "(?:[^\x00-\x06\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]++"
     f"|{_COLOURED})*+"
 )
-_COLOURS = re.compile(_COLOURED)
+_COLOURS = lazy_pattern(_COLOURED)
 _STRINGS = frozenset("PX]^_k")  # DCS, SOS, OSC, PM, APC, a title of screen and tmux: up to ST or BEL
-_STRING_END = re.compile("[\a\x18\x1a\x1b\x9c]")
-_ESCAPES = re.compile(r"[78=>DEM]|[()][0AB]")
-_UNFINISHED_ESCAPE = re.compile(r"[ -/]{0,2}")
-_CSI = re.compile(r"[0-?]*[ -/]*")
-_PLAIN = re.compile(r"(?:[0-9]{0,4};)*[0-9]{0,4}[@A-HIJKLMPSXZ`abdefr]|[0-9]?T|[su]|4[hl]|[0-6]? q|!p")
-_SGR = re.compile(r"[0-9;:]*m")
-_CONCEAL = re.compile(r"(?:^|;)0*8(?=;|m)")
-_COLOUR = re.compile(r"(?:^|(?<=;))[345]8;(?:5;[0-9]*|2;[0-9]*;[0-9]*;[0-9]*)")
-_PRIVATE = re.compile(r"\?([0-9;]+)([hl])")
+_STRING_END = lazy_pattern("[\a\x18\x1a\x1b\x9c]")
+_ESCAPES = lazy_pattern(r"[78=>DEM]|[()][0AB]")
+_UNFINISHED_ESCAPE = lazy_pattern(r"[ -/]{0,2}")
+_CSI = lazy_pattern(r"[0-?]*[ -/]*")
+_PLAIN = lazy_pattern(r"(?:[0-9]{0,4};)*[0-9]{0,4}[@A-HIJKLMPSXZ`abdefr]|[0-9]?T|[su]|4[hl]|[0-6]? q|!p")
+_SGR = lazy_pattern(r"[0-9;:]*m")
+_CONCEAL = lazy_pattern(r"(?:^|;)0*8(?=;|m)")
+_COLOUR = lazy_pattern(r"(?:^|(?<=;))[345]8;(?:5;[0-9]*|2;[0-9]*;[0-9]*;[0-9]*)")
+_PRIVATE = lazy_pattern(r"\?([0-9;]+)([hl])")
 
 ON_BY_DEFAULT = frozenset((7, 25))
 """Wrapping at the margin, and a cursor that shows."""

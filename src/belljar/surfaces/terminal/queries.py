@@ -8,9 +8,10 @@ numbers within the size of the screen.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Callable
+
+from belljar.patterns import lazy_pattern
 
 Size = Callable[[], tuple[int, int]]
 """Rows and columns, as they are now."""
@@ -19,11 +20,11 @@ KIND = "\x1b[?62;22c"
 """A VT220 with colours."""
 VERSION = "\x1b[>0;95;0c"
 _FIXED = {"c": KIND, "0c": KIND, ">c": VERSION, ">0c": VERSION, "5n": "\x1b[0n"}
-_MODE = re.compile(r"\?([0-9]{1,4})\$p")
-_MOVE = re.compile(r"([0-9]*)(?:;([0-9]*))?(?:;[0-9]*)*([A-H`adefrsu])")
+_MODE = lazy_pattern(r"\?([0-9]{1,4})\$p")
+_MOVE = lazy_pattern(r"([0-9]*)(?:;([0-9]*))?(?:;[0-9]*)*([A-H`adefrsu])")
 _WIDE = frozenset("WF")
 _TAB = 8
-_CONTROLS = re.compile("([\a\b\t\n\v\f\r])")
+_CONTROLS = lazy_pattern("([\a\b\t\n\v\f\r])")
 
 
 class Cursor:
