@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -14,7 +17,7 @@ import pytest
 from belljar import Allow, Session
 from belljar.errors import UsageError
 from belljar.layout import HOME
-from belljar.network import presets
+from belljar.network import index_answers, presets
 from belljar.network.index_answers import ask_index
 from belljar.network.presets import explain
 from belljar.session.network_door import explained
@@ -34,6 +37,7 @@ HOSTILE = [
 
 class Index(BaseHTTPRequestHandler):
     asked: ClassVar[list[str]] = []
+    leads_to: ClassVar[str] = ""
 
     def do_GET(self) -> None:
         pages = {
@@ -42,6 +46,11 @@ class Index(BaseHTTPRequestHandler):
             "/npm/npm/latest": json.dumps({"dist": {"tarball": "https://tarballs.example/npm.tgz"}}),
         }
         self.asked.append(self.path)
+        if self.path == "/leads":
+            self.send_response(302)
+            self.send_header("Location", self.leads_to)
+            self.end_headers()
+            return
         body = pages.get(self.path, "").encode()
         self.send_response(200 if body else 404)
         self.end_headers()
@@ -110,6 +119,61 @@ def test_a_public_answer_does_not_come_from_a_private_address(index: str) -> Non
     assert ask_index(f"{index}/simple/pip/", public=False)[1]
     assert ask_index(f"{index}/simple/pip/", public=True) == ("", "")
     assert ask_index(f"{index.replace('127.0.0.1', 'localhost')}/simple/pip/", public=True) == ("", "")
+
+
+def test_no_redirect_leads_to_another_protocol_past_the_check(monkeypatch: pytest.MonkeyPatch, index: str) -> None:
+    """urllib follows redirects to ftp, and dials there by itself."""
+    with socket.create_server(("127.0.0.1", 0)) as private:
+        private.settimeout(0.5)
+        monkeypatch.setattr(Index, "leads_to", f"ftp://127.0.0.1:{private.getsockname()[1]}/x")
+        monkeypatch.setattr(index_answers, "refusal", lambda _: None)  # as if the index were public
+        for public in (True, False):
+            assert ask_index(f"{index}/leads", public=public) == ("", "")
+        with pytest.raises(TimeoutError):
+            private.accept()
+
+
+def test_an_index_that_answers_byte_by_byte_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_answers, "refusal", lambda _: None)
+    monkeypatch.setattr(index_answers, "SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as slow:
+        threading.Thread(target=_drip, args=(slow,), daemon=True).start()
+        assert ask_index(f"http://127.0.0.1:{slow.getsockname()[1]}/", public=True)[1] == ""
+
+
+def _drip(server: socket.socket) -> None:
+    line, _ = server.accept()
+    with line, suppress(OSError):
+        line.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        while True:
+            line.sendall(b"x")
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("preset", "says"),
+    [
+        ("python", "global.extra-index-url='https://good.example https://[x'\n"),
+        ("node", '{"registry": "https://good.example", "a:registry": "https://[x"}'),
+        ("rust", "https://good.example https://[x"),
+    ],
+)
+def test_an_image_whose_answers_cannot_be_read_breaks_nothing(
+    monkeypatch: pytest.MonkeyPatch, preset: str, says: str
+) -> None:
+    monkeypatch.setattr(presets, "ask_index", lambda *_, **__: ("", "[" * 100_000))
+    assert "good.example" in [each.host for each in explain(preset, lambda _: "", lambda _: says)]
+    with pytest.raises(UsageError, match="name no host"):
+        explain("node", lambda _: "", lambda _: '{"registry":' + "[" * 100_000)
+
+
+def test_an_image_cannot_have_the_host_ask_or_let_through_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(presets, "ask_index", lambda page, *_, **__: asked.append(page) or ("", ""))
+    many = " ".join(f"https://h{number}.example" for number in range(1000))
+    found = explain("python", lambda _: "", pip_says("https://one.example", many))
+    assert len(asked) == presets.MOST_INDEXES
+    assert len(explain("debian", lambda _: "", lambda _: many)) == presets.MOST_HOSTS >= len(found)
 
 
 async def test_the_clients_in_a_sandbox_are_asked(

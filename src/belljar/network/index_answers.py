@@ -1,15 +1,19 @@
 """Asking a package index where its files are, from the host.
 
 An address that came out of an image or of another index's answer is not trusted: it is dialled only where the door
-itself would dial, at the address that was checked, also after a redirect.
+itself would dial, at the address that was checked, also after a redirect, and hung up on when its time is over: who
+answers byte by byte would hold us for ever. Nothing but http and https is spoken: for ftp, where a redirect may lead,
+urllib dials by itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.client
 import ipaddress
 import socket
+import threading
 import urllib.error
 import urllib.request
 from typing import Any
@@ -22,14 +26,22 @@ INDEX_MAX = 32 << 20
 
 def ask_index(url: str, accept: str = "*/*", *, public: bool, method: str = "GET") -> tuple[str, str]:
     """Where the answer came from, and its text; both empty if there is none. `public`: only from public addresses."""
-    # For a public answer no proxy of the environment either: it would dial for us, unchecked.
-    handlers = [urllib.request.ProxyHandler({}), _Http(), _Https()] if public else []
     request = urllib.request.Request(url, headers={"Accept": accept}, method=method)
     try:
-        with urllib.request.build_opener(*handlers).open(request, timeout=SECONDS) as answer:
+        with _opener(public).open(request, timeout=SECONDS) as answer:
             return str(answer.url), answer.read(INDEX_MAX).decode("utf-8", "replace")
     except (OSError, ValueError, urllib.error.URLError, http.client.HTTPException):
         return "", ""
+
+
+def _opener(public: bool) -> urllib.request.OpenerDirector:
+    opener, ready = urllib.request.OpenerDirector(), urllib.request
+    # For a public answer no proxy of the environment either: it would dial for us, unchecked.
+    dialling = [_Http(), _Https()] if public else [ready.ProxyHandler(), ready.HTTPHandler(), ready.HTTPSHandler()]
+    reading = [ready.HTTPErrorProcessor(), ready.HTTPDefaultErrorHandler(), ready.HTTPRedirectHandler()]
+    for handler in (*dialling, *reading, ready.UnknownHandler()):
+        opener.add_handler(handler)
+    return opener
 
 
 def addresses_of(host: str, port: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
@@ -44,7 +56,19 @@ def _checked_connection(address: tuple[str, int], *rest: Any, **options: Any) ->
     found = addresses_of(*address)
     if not found or any(refusal(each) for each in found):
         raise OSError(f"{address[0]} is not public")
-    return socket.create_connection((str(found[0]), address[1]), *rest, **options)
+    made = socket.create_connection((str(found[0]), address[1]), *rest, **options)
+    _hang_up_later(made.dup())  # TLS takes `made` over
+    return made
+
+
+def _hang_up_later(line: socket.socket) -> None:
+    def hang_up() -> None:
+        with line, contextlib.suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(SECONDS, hang_up)
+    timer.daemon = True
+    timer.start()
 
 
 def _pinned(kind: type[http.client.HTTPConnection], *given: Any, **options: Any) -> http.client.HTTPConnection:

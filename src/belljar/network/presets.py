@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import field
 from urllib.parse import urljoin, urlsplit
 
 from belljar.errors import UsageError
@@ -23,6 +25,8 @@ from belljar.patterns import lazy_pattern
 from belljar.records import record
 
 SECONDS = 20.0
+MOST_INDEXES, MOST_HOSTS = 12, 100
+"""Asked, and let through, for one preset: what names them may be an attacker's."""
 _URL = lazy_pattern(r"\bhttps?://[^\s'\"`<>,)]+")
 
 Ask = Callable[[list[str]], str]
@@ -42,10 +46,15 @@ class Clients:
 
     ask: Ask
     inside: bool = False
+    asked: list[str] = field(default_factory=list)
+    """Pages of indexes."""
 
     def index(self, url: str, path: str, accept: str = "*/*", method: str = "GET") -> tuple[str, str]:
         """What an index that was named in settings answers."""
         page = f"{url.rstrip('/')}/{path}"
+        if len(self.asked) == MOST_INDEXES:
+            return "", ""
+        self.asked.append(page)
         return ask_index(page, accept, public=self.inside, method=method)
 
     def variable(self, name: str) -> str:
@@ -77,10 +86,13 @@ def explain(preset: str, ask: Ask | None = None, inside: Ask | None = None) -> l
 
 def _worked_out(preset: str, clients: Clients) -> dict[str, Found]:
     found: dict[str, Found] = {}
-    for answer in PRESETS[preset](clients):
-        host = _pattern(answer.url)
-        if host and host not in found and (placed := _placed(host, answer, clients.inside)):
-            found[host] = placed
+    with suppress(ValueError, RecursionError):  # an answer that is no address or no JSON: what came before it counts
+        for answer in PRESETS[preset](clients):
+            host = _pattern(answer.url)
+            if host and host not in found and (placed := _placed(host, answer, clients.inside)):
+                found[host] = placed
+            if len(found) == MOST_HOSTS:
+                break
     return found
 
 
