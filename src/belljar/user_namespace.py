@@ -99,8 +99,8 @@ def run(argv: Sequence[str]) -> None:
 
 
 def clear_away(path: Path) -> None:
-    """Remove a tree as well as can be: also what belongs to a subordinate id of the caller's, or has a mode that locks
-    him out."""
+    """Remove a tree as well as can be: also what belongs to a subordinate id of the caller's, has a mode that locks
+    him out, or is nested more deeply than Python can follow."""
 
     def unlock(function: Any, name: str, error: Any) -> None:
         with contextlib.suppress(OSError):
@@ -110,11 +110,16 @@ def clear_away(path: Path) -> None:
             elif not os.path.islink(name):  # it could not look into a directory: the second round will
                 os.chmod(name, 0o700)
 
-    shutil.rmtree(path, onerror=unlock)
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists() and os.geteuid() != 0 and lacking() is None:
-        with contextlib.suppress(subprocess.SubprocessError, EngineUnavailable):
-            run(["rm", "-rf", "--", str(path)])
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(path, onerror=unlock)
+        shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        words = ["rm", "-rf", "--", str(path)]
+        with contextlib.suppress(subprocess.SubprocessError, OSError, EngineUnavailable):
+            if os.geteuid() == 0 or lacking():
+                subprocess.run(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+            else:
+                run(words)
 
 
 def inside(id: int, own: int, first: int) -> int:

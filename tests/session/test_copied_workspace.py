@@ -15,7 +15,9 @@ from tests.surfaces.invoking import belljar as cli
 import belljar
 from belljar import Session
 from belljar import host as hosts
-from belljar.errors import Conflict, SandboxLost, UsageError
+from belljar.errors import BelljarError, Conflict, SandboxLost, UsageError
+from belljar.session.copied_workspace import CopiedWorkspace
+from belljar.session.files import Files, Sink, Source
 from belljar.staged.area import StagedArea
 from belljar.staged.review import Review
 
@@ -110,7 +112,7 @@ async def test_what_is_too_much_is_said(place: Path) -> None:
     small = belljar.Limits(memory="64m")
     async with Session(place, changes="staged", limits=small) as box:
         await box.run("truncate -s 900M sparse")
-        with pytest.raises(UsageError, match="900 MiB changed: more than the 32 MiB"):
+        with pytest.raises(UsageError, match="900 MiB in 1 files changed: more than the 32 MiB"):
             await box.changes()
         await box.run("rm sparse")
         assert await box.changes() == []
@@ -145,3 +147,34 @@ def test_the_command_line_looks_into_a_running_session(place: Path) -> None:
     finally:
         cli("session", "stop", id)
     assert cli("changes", cwd=place).stdout == "~ a.txt\n"
+
+
+@pytest.mark.parametrize(
+    ("listed", "complaint"),
+    [
+        (b"d 755 0 0 ..\0\0f 644 0 0 ../x\0\0", "cannot be copied out"),
+        (b"d 755 0 0 d\0\0d 755 0 0 d/..\0\0f 644 0 0 d/../x\0\0", "cannot be copied out"),
+        (b"f 644 0 0 " + b"n" * 300 + b"\0\0", "cannot be copied out"),
+        (b"".join(b"f 644 0 0 %d\0\0" % number for number in range(40)), "40 files changed"),
+        (b"f 644 -9000 0 a\0\0f 644 9000 0 b\0\0", "cannot be read"),
+    ],
+)
+async def test_an_init_that_lies_about_what_changed_is_refused(tmp_path: Path, listed: bytes, complaint: str) -> None:
+    says = b""
+
+    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+        if callable(sink):
+            sink(says)
+        return 0, b""
+
+    (tmp_path / "workspace").mkdir()
+    status = (tmp_path / "workspace").stat()
+    inode = (status.st_dev, status.st_ino)
+    given = (tmp_path / "state", "bj-" + "0" * 12, f"{tmp_path}/workspace", inode, 0, 0)
+    area = await to_thread.run_sync(StagedArea.create, *given)
+    copied = CopiedWorkspace(area, Files(run), 1000, 10)
+    await copied.copy_in()
+    says = listed
+    with pytest.raises(BelljarError, match=complaint):
+        await copied.copy_out()
+    assert not list((area.path / "upper").iterdir())

@@ -168,3 +168,14 @@ def test_a_hostile_sandbox_writes_nothing_elsewhere(tmp_path: Path, archive: byt
     with Folder.at(target) as folder, pytest.raises((FileFailed, OSError)):
         _feed(Unpacker(folder), archive)
     assert [each.name for each in tmp_path.iterdir()] == ["target"]
+
+
+@pytest.mark.parametrize("record", [b"f 644 -5 0 a", b"f -644 5 0 a", b"f 644 +5 0 a", b"f 644 1_0 0 a"])
+async def test_a_size_below_nothing_is_no_answer(record: bytes) -> None:
+    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+        assert callable(sink)
+        sink(record + b"\0\0")
+        return 0, b""
+
+    with pytest.raises(FileFailed, match="cannot be read"):
+        await Files(run).list()

@@ -14,6 +14,8 @@ from tests.staged.test_apply import change_much, tree
 
 from belljar.errors import BelljarError
 from belljar.staged.apply import apply, undo
+from belljar.staged.area import LAYERS
+from belljar.staged.review import Review
 from belljar.workspace.idmap import unmount
 
 pytestmark = pytest.mark.root
@@ -44,18 +46,35 @@ def test_whiteouts_devices_and_marks_made_by_hand(stage: Stage, upper: Path) -> 
     assert tree(stage.host) == before
 
 
+def _nest(at: Path, name: str, levels: int) -> None:
+    here = os.open(at, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir(name, dir_fd=here)
+        below = os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("leaf", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+
+
+def test_what_is_nested_too_deeply_can_be_thrown_away(stage: Stage, upper: Path) -> None:
+    levels = 1100  # more than Python's own stack
+    _nest(upper, "d", levels)
+    with pytest.raises(BelljarError, match="nested too deeply"):
+        stage.area.snapshot("point")
+    assert not list((stage.area.path.parent / LAYERS).iterdir())
+    Review(stage.area).discard(["d"])
+    assert not list(upper.iterdir())
+    _nest(upper, "d", levels)
+    stage.area.remove()
+    assert [each.name for each in stage.area.path.parent.iterdir() if each.name.endswith(".gone")] == []
+
+
 @pytest.mark.parametrize(("name", "levels"), [("d", 300), ("n" * 250, 30)])
 def test_what_is_nested_too_deeply_is_named_and_the_rest_applied(
     stage: Stage, upper: Path, name: str, levels: int
 ) -> None:
-    at = os.open(upper, os.O_RDONLY)
-    for _ in range(levels):
-        os.mkdir(name, dir_fd=at)
-        below = os.open(name, os.O_RDONLY, dir_fd=at)
-        os.close(at)
-        at = below
-    os.close(os.open("leaf", os.O_CREAT | os.O_WRONLY, dir_fd=at))
-    os.close(at)
+    _nest(upper, name, levels)
     (upper / "x").write_text("x")
     done = apply(stage.area)
     assert len(done.refused) == 1

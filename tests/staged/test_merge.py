@@ -6,11 +6,13 @@ import random
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.staged.conftest import Stage
 
 from belljar.errors import Conflict
+from belljar.staged import apply as applying
 from belljar.staged import merge
 from belljar.staged.apply import apply, undo
 from belljar.staged.merge import merged
@@ -85,6 +87,35 @@ def test_the_host_s_own_change_is_never_taken_for_a_base(stage: Stage) -> None:
     stage.changes()
     with pytest.raises(Conflict):
         apply(stage.area, merge=True)
+
+
+def test_settings_of_git_that_are_merged_are_judged_as_they_will_be(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sandbox that still runs shows harmless ones to whoever judges, and others to whoever merges."""
+    lines = ["[user]", "name = a", "email = a", "[init]", "defaultbranch = a", "[pull]", "ff = true", ""]
+    own = stage.host / ".git" / "config"
+    own.parent.mkdir()
+    own.write_text("\n".join(lines))
+    stage.area._note(since=stage.area.since + 10**9)
+    staged = stage.merged / ".git" / "config"
+    harmless, harmful = (
+        "\n".join([*lines, *more]) for more in (["[user]", "name = b", ""], ["[core]", "pager = b", ""])
+    )
+    staged.write_text(harmless)
+    stage.changes()
+    stage.area._note(since=stage.area.since - 10**9)
+    own.write_text("\n".join(lines).replace("name = a", "name = host"))
+
+    def conflicts(*given: Any) -> dict[str, str]:
+        staged.write_text(harmful)
+        return found(*given)
+
+    found = applying.conflicts
+    monkeypatch.setattr(applying, "conflicts", conflicts)
+    with pytest.raises(Conflict, match="while it was looked at"):
+        apply(stage.area, merge=True, step=lambda _: staged.write_text(harmless) and None)
+    assert "pager" not in own.read_text()
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="compared with git's own merge")

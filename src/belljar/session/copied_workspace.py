@@ -61,15 +61,19 @@ class CopiedWorkspace:
         base, fetched = state["base"], state["fetched"]
         changed = {path: now.get(path) for path in {*base, *now} if _key(base.get(path)) != _key(now.get(path))}
         size = sum(record[2] for record in changed.values() if record is not None and record[0] == "file")
-        if size > 2 * self._bytes:
+        if size > 2 * self._bytes or len(changed) > 3 * self._count:  # all gone, and as many as fit new
             raise UsageError(
-                f"{_mib(size)} changed: more than the {_mib(2 * self._bytes)} that are copied out of a sandbox"
+                f"{_mib(size)} in {len(changed)} files changed: more than the {_mib(2 * self._bytes)} in "
+                f"{3 * self._count} files that are copied out of a sandbox"
             )
         kept = {path for path, record in changed.items() if record and fetched.get(path) == record}
         made = self._area.path / "upper.new"
-        wanted, modes = await to_thread.run_sync(self._laid_out, made, changed, now, kept, base)
-        await self._fetch(made, wanted)
-        await to_thread.run_sync(self._area.replace_upper, made, modes)
+        try:
+            wanted, modes = await to_thread.run_sync(self._laid_out, made, changed, now, kept, base)
+            await self._fetch(made, wanted)
+            await to_thread.run_sync(self._area.replace_upper, made, modes)
+        except OSError as error:  # names that lead out or are too long here, a full disk
+            raise BelljarError(f"what changed cannot be copied out of the sandbox: {error.strerror}") from error
         newest = max((record[3] for record in now.values()), default=0)
         settled = {path: r for path, r in changed.items() if r is not None and r[3] < newest - SETTLED}
         await self._note(base=base, fetched=settled)

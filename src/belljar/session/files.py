@@ -265,6 +265,8 @@ def _records(data: bytes) -> Iterator[FileInfo]:
     for head, target in zip(fields[::2], fields[1::2], strict=True):
         try:
             kind, mode, size, mtime, path = head.split(b" ", 4)
+            if not (mode.isdigit() and size.isdigit()):
+                raise ValueError("a size below nothing makes room for others")
             yield FileInfo(
                 os.fsdecode(path), _KINDS[kind], int(mode, 8), int(size), int(mtime), os.fsdecode(target) or None
             )

@@ -14,7 +14,7 @@ import base64
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -23,7 +23,7 @@ from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged.area import StagedArea
 from belljar.staged.change import PLAIN, Change
 from belljar.staged.conflicts import conflicts
-from belljar.staged.copying import copy_file, remove_tree
+from belljar.staged.copying import copy_attributes, copy_file, remove_tree
 from belljar.staged.layers import Layers, flattened
 from belljar.staged.merge import forget_bases, merge_conflicts
 from belljar.staged.run_files import by_content
@@ -80,14 +80,18 @@ def _parents(path: str) -> list[str]:
 
 def apply(
     area: StagedArea, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False,
-    runs_later: bool = False, contents: dict[str, bytes] | None = None, step: Step = lambda name: None,
+    runs_later: bool = False, contents: dict[str, bytes] | None = None, seen: Collection[Change] = (),
+    step: Step = lambda name: None,
 ) -> Applied:  # fmt: skip
-    """`contents` gives the text of files of which only some hunks are taken. `merge`: where the host changed a text
-    file as well, both sides' changes are taken if they do not meet."""
+    """`contents` gives the text of files of which only some hunks are taken. `seen`: what somebody said yes to; where
+    it is not the same any more nothing is done. `merge`: where the host changed a text file as well, both sides'
+    changes are taken if they do not meet."""
     with area.locked():
         recover(area, step)
         with area.layers() as layers:
             chosen = select(layers.changes(), paths)
+            if other := {each.path for each in seen} - {each.path for each in {*chosen} & {*seen}}:
+                raise Conflict(dict.fromkeys(sorted(other), "changed in the sandbox since it was shown"))
             result = Applied()
             result.held = [c.path for c in chosen if c.runs_later and not runs_later]
             if result.held and paths is not None:
@@ -99,8 +103,8 @@ def apply(
             result.paths = [c.path for c in todo]
             if todo:
                 step("read")
-                fixed = {} if runs_later else _judged_contents(layers, todo)
-                _carry_out(area, layers, todo, fixed | taken | (contents or {}), result.merged, step)
+                texts = taken | (contents or {})
+                _carry_out(area, layers, todo, texts | _judged_contents(layers, todo, texts), result.merged, step)
         return result
 
 
@@ -117,14 +121,14 @@ def _merged(
     return contents
 
 
-def _judged_contents(layers: Layers, changes: Sequence[Change]) -> dict[str, bytes]:
+def _judged_contents(layers: Layers, changes: Sequence[Change], texts: dict[str, bytes]) -> dict[str, bytes]:
     """Files that are not held because of what is in them: what was judged is what is applied, whatever a sandbox that
-    still runs writes there meanwhile."""
+    still runs writes there meanwhile. `texts`: what some will hold, put together from both sides."""
     found = {}
     for change in changes:
         is_setting = by_content(change.path) and ".git" in change.path.split("/")
-        if is_setting and change.after is not None and change.after.kind == "file":
-            content = layers.harmless(change.path)
+        if is_setting and not change.runs_later and change.after is not None and change.after.kind == "file":
+            content = layers.harmless(change.path, texts.get(change.path))
             if content is None:
                 raise Conflict({change.path: "changed in the sandbox while it was looked at"})
             found[change.path] = content
@@ -260,13 +264,15 @@ def _put(layers: Layers, one: dict[str, Any], temporary: str) -> None:
     parent = path.rpartition("/")[0]
     beside = f"{parent}/{temporary}" if parent else temporary
     remove_tree(lower, beside)
+    holder = layers.holder(path)
     try:
         if one["do"] == "link":
             lower.symlink(one["target"], beside)
         elif "text" in one:
             lower.write(beside, base64.b64decode(one["text"]), one["mode"] & 0o777)
+            if holder is not None:
+                copy_attributes(holder, path, lower, beside)
         else:
-            holder = layers.holder(path)
             if holder is None:
                 raise UsageError(f"{path} is no longer among the staged changes")
             copy_file(holder, path, lower, beside, one["mode"])

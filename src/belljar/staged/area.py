@@ -61,7 +61,7 @@ def forget_layers(root: Path) -> None:
         with suppress(OSError):
             for each in list((root / LAYERS).iterdir()):
                 if each.name.partition(".")[0] not in named:  # a layer, or what belongs to one
-                    shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink()
+                    user_namespace.clear_away(each) if each.is_dir() else each.unlink()
 
 
 class StagedArea:
@@ -227,7 +227,7 @@ class StagedArea:
         upper.rename(gone)
         self._note(layers=point.layers, points=kept)
         self._new_upper(status)
-        shutil.rmtree(gone, ignore_errors=True)
+        user_namespace.clear_away(gone)
         forget_layers(self.path.parent)
 
     def forget(self, point: Point) -> None:

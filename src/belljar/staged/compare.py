@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-
 from belljar.errors import UsageError
 from belljar.staged.area import StagedArea
 from belljar.staged.change import Change
 from belljar.staged.diff import Sides, hunk_text, quoted
 from belljar.staged.layers import Layers, flattened
+from belljar.staged.matching import Matcher
 
 LARGEST = 1 << 20
 
@@ -38,7 +37,7 @@ def _one(path: str, left: Layers, right: Layers, ours: Change | None, theirs: Ch
     if any(text is not None and b"\0" in text for text in (old, new)):
         return f"{head}Binary files {names[0]} and {names[1]} differ\n"
     sides = Sides((old or b"").splitlines(keepends=True), (new or b"").splitlines(keepends=True))
-    groups = difflib.SequenceMatcher(None, sides.old, sides.new, autojunk=False).get_grouped_opcodes(3)
+    groups = Matcher(sides.old, sides.new).get_grouped_opcodes(3)
     return head + f"--- {names[0]}\n+++ {names[1]}\n" + "".join(hunk_text(sides, list(group)) for group in groups)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +13,8 @@ from belljar.workspace.beneath import Folder
 
 CHUNK = 8 << 20
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
+DEEPEST = 200
+LEVELS, ROUNDS = 64, 4096  # a tree is removed so many levels at a time; each holds a descriptor
 _NO_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
 
@@ -72,6 +75,12 @@ def _copy_attributes(source: int, target: int) -> None:
                 os.setxattr(target, name, os.getxattr(source, name))
 
 
+def copy_attributes(source: Folder, path: str, target: Folder, name: str) -> None:
+    """Those that a person or program set."""
+    with suppress(OSError), source.file(path) as old, target.file(name) as new:
+        _copy_attributes(old.fileno(), new.fileno())
+
+
 def make_whiteout(folder: Folder, path: str) -> None:
     """An overlay's word for: this name is gone."""
     folder.mknod(path, stat.S_IFCHR)
@@ -89,6 +98,8 @@ def copy_layer(source: Folder, target: Folder, at: str = "") -> None:
         if is_whiteout(status):
             make_whiteout(target, path)
         elif stat.S_ISDIR(status.st_mode):
+            if path.count("/") >= DEEPEST:
+                raise OSError(errno.ENAMETOOLONG, "directories are nested too deeply", path)
             target.mkdir(path, 0o700)
             copy_layer(source, target, path)
             for mark in [each for each in OPAQUE if source.xattrs(path).get(each) == b"y"]:
@@ -106,7 +117,7 @@ def is_users(attribute: str) -> bool:
 
 
 def remove_tree(folder: Folder, path: str) -> None:
-    """A file, a link or a whole directory; nothing there is fine."""
+    """A file, a link or a whole directory, nested as deeply as may be; nothing there is fine."""
     try:
         status = folder.stat(path)
     except FileNotFoundError:
@@ -114,8 +125,31 @@ def remove_tree(folder: Folder, path: str) -> None:
     if not stat.S_ISDIR(status.st_mode):
         folder.unlink(path)
         return
+    _unlock(folder, path)
+    with folder.folder(path) as top:
+        for _ in range(ROUNDS):
+            if not _emptied(top, top, LEVELS):
+                break
+    folder.rmdir(path)
+
+
+def _emptied(top: Folder, here: Folder, levels: int) -> bool:
+    """Remove what is in `here`; what is below so many levels comes up to `top`. Whether there was anything."""
+    names = here.names()
+    for name in names:
+        if not stat.S_ISDIR(here.stat(name).st_mode):
+            here.unlink(name)
+            continue
+        _unlock(here, name)
+        if not levels:
+            here.rename(name, f".{secrets.token_hex(8)}", into=top)
+            continue
+        with here.folder(name) as below:
+            _emptied(top, below, levels - 1)
+        here.rmdir(name)
+    return bool(names)
+
+
+def _unlock(folder: Folder, path: str) -> None:
     with suppress(OSError):
         folder.chmod(path, 0o700)  # so that what is in a read-only one can go
-    for name in folder.names(path):
-        remove_tree(folder, f"{path}/{name}")
-    folder.rmdir(path)

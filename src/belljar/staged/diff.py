@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import stat
 from collections.abc import Iterable, Iterator
 
@@ -10,6 +9,7 @@ from belljar.patterns import lazy_pattern
 from belljar.records import record
 from belljar.staged.change import Change, Entry
 from belljar.staged.layers import Layers
+from belljar.staged.matching import Matcher
 from belljar.workspace.beneath import Folder
 
 LARGEST = 1 << 20  # bytes of a file that is compared line by line
@@ -28,10 +28,11 @@ class Sides:
 
 
 def unified(layers: Layers, changes: Iterable[Change]) -> str:
-    return "".join(text for change in changes for text in _one(layers, change))
+    return "".join(text for change in changes for text in of_sides(change, text_sides(layers, change)))
 
 
-def _one(layers: Layers, change: Change) -> Iterator[str]:
+def of_sides(change: Change, sides: Sides | None) -> Iterator[str]:
+    """A change as a diff; without `sides` as one that cannot be compared by lines."""
     if change.members:
         yield f"diff --git {_name('a', change.path)} {_name('b', change.path)}\n"
         yield f"# {len(change.members)} changes in {quoted(change.path)}\n"
@@ -42,7 +43,6 @@ def _one(layers: Layers, change: Change) -> Iterator[str]:
     if odd:
         yield f"# {_ODD.get(odd[-1], odd[-1])}: cannot be applied\n"
         return
-    sides = text_sides(layers, change)
     if sides is None:
         if change.kind != "mode" and not _only_directory(change):
             yield f"Binary files {_name('a', change.path)} and {_name('b', change.path)} differ\n"
@@ -99,7 +99,7 @@ def split_lines(data: bytes) -> list[bytes]:
 def _hunks(change: Change, sides: Sides) -> Iterator[str]:
     old_name = _name("a", change.path) if change.before else "/dev/null"
     new_name = _name("b", change.path) if change.after else "/dev/null"
-    matcher = difflib.SequenceMatcher(None, sides.old, sides.new, autojunk=False)
+    matcher = Matcher(sides.old, sides.new)
     if sides.old == sides.new and change.kind == "modified":
         yield "# extended attributes differ\n"
     first = True
@@ -136,7 +136,7 @@ def _line(sign: str, line: bytes) -> str:
 
 
 def hunks(sides: Sides) -> list[list[Opcode]]:
-    matcher = difflib.SequenceMatcher(None, sides.old, sides.new, autojunk=False)
+    matcher = Matcher(sides.old, sides.new)
     return [list(group) for group in matcher.get_grouped_opcodes(3)]
 
 
@@ -144,7 +144,7 @@ def with_hunks(sides: Sides, chosen: list[list[Opcode]]) -> bytes:
     """The host's text with only these hunks taken over."""
     wanted = {(code[1], code[2], code[3], code[4]) for group in chosen for code in group if code[0] != "equal"}
     result: list[bytes] = []
-    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, sides.old, sides.new, autojunk=False).get_opcodes():
+    for tag, i1, i2, j1, j2 in Matcher(sides.old, sides.new).get_opcodes():
         taken = tag != "equal" and (i1, i2, j1, j2) in wanted
         result += sides.new[j1:j2] if taken else sides.old[i1:i2]
     return b"".join(result)

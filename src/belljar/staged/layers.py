@@ -16,12 +16,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from belljar.staged.change import Change, Entry
-from belljar.staged.copying import OPAQUE, is_users, is_whiteout
+from belljar.staged.copying import DEEPEST, OPAQUE, is_users, is_whiteout
 from belljar.staged.run_files import RunsLater, link_runs_later, runs_later
 from belljar.staged.run_places import RunPlaces
 from belljar.workspace.beneath import Folder
 
-DEEPEST = 200
 LONGEST = 3800  # bytes of a directory's path: with the longest name in it the kernel still takes it
 CHUNK = 1 << 20
 _LOOK_FOR_NUL = 8000
@@ -179,10 +178,10 @@ class Layers:
         sides = _reader(self.lower, path), _reader(holder, path)
         return self._runs_later(path, *sides) or (after.kind != "directory" and self._places.hold(path, *sides))
 
-    def harmless(self, path: str) -> bytes | None:
-        """What a staged file holds now; None where the host would run it, or it is none any more."""
+    def harmless(self, path: str, text: bytes | None = None) -> bytes | None:
+        """`text`, or what a staged file holds now; None where the host would run it, or it is none any more."""
         holder = self.holder(path)
-        content = _reader(holder, path)() if holder is not None else None
+        content = text if text is not None else _reader(holder, path)() if holder is not None else None
         sides = _reader(self.lower, path), lambda: content
         if content is None or self._runs_later(path, *sides) or self._places.hold(path, *sides):
             return None

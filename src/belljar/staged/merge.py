@@ -9,7 +9,6 @@ file since the session began: then the workspace's own file still is the base. W
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from belljar.staged.change import Change
 from belljar.staged.conflicts import is_newer
 from belljar.staged.diff import LARGEST, lines_of, split_lines
 from belljar.staged.layers import Layers, flattened
+from belljar.staged.matching import Matcher
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _common(base: Lines, ours: Lines, theirs: Lines) -> Iterator[tuple[int, int,
 
 def _blocks(base: Lines, side: Lines) -> list[tuple[int, int, int]]:
     """The last one first."""
-    found = difflib.SequenceMatcher(None, base, side, autojunk=False).get_matching_blocks()
+    found = Matcher(base, side).get_matching_blocks()
     return [(each.a, each.b, each.size) for each in reversed(found)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from belljar.errors import Conflict, UsageError
@@ -33,11 +33,22 @@ class Review:
     ) -> Applied:
         return apply(self.area, paths, force=force, merge=merge, runs_later=runs_later)
 
-    def apply_chosen(self, seen: dict[str, str], contents: dict[str, bytes]) -> Applied:
-        """Files that somebody saw as these diffs and said yes to, whole or (`contents`) in part; all at once."""
-        if other := [path for path, diff in seen.items() if self.diff([path]) != diff]:
-            raise Conflict(dict.fromkeys(other, "changed in the sandbox since it was shown"))
-        return apply(self.area, [*seen], contents=contents, runs_later=True) if seen else Applied()
+    def apply_chosen(self, seen: Mapping[Change, str], contents: Mapping[str, bytes]) -> Applied:
+        """Changes that somebody saw as these diffs and said yes to, whole or (`contents`) in part; all at once. What is
+        read here and is as it was shown is what is applied: a sandbox may still run."""
+        texts: dict[str, bytes] = {}
+        with self.area.layers() as layers:
+            for change, shown in seen.items():
+                sides = diffs.text_sides(layers, change)
+                if "".join(diffs.of_sides(change, sides)) != shown:
+                    raise Conflict({change.path: "changed in the sandbox since it was shown"})
+                if sides is not None and change.after is not None and change.after.kind == "file":
+                    texts[change.path] = b"".join(sides.new)
+        if not seen:
+            return Applied()
+        return apply(
+            self.area, [each.path for each in seen], contents={**texts, **contents}, runs_later=True, seen=seen
+        )
 
     def with_hunks(self, path: str, chosen: list[int]) -> bytes:
         """The host's text with only these hunks of the sandbox's, counted from 0 as in its diff."""

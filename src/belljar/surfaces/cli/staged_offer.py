@@ -110,7 +110,7 @@ def line(change: Change) -> str:
 def choose(review: Review, paths: list[str] | None, ask: Answer) -> Applied:
     """Change by change, and hunk by hunk where there is text; `q` leaves the rest staged. What was chosen is applied in
     the end, at once: an undo takes all of it back."""
-    seen: dict[str, str] = {}
+    seen: dict[Change, str] = {}
     contents: dict[str, bytes] = {}
     for change in review.changes():
         if paths and not any(change.path == path or change.path.startswith(f"{path}/") for path in paths):
@@ -121,7 +121,7 @@ def choose(review: Review, paths: list[str] | None, ask: Answer) -> Applied:
         console.say(diff.rstrip("\n"))
         answer, taken = _one(change, _hunks(review, change), ask)
         if answer == "y" or taken:
-            seen[change.path] = diff
+            seen[change] = diff
         if taken:
             contents[change.path] = review.with_hunks(change.path, taken)
         if answer == "q":

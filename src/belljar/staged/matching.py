@@ -1,0 +1,31 @@
+"""Which lines two texts have in common, found with bounded work."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
+
+MOST = 30_000_000
+
+
+class Matcher(difflib.SequenceMatcher[bytes]):
+    """difflib's compares each line with all that are like it, and again for what is left between two matches: a file of
+    a few lines that come thousands of times would take it hours. Here, when so many were compared, what is left counts
+    as changed."""
+
+    def __init__(self, old: Sequence[bytes], new: Sequence[bytes]) -> None:
+        super().__init__(None, old, new, autojunk=False)
+        alike = Counter(new)
+        self._until = [0, *accumulate(1 + alike[line] for line in old)]
+        self.compared = 0
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        cost = self._until[-1 if ahi is None else ahi] - self._until[alo]
+        if self.compared + cost > MOST:
+            return difflib.Match(alo, blo, 0)
+        self.compared += cost
+        return super().find_longest_match(alo, ahi, blo, bhi)
