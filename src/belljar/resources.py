@@ -6,7 +6,6 @@ The init is compiled: in the wheel it is next to the code, for a checkout in the
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from contextlib import suppress
 from functools import cache
@@ -35,7 +34,7 @@ def extra(name: str) -> str:
 
 def init_binary(machine: str | None = None) -> Path:
     """The init for an engine's machine (this one's by default)."""
-    asked = machine or platform.machine()
+    asked = machine or os.uname().machine
     known = _MACHINES.get(asked.lower())
     if known is None:
         raise EngineError(f"there is no init for {asked}: only for x86_64 and aarch64")

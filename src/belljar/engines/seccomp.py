@@ -16,7 +16,7 @@ architecture the filter does not hold.
 from __future__ import annotations
 
 import json
-import platform
+import os
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Literal
@@ -100,7 +100,7 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": _EPERM,
-        "architectures": [_architecture(machine or platform.machine())],
+        "architectures": [_architecture(machine or os.uname().machine)],
         "syscalls": [
             _allow(_names(FILES, WAITING, MEMORY, PROCESSES, TALKING)),
             *_families(),

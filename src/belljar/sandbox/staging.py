@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from belljar.engines.base import Engine
 from belljar.engines.spec import Mount
@@ -19,10 +19,12 @@ from belljar.errors import ProtectionMissing, UsageError
 from belljar.layout import WORKSPACE
 from belljar.limits import Limits
 from belljar.staged import overlay
-from belljar.staged.area import StagedArea
 from belljar.staged.swap import swap
 from belljar.workspace import idmap
 from belljar.workspace.pinned import Identity, Workspace, release_staging
+
+if TYPE_CHECKING:
+    from belljar.staged.area import StagedArea
 
 Changes = Literal["direct", "staged"]
 MERGED = "merged"
@@ -51,6 +53,8 @@ def staged(
     base: str = "",
 ) -> Iterator[Place]:
     """`root` is where areas are kept; `base` names one whose last checkpoint is the beginning."""
+    from belljar.staged.area import StagedArea
+
     who = workspace.identity
     begin = StagedArea.find(root, base) if base and engine.shares_files else None
     area = StagedArea.create(root, id, workspace.path, workspace.inode, who.uid, who.gid, begin)

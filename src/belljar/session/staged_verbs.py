@@ -13,15 +13,17 @@ from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import staging
 from belljar.session import scratch_copies
 from belljar.session.staged_inside import put, reset
-from belljar.staged.apply import Applied, select
-from belljar.staged.area import Point, StagedArea
-from belljar.staged.change import Change
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from belljar.policy import Verdict
     from belljar.session.copied_workspace import CopiedWorkspace
     from belljar.session.session import Session
+    from belljar.staged.apply import Applied
+    from belljar.staged.area import Point, StagedArea
+    from belljar.staged.change import Change
     from belljar.staged.review import Review
 
 
@@ -42,7 +44,7 @@ class StagedVerbs:
         box = self._box
         if not self.is_staged:
             raise UsageError('this session writes straight into its workspace; open it with changes="staged"')
-        return StagedArea.find(box.host.staged_root, box.id)
+        return _area(box.host.staged_root, box.id)
 
     @property
     def _review(self) -> Review:
@@ -98,6 +100,8 @@ class StagedVerbs:
 
         await box.discard(["build"])
         """
+        from belljar.staged.apply import select
+
         await self.copy_out()
         box = self._box
         async with AsyncExitStack() as opened:
@@ -224,7 +228,7 @@ class StagedVerbs:
         if copied is not None:
             await copied.copy_in()
         if base := box.plan.base:
-            area = await to_thread.run_sync(StagedArea.find, box.host.staged_root, base)
+            area = await to_thread.run_sync(_area, box.host.staged_root, base)
             if copied is not None:
                 await self._put(area, area.points[-1])
             await scratch_copies.bring_back(box.files, box.plan, area.beside(area.points[-1]))
@@ -268,9 +272,15 @@ class StagedVerbs:
         """Staged changes outlive their session; nothing needs to be kept of one that changed nothing."""
         if self.is_staged:
             with suppress(BelljarError, OSError):
-                area = StagedArea.find(self._box.host.staged_root, id)
+                area = _area(self._box.host.staged_root, id)
                 if not area.changes() and not area.can_undo:
                     area.remove()
+
+
+def _area(root: Path, id: str) -> StagedArea:
+    from belljar.staged.area import StagedArea
+
+    return StagedArea.find(root, id)
 
 
 def _point(area: StagedArea, wanted: Point | str | None) -> Point:

@@ -32,7 +32,6 @@ from belljar.records import record
 from belljar.staged.change import Change
 from belljar.staged.copying import copy_layer, remove_tree
 from belljar.staged.layers import Layers
-from belljar.staged.merge import keep_bases
 from belljar.staged.run_files import RunsLater, runs_later
 from belljar.workspace.beneath import Folder
 
@@ -267,6 +266,8 @@ class StagedArea:
             yield Layers(uppers, lower, is_run_later, self.merged)
 
     def changes(self) -> list[Change]:
+        from belljar.staged.merge import keep_bases
+
         with self.layers() as layers:
             found = layers.changes()
             keep_bases(self, layers, found)

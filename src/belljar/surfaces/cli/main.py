@@ -7,6 +7,7 @@ others. Whatever goes wrong ends here as one line on stderr and an exit status.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ from belljar.surfaces.cli.sandbox_options import set_variables
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The whole program; without `argv` it does not return but ends the process."""
+    gc.set_threshold(100_000)  # imports make no garbage: looking for it took a tenth of a quick command's time
     console.open_streams()
     try:
         status = _dispatch(sys.argv[1:] if argv is None else argv)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from belljar.errors import UsageError
 from belljar.limits import Limits, LimitsError
 from belljar.records import record
-from belljar.sandbox.extras import caches_of, mounts_of
 
 if TYPE_CHECKING:
     from belljar.engines.spec import Network
@@ -126,6 +125,8 @@ def _given(option: Option, args: Namespace) -> Any:
 
 def plan_options(args: Namespace) -> dict[str, Any]:
     """Fields of `Plan`."""
+    from belljar.sandbox.extras import caches_of, mounts_of
+
     plain = {option.keyword: getattr(args, option.keyword) for option in SANDBOX if option.of_plan}
     return plain | {"mounts": mounts_of(dict(args.mounts)), "cache": caches_of(dict(args.cache))}
 
