@@ -16,6 +16,7 @@ _COMPRESSORS = frozenset(listed("gzip pigz zstd xz bzip2 lz4 lzma pbzip2 unzstd 
 _NAMES = lazy_pattern(r"(?<!\w)(?:pre|post)?([\w./%-]+)")
 _TRANSPORT = lazy_pattern(r"(\S*/)?(ssh|rsync|sudo)\b(?!.*(?i:proxy|local)command)")
 _ELSEWHERE = ("exec.network", "net.shell", "process.forkbomb", "service.delete", "data.drop")
+_KEPT = re.compile(r"/(var/lib/(?!apt/)|(data|db|backups?|mnt|home|etc|usr|var/www|bitnami)(/|$)|srv/(?!container/))")
 
 
 def run(reading: Reading, words: list[str], _: str = "") -> None:
@@ -116,9 +117,9 @@ def remote(reading: Reading, words: list[str], _: str = "") -> None:
     reading.call.machine.run_text(unglob(" ".join(words)), state, reading.call.feed)
 
 
-def container(reading: Reading, words: list[str], _: str) -> None:
+def container(reading: Reading, words: list[str], live: str) -> None:
     """A command in a container harms that container: what counts is what reaches out of it, or destroys its service.
-    What the container got of this machine (`-v here:there`) is this machine's."""
+    What the container got of this machine (`-v here:there`) is this machine's; what a live one keeps is a service's."""
     machine, outer, mounts = reading.call.machine, reading.call.machine.effects, _mounts(reading)
     state = reading.call.state.detached()
     state.cwd = "/srv/container/inside"
@@ -132,6 +133,8 @@ def container(reading: Reading, words: list[str], _: str) -> None:
         inner, machine.effects = machine.effects, outer
     mounted = tuple(reading.call.locate(here)[0] for here, _ in mounts)
     for effect in inner:
+        if live and effect.kind == "delete" and "recursive" in effect.flags and _KEPT.match(effect.target):
+            reading.call.emit("data.drop")
         reaches = effect.kind in _ELSEWHERE or (effect.path_class in ("root", "secret") and effect.kind != "write")
         if reaches or (mounted and effect.target.startswith(mounted) and effect.kind in ("delete", "write", "chmod")):
             outer[effect] = None
@@ -222,7 +225,9 @@ MANY.update({
     "shell-or-run": lambda reading, words, _: shell(reading, words) if len(words) == 1 else run(reading, words),
     "lock": lambda reading, words, _: shell(reading, words[1:]) if words[0] == "-c" else run(reading, words),
     "words": lambda reading, words, language: reading.call.scan(language, unglob(" ".join(words)), []),
-    "script": lambda reading, words, language: reading.hear(reading.call.run_code(language, words)),
+    "script": lambda reading, words, language: reading.hear("".join(map(reading.call.read, words))  # perl -ne CODE file
+        if language in ("perl", "ruby") and reading.options.has("n", "p") and reading.call.script(words[0]) is None
+        else reading.call.run_code(language, words)),
 })  # fmt: skip
 ONE.update({
     "hidden": hidden, "helper": helper, "targets": target_file, "mount": mount,
