@@ -122,7 +122,7 @@ class Knowledge:
         return replace(self, programs=programs, patterns=_patterns(programs))
 
 
-def _entries(data: Mapping[str, Any], source: str, trusted: bool = True) -> Iterator[tuple[str, Entry]]:
+def _entries(data: Mapping[str, Any], source: str, trusted: bool) -> Iterator[tuple[str, Entry]]:
     for name, one in data.get("program", {}).items():
         entry = read_entry(name, one, source, trusted)
         yield from ((known, entry) for known in (name, *entry.also.split()))
@@ -165,12 +165,34 @@ def tables() -> Mapping[str, Mapping[str, Any]]:
     return merged
 
 
+class _Shipped(Mapping[str, tuple[Entry, ...]]):
+    """The shipped programs by each of their names. An entry is made when it is asked for: a command needs few."""
+
+    def __init__(self) -> None:
+        self._homes: dict[str, tuple[Path, str]] = {}
+        self._made: dict[tuple[Path, str], tuple[Entry, ...]] = {}
+        for path in _files():
+            for program, data in read_file(path).get("program", {}).items():
+                for name in (program, *(data.get("also", "").split() if isinstance(data, dict) else ())):
+                    self._homes.setdefault(name, (path, program))
+
+    def __getitem__(self, name: str) -> tuple[Entry, ...]:
+        home = path, program = self._homes[name]
+        if home not in self._made:
+            entry = read_entry(program, read_file(path)["program"][program], f"knowledge/{path.name}")
+            self._made.setdefault(home, (entry,))  # another thread may have been first
+        return self._made[home]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+
 @functools.cache
 def shipped() -> Knowledge:
-    programs: dict[str, tuple[Entry, ...]] = {}
-    for path in _files():
-        for name, entry in _entries(read_file(path), f"knowledge/{path.name}"):
-            programs.setdefault(name, (entry,))
+    programs = _Shipped()
     return Knowledge(programs, tables().get("language", {}), _patterns(programs))
 
 

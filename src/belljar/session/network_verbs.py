@@ -12,12 +12,12 @@ from anyio import to_thread
 from belljar.errors import BelljarError, UsageError
 from belljar.network.allow import Allow, check_ceiling
 from belljar.network.client_settings import PORT, environment
-from belljar.session.files import Files
 from belljar.session.init_tools import InitTools
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
     from belljar.policy import Policy
+    from belljar.session.files import Files
     from belljar.session.network_door import Forwarded, NetworkDoor
     from belljar.session.session import Session
 
@@ -48,6 +48,8 @@ class NetworkVerbs:
     @cached_property
     def files(self) -> Files:
         """The sandbox's files: `await box.files.read("src/app.py")`."""
+        from belljar.session.files import Files
+
         return Files(self.init_tools.run)
 
     @cached_property

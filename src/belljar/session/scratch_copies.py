@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
@@ -18,7 +19,9 @@ from belljar.layout import HOME
 from belljar.network.client_settings import BUNDLE, SETTINGS
 from belljar.sandbox.launch import Plan
 from belljar.session.archive import CHUNK
-from belljar.session.files import Files
+
+if TYPE_CHECKING:
+    from belljar.session.files import Files
 
 MOST = 32 << 20
 OURS = {BUNDLE, *SETTINGS}

@@ -12,7 +12,6 @@ from anyio import to_thread
 from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import staging
 from belljar.session import scratch_copies
-from belljar.session.staged_inside import put, reset
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
@@ -100,6 +99,7 @@ class StagedVerbs:
 
         await box.discard(["build"])
         """
+        from belljar.session.staged_inside import reset
         from belljar.staged.apply import select
 
         await self.copy_out()
@@ -155,6 +155,8 @@ class StagedVerbs:
 
     async def _put(self, area: StagedArea, point: Point) -> None:
         """What was changed at a checkpoint, into a sandbox whose files are the host's."""
+        from belljar.session.staged_inside import put
+
         async with AsyncExitStack() as opened:
             layers = await to_thread.run_sync(opened.enter_context, area.layers(at=point))
             await put(self._box.files, layers, await to_thread.run_sync(layers.changes))
