@@ -149,7 +149,7 @@ def _sweep(call: Call) -> None:
 
 def _stranger(call: Call) -> str:
     """A program nobody described: it may run, and scripts that it is handed on its input stay unseen."""
-    call.emit("exec.unknown", call.name)
+    call.emit("exec.unknown")
     call.machine.note(f"{call.text()}  ←  no entry: a program that nobody described")
     _net(call)
     if "command_not_found_handle" in call.state.functions:
