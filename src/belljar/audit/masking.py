@@ -30,7 +30,7 @@ _NAME = (
 )
 _SECRET_NAME = lazy_pattern(_NAME, re.IGNORECASE)
 
-_QUOTED = r"""(?:"(?:[^"\\]++|\\.)*+(?:"|\Z)|'(?:[^'\\]++|\\.)*+(?:'|\Z))"""
+_QUOTED = r"""(?:"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\Z)|'[^'\\]*+(?:\\.[^'\\]*+)*(?:'|\Z))"""
 _BARE = r"""(?:\\.|[^\s;&|<>()"'\\$`,}]|\$(?![\w{(@*#?!$-]))"""
 # A quote that closes what began before the name (-H 'Key: x' host) is not the beginning of more value.
 _WORD = rf"""(?:\$?{_QUOTED}|{_BARE})(?:{_BARE}|\$?(?=["'][^\s,;)\]}}]){_QUOTED})*"""

@@ -19,11 +19,11 @@ LONGEST = 64
 """Characters of one sequence; a longer one is none of those that are allowed."""
 REPLACEMENT = "�"
 
-_COLOURED = r"\x1b\[(?:(?:[0-79]|[1-9][0-9]{1,2})(?:;(?:[0-79]|[1-9][0-9]{1,2}))*+)?m"
+_COLOURED = r"\x1b\[(?:(?:[0-79]|[1-9][0-9]{1,2})(?:;(?:[0-79]|[1-9][0-9]{1,2})){0,15})?m"
 """Of these most output is made; none of them conceals."""
 _DRAWN = lazy_pattern(
     "(?:[^\x00-\x06\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]++"
-    f"|{_COLOURED})*+"
+    f"|{_COLOURED})*"
 )
 _COLOURS = lazy_pattern(_COLOURED)
 _STRINGS = frozenset("PX]^_k")  # DCS, SOS, OSC, PM, APC, a title of screen and tmux: up to ST or BEL
