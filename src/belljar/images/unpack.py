@@ -6,7 +6,8 @@ and no link in the archive can lead anywhere else. What a layer may hold is deci
     directories, files, symbolic links, FIFOs       as they are, owner and mode included
     set-id and file capabilities                    dropped: nothing in a sandbox may become somebody else
     hard links                                      only to a file of the same layer
-    devices, sparse files' holes, extended attributes   left out
+    devices, extended attributes                    left out
+    sparse files                                    written whole, holes counted like data
     `.wh.name`, `.wh..wh..opq`                      overlayfs's own form of the same: a 0:0 device, an attribute
     `..`, absolute names, members below a link      refused, and with them the whole archive
 
@@ -129,6 +130,17 @@ def unpack(stream: Metered, target: Path, allowance: Allowance) -> None:
         os.close(root)
 
 
+def _check_map(member: tarfile.TarInfo, most: int) -> None:
+    """The parts of a sparse file lie one behind the other: with any other map tarfile may read for ever."""
+    end = 0
+    for start, length in member.sparse or ():
+        if not length:  # an end mark
+            continue
+        if not end <= start <= start + length <= member.size <= most:
+            raise ImageInvalid(f"{member.name!r} is a sparse file that is too large, or whose parts overlap")
+        end = start + length
+
+
 class _Layer:
     def __init__(self, root: int, path: Path, allowance: Allowance) -> None:
         self._root, self._path, self._allowance = root, path, allowance
@@ -161,9 +173,8 @@ class _Layer:
                 self._hide(parent, name[len(WHITEOUT) :])
             elif member.isdir():
                 self._directory(parent, name, parts, member)
-            elif member.issparse():
-                raise ImageInvalid(f"{member.name!r} is a sparse file, which images may not have")
             elif member.isfile():
+                _check_map(member, self._allowance.bytes)
                 self._file(parent, name, archive, member)
             elif member.issym():
                 _clear(parent, name)
