@@ -14,7 +14,7 @@ import tempfile
 from html import escape
 from pathlib import Path
 
-from tests.surfaces.terminal import Terminal
+from tests.surfaces.real_terminal import Terminal
 
 TARGET = Path(__file__).parents[1] / "src" / "belljar" / "staged" / "staged.svg"
 STORY = (

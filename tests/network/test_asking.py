@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.surfaces.invoking import belljar
 from tests.surfaces.mcp_client import Person, client
-from tests.surfaces.terminal import Terminal
+from tests.surfaces.real_terminal import Terminal
 
 from belljar import Allow, Session
 from belljar.policy import Verdict

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.surfaces.invoking import belljar
-from tests.surfaces.terminal import Terminal
+from tests.surfaces.real_terminal import Terminal
 
 pytestmark = pytest.mark.usefixtures("base_image")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.surfaces.invoking import Answer, Started, belljar, start
-from tests.surfaces.terminal import Terminal
+from tests.surfaces.real_terminal import Terminal
 
 
 def piped(workspace: Path, *lines: str, args: tuple[str, ...] = ()) -> Answer:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.surfaces.invoking import belljar
-from tests.surfaces.terminal import Terminal
+from tests.surfaces.real_terminal import Terminal
 
 from belljar import host
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.surfaces.mcp_client import COMMAND, sessions
-from tests.surfaces.terminal import Terminal
+from tests.surfaces.real_terminal import Terminal
 
 from belljar.surfaces.cli.main import main
 
