@@ -18,6 +18,7 @@ from tests.staged.conftest import Stage
 from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged.apply import apply, undo
 from belljar.staged.diff import unified
+from belljar.workspace.idmap import unmount
 
 
 def tree(path: Path) -> dict[str, tuple[str, object]]:
@@ -448,3 +449,19 @@ def test_an_undo_that_was_cut_off_is_done_again(stage: Stage) -> None:
             undo(stage.area, step=step)
             break
     assert tree(stage.host) == before
+
+
+@pytest.mark.parametrize("edit", ["changed", "deleted"])
+def test_what_the_host_does_with_an_applied_file_is_its_own_business(stage: Stage, edit: str) -> None:
+    (stage.merged / "a.txt").write_text("sandbox\n")
+    (stage.merged / "b.txt").write_text("sandbox\n")
+    apply(stage.area, ["a.txt"])
+    (stage.host / "a.txt").write_text("sandbox\nmine\n") if edit == "changed" else (stage.host / "a.txt").unlink()
+    assert list(stage.changes()) == ["b.txt"]
+    assert apply(stage.area, force=True).paths == ["b.txt"]
+    if edit == "changed":
+        assert (stage.host / "a.txt").read_text() == "sandbox\nmine\n"
+        unmount(stage.merged)
+        (stage.area.path / "upper" / "a.txt").write_text("sandbox again\n")
+        with pytest.raises(Conflict):
+            apply(stage.area)

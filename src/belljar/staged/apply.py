@@ -25,7 +25,7 @@ from belljar.staged.change import PLAIN, Change
 from belljar.staged.conflicts import conflicts
 from belljar.staged.copying import copy_attributes, copy_file, remove_tree
 from belljar.staged.layers import Layers, flattened
-from belljar.staged.merge import forget_bases, merge_conflicts
+from belljar.staged.merge import forget_bases, merge_conflicts, settle
 from belljar.staged.run_files import by_content
 from belljar.staged.saved import bring_back, every, refuse_overwriting, saved
 from belljar.workspace.beneath import Folder
@@ -233,8 +233,10 @@ def _perform(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, A
             times[one["path"]] = layers.lower.stat(one["path"]).st_ctime_ns
     step("note")
     merged = journal.get("merged", {})
-    area.note_applied({path: when for path, when in times.items() if path not in merged}, merged)
     forget_bases(own, [path for path in times if path not in merged])
+    whole = [one["path"] for one in journal["steps"] if one["do"] == "file" and "text" not in one]
+    settled = settle(own, layers.lower, [path for path in whole if path not in merged])
+    area.note_applied({path: when for path, when in times.items() if path not in merged}, {**merged, **settled})
     step("undo")
     if own.exists("undo.new"):  # killed from here on, it is not there any more
         kept = {"saved": journal["saved"], "theirs": journal["theirs"], "times": times}

@@ -282,8 +282,8 @@ class StagedArea:
 
     @property
     def merged(self) -> dict[str, str]:
-        """Path → digest of the sandbox's file that was merged into the host's: until it changes again, nothing is to
-        be applied."""
+        """Path → digest of the sandbox's file that the host's has taken in, whole or merged: until it changes again,
+        nothing is to be applied, whatever the host does with its own."""
         with suppress(OSError, ValueError):
             return {str(path): str(digest) for path, digest in _read(self.path / "merged.json").items()}
         return {}

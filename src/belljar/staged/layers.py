@@ -136,7 +136,8 @@ class Layers:
             yield from self._in_directory(path, stack, shows_lower, depth - 1)
             return
         if before is None:
-            yield self._change(path, "added", None, after, self._looks_binary(holder, path, after))
+            if not self._is_merged(path, holder):
+                yield self._change(path, "added", None, after, self._looks_binary(holder, path, after))
         elif before.kind != after.kind:
             yield self._change(path, "type", before, after, self._looks_binary(holder, path, after))
         elif not self._same(path, holder, before, after):

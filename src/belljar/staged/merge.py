@@ -4,7 +4,7 @@ A base is kept when somebody looks (`changes`, a checkpoint, the end of the sess
 file since the session began: then the workspace's own file still is the base. Where none is known a conflict stays one.
 
     <area>/base/<path's digest>          the base
-    <area>/base/<path's digest>.merged   after a merge: the sandbox's side, which is the base of the next one
+    <area>/base/<path's digest>.merged   after an apply: the sandbox's side, which is the base of the next one
 """
 
 from __future__ import annotations
@@ -117,6 +117,19 @@ def forget_bases(own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", "
         for end in ends:
             with suppress(OSError):
                 own.unlink(f"{FOLDER}/{_name(path)}{end}")
+
+
+def settle(own: Folder, lower: Folder, paths: Iterable[str]) -> dict[str, str]:
+    """Files that were just applied whole: they are the next bases. Their digests; larger files have none."""
+    digests = {}
+    for path in paths:
+        with suppress(OSError):
+            content = lower.read(path, LARGEST)
+            digests[path] = hashlib.sha256(content).hexdigest()
+            with suppress(FileExistsError):
+                own.mkdir(FOLDER, 0o700)
+            _put(own, f"{_name(path)}.merged", content)
+    return digests
 
 
 def _name(path: str) -> str:
