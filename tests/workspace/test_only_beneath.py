@@ -70,6 +70,7 @@ REASONS = {
     "workspace/beneath.py": DESCRIPTORS,
     "workspace/host_run_files.py": DESCRIPTORS,
     "workspace/idmap.py": KERNEL,
+    "tables.py": OWN,
     "user_namespace.py": KERNEL,
     "workspace/pinned.py": "the workspace as the caller names it, followed once",
     "workspace/uids.py": OWN,
