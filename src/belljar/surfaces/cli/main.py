@@ -18,8 +18,6 @@ from typing import Any, NoReturn
 
 from belljar.errors import BelljarError, PolicyDenied
 from belljar.surfaces.cli import console
-from belljar.surfaces.cli.parser import parse
-from belljar.surfaces.cli.sandbox_options import set_variables
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,6 +48,9 @@ def _dispatch(argv: Sequence[str]) -> int:
         from belljar.surfaces.cli import completion
 
         return completion.answer(argv[1:])
+    from belljar.surfaces.cli.parser import parse
+    from belljar.surfaces.cli.sandbox_options import set_variables
+
     try:
         args = parse(argv)
     except SystemExit as answered:  # --help and --version
