@@ -37,6 +37,7 @@ images: ## the base image, built if it is missing
 
 sandbox: images ## a safe shell on WORKSPACE=dir; CMD='…' runs one command, lines on stdin run one by one
 	@if [ -n "$$BELLJAR_MAKE_CMD" ]; then exec "$(BIN)/belljar" run --workspace "$$BELLJAR_MAKE_WORKSPACE" "$$BELLJAR_MAKE_CMD"; \
+	elif [ -t 0 ]; then "$(BIN)/belljar" shell --workspace "$$BELLJAR_MAKE_WORKSPACE" || [ $$? -ne 125 ]; \
 	else exec "$(BIN)/belljar" shell --workspace "$$BELLJAR_MAKE_WORKSPACE"; fi
 
 test: ## everything the tests can prove, in real containers

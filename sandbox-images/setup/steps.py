@@ -32,7 +32,9 @@ def environment(checkout: Checkout, report: Report) -> None:
                 f"{checkout.venv} exists and is no virtual environment with pip", "choose another with VENV="
             )
     else:
-        report(None, "making a virtual environment")
+        another = (checkout.venv / "bin").exists()
+        report(None, "this is another Python: making its virtual environment anew" if another else
+               "making a virtual environment")  # fmt: skip
         _venv_module(checkout, report)
         checkout.begun("environment")
         checkout.clear()

@@ -138,6 +138,10 @@ class NamedEngineUnavailable(EngineUnavailable):
     """The engine that the settings name (DOCKER_HOST, a context) does not answer: no other may stand in for it."""
 
 
+class EngineRefused(EngineUnavailable):
+    """An engine is there, but this user may not use it."""
+
+
 class ImageMissing(EngineError):
     code = "image_missing"
 

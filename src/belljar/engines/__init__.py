@@ -9,7 +9,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from belljar.errors import EngineUnavailable, NamedEngineUnavailable, UsageError
+from belljar.errors import EngineRefused, EngineUnavailable, NamedEngineUnavailable, UsageError
 
 if TYPE_CHECKING:
     from belljar.engines.base import Engine
@@ -38,12 +38,14 @@ def connect(name: str = "auto") -> Engine:
 
 
 def _first_that_answers() -> Engine:
-    tried = []
+    tried: list[EngineUnavailable] = []
     for name in KNOWN:
         try:
             return connect(name)
         except NamedEngineUnavailable:
             raise
         except EngineUnavailable as error:
-            tried.append(str(error))
-    raise EngineUnavailable(" ".join(dict.fromkeys(tried)))
+            tried.append(error)
+    if refused := [error for error in tried if isinstance(error, EngineRefused)]:
+        raise EngineRefused(f"{refused[0]}; `belljar doctor` shows what else there is")  # the shortest way for a person
+    raise EngineUnavailable(" ".join(dict.fromkeys(map(str, tried))))

@@ -12,10 +12,11 @@ import pytest
 
 from belljar import engines
 from belljar.engines import docker
+from belljar.engines.docker import hosts
 from belljar.engines.docker.client import Answered, Client
 from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.docker.hosts import Endpoint
-from belljar.errors import EngineError, EngineUnavailable, UsageError
+from belljar.errors import EngineError, EngineRefused, EngineUnavailable, UsageError
 
 
 def said(status: int, body: object) -> bytes:
@@ -90,6 +91,25 @@ def test_a_socket_one_may_not_use_says_how_to_get_leave(tmp_path: Path, monkeypa
     monkeypatch.setattr(Client, "_connect", refuse)
     with pytest.raises(EngineUnavailable, match="usermod -aG docker"):
         DockerEngine(Endpoint("unix:///var/run/docker.sock"))
+
+
+def test_an_engine_that_is_there_but_not_for_us_is_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(client: Client, *_: object) -> None:
+        if client.endpoint.host == hosts.DEFAULT:
+            raise PermissionError(13, "Permission denied")
+        raise FileNotFoundError(2, "No such file or directory")
+
+    def absent() -> None:
+        raise EngineUnavailable("a page about control groups")
+
+    for name in (engines.VARIABLE, "DOCKER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Client, "_connect", refuse)
+    monkeypatch.setattr("belljar.engines.oci.find", absent)
+    with pytest.raises(EngineRefused, match="Docker is there, but you may not use") as told:
+        engines.connect()
+    assert "control groups" not in str(told.value)
+    assert "No such file" not in str(told.value)
 
 
 def test_an_address_of_another_kind_is_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from belljar.engines.docker import hosts
 from belljar.engines.docker.dialect import Dialect
 from belljar.engines.docker.engine import DockerEngine
-from belljar.errors import EngineError, EngineUnavailable, NamedEngineUnavailable
+from belljar.errors import EngineError, EngineRefused, EngineUnavailable, NamedEngineUnavailable
 
 
 def find() -> DockerEngine:
@@ -15,19 +15,24 @@ def find() -> DockerEngine:
 
 def first_that_answers(usual: tuple[str, ...], dialect: Dialect) -> DockerEngine:
     tried: list[str] = []
+    refused = ""
     for endpoint in hosts.candidates(usual):
         try:
             found = DockerEngine(endpoint, dialect)
         except EngineUnavailable as error:
             if endpoint.named_by:
                 raise NamedEngineUnavailable(f"{error} ({endpoint.named_by} names it)") from error
-            tried.append(str(error).partition(": ")[2])
+            tried.append(reason := str(error).partition(": ")[2])
+            if isinstance(error.__cause__, PermissionError):
+                refused = f"{dialect.name.capitalize()} is there, but {reason}"
             continue
         except EngineError as error:
             raise NamedEngineUnavailable(str(error)) if endpoint.named_by else error from None
         if _kind(found) == dialect.name:
             return found
         tried.append(f"what answers at {endpoint.host} is {_kind(found)}")
+    if refused:
+        raise EngineRefused(refused)
     raise EngineUnavailable(
         f"No {dialect.name.capitalize()} answers: {'; '.join(tried)}. Start one, or set DOCKER_HOST (`make engine` "
         "installs one)."
