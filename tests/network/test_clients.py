@@ -125,6 +125,24 @@ async def test_a_key_that_is_kept_outside_is_nowhere_inside(box: Session, site: 
     assert "HTTPS_PROXY" in looked.stdout
 
 
+@pytest.mark.parametrize("headers", [False, True], ids=["tunnel", "header"])
+async def test_https_goes_over_a_bridge_too(
+    site: Site, base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch, headers: bool
+) -> None:
+    """Where no files are shared: tunnels, our own certificate authority and the secret's header all the same."""
+    monkeypatch.setenv("SSL_CERT_FILE", site.trusted)
+    monkeypatch.setenv("BELLJAR_LINK", "bridge")
+    host = Host(engine="docker")
+    site.keys.clear()
+    async with opened(site, workspace, headers, host=host) as box:
+        led_home(box)
+        result = await box.run(f"curl -sSf {site.url}/hello.txt; env")
+        assert "hello from outside" in result.stdout, result.stderr
+        assert "s3cret" not in result.stdout
+    host.close()
+    assert site.keys == [KEY if headers else None]
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("runc") is None, reason="the engine oci needs root and runc")
 async def test_apt_goes_through_with_root_inside(
     site: Site, root_workspace: Path, monkeypatch: pytest.MonkeyPatch
