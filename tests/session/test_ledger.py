@@ -52,6 +52,10 @@ async def test_of_commands_that_end_in_every_way(box: Session, where: Path) -> N
     for wrong in ({"cwd": "/nosuch"}, {"command": ["nosuch-program"]}):
         with pytest.raises(BelljarError):
             await box.run(**{"command": "true", **wrong})
+    with pytest.raises(BelljarError):  # noqa: PT012
+        async with box.stream(["nosuch-streamed"]) as streamed:
+            async for _ in streamed:
+                pass
     gone = Path(box.workspace.path, "gone")
     gone.mkdir()
     request = await box.admit("echo gone", cwd="gone")
@@ -67,7 +71,8 @@ async def test_of_commands_that_end_in_every_way(box: Session, where: Path) -> N
     found = ends(await records(box, where))
     assert {command: end["cause"] for command, end in found.items()} == {
         "exit 3": "exited", "kill -9 $$": "signalled", "sleep 60": "timeout", "echo persistent": "exited",
-        "sleep 61": "timeout", "nosuch-program": "not_started", "sleep 62": "killed", "sleep 63": "killed",
+        "sleep 61": "timeout", "nosuch-program": "not_started",
+        "nosuch-streamed": "not_started", "sleep 62": "killed", "sleep 63": "killed",
         "echo raising; sleep 64": "killed", "echo gone": "not_started",
     }  # fmt: skip
 

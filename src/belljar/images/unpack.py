@@ -133,7 +133,8 @@ def unpack(stream: Metered, target: Path, allowance: Allowance) -> None:
 def _check_map(member: tarfile.TarInfo, most: int) -> None:
     """The parts of a sparse file lie one behind the other: with any other map tarfile may read for ever."""
     end = 0
-    for start, length in member.sparse or ():
+    parts: list[tuple[int, int]] = getattr(member, "sparse", None) or []
+    for start, length in parts:
         if not length:  # an end mark
             continue
         if not end <= start <= start + length <= member.size <= most:

@@ -79,18 +79,16 @@ class Execution:
     async def started(self) -> int:
         while self.phase is Phase.ASKED:
             await self._news()
-        if isinstance(self._outcome, Exception):
-            raise self._outcome
+        if self.error:
+            raise self.error
         return self.pid
 
     async def ended(self) -> frames.EndedBody:
         while self.phase is not Phase.OVER:
             await self._news()
-        if self._failure is not None:
-            raise self._failure
-        if isinstance(self._outcome, Exception):
-            raise self._outcome
-        assert self._outcome is not None
+        if failed := self._failure or self.error:
+            raise failed
+        assert isinstance(self._outcome, frames.EndedBody)
         return self._outcome
 
     async def ended_within(self, seconds: float | None) -> frames.EndedBody:
@@ -124,6 +122,10 @@ class Execution:
     @property
     def over(self) -> bool:
         return self.phase is Phase.OVER
+
+    @property
+    def error(self) -> Exception | None:
+        return self._outcome if isinstance(self._outcome, Exception) else None
 
     @property
     def direct(self) -> bool:

@@ -65,7 +65,7 @@ class RunningCommand:
             if not self.execution.over:
                 await see_through(self._end())
         finally:
-            self.entry.end(_unfinished(error), None, time.time() - self.conclusion.started)
+            self.entry.end(_unfinished(self.execution.error or error), None, time.time() - self.conclusion.started)
 
     def _spawn(self, paced: bool, ring: int) -> Execution:
         request, link = self.request, self._session.sandbox.link
