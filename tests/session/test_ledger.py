@@ -52,8 +52,8 @@ async def test_of_commands_that_end_in_every_way(box: Session, where: Path) -> N
     for wrong in ({"cwd": "/nosuch"}, {"command": ["nosuch-program"]}):
         with pytest.raises(BelljarError):
             await box.run(**{"command": "true", **wrong})
-    with pytest.raises(BelljarError):  # noqa: PT012
-        async with box.stream(["nosuch-streamed"]) as streamed:
+    with pytest.raises(BaseExceptionGroup):  # noqa: PT012
+        async with box.stream(["nosuch-streamed"]) as streamed, anyio.create_task_group():
             async for _ in streamed:
                 pass
     gone = Path(box.workspace.path, "gone")
