@@ -160,7 +160,7 @@ def _start(checkout: Checkout, report: Report) -> None:
 def _start_daemon(flags: list[str]) -> bool:
     with open(DAEMON_LOG, "ab") as log:
         daemon = subprocess.Popen(
-            ["dockerd", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            ["dockerd", *flags], cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
