@@ -185,6 +185,8 @@ class SafeMode:
     def _watched(self, text: str) -> Result:
         """If we cannot go on (a broken pipe), the command ends with the session."""
         with self._in(Phase.RUNNING):
+            if self._lending is not None:
+                self._lending.tell_size()  # before the command can ask for it
             future = self.portal.start_task_soon(self._run, text)
             future.add_done_callback(lambda _: self._tell(None))
             while (question := self._follow()) is not None:

@@ -40,8 +40,8 @@ class Lending:
     @contextmanager
     def lent(self) -> Iterator[None]:
         """Keys go to the program."""
-        before = signal.signal(signal.SIGWINCH, lambda *_: self._resize())
-        self._resize()
+        before = signal.signal(signal.SIGWINCH, lambda *_: self.tell_size())
+        self.tell_size()
         try:
             with self._terminal.raw():
                 self._back.clear()
@@ -65,7 +65,8 @@ class Lending:
         finally:
             self._back.set()
 
-    def _resize(self) -> None:
+    def tell_size(self) -> None:
+        """How large the terminal is now; in order with whatever else is started on the loop."""
         self._loop.call_soon_threadsafe(self._program.resize, *self._terminal.size)
 
 
