@@ -3,6 +3,7 @@
 import pytest
 
 from belljar.policy import Approvals, Policy
+from belljar.session.judging import host_verdict
 
 POLICY = Policy.load("default")
 
@@ -21,6 +22,14 @@ def test_a_session_answer_holds_for_the_same_kind_of_effects() -> None:
     assert approvals.covers(POLICY.judge("sudo apt-get install ripgrep"))
     assert not approvals.covers(POLICY.judge("sudo apt-get install jq && sudo systemctl restart x"))
     assert not approvals.covers(POLICY.judge("sudo id"))
+
+
+def test_always_for_one_host_is_no_yes_to_another() -> None:
+    approvals = Approvals()
+    approvals.remember(host_verdict("one.example", 443, "default"), scope="session")
+    assert approvals.covers(host_verdict("one.example", 443, "default"))
+    assert not approvals.covers(host_verdict("one.example", 22, "default"))
+    assert not approvals.covers(host_verdict("evil.example", 443, "default"))
 
 
 def test_a_denial_is_never_covered() -> None:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from belljar.policy import Policy, score_files
+from belljar.policy import Policy
+from belljar.policy.score import score_files
 
 CORPUS = Path(__file__).parent / "corpus"
 POLICY = Policy.load("default")

@@ -1,12 +1,19 @@
 """Expressions over a command's text: none runs away, whatever the text."""
 
+import ast
+import contextlib
+import functools
+import importlib
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from belljar.policy import expressions, policies_directory
+from belljar import policy
+from belljar.policy import Policy, expressions, policies_directory
 from belljar.policy.folding import STRING
 from belljar.policy.knowledge import shipped, tables
 from belljar.policy.rules import read_rules
@@ -46,3 +53,57 @@ def test_no_expression_runs_away_on_a_text_that_repeats_itself(unit: str) -> Non
         if time.process_time() - began > 0.5:
             slow.append(pattern)
     assert slow == []
+
+
+METHODS = "match|search|fullmatch|findall|finditer|sub|split"
+SOURCES = sorted(Path(policy.__file__).parent.glob("*.py"))
+
+
+@functools.cache
+def used_patterns() -> set[tuple[str, str]]:
+    """The expressions that the policy hands to Python's own engine, which nothing can stop, each with the method.
+
+    Those that are put together at run time hold escaped text, or are bounded by `quoting.bounded`."""
+    found, everything = set(), "".join(path.read_text() for path in SOURCES)
+    for path in SOURCES:
+        names = dict(vars(importlib.import_module(f"belljar.policy.{path.stem}")))
+        for node in ast.walk(ast.parse(path.read_text())):
+            call = node.value if isinstance(node, ast.Assign) else node
+            if not isinstance(call, ast.Call) or not call.args:
+                continue
+            called, name = ast.unparse(call.func), ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+            methods = re.findall(rf"^re\.({METHODS})$", called)
+            if called in ("lazy_pattern", "re.compile") and name:
+                methods = re.findall(rf"\b{name}\.({METHODS})\(", path.read_text() if name[0] == "_" else everything)
+            with contextlib.suppress(NameError):
+                found |= {(eval(ast.unparse(call.args[0]), names), method) for method in methods}
+    return found
+
+
+def test_pythons_own_expressions_are_found() -> None:
+    assert len(used_patterns()) > 150
+
+
+@pytest.mark.parametrize("unit", ["a", " ", "1", "'", "$(", "-a ", "a/", "*", "\n", ".", "a="])
+def test_pythons_own_expressions_take_a_time_that_grows_with_the_text(unit: str) -> None:
+    slow, text = [], unit * (16_000 // len(unit)) + "!"
+    for pattern, method in (one for one in used_patterns() if isinstance(one[0], str)):
+        run = getattr(re.compile(pattern, re.S), method.replace("finditer", "findall"))
+        began = time.process_time()
+        run("", text) if method == "sub" else run(text)
+        if time.process_time() - began > 0.5:
+            slow.append(pattern)
+    assert slow == []
+
+
+def test_only_the_last_nets_look_at_the_clock() -> None:
+    """A verdict is the same on a fast and on a slow machine: what bounds it is counted in steps and characters."""
+    clock = re.compile(r"\btime\.(monotonic|time|perf_counter|process_time)|timeout=")
+    assert [path.name for path in SOURCES if clock.search(path.read_text())] == ["expressions.py", "parser.py"]
+
+
+@pytest.mark.parametrize("text", ["1" * 60_000, "x='a[" + "$(" * 40_000 + "'", "python3." + "1." * 30_000])
+def test_a_long_name_is_judged_at_once(text: str) -> None:
+    began = time.process_time()
+    Policy.load("default").judge(text)
+    assert time.process_time() - began < 2

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from belljar.errors import PolicyError
-from belljar.policy import Policy, check_knowledge, policies_directory
-from belljar.policy.examples import check_entry
+from belljar.policy import Policy, policies_directory
+from belljar.policy.examples import check_entry, check_knowledge
 from belljar.policy.knowledge import shipped
 from belljar.policy.schema import complaint, schema
 
@@ -86,6 +86,73 @@ def test_an_operators_file_is_refused_with_the_reason(entry: str, reason: str, t
         check_knowledge(str(tmp_path / "deployctl.toml"))
 
 
+def test_a_mistake_in_a_knowledge_file_is_named_with_its_line_and_what_was_meant(tmp_path: Path) -> None:
+    wrong = DEPLOYCTL.replace('"exec" =', '"purge" = "servce.delete"\n"exec" =')
+    with pytest.raises(PolicyError, match=r"deployctl\.toml:7: .*'servce\.delete'; did you mean 'service\.delete'\?"):
+        Policy.load(taught(tmp_path, wrong))
+    with pytest.raises(PolicyError, match=r"deployctl\.toml:3: .*unknown key 'valud'; did you mean 'valued'\?"):
+        Policy.load(taught(tmp_path, DEPLOYCTL.replace("valued", "valud")))
+    with pytest.raises(PolicyError, match=r"deployctl\.toml:6: .*does nothing, not 'data\.drop'"):
+        Policy.load(
+            taught(tmp_path, DEPLOYCTL.replace('"deployctl status web" = ""', '"deployctl status" = "data.drop"'))
+        )
+
+
+def test_every_effect_that_is_suggested_is_one() -> None:
+    effect = schema("knowledge")["$defs"]["effect"]
+    assert [one for one in effect["examples"] if not re.search(effect["pattern"], one)] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "decision"),
+    [
+        ("acmectl vm delete a", "ask"),
+        ("acmectl --org x vm delete-all", "ask"),
+        ("acmectl ecs DeleteInstance --id 1", "ask"),
+        ("acmectl vm delete a --dry-run", "allow"),
+        ("acmectl vm rm a", "allow"),
+        ("./acmectl delete a", "allow"),
+        ("openstack volume rm a", "ask"),
+        ("sentry-cli releases list", "allow"),
+        ("stripe products delete p", "ask"),
+        ("doctl compute droplet delete 1", "ask"),
+        ("virsh undefine vm1", "ask"),
+        ("swift delete bucket", "ask"),
+        ("hub delete acme/web", "ask"),
+        ("pod trunk delete X 1.0", "ask"),
+        ("rails runner 'User.delete_all'", "ask"),
+        ("rails runner 'puts User.count'", "allow"),
+        ("python manage.py migrate app zero", "ask"),
+        ("python manage.py migrate app", "allow"),
+        ("python manage.py shell -c 'print(1); User.objects.all().delete()'", "ask"),
+    ],
+)
+def test_a_verb_that_destroys_is_asked_about(command: str, decision: str) -> None:
+    assert Policy.load("default").judge(command).decision == decision
+
+
+@pytest.mark.parametrize(
+    ("command", "risk"),
+    [
+        ("docker exec web rm -rf dist", "high"),
+        ("redis-cli --scan --pattern 'a:*' | xargs redis-cli del", "high"),
+        ("pip install --index-url https://pypi.example/simple x", "high"),
+        ("vim -es -c 'g/TODO/p' -c q notes.txt", "low"),
+        ("nvm use 18", "low"),
+        ("openstack server list", "low"),
+    ],
+)
+def test_the_risk_of_a_tools_verb_means_something(command: str, risk: str) -> None:
+    assert Policy.load("default").judge(command).risk == risk
+
+
+def test_a_reason_names_the_verb() -> None:
+    assert (
+        "(service.delete: kubectl -n prod delete ns x)"
+        in Policy.load("default").judge("kubectl -n prod delete ns x").reason
+    )
+
+
 @pytest.mark.parametrize(
     ("command", "decision"),
     [
@@ -117,6 +184,17 @@ def test_the_example_of_the_manual_does_what_it_says(tmp_path: Path) -> None:
     assert (verdict.decision, "The image keeps its settings there." in verdict.reason) == ("allow", True)
 
 
+def test_the_explanation_in_the_manual_is_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manual = (policies_directory() / "README.md").read_text()
+    knowledge, policy = re.findall(r"```toml\n(.*?)```", manual, re.S)[:2]
+    shown = re.search(r"the rules that fired:\n\n(.*?)\n\n[A-Z]", manual, re.S)
+    assert shown
+    taught(tmp_path, knowledge, policy)
+    monkeypatch.chdir(tmp_path)
+    told = Policy.load("ops.toml").judge('bash -c "deployctl --env=prod destroy web"').explain(commands=True)
+    assert re.sub("(?m)^    ", "", shown[1]) == re.sub("mine@[0-9a-f]{12}", "mine@…", told)
+
+
 def test_a_missing_knowledge_file_is_one_clear_error(tmp_path: Path) -> None:
     path = taught(tmp_path)
     (tmp_path / "deployctl.toml").unlink()
@@ -134,7 +212,7 @@ def test_knowledge_of_a_less_trusted_layer_makes_no_known_program_harmless(tmp_p
 
 def test_an_explanation_names_the_words_the_entry_the_effect_and_the_rule(tmp_path: Path) -> None:
     told = Policy.load(taught(tmp_path)).judge('bash -c "deployctl destroy web"').explain(commands=True)
-    assert "deployctl web  ←  deployctl destroy in" in told
+    assert re.search(r"deployctl destroy web  ←  deployctl destroy in \S+deployctl\.toml:5\n", told)
     assert "service.delete" in told
     assert "rule service.delete: ask" in told
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from belljar.policy import Policy, engine, machine
-from belljar.policy.effects import DECISIONS
-from belljar.policy.plain import plain_words
+from belljar.policy.canonical import plain_words
+from belljar.policy.verdict import DECISIONS
 
 POLICY = Policy.load("default")
 CORPUS = Path(__file__).parent / "corpus"

@@ -15,7 +15,7 @@ MISTAKES = {
     "no policy table": ("", "needs 'policy'"),
     "unknown table": (HEAD + "[other]\n", "unknown key 'other'"),
     "unknown key": (HEAD + "colour = 1\n", "unknown key 'colour'"),
-    "unknown rule key": (RULE + "colour = 1\n", ":4: rule[0] has an unknown key 'colour'"),
+    "unknown rule key": (RULE + "colour = 1\n", ":9: rule[0] has an unknown key 'colour'"),
     "bad risk": (RULE.replace('"high"', '"huge"'), "risk is one of"),
     "bad decision": (RULE + 'decision = "maybe"\n', "decision is one of"),
     "deny without blocked": (RULE + 'decision = "deny"\n', "go together"),

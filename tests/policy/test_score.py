@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from belljar.errors import PolicyError
-from belljar.policy import Policy, score_files
+from belljar.policy import Policy
+from belljar.policy.score import score_files
 
 POLICY = Policy.load("default")
 

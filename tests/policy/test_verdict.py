@@ -74,12 +74,11 @@ def test_a_program_shadowed_by_an_earlier_command_is_judged_by_what_it_runs_now(
 @pytest.mark.parametrize(
     ("script", "out"),
     [
-        ("sed 's/a/b/;s/c/d/' <<< ac", "bd"),
-        ("sed -n 2p <<< $'x\\ny'", "y"),
-        ("sed -E 's/(a)(b)/\\2\\1/' <<< ab", "ba"),
-        ("sed 's/\\(a\\)b/\\1\\/c/' <<< ab", "a/c"),
-        ("sed -n 's/^k=//p' <<< $'j=1\\nk=2'", "2"),
-        ("cut -d, -f2- --output-delimiter=: <<< a,b,c", "b:c"),
+        ("base64 -d <<< aGk=", "hi"),
+        ("tr a b <<< a", "<disguised>"),
+        ("sed 's/a/b/' <<< a", "<disguised>"),
+        ("cut -d, -f2 <<< a,b", "<disguised>"),
+        ("x=abc; echo ${x%c} ${x/a/b}", "ab <disguised>"),
         ("awk -F: '$3>=1000{print $6}' <<< u:x:1000:1000:n:h", "h"),
         ("date +x%Yy", "x…y"),
     ],

@@ -6,27 +6,12 @@ It is a guard-rail that talks sense to an agent and an operator; the container i
 """
 
 from .approvals import Approvals
-from .effects import Effect
 from .engine import BUILT_IN, Policy
-from .examples import check_knowledge, is_knowledge
 from .knowledge import policies_directory
 from .parser import warm
-from .score import Score, score_files
 from .shellstate import ShellState
-from .verdict import Finding, Verdict
+from .verdict import Effect, Finding, Verdict
 
 __all__ = [
-    "BUILT_IN",
-    "Approvals",
-    "Effect",
-    "Finding",
-    "Policy",
-    "Score",
-    "ShellState",
-    "Verdict",
-    "check_knowledge",
-    "is_knowledge",
-    "policies_directory",
-    "score_files",
-    "warm",
-]
+    "BUILT_IN", "Approvals", "Effect", "Finding", "Policy", "ShellState", "Verdict", "policies_directory", "warm",
+]  # fmt: skip

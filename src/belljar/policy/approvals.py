@@ -1,23 +1,19 @@
 """Approvals: answers that a person gave, and what they cover.
 
 "Once" covers the very same command under the very same policy, by digest. "Session" covers commands whose every asked
-effect has the kind, path class and program of an effect that was approved. A prefix of a text never covers anything.
+effect has the kind, path class and program of an effect that was approved; a question without effects (may this host be
+reached?) is alike to no other. A prefix of a text never covers anything.
 """
 
 from dataclasses import dataclass, field
 
-from .effects import Effect
 from .verdict import Verdict
 
 Shape = tuple[str, str, str]
 
 
 def _shapes(verdict: Verdict) -> frozenset[Shape]:
-    return frozenset(_shape(effect) for effect in verdict.effects)
-
-
-def _shape(effect: Effect) -> Shape:
-    return (effect.kind, effect.path_class, effect.program)
+    return frozenset((effect.kind, effect.path_class, effect.program) for effect in verdict.effects)
 
 
 @dataclass(slots=True)
@@ -30,7 +26,7 @@ class Approvals:
             raise ValueError("an approval holds 'once' or for the 'session'")
         if verdict.decision != "ask":
             return
-        if scope == "once":
+        if scope == "once" or not verdict.effects:
             self.digests.add(verdict.digest)
         else:
             self.shapes.append((_asked(verdict), _shapes(verdict)))

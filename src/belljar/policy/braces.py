@@ -1,7 +1,6 @@
 """Brace expansion, which comes before all others and works on the raw word."""
 
 import re
-from typing import Any
 
 from .marks import ATOM
 from .parser import Node, TooComplex
@@ -69,19 +68,8 @@ def _options(tokens: list[Token], start: int) -> tuple[list[list[Token]], int]:
     return [], start
 
 
-def _sequence(tokens: list[Any]) -> list[list[Token]]:
-    if not all(isinstance(token, str) for token in tokens):
-        return []
-    text = "".join(tokens)
-    numbers = re.fullmatch(r"(-?\d{1,9})\.\.(-?\d{1,9})(?:\.\.(-?\d{1,9}))?", text)
-    letters = re.fullmatch(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d{1,9}))?", text)
-    if not (numbers or letters):
-        return []
-    match = numbers or letters
-    assert match
-    first, last = (int(match[1]), int(match[2])) if numbers else (ord(match[1]), ord(match[2]))
-    step = max(1, abs(int(match[3] or 1)))
-    span = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
-    if len(span) > 64:
-        return [[str(first)], [str(last)], [ATOM]]
-    return [[str(number) if numbers else chr(number)] for number in span]
+def _sequence(tokens: list[Token]) -> list[list[Token]]:
+    """`{1..9}`: the first, the last, and any between."""
+    text = "".join(token if isinstance(token, str) else " " for token in tokens)
+    found = re.fullmatch(r"(-?\d{1,9}|[A-Za-z])\.\.(-?\d{1,9}|[A-Za-z])(?:\.\.-?\d{1,9})?", text)
+    return [[found[1]], [found[2]], [ATOM]] if found else []

@@ -1,37 +1,30 @@
-"""The shell's own commands: those that change the shell, and those that only print."""
+"""Shells, and their own commands: those that change the shell, and those that only print."""
 
 import re
 import shlex
 
 from belljar.patterns import lazy_pattern
 
-from .call import Call, program
+from .call import PROGRAMS, Call, program
 from .expand import flat
 from .files import locate
 from .filters import clock
-from .marks import ATOM, MAX_TEXT, SENSITIVE, UNKNOWN, has, known, solid, taints, unglob
+from .marks import ATOM, FILE, HIDDEN, MAX_TEXT, NETWORK, SENSITIVE, UNKNOWN, has, known, solid, taints, unglob
 from .paths import resolve
 from .quoting import backslashes, whole
+from .shellstate import Feed
 
 _SPEC = lazy_pattern(r"%(%|[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlLqjzt]*(?:\([^)]*\)T|[diouxXeEfFgGcsbq]))")
 
 
-@program("cd pushd")
+@program("cd pushd popd")
 def _cd(call: Call) -> str:
     state, rest = call.state, [arg for arg in call.args if not re.fullmatch(r"-[LPe@n]+|--", arg)]
     target = rest[0] if rest else state.home()
-    target = flat(state.env.get("OLDPWD", state.cwd)) if target == "-" else target
+    target = flat(state.env.get("OLDPWD", state.cwd)) if target == "-" or call.name == "popd" else target
     state.env["OLDPWD"] = state.cwd
-    unknown = target[:1] == UNKNOWN
-    state.cwd = target if unknown else resolve(solid(target), state.cwd, state.links, state.home())
+    state.cwd = target if target[:1] == UNKNOWN else resolve(solid(target), state.cwd, state.links, state.home())
     return ""
-
-
-@program("popd pwd")
-def _pwd(call: Call) -> str:
-    if call.name == "popd":
-        call.state.cwd = flat(call.state.env.get("OLDPWD", call.state.cwd))
-    return call.state.cwd + "\n" if call.name == "pwd" else ""
 
 
 @program("echo")
@@ -45,12 +38,11 @@ def _echo(call: Call) -> str:
 
 @program("printf")
 def _printf(call: Call) -> str:
-    args = list(call.args)
-    name = args[1] if len(args) > 2 and args[0] == "-v" else ""
-    args = args[2:] if name else args[1:] if args[:1] == ["--"] else args
-    text = printf(args[0], args[1:]) if args else ""
-    call.machine.set(name, text, call.state) if name else None
-    return "" if name else text
+    args = call.args[1:] if call.args[:1] == ["--"] else call.args
+    if args[:1] == ["-v"] and len(args) > 2:
+        call.machine.set(args[1], printf(args[2], args[3:]), call.state)
+        return ""
+    return printf(args[0], args[1:]) if args else ""
 
 
 def printf(template: str, args: list[str]) -> str:
@@ -97,7 +89,7 @@ def _declare(call: Call) -> str:
 @program("unset unalias")
 def _unset(call: Call) -> str:
     for name in map(solid, call.args):
-        for held in (call.state.aliases,) if call.name == "unalias" else (call.state.env, call.state.functions):
+        for held in (call.state.env, call.state.functions, call.state.aliases):
             held.pop(name, None)
     return ""
 
@@ -115,19 +107,25 @@ def _set(call: Call) -> str:
     return SENSITIVE if not call.args else ""
 
 
-@program("read mapfile readarray")
-def _read(call: Call) -> str:
-    options = call.options("adnNptui" if call.name == "read" else "dnOsuCc")
-    for line in call.feed.text.splitlines()[:8] if call.name != "read" and options.all("C") else []:
+@program("mapfile readarray")
+def _mapfile(call: Call) -> str:
+    options = call.options("d n O s u C c")
+    feed = call.machine.source = call.state.feeds.get(solid(options.get("u")), call.feed)
+    for line in feed.text.splitlines()[:8] if options.all("C") else []:
         call.shell(f"{options.get('C')} 0 {shlex.quote(line)}")
+    items = feed.text.split(options.get("d")[:1] or ("\0" if "d" in options.values else "\n"))
+    items = [UNKNOWN] * 4 if options.all("s", "O") else items
+    call.machine.set(options.rest[0] if options.rest else "MAPFILE", items[:64], call.state)
+    return ""
+
+
+@program("read")
+def _read(call: Call) -> str:
+    options = call.options("a d n N p t u i")
     feed = call.machine.source = call.state.feeds.get(solid(options.get("u")), call.feed)
     blanks = _separators(flat(call.state.env.get("IFS", " \t\n")))
-    if call.name != "read" or "a" in options.values:
-        name = options.get("a") or (options.rest[0] if options.rest else "MAPFILE")
-        separator = options.get("d")[:1] or ("\0" if "d" in options.values else "\n")
-        items = re.split(blanks, feed.text.strip()) if call.name == "read" else feed.text.split(separator)
-        items = [UNKNOWN] * 4 if options.all("s", "O") else items
-        call.machine.set(name, items[:64], call.state)
+    if "a" in options.values:
+        call.machine.set(options.get("a"), re.split(blanks, feed.text.strip())[:64], call.state)
         return ""
     names, everything = options.rest or ["REPLY"], options.values.get("d") == [""]
     line = feed.take() if everything else feed.line() if feed.text else UNKNOWN
@@ -163,7 +161,7 @@ def _source(call: Call) -> str:
 
 @program("exec builtin command")
 def _command(call: Call) -> str:
-    options = call.options("a" if call.name == "exec" else "", posix=True)
+    options = call.options("a" if call.name == "exec" else "", True)
     if options.has("v", "V"):
         return f"/usr/bin/{options.rest[0]}\n" if options.rest else ""
     name = solid(options.rest[0]) if options.rest else ""
@@ -193,33 +191,9 @@ def _trap(call: Call) -> str:
     return ""
 
 
-@program("getopts")
-def _getopts(call: Call) -> str:
-    """The value of an option may be any of the arguments."""
-    given = [re.sub(r"^-\w(?=.)", "", arg) for arg in call.args[2:] or call.state.args]
-    call.state.env["OPTARG"] = next((arg for arg in given if not arg.startswith("-")), UNKNOWN)
-    call.machine.set(solid(call.args[1]), ATOM, call.state) if len(call.args) > 1 else None
-    return ""
-
-
-@program(
-    "test [ : true false shopt return exit break continue wait jobs umask ulimit let fg bg disown history times caller "
-    "sleep logout suspend help compgen"
-)
-def _quiet(call: Call) -> str:
-    return SENSITIVE if call.name == "history" else ""
-
-
-@program("which type whence whereis")
-def _which(call: Call) -> str:
-    return "".join(f"/usr/bin/{solid(arg)}\n" for arg in call.args if not arg.startswith("-"))
-
-
-@program("env printenv")
+@program("env")
 def _env(call: Call) -> str:
-    if call.name == "printenv":
-        return flat(call.state.get(solid(call.args[0]))) if call.args else SENSITIVE
-    options = call.options("uCS", ("unset", "chdir", "split-string", "block-signal", "ignore-signal"), posix=True)
+    options = call.options("u C S unset chdir split-string block-signal ignore-signal", True)
     state, words, split = call.state.fork(), list(options.rest), options.get("S", "split-string")
     try:
         given = shlex.split(re.sub(r"\\[_tnrfv]", " ", unglob(split))) if split else []
@@ -232,3 +206,56 @@ def _env(call: Call) -> str:
         name, equals, value = solid(words.pop(0)).partition("=")
         call.machine.set(name, value, state, words[0] if words else "") if equals else None
     return call.machine.simple(words, state, call.feed) if words else SENSITIVE
+
+
+@program("getopts")
+def _getopts(call: Call) -> str:
+    """The value of an option may be any of the arguments: the last."""
+    call.machine.set("OPTARG", re.sub(r"^-\w(?=.)", "", ["", *(call.args[2:] or call.state.args)][-1]), call.state)
+    return ""
+
+
+PROGRAMS.update({
+    **dict.fromkeys(("which", "type", "whence", "whereis"), lambda call:
+        "".join(f"/usr/bin/{solid(arg)}\n" for arg in call.args if not arg.startswith("-"))),
+    "pwd": lambda call: call.state.cwd + "\n", "history": lambda call: SENSITIVE,
+    "printenv": lambda call: flat(call.state.get(solid(call.args[0]))) if call.args else SENSITIVE,
+})  # fmt: skip
+
+# -- shells: the text that they are given by -c, by a file or on their standard input is judged in their place
+
+
+@program("sh bash dash zsh ksh mksh ash fish csh tcsh rbash pdksh yash elvish nu")
+def _shell(call: Call) -> str | None:
+    if call.machine.privileged:
+        call.emit("privilege.become")
+    call.args = [arg for arg in call.args if not re.fullmatch(r"\+[a-zA-Z]+", arg)]
+    options = call.options("o O rcfile init-file", True)
+    if "n" in options.flags:
+        return ""
+    for startup in options.all("rcfile", "init-file"):
+        call.run_file(startup, [])
+        if call.locate(startup)[1] not in ("workspace", "workspace_root") and startup != "/dev/null":
+            call.emit("persist.env", f"--rcfile {startup}")
+    if "c" in options.flags:
+        text = unglob(options.rest[0]) if options.rest else ""
+        if not solid(text).strip(UNKNOWN + " ") and UNKNOWN in text:
+            call.emit("exec.unseen", text)
+        return call.shell(text, options.rest[1:]) if text else ""
+    if options.rest and "s" not in options.flags:
+        return call.run_file(options.rest[0], options.rest[1:])
+    return feed_shell(call, options.rest)
+
+
+def feed_shell(call: Call, args: list[str]) -> str | None:
+    """A shell that reads its commands from standard input."""
+    text = call.stdin
+    if not known(text):
+        call.machine.run_suspects(call.state)
+    if NETWORK in text:
+        call.emit("exec.network", text)
+    elif has(text, HIDDEN):
+        call.emit("exec.disguised", text)
+    elif has(text, UNKNOWN) and not known(text):
+        call.emit("exec.unseen", text)
+    return call.shell(text, [call.name, *args], Feed()) if text and text.strip(FILE + "\n") != "" else None

@@ -1,14 +1,13 @@
 """One program call, as the program table sees it: its arguments, its input, and verbs for its effects."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from . import files
-from .feed import Feed
 from .machine import Machine
 from .marks import ENCODED, FILE, NETWORK, SECRET, SENSITIVE, UNKNOWN, has, show, solid, unglob
-from .shellstate import ShellState
+from .shellstate import Feed, ShellState
 
 Handler = Callable[["Call"], str | None]
 PROGRAMS: dict[str, Handler] = {}
@@ -71,14 +70,9 @@ class Call:
     def is_program(self, name: str) -> bool:
         return Call.known(self.machine, name)
 
-    def options_of(self, takes: Iterable[str], posix: bool) -> Options:
-        """Parse arguments; `takes` are the names of the options with a value, of one letter or of more."""
-        names = list(takes)
-        return self.options("".join(name for name in names if len(name) == 1), names, posix)
-
-    def options(self, valued: str = "", long: Iterable[str] = (), posix: bool = False) -> Options:
-        """Parse arguments; `valued` are the short options that take a value, `long` the long ones."""
-        found, wanted, index = Options(), set(long), 0
+    def options(self, takes: str, posix: bool = False) -> Options:
+        """Parse arguments; `takes` names the options with a value: letters, and words for long ones."""
+        found, wanted, index = Options(), set(takes.split()), 0
         while index < len(self.args):
             arg = unglob(solid(self.args[index])) if self.args[index][:1] == "-" else self.args[index]
             index += 1
@@ -91,7 +85,7 @@ class Call:
                     value, equals, index = self.args[index], "=", index + 1
                 found.values.setdefault(name, []).append(value) if equals else found.flags.add(name)
             elif arg.startswith("-") and arg != "-":
-                index = self._cluster(arg[1:], valued, wanted, found, index)
+                index = self._cluster(arg[1:], wanted, found, index)
             else:
                 found.rest.append(self.args[index - 1])
                 if posix:
@@ -99,12 +93,12 @@ class Call:
                     break
         return found
 
-    def _cluster(self, letters: str, valued: str, wanted: set[str], found: Options, index: int) -> int:
+    def _cluster(self, letters: str, wanted: set[str], found: Options, index: int) -> int:
         if letters in wanted and index < len(self.args):  # -name value, as find and java write it
             found.values.setdefault(letters, []).append(self.args[index])
             return index + 1
         for at, letter in enumerate(letters):
-            if letter in valued:
+            if letter in wanted:
                 value = letters[at + 1 :]
                 if not value and index < len(self.args):
                     value, index = self.args[index], index + 1
@@ -113,13 +107,11 @@ class Call:
             found.flags.add(letter)
         return index
 
-    # -- effects -------------------------------------------------------------------------------------------------
-
     def emit(self, kind: str, target: str = "", *flags: str) -> None:
         self.machine.emit(kind, target or self.text(), flags=frozenset(flags), program=self.name)
 
     def text(self) -> str:
-        return show(" ".join([self.name, *self.args]))
+        return show(f"{self.name} {self.original}").rstrip()
 
     def read(self, path: str) -> str:
         return self.stdin if path in _STDIN else files.read_path(self.machine, path, self.state)
@@ -215,7 +207,9 @@ class Call:
 
     def run_code(self, language: str, words: list[str]) -> str:
         """A script of another language: looked through where this command wrote it, else the project's own code."""
-        text = self.script(words[0])
+        text, name = self.script(words[0]), words[0].rsplit("/", 1)[-1]
+        if self.machine.knowledge.has_trait(name, "anywhere"):  # python manage.py
+            return self.run([name, *words[1:]])
         if text is None:
             self.run_unseen(words[0])
             return FILE
@@ -229,8 +223,6 @@ class Call:
         self.machine.emit("exec.script", full, kind, program=self.name)
         if kind == "secret":
             self.read(path)
-        if full.startswith(("/dev/tcp/", "/dev/udp/")):
-            self.machine.emit("exec.network", full, program=self.name)
 
     def run_file(self, path: str, args: list[str], same: bool = False) -> str:
         """Run a script file: its text where this command wrote it, else the project's own code."""
@@ -245,4 +237,4 @@ class Call:
         with self.machine.under(show(path)):
             if text and has(text, UNKNOWN) and not text.strip(UNKNOWN + "\n "):
                 self.machine.emit("exec.unseen", full)
-            return self.machine.run_script("file:" + full, text, state, self.feed)
+            return self.machine.guarded(full, lambda: self.machine.run_text(text, state, self.feed))

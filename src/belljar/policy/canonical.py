@@ -12,6 +12,7 @@ MAX_CHARS = 131_072  # MAX_ARG_STRLEN: a longer word could not be passed to bash
 _CONTROL = lazy_pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\r]")
 _SURROGATE = lazy_pattern(r"[\ud800-\udfff]")
 _INVISIBLE = lazy_pattern(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u00ad\u180e]")
+_DIFFERENTLY = "which shells and parsers read differently"
 _NAMES = {"\x00": "a NUL byte", "\r": "a lone carriage return", "\x1b": "an escape character"}
 
 
@@ -30,19 +31,14 @@ def canonical(command: object) -> Canonical:
     if len(command) > MAX_CHARS:
         return Canonical(command[:200], f"it is too large to judge ({len(command)} characters, {MAX_CHARS} at most)")
     if "\\\r\n" in command:
-        return Canonical(
-            command.replace("\r", "�"),
-            "it contains a backslash before CR LF, which shells and parsers read differently",
-        )
+        return Canonical(command.replace("\r", "�"), f"it contains a backslash before CR LF, {_DIFFERENTLY}")
     text = command.replace("\r\n", "\n").strip(" \t\n")
     if _SURROGATE.search(text):
-        return Canonical(
-            text.encode("utf-8", "replace").decode(), "it contains an unpaired surrogate, which is not text"
-        )
+        return Canonical(text.encode("utf-8", "replace").decode(), "it contains an unpaired surrogate")
     found = _CONTROL.search(text)
     if found:
         what = _NAMES.get(found[0], f"the control character U+{ord(found[0]):04X}")
-        return Canonical(_CONTROL.sub("�", text), f"it contains {what}, which shells and parsers read differently")
+        return Canonical(_CONTROL.sub("�", text), f"it contains {what}, {_DIFFERENTLY}")
     if not text:
         return Canonical("", "the command is empty")
     return Canonical(text, invisible=_INVISIBLE.search(text) is not None)
@@ -63,3 +59,39 @@ def canonical_argv(argv: list[object]) -> Canonical:
     if not words[0].strip():
         return Canonical("", "the program's name is empty")
     return Canonical(shlex.join(words), invisible=_INVISIBLE.search(joined) is not None)
+
+
+# -- the fast path: only characters that no shell gives a meaning to, and simply quoted words, need no parser
+
+_WORD = lazy_pattern(r"""(?:[A-Za-z0-9_@%+:,./-]|=|'[^']*'|"[^"$`\\!]*")+""")
+_GAP = lazy_pattern(r"[ \t]+")
+_QUOTED = lazy_pattern(r"""'([^']*)'|"([^"]*)\"""")
+_RESERVED = lazy_pattern(
+    r"(?:if|then|else|elif|fi|do|done|case|esac|while|until|for|in|function|time|select|coproc|declare|typeset|local"
+    r"|export|readonly|nameref|let)$|[A-Za-z_][A-Za-z0-9_]*\+?="
+)
+
+
+def plain_words(text: str) -> list[str] | None:
+    """The words of a plain simple command, or None where the parser has to look."""
+    words: list[str] = []
+    at, end = 0, len(text)
+    while at < end:
+        match = _WORD.match(text, at)
+        if match is None:
+            return None
+        words.append(match[0])
+        at = match.end()
+        if at == end:
+            break
+        gap = _GAP.match(text, at)
+        if gap is None:
+            return None
+        at = gap.end()
+    if not words or _RESERVED.match(words[0]):
+        return None
+    return [_unquote(word) if "'" in word or '"' in word else word for word in words]
+
+
+def _unquote(word: str) -> str:
+    return _QUOTED.sub(lambda found: found[1] if found[1] is not None else found[2], word)

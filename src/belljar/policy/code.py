@@ -4,7 +4,7 @@ No grammar per language. Literals are folded (folding.py); what calls look like 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -15,7 +15,7 @@ from .call import Call
 from .folding import STRING, balanced, bounded, fold, unquote
 from .knowledge import tables
 from .marks import DISGUISED, NETWORK, PRIVATE, STAR, UNKNOWN, has, show, solid, unglob
-from .python import scan_python
+from .pyscan import scan_python
 from .roles_net import metadata
 from .shellstate import BASE_ENV, PERHAPS
 
@@ -109,10 +109,6 @@ class CodeScan:
         return (self.argv if self._has("arguments") else []) + [line for line in [*lines, *texts] if line]
 
     def run(self) -> None:
-        outer, moved = self.call.state, re.search(rf"\bchdir\s*\(?\s*({STRING})", self.code, re.I)
-        if moved:
-            self.call.state = outer.fork()
-            self.call.state.cwd = self.call.locate(self.unquoted(moved[1]))[0]
         self._effects()
         self._evals()
         named = any(expressions.fullmatch(_word("run_name"), word) for word in self.literals)
@@ -124,7 +120,6 @@ class CodeScan:
             self.call.shell(self.unquoted(f'"{body}"').replace("$_", self.stdin.strip()))
         self._paths()
         self._files()
-        self.call.state = outer
 
     def _effects(self) -> None:
         """Effects whose signs are all found."""
@@ -143,12 +138,11 @@ class CodeScan:
                 for text in (one for one in texts if len(one) < len(self.code)):
                     CodeScan(self.call, self.language, self.unquoted(text, False), []).run()
 
-    # -- commands
-
     def _commands(self) -> None:
         """The code can run something: each literal that is a command, and each list of literals that is one."""
         told = {self.unquoted(match[1]) for match in expressions.found(_word("prints"), self.code)}
-        named = self._named()
+        any_text = self.language in ("awk", "tcl", "lisp", "groovy") or self._has("feeds_shell")
+        named = None if any_text or re.search(r"\]\s*\(", self.bare) else self._named("runs")
         texts = self.literals if named is None else named + self._given()
         piped = any(re.fullmatch(r"(?:/\S*/)?(?:ba|da|z|k)?sh", text) for text in texts)
         out = "".join(self._command(texts, at) for at, text in enumerate(texts) if piped or text not in told)
@@ -156,7 +150,6 @@ class CodeScan:
             self.call.emit("exec.network", self.code)
         if self.argv and self.call.is_program(solid(self.argv[0]).rsplit("/", 1)[-1]):
             self.call.run(self.argv)
-        self._computed()
 
     def _command(self, texts: list[str], at: int) -> str:
         text = re.sub(r"%s$", UNKNOWN, texts[at])
@@ -176,50 +169,31 @@ class CodeScan:
         rest = [word for word in texts[at + 1 :] if word not in _OPTIONS]
         return self.call.run([name, *rest] if name not in rest[:1] else rest)
 
-    def _computed(self) -> None:
-        """A command that the code computes in a way that folding could not follow is one in disguise."""
-        if self.language == "node" and not re.search(r"child_process|process\.|Bun|Deno", self.code):
-            return
-        for found in expressions.found(_word("run_name"), self.bare):
-            args = re.split(r"[;\n]", balanced(re.sub(r"^\s*\(", "", self.bare[found.end() : found.end() + 600])))[0]
-            names = [re.escape(name) for name in re.findall(r"[$@]?[A-Za-z_]\w*", args)[:4]]
-            sources = [text for name in names for text in re.findall(rf"(?<![\w$]){name}\s*=~?[^;\n]*", self.bare)]
-            if any(self._has("decodes", text) for text in [args, *sources]):
-                self.call.emit("exec.disguised", self.code)
-
-    def _segments(self, word: str) -> Iterator[tuple[str, str]]:
-        """The calls of a kind in the code, each with what it is given."""
+    def _named(self, word: str) -> list[str] | None:
+        """The literals in the calls of a kind, where each call names its own outright; else None: it may be any text in
+        the code."""
         masked = re.sub(STRING, lambda m: m[0][0] + "\0" * (len(m[0]) - 2) + m[0][0], self.code)
         masked = re.sub(_word("imports"), lambda m: " " * len(m[0]), masked)
-        for found in expressions.found(_word(word), masked, 100):
-            rest = self.code[found.end() - (found[0][-1] == "(") :].lstrip()
-            yield found[0], balanced(rest[1:]) if rest[:1] == "(" else re.split(r"[;\n]", rest, maxsplit=1)[0]
-
-    def _named(self) -> list[str] | None:
-        """The literals in the calls that run something, where each names its command outright; else None: it may be any
-        text in the code."""
-        small = self.language in ("awk", "tcl", "lisp", "groovy")
-        if small or re.search(r"\]\s*\(", self.bare) or self._has("feeds_shell"):
-            return None
         found: list[str] = []
-        for name, segment in self._segments("runs"):
-            if name in ("getRuntime(", "child_process", "Process.", "subprocess", "`"):
-                continue
-            texts = self.texts(segment)
+        for match in expressions.found(_word(word), masked, 100):
+            rest = self.code[match.end() - (match[0][-1] == "(") :].lstrip()
+            segment = balanced(rest[1:]) if rest[:1] == "(" else re.split(r"[;\n]", rest, maxsplit=1)[0]
+            texts = self.texts(segment if word == "runs" else segment.split("{")[0])
             loose = set(re.findall(r"[$@]?[A-Za-z_]\w*(?!\w*['\"]?\s*:)", re.sub(STRING, "", segment)))
-            if not texts or loose - _PLAIN or any(UNKNOWN in text for text in texts):
+            temporary = word == "deletes" and not texts and self._has("temporary")
+            if temporary and re.match(r"\s*&?[$]?\w+\s*(,|$)", segment):
+                continue
+            if not texts or any(text[:1] in ("", UNKNOWN) for text in texts) or (word == "runs" and loose - _PLAIN):
                 return None
-            found += texts
+            found += [text + (STAR if re.search(rf"{STRING}\s*[+.]", segment) else "") for text in texts]
         return found or None
-
-    # -- paths
 
     def _paths(self) -> None:
         """Literals that are paths, in code that deletes, changes or reads."""
         named = any(expressions.fullmatch(_word("deletes"), word) for word in self.literals)
         deletes, changes = named or self._has("deletes", self.bare), self._has("changes", self.bare)
         lists = deletes and self._has("lists", self.bare)
-        paths = self._deleted() if deletes else None
+        paths = self._named("deletes") if deletes else None
         for path in paths or []:
             self.call.delete(path.replace("*", STAR).replace("~", "/home/sandbox", 1), "recursive")
         for text in self._path_literals():
@@ -246,18 +220,6 @@ class CodeScan:
         kept = [one for one in kept if not re.match(r"\s*(?:=>|[=!]==?|:(?!:))", self.code[one.end() : one.end() + 20])]
         return [self.unquoted(one[0]) for one in kept] + re.findall(r"<([~/][^<>\s]*)>", self.code) + self._given()
 
-    def _deleted(self) -> list[str] | None:
-        """The paths to delete where each call names its own outright; else None: it may be any path in the code."""
-        found: list[str] = []
-        for _, segment in self._segments("deletes"):
-            texts = self.texts(segment.split("{")[0])
-            if not texts and re.match(r"\s*&?[$]?\w+\s*(,|$)", segment) and self._has("temporary"):
-                continue
-            if not texts or any(text[:1] in ("", UNKNOWN) for text in texts):
-                return None
-            found += [text + (STAR if re.search(rf"{STRING}\s*[+.]", segment) else "") for text in texts]
-        return found or None
-
     def _files(self) -> None:
         for match in expressions.found(_word("writes"), self.code):
             path = next((group for group in match.groups() if group), "")
@@ -274,9 +236,6 @@ class CodeScan:
                 self.call.emit("net.send", path, "sensitive")
 
     def printed(self) -> str:
-        """What it prints: its literals, or, where it computes, something that this command holds in disguise."""
+        """What it prints: its literals, or something that this command holds in disguise."""
         text = "".join(self.unquoted(match[1]) + "\n" for match in expressions.found(_word("prints"), self.code))
-        prints = re.findall(r"\bprint|\bputs|\becho|console\.log|stdout|\bsay\b|write|STDOUT|\bp\b", self.code)
-        if NETWORK in text or (text and len(prints) <= text.count("\n")):
-            return text
-        return DISGUISED if prints or re.search(r"['\"]", self.code) else UNKNOWN
+        return text or DISGUISED

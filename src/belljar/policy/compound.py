@@ -5,17 +5,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .arithmetic import evaluate
-from .expand import flat
-from .feed import Feed
-from .marks import ATOM, SELF, UNKNOWN, UNSET, has_glob, known
+from .expand import evaluate, flat
+from .marks import ATOM, SELF, UNKNOWN, UNSET, known
 from .parser import Node
-from .shellstate import ShellState
+from .shellstate import Feed, ShellState
 
 if TYPE_CHECKING:
     from .machine import Machine
 
-MAX_LINES, MAX_COUNT = 200, 64  # that a loop reads, or counts
+MAX_LINES, MAX_COUNT = 200, 2  # that a loop reads, or counts: one round does what the other does
 
 
 @contextmanager
@@ -29,14 +27,6 @@ def branch(machine: "Machine", state: ShellState) -> Iterator[None]:
                 state.env[name] = value
 
 
-def _subshell(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
-    return machine.block(node.get("Stmts"), state.fork(), feed)
-
-
-def _block(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
-    return machine.block(node.get("Stmts"), state, feed)
-
-
 def _if(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
     out = machine.block(node.get("Cond"), state, feed)
     with branch(machine, state):
@@ -48,11 +38,10 @@ def _if(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
 
 
 def _case(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
-    machine.expander(state).text(node["Word"])
-    out = ""
-    for item in node.get("Items") or []:
-        for pattern in item.get("Patterns") or []:
-            machine.expander(state).text(pattern)
+    out, items = "", node.get("Items") or []
+    for word in [node["Word"], *(pattern for item in items for pattern in item.get("Patterns") or [])]:
+        machine.expander(state).text(word)
+    for item in items:
         with branch(machine, state):
             out += machine.block(item.get("Stmts"), state, feed)
     return out
@@ -105,19 +94,15 @@ def _for(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
     for item in items or [UNSET]:
         state.env[name] = item
         out += machine.block(body, state, feed)
-    if has_glob("".join(items)):
-        state.env[name] = items[-1]
     return out
 
 
 def _counting(machine: "Machine", loop: Node, body: list[Node], state: ShellState, feed: Feed) -> str:
     expander, out = machine.expander(state), ""
     evaluate(loop.get("Init"), expander)
-    if not loop.get("Cond"):
-        _endless(machine, [], body)
+    _endless(machine, [], body) if not loop.get("Cond") else None
     for _ in range(MAX_COUNT):
-        if loop.get("Cond") and evaluate(loop["Cond"], expander) == "0":
-            break
+        evaluate(loop.get("Cond"), expander)
         out += machine.block(body, state, feed)
         evaluate(loop.get("Post"), expander)
     return out
@@ -156,28 +141,26 @@ def _declaration(machine: "Machine", node: Node, state: ShellState, feed: Feed) 
     for item in (item for item in args if item.get("Name")):
         machine.assign(item, state)
         name = item["Name"]["Value"]
-        if variant != "export" and any(re.fullmatch(r"-\w*n\w*", option) for option in options):
-            state.env[name] = UNKNOWN  # a reference to another variable
-        for option in (option for option in options if re.search("[lu]", option)):
-            text = flat(state.env.get(name, ""))
-            state.env[name] = text.lower() if "l" in option else text.upper()
+        if variant != "export" and any(re.search("[nlu]", option) for option in options):
+            state.env[name] = UNKNOWN  # a reference to another variable, or other letters
     return machine.simple([variant, *options], state, feed) if options or not args else ""
 
 
-def _time(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
-    return machine.statement(node["Stmt"], state, feed) if node.get("Stmt") else ""
-
-
 def _coprocess(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
-    stmt, name = node["Stmt"], node.get("Name")
-    command = stmt.get("Cmd") or {"Type": "CallExpr"}
-    if name and command["Type"] == "CallExpr":  # before a simple command there is no name: it is the first word
-        stmt = {**stmt, "Cmd": {**command, "Args": [name, *(command.get("Args") or [])]}}
-    return machine.statement({**stmt, "Background": True}, state, feed if feed.text else Feed(UNKNOWN))
+    """Before a simple command there is no name, whatever the parser says: it is the first word."""
+    stmt, name = {**node["Stmt"], "Background": True}, node.get("Name")
+    if name and (stmt.get("Cmd") or {"Type": "CallExpr"})["Type"] == "CallExpr":
+        stmt["Cmd"] = {"Type": "CallExpr", "Args": [name, *((stmt.get("Cmd") or {}).get("Args") or [])]}
+    return machine.statement(stmt, state, feed if feed.text else Feed(UNKNOWN))
 
 
 COMMANDS: dict[str, Callable[["Machine", Node, ShellState, Feed], str]] = {
-    "Subshell": _subshell, "Block": _block, "IfClause": _if, "CaseClause": _case, "WhileClause": _while,
+    "Subshell": lambda machine, node, state, feed: machine.block(node.get("Stmts"), state.fork(), feed),
+    "Block": lambda machine, node, state, feed: machine.block(node.get("Stmts"), state, feed),
+    "TimeClause": lambda machine, node, state, feed:
+        machine.statement(node["Stmt"], state, feed) if node.get("Stmt") else "",
+    "IfClause": _if, "CaseClause": _case, "WhileClause": _while,
     "ForClause": _for, "FuncDecl": _function, "ArithmCmd": _arithmetic, "LetClause": _arithmetic, "TestClause": _test,
-    "DeclClause": _declaration, "TimeClause": _time, "CoprocClause": _coprocess,
+    "DeclClause": _declaration,
+    "CoprocClause": _coprocess,
 }  # fmt: skip

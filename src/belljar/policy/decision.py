@@ -3,10 +3,9 @@
 from typing import TYPE_CHECKING
 
 from . import expressions
-from .effects import RISKS, Effect
 from .marks import show
 from .rules import Rule
-from .verdict import Finding
+from .verdict import RISKS, Effect, Finding
 
 if TYPE_CHECKING:
     from .engine import Policy
@@ -47,26 +46,18 @@ class Decider:
         return self._by_kinds[kinds]
 
     def _finding(self, rule: Rule, causes: list[Effect], staged: bool) -> Finding:
-        decision = rule.decision or ("deny" if rule.risk == "blocked" else self._by_risk(rule.risk))
-        decision = "deny" if decision == "ask" and self.policy.ask == "deny" else decision
+        decision = self.policy.decides(rule)
         if decision == "allow":
             return Finding(rule.id, decision, rule.risk, rule.reason)
         if staged and causes and all(map(_taken_back, causes)):
-            return Finding(
-                rule.id,
-                "allow",
-                "high",
-                f"{rule.reason} The changes of this session are staged: they can be taken back.",
-            )
+            told = f"{rule.reason} The changes of this session are staged: they can be taken back."
+            return Finding(rule.id, "allow", "high", told)
         left, why = self._excepted(rule.id, causes)
         if why and not left:
             return Finding(rule.id, "allow", "critical", f"{_EXCEPTION} {why}")
         cause = next(iter(left), None) if not rule.regex else None
         reason = f"{rule.reason} ({cause.kind}: {show(cause.target)[:120]})" if cause else rule.reason
         return Finding(rule.id, decision, "blocked" if decision == "deny" else rule.risk, reason)
-
-    def _by_risk(self, risk: str) -> str:
-        return "ask" if RISK[risk] >= RISK.get(self.policy.ask_at, 9) else "allow"
 
     def _excepted(self, rule: str, causes: list[Effect]) -> tuple[list[Effect], str]:
         """The effects that no exception covers, and the exception that covers one."""
@@ -81,9 +72,8 @@ class Decider:
 
     def _strangers(self, effects: tuple[Effect, ...], found: dict[str, Finding]) -> None:
         listed = self.policy.allow_programs
-        strange = [
-            one for one in effects if listed is not None and one.kind == "exec" and one.program.lower() not in listed
-        ]
+        runs = [one for one in effects if listed is not None and one.kind == "exec"]
+        strange = [one for one in runs if one.program.lower() not in (listed or ())]
         left, why = self._excepted("allowlist", strange)
         if left:
             names = ", ".join(sorted(listed or ()))

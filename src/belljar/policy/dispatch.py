@@ -3,46 +3,19 @@
 import re
 from itertools import zip_longest
 
-from . import (  # noqa: F401  they register programs, roles and filters
-    builtins,
-    decoders,
-    expressions,
-    filters,
-    python,
-    roles_files,
-    roles_net,
-    roles_run,
-    searching,
-    shells,
-    streams,
-)
+from . import builtins, expressions, filters, pyscan, roles_files, roles_net, roles_run, searching, streams  # noqa: F401
 from .call import PROGRAMS, Call
 from .expressions import named
-from .feed import Feed
 from .files import is_loopback
-from .knowledge import Entry
+from .knowledge import Entry, unversioned
 from .machine import Machine
-from .marks import (
-    ATOM,
-    DISGUISED,
-    ENCODED,
-    FILE,
-    HIDDEN,
-    NETWORK,
-    PRIVATE,
-    SECRET,
-    UNKNOWN,
-    has,
-    has_glob,
-    known,
-    solid,
-    taints,
-    unglob,
-)
+from .marks import ATOM, DISGUISED, ENCODED, FILE, HIDDEN, NETWORK, PRIVATE, SECRET, UNKNOWN
+
+from .marks import has, has_glob, known, solid, taints, unglob  # isort: skip
 from .paths import could_match, resolve
 from .reading import Reading
 from .roles_files import setuid
-from .shellstate import ShellState
+from .shellstate import Feed, ShellState
 
 _FOLDERS = ("/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin")
 
@@ -66,7 +39,7 @@ def _program(machine: Machine, name: str, args: list[str], state: ShellState, fe
     if machine.knowledge.has_trait(last, "anywhere") or (base == "busybox" and Call.known(machine, last)):
         base = last
     call = Call(machine, base, args, state, feed)
-    handler = PROGRAMS.get(base) or PROGRAMS.get(re.sub(r"-?\d+(\.\d+)*$", "", base))
+    handler = PROGRAMS.get(base) or PROGRAMS.get(unversioned(base))
     entries = machine.knowledge.entries(base)
     quiet = frozenset({"quiet"}) if machine.knowledge.has_trait(base, "quiet") else frozenset()
     machine.emit("exec", name, flags=quiet, program=base)
@@ -100,7 +73,7 @@ def _passed(feed: Feed, args: list[str]) -> str:
     """What an unknown transformation leaves: not the text, but where it came from. With no input it is the project's
     own code that spoke, or the host that it was told to ask."""
     if not feed.text or feed.outside:
-        hosts = ["".join(found) for found in expressions.texts(named("foreign_host"), " ".join(args)[:4000])]
+        hosts = ["".join(one.groups("")) for one in expressions.found(named("foreign_host"), " ".join(args)[:4000])]
         return NETWORK if any(not is_loopback(host) for host in hosts) else FILE
     if feed.text.strip() and known(feed.text):
         return DISGUISED
@@ -134,14 +107,12 @@ def _sweep(call: Call) -> None:
         if "/" not in path or (re.search(r"\s", path) and path[0] != "/") or not re.match(r"[/~.\w]", path):
             continue
         full, kind, flags = call.locate(path)
-        asks = {"-l", "--list", "--version", "-h", "--help", "-i"} & set(call.args)
         if (
             kind == "device"
             and not Call.known(call.machine, call.name)
             and expressions.matched(named("raw_disk"), full)
-            and not asks
         ):
-            call.emit("device.format")
+            call.emit("device.format") if not {"-l", "--list", "-i"} & set(call.args) else None
         secret = kind == "secret" and not knowledge.has_trait(call.name, "keys")
         if secret or (kind == "kernel" and flags & {"escape", "engine"}):
             call.machine.emit("read", full, kind, flags, call.name)
@@ -154,8 +125,6 @@ def _stranger(call: Call) -> str:
     _net(call)
     if "command_not_found_handle" in call.state.functions:
         call.machine.simple(["command_not_found_handle", call.name, *call.args], call.state, call.feed)
-    if "/" in call.name and call.locate(call.name)[1] in ("kernel", "secret", "device"):
-        call.emit("kernel.namespace")
     return _passed(call.feed, call.args)
 
 
@@ -203,41 +172,31 @@ def _made(machine: Machine, name: str, state: ShellState) -> str | None:
 
 
 def _run_made(machine: Machine, name: str, text: str, args: list[str], state: ShellState, feed: Feed) -> str:
+    """A program that this command wrote: by the interpreter in its first line, else as a script of bash."""
     call = Call(machine, name, args, state, feed)
     machine.emit("exec.script", name, program=name)
-    shebang = re.match(r"#!\s*(?:\S*/env\s+(?:-\S+\s+|\w+=\S*\s+)*)?(\S+)(?:\s+(\S+))?", text)
-    interpreter = program_name(shebang[1]) if shebang else "bash"
-    if NETWORK in text:
-        call.emit("exec.network", name)
-        return NETWORK
-    if interpreter in ("sed", "gsed") and shebang and shebang[2]:
-        return call.run([interpreter, shebang[2], name, *args])
+    shebang = re.match(r"#!\s*(?:\S*/env\s+(?:-\S+\s+|\w+=\S*\s+)*)?(\S+)", text)
+    interpreter = unversioned(program_name(shebang[1])) if shebang else "bash"
     if re.match(r"python|perl|ruby|node|php|lua|awk", interpreter):
-        return call.scan(re.sub(r"[\d.]+$", "", interpreter), text, args)
+        return call.scan(interpreter, text, args)
+    if has(text, UNKNOWN + ENCODED) and not text.strip(FILE + UNKNOWN + ENCODED + "\n ") and name[-6:] != "/a.out":
+        machine.emit("exec.unseen", name)
     inner = state.fork()
     inner.name, inner.args = name, args
     with machine.under(name):
-        if not text.strip(FILE + UNKNOWN + ENCODED + "\n "):
-            machine.emit("exec.unseen", name) if has(text, UNKNOWN + ENCODED) and name.rsplit("/")[
-                -1
-            ] != "a.out" else None
-            return UNKNOWN
-        full = resolve(name, state.cwd, state.links, state.home())
-        return machine.run_script("file:" + full, text, inner, feed)
+        key = resolve(name, state.cwd, state.links, state.home())
+        return machine.guarded(key, lambda: machine.run_text(text.strip(FILE + UNKNOWN + ENCODED + "\n "), inner, feed))
 
 
 def _globbed(machine: Machine, name: str, args: list[str], state: ShellState, feed: Feed) -> str:
     """A program named by a pattern: every known program it could match is tried."""
-    full = resolve(name, state.cwd, state.links, state.home())
+    full, out = resolve(name, state.cwd, state.links, state.home()), UNKNOWN
     folders = [folder for folder in _FOLDERS if could_match(full.rsplit("/", 1)[0] or "/", folder)]
     every = [*PROGRAMS, *machine.knowledge.programs] if folders else []
     plausible = [one for one in every if any(could_match(full, f"{folder}/{one}") for folder in folders)]
     machine.emit("exec.glob", full)
-    out = UNKNOWN
     for candidate in plausible[:60]:
         out = dispatch(machine, [candidate, *args], state, feed)
-    if not plausible and not full.startswith("/workspace"):
-        machine.emit("exec.unseen", full)
     return out
 
 
@@ -254,6 +213,6 @@ def _unknown(machine: Machine, name: str, args: list[str], state: ShellState, fe
     text = [unglob(solid(arg)) for arg in args]
     if any(re.fullmatch(r"-\w*[rR]\w*|--recursive", word) for word in text) and known("".join(text)):
         _program(machine, "rm", args, state, feed)
-    elif any(re.fullmatch(r"-\w*c", word) for word in text[:1]) and len(args) > 1:
+    elif re.fullmatch(r"-\w*c", "".join(text[:1])):
         _program(machine, "bash", args, state, feed)
     return ATOM if name.strip(ATOM) == "" else UNKNOWN

@@ -8,19 +8,15 @@ from pathlib import Path
 
 from belljar.errors import PolicyError
 
-from .canonical import Canonical, canonical, canonical_argv
+from .canonical import Canonical, canonical, canonical_argv, plain_words
 from .decision import Decider
-from .effects import RISKS, Effect
 from .knowledge import Knowledge, policies_directory, shipped
-from .layers import narrowed
-from .machine import NeedsParser
 from .marks import show
-from .observe import Observed, observe
-from .parser import ParseError, TooComplex
-from .plain import plain_words
-from .rules import RuleFile, parse_rules, read_rules
-from .shellstate import ShellState
-from .verdict import Finding, Verdict
+from .parser import NeedsParser, ParseError, TooComplex
+from .paths import WORKSPACE
+from .rules import Rule, RuleFile, narrowed, parse_rules, read_rules
+from .shellstate import Feed, ShellState
+from .verdict import RISKS, Effect, Finding, Verdict
 
 log = logging.getLogger("belljar.policy")
 log.addHandler(logging.NullHandler())
@@ -29,6 +25,33 @@ BUILT_IN = ("default", "strict", "ci", "permissive", "literal")
 MAX_REMEMBERED = 500  # verdicts on plain commands: agents repeat themselves
 _BIDI = frozenset("\u200b\u200c\u200e\u200f\u2060\u00ad\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _RISK = {risk: index for index, risk in enumerate(RISKS)}
+
+
+Observed = tuple[tuple[Effect, ...], ShellState, tuple[str, ...]]  # effects, the shell afterwards, how it was read
+Env = Mapping[str, str] | None
+State = ShellState | None
+
+
+def observe(text: str, words: list[str] | None, state: ShellState, knowledge: Knowledge, parsing: bool) -> Observed:
+    """What a command does. A second pass undoes what conditions may not have done."""
+    from .dispatch import dispatch
+    from .machine import Machine
+
+    effects: dict[Effect, None] = {}
+    seen: dict[str, None] = {}
+    after = state
+    for undo in (False, True):
+        current, machine = state.detached(), Machine(dispatch, knowledge, parsing, undo)
+        machine.simple(words, current, Feed()) if words is not None else machine.run_text(text, current)
+        for trap, where in machine.traps:
+            with machine.under("trap"):
+                machine.run_text(trap, where)
+        effects.update(machine.effects)
+        seen.update(machine.seen)
+        after = current if not undo else after
+        if not machine.branched:
+            break
+    return tuple(effects), after, tuple(seen)
 
 
 class Policy:
@@ -97,19 +120,17 @@ class Policy:
         files = layer.files if isinstance(layer, Policy) else _with_bases(_find(layer))
         return Policy([*self.files, *(file for file in files if file not in self.files)], self.trusted)
 
+    def decides(self, rule: Rule) -> str:
+        """What a rule of it means where it fires, exceptions aside."""
+        asks = _RISK[rule.risk] >= _RISK.get(self.ask_at, 9)
+        decision = rule.decision or ("deny" if rule.risk == "blocked" else "ask" if asks else "allow")
+        return self.ask if decision == "ask" else decision
+
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
 
-    # -- judging
-
     def judge(
-        self,
-        command: object,
-        *,
-        cwd: str = "/workspace",
-        env: Mapping[str, str] | None = None,
-        shell_state: ShellState | None = None,
-        staged: bool = False,
+        self, command: object, *, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None, staged: bool = False
     ) -> Verdict:
         """The verdict on a bash text (str) or an argument vector (list). Bad input is denied, never an exception.
 
@@ -126,13 +147,7 @@ class Policy:
         return self._refused(Canonical(text.text, reason), state)
 
     def judge_plain(
-        self,
-        command: object,
-        *,
-        cwd: str = "/workspace",
-        env: Mapping[str, str] | None = None,
-        shell_state: ShellState | None = None,
-        staged: bool = False,
+        self, command: object, *, cwd: str = WORKSPACE, env: Env = None, shell_state: State = None, staged: bool = False
     ) -> Verdict | None:
         """The same verdict where no parser is needed, else None: for callers that must not block on a child process."""
         # A verdict depends on nothing but the text and the state it runs in.
@@ -159,17 +174,14 @@ class Policy:
     ) -> Verdict:
         if text.problem:
             return self._refused(text, state)
-        seen = observe(text.text, words, state, self.knowledge, parsing)
-        effects = seen.effects
+        effects, after, seen = observe(text.text, words, state, self.knowledge, parsing)
         if text.invisible:
             kind = "text.bidi" if _BIDI & set(text.text) else "text.invisible"
             effects = (*effects, Effect(kind, show(text.text[:80])))
-        return self._logged(self._verdict(text.text, effects, seen, staged))
-
-    def _verdict(self, text: str, effects: tuple[Effect, ...], seen: Observed, staged: bool) -> Verdict:
-        decision, risk, reason, findings = self._decider.decide(text, effects, staged)
-        digest = self._digest(text, seen.after)
-        return Verdict(decision, risk, reason, findings, text, digest, str(self), effects, seen.commands, seen.after)
+        decision, risk, reason, findings = self._decider.decide(text.text, effects, staged)
+        digest = self._digest(text.text, after)
+        verdict = Verdict(decision, risk, reason, findings, text.text, digest, str(self), effects, seen, after)
+        return self._logged(verdict)
 
     def _refused(self, text: Canonical, state: ShellState) -> Verdict:
         reason = f"Denied: the command cannot be judged, because {text.problem}."

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from belljar.errors import PolicyError
 
 from .knowledge import Entry, check, read_file
+from .schema import line_of, located
 
 if TYPE_CHECKING:
     from .engine import Policy
@@ -29,9 +30,8 @@ def check_examples(policy: "Policy", remember: bool = True) -> None:
                 fired = any(finding.id == rule.id for finding in policy.judge(command).rules)
                 if fired != (command in rule.match):
                     word = "does not match" if command in rule.match else "matches"
-                    raise PolicyError(
-                        f"{file.source}:{_line(file.text, rule.id)}: rule {rule.id} {word} its example {command!r}"
-                    )
+                    where = f"{file.source}:{line_of(file.text, f'id {rule.id}')}: rule {rule.id}"
+                    raise PolicyError(f"{where} {word} its example {command!r}")
     for entry in policy.knowledge.every():
         if not entry.shipped:
             check_entry(policy, entry)
@@ -45,9 +45,8 @@ def check_entry(policy: "Policy", entry: Entry) -> None:
         kinds = {effect.kind for effect in policy.judge(command).effects if effect.kind not in ("exec", "exec.unknown")}
         if wanted not in kinds and (wanted or kinds):
             told = ", ".join(sorted(kinds)) or "nothing"
-            raise PolicyError(
-                f"{entry.source}: program {entry.name}: {command!r} does {told}, not {wanted or 'nothing'!r}"
-            )
+            where = f"{located(entry.source, f'program {entry.name} examples')}: program {entry.name}"
+            raise PolicyError(f"{where}: {command!r} does {told}, not {wanted or 'nothing'!r}")
 
 
 def is_knowledge(path: str) -> bool:
@@ -63,10 +62,6 @@ def check_knowledge(path: str) -> None:
     own = Policy.parse(text, path)
     for entry in own.knowledge.every():
         check_entry(own, entry) if entry.source == str(Path(path).absolute()) else None
-
-
-def _line(text: str, identity: str) -> int:
-    return next((number for number, line in enumerate(text.splitlines(), 1) if f'"{identity}"' in line), 1)
 
 
 @cache

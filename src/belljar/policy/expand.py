@@ -5,40 +5,18 @@ The result is abstract text (marks.py): an unquoted glob character becomes a mar
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from . import expressions
-from .arithmetic import evaluate
 from .braces import brace_expand
-from .marks import (
-    ANY,
-    ATOM,
-    BRACKET,
-    DISGUISED,
-    FILE,
-    MAX_TEXT,
-    SENSITIVE,
-    STAR,
-    UNKNOWN,
-    UNSET,
-    clip,
-    has,
-    known,
-    solid,
-    taints,
-    unglob,
-)
+from .marks import ANY, ATOM, BRACKET, DISGUISED, FILE, SENSITIVE, STAR, UNKNOWN, UNSET
+
+from .marks import clip, has, has_glob, known, solid, taints, unglob  # isort: skip
 from .parser import Node, TooComplex
 from .quoting import ansi_c, bounded, pattern_regex, whole
 from .shellstate import PERHAPS, ShellState, Value
 
 MAX_FIELDS = 20_000  # an array that is put into itself again and again doubles
 _GLOB_MARK = {"*": STAR, "?": ANY, "[": BRACKET}
-_CHANGES: dict[str, Callable[[str], str]] = {
-    "^^": str.upper, ",,": str.lower, "U": str.upper, "L": str.lower, "E": ansi_c,
-    "^": lambda text: text[:1].upper() + text[1:], "u": lambda text: text[:1].upper() + text[1:],
-    ",": lambda text: text[:1].lower() + text[1:],
-}  # fmt: skip
 
 
 class Fields:
@@ -185,8 +163,6 @@ class Expander:
             fields.close() if index else None
             fields.add_split(value) if split else fields.add(value)
 
-    # -- parameters
-
     def parameter(self, node: Node) -> Value:
         name = (node.get("Param") or {}).get("Value", "")
         if node.get("Names"):
@@ -214,13 +190,7 @@ class Expander:
         return _indexed(value, index)
 
     def _index(self, node: Node | None) -> str | None:
-        if node is None:
-            return None
-        parts = node.get("Parts") or [{}]
-        literal = parts[0].get("Value", "") if len(parts) == 1 else ""
-        if literal in ("@", "*"):
-            return str(literal)
-        return self.text(node) if node.get("Type") == "Word" else evaluate(node, self)
+        return None if node is None else self.text(node) if node.get("Type") == "Word" else evaluate(node, self)
 
     def _indirect(self, node: Node, name: str, index: str | None) -> Value:
         value = self.state.get(name) if name != "#" else self.lookup(name)
@@ -236,7 +206,9 @@ class Expander:
         if node.get("Slice"):
             return self._sliced(node["Slice"], value, name)
         if node.get("Repl"):
-            return self._mapped(value, lambda text: self._replaced(node["Repl"], text))
+            self._pattern(node["Repl"].get("Orig"))
+            new = self.text(node["Repl"].get("With"))
+            return self._mapped(value, lambda text: _changed(text, new))
         return self._operated(node["Exp"], name, value) if node.get("Exp") else value
 
     def _operated(self, exp: Node, name: str, value: Value) -> Value:
@@ -256,9 +228,8 @@ class Expander:
             return UNKNOWN if empty else value  # the shell stops here when it is empty, so what goes on is not
         if op in ("#", "##", "%", "%%"):
             return self._mapped(value, lambda text: _trimmed(text, self._pattern(word), op))
-        how = self.text(word) if op == "@" else op
         self._pattern(word)
-        return self._mapped(value, _CHANGES.get(how, str))
+        return self._mapped(value, _changed)
 
     def _mapped(self, value: Value, change: Callable[[str], str]) -> Value:
         if isinstance(value, str):
@@ -269,41 +240,18 @@ class Expander:
         """A pattern keeps its marks for active globs; quoted characters are themselves."""
         return "".join(self._fields(word.get("Parts") or [], "")) if word else ""
 
-    def _replaced(self, repl: Node, text: str) -> str:
-        pattern, new = self._pattern(repl.get("Orig")), self.text(repl.get("With"))
-        raw = str(((repl.get("Orig") or {}).get("Parts") or [{}])[0].get("Value", ""))
-        anchor = pattern[:1] if raw[:1] in ("#", "%") and not repl.get("All") else ""
-        regex = pattern_regex(pattern[len(anchor) :])
-        if regex is None or not known(text) or not bounded(regex, text, 4):
-            return taints(text + new) or DISGUISED
-        regex = ("^" if anchor == "#" else "") + f"(?:{regex})" + ("$" if anchor == "%" else "")
-        if repl.get("All") and len(text) * len(new) > 10 * MAX_TEXT:
-            return DISGUISED
-        return clip(expressions.replaced(regex, lambda _: new, text, 0 if repl.get("All") else 1))
-
     def _sliced(self, node: Node, value: Value, name: str) -> Value:
         start, length = self._number(node.get("Offset")), self._number(node.get("Length"))
+        if isinstance(value, str):
+            return _changed(value)
         if start is None or (node.get("Length") and length is None):
             return taints(flat(value)) or UNKNOWN
-        if isinstance(value, str):
-            return value if not known(value) else str(_cut(value, start, length))
-        items = flat_list(value)
-        if name in ("@", "*"):
-            items = [self.state.name, *items] if start == 0 else items
-            start = start - 1 if start > 0 else start
-        rest: list[str] = _cut(items, start, length)
-        return rest
+        items = [self.state.name, *value] if name in ("@", "*") else flat_list(value)
+        return items[start:][:length]
 
     def _number(self, node: Node | None) -> int | None:
         text = evaluate(node, self).strip() if node else ""
         return int(text) if re.fullmatch(r"[-+]?\d+", text) else None
-
-
-def _cut(value: Any, start: int, length: int | None) -> Any:
-    start = max(0, len(value) + start) if start < 0 else start
-    if length is None:
-        return value[start:]
-    return value[start : start + length] if length >= 0 else value[start:length]
 
 
 def _is_at(part: Node) -> bool:
@@ -332,6 +280,11 @@ def flat(value: Value) -> str:
     return value if isinstance(value, str) else " ".join(flat_list(value))
 
 
+def _changed(text: str, new: str = "") -> str:
+    """Known text after a change that is not followed is a disguise; what is not known stays so."""
+    return text if has_glob(text) or not text else taints(text + new) or DISGUISED
+
+
 def _trimmed(text: str, pattern: str, op: str) -> str:
     regex = pattern_regex(pattern)
     if regex is None or not bounded(regex, text, len(text)):
@@ -344,3 +297,18 @@ def _trimmed(text: str, pattern: str, op: str) -> str:
     else:
         cuts = [text[i:] for i in range(len(text) + 1) if expressions.fullmatch(regex, text[:i])]
     return (cuts[-1] if len(op) == 2 else cuts[0]) if cuts else text
+
+
+def evaluate(node: Node | None, expander: Expander) -> str:
+    """A number that is written out, else one that nobody knows (ATOM). The words inside are expanded for what they run;
+    a name that is assigned to holds such a number."""
+    if not node:
+        return "0"
+    if node.get("Type") == "Word" or "Parts" in node:
+        text = solid(expander.text({"Parts": node.get("Parts") or []})).strip()
+        return text if re.fullmatch(r"[-+]?[0-9]{1,18}", text) else ATOM
+    sides, op = [evaluate(node[side], expander) for side in ("X", "Y") if node.get(side)], node.get("Op", "")
+    name = "".join(str(part.get("Value", "")) for part in node.get("X", {}).get("Parts") or [])
+    if op in ("++", "--") or (op.endswith("=") and op not in ("==", "!=", "<=", ">=")):
+        expander.state.env.update({name: ATOM} if name.isidentifier() else {})
+    return "-" + sides[0] if op == "-" and len(sides) == 1 and sides[0].isdecimal() else ATOM

@@ -63,14 +63,6 @@ def found(pattern: str, text: str, most: int = 40) -> Iterator[Any]:
         yield match
 
 
-def texts(pattern: str, text: str) -> list[Any]:
-    return list(_capped(lambda: compiled(pattern).findall(text[:MAX_SUBJECT], timeout=CAP)))
-
-
-def replaced(pattern: str, new: Callable[[Any], str], text: str, count: int) -> str:
-    return str(_capped(lambda: compiled(pattern, True).sub(new, text, count=count, timeout=CAP)))
-
-
 def _capped(run: Callable[[], Any]) -> Any:
     try:
         return run()

@@ -3,25 +3,9 @@
 import re
 from typing import TYPE_CHECKING
 
-from belljar.patterns import lazy_pattern
-
 from . import expressions
 from .expressions import named
-from .marks import (
-    ATOM,
-    DISGUISED,
-    ENCODED,
-    FILE,
-    HOLES,
-    NETWORK,
-    SECRET,
-    SELF,
-    SENSITIVE,
-    UNKNOWN,
-    UNSET,
-    solid,
-    unglob,
-)
+from .marks import ATOM, DISGUISED, FILE, HOLES, NETWORK, OPAQUE, SECRET, SELF, SENSITIVE, UNKNOWN, UNSET, solid, unglob
 from .paths import HOME, classify, resolve
 from .shellstate import ShellState
 
@@ -30,15 +14,11 @@ if TYPE_CHECKING:
 
 _NONE: frozenset[str] = frozenset()
 CONTENTS = {
-    "/dev/null": "",
-    **dict.fromkeys(("/dev/zero", "/dev/urandom", "/dev/random"), SELF),
+    "/dev/null": "", **dict.fromkeys(("/dev/zero", "/dev/urandom", "/dev/random"), SELF),
     "/etc/passwd": f"root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000:me:{HOME}:/bin/bash\n{SENSITIVE}",
-    **dict.fromkeys(
-        ("/proc/mounts", "/proc/self/mounts", "/etc/mtab", "/etc/fstab"), f"{ATOM} / {ATOM}\n{ATOM} /workspace {ATOM}\n"
-    ),
     "/etc/group": f"root:x:0:\nsandbox:x:1000:\n{SENSITIVE}",
-}
-_LOCAL_HOST = lazy_pattern(r"(localhost|127\.[\d.]+|::1|0\.0\.0\.0|[a-z][a-z0-9_-]*|host\.docker\.internal)")
+    **dict.fromkeys(("/proc/mounts", "/proc/self/mounts", "/etc/mtab", "/etc/fstab"), f"{ATOM} / {ATOM}\n"),
+}  # fmt: skip
 
 
 def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, frozenset[str]]:
@@ -49,7 +29,7 @@ def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, f
             return UNSET, "unknown", frozenset({"unset"})
         full, kind, flags = locate(bare, state, last)
         return full, kind, flags | {"unset"}
-    if path[:1] in (UNKNOWN, NETWORK, SECRET, SENSITIVE, ENCODED, FILE, SELF, DISGUISED) and path:
+    if path and path[0] in OPAQUE:
         return path, _by_tail(path), frozenset({"unknown", "disguised"} if path[0] == DISGUISED else {"unknown"})
     full = resolve(path, state.cwd, state.links, state.home(), last)
     if full[:1] != "/":
@@ -92,15 +72,12 @@ def write_path(machine: "Machine", path: str, state: ShellState, flags: frozense
         return
     if full in machine.sinks:
         return
-    if kind == "secret" and not expressions.search(named("key_place"), full):
-        kind = "home"
-        found = found | {"inner"}
     machine.emit("write", full, kind, flags | found)
 
 
 def socket_path(machine: "Machine", full: str) -> None:
     host = (full.split("/") + [""] * 5)[3]
-    local = _LOCAL_HOST.fullmatch(host) is not None
+    local = is_loopback(host) or re.fullmatch("[a-z][a-z0-9_-]*", host)
     machine.emit("net.socket", full, flags=frozenset({"local"}) if local else _NONE)
 
 
@@ -125,10 +102,4 @@ def _lines(path: str) -> list[str]:
 
 
 def is_loopback(host: str) -> bool:
-    host = unglob(solid(host)).strip("[]").lower()
-    return bool(
-        re.fullmatch(
-            r"localhost|127\.[\d.]+|::1|0\.0\.0\.0|0|[\w-]+\.(local(host)?|test|internal|svc)|host\.docker\.internal",
-            host,
-        )
-    )
+    return expressions.fullmatch(named("loopback"), unglob(solid(host)).strip("[]").lower()) is not None

@@ -1,84 +1,25 @@
-"""What programs print that transform text. Known text is really transformed; what is not known keeps its taint."""
+"""What programs print that pick, decode or change text.
 
-import json
+Known text is decoded, so that a disguise falls off; any other change of it is a disguise. What is not known keeps its
+taint.
+"""
+
+import base64
+import binascii
 import re
+from collections.abc import Callable
 
-from . import expressions
 from .call import STDOUT, Call, Options
-from .marks import ATOM, DISGUISED, FILE, NETWORK, SELF, STAR, UNKNOWN, has_glob, known, listed_part
+from .marks import ATOM, DISGUISED, ENCODED, FILE, NETWORK, SELF, STAR, UNKNOWN, has_glob, known
 
 from .marks import solid, taints, unglob  # isort: skip
 from .paths import HOME
-from .quoting import CLASSES, ansi_c, bounded, classes, whole
 from .reading import FILTERS
 
 
 def picked(text: str) -> str:
     """A listing of everything of which some is taken."""
     return text.replace(STAR, ATOM)
-
-
-def _head(call: Call, options: Options, text: str) -> str:
-    text = text.replace(SELF, "") or UNKNOWN if SELF in text else text
-    count = options.get("n", "lines") or next((flag for flag in sorted(options.flags) if flag.isdigit()), "")
-    size = count or options.get("c", "bytes")
-    text = text if count[:1] == "+" else picked(text)
-    if not known(text) or not re.fullmatch(r"\+?\d+", size):
-        return text
-    number, parts = whole(size), text.splitlines(True) if count else list(text)
-    if call.name.endswith("head"):
-        return "".join(parts[:number])
-    return "".join(parts[number - 1 :] if size[0] == "+" else parts[-number or len(parts) :])
-
-
-def _sorted(call: Call, options: Options, text: str) -> str:
-    lines = sorted(text.splitlines(), reverse=options.has("r", "reverse"))
-    return "".join(line + "\n" for line in lines) if known(text) else text
-
-
-def _tr(call: Call, options: Options, text: str) -> str:
-    text, sets = call.stdin, [unglob(word) for word in options.rest]
-    if not known(text):
-        return taints(text) if text.strip(ATOM + FILE + " \n") != "" else text
-    if not sets or not all(known(word) for word in sets) or options.has("c", "C", "complement"):
-        return DISGUISED
-    first, second = (_tr_set(word) for word in ([*sets, ""])[:2])
-    if options.has("d", "delete"):
-        return "".join(one for one in text if one not in first)
-    if not second:
-        return re.sub(r"(.)\1+", lambda m: m[1] if m[1] in first else m[0], text, flags=re.S)
-    second += second[-1:] * (len(first) - len(second))
-    return text.translate({ord(a): b for a, b in reversed(list(zip(first, second, strict=False)))})
-
-
-def _tr_set(text: str) -> str:
-    def span(found: re.Match[str]) -> str:
-        first, last = ord(found[1]), ord(found[2])
-        return "".join(map(chr, range(first, min(last, first + 300) + 1))) if first <= last else found[0]
-
-    text = re.sub(r"\[:(\w+):\]", lambda m: CLASSES.get(m[1], ""), text)
-    return re.sub(r"(.)-(.)", span, ansi_c(text), flags=re.S)
-
-
-def _cut(call: Call, options: Options, text: str) -> str:
-    spec = unglob(options.get("c", "b", "f", "characters", "bytes", "fields"))
-    delimiter, by_field = options.get("d", "delimiter") or "\t", bool(options.get("f", "fields"))
-    joint, out = options.get("output-delimiter") or (delimiter if by_field else ""), ""
-    for line in text.splitlines(True):
-        if known(line):
-            bare = line.rstrip("\n")
-            out += joint.join(_chosen(bare.split(delimiter) if by_field else list(bare), spec)) + "\n"
-        else:
-            out += line if not taints(line).strip(ATOM + FILE) else taints(line)
-    return out
-
-
-def _chosen(items: list[str], spec: str) -> list[str]:
-    chosen: list[str] = []
-    for found in filter(None, (re.fullmatch(r"(\d*)(-?)(\d*)", part.strip()) for part in spec.split(",")[:200])):
-        first = whole(found[1] or "1")
-        chosen += items[first - 1 : whole(found[3]) if found[3] else len(items) if found[2] else first]
-    return chosen
 
 
 def _name(call: Call, options: Options, text: str) -> str:
@@ -98,15 +39,7 @@ def _grep(call: Call, options: Options, text: str) -> str:
     pattern, invert = unglob((options.all("e", "regexp") or options.rest or [""])[0]), options.has("v", "invert-match")
     if STAR in text:  # nearly all of it where the pattern says what to leave out, or only what a number looks like
         return text if invert or not pattern.strip("^.*[0-9]+$\\d") else picked(text)
-    clear = listed_part(text)
-    if not (known(clear) and clear and pattern) or not bounded(pattern, clear):
-        return text or ATOM + "\n"
-    pattern = classes(pattern)
-    if expressions.fault(pattern):
-        return text
-    if options.has("o", "only-matching"):
-        return "".join(one[0] + "\n" for one in expressions.found(pattern, clear) if one[0])
-    return "".join(line for line in clear.splitlines(True) if bool(expressions.search(pattern, line)) != invert)
+    return DISGUISED if text.strip() and known(text) else text or ATOM + "\n"
 
 
 def clock(template: str) -> str:
@@ -116,10 +49,8 @@ def clock(template: str) -> str:
 
 def _listing(call: Call, options: Options, text: str) -> str:
     """Names: all of a directory's (an active *), or those of a pattern."""
-    paths = options.rest
-    if options.has("d", "directory") or any(has_glob(path) for path in paths):
-        return "".join((path if path.strip(STAR + "/.") == "" else picked(path)) + "\n" for path in paths)
-    return STAR + "\n"
+    narrow = options.has("d", "directory") or any(has_glob(path) for path in options.rest)
+    return "".join(path + "\n" for path in options.rest) if narrow else STAR + "\n"
 
 
 def _mktemp(call: Call, options: Options, text: str) -> str:
@@ -130,18 +61,11 @@ def _mktemp(call: Call, options: Options, text: str) -> str:
 def _jq(call: Call, options: Options, text: str) -> str:
     """A literal, a field: the rest of the language is text in another shape."""
     program, given = unglob(options.rest[0]) if options.rest else ".", taints("".join(call.args)).replace(ATOM, "")
-    literal = re.fullmatch(r'\s*"([^"\\]*)"\s*', program)
-    if literal:
-        return literal[1] + "\n"
     if options.has("n", "null-input"):
-        return DISGUISED if re.search(r'" *\+|\+ *"|@base64d|implode', program) else given or FILE
-    if not known(text):
-        return (taints(text) if "@sh" in program else taints(text).replace(FILE, UNKNOWN)) + given + "\n"
-    try:
-        held = json.loads(text)[program.strip().lstrip(".")]
-        return f"{held}\n" if isinstance(held, str | int) else DISGUISED
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return text if program.strip() in (".", "") else DISGUISED if text.strip() else ATOM + "\n"
+        return DISGUISED if '"' in program.partition("@sh")[0] else given or FILE
+    if not known(text) or not text.strip():
+        return (taints(text) if "@sh" in program else taints(text).replace(FILE, UNKNOWN) or ATOM) + given + "\n"
+    return DISGUISED
 
 
 def _fetched(call: Call, options: Options, text: str) -> str:
@@ -156,13 +80,53 @@ def _getent(call: Call, options: Options, text: str) -> str:
     return "".join(line + "\n" for line in lines) or FILE
 
 
+# -- encoders and decoders: known text is really decoded, so that a disguise falls off
+
+
+def decoded(text: str, decode: Callable[[bytes], bytes]) -> str:
+    """A decoder on known text gives its text; on text that is not known, something that nobody can see."""
+    if not known(text):
+        return taints(text).replace(FILE, UNKNOWN).replace(ATOM, UNKNOWN)
+    try:
+        return as_text(decode(text.encode("utf-8", "replace")))
+    except (ValueError, binascii.Error):
+        return DISGUISED if text.strip() else ""
+
+
+def as_text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def encoded(text: str, encode: Callable[[bytes], bytes]) -> str:
+    if known(text):
+        return encode(text.encode("utf-8", "replace")).decode("ascii", "replace")
+    return ENCODED + re.sub(f"[{FILE}{ATOM}{UNKNOWN}]", "", taints(text))
+
+
+def loose_base64(raw: bytes) -> bytes:
+    raw = re.sub(rb"[^A-Za-z0-9+/=]", b"", raw.translate(bytes.maketrans(b"-_", b"+/"))).rstrip(b"=")
+    return base64.b64decode(raw + b"=" * (-len(raw) % 4))
+
+
+def base_64(call: Call, options: Options, text: str) -> str:
+    small = call.name == "base32" or options.has("base32")
+    if options.has("d", "D", "decode", "i", "ignore-garbage"):
+        return decoded("".join(text.split()) if known(text) else text, base64.b32decode if small else loose_base64)
+    return encoded(text, base64.b32encode if small else base64.b64encode)
+
+
 FILTERS.update({
-    "head": _head, "sorted": _sorted, "tr": _tr, "cut": _cut, "name": _name, "grep": _grep, "listing": _listing,
-    "mktemp": _mktemp, "jq": _jq, "fetched": _fetched, "getent": _getent,
-    "disguised": lambda call, options, text: DISGUISED if text and known(text) else text,
-    "tac": lambda call, options, text: "".join(reversed(text.splitlines(True))) if known(text) else text,
-    "rev": lambda call, options, text:
-        "".join(line[::-1] + "\n" for line in text.splitlines()) if known(text) else taints(text),
+    "name": _name, "grep": _grep, "listing": _listing, "mktemp": _mktemp, "jq": _jq, "fetched": _fetched,
+    "getent": _getent, "base64": base_64,
+    "head": lambda call, options, text:  # some of it: one line of one is that line
+        DISGUISED if (options.get("c", "bytes") or "\n" in text.strip()) and known(text) and not has_glob(text)
+        else picked(text.replace(SELF, UNKNOWN)),
+    "disguised": lambda call, options, text: DISGUISED if text.strip() and known(text) else text,
+    "encoded": lambda call, options, text: encoded(text, binascii.hexlify),
+    "decrypted": lambda call, options, text: taints(text).replace(FILE, UNKNOWN) or DISGUISED,
     "yes": lambda call, options, text: (unglob(" ".join(call.args)) or "y") + "\n" + SELF,
     "envsubst": lambda call, options, text: re.sub(r"\$\{?(\w+)\}?", lambda m: str(call.state.get(m[1])), call.stdin),
     "date": lambda call, options, text:

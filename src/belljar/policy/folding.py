@@ -3,12 +3,10 @@
 What is worked out is data: [language.folding] in languages.toml lists the forms of each kind.
 """
 
-import binascii
 import re
 from collections.abc import Callable
 from functools import cache, partial
 
-from .decoders import as_text, loose_base64
 from .knowledge import tables
 from .marks import UNKNOWN
 from .parser import TooComplex
@@ -46,23 +44,10 @@ def _joined(by: str, found: re.Match[str]) -> str:
     return quoted(by.join(unquote(one, False) for one in re.findall(STRING, _held(found) or found[0])))
 
 
-def _decoded(decode: Callable[[bytes], bytes], found: re.Match[str]) -> str:
-    try:
-        return quoted(as_text(decode(unquote(_held(found), False).encode())))
-    except (ValueError, binascii.Error):
-        return found[0]
-
-
-def _codes(found: re.Match[str]) -> str:
-    codes = [int(number, 0) for number in re.findall(r"0x[0-9a-fA-F]{1,6}|[1-9]\d{0,6}", _held(found))]
-    return quoted("".join(chr(code) for code in codes if code < 0xD800)) if codes else found[0]
-
-
 _KINDS: dict[str, Change] = {
     "home": constant(quoted(HOME)), "here": constant('"."'), "inner": _held, "text": lambda found: quoted(_held(found)),
     "words": lambda found: ", ".join(map(quoted, _held(found).split())), "path": partial(_joined, "/"),
-    "joined": partial(_joined, ""), "base64": partial(_decoded, loose_base64),
-    "hex": partial(_decoded, binascii.unhexlify), "reversed": partial(_decoded, lambda raw: raw[::-1]), "codes": _codes,
+    "joined": partial(_joined, ""),
 }  # fmt: skip
 
 

@@ -6,7 +6,6 @@ The manual of the keys is policies/README.md, their schema policies/knowledge.sc
 
 import fnmatch
 import functools
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields, replace
 from pathlib import Path
@@ -21,6 +20,10 @@ def policies_directory() -> Path:
     """The shipped policies: inside the installed package, or at the top of the repository."""
     inside = Path(__file__).parent.parent / "policies"
     return inside if inside.is_dir() else Path(__file__).parents[3] / "policies"
+
+
+def unversioned(name: str) -> str:
+    return name.rstrip(".0123456789").removesuffix("-")
 
 
 @record
@@ -53,6 +56,7 @@ class Entry:
     operands: str = ""
     stdin: str = ""
     effect: str = ""
+    destroys: str = ""
     unless: str = ""
     when: tuple[When, ...] = ()
     verbs: tuple[tuple[str, "Entry"], ...] = ()
@@ -68,9 +72,9 @@ class Entry:
         return self.source.startswith("knowledge/")
 
     @property
-    def takes(self) -> list[str]:
+    def takes(self) -> str:
         """The names of all options that take a value."""
-        return [*self.valued.split(), *(name for names in self.options for name in names.split())]
+        return " ".join([self.valued, *self.options])
 
     def every(self) -> Iterator["Entry"]:
         yield self
@@ -99,8 +103,7 @@ class Knowledge:
 
     def entries(self, name: str) -> tuple[Entry, ...]:
         """By name, by the name without a version (python3.11, gcc-12), or by a pattern such as `mkfs.*`."""
-        bare = re.sub(r"-?\d+(\.\d+)*$", "", name)
-        exact = self.programs.get(name) or self.programs.get(bare)
+        exact = self.programs.get(name) or self.programs.get(unversioned(name))
         return exact or next((self.programs[one] for one in self.patterns if fnmatch.fnmatchcase(name, one)), ())
 
     def every(self) -> list[Entry]:
@@ -128,11 +131,6 @@ def _entries(data: Mapping[str, Any], source: str, trusted: bool) -> Iterator[tu
         yield from ((known, entry) for known in (name, *entry.also.split()))
 
 
-@functools.cache
-def read_file(path: Path) -> dict[str, Any]:
-    return _parsed(path)
-
-
 def _parsed(path: Path) -> dict[str, Any]:
     try:
         return shipped_tables.parsed(path.read_text("utf-8"))
@@ -142,13 +140,16 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise PolicyError(f"{path}: {error}") from error
 
 
+read_file = functools.cache(_parsed)
+
+
 def check(data: Mapping[str, Any], source: str) -> None:
     """Refuse a file that the schema, or one of its own words, does not allow."""
-    from .schema import complaint
+    from .schema import complaint, located
 
-    problem = complaint(data)[1]
+    where, problem = complaint(data)
     if problem:
-        raise PolicyError(f"{source}: {problem}")
+        raise PolicyError(f"{located(source, where)}: {problem}")
 
 
 def _files() -> list[Path]:

@@ -13,21 +13,20 @@ from contextlib import contextmanager
 from belljar.patterns import lazy_pattern
 
 from . import expressions
+from .canonical import plain_words
 from .compound import COMMANDS, branch
-from .effects import Effect
 from .environment import planted, poisoned
 from .expand import Expander, flat, flat_list
 from .expressions import named
-from .feed import Feed
 from .files import read_path
 from .knowledge import Knowledge
 from .marks import HIDDEN, NETWORK, SELF, UNKNOWN, clip, has, has_glob, known, sayable, solid
-from .parser import Node, ParseError, TooComplex, parse
+from .parser import NeedsParser, Node, ParseError, TooComplex, parse
 from .paths import could_match, is_place, resolve
-from .plain import plain_words
 from .quoting import whole
 from .redirects import redirected
-from .shellstate import ShellState, Value
+from .shellstate import Feed, ShellState, Value
+from .verdict import Effect
 
 MAX_RECURSION = 3
 EVALUATES = ("let", "test", "[", "printf", "read", "unset", "declare", "local", "export", "typeset", "readonly")
@@ -37,24 +36,11 @@ SUSPECT = lazy_pattern(
 )
 
 
-class NeedsParser(Exception):
-    """The fast path met a text that only the parser can read."""
-
-
 Dispatch = Callable[["Machine", list[str], ShellState, Feed], str]
 
 
-class _Recursion:
-    """A function or script that is running: how deep, and how often it started itself beside itself."""
-
-    __slots__ = ("depth", "parallel")
-
-    def __init__(self) -> None:
-        self.depth = self.parallel = 0
-
-
 class Machine:
-    def __init__(self, dispatch: Dispatch, knowledge: Knowledge, parsing: bool = True) -> None:
+    def __init__(self, dispatch: Dispatch, knowledge: Knowledge, parsing: bool = True, undo: bool = False) -> None:
         self.effects: dict[Effect, None] = {}
         self.seen: dict[str, None] = {}  # the commands, and the entries that they were read by
         self.trail: list[str] = []
@@ -62,14 +48,13 @@ class Machine:
         self.sinks: dict[str, list[Node]] = {}
         self.judged: set[str] = set()  # files of commands that have been seen
         self.literals: list[str] = []  # the longer arguments: what a shell that reads unknown text might be handed
-        self.undo_branches = self.branched = self.fifos = self._suspecting = False
+        self.branched = self.fifos = self._suspecting = False
+        self.undo_branches = undo
         self.feed = self.source = Feed()  # the standard input, and what the last `read` took its line from
         self.privileged = 0
         self.knowledge, self._dispatch, self._parsing = knowledge, dispatch, parsing
-        self._calls: dict[str, _Recursion] = {}
+        self._calls: dict[str, list[int]] = {}  # what is running: how deep, how often it started itself beside itself
         self._steps = self._background = self._piping = 0
-
-    # -- what the programs use
 
     def emit(
         self, kind: str, target: str = "", path_class: str = "", flags: frozenset[str] = frozenset(), program: str = ""
@@ -127,10 +112,6 @@ class Machine:
             return UNKNOWN
         return self.block(tree.get("Stmts"), state, feed or Feed())
 
-    def run_script(self, key: str, text: str, state: ShellState, feed: Feed) -> str:
-        """A file or a function by name: calling itself in parallel is a fork bomb, calling itself once is recursion."""
-        return self._guarded(key, lambda: self.run_text(text, state, feed))
-
     def run_suspects(self, state: ShellState) -> None:
         """A shell runs text that cannot be computed: then what this command holds is what it might run."""
         texts, self._suspecting = [] if self._suspecting else [*self.literals, *state.files.values()], True
@@ -141,8 +122,9 @@ class Machine:
 
     def subscripts(self, text: str, state: ShellState) -> None:
         """bash evaluates the subscript of `a[$(…)]` in arithmetic, tests and assignments even where it is quoted."""
-        for inner in re.findall(r"\$\((.*)\)|`([^`]*)`", text) if re.match(r"\w+\[.*[$`]", text) else ():
-            self.run_text(inner[0] or inner[1], state.fork())
+        if re.match(r"\w+\[.*[$`]", text):
+            self.run_text(text.partition("$(")[2].rpartition(")")[0], state.fork())
+            self.run_text(text.partition("`")[2].partition("`")[0], state.fork())
 
     def read_file(self, path: str, state: ShellState) -> str | None:
         """What this command itself wrote there."""
@@ -170,13 +152,6 @@ class Machine:
             self.emit("persist.rc", text)
         elif known(text):
             self.run_text(text, state.fork())
-
-    @staticmethod
-    def written(names: str, state: ShellState) -> str:
-        """The texts that this command wrote to files of such names."""
-        return "\n".join(text for path, text in state.files.items() if re.search(names, path))
-
-    # -- statements
 
     def block(self, stmts: list[Node] | None, state: ShellState, feed: Feed) -> str:
         return clip("".join([self.statement(stmt, state, feed) for stmt in stmts or []]))
@@ -224,8 +199,6 @@ class Machine:
         else:
             self.sinks[path] = part.get("Stmts") or []
         return path
-
-    # -- commands
 
     def _call(self, node: Node, state: ShellState, feed: Feed) -> str:
         words, assigns = self.expander(state).words(node.get("Args") or []), node.get("Assigns") or []
@@ -277,28 +250,28 @@ class Machine:
         try:
             with self.under(f"{name}()"):
                 body = state.functions[name]
-                return self._guarded(f"{name} {id(body)}", lambda: self.statement(body, state, feed))
+                return self.guarded(f"{name} {id(body)}", lambda: self.statement(body, state, feed))
         finally:
             state.args = args
 
-    def _guarded(self, key: str, run: Callable[[], str]) -> str:
+    def guarded(self, key: str, run: Callable[[], str]) -> str:
         """Recursion is followed a few levels. What starts itself in the background, or twice in a pipe, is a bomb."""
-        call = self._calls.setdefault(key, _Recursion())
-        if call.depth and (self._background or self._piping):
-            call.parallel += call.depth == 1
-            if self._background or call.parallel > 1:
+        call = self._calls.setdefault(key, [0, 0])
+        if call[0] and (self._background or self._piping):
+            call[1] += call[0] == 1
+            if self._background or call[1] > 1:
                 self.emit("process.forkbomb", key)
                 return UNKNOWN
-        if call.depth >= MAX_RECURSION:
+        if call[0] >= MAX_RECURSION:
             return UNKNOWN
         outer, self._background, self._piping = (self._background, self._piping), 0, 0
-        call.depth += 1
+        call[0] += 1
         try:
             return run()
         finally:
-            call.depth -= 1
+            call[0] -= 1
             self._background, self._piping = outer
-            if not call.depth:
+            if not call[0]:
                 del self._calls[key]
 
     def assign(self, node: Node, state: ShellState, program: str = "") -> None:

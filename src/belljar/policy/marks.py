@@ -21,6 +21,7 @@ DISGUISED = "\ufddc"  # text that the command itself holds, after a change that 
 
 GLOBS = STAR + ANY + BRACKET
 HOLES = UNKNOWN + NETWORK + SECRET + ATOM + UNSET + FILE + SENSITIVE + ENCODED + SELF + DISGUISED
+OPAQUE = UNKNOWN + NETWORK + SECRET + SENSITIVE + ENCODED + FILE + SELF + DISGUISED  # may be any text
 PRIVATE = SECRET + SENSITIVE  # must not be sent away
 HIDDEN = ENCODED + DISGUISED  # text that nobody can read
 MAX_TEXT = 200_000
@@ -64,11 +65,6 @@ def solid(text: str) -> str:
 def taints(text: str) -> str:
     """The holes of a text, each once: what is left after a transformation that cannot be followed."""
     return "".join(sorted(set(_HOLE.findall(text))))
-
-
-def listed_part(text: str) -> str:
-    """Of a list that ends in lines nobody knows (the accounts of this machine), those that are known."""
-    return text.replace("\n" + SENSITIVE, "\n")
 
 
 def sayable(text: str) -> str:

@@ -35,6 +35,10 @@ class TooComplex(Exception):
     """The command does more than can be followed: a bound was reached, and a bound never lets anything through."""
 
 
+class NeedsParser(Exception):
+    """The fast path met a text that only the parser can read."""
+
+
 class ParseError(Exception):
     """The text has no syntax tree; the message says why."""
 
@@ -59,14 +63,14 @@ class Parser:
         child = self._take()
         late = "interrupted"
         try:
-            tree, errors, late = _converse(child, text.encode("utf-8", "surrogatepass"))
+            tree, late = _converse(child, text.encode("utf-8", "surrogatepass"))
         finally:
             _end(child, kill=bool(late))
             self._refill_soon()
         if late:
             raise TooComplex(f"{late}; {_ADVICE}")
         if child.returncode:
-            raise _blame(errors, child.returncode)
+            raise _blame(tree, child.returncode)
         return _decode(tree)
 
     def _take(self) -> "subprocess.Popen[bytes]":
@@ -111,14 +115,9 @@ def _spawn() -> "subprocess.Popen[bytes]":
         raise ParseError("the shell parser (shfmt) is not installed; install the package shfmt-py")
     try:
         child = subprocess.Popen(
-            [program, "-ln=bash", "--to-json"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd="/",
-            env={"GOMAXPROCS": "1", "GOGC": "400"},
-            bufsize=0,
-        )
+            [program, "-ln=bash", "--to-json"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd="/", env={"GOMAXPROCS": "1", "GOGC": "400"}, bufsize=0,
+        )  # fmt: skip
     except OSError as error:
         raise ParseError(f"the shell parser does not start: {error.strerror}") from error
     _cap(child.pid)
@@ -135,57 +134,39 @@ def _cap(pid: int) -> None:
         pass  # it ended already, which the parse will notice; or not Linux, where wall clock and size still hold
 
 
-def _converse(child: "subprocess.Popen[bytes]", text: bytes) -> tuple[bytes, bytes, str]:
-    """Feed the text, collect tree and errors; the third value says which cap was reached."""
+def _converse(child: "subprocess.Popen[bytes]", text: bytes) -> tuple[bytes, str]:
+    """Feed the text, all of which is read before anything is written; the tree (or the error), or the cap that was
+    reached."""
     assert child.stdin
     assert child.stdout
-    assert child.stderr
-    deadline = time.monotonic() + MAX_SECONDS
-    poll = select.poll()
-    pending, size = memoryview(text), 0
-    chunks: dict[int, list[bytes]] = {child.stdout.fileno(): [], child.stderr.fileno(): []}
-    for fd in chunks:
-        poll.register(fd, select.POLLIN)
-    poll.register(child.stdin.fileno(), select.POLLOUT)
-    os.set_blocking(child.stdin.fileno(), False)
-    writer, open_ends = child.stdin.fileno(), 2
-    while open_ends:
-        left = deadline - time.monotonic()
-        ready = poll.poll(max(0, left * 1000)) if left > 0 else []
-        if not ready:
-            return b"", b"", "it takes too long to parse"
-        for fd, _event in ready:
-            if fd == writer:
-                pending = _feed(fd, pending)
-                if not pending:
-                    poll.unregister(fd)
-                    child.stdin.close()
-                continue
-            data = os.read(fd, 1 << 20)
-            size += len(data)
-            chunks[fd].append(data)
-            if not data:
-                poll.unregister(fd)
-                open_ends -= 1
+    deadline, pending, chunks, size = time.monotonic() + MAX_SECONDS, memoryview(text), [b""], 0
+    while pending and _ready(child.stdin.fileno(), select.POLLOUT, deadline):
+        try:
+            pending = pending[os.write(child.stdin.fileno(), pending[: select.PIPE_BUF]) :]
+        except BrokenPipeError:
+            break
+    child.stdin.close()
+    while not size or chunks[-1]:
+        if not _ready(child.stdout.fileno(), select.POLLIN, deadline):
+            return b"", "it takes too long to parse"
+        chunks.append(os.read(child.stdout.fileno(), 1 << 20))
+        size += len(chunks[-1]) or 1
         if size > MAX_TREE:
-            return b"", b"", "it is too large to judge (its syntax tree grows without bound)"
-    return b"".join(chunks[child.stdout.fileno()]), b"".join(chunks[child.stderr.fileno()]), ""
+            return b"", "it is too large to judge (its syntax tree grows without bound)"
+    return b"".join(chunks), ""
 
 
-def _feed(fd: int, pending: memoryview) -> memoryview:
-    try:
-        return pending[os.write(fd, pending[: 1 << 16]) :]
-    except BlockingIOError:
-        return pending
-    except BrokenPipeError:
-        return pending[:0]
+def _ready(fd: int, event: int, deadline: float) -> bool:
+    poll = select.poll()
+    poll.register(fd, event)
+    return bool(poll.poll(max(0, deadline - time.monotonic()) * 1000))
 
 
 def _end(child: "subprocess.Popen[bytes]", kill: bool = True) -> None:
     """Reap a child: one that closed its output is on its way out, any other is killed."""
     if kill:
         child.kill()
-    for end in (child.stdin, child.stdout, child.stderr):
+    for end in (child.stdin, child.stdout):
         if end is not None:
             with contextlib.suppress(OSError):
                 end.close()

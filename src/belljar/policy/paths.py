@@ -9,7 +9,7 @@ import functools
 import re
 
 from .knowledge import tables
-from .marks import ANY, ATOM, BRACKET, HOLES, STAR, UNSET, has, has_glob, known, solid, unglob
+from .marks import ANY, ATOM, BRACKET, HOLES, STAR, has, has_glob, known, unglob
 
 WORKSPACE = "/workspace"
 HOME = "/home/sandbox"
@@ -37,11 +37,9 @@ def _in_home(name: str, path: str) -> bool:
 def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str = HOME, last: bool = True) -> str:
     """The absolute path, with `.`, `..`, doubled slashes and links of this command's own making taken out (the last
     component's too, unless the link itself is meant)."""
-    if path == "~" or path.startswith("~/"):
-        path = home + path[1:]
-    elif path.startswith("~"):
+    if path.startswith("~"):
         user, _, rest = path[1:].partition("/")
-        path = ("/root" if user == "root" else f"/home/{user or 'sandbox'}") + ("/" + rest if rest else "")
+        path = f"{({'': home, 'root': '/root'}).get(user, f'/home/{user}')}/{rest}"
     absolute = path if path.startswith("/") else f"{cwd}/{path}"
     done, parts = "", absolute.split("/")
     for hop, part in enumerate(parts):
@@ -120,9 +118,6 @@ def _split_at_glob(path: str) -> tuple[str, str]:
 
 def _classify_hole(path: str) -> Class:
     """Known up to a hole: inside its known parent, or anywhere where the hole comes first."""
-    if UNSET in path:
-        kind, flags = classify(resolve(solid(path) or "/", "/"))
-        return kind, flags | {"unset"}
     head, hole, _ = re.split(f"([{HOLES}])", path, maxsplit=1)
     parent = head.rsplit("/", 1)[0] or "/"
     if hole == ATOM:

@@ -80,15 +80,6 @@ CLASSES = {
 }  # fmt: skip
 
 
-def classes(pattern: str) -> str:
-    return re.sub(r"\[:(\w+):\]", lambda m: CLASSES.get(m[1], ""), pattern)
-
-
-def basic_regex(pattern: str) -> str:
-    """grep's and sed's older syntax, where a group is \\(…\\), as Python writes it."""
-    return re.sub(r"(\\?)([(){}|+?])", lambda m: m[2] if m[1] else f"\\{m[2]}", classes(pattern))
-
-
 _MAX_REPEATS, _MAX_WORK = 3, 30_000_000
 
 
@@ -99,11 +90,6 @@ def bounded(pattern: str, text: str, times: int = 1) -> bool:
         return False
     repeats = len(re.findall(r"(?<!\\)(?:[*+]|\{\d*,)", pattern))
     return repeats <= _MAX_REPEATS and (len(text) + 1) ** max(1, repeats) * times <= _MAX_WORK
-
-
-def listed(names: str) -> tuple[str, ...]:
-    """A table of names, written as one text."""
-    return tuple(names.split())
 
 
 def quiet_command(text: str) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from . import expressions
 from .call import Call, Options
+from .expressions import named
 from .knowledge import Entry, When
 from .marks import ATOM, ENCODED, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, has, solid, unglob
 from .paths import WORKSPACE
@@ -41,16 +42,14 @@ class Reading:
         call.machine.note(f"{call.text()}  ←  {entry.name} in {entry.source}")
         if "bundled" in entry.traits and re.fullmatch(r"[A-Za-z]+", "".join(call.args[:1])):  # tar xzf
             call.args = [f"-{call.args[0]}", *call.args[1:]]
-        options = call.options_of(entry.takes, entry.posix)
+        options = call.options(entry.takes, entry.posix)
         self.flags += [flag for flag, names in entry.flags.items() if options.has(*names.split())]
         self.rest, self.options = options.rest, options
         asks = "help" in options.flags or ("version" in options.flags and not options.rest)
         if asks or (entry.unless and expressions.search(entry.unless, self.text)):
             return self.printed(entry.prints, options)
         verbs = bool(entry.verbs) and self._verb(options) is not None
-        acts = [
-            (act, [value]) for names, act in entry.options.items() for value in options.all(*names.split())
-        ]  # fmt: skip
+        acts = [(act, [text]) for names, act in entry.options.items() for text in options.all(*names.split())]
         roles = entry.operands
         if any(roles.endswith(f" {act}") for act, _ in acts):  # `cp -t there a b`: the option has taken its place
             roles = roles.rpartition(" ")[0]
@@ -66,7 +65,7 @@ class Reading:
             self.act(entry.stdin, [unglob(call.stdin)])
         printed = self._effects(options)
         if self.sent or has(self.target, PRIVATE + ENCODED):
-            self.send(self.sent + self.target)
+            call.send(self.sent + self.target, self.target)
         if entry.runs:
             from .roles_run import project
 
@@ -94,14 +93,15 @@ class Reading:
                 if self.entry.posix:
                     args = options.rest[start + length :]
                 inner = Call(self.call.machine, self.call.name, args, self.call.state, self.call.feed)
+                inner.original = self.call.original  # what a person reads names the verb
                 return Reading(inner, entry, self)
         return None
 
     def _effects(self, options: Options) -> str:
         """What it does in any case, and what its arguments give away; the answer is what it then prints."""
         entry, printed = self.entry, ""
-        if entry.effect:
-            self.emit(entry.effect)
+        for effect in filter(None, (entry.effect, self._destroys())):
+            self.emit(effect)
         for when in entry.when:
             matches = self._matches(when, options)
             if not matches:
@@ -113,6 +113,12 @@ class Reading:
             printed = when.prints or printed
         return printed
 
+    def _destroys(self) -> str:
+        """What the program does where one of its first words is a verb that destroys, and it is no rehearsal."""
+        words = self.options.rest[:5] if self.entry.destroys else []
+        verb = any(expressions.fullmatch(named("destructive"), unglob(solid(word))) for word in words)
+        return self.entry.destroys if verb and not expressions.search(named("rehearsal"), self.text) else ""
+
     def _matches(self, when: When, options: Options) -> list[Any]:
         if (when.flag and not options.has(*when.flag.split())) or (
             when.unless and expressions.search(when.unless, self.text)
@@ -122,8 +128,10 @@ class Reading:
             return [one for arg in self.call.args if (one := expressions.search(when.arg, unglob(solid(arg))))]
         texts = [self.text]
         if when.given:
-            made = self.call.machine.written(when.files, self.call.state) if when.files else ""
-            texts.append("\n".join([self.call.handed(), made]))
+            files = self.call.state.files.items() if when.files else ()
+            texts.append(
+                "\n".join([self.call.handed(), *(text for path, text in files if re.search(when.files, path))])
+            )
         return [one for text in texts for one in expressions.found(when.given or when.args, text)]
 
     def emit(self, text: str) -> None:
@@ -171,9 +179,6 @@ class Reading:
         if what in FILTERS:
             return FILTERS[what](self.call, options, text)
         return {"content": text, "ran": self.ran}.get(what, PRINTS.get(what))
-
-    def send(self, text: str) -> None:
-        self.call.send(text, self.target)
 
 
 def matched(pattern: list[str], words: list[str]) -> int | None:

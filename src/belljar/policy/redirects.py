@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 from belljar.patterns import lazy_pattern
 
 from .expand import flat
-from .feed import Feed
 from .files import read_path, write_path
 from .marks import UNKNOWN, solid
 from .parser import Node
-from .shellstate import ShellState
+from .shellstate import Feed, ShellState
 
 if TYPE_CHECKING:
     from .machine import Machine

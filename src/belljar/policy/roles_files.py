@@ -4,12 +4,11 @@ import re
 
 from belljar.patterns import lazy_pattern
 
-from .marks import ATOM, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, has, known, solid, taints
+from .marks import ATOM, FILE, NETWORK, PRIVATE, SENSITIVE, STAR, UNKNOWN, has, known, solid, taints
 from .paths import resolve
 from .reading import ONE, Reading
 
 REMOTE = lazy_pattern(r"(?:[\w.@-]+:(?!//)|rsync://|s3:|gs:)")
-_KEYS = lazy_pattern(r"(?i)key|secret|passw|token|BEGIN")
 
 
 def read(reading: Reading, path: str) -> None:
@@ -26,16 +25,6 @@ def look(reading: Reading, path: str) -> None:
     read(reading, path) if reading.call.locate(path)[1] == "secret" and "/" in path else None
 
 
-def search(reading: Reading, path: str) -> None:
-    """A search through a home or all of the machine for keys finds keys."""
-    _, kind, flags = reading.call.locate(path)
-    if kind in ("home", "root") and "inner" not in flags and _KEYS.search(reading.text):
-        reading.call.machine.emit("read", path, "secret", program=reading.call.name)
-        reading.add(SECRET)
-    else:
-        read(reading, path)
-
-
 def write(reading: Reading, path: str, *flags: str) -> None:
     text = reading.content if reading.inputs else reading.call.stdin
     if path[:1] in ("|", "!"):
@@ -46,25 +35,7 @@ def write(reading: Reading, path: str, *flags: str) -> None:
 
 def touch(reading: Reading, path: str, kind: str = "write") -> None:
     full, place, flags = reading.call.locate(path)
-    reading.call.machine.emit(kind, full, place, flags | {"append"}, reading.call.name)
-
-
-def rewrite(reading: Reading, path: str) -> None:
-    """Compressed in place, unless the output goes elsewhere."""
-    text = reading.call.read(path)
-    reading.add(text)
-    reading.call.write(path, text) if "aside" not in reading.flags else None
-
-
-def folder(reading: Reading, path: str) -> None:
-    full, kind, _ = reading.call.locate(path)
-    hook = kind == "exec_hook" or full.startswith("/sys/fs/cgroup")
-    reading.call.write(path) if hook else touch(reading, path, "mkdir")
-
-
-def wipe(reading: Reading, path: str) -> None:
-    reading.call.delete(path, "wipe")
-    reading.call.write(path, "", "wipe")
+    reading.call.machine.emit(kind if place != "exec_hook" else "write", full, place, flags | {"append"})
 
 
 def move(reading: Reading, path: str) -> None:
@@ -132,7 +103,7 @@ def link(reading: Reading, source: str) -> None:
 
 def linked(reading: Reading, name: str) -> None:
     call, source = reading.call, reading.sources[0][0] if reading.sources else ""
-    if call.locate(name)[1] == "workspace_root" or "top" in call.locate(name)[2] or name.rstrip("/") in (".", ".."):
+    if call.locate(name)[1] == "workspace_root" or name.rstrip("/") in (".", ".."):
         name = name.rstrip("/") + "/" + source.rstrip("/").rsplit("/", 1)[-1]
     full, kind, flags = call.locate(name)
     call.machine.emit("write", full, kind, flags | {"link"}, call.name)
@@ -141,9 +112,9 @@ def linked(reading: Reading, name: str) -> None:
 
 
 def setuid(mode: str) -> bool:
-    """Whether a mode, or a list of them, sets such a bit (rsync's D: on directories only)."""
+    """Whether a mode, or a list of them, lets others run a file as its owner (rsync's D: on directories only)."""
     modes = [part.removeprefix("F") for part in solid(mode).split(",") if part[:1] != "D"]
-    return any(re.fullmatch(r"0*[2-7][0-7]{3}", part) or re.search(r"[+=][rwxXt]*s", part) for part in modes)
+    return any(re.match(r"0*[4-7][0-7]{3}$|(?!g+[+=])[ugoa]*[+=][rwxXt]*s", part) for part in modes)
 
 
 def mode(reading: Reading, text: str) -> None:
@@ -226,18 +197,18 @@ def edit(reading: Reading, path: str) -> None:
     look(reading, path)
 
 
-def pattern(reading: Reading, word: str) -> None:
-    """The first operand of grep is no file, unless an option gave the pattern."""
-    search(reading, word) if reading.options.all("e", "regexp", "f", "file") else None
-
-
 ONE.update({
     "skip": lambda reading, word: None,  # a name, a number, a pattern: no file
-    "read": read, "take": take, "look": look, "search": search, "pattern": pattern, "edit": edit,
+    "read": read, "take": take, "look": look, "edit": edit,
+    "search": lambda reading, path: reading.add(reading.call.take(path)),
+    "pattern": lambda reading, word:  # the first operand of grep is no file, unless an option gave the pattern
+        read(reading, word) if reading.options.all("e", "regexp", "f", "file") else None,
     "private": lambda reading, path:
         reading.call.write(path) if reading.call.locate(path)[1] in ("system", "exec_hook") else None,
     "load": lambda reading, path: reading.call.load(path),
-    "write": write, "touch": touch, "rewrite": rewrite, "folder": folder,
+    "write": write, "touch": touch, "folder": lambda reading, path: touch(reading, path, "mkdir"),
+    "rewrite": lambda reading, path:
+        reading.call.write(path, FILE) if "aside" not in reading.flags else read(reading, path),
     "append": lambda reading, path: write(reading, path, "append"),
     "truncate": lambda reading, path: write(reading, path, "truncate"),
     "tee": lambda reading, path: reading.call.write(
@@ -247,7 +218,7 @@ ONE.update({
     "archive": lambda reading, path: reading.call.write(path, taints(reading.content) or FILE) if path != "-" else None,
     "pieces": lambda reading, path: reading.call.write(f"{path}aa", reading.content or reading.call.stdin),
     "delete": lambda reading, path: reading.call.delete(path, *reading.flags) if path else None,
-    "wipe": wipe,
+    "wipe": lambda reading, path: reading.call.delete(path, "wipe"),
     "wreck": lambda reading, path: reading.call.delete(path, "recursive", *reading.flags) if path else None,
     "move": move, "copy": copy, "arrive": arrive, "link": link, "linked": linked, "mode": mode, "chmod": chmod,
     "owner": owner,

@@ -8,23 +8,10 @@ from . import expressions
 from .call import Call
 from .expressions import named
 from .files import is_loopback
-from .marks import (
-    ENCODED,
-    FILE,
-    NETWORK,
-    PRIVATE,
-    SECRET,
-    SENSITIVE,
-    STAR,
-    UNKNOWN,
-    UNSET,
-    has,
-    known,
-    show,
-    solid,
-    unglob,
-)
-from .reading import MANY, ONE, Reading
+from .marks import ENCODED, FILE, NETWORK, PRIVATE, SECRET, SENSITIVE, STAR, UNKNOWN, UNSET
+
+from .marks import has, known, show, solid, unglob  # isort: skip
+from .reading import ONE, Reading
 from .roles_run import remote, shell
 
 _HOST = lazy_pattern(r"^(?:[a-z][a-z0-9+.-]*://)?(?:[^/@]*@)?(\[[0-9a-f:]+\]|[^/:?#]+)", re.I)
@@ -55,8 +42,6 @@ def metadata(call: Call, url: str) -> None:
     """A cloud's metadata service hands out the machine's own credentials."""
     if expressions.search(named("metadata"), solid(url)):
         call.machine.emit("read", show(url), "secret", program=call.name)
-    if expressions.search(named("engine_api"), solid(url)):
-        call.emit("kernel.engine")
 
 
 def fetch_here(reading: Reading, url: str) -> None:
@@ -78,16 +63,6 @@ def header(reading: Reading, text: str) -> None:
     auth = re.match(r"(?i)(authorization|.*(token|key|auth|secret|cookie)[\w-]*)\s*:", text)
     if SECRET in text or (SENSITIVE in text and not (auth and _meant_for(text, host_of(reading.target)))):
         reading.sent += SENSITIVE
-
-
-def http(reading: Reading, words: list[str], _: str) -> None:
-    """httpie: METHOD address name=text name@file …"""
-    words = words[1:] if re.fullmatch(r"[A-Z]+", words[0]) else words
-    reading.target = words[0] if words else ""
-    fetch(reading, reading.target)
-    for word in words[1:]:
-        send(reading, word)
-    reading.sent += reading.call.stdin
 
 
 def host(reading: Reading, name: str) -> None:
@@ -174,7 +149,6 @@ def _sends(reading: Reading, text: str, marks: str, flag: str) -> None:
     reading.call.emit("net.send", text, flag) if has(text, marks) else None
 
 
-MANY["http"] = http
 ONE.update({
     "fetch": fetch, "fetch-here": fetch_here, "send": send, "header": header, "host": host, "net-shell": net_shell,
     "fetch-folder": lambda reading, path: setattr(reading, "mode", path),

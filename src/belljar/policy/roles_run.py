@@ -7,12 +7,11 @@ from belljar.patterns import lazy_pattern
 from . import expressions
 from .knowledge import tables
 from .machine import SUSPECT
-from .marks import FILE, NETWORK, SENSITIVE, known, solid, unglob
+from .marks import FILE, NETWORK, SENSITIVE, solid, unglob
 from .paths import HOME, WORKSPACE
-from .quoting import listed, quiet_command
+from .quoting import quiet_command
 from .reading import MANY, ONE, Reading
 
-_COMPRESSORS = frozenset(listed("gzip pigz zstd xz bzip2 lz4 lzma pbzip2 unzstd zstdmt lzip brotli cat gunzip"))
 _NAMES = lazy_pattern(r"(?<!\w)(?:pre|post)?([\w./%-]+)")
 _TRANSPORT = lazy_pattern(r"(\S*/)?(ssh|rsync|sudo)\b(?!.*(?i:proxy|local)command)")
 _ELSEWHERE = ("exec.network", "net.shell", "process.forkbomb", "service.delete", "data.drop")
@@ -59,8 +58,6 @@ def hidden(reading: Reading, text: str) -> None:
 def helper(reading: Reading, text: str) -> None:
     """An option for a program of one's choice: a compressor, or any known one that is no shell, may be chosen."""
     name = (solid(text).split() or [""])[0].rsplit("/", 1)[-1]
-    if name in _COMPRESSORS:
-        return
     known_one = reading.call.is_program(name) and not reading.call.machine.knowledge.has_trait(name, "shell")
     shell(reading, [text]) if known_one else hidden(reading, text)
 
@@ -71,21 +68,18 @@ def code(reading: Reading, words: list[str], language: str) -> None:
     reading.ran += reading.call.scan(language, unglob("\n".join(words)), reading.rest)
 
 
-# -- files of commands
-
-
 def project(reading: Reading) -> None:
     """Files that the program runs by their name (`runs`), where this same command wrote them."""
     call = reading.call
     for names, language in reading.entry.runs.items():
         for path, text in list(call.state.files.items()):
             if call.machine.first_time(f"{language} {path} {text}") and re.search(rf"(^|/)({names})$", path):
-                call.emit("exec.network", path) if NETWORK in text else None
                 call.scan(language, text, []) if language != "lines" else targets(reading, text)
 
 
 def targets(reading: Reading, text: str) -> None:
     """The commands of a makefile, a package.json or the like: of the targets that are named, or of all."""
+    reading.call.emit("exec.network", text) if NETWORK in text else None
     words, values = set(reading.call.original.split()), dict(re.findall(r"(?m)^(\w+)\s*[:?]?=\s*(.*?)\s*$", text))
     blocks = re.split(r"(?m)^(?=(?:  )?[\w.%/-]+\s*:(?!=))|,(?=\s*\")", text)
     values = {"RM": "rm -f", "HOME": HOME, **values}
@@ -99,15 +93,6 @@ def targets(reading: Reading, text: str) -> None:
         first = (part.split() or [""])[0]
         if SUSPECT.match(part) or (" " in part and reading.call.is_program(first) and ":" not in first):
             reading.call.guess(part)
-
-
-def target_file(reading: Reading, path: str) -> None:
-    text = reading.call.script(path) or ""
-    reading.call.emit("exec.network", path) if NETWORK in text else None
-    targets(reading, text)
-
-
-# -- elsewhere
 
 
 def remote(reading: Reading, words: list[str], _: str = "") -> None:
@@ -126,15 +111,17 @@ def container(reading: Reading, words: list[str], live: str) -> None:
     for here, there in mounts:
         there_only = re.compile(rf"(?<![\w./-]){re.escape(there)}(?=[/\s'\";]|$)")
         words = [there_only.sub(here.replace("\\", "\\\\"), word) for word in words]
+    if words[:1] and words[0].startswith("-") and "--" in words:  # `kubectl exec POD -n prod -- COMMAND`
+        words = words[words.index("--") + 1 :]
     machine.effects = {}
     try:
-        reading.ran += machine.simple([word for word in words if word != "--"], state, reading.call.feed)
+        reading.ran += machine.simple(words, state, reading.call.feed)
     finally:
         inner, machine.effects = machine.effects, outer
     mounted = tuple(reading.call.locate(here)[0] for here, _ in mounts)
     for effect in inner:
-        if live and effect.kind == "delete" and "recursive" in effect.flags and _KEPT.match(effect.target):
-            reading.call.emit("data.drop")
+        if live and effect.kind == "delete" and "recursive" in effect.flags:
+            reading.call.emit("data.drop" if _KEPT.match(effect.target) else "service.change")
         reaches = effect.kind in _ELSEWHERE or (effect.path_class in ("root", "secret") and effect.kind != "write")
         if reaches or (mounted and effect.target.startswith(mounted) and effect.kind in ("delete", "write", "chmod")):
             outer[effect] = None
@@ -163,9 +150,6 @@ def mount(reading: Reading, text: str) -> None:
 
 def engine(reading: Reading, path: str) -> None:
     reading.call.emit("kernel.engine") if "engine" in reading.call.locate(path)[2] else None
-
-
-# -- settings that execute
 
 
 def setting(reading: Reading, text: str) -> None:
@@ -198,14 +182,6 @@ def planted(reading: Reading, value: str) -> None:
     reading.call.shell(value)
 
 
-def schedule(reading: Reading, _: str) -> None:
-    """Lines of a crontab, or the text that at is given."""
-    for line in reading.call.stdin.splitlines()[:50]:
-        found = re.match(r"\s*(?:@\w+|(?:\S+\s+){5})(.+)", line)
-        text = found[1] if found else line if reading.call.name in ("at", "batch") else ""
-        reading.call.shell(text) if text and known(text) else None
-
-
 def commit_text(reading: Reading, text: str) -> None:
     """What git keeps leaves with the next push."""
     held = SENSITIVE if "sensitive" in reading.call.locate(text)[2] else text
@@ -230,13 +206,13 @@ MANY.update({
         else reading.call.run_code(language, words)),
 })  # fmt: skip
 ONE.update({
-    "hidden": hidden, "helper": helper, "targets": target_file, "mount": mount,
+    "hidden": hidden, "helper": helper, "mount": mount,
+    "targets": lambda reading, path: targets(reading, reading.call.script(path) or ""),
     "transport": lambda reading, text: hidden(reading, text) if not _TRANSPORT.match(solid(text)) else None,
     "run-with-rest": lambda reading, path: reading.call.run([path, *reading.rest]),
     "make-eval": lambda reading, text: shell(reading, [text.partition(";")[2]]) if ";" in text else None,
     "engine": engine, "setting": setting, "ssh-option": ssh_option, "planted": planted,
     "options-file": lambda reading, path: reading.call.read(path),
-    "schedule": schedule,
     "setting-pair": lambda reading, text: setting(reading, text.strip().replace(" ", "=", 1)),
     "ssh-file": lambda reading, path: ssh_option(reading, reading.call.script(path) or ""),
     "preload": lambda reading, path: reading.call.emit("persist.env", f"--preload {path}"),

@@ -1,6 +1,11 @@
-"""Policy files: TOML in, checked rules out. Their manual is policies/README.md, their schema policy.schema.json."""
+"""Policy files: TOML in, checked rules out. Their manual is policies/README.md, their schema policy.schema.json.
 
+The files that the operator named are trusted; whatever is laid on top of them may only tighten.
+"""
+
+import fnmatch
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +14,7 @@ from belljar.errors import PolicyError
 from belljar.records import record
 
 from . import expressions
-from .effects import Effect
-from .layers import Allow
+from .verdict import Effect
 
 _MATCHES = ("effect", "path", "program", "target", "regex")
 
@@ -55,11 +59,34 @@ class Rule:
 
 
 @record
+class Allow:
+    """An exception: what it names is allowed although a rule says otherwise, for a reason that shows in the verdict."""
+
+    reason: str
+    rule: frozenset[str] = frozenset()
+    program: frozenset[str] = frozenset()
+    path: tuple[str, ...] = ()
+    host: tuple[str, ...] = ()
+    source: str = ""
+
+    def covers(self, rule: str, effect: Effect) -> bool:
+        if (self.rule and rule not in self.rule) or (
+            self.program and not self.program & {effect.program, *effect.trail}
+        ):
+            return False
+        if self.path and not any(inside(effect.target, pattern) for pattern in self.path):
+            return False
+        hosts = re.findall(r"(?:^|[@/\s])((?:[\w-]+\.)+[\w-]+)", effect.target) if self.host else []
+        return not self.host or any(reaches(pattern, host) for pattern in self.host for host in hosts)
+
+
+@record
 class RuleFile:
     """What one file says."""
 
     name: str
     rules: tuple[Rule, ...]
+    description: str = ""
     ask_at: str = "critical"
     ask: str = "ask"
     extends: str = ""
@@ -92,7 +119,7 @@ def parse_rules(text: str, source: str) -> RuleFile:
 
 
 def _check(data: dict[str, Any], text: str, source: str) -> None:
-    from .schema import complaint
+    from .schema import complaint, line_of
 
     where, problem = complaint(data, "policy")
     if not problem:
@@ -123,17 +150,11 @@ def _nonsense(data: dict[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def line_of(text: str, where: str) -> int:
-    """The line of a place such as `rule[2].risk`: of its table, or of the key in the head."""
-    table, number = re.match(r"(\w*)(?:\[(\d+)\])?", where).groups()  # type: ignore[union-attr]
-    start = f"[[{table}]]" if number else f"[{table}]"
-    lines = [at for at, line in enumerate(text.splitlines(), 1) if line.strip() == start]
-    return lines[int(number or 0)] if len(lines) > int(number or 0) else 1
-
-
 def _file(data: dict[str, Any], text: str, source: str) -> RuleFile:
     head, network = data["policy"], data.get("network", {})
-    plain = {key: head[key] for key in ("name", "ask_at", "ask", "extends", "default_risk") if key in head}
+    plain = {
+        key: head[key] for key in ("name", "description", "ask_at", "ask", "extends", "default_risk") if key in head
+    }
     hosts = {key: tuple(host.lower() for host in network[key]) for key in network}
     return RuleFile(
         **plain,
@@ -173,3 +194,28 @@ def _allow(data: dict[str, Any], source: str) -> Allow:
 def _texts(data: dict[str, Any], key: str) -> list[str]:
     value = data.get(key, [])
     return [value] if isinstance(value, str) else value
+
+
+def inside(path: str, pattern: str) -> bool:
+    """Whether a path is the one that is named, below it (`/srv/data/**`), or of its shape."""
+    if pattern.endswith("/**"):
+        return path == pattern[:-3] or path.startswith(pattern[:-2])
+    return fnmatch.fnmatchcase(path, pattern) and path.count("/") == pattern.count("/")
+
+
+def reaches(pattern: str, host: str) -> bool:
+    """Whether a host, or a narrower pattern, lies within a pattern: `*.example.net`, `api.example.com:8443`, `*`."""
+    name, _, port = pattern.lower().partition(":")
+    other, _, wanted = host.lower().partition(":")
+    if port and port != wanted:
+        return False
+    return name in ("*", other) or (name.startswith("*.") and other.removeprefix("*").endswith(name[1:]))
+
+
+def narrowed(ours: Iterable[str] | None, theirs: Iterable[str] | None) -> tuple[str, ...] | None:
+    """The hosts that both lists let through; a list that is not given does not narrow the other."""
+    if ours is None or theirs is None:
+        return tuple(ours) if ours is not None else tuple(theirs) if theirs is not None else None
+    first, second = list(ours), list(theirs)
+    both = [one for one in first if any(reaches(other, one) for other in second)]
+    return tuple(dict.fromkeys(both + [one for one in second if any(reaches(other, one) for other in first)]))

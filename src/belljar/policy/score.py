@@ -10,9 +10,9 @@ from typing import Any
 from belljar.errors import PolicyError
 from belljar.records import record
 
-from .effects import DECISIONS
 from .engine import Policy
 from .marks import show
+from .verdict import DECISIONS
 
 
 @record

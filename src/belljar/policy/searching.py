@@ -5,15 +5,15 @@ import re
 from . import expressions
 from .call import Call, Options, program
 from .expressions import named
-from .feed import Feed
 from .marks import ATOM, SELF, STAR, UNKNOWN, has, has_glob, known, solid, unglob
-from .quoting import ansi_c, backslashes, listed, whole
+from .quoting import ansi_c, backslashes, whole
+from .shellstate import Feed
 
 
 @program("xargs gxargs")
 def _xargs(call: Call) -> str:
     call.args = [arg.replace("--replace=", "-I") if arg != "--replace" else "-I{}" for arg in call.args]
-    options = call.options("aEILnPsd", ("arg-file", "max-args", "max-procs", "delimiter", "max-lines"), posix=True)
+    options = call.options("a E I L n P s d arg-file max-args max-procs delimiter max-lines", True)
     text = call.read(options.get("a", "arg-file")) if options.get("a", "arg-file") else call.stdin
     items = _items(text, options) or ([] if text else [ATOM])
     words = options.rest or ["echo"]
@@ -44,7 +44,7 @@ def _parallel(call: Call) -> str:
     at = next((at for at, arg in enumerate(call.args) if arg in (":::", "::::")), len(call.args))
     given, files = call.args[at + 1 :], call.args[at : at + 1] == ["::::"]
     call.args = call.args[:at]
-    options = call.options("jNna", listed("jobs arg-file colsep max-args results joblog timeout"), posix=True)
+    options = call.options("j N n a jobs arg-file colsep max-args results joblog timeout", True)
     if options.has("pipe", "spreadstdin"):
         return call.run(options.rest)
     paths = [*options.all("a", "arg-file"), *(given if files else [])]
@@ -85,14 +85,11 @@ def _find(call: Call) -> str:
 
 def _narrows(args: list[str]) -> bool:
     """Whether a test picks some files out; without one, find takes everything below its root."""
-    if "-type" in args[:-1] and args[args.index("-type") + 1] in ("l", "p", "s"):
-        return True
     for index, arg in enumerate(args):
         value = unglob(args[index + 1]) if index + 1 < len(args) else ""
         negated = index and args[index - 1] in ("!", "-not") and arg in ("-name", "-path")
-        if arg == "-empty" or (
-            expressions.fullmatch(named("find_test"), arg) and value.strip("*?./!-+0") and not negated
-        ):
+        tests = expressions.fullmatch(named("find_test"), arg) and value.strip("*?./!-+0")
+        if arg == "-empty" or (tests and not negated):
             return True
     return False
 
@@ -107,9 +104,7 @@ def _found(root: str, narrow: bool, name: str = "") -> str:
 
 
 def _find_exec(call: Call, words: list[str], found: list[str]) -> None:
-    everything = bool(found) and not has(found[0], ATOM)
-    opens = re.search(r"^0+$|777|666|[ao]\+\w*w|^[ago]*-", words[1] if len(words) > 1 else "")
-    if everything and words and (words[0] in ("chown", "chgrp") or (words[0] == "chmod" and opens)):
+    if words[:1] in (["chown"], ["chgrp"], ["chmod"]) and not has(found[0], ATOM):  # of everything
         words = [words[0], "-R", *words[1:]]
     end = next((i for i, word in enumerate(words) if word in (";", "+", "\\;")), len(words))
     for item in found:
@@ -135,8 +130,4 @@ def _secret_found(call: Call, root: str, args: list[str]) -> str:
         return ""
     if expressions.search(named("key_file"), names):
         return "/home/sandbox/.ssh/id_rsa"
-    if re.search(r"shadow|sudoers", names):
-        return "/etc/shadow"
-    if "environ" in names and kind in ("kernel", "root"):
-        return "/proc/1/environ"
     return full if kind == "secret" else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import expressions
 from .expressions import named
-from .marks import ATOM, SENSITIVE, UNSET
+from .marks import ATOM, SENSITIVE, UNKNOWN, UNSET, known
 from .paths import HOME, WORKSPACE
 
 Value = str | list[str] | dict[str, str]
@@ -25,6 +25,26 @@ PERHAPS = {
     "CARGO_HOME": f"{HOME}/.cargo", "GOPATH": f"{HOME}/go", "VIRTUAL_ENV": f"{WORKSPACE}/.venv",
     "NVM_DIR": f"{HOME}/.nvm", "CARGO_TARGET_DIR": f"{WORKSPACE}/target",
 }  # fmt: skip
+
+
+class Feed:
+    """A standard input: text that `read` takes line by line."""
+
+    __slots__ = ("outside", "text")
+
+    def __init__(self, text: str = "", outside: bool = False) -> None:
+        self.text, self.outside = text, outside  # `outside`: whatever stands before the whole command
+
+    def line(self) -> str:
+        line, _, rest = self.text.partition("\n")
+        if known(line):
+            self.text = rest
+        return line
+
+    def take(self) -> str:
+        """All of it at once."""
+        text, self.text = self.text or UNKNOWN, ""
+        return text
 
 
 @dataclass(slots=True)
@@ -73,17 +93,13 @@ class ShellState:
     def get(self, name: str) -> Value:
         if name in self.env:
             return self.env[name]
-        if expressions.fullmatch(named("atom_variable"), name):
-            return ATOM
         if name == "PWD":
             return self.cwd
-        if name == "_":
-            return self.last
-        if name == "BASH_SOURCE" and self.name != "bash":
-            return self.name
+        if name == "_" or (name == "BASH_SOURCE" and self.name != "bash"):
+            return self.last if name == "_" else self.name
         if name in ("-", "BASHOPTS", "SHELLOPTS"):
             return "hBc"
         if expressions.search(named("credential_variable"), name):
             vendor = name.split("_")[0].lower()
             return SENSITIVE + UNSET + (vendor if expressions.fullmatch(named("vendor"), vendor) else "")
-        return ATOM if expressions.matched(named("ambient_variable"), name) else UNSET
+        return ATOM if expressions.fullmatch(named("ambient_variable"), name) else UNSET

@@ -1,29 +1,19 @@
 """sed and awk, in short: what their scripts run, write and read is data (languages.toml); what they print is here.
 
-Substitutions on known text and `{print $N}` are followed; anything else is text in disguise.
+`{print $N}` is followed; any other change of known text is a disguise.
 """
 
 import re
-from functools import partial
-from typing import Any
 
 from belljar.patterns import lazy_pattern
 
-from . import expressions
 from .call import Call, program
-from .feed import Feed
-from .marks import ATOM, DISGUISED, FILE, NETWORK, STAR, UNKNOWN, clip, has_glob, known, listed_part, taints, unglob
+from .marks import ATOM, DISGUISED, FILE, NETWORK, STAR, UNKNOWN, has_glob, known, unglob
 from .parser import TooComplex
-from .quoting import ansi_c, basic_regex, bounded, classes, whole
+from .quoting import ansi_c, whole
+from .shellstate import Feed
 
 MAX_SCRIPT = 16_000
-_ADDRESS = r"\s*(?:(?P<first>\d+|\$)(?:,(?P<last>\d+|\$))?)?\s*"
-_STEP = lazy_pattern(
-    _ADDRESS
-    + r"(?:s(?P<d>[^\n\\\w])(?P<old>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<new>(?:\\.|(?!(?P=d)).)*)(?P=d)(?P<flags>[gpIi0-9]*)"
-    r"|(?P<verb>[dp]))\s*(?:[;\n}]|$)",
-    re.S,
-)
 _RUNS = lazy_pattern(
     r"(?P<s>s(?P<d>[/|#,])(?:\\.|(?!(?P=d)).)*(?P=d)(?:\\.|(?!(?P=d)).)*(?P=d))[gpI\d]*e|(?:^|[;\n])e(?=\s*(?:[;\n]|$))"
 )
@@ -34,7 +24,7 @@ _PRINTS = lazy_pattern(r"[^{}\"]*\{\s*print\s*(?:\$(\d+|NF))?\s*;?\s*\}\s*")
 
 @program("sed gsed")
 def _sed(call: Call) -> str | None:
-    options = call.options("efl", ("expression", "file", "line-length"))
+    options = call.options("e f l expression file line-length")
     scripts, rest = options.all("e", "expression"), list(options.rest)
     if not scripts and not options.all("f", "file"):
         scripts, rest = rest[:1], rest[1:]
@@ -43,15 +33,13 @@ def _sed(call: Call) -> str | None:
         scripts += [call.machine.read_file(path, call.state) or ""]
     script = _judged(call, "sed", "\n".join(scripts))
     text = "".join(call.read(path) for path in rest) if rest else call.stdin
-    for found in _RUNS.finditer(script):  # s/x/y/e, or e alone: what the script made of the text
-        plain = script[: found.end("s")] if found["s"] else script[: found.start()]
-        call.shell(_edited(plain, text, False, False) if text and known(text) else plain.rsplit(plain[-1:], 2)[-2])
+    if _RUNS.search(script):  # s/x/y/e, or e alone: what the script makes of the text
+        call.emit("exec.disguised", script)
     if options.has("i", "in-place") or any(re.fullmatch(r"-[nrEsuz]*i.*", arg) for arg in call.args):
         for path in rest:
             call.write(path, (call.machine.read_file(path, call.state) or FILE) + _inserted(script))
         return ""
-    quiet = options.has("n", "quiet", "silent")
-    return _edited(script, listed_part(text) if quiet else text, options.has("E", "r", "regexp-extended"), quiet)
+    return DISGUISED if text and known(text) else text
 
 
 def _judged(call: Call, language: str, script: str) -> str:
@@ -65,62 +53,14 @@ def _judged(call: Call, language: str, script: str) -> str:
 
 def _inserted(script: str) -> str:
     """The lines that a script adds to a file: they run where the file is a script."""
-    added = re.findall(r"(?m)^\s*(?:\d+|\$)?\s*[aic]\s*\\?\s*(.+)$", script)
+    added = re.findall(r"(?m)^[ \t]*(?:(?:\d+|\$)[ \t]*)?[aic][ \t]*\\?\s*(.+)$", script)
     made = re.findall(r"s([/|#,])(?:\\.|(?!\1).)*\1((?:\\.|(?!\1).)*)\1", script)
     return "".join(f"{line}\n" for line in [*added, *(new.replace("\\/", "/") for _, new in made)])
 
 
-def _edited(script: str, text: str, extended: bool, quiet: bool) -> str:
-    if taints(text) or not text:
-        return text
-    steps, at = [], 0
-    while (found := _STEP.match(script, at)) and found.end() > at:
-        steps.append(found)
-        at = found.end()
-    simple = not script[at:].strip() and all(bounded(step["old"] or "", text) for step in steps)
-    lines, out = text.splitlines(), []
-    try:
-        for number, line in enumerate(lines if simple else [], 1):
-            out += _line([step for step in steps if _addressed(step, number, len(lines))], line, extended, quiet)
-    except (ValueError, IndexError):
-        simple = False
-    return clip("\n".join(out)) + ("\n" if text.endswith("\n") and out else "") if simple else DISGUISED
-
-
-def _addressed(step: re.Match[str], number: int, total: int) -> bool:
-    first = step["first"]
-    begin, end = (total if place == "$" else whole(place or "0") for place in (first, step["last"] or first))
-    return not first or begin <= number <= end
-
-
-def _line(steps: list[re.Match[str]], line: str, extended: bool, quiet: bool) -> list[str]:
-    out: list[str] = []
-    for step in steps:
-        if step["verb"] == "d":
-            return out
-        before, flags = line, step["flags"] or ""
-        if step["d"]:
-            pattern = classes(step["old"]) if extended else basic_regex(step["old"])
-            if expressions.fault(pattern):
-                raise ValueError("no expression")
-            line = expressions.replaced(pattern, partial(_replacement, step["new"]), line, 0 if "g" in flags else 1)
-        if step["verb"] == "p" or ("p" in flags and line != before):
-            out.append(line)
-    return out if quiet else [*out, line]
-
-
-def _replacement(new: str, found: Any) -> str:
-    if re.search(r"\\[ULEul]", new):
-        raise ValueError("letters change their case")
-    groups: list[str] = [found[0], *found.groups()]
-    special = {"&": groups[0], "\\n": "\n", "\\t": "\t"}
-    pieces = re.findall(r"\\.|.", new, re.S)
-    return "".join(special.get(p) or (groups[int(p[1])] or "" if p[1:].isdigit() else p[-1]) for p in pieces)
-
-
 @program("awk gawk mawk nawk original-awk")
 def _awk(call: Call) -> str | None:
-    options = call.options("vFfieE", ("assign", "field-separator", "file", "include", "source"), posix=True)
+    options = call.options("v F f i e E assign field-separator file include source", True)
     files, words = options.all("f", "file"), list(options.rest)
     code = "\n".join([*(call.script(path) or "" for path in files), *options.all("e", "source")])
     code = code if code or files else words.pop(0) if words else ""
@@ -166,21 +106,17 @@ def _run_awk(call: Call, code: str, line: str) -> None:
         call.write(path, ansi_c(given) + "\n")
 
 
-def _field(fields: list[str], number: str) -> str:
-    at = len(fields) if number == "NF" else whole(number)
-    return " ".join(fields) if not at else fields[at - 1] if at <= len(fields) else UNKNOWN
+def _field(fields: list[str], number: str, beyond: str = UNKNOWN) -> str:
+    at = len(fields) if number == "NF" else whole(number or "0")
+    return " ".join(fields) if not at else fields[at - 1] if at <= len(fields) else beyond
 
 
 def _printed(code: str, text: str, lines: list[list[str]]) -> str:
-    """The output of `{print $N}` on known text, as if every line met its condition; of more, text in disguise."""
+    """The output of `{print $N}`, as if every line met its condition; of more, text in disguise."""
     field = _PRINTS.fullmatch(code)
+    if field and text:
+        partly = has_glob(text) or not known(text)
+        return "".join(_field(line, field[1], line[-1] if partly else "") + "\n" for line in lines if line)
     if not text:
         return DISGUISED if "BEGIN" in code and "print" in code else ATOM
-    if not field:
-        return text if has_glob(text) or not known(text) or "print" not in code else DISGUISED
-    out = ""
-    for line in filter(None, lines):
-        last = line[-1] if has_glob(text) or not known(text) else ""
-        at = len(line) if field[1] == "NF" else whole(field[1] or "0")
-        out += (" ".join(line) if not at else line[at - 1] if at <= len(line) else last) + "\n"
-    return out
+    return text if has_glob(text) or not known(text) or "print" not in code else DISGUISED

@@ -1,12 +1,37 @@
-"""The verdict: what may happen to a command, and why."""
+"""Effects (what a command would do, the vocabulary between interpreter and rules), and the verdict on them."""
 
+import re
 from dataclasses import field
 from typing import Any
 
 from belljar.records import record
 
-from .effects import Effect
+from .marks import show
 from .shellstate import ShellState
+
+RISKS = ("low", "medium", "high", "critical", "blocked")
+DECISIONS = ("allow", "ask", "deny")
+
+
+@record
+class Effect:
+    """One effect. `kind` is dotted (`net.fetch`); a rule for `net` matches it too."""
+
+    kind: str
+    target: str = ""
+    path_class: str = ""
+    flags: frozenset[str] = frozenset()
+    program: str = ""
+    trail: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        shown = {"target": show(self.target), "flags": sorted(self.flags), "trail": list(self.trail)}
+        return {"kind": self.kind, "path_class": self.path_class, "program": self.program, **shown}
+
+    def line(self) -> str:
+        where = f" [{self.path_class}]" if self.path_class else ""
+        flags = f" ({', '.join(sorted(self.flags))})" if self.flags else ""
+        return f"{self.kind} {show(self.target)}{where}{flags}  via {' → '.join(self.trail) or self.program}"
 
 
 @record
@@ -38,9 +63,7 @@ class Verdict:
     digest: str
     policy: str
     effects: tuple[Effect, ...] = ()
-    seen: tuple[str, ...] = field(
-        default=(), compare=False, repr=False
-    )  # the commands, and the entries they were read by
+    seen: tuple[str, ...] = field(default=(), compare=False, repr=False)  # commands, and the entries they were read by
     state_after: ShellState | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -48,19 +71,21 @@ class Verdict:
         return self.decision == "allow"
 
     def as_dict(self, effects: bool = False) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            "decision": self.decision,
-            "risk": self.risk,
-            "reason": self.reason,
-            "rules": [rule.as_dict() for rule in self.rules],
-            "canonical": self.canonical,
-        }
+        found: dict[str, Any] = {name: getattr(self, name) for name in ("decision", "risk", "reason", "canonical")}
+        found["rules"] = [rule.as_dict() for rule in self.rules]
         return {**found, "effects": [effect.as_dict() for effect in self.effects]} if effects else found
+
+    def commands(self) -> list[str]:
+        """How each command was read: its words, and the entry that was used, with file and line."""
+        from .schema import located
+
+        entry = re.compile(r"(?<=←  )(.+?) in (.+\.toml)$")
+        return [entry.sub(lambda m: f"{m[1]} in {located(m[2], f'program {m[1]}')}", line) for line in self.seen]
 
     def explain(self, commands: bool = False) -> str:
         """The verdict for a person: decision, rules, the effects with the way to each, how commands were read."""
         lines = [f"{self.decision} ({self.risk}): {self.reason}", f"policy {self.policy}"]
-        lines += ["commands:", *(f"  {line}" for line in self.seen)] if commands else []
+        lines += ["commands:", *(f"  {line}" for line in self.commands())] if commands else []
         lines += ["effects:"] + [f"  {effect.line()}" for effect in self.effects] if self.effects else ["no effects"]
         lines += ["rules:"] if self.rules else []
         lines += [f"  rule {rule.id}: {rule.decision} ({rule.risk}): {rule.reason}" for rule in self.rules]
