@@ -6,6 +6,8 @@ id sandbox >/dev/null 2>&1 || useradd --uid 1000 --home-dir /home/sandbox --no-c
 # Every command starts a bash. Debian's static one, of the same source, starts in two thirds of the time; it only cannot
 # load builtins from files, of which there are none here.
 if [ -x /bin/bash-static ]; then mv -f /bin/bash-static /bin/bash; fi
+# Debian's small vim answers to `vi` alone; whole ones come first.
+if [ -x /usr/bin/vim.tiny ]; then update-alternatives --quiet --install /usr/bin/vim vim /usr/bin/vim.tiny 1; fi
 # Mount points: the root is read-only by the time they are needed.
 mkdir -p /workspace /home/sandbox /.belljar
 chown 1000:1000 /workspace /home/sandbox

@@ -31,7 +31,8 @@ static int connect_to_init(void)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, length) != 0)
         return -1;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) != 0 || peer.pid != 1)
+    /* Nobody talks to himself: a kernel that says so (gVisor) does not know. There only the name tells, which PID 1 took first. */
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) != 0 || (peer.pid != 1 && peer.pid != getpid()))
         return -1;
     fcntl(fd, F_SETFL, O_NONBLOCK);
     return fd;

@@ -216,7 +216,7 @@ int main(int argc, char **argv)
         return USAGE;
     }
     bool dial = argc == 5 && !strcmp(argv[1], "--dial"), listen = argc == 4 && !strcmp(argv[1], "--listen");
-    const char *token = getenv("BELLJAR_TOKEN");
+    char *token = getenv("BELLJAR_TOKEN");
     if ((!dial && !listen) || strcmp(argv[argc - 2], "--lease") != 0 || (listen && (!token || strlen(token) != WIRE_TOKEN)))
         return usage();
     prepare();
@@ -226,6 +226,8 @@ int main(int argc, char **argv)
         listener_dial(argv[2]);
     else
         listener_listen(token);
+    if (token) /* gVisor shows /proc/1/environ to everybody */
+        memset(token, 0, strlen(token));
     unsetenv("BELLJAR_TOKEN");
     serve();
 }

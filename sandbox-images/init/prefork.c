@@ -24,7 +24,7 @@
 static struct command *pool[MOST];
 static unsigned count, target = FEWEST;
 static bool enabled;
-static uint64_t not_before, last_miss, last_claim, ooms_seen;
+static uint64_t not_before, last_miss, ooms_seen;
 
 /* Only where waiting shells are out of the commands' reach. */
 void prefork_enable(void) { enabled = isolation_level() != 0; }
@@ -52,10 +52,11 @@ bool prefork_fits(const char *text)
     return true;
 }
 
-/* A command that was just given its shell has the processor to itself, unless the next would find none waiting. */
+/* A command that has just begun has the processor to itself, unless the next would find no shell waiting. The youngest
+ * counts, which comes first: others, as a server or the network door's relay, may go on for hours. */
 static uint64_t refill_at(void)
 {
-    uint64_t pause = count && live_count ? last_claim + PAUSE : 0;
+    uint64_t pause = count && live ? live->started + PAUSE : 0;
     if (!enabled || count >= target)
         return NEVER;
     return pause > not_before ? pause : not_before;
@@ -151,7 +152,6 @@ struct command *prefork_claim(const char *text)
         struct command *command = pool[0];
         if (still_good(command) && hand_over(command, text)) {
             take_out(0);
-            last_claim = now;
             if (!command->main)
                 missed();
             return command;

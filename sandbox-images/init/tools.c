@@ -222,7 +222,19 @@ static bool pour(int fd)
     }
 }
 
-static int put(int root, const char *path, mode_t mode)
+/* What was poured is whole only if it ends in the host's mark: a host that dies closes the pipe, too. */
+static bool ends_in(int fd, const char *mark)
+{
+    char last[64];
+    size_t length = strnlen(mark, sizeof last);
+    off_t end = lseek(fd, 0, SEEK_END) - (off_t)length;
+    if (end >= 0 && pread(fd, last, length, end) == (ssize_t)length && !memcmp(last, mark, length))
+        return ftruncate(fd, end) == 0;
+    errno = EPIPE;
+    return false;
+}
+
+static int put(int root, const char *path, mode_t mode, const char *mark)
 {
     const char *name;
     uint64_t number;
@@ -231,15 +243,16 @@ static int put(int root, const char *path, mode_t mode)
     if (parent < 0 || getrandom(&number, sizeof number, 0) != sizeof number)
         return tool_failed();
     snprintf(temporary, sizeof temporary, ".%016llx.belljar", (unsigned long long)number);
-    int fd = openat(parent, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600); /* nothing is left of it if we are killed */
+    int fd = openat(parent, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600); /* nothing is left of it if we are killed */
     bool named = fd < 0;
     if (named)
-        fd = openat(parent, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        fd = openat(parent, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return tool_failed();
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    if (pour(fd) && fchmod(fd, mode & 0777) == 0 && (named || linkat(parent, self, parent, temporary, AT_SYMLINK_FOLLOW) == 0) &&
-        close(fd) == 0 && renameat(parent, temporary, parent, name) == 0)
+    if (pour(fd) && ends_in(fd, mark) && fchmod(fd, mode & 0777) == 0 &&
+        (named || linkat(parent, self, parent, temporary, AT_SYMLINK_FOLLOW) == 0) && close(fd) == 0 &&
+        renameat(parent, temporary, parent, name) == 0)
         return 0;
     int status = tool_failed();
     unlinkat(parent, temporary, 0);
@@ -388,8 +401,8 @@ int tools_main(int argc, char **argv)
         return tool_failed();
     if (!strcmp(name, "get"))
         return get(root, path, argc > 4 ? atoll(argv[3]) : 0, argc > 4 ? strtoull(argv[4], NULL, 10) : UINT64_MAX);
-    if (!strcmp(name, "put") && argc > 3)
-        return put(root, path, (mode_t)strtoul(argv[3], NULL, 8));
+    if (!strcmp(name, "put") && argc > 4)
+        return put(root, path, (mode_t)strtoul(argv[3], NULL, 8), argv[4]);
     if (!strcmp(name, "append"))
         return append(root, path);
     if (!strcmp(name, "list") && argc > 3)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 REDRAW_SECONDS = 0.2
-NEWS_SECONDS = 15.0  # where nothing can be rewritten: how often a long step says how far it is
+NEWS_SECONDS = 5.0  # where nothing can be rewritten: how often a long step says how far it is
 BAR = 20
 
 
@@ -32,10 +32,15 @@ class Report:
     started: float | None = None
     ended: float | None = None
     told: float = 0.0
+    gauge: Callable[[], float] | None = None
 
-    def __call__(self, fraction: float | None, text: str) -> None:
+    def __call__(self, fraction: float | None, text: str, gauge: Callable[[], float] | None = None) -> None:
+        """`gauge` is looked at whenever the line is drawn: for what does not say itself how far it is."""
         self.started = self.started or time.monotonic()
-        self.fraction, self.text = fraction, text
+        self.fraction, self.text, self.gauge = fraction, text, gauge
+
+    def so_far(self) -> float | None:
+        return min(self.gauge(), 0.99) if self.gauge else self.fraction
 
     def seconds(self) -> float:
         return (self.ended or time.monotonic()) - (self.started or time.monotonic())
@@ -106,8 +111,10 @@ class Board:
             self._say(f"{each.name}: done in {each.seconds():.0f} s")
         elif not each.told or now - each.told > NEWS_SECONDS:
             each.told = now
-            so_far = "" if each.fraction is None else f" ({each.fraction:.0%})"
-            self._say(f"{each.name}: {each.text}{so_far}")
+            fraction, seconds = each.so_far(), each.seconds()
+            part = [] if fraction is None else [f"{fraction:.0%}"]
+            so_far = ", ".join([*part, *([f"{seconds:.0f} s"] if seconds >= 1 else [])])
+            self._say(f"{each.name}: {each.text}{f' ({so_far})' if so_far else ''}")
 
     def _say(self, text: str) -> None:
         self._out.write(f"belljar: {text}\n")
@@ -115,13 +122,14 @@ class Board:
 
 
 def _line(each: Report) -> str:
-    if each.fraction is None:
+    fraction = each.so_far()
+    if fraction is None:
         place = int(each.seconds() * 4) % BAR
         filled = " " * place + "#" + " " * (BAR - 1 - place)
         part = "     "
     else:
-        filled = f"{'#' * round(BAR * each.fraction):<{BAR}}"
-        part = f"{each.fraction:4.0%} "
+        filled = f"{'#' * round(BAR * fraction):<{BAR}}"
+        part = f"{fraction:4.0%} "
     return f"  {each.name:<12} [{filled}] {part}{each.seconds():4.0f} s  {each.text}"
 
 

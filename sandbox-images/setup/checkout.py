@@ -42,6 +42,7 @@ class Checkout:
         self.log = self.own / "setup.log"
         self._board = board
         self._logging = threading.Lock()
+        self._starting = threading.Lock()
         self._fresh_log = True
         self._children: set[subprocess.Popen[str]] = set()
         self._uninterrupted: set[subprocess.Popen[str]] = set()
@@ -137,17 +138,18 @@ class Checkout:
         words = [str(word) for word in command]
         self._write(f"\n[{time.strftime('%H:%M:%S')}] {' '.join(words)}\n")
         last: deque[str] = deque(maxlen=60)
+        running = self._uninterrupted if uninterrupted else self._children
         try:
-            process = subprocess.Popen(
-                words, env={**os.environ, **(environment or {})}, cwd=self.root, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                start_new_session=uninterrupted,
-            )  # fmt: skip
+            with self._starting:  # whoever ends the children knows each that was started
+                process = subprocess.Popen(
+                    words, env={**os.environ, **(environment or {})}, cwd=self.root, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                    start_new_session=uninterrupted,
+                )  # fmt: skip
+                running.add(process)
         except OSError as error:
             self._write(f"{error}\n")
             return NOT_FOUND, [str(error)]
-        running = self._uninterrupted if uninterrupted else self._children
-        running.add(process)
         with process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -165,6 +167,7 @@ class Checkout:
             log.write(text)
 
     def _end_children(self) -> None:
+        self._starting.acquire()  # and never let go: nothing more is started
         for child in list(self._children):
             with suppress(OSError):
                 child.send_signal(signal.SIGTERM)

@@ -14,7 +14,8 @@ KNOWN = [
     (r"Temporary failure in name resolution|Name or service not known|Could not resolve|Temporary failure resolving",
      "no name could be resolved: is the network there?", AGAIN),
     (r"Network is unreachable|No route to host|Connection refused|Failed to establish a new connection|"
-     r"Connection reset|Connection aborted|ProtocolError|Could not connect|Failed to fetch",
+     r"Connection reset|Connection aborted|ProtocolError|Could not connect|Failed to fetch|connection broken by|"
+     r"IncompleteRead|Cannot connect to proxy",
      "the network or the package index cannot be reached", AGAIN),
     (r"timed out|Read timed out|Connection timed out", "the network is too slow or gone", AGAIN),
     (r"CERTIFICATE_VERIFY_FAILED|certificate verify failed", "the index's certificate is not trusted here",

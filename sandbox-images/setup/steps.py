@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import compileall
+import os
 import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import engines
 from board import Report, SetupError
@@ -19,6 +21,8 @@ LOCKED = ["--require-hashes", "--only-binary", ":all:"]
 # Settings of a user's pip that would send packages elsewhere; indexes and certificates are left as they are.
 PIP_SETTINGS = {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PYTHONNOUSERSITE": "1"}
 INIT = "sandbox-images/init/build.py"
+INSTALLED = "lib/python*/site-packages/*.dist-info"
+COMPILED = 1100  # objects: its C library, where zig has compiled nothing yet, and ours
 INIT_NEEDS_COMPILER = 3  # build.py's status where nothing fitting is in the cache
 
 
@@ -80,12 +84,12 @@ def _install_locked(checkout: Checkout, kind: str, report: Report) -> None:
     # After an interruption what is there may be half a package, which pip would neither use nor replace.
     again = ["--ignore-installed"] if checkout.begun(kind) else []
     command = [checkout.python, *PIP, *LOCKED, *again, "-r", locked]
-    heard = _pip_progress(report, locked_count(kind))
+    heard = _pip_progress(report, locked_count(kind), lambda: len(list(checkout.venv.glob(INSTALLED))))
     checkout.run(command, "installing Python packages", heard, environment=PIP_SETTINGS)
     checkout.ended(kind, locked)
 
 
-def _pip_progress(report: Report, total: int) -> Callable[[str], None]:
+def _pip_progress(report: Report, total: int, installed: Callable[[], int]) -> Callable[[str], None]:
     seen = 0
 
     def heard(line: str) -> None:
@@ -94,7 +98,7 @@ def _pip_progress(report: Report, total: int) -> Callable[[str], None]:
             seen += 1
             report(min(0.7, 0.7 * seen / total), f"downloading {line.split()[1]}")
         elif line.startswith("Installing collected"):
-            report(0.75, "installing")
+            report(0.75, "installing", lambda: 0.7 + 0.25 * min(1.0, installed() / total))
 
     return heard
 
@@ -111,11 +115,22 @@ def init(checkout: Checkout, report: Report) -> None:
     if status == INIT_NEEDS_COMPILER:
         report(0.0, "fetching the C compiler")
         compiler(checkout, report)
-        report(None, "compiling PID 1 of the sandboxes and its C library")
+        before = _compiled()
+        gauge: Callable[[], float] = lambda: (_compiled() - before) / COMPILED  # noqa: E731
+        report(0.0, "compiling PID 1 of the sandboxes and its C library", gauge)
         checkout.run(build, "compiling the init")
     elif status:
         checkout.run(build, "preparing the init")
     checkout.ended("init", *ingredients)
+
+
+def _compiled() -> int:
+    """How many objects zig has in its cache."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "zig")
+    try:
+        return len(os.listdir(Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or usual, "o")))
+    except OSError:
+        return 0
 
 
 def policies(checkout: Checkout, report: Report) -> None:
@@ -123,6 +138,7 @@ def policies(checkout: Checkout, report: Report) -> None:
     ingredients = (*sorted((checkout.root / "policies").rglob("*.toml")), checkout.root / "src/belljar/tables.py")
     if checkout.done("policies", *ingredients) and (checkout.venv / "share/belljar/policies.json").exists():
         return
+    report(None, "parsing the policies")
     checkout.begun("policies")
     checkout.run([checkout.python, "-m", "belljar.tables", checkout.root / "policies"], "parsing the policies")
     checkout.ended("policies", *ingredients)
