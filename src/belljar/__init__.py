@@ -49,3 +49,8 @@ def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
         return getattr(import_module(f"belljar.{_HOME_OF[name]}"), name)
     raise AttributeError(f"module 'belljar' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """So that Tab, and `python -m pydoc belljar`, know the names that were not used yet."""
+    return sorted({*globals(), *__all__})

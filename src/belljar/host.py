@@ -83,17 +83,20 @@ class Host:
     @property
     def run_root(self) -> Path:
         """The directory that holds a directory for each of its sandboxes."""
-        return self._run or rundir.run_root()
+        return rundir.closed_to_others(self._run) if self._run else rundir.run_root()
 
     @property
     def staged_root(self) -> Path:
         """Where staged changes are kept until they are applied or discarded."""
-        return (self._state or resources.state_dir()) / "staged"
+        return self._own_state() / "staged"
 
     @property
     def caches_root(self) -> Path:
         """Where the caches are that sessions share, a directory for each owner."""
-        return (self._state or resources.state_dir()) / "caches"
+        return self._own_state() / "caches"
+
+    def _own_state(self) -> Path:
+        return resources.own_directory(self._state) if self._state else resources.state_dir()
 
     @property
     def audit(self) -> Audit:
@@ -101,7 +104,7 @@ class Host:
             return self._audit
         from belljar.audit import writer as audits
 
-        where, mode = self._state or audits.directory(), os.environ.get("BELLJAR_AUDIT", "on").lower()
+        where, mode = self._own_state(), os.environ.get("BELLJAR_AUDIT", "on").lower()
         with self._lock:
             if (where, mode) not in self._audits:
                 self._audits[where, mode] = audits.open_trail(where, mode)

@@ -82,7 +82,7 @@ def default_memory() -> int:
 
 @dataclass(frozen=True, init=False)
 class Limits:
-    """What one sandbox may use: `Limits(memory="4g", cpus=2, tmp="1g")`."""
+    """What one sandbox may use: `belljar.Limits(memory="4g", cpus=2, tmp="1g")`."""
 
     memory: int = _size(None, 16 << 20)
     """Memory of all processes together, no swap on top; 2 GiB, or an eighth of a larger machine."""
@@ -202,6 +202,8 @@ def _checked(name: str, given: Any, read: Any, least: float, most: float) -> Any
     except (ValueError, TypeError, OverflowError) as error:
         raise LimitsError(f"{name}: {error}") from None
     if not least <= value <= most or not isfinite(value):
-        bounds = f"at least {least}" if value < least else f"at most {most}"
+        bound = least if value < least else most
+        shown = _shown(int(bound)) if read is parse_size and isfinite(bound) else bound
+        bounds = f"at least {shown}" if value < least else f"at most {shown}"
         raise LimitsError(f"{name}: {given} is out of bounds; {bounds}")
     return value

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from belljar.errors import EngineError
+from belljar.errors import EngineError, UsageError
 
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent.parent
@@ -47,18 +47,32 @@ def init_binary(machine: str | None = None) -> Path:
     )
 
 
-def state_dir() -> Path:
-    """$BELLJAR_STATE, else belljar/ in the user's state directory. Only its owner may look into it."""
+def state_path() -> Path:
+    """$BELLJAR_STATE, else belljar/ in the user's state directory."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    path = Path(os.environ.get("BELLJAR_STATE") or os.path.join(base, "belljar"))
+    return Path(os.environ.get("BELLJAR_STATE") or os.path.join(base, "belljar"))
+
+
+def state_dir() -> Path:
+    """The same, to write to: only its owner may look into it."""
+    return own_directory(state_path())
+
+
+def own_directory(path: Path, others: int = 0o077, setting: str = "BELLJAR_STATE") -> Path:
+    """Made if it is not there. One that others own or may enter is refused: they could lead us to other files."""
     with suppress(OSError):  # who writes there says what is wrong
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
+        status = path.stat()
+        if {path.lstat().st_uid, status.st_uid} != {os.geteuid()} or status.st_mode & others:
+            raise UsageError(
+                f"{path} must be a directory that only you can enter: `chmod 700` it, or set {setting} to another"
+            )
     return path
 
 
 def cache_dir() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(home) / "belljar"
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return own_directory(path, 0o022, "XDG_CACHE_HOME")  # earlier versions let others look into it

@@ -21,7 +21,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from belljar.errors import EngineUnavailable
 from belljar.patience import stretched
@@ -35,6 +34,8 @@ _CLONE_VM = 0x00000100
 _WAIT_ALL = 0x40000000  # __WALL: the child raises no SIGCHLD, so that nobody else's wait sees it
 _CHILD_SECONDS = 5
 _CHILD_STACK = 64 << 10
+_PATH = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DEEPEST = 256  # levels that are unlocked; each holds a descriptor
 
 
 @record
@@ -95,24 +96,17 @@ def command(argv: Sequence[str]) -> tuple[list[str], tuple[int, ...]]:
 
 def run(argv: Sequence[str]) -> None:
     entering, descriptors = command(argv)
-    subprocess.run(entering, pass_fds=descriptors, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(entering, pass_fds=descriptors, stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
 
 def clear_away(path: Path) -> None:
     """Remove a tree as well as can be: also what belongs to a subordinate id of the caller's, has a mode that locks
-    him out, or is nested more deeply than Python can follow."""
-
-    def unlock(function: Any, name: str, error: Any) -> None:
+    him out, or is nested more deeply than Python can follow. No link in it is followed, whoever swaps it meanwhile."""
+    _remove(path)
+    if path.exists():
         with contextlib.suppress(OSError):
-            os.chmod(os.path.dirname(name), 0o700)
-            if function in (os.unlink, os.rmdir):
-                function(name)
-            elif not os.path.islink(name):  # it could not look into a directory: the second round will
-                os.chmod(name, 0o700)
-
-    with contextlib.suppress(RecursionError):
-        shutil.rmtree(path, onerror=unlock)
-        shutil.rmtree(path, ignore_errors=True)
+            _unlock(os.open(path, _PATH), 0)
+        _remove(path)
     if path.exists():
         words = ["rm", "-rf", "--", str(path)]
         with contextlib.suppress(subprocess.SubprocessError, OSError, EngineUnavailable):
@@ -120,6 +114,24 @@ def clear_away(path: Path) -> None:
                 subprocess.run(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
             else:
                 run(words)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _unlock(directory: int, depth: int) -> None:
+    """Let the owner into this directory and those below it; takes the descriptor over."""
+    try:
+        os.chmod(f"/proc/self/fd/{directory}", 0o700)
+        with contextlib.closing(os.scandir(f"/proc/self/fd/{directory}")) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for name in names if depth < _DEEPEST else ():
+            with contextlib.suppress(OSError):
+                _unlock(os.open(name, _PATH, dir_fd=directory), depth + 1)
+    finally:
+        os.close(directory)
 
 
 def inside(id: int, own: int, first: int) -> int:

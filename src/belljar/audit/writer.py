@@ -40,8 +40,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from belljar import log
-from belljar.audit import masking
+from belljar import resources
+from belljar.audit import log, masking
 from belljar.errors import AuditError
 
 NAME = "audit.jsonl"
@@ -54,14 +54,6 @@ _MOMENT = 0.005
 """After which a note is written: most commands are over by then, and theirs are written together."""
 _OPEN = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _log = logging.getLogger("belljar.audit")
-
-
-def directory() -> Path:
-    """$BELLJAR_STATE, else belljar/ in the user's state directory."""
-    if own := os.environ.get("BELLJAR_STATE"):
-        return Path(own)
-    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(base) / "belljar"
 
 
 def rotated(where: Path, number: int) -> Path:
@@ -147,7 +139,7 @@ class Audit:
         rotate_at: int = _ROTATE_AT,
         keep: int = _KEEP,
     ) -> None:
-        self.where = where or directory()
+        self.where = where or resources.state_dir()
         self.required = required
         self._rotate_at, self._keep = rotate_at, keep
         self._thread_lock = threading.Lock()

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Check", "examine"]
 
-NEEDED_FOR_A_SANDBOX = ("init", "image base", "run directory")
+NEEDED_FOR_A_SANDBOX = ("init", "image base", machine_items.RUN_DIRECTORY)
 
 
 def examine(engine: Engine | None = None, workspace: str = ".", host: Host | None = None) -> list[Check]:
     """Every check there is, in the order a person would fix things. Blocking."""
     host = host or hosts.default()
-    machine = machine_items.checks(host.run_root, workspace)
+    try:
+        machine = machine_items.checks(host.run_root, workspace)
+    except BelljarError as error:
+        return [Check(machine_items.RUN_DIRECTORY, False, str(error), machine_items.OTHER_RUN_DIRECTORY)]
     try:
         engine = engine or host.connect()
         about = engine.describe()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 INSTALL = "install and start Docker 20.10 or newer (`make engine` does it on Debian) or Podman, or set DOCKER_HOST"
 # What an error says → what to do.
 REMEDIES = (
+    (r"you may not use \S*podman", "`systemctl --user start podman.socket` starts one of your own; or use sudo"),
     (r"you may not use", "`sudo usermod -aG docker $USER`, then log in again; or use sudo"),
     (r"speaks api|runs \w+ containers", "update the engine: Docker 20.10, Podman 4 or newer, with Linux containers"),
     (r"did not answer in time", "is the machine overloaded? BELLJAR_PATIENCE=5 waits longer; else restart the engine"),
@@ -26,10 +27,14 @@ REMEDIES = (
     (r"no engine is called", "set BELLJAR_ENGINE to one of those named"),
     (r"init.*permission denied|noexec", "set BELLJAR_RUN to a directory whose file system may execute programs"),
     (r"ordinary user", "do what is named there once, or use rootless Podman or Docker"),
+    (
+        r"hybrid mode not supported",
+        'crun needs cgroup v2; else choose runc: runtime="runc" in containers.conf, [engine]',
+    ),
     (r"cgroup|memory limit|cpu limit|process limit|swap", "see the items on limits above"),
     (r"range of cpus", "the engine's machine has fewer processors than this one: give --cpus"),
     (
-        r"bind source path does not exist",
+        r"bind source path does not exist|something else than \S+ was mounted",
         "the engine does not see this process's mounts (is it in a container, or under systemd's PrivateMounts=?): run "
         "both in one mount namespace, or use BELLJAR_ENGINE=oci",
     ),
@@ -74,7 +79,7 @@ def judge(about: Description, host_has_swap: bool) -> list[Check]:
         _users(about),
         _access_control(about),
         _storage(about),
-        *(Check("rootless", True, each) for each in about.does_without),
+        *(Check("does without", True, each) for each in about.does_without),
     ]
 
 

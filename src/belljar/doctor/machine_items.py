@@ -21,7 +21,11 @@ from belljar.workspace import idmap, uids
 LOW_DISK = 1 << 30
 LOW_RUN = 16 << 20
 _LANDLOCK_VERSION = 1
+_KEEPS_APART = 2  # version 1 would keep commands from moving files between directories, so the init does without
 _SIGNALS_ARE_SCOPED = 6  # the version of Landlock from which on commands can be kept from signalling each other
+
+
+RUN_DIRECTORY, OTHER_RUN_DIRECTORY = "run directory", "set BELLJAR_RUN to a directory of your own"
 
 
 def checks(run_root: Path, workspace: str) -> list[Check]:
@@ -38,7 +42,7 @@ def checks(run_root: Path, workspace: str) -> list[Check]:
 
 
 def run_directory(root: Path) -> Check:
-    name, fix = "run directory", "set BELLJAR_RUN to a directory of your own"
+    name, fix = RUN_DIRECTORY, OTHER_RUN_DIRECTORY
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root):
@@ -109,11 +113,11 @@ def landlock() -> Check:
     name, version = "landlock", landlock_version()
     if version >= _SIGNALS_ARE_SCOPED:
         return Check(name, True, f"version {version}: commands of one sandbox are kept apart")
-    if version > 0:
+    if version >= _KEEPS_APART:
         fix = "Linux 6.12 or newer keeps their signals apart too"
         return Check(name, True, f"version {version}: commands of one sandbox are kept apart, except for signals", fix)
     detail = "not available: commands in one sandbox can reach each other's processes (nothing outside it)"
-    return Check(name, True, detail, "use Linux 5.13 or newer and boot with landlock among lsm=…")
+    return Check(name, True, detail, "use Linux 5.19 or newer and boot with landlock among lsm=…")
 
 
 def landlock_version() -> int:

@@ -175,3 +175,13 @@ def read(path: str) -> str | None:
         return Path(path).read_text()
     except OSError:
         return None
+
+
+def boot_id() -> str:
+    return (read("/proc/sys/kernel/random/boot_id") or "").strip()
+
+
+def start_time(pid: int) -> int | None:
+    """When a process that lives started, in ticks since boot; with the pid it names one process for good."""
+    fields = (read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+    return int(fields[19]) if fields and fields[0] not in "ZX" else None

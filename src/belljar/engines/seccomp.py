@@ -19,6 +19,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 Profile = Literal["default", "debug", "root"]
@@ -27,49 +28,6 @@ ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 _EPERM, _ENOSYS, _EPROTONOSUPPORT = 1, 38, 93
-
-FILES = """
-access chdir close close_range copy_file_range dup dup2 dup3 faccessat faccessat2 fadvise64 fallocate fchdir
-fchown fchownat fcntl fdatasync fgetxattr flistxattr flock fremovexattr fsetxattr fstat fstatfs fsync
-ftruncate futimesat getcwd getdents getdents64 getxattr lchown lgetxattr link linkat listxattr llistxattr
-lremovexattr lseek lsetxattr lstat mkdir mkdirat newfstatat pread64 preadv preadv2 pwrite64 pwritev pwritev2
-read readahead readlink readlinkat readv removexattr rename renameat renameat2 rmdir sendfile setxattr splice
-stat statfs statx symlink symlinkat sync sync_file_range syncfs tee truncate umask unlink unlinkat utime
-utimensat utimes vmsplice write writev chown getxattrat listxattrat removexattrat setxattrat file_getattr
-cachestat
-"""
-
-WAITING = """
-alarm clock_getres clock_gettime clock_nanosleep epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2
-epoll_wait eventfd eventfd2 getitimer gettimeofday inotify_add_watch inotify_init inotify_init1
-inotify_rm_watch nanosleep pause pipe pipe2
-poll ppoll pselect6 restart_syscall select setitimer signalfd signalfd4 time timer_create timer_delete
-timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime
-"""
-
-MEMORY = """
-brk madvise map_shadow_stack membarrier memfd_create mincore mlock mlock2 mlockall mmap mprotect mremap mseal
-msync munlock munlockall munmap pkey_alloc pkey_free pkey_mprotect remap_file_pages
-"""
-
-PROCESSES = """
-arch_prctl capget capset execve execveat exit exit_group fork futex futex_requeue futex_wait futex_waitv
-futex_wake get_robust_list get_thread_area getcpu getegid geteuid getgid getgroups getpgid getpgrp getpid
-getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid ioprio_get
-kill landlock_add_rule landlock_create_ruleset landlock_restrict_self pidfd_open pidfd_send_signal
-prctl rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend
-rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity
-sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_yield seccomp
-set_robust_list set_thread_area set_tid_address setfsgid setfsuid setgid setgroups setpgid setregid setresgid
-setresuid setreuid setrlimit setsid setuid
-sigaltstack sysinfo tgkill times tkill uname vfork wait4 waitid
-"""
-
-TALKING = """
-accept accept4 bind connect getpeername getsockname getsockopt listen mq_getsetattr mq_notify mq_open
-mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd recvfrom recvmmsg recvmsg semctl semget
-semop semtimedop sendmmsg sendmsg sendto setsockopt shmat shmctl shmdt shmget shutdown
-"""
 
 # Their contexts come out of one number for the whole machine (fs.aio-max-nr): one sandbox could take it all.
 MACHINE_WIDE = "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit"
@@ -102,7 +60,7 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
         "defaultErrnoRet": _EPERM,
         "architectures": [_architecture(machine or os.uname().machine)],
         "syscalls": [
-            _allow(_names(FILES, WAITING, MEMORY, PROCESSES, TALKING)),
+            _allow(sorted(_freely_allowed())),
             *_families(),
             *_without_set_id(),
             *(_for_root() if kind == "root" else []),
@@ -110,8 +68,8 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
             *(_allow(["ioctl"], _masked(1, mask, value)) for mask, value in all_but(TERMINAL_TRICKS)),
             _allow(["clone"], _masked(0, CLONE_NEW_ANY, 0)),
             *_personalities((*PERSONALITIES, ADDR_NO_RANDOMIZE) if debug else PERSONALITIES),
-            _refuse(["clone3", "openat2", *_names(MACHINE_WIDE)], _ENOSYS),
-            *([_allow(_names(DEBUGGING))] if debug else []),
+            _refuse(["clone3", "openat2", *MACHINE_WIDE.split()], _ENOSYS),
+            *([_allow(sorted(DEBUGGING.split()))] if debug else []),
         ],
     }
 
@@ -119,12 +77,6 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
 @cache
 def profile_text(kind: Profile = "default", machine: str | None = None) -> str:
     return json.dumps(profile(kind, machine), separators=(",", ":"))
-
-
-def allowed_names(kind: Profile = "default") -> set[str]:
-    """Every call that is allowed with at least some arguments."""
-    rules = profile(kind, "x86_64")["syscalls"]
-    return {name for rule in rules if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
 
 
 def all_but(values: Iterable[int], mask: int = 0, prefix: int = 0, bit: int = 31) -> Iterator[tuple[int, int]]:
@@ -184,8 +136,9 @@ def _personalities(values: Iterable[int]) -> list[Rule]:
     return [_allow(["personality"], _equal(0, value)) for value in values]
 
 
-def _names(*blocks: str) -> list[str]:
-    return sorted({name for block in blocks for name in block.split()})
+def _freely_allowed() -> set[str]:
+    lines = Path(__file__).with_name("allowed_syscalls.txt").read_text().splitlines()
+    return {name for line in lines if not line.startswith("#") for name in line.split()}
 
 
 def _allow(names: list[str], *arguments: Argument) -> Rule:

@@ -29,6 +29,8 @@ _STAGES = {
     "running --customize-hook": 0.85,
     "creating tarball": 0.9,
 }
+_STEPS = {"Get:": 4, "Unpacking ": 1, "Setting up ": 2}
+"""What apt and dpkg print once for each package, and which word names it."""
 
 
 # What a script inside needs to reach a package index as this machine does; finish.sh takes it away again.
@@ -66,14 +68,14 @@ def bootstrap(
     what was fetched for them in /.fetched."""
     program = _mmdebstrap()
     command = [
-        program, "--variant=minbase", "--format=tar", f"--include={','.join(packages)}",
+        program, "--verbose", "--variant=minbase", "--format=tar", f"--include={','.join(packages)}",
         f"--customize-hook={_LEND}",
         *([f'--customize-hook=cp -r {shlex.quote(str(fetched))} "$1/.fetched"'] if fetched else []),
         *(f'--customize-hook=chroot "$1" sh -s < {shlex.quote(str(script))}' for script in scripts),
         RELEASE, str(tar), *_host_sources(),
     ]  # fmt: skip
     environment = {**os.environ, "LC_ALL": "C"}
-    last: deque[str] = deque(maxlen=5)
+    last, stages = deque[str](maxlen=40), Stages(progress)
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         text=True, errors="replace",
@@ -81,15 +83,37 @@ def bootstrap(
         assert process.stderr is not None
         for line in process.stderr:
             last.append(line.strip())
-            _report(line.strip(), progress)
+            stages.read(line.strip())
     if process.returncode:
-        raise ImageMissing(f"mmdebstrap could not build the image: {' / '.join(last)}")
+        said = [line for line in last if line.startswith(("E:", "dpkg:"))] or [*last]
+        raise ImageMissing(f"mmdebstrap could not build the image: {' / '.join(said[-5:])}")
 
 
-def _report(line: str, progress: Progress) -> None:
-    for stage, fraction in _STAGES.items():
-        if stage in line:
-            progress(fraction, stage)
+class Stages:
+    """How far mmdebstrap is, from what it and apt print: the stage, and in it the packages that are done."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._stage, self._from, self._to = "", 0.0, 0.0
+        self._packages, self._steps, self._shown = 0, 0, 0.0
+
+    def read(self, line: str) -> None:
+        words = line.split()
+        if stage := next((stage for stage in _STAGES if line.startswith(f"I: {stage}")), None):
+            self._stage, self._from, self._steps = stage, _STAGES[stage], 0
+            self._to = min((begin for begin in _STAGES.values() if begin > self._from), default=self._from)
+            self._report(self._from, stage)
+        elif words[3:5] == ["newly", "installed,"] and words[2].isdecimal():
+            self._packages = int(words[2])
+        elif self._packages and (step := next((step for step in _STEPS if line.startswith(step)), None)):
+            self._steps += 1
+            share = min(1.0, self._steps / (len(_STEPS) * self._packages))
+            if (fraction := self._from + share * (self._to - self._from)) - self._shown >= 0.01:
+                self._report(fraction, f"{self._stage}: {words[_STEPS[step]].partition(':')[0]}")
+
+    def _report(self, fraction: float, text: str) -> None:
+        self._shown = fraction
+        self._progress(fraction, text)
 
 
 def _mmdebstrap() -> str:

@@ -23,6 +23,7 @@ from belljar.images.unpack_mapped import unpack_for_caller
 from belljar.patterns import lazy_pattern
 
 OURS = "belljar/"
+_LIKE_AN_ID = lazy_pattern(r"[0-9a-f]{12,}:latest")
 _TRANSPORT = lazy_pattern(r"(docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage):.+")
 
 
@@ -120,14 +121,14 @@ def _fetched(source: str, work: Path, progress: Progress) -> Path:
 
 
 def _names(names: list[str]) -> list[str]:
-    """What an archive calls itself, except by a name of ours: that would put its contents in place of our image."""
+    """What an archive calls itself, except by a name of ours or what could be an id: it would take its place."""
     found = []
     for name in names:
         try:
             found.append(normal_name(name))
         except UsageError:
             continue
-    return [name for name in found if not name.startswith(OURS)]
+    return [name for name in found if not name.startswith(OURS) and not _LIKE_AN_ID.fullmatch(name)]
 
 
 def _is_name(source: str) -> bool:

@@ -72,7 +72,7 @@ def normal_name(name: str) -> str:
 
 class Store:
     def __init__(self, root: Path | None = None) -> None:
-        self.root = root or Path(os.environ.get("BELLJAR_IMAGES") or resources.state_dir() / "images")
+        self.root = root or _root()
         self._layers, self._manifests = self.root / "layers", self.root / "manifests"
         self._names, self._uses, self._work = self.root / "names", self.root / "uses", self.root / "work"
 
@@ -96,10 +96,6 @@ class Store:
 
     def has_layer(self, digest: str) -> bool:
         return (self._layers / digest / "layer.json").is_file()
-
-    def disk_bytes(self) -> int:
-        """What all layers take together; images share them."""
-        return sum(self._layer_size(path.name) for path in _entries(self._layers))
 
     # Adding
 
@@ -282,6 +278,12 @@ class Store:
             return int(json.loads((self._layers / digest / "layer.json").read_text())["size"])
         except (OSError, ValueError, KeyError):
             return 0
+
+
+def _root() -> Path:
+    if given := os.environ.get("BELLJAR_IMAGES"):  # a layer there that is a link would show the sandbox what it names
+        return resources.own_directory(Path(given), 0o022, "BELLJAR_IMAGES")
+    return resources.state_dir() / "images"
 
 
 def now() -> float:

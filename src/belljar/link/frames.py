@@ -18,7 +18,7 @@ from belljar.records import record
 __all__ = ["CONTROL", "STDERR", "STDIN", "STDOUT", "VERSION", "EndCause", "Flag", "From", "Stage", "To"]
 
 HEADER = struct.Struct("<IBBHQ")
-MAX_TO_INIT, MAX_FROM_INIT = wire.TO_INIT_MAX, wire.FROM_INIT_MAX
+MAX_TO_INIT = wire.TO_INIT_MAX
 LISTED_MAX = wire.LIVE_MAX + wire.RETAINED_MAX
 
 

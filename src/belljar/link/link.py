@@ -25,7 +25,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from belljar.errors import SandboxLost, ShellNotFound
+from belljar.errors import SandboxLost, ShellNotFound, UsageError
 from belljar.link import frames
 from belljar.link.decoder import Decoder
 from belljar.link.frames import Flag, FrameError, From, To, milliseconds
@@ -38,6 +38,7 @@ from belljar.link.transport import Transport
 
 RECEIVE = 64 << 10  # the allocator serves it from its heap; what it maps anew for each try costs ten times the try
 SMALL = 4096  # after so little there is hardly more to receive, and a try costs a system call
+_OTHER_LOOP = "this session belongs to another event loop: open it in the one that uses it, or use belljar.sync.Session"
 RECEIVES_PER_WAKE = 8  # then the loop's other callers get their turn
 FRAMES_PER_WAKE = 512  # likewise, where the frames are tiny
 LEFT = 1024  # commands we no longer follow, whose last words may still be under way
@@ -100,6 +101,7 @@ class Link:
         paced: bool = False,
         size: tuple[int, int] = (24, 80),
     ) -> Execution:
+        self.check_loop()
         id = int.from_bytes(os.urandom(8), "little") >> 1 | 1
         self.send(frames.spawn(
             id, argv, flags=flags, cwd=cwd, env=env,
@@ -112,6 +114,7 @@ class Link:
         return execution
 
     async def read(self, id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> frames.ReadReply:
+        self.check_loop()
         tag = self._questions.free_tag(From.READ_REPLY, id)
         self.send(frames.read(id, out_from, err_from, limit, milliseconds(wait), tag))
         reply: frames.ReadReply = await self._questions.ask(From.READ_REPLY, id, tag, most=limit)
@@ -129,7 +132,12 @@ class Link:
     async def ping(self) -> None:
         await self._ask(To.PING, From.PONG, payload=bytes(8))
 
+    def check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self.loop:
+            raise UsageError(_OTHER_LOOP)
+
     def _ask(self, kind: To, answer: From, id: int = 0, payload: bytes = b"") -> asyncio.Future[Any]:
+        self.check_loop()
         self.send(frames.frame(kind, id, payload))
         return self._questions.ask(answer, id)
 
@@ -159,6 +167,11 @@ class Link:
             self._left[execution.id] = LAST_WORDS
             if len(self._left) > LEFT:
                 del self._left[next(iter(self._left))]
+
+    @property
+    def follows_nothing(self) -> bool:
+        """No command of ours runs, and the init is there."""
+        return not self._commands and self.lost is None
 
     def when_lost(self, callback: Callable[[], None]) -> None:
         self._when_lost.append(callback)

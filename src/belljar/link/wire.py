@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-VERSION = 3
+VERSION = 4
 HEADER = 16
 TO_INIT_MAX = 8388608
 FROM_INIT_MAX = 2097152

@@ -15,6 +15,7 @@ from belljar.network.allow import Address
 
 _REFUSED = {
     "168.63.129.16/32": "a cloud's metadata service",
+    "192.0.0.0/24": "a reserved address, at one cloud its metadata service",
     "192.88.99.0/24": "a tunnel's relay",
     "64:ff9b::/96": "a translated IPv4 address",
     "64:ff9b:1::/48": "a translated IPv4 address",
@@ -22,7 +23,10 @@ _REFUSED = {
     "::ffff:0:0/96": "an IPv4 address in disguise",
     "2002::/16": "a tunnelled IPv4 address",
     "2001::/32": "a tunnelled IPv4 address",
+    "3fff::/20": "an address for examples",
 }
+_GLOBAL_SIX = ipaddress.ip_network("2000::/3")
+"""All that was ever given out. What the library calls global is more: the old site-local addresses, for one."""
 _NETWORKS = {ipaddress.ip_network(text): why for text, why in _REFUSED.items()}
 
 
@@ -37,7 +41,7 @@ def refusal(address: Address) -> str | None:
         return "a multicast address"
     if address.is_link_local:
         return "a link-local address"
-    if not address.is_global or address.is_reserved:
+    if not address.is_global or address.is_reserved or (address.version == 6 and address not in _GLOBAL_SIX):
         return "a private or reserved address"
     if _is_ours(address):
         return "an address of this machine"

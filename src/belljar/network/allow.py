@@ -13,7 +13,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from functools import cached_property
 from types import MappingProxyType
 
 from belljar.errors import UsageError
@@ -205,7 +204,7 @@ class DoorLimits:
 
 @record
 class Allow:
-    """The hosts that a sandbox may reach: `Session(network=Allow("api.example.com", "*.example.net:8443"))`.
+    """The hosts that a sandbox may reach: `belljar.Allow("api.example.com", "*.example.net:8443")`.
 
     `headers` are put into requests by the proxy: their values never enter the sandbox. For https the proxy then ends
     the TLS connection itself, with a certificate authority that only this sandbox trusts.
@@ -216,6 +215,7 @@ class Allow:
     headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     ask_hosts: bool = False
     limits: DoorLimits = field(default_factory=DoorLimits)
+    patterns: tuple[Pattern, ...] = field(default=(), repr=False, compare=False)
 
     def __init__(
         self, *hosts: str, presets: Iterable[str] = (), headers: Mapping[str, Mapping[str, str]] | None = None,
@@ -229,13 +229,10 @@ class Allow:
         put(self, "headers", _checked_headers(headers or {}))
         put(self, "ask_hosts", bool(ask_hosts))
         put(self, "limits", limits or DoorLimits())
+        put(self, "patterns", tuple(pattern(each) for each in self.hosts))
         for host in self.headers:
             if not any(each.fits(host_of(host), each.ports[0][0]) for each in self.patterns):
                 raise UsageError(f"headers are set for {host}, which is not among the allowed hosts")
-
-    @cached_property
-    def patterns(self) -> tuple[Pattern, ...]:
-        return tuple(pattern(each) for each in self.hosts)
 
     def with_hosts(self, *hosts: str) -> Allow:
         return Allow(*self.hosts, *hosts, presets=self.presets, headers=self.headers, ask_hosts=self.ask_hosts,

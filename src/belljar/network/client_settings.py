@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+import ssl
+import struct
+
 from belljar.layout import HOME
 
 PORT = 3128
 BUNDLE = f"{HOME}/.belljar-certificates.pem"
+JAVA_BUNDLE = f"{HOME}/.belljar-certificates.jks"
 APT_SETTINGS = f"{HOME}/.belljar-apt.conf"
 SETTINGS = {  # of clients that take no certificates from the environment
     # Its own sandbox user may not read a home; this is a sandbox already.
     APT_SETTINGS: f'Acquire::https::CaInfo "{BUNDLE}";\nAPT::Sandbox::User "root";\n',
     f"{HOME}/.wgetrc": f"ca_certificate = {BUNDLE}\n",
 }
+
+_JAVA = (
+    f"-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={PORT} -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort={PORT} "
+    f"-Dhttp.nonProxyHosts=localhost|127.*|[::1] -Djavax.net.ssl.trustStore={JAVA_BUNDLE}"
+)
+"""Java reads no other variable. It says that it did so whenever it starts."""
 
 
 def environment() -> dict[str, str]:
@@ -29,5 +41,19 @@ def environment() -> dict[str, str]:
     )  # fmt: skip
     tools = {"npm_config_proxy": proxy, "npm_config_https_proxy": proxy, "CARGO_HTTP_PROXY": proxy,
              "YARN_HTTP_PROXY": proxy, "YARN_HTTPS_PROXY": proxy, "NODE_USE_ENV_PROXY": "1",
-             "APT_CONFIG": APT_SETTINGS}  # fmt: skip
+             "APT_CONFIG": APT_SETTINGS, "JAVA_TOOL_OPTIONS": _JAVA}  # fmt: skip
     return {**named, **{name.lower(): value for name, value in named.items()}, **trusted, **tools}
+
+
+def java_bundle(pem: bytes) -> bytes:
+    """The same certificates as Java reads them: a JKS file, whose digest has Java's usual password."""
+    blocks = re.findall(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL)
+    entries = [struct.pack(">III", 0xFEEDFEED, 2, len(blocks))]
+    for number, block in enumerate(blocks):
+        alias, content = b"%d" % number, ssl.PEM_cert_to_DER_cert(block.decode())
+        entries.append(struct.pack(">IH", 2, len(alias)) + alias + bytes(8) + b"\x00\x05X.509")
+        entries.append(struct.pack(">I", len(content)) + content)
+    data = b"".join(entries)
+    return (
+        data + hashlib.sha1("changeit".encode("utf-16-be") + b"Mighty Aphrodite" + data, usedforsecurity=False).digest()
+    )

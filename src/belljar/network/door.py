@@ -17,6 +17,7 @@ from anyio.abc import ByteStream, SocketStream
 
 from belljar.network.addresses import refusal
 from belljar.network.allow import Address, Allow, BadHost, host_of
+from belljar.network.one_name import OneName
 from belljar.network.resolver import Resolve, Resolver, Unresolved
 from belljar.network.tls import looks_like_tls
 from belljar.network.tunnel import (
@@ -25,7 +26,7 @@ from belljar.network.tunnel import (
     checked_hello,
     first_words,
     looks_like_http,
-    more_if_unclear,
+    read_on_while_unclear,
     tunnel,
 )
 from belljar.network.visit import Refused, Visit
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 Ask = Callable[[str, int], Awaitable[bool]]
 HEAD_SECONDS = 30.0
-REFUSALS_TOLD = 300  # a minute: the trail keeps a gibibyte, and a flood of refusals must not push the rest out of it
+# A minute: the trail keeps a gibibyte, and a flood of refusals must not push everything else out.
+REFUSALS_RECORDED = 300
 DIALS = 64  # at once: while it is made a connection takes twice the memory that it takes later
 ASKED_MOST = 100  # hosts of one session: a program must not wear the person out who is asked
 REMEMBERED = 10_000  # visits; what a command reached is read off right after it
@@ -67,7 +69,7 @@ class Door:
         self._spent = 0
         self._open = 0
         self._recent: deque[float] = deque()
-        self._refusals_since, self._refusals, self._untold = 0.0, 0, 0
+        self._refusals_since, self._refusals, self._unrecorded = 0.0, 0, 0
 
     # One client.
 
@@ -101,8 +103,7 @@ class Door:
         while self._recent and self._recent[0] < now - 60:
             self._recent.popleft()
         if self._open >= limits.connections or len(self._recent) >= limits.per_minute:
-            self.visits.append(turned_away := Visit("", 0, "refused", "too many connections"))
-            self._told(turned_away)
+            self.turn_away("too many connections")
             return False
         self._recent.append(now)
         return True
@@ -172,24 +173,29 @@ class Door:
     @asynccontextmanager
     async def visit(self, host: str, port: int, method: str = "CONNECT", path: str = "") -> AsyncIterator[Visit]:
         """Everything that happens inside is told as one record, however it ends."""
-        visit = Visit(host[:300], port, method=method[:20], path=path)
+        visit = Visit(host, port, method=method[:20], path=path)
         self.visits.append(visit)  # known from the start: its command may end before the connection does
         try:
             yield visit
         except Refused as error:
-            visit.verdict, visit.reason = "refused", str(error)
+            visit.verdict, visit.reason, error.recorded = "refused", str(error), True
             raise
         finally:
-            self._told(visit)
+            self._record_visit(visit)
 
-    def _told(self, visit: Visit) -> None:
+    def turn_away(self, why: str) -> None:
+        """A connection that came to no host."""
+        self.visits.append(visit := Visit("", 0, "refused", why, method=""))
+        self._record_visit(visit)
+
+    def _record_visit(self, visit: Visit) -> None:
         visit.end()
         if self._record is None:
             return
         if visit.verdict == "refused" and self._too_many_refusals():
-            self._untold += 1
+            self._unrecorded += 1
             return
-        untold, self._untold = self._untold, 0
+        untold, self._unrecorded = self._unrecorded, 0
         self._record({**visit.as_dict(), **({"untold": untold} if untold else {})})
 
     def _too_many_refusals(self) -> bool:
@@ -197,25 +203,29 @@ class Door:
         if now - self._refusals_since > 60:
             self._refusals_since, self._refusals = now, 0
         self._refusals += 1
-        return self._refusals > REFUSALS_TOLD
+        return self._refusals > REFUSALS_RECORDED
 
-    def tell_rest(self) -> None:
+    def record_rest(self) -> None:
         """At the end: how many refusals were only counted."""
-        if self._record is not None and self._untold:
+        if self._record is not None and self._unrecorded:
             rest = Visit("", 0, "refused", "too many refusals to tell each").as_dict()
-            untold, self._untold = self._untold, 0
+            untold, self._unrecorded = self._unrecorded, 0
             self._record({**rest, "untold": untold})
 
     async def dial(self, target: Target, visit: Visit) -> SocketStream:
-        failure: Exception | None = None
+        failure = "it has no address"
         for address in target.addresses:
             visit.address = str(address)
             try:
                 async with self._dials:
                     with anyio.fail_after(self.allow.limits.connect):
                         return await anyio.connect_tcp(str(address), target.port)
-            except (OSError, TimeoutError) as error:
-                failure = error
+            except TimeoutError:
+                failure = "it does not answer"
+            except OSError as error:
+                failure = getattr(error.__cause__, "strerror", None) or str(
+                    error
+                )  # anyio's own says only that it failed
         visit.verdict, visit.reason = "failed", f"cannot connect: {failure}"
         raise Unreachable(f"{target.host} port {target.port} cannot be reached: {failure}")
 
@@ -238,7 +248,13 @@ class Door:
             await tunnel(client, upstream, meter, first)
         elif target.port == 443 or (target.port != 80 and looks_like_tls(first)):
             first = await checked_hello(client, target.host if target.by_name else None, first)
-            await (self._end_tls(client, target, upstream, first) if secret else tunnel(client, upstream, meter, first))
+            if secret:
+                await self._end_tls(client, target, upstream, first)
+                return
+            guarded = OneName(client, target.host, first)
+            await tunnel(guarded, upstream, meter)
+            if guarded.refused is not None:
+                raise guarded.refused
         elif target.port == 80 or looks_like_http(first):
             from belljar.network.http_proxy import HttpProxy
 
@@ -253,7 +269,7 @@ class Door:
         with anyio.move_on_after(self.allow.limits.idle):
             if not first:
                 first, server_first = await first_words(client, upstream)
-            return await more_if_unclear(client, first) if first and not server_first else first, server_first
+            return await read_on_while_unclear(client, first) if first and not server_first else first, server_first
         visit.reason = "idle for too long"
         raise anyio.EndOfStream
 
@@ -262,14 +278,14 @@ class Door:
         from anyio.streams.tls import TLSStream
 
         from belljar.network.http_proxy import HttpProxy
-        from belljar.network.upstream import Ahead
+        from belljar.network.upstream import PartlyRead
 
         if self.authority is None:
             raise Refused(f"{target.host} has headers set, but no certificate authority was made", status=502)
         context = self.authority.server_context(target.host)
         with anyio.fail_after(HELLO_SECONDS):
             inner = await TLSStream.wrap(
-                Ahead(client, first), server_side=True, ssl_context=context, standard_compatible=False
+                PartlyRead(client, first), server_side=True, ssl_context=context, standard_compatible=False
             )
         async with inner:
             await HttpProxy(self, inner, target, upstream, tls=True).serve()

@@ -6,7 +6,9 @@ is put in here and taken out of what comes back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from urllib.parse import quote, quote_plus
 
 import h11
 
@@ -41,11 +43,15 @@ def request_headers(request: h11.Request, host: str, port: int, tls: bool, outsi
     if listed & {b"content-length", b"transfer-encoding"}:
         raise Refused("a Connection header that names the body's length", status=400)
     dropped = _PER_HOP | listed | {name.lower().encode() for name in outside}
-    shown = host if port == (443 if tls else 80) else f"{host}:{port}"
-    kept = [(b"host", shown.encode("ascii", "replace")), *((n, v) for n, v in request.headers if n not in dropped)]
+    kept = [(b"host", _shown(host, port, tls).encode()), *((n, v) for n, v in request.headers if n not in dropped)]
     if b"upgrade" in listed and _upgrade(request.headers) == b"websocket":
         kept += [(b"connection", b"upgrade"), (b"upgrade", b"websocket")]
     return kept + [(name.encode(), value.encode()) for name, value in outside.items()]
+
+
+def _shown(host: str, port: int, tls: bool) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return name if port == (443 if tls else 80) else f"{name}:{port}"
 
 
 def answer_headers(headers: Iterable[tuple[bytes, bytes]], secrets: Iterable[str], switching: bool) -> Headers:
@@ -78,8 +84,9 @@ def _same_host(value: bytes, host: str, port: int, tls: bool) -> bool:
 
 
 def without(value: bytes, secrets: Iterable[str]) -> bytes:
+    """Also as a redirect would write it."""
     for secret in secrets:
-        for part in (secret, secret.rpartition(" ")[2]):
-            if part:
-                value = value.replace(part.encode(), b"***")
+        for part in filter(None, (secret, secret.rpartition(" ")[2])):
+            for form in (part, quote(part), quote(part, safe=""), quote_plus(part)):
+                value = re.sub(re.escape(form.encode()), b"***", value, flags=re.IGNORECASE)
     return value

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 HEAD_SECONDS = 30.0
 LINGER = 1.0
+NOT_UNDERSTOOD = "not a request that can be understood"
 _ABSOLUTE = lazy_pattern(rb"http://(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]]+)(?::([0-9]{1,5}))?((?:[/?][^#]*)?)", re.IGNORECASE)
 _FOLDED = lazy_pattern(rb"\n[ \t]|(?<!\r)\n|\r(?!\n)")
 
@@ -60,10 +61,11 @@ class HttpProxy:
                     return
                 self._http.start_next_cycle()
         except h11.RemoteProtocolError as error:
-            await self._refuse(
-                Refused(f"not a request that can be understood: {error}", status=error.error_status_hint)
-            )
+            self._door.turn_away(NOT_UNDERSTOOD)  # without the line, which may hold a secret
+            await self._refuse(Refused(f"{NOT_UNDERSTOOD}: {error}", status=error.error_status_hint))
         except Refused as error:
+            if not error.recorded:
+                self._door.turn_away(str(error))
             await self._refuse(error)
         except _Over:
             pass
@@ -111,11 +113,11 @@ class HttpProxy:
                 await self._client.send(
                     (self._http.send(answer) or b"") + (self._http.send(h11.Data(data=body)) or b"")
                 )
-                await self._let_it_be_read()
+                await self._wait_until_read()
         except (h11.LocalProtocolError, *GONE):
             pass
 
-    async def _let_it_be_read(self) -> None:
+    async def _wait_until_read(self) -> None:
         """A client that still sends its body would get a reset instead of the answer, were it hung up on at once."""
         with contextlib.suppress(NotImplementedError):  # by TLS
             await self._client.send_eof()
@@ -166,8 +168,8 @@ class HttpProxy:
         async with self._door.visit(host, port, method, path.decode("ascii", "replace")) as visit:
             target = self._inside or await self._door.admit(host, port)
             secret = self._door.headers_for(target, self._tls)
-            headers = request_headers(request, host, port, self._tls, secret)
-            if request.method == b"TRACE" and secret:
+            headers = request_headers(request, target.host, port, self._tls, secret)
+            if request.method.upper() in (b"TRACE", b"TRACK") and secret:
                 raise Refused("TRACE would bring back headers that must stay outside", status=405)
             try:
                 upstream = await self._reach(target, visit)

@@ -8,8 +8,12 @@ from __future__ import annotations
 from belljar.records import record
 
 HELLO_MAX = 64 << 10
-_HANDSHAKE, _CLIENT_HELLO = 22, 1
-_SERVER_NAME, _ENCRYPTED_HELLO, _OLD_ENCRYPTED_NAME = 0, 0xFE0D, 0xFFCE
+CHANGE_CIPHER, ALERT, HANDSHAKE, ENCRYPTED = 20, 21, 22, 23
+"""Kinds of records."""
+RECORD_MAX = 16640
+SHORTEST_ENCRYPTED = 24
+_CLIENT_HELLO = 1
+_SERVER_NAME, _EARLY_DATA, _ENCRYPTED_HELLO, _OLD_ENCRYPTED_NAME = 0, 42, 0xFE0D, 0xFFCE
 
 
 class NotTLS(Exception):
@@ -21,6 +25,10 @@ class Hello:
     name: str | None
     hides_name: bool
     """Encrypted ClientHello: the name that counts cannot be seen."""
+    early_data: bool
+    """Whether encrypted records may follow at once, which a server that asks for another hello passes over."""
+    size: int
+    """Bytes, with the heads of its records."""
 
 
 class _Reader:
@@ -65,18 +73,26 @@ def client_hello(data: bytes) -> Hello | None:
         at += 5 + length
         if message[0] != _CLIENT_HELLO or (len(message) >= 4 and int.from_bytes(message[1:4], "big") > HELLO_MAX):
             raise NotTLS("no ClientHello")
-    return _parsed(bytes(message[4 : 4 + int.from_bytes(message[1:4], "big")]))
+    if len(message) != 4 + int.from_bytes(message[1:4], "big"):
+        raise NotTLS("more than a ClientHello in its record")
+    return _parsed(bytes(message[4:]), at)
 
 
-def _parsed(body: bytes) -> Hello:
+def says_hello_again(record: bytes) -> bool:
+    """Whether this is one more ClientHello, or the start of one, as 11 bytes tell (of a short record: 6). What is
+    encrypted is at least SHORTEST_ENCRYPTED long, and does not look like this by chance."""
+    return record[5] == _CLIENT_HELLO and (len(record) < 11 or (record[6] < 3 and record[9] == 3))
+
+
+def _parsed(body: bytes, size: int) -> Hello:
     reader = _Reader(body)
     reader.take(2 + 32)
     reader.vector(1)
     reader.vector(2)
     reader.vector(1)
-    name, hides = None, False
+    name, hides, early = None, False, False
     if reader.done:
-        return Hello(None, hides)
+        return Hello(name, hides, early, size)
     extensions = _Reader(reader.vector(2))
     if not reader.done:
         raise NotTLS("bytes behind the ClientHello")
@@ -87,7 +103,8 @@ def _parsed(body: bytes) -> Hello:
                 raise NotTLS("two server names")
             name = _server_name(content)
         hides = hides or kind in (_ENCRYPTED_HELLO, _OLD_ENCRYPTED_NAME)
-    return Hello(name, hides)
+        early = early or kind == _EARLY_DATA
+    return Hello(name, hides, early, size)
 
 
 def _server_name(content: bytes) -> str:

@@ -139,7 +139,7 @@ _HTTP = lazy_pattern(_BLANK + _TOKEN + b"+[ \t]")
 UNCLEAR_MAX = 4096
 
 
-async def more_if_unclear(client: ByteStream, first: bytes) -> bytes:
+async def read_on_while_unclear(client: ByteStream, first: bytes) -> bytes:
     """As long as it could still become an HTTP request, more of it. Servers skip blank lines in front of one."""
     while len(first) < UNCLEAR_MAX and _MAYBE_HTTP.fullmatch(first):
         first += await client.receive(CHUNK)

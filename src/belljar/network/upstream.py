@@ -48,7 +48,7 @@ class Upstream:
         return event
 
 
-class Ahead(ByteStream):
+class PartlyRead(ByteStream):
     """A stream some of whose bytes were read already."""
 
     def __init__(self, stream: ByteStream, first: bytes) -> None:

@@ -8,9 +8,13 @@ from typing import Any
 
 from belljar.audit import masking
 
+HOST_MAX, PATH_MAX = 300, 500
+
 
 class Refused(Exception):
     """The door stays shut; the text tells the agent what was refused and what a person would have to do."""
+
+    recorded = False
 
     def __init__(self, why: str, *, status: int = 403) -> None:
         super().__init__(why)
@@ -20,6 +24,7 @@ class Refused(Exception):
 @dataclass(slots=True)
 class Visit:
     host: str
+    """As it was asked for, also where that is no host; what no terminal should see is left out."""
     port: int
     verdict: str = "allowed"
     """allowed, refused or failed (allowed, but the other side could not be reached)."""
@@ -27,11 +32,16 @@ class Visit:
     address: str = ""
     method: str = "CONNECT"
     path: str = ""
+    """Masked once, and no more of it than PATH_MAX: there may be thousands, each chosen to be slow to mask."""
     sent: int = 0
     received: int = 0
     started: float = field(default_factory=time.time)
     seconds: float = 0.0
     _begun: float = field(default_factory=time.monotonic, repr=False)
+
+    def __post_init__(self) -> None:
+        self.host = "".join(each if each.isprintable() else "?" for each in self.host[:HOST_MAX])
+        self.path = masking.text(self.path[:PATH_MAX])
 
     def end(self) -> None:
         self.seconds = round(time.monotonic() - self._begun, 6)
@@ -39,6 +49,6 @@ class Visit:
     def as_dict(self) -> dict[str, Any]:
         return {
             "host": self.host, "port": self.port, "address": self.address, "verdict": self.verdict,
-            "reason": self.reason[:500], "method": self.method, "path": masking.text(self.path[:2000]),
+            "reason": self.reason[:500], "method": self.method, "path": self.path,
             "sent": self.sent, "received": self.received, "started": self.started, "seconds": self.seconds,
         }  # fmt: skip

@@ -1,7 +1,7 @@
 """What a sandbox has besides its workspace: directories of the host, read-only, and caches that sessions share.
 
     mounts   {"/data": "/srv/corpus"}       pinned like the workspace, and checked again once the container has it
-    cache    {"pip": "~/.cache/pip"}        <state>/caches/<owner's uid>/pip, writable, below the sandbox's home
+    cache    {"pip": "~/.cache/pip"}        writable, below the sandbox's home (caches.py)
 
 A cache is shared by the sessions of one owner: whoever owns their workspaces. Others have directories of their own. For
 root's sandboxes, which have another uid each, both are shown through idmapped mounts, as the workspace is.
@@ -21,6 +21,7 @@ from belljar.engines.spec import Mount
 from belljar.errors import ProtectionMissing, UsageError, WorkspaceError
 from belljar.layout import HOME, PRIVATE, WORKSPACE
 from belljar.patterns import lazy_pattern
+from belljar.sandbox.caches import opened
 from belljar.workspace import idmap
 from belljar.workspace.beneath import Folder
 from belljar.workspace.pinned import Workspace, mount_points, release_staging
@@ -117,10 +118,12 @@ def shown(
     home: str = HOME,
 ) -> Iterator[list[Extra]]:  # fmt: skip
     """The mounts to give to the engine, good while this is open; the workspace must be shown already."""
+    owner = owner_of(workspace)
     with ExitStack() as held:
         found = [
             *((target, True, held.enter_context(_source(path, workspace, reserved))) for target, path in mounts),
-            *((f"{home}/{path}", False, held.enter_context(_cache(caches_root, name, workspace)))
+            *((f"{home}/{path}", False,
+               held.enter_context(opened(caches_root, name, owner, run_dir / f"{STAGING}cache-{name}")))
               for name, path in caches),
         ]  # fmt: skip
         yield [
@@ -141,19 +144,6 @@ def _source(path: str, workspace: Workspace, reserved: Sequence[Path]) -> Worksp
         pinned.close()
         raise UsageError(f"mounts: {path!r} and the workspace overlap; choose a directory outside it")
     return pinned
-
-
-def _cache(root: Path, name: str, workspace: Workspace) -> Workspace:
-    uid, gid = owner_of(workspace)
-    path = root / str(uid) / name
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)
-        if os.geteuid() == 0:
-            os.chown(path, uid, gid, follow_symlinks=False)
-        return Workspace.open(path, allow_home=True)
-    except OSError as error:
-        raise UsageError(f"cache: {path} cannot be used: {error.strerror}") from error
 
 
 def owner_of(workspace: Workspace) -> tuple[int, int]:

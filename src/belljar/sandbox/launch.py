@@ -297,7 +297,9 @@ def attach(id: str, host: Host) -> Launch:
         workspace = Workspace.open(plan.workspace, reserved=[host.run_root], allow_home=True)
         undo.append(workspace.close)
         if plan.changes == "direct":  # an overlay is another directory, and was checked when the session began
-            workspace.check_mounted(launched.pid if engine.shares_files else None)
+            pid = launched.pid if engine.shares_files else None
+            workspace.check_mounted(pid)
+            verification.verify_workspace(workspace.path, pid)
         if engine.shares_files:
             transport = Listener(path / "link").accept(launched.pid)
         else:

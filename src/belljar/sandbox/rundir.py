@@ -19,9 +19,11 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
+from belljar.engines.kernel_facts import boot_id, start_time
 from belljar.engines.spec import LABEL
 from belljar.errors import BelljarError, UsageError
 from belljar.patterns import lazy_pattern
@@ -43,26 +45,41 @@ def check_session_id(id: str) -> str:
 
 
 def run_root() -> Path:
+    return closed_to_others(_default_root())
+
+
+def closed_to_others(root: Path) -> Path:
+    """The root, if nobody else could have put a session there; one that is not there yet is for `_make_root`."""
+    try:
+        status = root.lstat()
+    except OSError:
+        return root
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not stat.S_ISDIR(status.st_mode):
+        raise BelljarError(f"{root} must be a directory that only you can enter; set BELLJAR_RUN to another one")
+    return root
+
+
+def _default_root() -> Path:
     if given := os.environ.get("BELLJAR_RUN"):
         return Path(given)
     if os.geteuid() == 0:
         return Path("/run/belljar")
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "belljar"
-    return Path(f"/tmp/belljar-{os.geteuid()}")
+    shared = Path(f"/tmp/belljar-{os.geteuid()}")
+    with contextlib.suppress(OSError):
+        shared.mkdir(mode=0o700)  # before somebody else does; from then on nobody can put another in its place
+    return shared
 
 
 def _make_root(root: Path) -> Path:
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = root.lstat()
     except OSError as error:
         raise BelljarError(
             f"Cannot use {root} ({error.strerror}); set BELLJAR_RUN to a directory of your own"
         ) from error
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not root.is_dir() or root.is_symlink():
-        raise BelljarError(f"{root} must be a directory that only you can enter; set BELLJAR_RUN to another one")
-    return root
+    return closed_to_others(root)
 
 
 class RunDir:
@@ -162,13 +179,6 @@ def remove_run_dir(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
 def _namespace() -> int:
     try:
         return os.stat("/proc/self/ns/pid").st_ino
@@ -176,25 +186,16 @@ def _namespace() -> int:
         return 0
 
 
-def _world() -> str:
+def _boot_and_namespace() -> str:
     """Where a pid means something: this boot, this PID namespace."""
     return f"{boot_id()}:{_namespace()}"
-
-
-def start_time(pid: int) -> int | None:
-    """When a process started, in ticks since boot; with the pid it names one process for good."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[19])
 
 
 def owner_labels(session: str, lease: float, keep: bool) -> dict[str, str]:
     pid = os.getpid()
     return {
         LABEL + "session": session,
-        LABEL + "owner": f"{pid}:{start_time(pid)}:{_world()}",
+        LABEL + "owner": f"{pid}:{start_time(pid)}:{_boot_and_namespace()}",
         LABEL + "uid": str(os.geteuid()),
         LABEL + "lease": str(lease),
         LABEL + "keep": "true" if keep else "false",
@@ -211,4 +212,4 @@ def owner_is_gone(label: str) -> bool:
         process, ticks = int(pid), int(started)
     except ValueError:
         return False
-    return world == _world() and start_time(process) != ticks
+    return world == _boot_and_namespace() and start_time(process) != ticks

@@ -5,6 +5,7 @@ launch.py starts it, which blocks; here that happens in a worker thread, and the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ class Sandbox:
         self.workspace, self.launched, self.run_dir, self.held = made.workspace, made.launched, made.run_dir, made.held
         self._transport, self._token, self.init = made.transport, made.token, made.init
         self.link: Link
+        self.when_idle: Callable[[Sandbox], bool] | None = None
+        """Takes over a sandbox in which nothing runs any longer, to destroy it later; False: it does not."""
 
     @classmethod
     async def launch(cls, plan: Plan, host: Host, id: str | None = None) -> Sandbox:
@@ -91,13 +94,19 @@ class Sandbox:
             self.held.release()
         self.workspace.close()
 
+    async def retire(self) -> None:
+        """Nobody needs it any longer. What runs in it ends now; where nothing does, the rest may wait."""
+        if self.link.follows_nothing and self.when_idle is not None and self.when_idle(self):
+            return
+        await self.destroy()
+
     async def destroy(self) -> None:
         """Nothing of it is left: processes now, the container within moments (it removes itself), the directory now."""
         await see_through(self._destroy())
 
     async def _destroy(self) -> None:
         try:
-            ended = await self._said_goodbye()
+            ended = await self._end_init()
             if not ended or self.engine.leaves_remains:
                 patience = REMAINS_SECONDS if ended else stretched(DESTROY_SECONDS)
                 with anyio.move_on_after(patience, shield=True), suppress(EngineError):
@@ -112,7 +121,7 @@ class Sandbox:
             rundir.remove_run_dir(self.run_dir)
         self.workspace.close()
 
-    async def _said_goodbye(self) -> bool:
+    async def _end_init(self) -> bool:
         """Tell the init to end; its hanging up is the proof that it did."""
         link = getattr(self, "link", None)
         if link is None or link.lost is not None:

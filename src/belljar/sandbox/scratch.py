@@ -19,7 +19,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -101,12 +101,11 @@ def _mount_new(run_dir: Path, target: Path, size: int) -> None:
         raise NoScratch(f"no scratch volume on disk: {reason}")
     where = resources.state_dir() / "scratch"
     try:
-        where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _promise(run_dir, where, size)
+        _promise(run_dir, size)
         file = _copy(_template(where, size), where)
         try:
             target.mkdir(mode=0o711, exist_ok=True)
-            _mount(_attach(file), target)
+            mount_device(attach(file), target, "discard,noinit_itable,nobarrier")
         finally:
             os.close(file)
     except (OSError, subprocess.SubprocessError) as error:
@@ -114,18 +113,29 @@ def _mount_new(run_dir: Path, target: Path, size: int) -> None:
         raise NoScratch(f"no scratch volume on disk: {error}") from error
 
 
-def _promise(run_dir: Path, where: Path, size: int) -> None:
-    """Write down what this sandbox may take, if the disk could hold it beside all others' promises."""
-    with open(where / "lock", "w") as lock:
+def _promise(run_dir: Path, size: int) -> None:
+    """Write down what this sandbox may take."""
+    with room(run_dir.parent, size):
+        (run_dir / PROMISE).write_text(str(size))
+
+
+@contextmanager
+def room(run_root: Path, size: int) -> Iterator[None]:
+    """While nobody else takes any. NoScratch, if the disk could not hold so much beside all that was promised."""
+    state = resources.state_dir()
+    (state / "scratch").mkdir(mode=0o700, exist_ok=True)
+    with open(state / "scratch" / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        promised = sum(_read_number(path) for path in run_dir.parent.glob(f"*/{PROMISE}"))
-        free = shutil.disk_usage(where).free
+        caches = [path.stat() for path in state.glob("caches/*/*.ext4")]
+        promised = sum(_read_number(path) for path in run_root.glob(f"*/{PROMISE}"))
+        promised += sum(max(0, each.st_size - each.st_blocks * 512) for each in caches)
+        free = shutil.disk_usage(state).free
         if free - promised - size < RESERVE:
             raise NoScratch(
                 f"no scratch volume on disk: {size >> 20} MiB do not fit beside what other sandboxes may take "
                 f"({promised >> 20} MiB) and a reserve, of {free >> 20} MiB free"
             )
-        (run_dir / PROMISE).write_text(str(size))
+        yield
 
 
 def _read_number(path: Path) -> int:
@@ -141,12 +151,14 @@ def _template(where: Path, size: int) -> Path:
         descriptor, made = tempfile.mkstemp(dir=where)
         os.ftruncate(descriptor, size)
         os.close(descriptor)
-        subprocess.run(
-            [_mkfs() or "mkfs.ext4", *_MKFS, made], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        make_file_system(made, _MKFS)
         os.rename(made, template)
     return template
+
+
+def make_file_system(file: str, options: Sequence[str]) -> None:
+    words = [_mkfs() or "mkfs.ext4", *options, file]
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, capture_output=True)
 
 
 def _copy(template: Path, where: Path) -> int:
@@ -180,7 +192,7 @@ def _extents(file: int, size: int) -> Iterator[tuple[int, int]]:
         yield start, position
 
 
-def _attach(file: int) -> int:
+def attach(file: int) -> int:
     """The loop device that the file is now behind, open: once nobody has it open or mounted it lets go of the file."""
     for _ in range(ATTEMPTS):
         with open("/dev/loop-control", "rb") as control:
@@ -196,10 +208,11 @@ def _attach(file: int) -> int:
     raise NoScratch("no scratch volume on disk: no loop device is free")
 
 
-def _mount(device: int, target: Path) -> None:
+def mount_device(device: int, target: Path, options: str) -> None:
+    """Takes the descriptor over."""
     path = os.readlink(f"/proc/self/fd/{device}")
     try:
-        mount(path, target, "ext4", MS_NOSUID | MS_NODEV | MS_NOATIME, "discard,noinit_itable,nobarrier")
+        mount(path, target, "ext4", MS_NOSUID | MS_NODEV | MS_NOATIME, options)
     finally:
         os.close(device)
 

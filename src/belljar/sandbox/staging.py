@@ -116,12 +116,12 @@ def _as_of(upper: Path, layer: Path, run_dir: Path) -> Iterator[Path]:
         release_staging(target)
 
 
-def can_lay_anew(engine: Engine) -> bool:
+def can_remount(engine: Engine) -> bool:
     """Else checkpoints are copies of what changed."""
     return os.geteuid() == 0 and engine.shares_files
 
 
-def lay_anew(area: StagedArea, workspace: Workspace, run_dir: Path, pid: int) -> None:
+def remount(area: StagedArea, workspace: Workspace, run_dir: Path, pid: int) -> None:
     """Give a running sandbox the overlay that its area describes now: after a checkpoint, after a rollback."""
     owner = (area.path / "upper").stat()
     with (

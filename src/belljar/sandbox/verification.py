@@ -19,6 +19,7 @@ from typing import Any
 from belljar.engines.kernel_facts import KernelFacts, executable, gather, place_of
 from belljar.engines.spec import ROOT_CAPABILITIES, Protections, SandboxSpec
 from belljar.errors import ProtectionMissing
+from belljar.layout import WORKSPACE
 from belljar.patience import stretched
 from belljar.records import record
 
@@ -53,6 +54,14 @@ def verify(spec: SandboxSpec, claims: Protections, pid: int | None, init: Path |
     places = _places(spec, init) if init is not None and pid else {}
     if lacking := missing(spec, Evidence(claims, kernel, identity, places)):
         raise ProtectionMissing("not in force, so nothing was run: " + "; ".join(lacking))
+
+
+def verify_workspace(path: str, pid: int | None) -> None:
+    """For a session that runs already. Root has compared the directories themselves, nobody else can look inside."""
+    place = place_of(path) if pid and os.geteuid() != 0 else None
+    kernel = gather(pid) if pid and place else None
+    if place and kernel and (wrong := list(_mounted(kernel, {WORKSPACE: place}))):
+        raise ProtectionMissing(f"workspace: the session has another one than {wrong[0]}")
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio import to_thread
 
+from belljar.awaiting import all_pending
 from belljar.errors import UsageError
 from belljar.link import frames
 from belljar.link.frames import To
@@ -66,6 +67,7 @@ class Chunk:
         return self.stdout + self.stderr
 
 
+@all_pending("shell")
 class Shell:
     """A command in the background. `Session.start` makes one.
 
@@ -204,7 +206,7 @@ class Shell:
         self._session.sandbox.link.join(self._number).close_input()
 
     def resize(self, rows: int, cols: int) -> None:
-        """Of its terminal (`start(pty=True)`): `shell.resize(24, 80)`."""
+        """Of its terminal (`await box.start("vi", pty=True)`): `shell.resize(24, 80)`."""
         self._session.sandbox.link.join(self._number).resize(rows, cols)
 
     def signal(self, signo: int) -> None:
@@ -265,7 +267,7 @@ class Shell:
         if execution.over:
             return False
         self._session.sandbox.link.forget(execution)
-        running.hand_on()
+        running.go_on_in_background()
         self._learn(reply.ended)
         out, err = collector.captures
         self._cursors[None] = here = (out.produced, err.produced)

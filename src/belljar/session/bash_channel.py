@@ -61,6 +61,8 @@ OWN = ("PWD", "SHLVL", "_")  # what every bash sets for itself
 LATE_SECONDS = 2.0  # how long the last output on a terminal is waited for
 LONGEST_MARK = 32
 LONGEST_REPORT = 3 << 20  # more than a program can be given of variables
+MOST_VARIABLES = 4096  # bash compares each exported variable with each other, for every program that it starts
+TOO_MANY = b"belljar: the shell was ended: it had exported more than %d variables\n" % MOST_VARIABLES
 STRANGERS = 16  # messages on the channel that are none of the loop's: then it is no longer the loop that speaks
 SETTLE_SECONDS = 2.0  # how long a shell that reported may take to wait for its next text
 ANY, NONE = b"-" * 16, b"?" * 16  # in place of a nonce: whatever the variables are; refuse and report them
@@ -107,7 +109,7 @@ class Report:
 
 
 @record
-class State:
+class BashState:
     """What texts are judged with, and what a new bash is given of the last one."""
 
     cwd: str = WORKSPACE
@@ -132,12 +134,12 @@ class Bash:
     """One bash process and its private channel."""
 
     def __init__(
-        self, link: Link, env: Mapping[str, str], state: State | None, on_output: Callable[[int, bytes], None],
+        self, link: Link, env: Mapping[str, str], state: BashState | None, on_output: Callable[[int, bytes], None],
         *, terminal: bool = False,
     ) -> None:  # fmt: skip
         self.phase = Phase.STARTING
         self.report: Report | None = None
-        self.state: State | None = None
+        self.state: BashState | None = None
         self._cwd = state.cwd if state else WORKSPACE
         self._exports, self._nonce_of_exports = "", b""
         self._control = bytearray()
@@ -171,7 +173,7 @@ class Bash:
         self._asked = which
         return which + counted + self._expect()
 
-    async def tell(self, text: str, judged: State | None, timeout: float | None, grace: float) -> None:
+    async def tell(self, text: str, judged: BashState | None, timeout: float | None, grace: float) -> None:
         """Have `text` run, if the variables are still those that it was judged with."""
         self.report = None
         if self._idle is not None:
@@ -232,7 +234,7 @@ class Bash:
             self._note_state()
         return seen
 
-    async def at_rest(self) -> bool:
+    async def is_idle(self) -> bool:
         """It waits for its next text, the kernel says; False: it does something else, whatever it reported."""
         until = time.monotonic() + SETTLE_SECONDS
         while not self._rests and (seen := await self.look()) is not None and not seen.waits:
@@ -243,7 +245,7 @@ class Bash:
 
     def _note_state(self) -> None:
         """The same object as long as nothing changes."""
-        now = State(self._cwd, self._exports, self._nonce_of_exports)
+        now = BashState(self._cwd, self._exports, self._nonce_of_exports)
         if self.state != now:
             self.state = now
 
@@ -265,10 +267,10 @@ class Bash:
             for message in messages:
                 self._hear(message)
         if len(self._control) > LONGEST_REPORT or self._strangers > STRANGERS:
-            self._distrust()
+            self._ignore_channel()
         return None
 
-    def _distrust(self) -> None:
+    def _ignore_channel(self) -> None:
         """It is not the loop that speaks: nothing more is heard of this shell but its end."""
         self._control.clear()
         self.execution.on_output = None
@@ -287,13 +289,16 @@ class Bash:
         if self._expected and head == b"s" + self._expected[0] and (found := _REPORT.fullmatch(rest)):
             self._reported(Report(int(found[1]) & 0xFF, b"x" in found[2]))
         elif self._nonce and head == b"e" + self._nonce:
+            if rest.count(b"\n") > MOST_VARIABLES:
+                self._on_output(frames.STDERR, TOO_MANY)
+                return self._ignore_channel()
             self._exports, self._nonce_of_exports = rest.decode("utf-8", "surrogateescape"), self._nonce
             if self.state is not None:
                 self._note_state()
         elif self._expected and head == b"r" + self._expected[0]:
             self._expected.pop(0)
             if self._asked == ANY:
-                return self._distrust()  # no loop of ours does
+                return self._ignore_channel()  # no loop of ours does
             self.phase = Phase.REFUSED
         else:
             self._strangers += 1

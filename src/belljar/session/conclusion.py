@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 Status = Literal["running", "completed", "failed", "killed"]
 R = TypeVar("R", bound=Result)
 
-CAUSES: dict[int, Cause] = {1: "exited", 2: "signalled", 3: "timeout", 4: "killed", 5: "out_of_memory"}
-"""The init's numbers."""
+CAUSES: dict[int, Cause] = {each: each.name.lower() for each in frames.EndCause}  # type: ignore[misc]
+"""The init's numbers, by the names that the wire's table gives them."""
 _STATUS: dict[Cause, int] = {"timeout": TIMEOUT_STATUS, "sandbox_lost": LOST_STATUS}
 """Exit codes of ours; every other cause has the program's own."""
 

@@ -46,7 +46,11 @@ class CopiedWorkspace:
         await self._note(base=await self._listing(), fetched={})
 
     def _check(self, folder: Folder) -> None:
-        found = [status.st_size if stat.S_ISREG(status.st_mode) else 0 for _, status in folder.walk()]
+        found = []
+        for path, status in folder.walk():
+            if path.count("/") >= DEEPEST:
+                raise UsageError(f"{path[:60]}…: more than {DEEPEST} directories in each other cannot be copied")
+            found.append(status.st_size if stat.S_ISREG(status.st_mode) else 0)
         if sum(found) > self._bytes or len(found) > self._count:
             raise UsageError(
                 f"the workspace holds {_mib(sum(found))} in {len(found)} files. This engine does not share files, so a "

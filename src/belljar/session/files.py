@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import os
 import posixpath
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 from anyio import to_thread
 
+from belljar.awaiting import all_pending
 from belljar.errors import FileFailed, UsageError
 from belljar.layout import HOME, WORKSPACE
 from belljar.records import record
@@ -80,6 +82,7 @@ class Kept:
         self.parts.append(data)
 
 
+@all_pending("box.files")
 class Files:
     def __init__(self, run: RunTool) -> None:
         self._run = run
@@ -100,7 +103,7 @@ class Files:
         await box.files.write("app.py", "print(1)\\n")
         """
         content = data.encode() if isinstance(data, str) else bytes(data)
-        await self._do("put", path, [f"{mode & 0o777:o}"], source=_pieces(content))
+        await self._put(path, mode, _pieces(content))
 
     async def append(self, path: str, data: bytes | str) -> None:
         """Behind what is there; a file that is not there is made.
@@ -177,8 +180,7 @@ class Files:
                 await self.unpack(packed(whole(folder)), path)
             return
         with await to_thread.run_sync(open, source, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode & 0o777
-            await self._do("put", path, [f"{mode:o}"], source=file)
+            await self._put(path, os.fstat(file.fileno()).st_mode, file)
 
     async def get(self, path: str, sink: Sink) -> None:
         """A file, piece by piece, whatever its size.
@@ -229,6 +231,11 @@ class Files:
         kept = Kept(TOLD_MAX, f"{path}: there is too much to {tool}; name a directory further down")
         await self._do(tool, path, more, sink=kept.take)
         return b"".join(kept.parts)
+
+    async def _put(self, path: str, mode: int, source: Source) -> None:
+        """What is written takes its name only if this mark is its end: with a host that dies it does not come."""
+        mark = secrets.token_hex(16)
+        await self._do("put", path, [f"{mode & 0o777:o}", mark], source=source)
 
     async def _do(
         self,

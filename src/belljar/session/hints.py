@@ -1,4 +1,5 @@
-"""Why a command may have failed, in one sentence each, with the option that helps.
+"""Why a command may have failed, in one sentence each, with what helps: an argument in Python, an option on the command
+line, something to do or to ask for to an agent.
 
 Read off how the command ended and what it printed, so a hint is a guess: it is only given where the command failed, or
 where the kernel said so.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from belljar.patterns import lazy_pattern
 
@@ -17,6 +18,63 @@ if TYPE_CHECKING:
 
     from belljar.session.result import Result, Surroundings
 
+Reader = Literal["python", "cli", "prompt", "agent"]
+"""Who reads a hint. The prompt is safe mode's; where it has no words of its own, those of the command line do."""
+
+_REMEDIES: dict[str, dict[Reader, str]] = {
+    "lost": {
+        "python": "open a new Session",
+        "cli": "run it again, or start a new session",
+        "agent": "whoever started it must start it again",
+    },
+    "memory": {
+        "python": "raise it with limits=Limits(memory='2g')",
+        "cli": "raise it with --memory 2g",
+        "agent": "do less at once (fewer jobs), or ask the person to raise it: --memory 2g",
+    },
+    "network": {
+        "python": "open a door for one host with network=belljar.Allow('HOST'), or use network='full'",
+        "cli": "open a door for one host with --allow HOST, or use --network full",
+        "prompt": "open a door for one host with :allow HOST",
+        "agent": "work with what is here, or ask the person to open a door for the host: --allow HOST",
+    },
+    "refused": {
+        "python": "allow a host with `await box.allow_host('HOST')`",
+        "cli": "allow a host with --allow HOST",
+        "prompt": "allow a host with :allow HOST",
+        "agent": "do without it, or ask the person to allow the host: --allow HOST",
+    },
+    "disk": {
+        "python": "raise them with limits=Limits(disk='8g'), or write to /workspace",
+        "cli": "raise them with --disk 8g, or write to /workspace",
+        "agent": "delete what is not needed, write to /workspace, or ask the person for more: --disk 8g",
+    },
+    "processes": {
+        "python": "raise it with limits=Limits(pids=4096)",
+        "cli": "raise it with --pids 4096",
+        "agent": "start fewer at once, or ask the person to raise it: --pids 4096",
+    },
+    "file size": {
+        "python": "raise that with limits=Limits(fsize='32g')",
+        "cli": "raise that with --fsize 32g",
+        "agent": "split the file, or ask the person to raise it: --fsize 32g",
+    },
+    "root": {
+        "python": "use an image that has what they would install, or root=True with engine='oci'",
+        "cli": "use an image that has what they would install, or --root with --engine oci",
+        "agent": "install into the home directory (pip install, npm install -g), or ask the person for another image",
+    },
+    "image": {
+        "python": "{has!r} has it: image={has!r}",
+        "cli": "{has!r} has it: --image {has}",
+        "agent": "{has!r} has it: ask the person for --image {has}",
+    },
+    "program": {
+        "python": "use an image that has it, or install it into the workspace",
+        "cli": "use an image that has it, or install it into the workspace",
+        "agent": "do it with what is here, or install it into the workspace",
+    },
+}
 LOOKED_AT = 32 << 10  # bytes at the end of each stream: what stopped a command is said last
 
 _NETWORK = lazy_pattern(
@@ -44,48 +102,57 @@ _MISSING = lazy_pattern(
 _IMAGES = {
     "python": ("pip", "pip3", "uv", "uvx", "pytest", "gcc", "g++", "cc", "c++", "python3-config"),
     "node": ("node", "nodejs", "npm", "npx"),
-    "dev": ("cmake", "ninja", "gdb", "strace", "shellcheck", "sqlite3", "pkg-config", "ld", "as", "lsof", "vi"),
+    "dev": ("cmake", "ninja", "gdb", "strace", "shellcheck", "sqlite3", "pkg-config", "ld", "as", "lsof"),
 }
 _MODULES = {"pip": "python", "venv": "python", "ensurepip": "python", "pytest": "python"}
 
 
-def hints(result: Result, where: Surroundings) -> tuple[str, ...]:
+def hints(result: Result, where: Surroundings, reader: Reader = "python") -> tuple[str, ...]:
     if result.ok and not result.oom_kills:
         return ()
-    return tuple(_found(result, where))
+    return tuple(f"{fact}{_remedy(wall, has, reader)}." for fact, wall, has in _found(result, where))
 
 
-def _found(result: Result, where: Surroundings) -> Iterator[str]:
+def _remedy(wall: str, has: str, reader: Reader) -> str:
+    remedies = _REMEDIES.get(wall)
+    return "" if remedies is None else "; " + remedies.get(reader, remedies["cli"]).format(has=has)
+
+
+Wall = tuple[str, str, str]
+"""What stood in the way in words, which remedy helps, and the image that it names."""
+
+
+def _found(result: Result, where: Surroundings) -> Iterator[Wall]:
     limits, printed = where.limits, _printed(result)
     if result.cause == "sandbox_lost":
-        yield f"The sandbox was lost{f' ({result._lost})' if result._lost else ''}; open a new session."
+        yield f"The sandbox was lost{f' ({result._lost})' if result._lost else ''}", "lost", ""
     if result.cause == "out_of_memory" or result.oom_kills:
-        size = f"{limits.memory >> 20} MiB"
-        yield f"The memory limit of {size} was reached; raise it with --memory 2g or Limits(memory='2g')."
+        yield f"The memory limit of {limits.memory >> 20} MiB was reached", "memory", ""
     if result.ok:
         return
     if where.network == "none" and (_NETWORK.search(printed) or _silent_client(result)):
-        yield "The sandbox has no network; open a door for one host with --allow HOST, or use --network full."
+        yield "The sandbox has no network", "network", ""
     if refused := sorted(
-        {f"{visit['host']}:{visit['port']}" for visit in result.network if visit["verdict"] == "refused"}
+        {
+            f"{visit['host']}:{visit['port']}"
+            for visit in result.network
+            if visit["verdict"] == "refused" and visit["host"]
+        }
     ):
-        yield f"The network door refused {', '.join(refused[:5])}; a person can allow a host with --allow HOST."
+        yield f"The network door refused {', '.join(refused[:5])}", "refused", ""
     if _DISK.search(printed):
-        yield (
-            f"A file system is full: /tmp holds {limits.tmp >> 20} MiB and the home directory {limits.home >> 20} MiB; "
-            "raise them with --disk, --tmp and --home or Limits(tmp=…, home=…), or write to /workspace."
-        )
+        # Without a word about `disk` they are on a volume where one can be had: then these are not the sizes.
+        sizes = f" ({limits.tmp >> 20} and {limits.home >> 20} MiB)" if limits.disk is not None else ""
+        yield f"A file system is full; /tmp and the home directory are limited{sizes}", "disk", ""
     if _PROCESSES.search(printed):
-        yield f"The limit of {limits.pids} processes was reached; raise it with --pids or Limits(pids=…)."
+        yield f"The limit of {limits.pids} processes was reached", "processes", ""
     if result.signal == signal.SIGXFSZ or result.exit_code == 128 + signal.SIGXFSZ or _FILE_SIZE.search(printed):
-        yield f"A file may have {limits.fsize >> 20} MiB; raise that with Limits(fsize='4g')."
+        yield f"A file may have {limits.fsize >> 20} MiB", "file size", ""
     if _READ_ONLY.search(printed):
-        yield "Only /workspace, /tmp and the home directory can be written; the rest of the image is read-only."
+        written = "Only /workspace, /tmp and the home directory can be written"
+        yield f"{written}; the rest of the image is read-only", "", ""
     if _ROOT.search(printed):
-        yield (
-            "Commands run as an ordinary user and there is no sudo; use an image that has what they would install, "
-            "or --root with the engine oci."
-        )
+        yield "Commands run as an ordinary user and there is no sudo", "root", ""
     else:
         yield from _program(printed, where.image, found_out=result.exit_code == 127)
 
@@ -99,17 +166,22 @@ def _silent_client(result: Result) -> bool:
     )
 
 
-def _program(printed: str, image: str, found_out: bool) -> Iterator[str]:
+def image_with(program: str) -> str | None:
+    """The image of ours that has a program which `base` has not."""
+    return next((image for image, names in _IMAGES.items() if program in names), None)
+
+
+def _program(printed: str, image: str, found_out: bool) -> Iterator[Wall]:
     """`found_out`: the shell's own last word was that it is missing."""
     found = list(_MISSING.finditer(printed))
     if not found:
         return
     name = next(filter(None, found[-1].groups()))
-    has = _MODULES.get(name) if found[-1][3] else next((i for i, names in _IMAGES.items() if name in names), None)
+    has = _MODULES.get(name) if found[-1][3] else image_with(name)
     if has is not None and has != image:
-        yield f"The image {image!r} has no {name}; {has!r} has it: --image {has} or image={has!r}."
+        yield f"The image {image!r} has no {name}", "image", has
     elif found[-1][3] is None and found_out:
-        yield f"The image {image!r} has no {name}; use an image that has it, or install it into the workspace."
+        yield f"The image {image!r} has no {name}", "program", ""
 
 
 def _printed(result: Result) -> str:

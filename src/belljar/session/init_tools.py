@@ -85,7 +85,7 @@ class InitTools:
             execution.spill(sink.fileno())
         try:
             if source is not None:
-                await self._feed(execution, source)
+                await self._feed(execution, source, argv[-1].encode() if argv[0] == "put" else b"")
             body = await execution.ended()
         finally:
             if not execution.over:
@@ -94,12 +94,15 @@ class InitTools:
             raise failure[0]
         return body.exit_code, bytes(said)
 
-    async def _feed(self, execution: Execution, source: Source) -> None:
+    async def _feed(self, execution: Execution, source: Source, mark: bytes) -> None:
+        """The mark comes after a source that was whole."""
         if isinstance(source, File) and execution.flags & Flag.DIRECT:
             await execution.pour(source.fileno())
         else:
             async for part in _each(_read(source) if isinstance(source, File) else source):
                 await execution.input(part)
+        if mark:
+            await execution.input(mark)
         execution.close_input()
 
 

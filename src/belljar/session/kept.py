@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from belljar import host as hosts
+from belljar.awaiting import all_pending
 from belljar.errors import UsageError
 from belljar.records import record
 from belljar.sandbox import rundir
@@ -51,6 +52,7 @@ def metadata(run_dir: Path) -> dict[str, str]:
     return {str(name): str(text) for name, text in (rundir.read_session(run_dir, METADATA) or {}).items()}
 
 
+@all_pending("box")
 class KeptVerbs:
     metadata: dict[str, str]
 

@@ -18,11 +18,10 @@ from belljar.errors import ProtectionMissing, UsageError
 from belljar.link import frames
 from belljar.network.allow import Allow, check_ceiling
 from belljar.network.authority import Authority, trust_bundle
-from belljar.network.client_settings import BUNDLE, PORT, SETTINGS
+from belljar.network.client_settings import BUNDLE, JAVA_BUNDLE, PORT, SETTINGS, java_bundle
 from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream, RelayError
 from belljar.network.presets import Found, explain
-from belljar.network.visit import Visit
 
 if TYPE_CHECKING:
     from belljar.link.remote_command import Execution
@@ -99,7 +98,7 @@ class NetworkDoor:
 
     def close(self) -> None:
         if self.door is not None:
-            self.door.tell_rest()
+            self.door.record_rest()
         if self.mux is not None:
             self.mux.lose()
         for task in list(self._tasks):
@@ -108,17 +107,14 @@ class NetworkDoor:
         if relay is not None and not relay.over:
             relay.abandon()
 
-    @property
-    def visits(self) -> list[Visit]:
-        return list(self.door.visits) if self.door else []
-
-    async def furnish(self, files: Files) -> None:
+    async def install_certificates(self, files: Files) -> None:
         """The host's trusted certificates, and with headers for https this session's own authority."""
         bundle = await to_thread.run_sync(trust_bundle)
         if self.door is not None and self.door.authority is not None:
             bundle += self.door.authority.pem
         if bundle:
             await files.write(BUNDLE, bundle, mode=0o444)
+            await files.write(JAVA_BUNDLE, await to_thread.run_sync(java_bundle, bundle), mode=0o444)
             for path, text in SETTINGS.items():
                 await files.write(path, text, mode=0o644)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
+from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.network.allow import Allow, check_ceiling
 from belljar.network.client_settings import PORT, environment
@@ -16,6 +18,7 @@ from belljar.session.init_tools import InitTools
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
+    from belljar.engines.spec import Network
     from belljar.policy import Policy
     from belljar.session.files import Files
     from belljar.session.network_door import Forwarded, NetworkDoor
@@ -24,15 +27,22 @@ if TYPE_CHECKING:
 ALLOWED = "allow.json"
 
 
-def under_policy(allow: Allow, policy: Policy) -> Allow:
+def under_policy(network: Network | Allow, policy: Policy) -> Allow | None:
     """What is asked for, if the policy's ceiling lets it through; with the hosts that the policy allows anyhow."""
     if policy.network_ceiling is not None:
-        check_ceiling(allow.hosts, policy.network_ceiling)
-        if allow.ask_hosts:
-            raise UsageError("ask_hosts: the policy sets a ceiling for the network, so nobody is asked about more")
-    return allow.with_hosts(*(policy.network_allow or ()))
+        if network == "full":
+            raise UsageError("network: the policy sets a ceiling for hosts, so none gets the whole network")
+        if isinstance(network, Allow):
+            check_ceiling(network.hosts, policy.network_ceiling)
+            if network.ask_hosts:
+                raise UsageError("ask_hosts: the policy sets a ceiling for hosts, so nobody is asked about more")
+    allowed = policy.network_allow or ()
+    if isinstance(network, Allow):
+        return network.with_hosts(*allowed)
+    return Allow(*allowed) if allowed and network == "none" else None
 
 
+@all_pending("box")
 class NetworkVerbs:
     allow: Allow | None = None
     door: NetworkDoor | None = None
@@ -117,9 +127,11 @@ class NetworkVerbs:
         return frozenset({PORT})
 
     def visits_since(self, when: float) -> tuple[dict[str, Any], ...]:
-        """The connections through the door that began since then."""
-        visits = self.door.visits if self.door is not None else []
-        return tuple(visit.as_dict() for visit in visits if visit.started >= when)
+        """The connections through the door that began since then. From the last one on: there may be thousands."""
+        if self.door is None or self.door.door is None:
+            return ()
+        since = takewhile(lambda visit: visit.started >= when, reversed(self.door.door.visits))
+        return tuple(visit.as_dict() for visit in since)[::-1]
 
     async def _relay(self) -> NetworkDoor:
         if self.door is None:
@@ -145,7 +157,7 @@ class NetworkVerbs:
         self.door = door
         if found := await door.open_presets(session.policy.network_ceiling):
             session.ledger.record("allow", hosts=[each["host"] for each in found], presets=found)
-        await door.furnish(self.files)
+        await door.install_certificates(self.files)
         self._tell_programs()
         session.surroundings = session.surroundings.with_network("allow")
         assert door.door is not None

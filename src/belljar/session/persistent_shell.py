@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from belljar.awaiting import all_pending
 from belljar.errors import SandboxLost, UsageError
 from belljar.layout import WORKSPACE
 from belljar.link import frames
 from belljar.link.remote_command import PATIENCE
 from belljar.patience import stretched
-from belljar.policy.effects import DECISIONS
 from belljar.policy.marks import UNKNOWN
 from belljar.policy.shellstate import ShellState
+from belljar.policy.verdict import DECISIONS
 from belljar.records import record
 from belljar.session import options as checks
-from belljar.session.bash_channel import Bash, Phase, Report, State
+from belljar.session.bash_channel import Bash, BashState, Phase, Report
 from belljar.session.capture import Listener
 from belljar.session.conclusion import Conclusion, cause_of
 from belljar.session.judging import judged
@@ -71,17 +72,18 @@ class _Turn:
     interrupted: bool = False
 
 
+@all_pending("box.persistent")
 class PersistentShell:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._bash: Bash | None = None
-        self._state: State | None = None
+        self._bash_state: BashState | None = None
         self._known: ShellState | None = None
         """What the policy knows of the shell from the commands it judged."""
         self._unsure = False
         """Text that nobody read ran in the shell itself: it may be elsewhere when the next one runs."""
         self._usage: ShellUsage | None = None
-        self._merged: tuple[ShellState | None, State | None, ShellState] | None = None
+        self._merged: tuple[ShellState | None, BashState | None, ShellState] | None = None
         self._judged: dict[str, tuple[ShellState, Policy, Verdict]] = {}
         self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
@@ -96,12 +98,12 @@ class PersistentShell:
     @property
     def cwd(self) -> str:
         """The shell's directory after the last call."""
-        return self._state.cwd if self._state else WORKSPACE
+        return self._bash_state.cwd if self._bash_state else WORKSPACE
 
     @property
     def environment(self) -> dict[str, str] | None:
         """The exported variables; None before the first report."""
-        return self._state.variables if self._state and self._state.exports else None
+        return self._bash_state.variables if self._bash_state and self._bash_state.exports else None
 
     @property
     def ended(self) -> bool:
@@ -202,7 +204,7 @@ class PersistentShell:
             if bash is not None:
                 with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS):
                     await bash.execution.ended()
-            self._bash = self._state = self._known = None
+            self._bash = self._bash_state = self._known = None
 
     async def settle(self) -> None:
         """Bring `cwd` and `environment` up to date; while a call runs they are those that it began with.
@@ -218,7 +220,7 @@ class PersistentShell:
 
     def _learn(self) -> None:
         if self._bash is not None:
-            self._state = self._bash.state or self._state
+            self._bash_state = self._bash.state or self._bash_state
 
     def _drop(self) -> None:
         self._learn()
@@ -227,10 +229,10 @@ class PersistentShell:
     async def _judge(self, command: str) -> Verdict:
         """Judged where the shell is, with its variables and with the functions and aliases of earlier calls."""
         if self._bash is not None and self._bash.phase is Phase.IDLE and not self._bash.execution.over:
-            self._unsure |= not await self._bash.at_rest()
+            self._unsure |= not await self._bash.is_idle()
         self._learn()
         now = self._now()
-        recalled = self._recall(command, now)
+        recalled = self._known_verdict(command, now)
         if recalled is None and self._unsure and await self._depends_on_place(command, now):
             now = replace(now, cwd=UNKNOWN)
         verdict = await self._session.judge.admit(command, shell_state=now, known=recalled)
@@ -248,13 +250,13 @@ class PersistentShell:
 
     def _now(self) -> ShellState:
         """What is known of the shell's state; the same object as long as nothing changes."""
-        if self._merged is None or self._merged[0] is not self._known or self._merged[1] is not self._state:
+        if self._merged is None or self._merged[0] is not self._known or self._merged[1] is not self._bash_state:
             known = self._known or ShellState.fresh(self.cwd, self._session.env)
             now = replace(known, cwd=self.cwd, env=known.env | (self.environment or {}))
-            self._merged = self._known, self._state, now
+            self._merged = self._known, self._bash_state, now
         return self._merged[2]
 
-    def _recall(self, command: str, now: ShellState) -> Verdict | None:
+    def _known_verdict(self, command: str, now: ShellState) -> Verdict | None:
         """The verdict on the same command in the same state: agents say the same thing again and again."""
         state, policy, verdict = self._judged.get(command, (None, None, None))
         return verdict if (state is now or state == now) and policy is self._session.policy else None
@@ -268,7 +270,7 @@ class PersistentShell:
             session, self._known, self._unsure = self._session, None, False
             terminal = self._terminal is not None
             env = {**session.env, **(self._terminal or {})}
-            self._bash = Bash(session.sandbox.link, env, self._state, self._take, terminal=terminal)
+            self._bash = Bash(session.sandbox.link, env, self._bash_state, self._take, terminal=terminal)
             self._usage = ShellUsage(self._bash)
             if terminal:
                 self._bash.execution.resize(*self._size)
@@ -298,7 +300,7 @@ class PersistentShell:
 
     async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
         first, self._first = self._first, ""
-        await bash.tell(first + turn.verdict.canonical, self._state, timeout, grace)
+        await bash.tell(first + turn.verdict.canonical, self._bash_state, timeout, grace)
         turn.entry = self._session.ledger.start(turn.verdict, self.cwd)
         if self._usage is not None:
             self._usage.begin()

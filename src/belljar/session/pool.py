@@ -1,10 +1,11 @@
 """Warm throwaways: sandboxes that are started, verified and connected before anyone asks for one.
 
 A claimed sandbox was never used and is never used again. What is claimed is replaced in the background, within a budget
-of count and memory; a burst that empties the pool falls back to cold starts. A pool that nobody claimed from for `idle`
-seconds lets its sandboxes go and fills again at the next claim. While a pool is open, every `Session` and `belljar.run`
-of its process that wants the same kind of sandbox takes from it. Should the process die, each sandbox ends with its
-lease.
+of count and memory; a burst that empties the pool falls back to cold starts. A used sandbox in which nothing runs any
+longer is destroyed in the background too. Both take the processor from those who claim, so they wait until a burst is
+over. A pool that nobody claimed from for `idle` seconds lets its sandboxes go and fills again at the next claim. While
+a pool is open, every `Session` and `belljar.run` of its process that wants the same kind of sandbox takes from it.
+Should the process die, each sandbox ends with its lease.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Never, Self, Unpack
 
 import anyio
 
+from belljar.awaiting import all_pending, opening
 from belljar.errors import BelljarError, SandboxLost, UsageError
 from belljar.limits import parse_size
 from belljar.patience import stretched
@@ -43,6 +45,7 @@ PATIENCE_SECONDS = 1.0  # … and nobody uses what was claimed; longer than this
 MOST_WAITING = 100_000
 
 
+@all_pending("pool")
 class Pool:
     """Warm sandboxes, each used once.
 
@@ -74,7 +77,10 @@ class Pool:
         }
         self.loop: asyncio.AbstractEventLoop | None = None
         self._ready: deque[Sandbox] = deque()
+        self._used: deque[Sandbox] = deque()
+        """Nothing runs in them any longer; at most as many as may wait."""
         self._filling: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._claimed = time.monotonic()
         self._unfilled_since: float | None = None
         """When the first claim came that was not made up for yet."""
@@ -94,8 +100,7 @@ class Pool:
         self.loop = asyncio.get_running_loop()
         self.host.pools.append(self)
         self._fill()
-        self._filling.add(warming := self.loop.create_task(self._warm_up()))
-        warming.add_done_callback(self._filling.discard)
+        self._in_background(self._warm_up())
         self._watch = asyncio.get_running_loop().create_task(self._drain_when_idle())
         return self
 
@@ -113,9 +118,10 @@ class Pool:
         for waiting in (self._watch, self._timer):
             if waiting is not None:
                 waiting.cancel()
-        if self._filling:
-            await asyncio.wait(self._filling)
-        await self._destroy_all()
+        if tasks := self._filling | self._background:
+            await asyncio.wait(tasks)
+        await self._destroy_all(self._ready)
+        await self._destroy_all(self._used)
 
     @property
     def waiting(self) -> int:
@@ -136,6 +142,7 @@ class Pool:
             self._change.clear()
             await self._change.wait()
 
+    @opening("pool")
     @contextlib.asynccontextmanager
     async def session(self, **options: Unpack[ClaimOptions]) -> AsyncIterator[Session]:
         """A session in a sandbox of its own, destroyed afterwards; `options` replace the pool's (policy, …).
@@ -166,14 +173,23 @@ class Pool:
         while self._ready:
             sandbox = self._ready.popleft()
             try:
-                sound = await _sound(sandbox)
+                sound = await _is_usable(sandbox)
             except BaseException:
                 await sandbox.destroy()
                 raise
             if sound:
+                sandbox.when_idle = self._take_back
                 return sandbox
             await sandbox.destroy()
         return None
+
+    def _take_back(self, sandbox: Sandbox) -> bool:
+        """To be destroyed when there is time; False: destroy it now."""
+        if self._closed or len(self._used) >= self.size:
+            return False
+        self._used.append(sandbox)
+        self._refill_soon()
+        return True
 
     async def _warm_up(self) -> None:
         """What judging needs is loaded before the first claim, and not during it."""
@@ -192,13 +208,15 @@ class Pool:
 
     def _refill(self) -> None:
         self._timer = None
-        now, since = time.monotonic(), self._unfilled_since or 0.0
-        busy = now - self._claimed < (PATIENCE_SECONDS if self._in_use else QUIET_SECONDS)
-        if busy and now - since < 2 * PATIENCE_SECONDS:
+        if self._busy() and time.monotonic() - (self._unfilled_since or 0.0) < 2 * PATIENCE_SECONDS:
             self._refill_soon()
         else:
             self._unfilled_since = None
             self._fill()
+            self._in_background(self._destroy_used())
+
+    def _busy(self) -> bool:
+        return time.monotonic() - self._claimed < (PATIENCE_SECONDS if self._in_use else QUIET_SECONDS)
 
     def _fill(self) -> None:
         self._drained = False
@@ -237,11 +255,22 @@ class Pool:
             await asyncio.sleep(max(0.05, self._claimed + self.idle - time.monotonic()))
             if time.monotonic() - self._claimed >= self.idle and not self._drained:
                 self._drained = True
-                await self._destroy_all()
+                await self._destroy_all(self._ready)
 
-    async def _destroy_all(self) -> None:
-        while self._ready:
-            await self._ready.popleft().destroy()
+    async def _destroy_used(self) -> None:
+        """Until the next burst, which asks for it again."""
+        while self._used and not self._busy():
+            await self._used.popleft().destroy()
+
+    @staticmethod
+    async def _destroy_all(sandboxes: deque[Sandbox]) -> None:
+        while sandboxes:
+            await sandboxes.popleft().destroy()
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self.loop is not None
+        self._background.add(task := self.loop.create_task(work))
+        task.add_done_callback(self._background.discard)
 
 
 async def claim(plan: Plan, host: Host) -> Sandbox | None:
@@ -264,7 +293,7 @@ def _bytes(memory: int | str) -> int:
         raise UsageError(f"memory: {error}") from None
 
 
-async def _sound(sandbox: Sandbox) -> bool:
+async def _is_usable(sandbox: Sandbox) -> bool:
     """It answers, and its workspace is still the directory at that path."""
     try:
         found = os.stat(sandbox.workspace.path, follow_symlinks=False)

@@ -16,6 +16,7 @@ from belljar.records import record
 if TYPE_CHECKING:
     from belljar.limits import Limits
     from belljar.policy import Verdict
+    from belljar.session.hints import Reader
 
 Cause = Literal[
     "exited",
@@ -252,10 +253,14 @@ class Result:
 
     @cached_property
     def hints(self) -> tuple[str, ...]:
-        """What stood in the command's way, each with the option that helps; empty for most commands."""
+        """What stood in the command's way, each with the argument that helps; empty for most commands."""
+        return self.hints_for("python")
+
+    def hints_for(self, reader: Reader) -> tuple[str, ...]:
+        """The same for another reader: `result.hints_for("agent")` says what a model can do or ask for."""
         from belljar.session.hints import hints
 
-        return hints(self, self._surroundings) if self._surroundings else ()
+        return hints(self, self._surroundings, reader) if self._surroundings else ()
 
     @property
     def bytes_produced(self) -> int:

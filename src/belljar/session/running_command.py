@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from belljar.errors import AuditError, BelljarError, SandboxLost, UsageError
+from belljar.errors import AuditError, BelljarError, CommandNotFound, SandboxLost, UsageError
 from belljar.link import frames
 from belljar.link.frames import Flag
 from belljar.patience import stretched
@@ -53,19 +53,28 @@ class RunningCommand:
             self.execution, cap, grace=self.grace, limit=limit, on_output=options.get("on_output")
         )
         self.entry = self._record()
-        self._handed_on = False
+        self._in_background = False
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if self._handed_on:
+        if self._in_background:
             return
         try:
             if not self.execution.over:
                 await see_through(self._end())
         finally:
             self.entry.end(_unfinished(self.execution.error or error), None, time.time() - self.conclusion.started)
+        if isinstance(error, CommandNotFound):
+            self._say_who_has_it(error)
+
+    def _say_who_has_it(self, error: CommandNotFound) -> None:
+        from belljar.session.hints import image_with  # most commands need none
+
+        name, image = os.path.basename(os.fsdecode(self.request.argv[0])), self._session.plan.image
+        if (has := image_with(name)) is not None and has != image:
+            error.args = (f"{error}; the image {image!r} has none, {has!r} has",)
 
     def _spawn(self, paced: bool, ring: int) -> Execution:
         request, link = self.request, self._session.sandbox.link
@@ -119,9 +128,9 @@ class RunningCommand:
             return await self.execution.ended()
         return await self.execution.ended_within(self.timeout + self.grace + stretched(SAFETY_NET))
 
-    def hand_on(self) -> None:
+    def go_on_in_background(self) -> None:
         """It goes on as a background shell, which reports its end."""
-        self._handed_on = True
+        self._in_background = True
 
     async def _end(self) -> None:
         with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_WORDS)):

@@ -8,7 +8,6 @@ run("make test")
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -19,6 +18,7 @@ import anyio
 from anyio import to_thread
 
 from belljar import host as hosts
+from belljar.awaiting import all_pending, opening
 from belljar.engines.spec import Network
 from belljar.errors import BelljarError, UsageError
 from belljar.limits import Limits
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
 LAST_LOOK_SECONDS = 1.0  # how long a closing session waits to hear how its shells ended
 _NOT_OPEN = "this session is not open; write `async with belljar.Session(...) as box:`, or `await box.open()` first"
-_OTHER_LOOP = "this session belongs to another event loop: open it in the one that uses it, or use belljar.sync.Session"
 
 
+@all_pending("box")
 class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     """One sandbox and the commands that run in it.
 
@@ -106,7 +106,6 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self.host = hosts.chosen(host, engine)
         self.limits = limits or Limits()
         self.changes_kept = checks.one_of("changes", changes, Changes)
-        self.allow = network if isinstance(network, Allow) else None
         self.network: Network = "none" if isinstance(network, Allow) else network
         self.env = dict(env or {})
         self.surroundings = Surroundings(self.network, self.limits, image)
@@ -115,10 +114,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self.checkpoints_kept = checks.one_of("checkpoints", checkpoints, Checkpoints)
         if self.changes_kept == "staged":
             self.judge.when_admitted = self.before_command
-        if self.allow is not None:
-            self.allow = under_policy(self.allow, self.policy)
-        elif network == "none" and self.policy.network_allow:
-            self.allow = Allow(*self.policy.network_allow)
+        self.allow = under_policy(network, self.policy)
         reserved = (str(audit.where),) if audit else ()
         self.plan = Plan(
             os.fspath(workspace), image, self.limits, self.network, lease, keep, allow_home=allow_home,
@@ -252,9 +248,11 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
             self._sandbox = None
             if keep:
                 sandbox.disconnect()
-            else:
+            elif self.busy or self.is_staged:
                 await sandbox.destroy()
                 self.forget_if_unchanged(sandbox.id)
+            else:
+                await sandbox.retire()
         self.ledger.close("detached" if keep else "killed")
         if not (self._attached and keep):  # who only looked in has closed nothing
             self.ledger.record("session_close", kept=keep)
@@ -328,6 +326,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
             await running.feed()
             return await running.conclude()
 
+    @opening("box")
     @contextlib.asynccontextmanager
     async def stream(self, command: Command | Request, **options: Unpack[Options]) -> AsyncIterator[Run]:
         """Run a command and watch: `Started`, `Output`…, `Ended`. Leaving early kills it.
@@ -384,8 +383,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     @property
     def aftermath(self) -> Aftermath:
         """What commands leave behind, of a session that is used where it was opened."""
-        if asyncio.get_running_loop() is not self.sandbox.link.loop:
-            raise UsageError(_OTHER_LOOP)
+        self.sandbox.link.check_loop()
         assert self._aftermath is not None
         return self._aftermath
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import anyio
 
+from belljar.awaiting import all_pending
 from belljar.errors import ShellNotFound
 from belljar.link.frames import Flag
 from belljar.session import options as checks
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from belljar.session.session import Session
 
 
+@all_pending("box")
 class ShellVerbs:
     def __init__(self) -> None:
         self._shells: dict[str, Shell] = {}
@@ -43,7 +45,7 @@ class ShellVerbs:
         async with RunningCommand(self._owner, request, ring=ring or self._owner.limits.shell_output) as running:
             await running.execution.started()
             self._owner.sandbox.link.forget(running.execution)
-            running.hand_on()
+            running.go_on_in_background()
             return self._keep(Shell.of(self._owner, running))
 
     async def yielding(

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import stat
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
+
+from anyio import to_thread
 
 from belljar.errors import FileFailed
 from belljar.session.archive import Entries, packed
 from belljar.session.files import Files
 from belljar.staged.change import PLAIN, Change
+from belljar.staged.copying import level_attributes
 from belljar.staged.layers import Layers, flattened
+from belljar.workspace.beneath import Folder
 
 _GONE = 2  # ENOENT
 
 
-async def reset(files: Files, layers: Layers, changes: Sequence[Change]) -> None:
-    """These paths are as on the host again."""
+async def reset(files: Files, layers: Layers, changes: Sequence[Change], upper: Path) -> None:
+    """These paths are as on the host again. `upper` is where what the sandbox writes goes."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
     await _remove(files, [c.path for c in flat if c.after is not None and (c.before is None or c.kind == "type")])
-    await files.unpack(packed(_of_host(layers, flat)))
+    await _write(files, lambda: _of_host(layers, flat), upper)
 
 
-async def put(files: Files, layers: Layers, changes: Sequence[Change]) -> None:
+async def put(files: Files, layers: Layers, changes: Sequence[Change], upper: Path) -> None:
     """A sandbox whose files are as on the host gets these changes."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
     await _remove(files, [c.path for c in flat if c.kind in ("deleted", "type")])
-    await files.unpack(packed(_of_layers(layers, flat)))
+    await _write(files, lambda: _of_layers(layers, flat), upper)
+
+
+async def _write(files: Files, entries: Callable[[], Entries], upper: Path) -> None:
+    """Attributes do not go through the init: they are set beside it."""
+    await files.unpack(packed(entries()))
+
+    def set_attributes() -> None:
+        with Folder.at(upper) as target:
+            for folder, path, status in entries():
+                if stat.S_ISREG(status.st_mode):
+                    level_attributes(folder, target, path)
+
+    await to_thread.run_sync(set_attributes)
 
 
 async def _remove(files: Files, paths: Iterable[str]) -> None:

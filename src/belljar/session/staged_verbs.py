@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
+from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import staging
 from belljar.session import scratch_copies
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from belljar.staged.apply import Applied
     from belljar.staged.area import Point, StagedArea
     from belljar.staged.change import Change
-    from belljar.staged.review import Review
+    from belljar.staged.review import Review, Shown
 
 
+@all_pending("box")
 class StagedVerbs:
     """Of `Session(changes="staged")`; others are told that they have none."""
 
@@ -87,6 +89,32 @@ class StagedVerbs:
         box.ledger.record("apply", paths=done.paths[:1000], held=done.held)
         return done
 
+    async def show(self, paths: Iterable[str] | None = None) -> dict[Change, Shown]:
+        """All changes, or those at or below some paths, for somebody who decides about them.
+
+        seen = await box.show(); print("".join(each.text for each in seen.values()))
+        """
+        from belljar.staged.apply import select
+
+        await self.copy_out()
+        review = self._review
+        return await to_thread.run_sync(
+            lambda: {each: review.show(each) for each in select(review.changes(), paths, parents=False)}
+        )
+
+    async def apply_shown(self, seen: Mapping[Change, Shown]) -> Applied:
+        """Apply what somebody saw and said yes to. `Conflict` if the sandbox has changed any of it since; what the host
+        would run by itself is left out.
+
+        await box.apply_shown({change: shown for change, shown in seen.items() if change.path == "app.py"})
+        """
+        wanted = {change: shown for change, shown in seen.items() if not change.runs_later}
+        review = self._review
+        done = await to_thread.run_sync(lambda: review.apply_chosen(wanted, {}))
+        done.held = [change.path for change in seen if change.runs_later]
+        self._box.ledger.record("apply", paths=done.paths[:1000], held=done.held)
+        return done
+
     async def undo_apply(self) -> list[str]:
         """Take the last apply back, once.
 
@@ -108,7 +136,7 @@ class StagedVerbs:
             layers = await to_thread.run_sync(opened.enter_context, self.staged_area.layers())
             found = await to_thread.run_sync(layers.changes)
             chosen = select(found, paths, parents=False)
-            await reset(box.files, layers, chosen)
+            await reset(box.files, layers, chosen, self.staged_area.path / "upper")
         await self.copy_out()
         gone = [change.path for change in chosen]
         box.ledger.record("discard", paths=gone[:1000])
@@ -123,9 +151,9 @@ class StagedVerbs:
         """
         area = await self._quiet("a checkpoint")
         name = name or f"checkpoint {len(area.points) + 1}"
-        if self._lays_anew:
+        if self._can_remount:
             point = await to_thread.run_sync(area.freeze, name)
-            await self._lay_anew(area)
+            await self._remount(area)
         else:
             await self.copy_out()
             point = await to_thread.run_sync(area.snapshot, name)
@@ -143,9 +171,9 @@ class StagedVerbs:
             if shell.status == "running":
                 await shell.kill()
         box.end_persistent()
-        if self._lays_anew:
+        if self._can_remount:
             await to_thread.run_sync(area.thaw, found)
-            await self._lay_anew(area)
+            await self._remount(area)
         else:
             await self.discard()
             await self._put(area, found)
@@ -159,7 +187,8 @@ class StagedVerbs:
 
         async with AsyncExitStack() as opened:
             layers = await to_thread.run_sync(opened.enter_context, area.layers(at=point))
-            await put(self._box.files, layers, await to_thread.run_sync(layers.changes))
+            upper = self.staged_area.path / "upper"
+            await put(self._box.files, layers, await to_thread.run_sync(layers.changes), upper)
         await self.copy_out()
 
     async def fork(self, **options: Any) -> Session:
@@ -190,7 +219,7 @@ class StagedVerbs:
     async def forget_checkpoint(self, point: Point) -> None:
         """Its files stay as they are; only nobody can go back to it any more.
 
-        box.forget_checkpoint(point)
+        await box.forget_checkpoint(point)
         """
         await to_thread.run_sync(self.staged_area.forget, point)
 
@@ -203,13 +232,13 @@ class StagedVerbs:
         return area
 
     @property
-    def _lays_anew(self) -> bool:
-        return staging.can_lay_anew(self._box.sandbox.engine)
+    def _can_remount(self) -> bool:
+        return staging.can_remount(self._box.sandbox.engine)
 
-    async def _lay_anew(self, area: StagedArea) -> None:
+    async def _remount(self, area: StagedArea) -> None:
         box = self._box
         sandbox = box.sandbox
-        await to_thread.run_sync(staging.lay_anew, area, sandbox.workspace, sandbox.run_dir, sandbox.launched.pid)
+        await to_thread.run_sync(staging.remount, area, sandbox.workspace, sandbox.run_dir, sandbox.launched.pid)
         self.remember_mount()
         box.workspace_moved()
 

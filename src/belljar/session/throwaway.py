@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
+from belljar.awaiting import pending
 from belljar.session import options as checks
 from belljar.session.options import Command, Options, RunOptions
 from belljar.session.result import Result
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 
+@pending("belljar")
 async def run(command: Command, workspace: str | PathLike[str] = ".", **options: Unpack[RunOptions]) -> Result:
     """Run one command in a throwaway sandbox.
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Never, Self
 
 import anyio
 
+from belljar.awaiting import all_pending
+from belljar.errors import UsageError
 from belljar.link import frames
 from belljar.session.capture import Collector
 from belljar.session.result import Ended, Event, Output, Result, Started
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 MOST_EVENTS = 4096  # that wait at once
 
 
+@all_pending("events")
 class Run:
     """Iterate over it for `Started`, `Output`… and `Ended`. What is not consumed holds the command back, not memory.
 
@@ -30,7 +33,7 @@ class Run:
         self._collector, self._execution = collector, collector.execution
         self._execution.on_output = self.take
         self._events: deque[tuple[int, Event]] = deque()
-        self._crowded: dict[int, bytearray] = {}
+        self._merged_output: dict[int, bytearray] = {}
         """What came while so many events waited that each byte could be one: joined, so that it costs what it is."""
         self._news = anyio.Event()
         self._over = False
@@ -46,8 +49,8 @@ class Run:
     def take(self, stream: int, data: bytes) -> None:
         self._collector.take(stream, data)
         self._announce()
-        if self._crowded or len(self._events) >= MOST_EVENTS:
-            self._crowded.setdefault(stream, bytearray()).extend(data)
+        if self._merged_output or len(self._events) >= MOST_EVENTS:
+            self._merged_output.setdefault(stream, bytearray()).extend(data)
         else:
             self._push(stream, Output("stdout" if stream == frames.STDOUT else "stderr", data))
 
@@ -65,7 +68,7 @@ class Run:
             await self._execution.started()
             self._announce()
             self.result = await conclude()
-            self._uncrowd()
+            self._push_merged()
             self._push(0, Ended(self.result))
         except Exception as failure:
             self._failure = failure
@@ -78,17 +81,20 @@ class Run:
             self._news = anyio.Event()
             await self._news.wait()
 
+    def __iter__(self) -> Never:
+        raise UsageError("events come while the command runs: write `async for`, or use belljar.sync")
+
     def __aiter__(self) -> Self:
         return self
 
-    def _uncrowd(self) -> None:
-        for stream, data in self._crowded.items():
+    def _push_merged(self) -> None:
+        for stream, data in self._merged_output.items():
             self._push(stream, Output("stdout" if stream == frames.STDOUT else "stderr", bytes(data)))
-        self._crowded.clear()
+        self._merged_output.clear()
 
     async def __anext__(self) -> Event:
         if not self._events:
-            self._uncrowd()
+            self._push_merged()
         while not self._events:
             if self._failure is not None:
                 raise self._failure

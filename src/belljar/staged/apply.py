@@ -11,19 +11,21 @@ never given, and what the host would run by itself needs a yes of its own.
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged.area import StagedArea
 from belljar.staged.change import PLAIN, Change
 from belljar.staged.conflicts import conflicts
-from belljar.staged.copying import copy_attributes, copy_file, remove_tree
+from belljar.staged.copying import copy_attributes, copy_file, digest, remove_tree
 from belljar.staged.layers import Layers, flattened
 from belljar.staged.merge import forget_bases, merge_conflicts, settle
 from belljar.staged.run_files import by_content
@@ -80,12 +82,12 @@ def _parents(path: str) -> list[str]:
 
 def apply(
     area: StagedArea, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False,
-    runs_later: bool = False, contents: dict[str, bytes] | None = None, seen: Collection[Change] = (),
-    step: Step = lambda name: None,
+    runs_later: bool = False, contents: Mapping[str, bytes] = MappingProxyType({}),
+    digests: Mapping[str, str] = MappingProxyType({}), seen: Collection[Change] = (), step: Step = lambda name: None,
 ) -> Applied:  # fmt: skip
-    """`contents` gives the text of files of which only some hunks are taken. `seen`: what somebody said yes to; where
-    it is not the same any more nothing is done. `merge`: where the host changed a text file as well, both sides'
-    changes are taken if they do not meet."""
+    """`contents` gives the text of files of which only some hunks are taken. `seen`: what somebody said yes to, and
+    `digests` of what was in these files; where it is not the same any more nothing is done. `merge`: where the host
+    changed a text file as well, both sides' changes are taken if they do not meet."""
     with area.locked():
         recover(area, step)
         with area.layers() as layers:
@@ -103,8 +105,9 @@ def apply(
             result.paths = [c.path for c in todo]
             if todo:
                 step("read")
-                texts = taken | (contents or {})
-                _carry_out(area, layers, todo, texts | _judged_contents(layers, todo, texts), result.merged, step)
+                texts = {**taken, **contents}
+                texts |= _judged_contents(layers, todo, texts)
+                _carry_out(area, layers, todo, _files(todo, texts, digests), result.merged, step)
         return result
 
 
@@ -142,39 +145,52 @@ def _carry_out(
     area: StagedArea,
     layers: Layers,
     changes: Sequence[Change],
-    contents: dict[str, bytes],
+    files: Sequence[dict[str, Any]],
     merged: dict[str, str],
     step: Step,
 ) -> None:
     token = secrets.token_hex(6)
     with Folder.at(area.path) as own:
-        step("save")
-        remove_tree(own, "undo.new")
-        own.mkdir("undo.new", 0o700)
-        kept = [saved(own, layers.lower, change.path, str(number), step) for number, change in enumerate(changes)]
-        ours, since = area.applied, area.since
-        theirs = [one["path"] for one in every(kept) if one["ctime"] >= since and ours.get(one["path"]) != one["ctime"]]
-        steps = [*_removals(changes), *_directories(changes), *_files(changes, contents), *_modes(changes)]
-        journal = {"token": token, "steps": steps, "saved": kept, "merged": merged, "theirs": theirs}
-        step("journal")
-        own.write("journal.json", json.dumps(journal).encode("utf-8", "surrogateescape"))
+        try:
+            kept = _saved(own, layers, changes, step)
+            ours, since = area.applied, area.since
+            there = ((one["path"], one["ctime"]) for one in every(kept))
+            theirs = [path for path, when in there if when >= since and ours.get(path) != when]
+            steps = [*_removals(changes), *_directories(changes), *files, *_modes(changes)]
+            journal = {"token": token, "steps": steps, "saved": kept, "merged": merged, "theirs": theirs}
+            step("journal")
+            own.write("journal.json", json.dumps(journal).encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            remove_tree(own, "undo.new")
+            raise BelljarError(f"nothing was applied: {_said(error)}") from error
         try:
             _perform(area, own, layers, journal, step)
         except OSError as error:
             _take_back(area, own, layers, journal, error)
 
 
+def _saved(own: Folder, layers: Layers, changes: Sequence[Change], step: Step) -> list[dict[str, Any]]:
+    step("save")
+    remove_tree(own, "undo.new")
+    own.mkdir("undo.new", 0o700)
+    return [saved(own, layers.lower, change.path, str(number), step) for number, change in enumerate(changes)]
+
+
+def _said(error: OSError) -> str:
+    return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+
+
 def _take_back(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, Any], error: OSError) -> NoReturn:
     """A step that is refused (no permission, no space) undoes those before it. Where even that is refused the journal
     stays: each file is whole, and the next apply does the rest."""
-    said = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+    said = _said(error)
     try:
         for one in reversed(journal["saved"]):
             bring_back(own, layers.lower, one, "undo.new")
         _note_back(area, layers.lower, journal)
         own.unlink("journal.json")
     except OSError:
-        raise BelljarError(f"applied in part ({said}); `belljar apply` does the rest when that is mended") from error
+        raise BelljarError(f"applied in part ({said}); `belljar apply` does the rest once that is fixed") from error
     raise BelljarError(f"nothing was applied: {said}") from error
 
 
@@ -200,7 +216,9 @@ def _directories(changes: Sequence[Change]) -> list[dict[str, Any]]:
     return [{"do": "mkdir", "path": c.path} for c in sorted(new, key=lambda c: c.path)]
 
 
-def _files(changes: Sequence[Change], contents: dict[str, bytes]) -> list[dict[str, Any]]:
+def _files(
+    changes: Sequence[Change], contents: Mapping[str, bytes], digests: Mapping[str, str]
+) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for change in changes:
         after = change.after
@@ -209,6 +227,8 @@ def _files(changes: Sequence[Change], contents: dict[str, bytes]) -> list[dict[s
         one: dict[str, Any] = {"do": after.kind, "path": change.path, "mode": after.mode, "target": after.target}
         if change.path in contents:
             one["text"] = base64.b64encode(contents[change.path]).decode()
+        elif change.path in digests:
+            one["digest"] = digests[change.path]
         found.append(one)
     return found
 
@@ -278,6 +298,8 @@ def _put(layers: Layers, one: dict[str, Any], temporary: str) -> None:
             if holder is None:
                 raise UsageError(f"{path} is no longer among the staged changes")
             copy_file(holder, path, lower, beside, one["mode"])
+            if "digest" in one and digest(lower, beside) != one["digest"]:
+                raise OSError(errno.ESTALE, "changed in the sandbox since it was shown", path)
         _owned_like(lower, beside, path if lower.exists(path) else parent)
         lower.rename(beside, path)
     except BaseException:
@@ -303,8 +325,10 @@ def recover(area: StagedArea, step: Step = lambda name: None) -> bool:
             try:
                 _perform(area, own, layers, journal, step)
             except OSError as error:
-                raise BelljarError(f"an apply that was cut off cannot be finished: {error.strerror}: {error.filename}; "
-                                   "mend that and apply again, or discard all") from error  # fmt: skip
+                if error.errno == errno.ESTALE:
+                    _take_back(area, own, layers, journal, error)
+                raise BelljarError(f"an apply that was cut off cannot be finished: {_said(error)}; "
+                                   "fix that and apply again, or discard all") from error  # fmt: skip
     return True
 
 

@@ -38,6 +38,7 @@ from belljar.workspace.beneath import Folder
 _ID = lazy_pattern(r"[a-z]{2}-[0-9a-f]{12}")
 LAYERS = ".layers"
 COPIED = "copied.json"
+MOST_COPIED = 1 << 30  # bytes on disk that a copied checkpoint may hold
 
 
 @record
@@ -153,8 +154,16 @@ class StagedArea:
         return (self.path / COPIED).is_file()
 
     @property
-    def can_undo(self) -> bool:
-        return (self.path / "undo").is_dir()
+    def can_undo(self) -> float:
+        """When what can still be taken back was applied; 0 where there is none."""
+        with suppress(OSError):
+            return (self.path / "undo").stat().st_mtime
+        return 0.0
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether an apply was killed, and waits for its end."""
+        return (self.path / "journal.json").is_file()
 
     @property
     def work(self) -> Path:
@@ -176,7 +185,14 @@ class StagedArea:
         return point
 
     def snapshot(self, name: str) -> Point:
-        """What changed so far, copied: for an overlay that goes on as it is."""
+        """What changed so far, copied: for an overlay that goes on as it is. Bounded: each holds all."""
+        with Folder.at(self.path / "upper") as upper:
+            size = sum(status.st_blocks * 512 for _, status in upper.walk())
+        if size > MOST_COPIED:
+            raise UsageError(
+                f"no checkpoint: {size >> 20} MiB changed so far. For this user or engine a checkpoint is a copy, "
+                f"of {MOST_COPIED >> 20} MiB at most; as root it is a layer of any size"
+            )
         layer = secrets.token_hex(8)
         made = self.path.parent / LAYERS / layer
         made.parent.mkdir(mode=0o700, exist_ok=True)
@@ -219,12 +235,18 @@ class StagedArea:
 
     def thaw(self, point: Point) -> None:
         """Back to a checkpoint: what came after it is gone. The overlay must be mounted anew."""
-        kept = [each.as_dict() for each in self._until(point)]
+        self._go_back(point.layers, self._until(point))
+
+    def empty(self) -> None:
+        """Nothing is changed any more, nor was it at a checkpoint. No sandbox has the overlay."""
+        self._go_back([], [])
+
+    def _go_back(self, layers: Sequence[str], points: Sequence[Point]) -> None:
         upper = self.path / "upper"
         status = upper.stat()
         gone = self.path / f".{secrets.token_hex(4)}.gone"
         upper.rename(gone)
-        self._note(layers=point.layers, points=kept)
+        self._note(layers=list(layers), points=[each.as_dict() for each in points])
         self._new_upper(status)
         user_namespace.clear_away(gone)
         forget_layers(self.path.parent)

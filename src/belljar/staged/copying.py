@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import stat
@@ -79,6 +80,37 @@ def copy_attributes(source: Folder, path: str, target: Folder, name: str) -> Non
     """Those that a person or program set."""
     with suppress(OSError), source.file(path) as old, target.file(name) as new:
         _copy_attributes(old.fileno(), new.fileno())
+
+
+def level_attributes(source: Folder, target: Folder, path: str) -> None:
+    """`target`'s file gets exactly those that `source`'s has; a file that only one of them has is left alone."""
+    with suppress(OSError):
+        wanted, there = user_attributes(source, path), user_attributes(target, path)
+        for name in there.keys() - wanted.keys():
+            target.remove_xattr(path, name)
+        for name, value in wanted.items() - there.items():
+            target.set_xattr(path, name, value)
+
+
+def user_attributes(folder: Folder, path: str) -> dict[str, bytes]:
+    return {name: value for name, value in folder.xattrs(path).items() if is_users(name)}
+
+
+def digest(folder: Folder, path: str) -> str:
+    """Of a regular file's contents, whatever its size."""
+    found = hashlib.sha256()
+    with folder.file(path) as file:
+        while part := file.read(CHUNK):
+            found.update(part)
+    return found.hexdigest()
+
+
+def fingerprint(folder: Folder, path: str, content: bytes) -> str:
+    """Of what an apply takes along: a file's contents, which were read already, and its attributes."""
+    with suppress(OSError):
+        if attributes := user_attributes(folder, path):
+            content += repr(sorted(attributes.items())).encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 def make_whiteout(folder: Folder, path: str) -> None:

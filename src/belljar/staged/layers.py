@@ -7,7 +7,6 @@ there is to know. Only directories that exist in a layer are looked into: the co
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,8 +14,9 @@ from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
+from belljar.staged import git_index
 from belljar.staged.change import Change, Entry
-from belljar.staged.copying import DEEPEST, OPAQUE, is_users, is_whiteout
+from belljar.staged.copying import DEEPEST, OPAQUE, fingerprint, is_whiteout, user_attributes
 from belljar.staged.run_files import RunsLater, link_runs_later, runs_later
 from belljar.staged.run_places import RunPlaces
 from belljar.workspace.beneath import Folder
@@ -41,7 +41,7 @@ class Layers:
 
     def changes(self) -> list[Change]:
         return [
-            _as_one(found) if isinstance(found, list) else found
+            _git_change(found) if isinstance(found, list) else found
             for found in self._in_directory("", self.uppers, True, DEEPEST)
         ]
 
@@ -194,13 +194,10 @@ class Layers:
         if before.size != after.size:
             return False
         try:
-            if not _attributes(holder, path) <= _attributes(self.lower, path):
-                return False  # what is only missing may have been lost on the way back, by `discard`
-            with holder.file(path) as ours, self.lower.file(path) as theirs:
-                while part := ours.read(CHUNK):
-                    if part != theirs.read(CHUNK):
-                        return False
-                return not theirs.read(1)
+            if user_attributes(holder, path) != user_attributes(self.lower, path):
+                return False
+            same = git_index.say_the_same if git_index.is_index(path) else _same_contents
+            return same(holder, self.lower, path)
         except OSError:
             return False
 
@@ -208,7 +205,7 @@ class Layers:
         if path not in self._merged_files:
             return False
         content = _reader(holder, path)()
-        return content is not None and hashlib.sha256(content).hexdigest() == self._merged_files[path]
+        return content is not None and fingerprint(holder, path, content) == self._merged_files[path]
 
     @staticmethod
     def _looks_binary(folder: Folder, path: str, entry: Entry) -> bool:
@@ -231,9 +228,12 @@ def _reader(folder: Folder, path: str) -> Callable[[], bytes | None]:
     return read
 
 
-def _attributes(folder: Folder, path: str) -> set[tuple[str, bytes]]:
-    """Those that an apply takes along."""
-    return {(name, value) for name, value in folder.xattrs(path).items() if is_users(name)}
+def _same_contents(one: Folder, other: Folder, path: str) -> bool:
+    with one.file(path) as ours, other.file(path) as theirs:
+        while part := ours.read(CHUNK):
+            if part != theirs.read(CHUNK):
+                return False
+        return not theirs.read(1)
 
 
 def _is_opaque(layer: Folder, path: str) -> bool:
@@ -243,7 +243,7 @@ def _is_opaque(layer: Folder, path: str) -> bool:
     return False
 
 
-def _as_one(found: list[Change]) -> Change:
+def _git_change(found: list[Change]) -> Change:
     """`.git` and what changed in it, as one line."""
     path = found[0].path
     while not path.endswith("/.git") and path != ".git":

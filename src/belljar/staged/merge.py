@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from belljar.staged.change import Change
 from belljar.staged.conflicts import is_newer
+from belljar.staged.copying import fingerprint
 from belljar.staged.diff import LARGEST, lines_of, split_lines
 from belljar.staged.layers import Layers, flattened
 from belljar.staged.matching import Matcher
@@ -125,7 +126,7 @@ def settle(own: Folder, lower: Folder, paths: Iterable[str]) -> dict[str, str]:
     for path in paths:
         with suppress(OSError):
             content = lower.read(path, LARGEST)
-            digests[path] = hashlib.sha256(content).hexdigest()
+            digests[path] = fingerprint(lower, path, content)
             with suppress(FileExistsError):
                 own.mkdir(FOLDER, 0o700)
             _put(own, f"{_name(path)}.merged", content)
@@ -146,14 +147,22 @@ def merge_conflicts(
     contents, digests = {}, {}
     with Folder.at(area.path) as own:
         for change in changes:
-            theirs = lines_of(layers.holder(change.path), change.path, change.after)
+            holder = layers.holder(change.path)
+            theirs = lines_of(holder, change.path, change.after)
             ours = lines_of(layers.lower, change.path, change.before)
             base = _base(own, change.path)
-            if change.kind != "modified" or change.binary or theirs is None or ours is None or base is None:
+            if (
+                change.kind != "modified"
+                or change.binary
+                or theirs is None
+                or holder is None
+                or ours is None
+                or base is None
+            ):
                 continue
             result = merged(split_lines(base), ours, theirs)
             if result is not None:
                 contents[change.path] = b"".join(result)
-                digests[change.path] = hashlib.sha256(b"".join(theirs)).hexdigest()
+                digests[change.path] = fingerprint(holder, change.path, b"".join(theirs))
                 _put(own, f"{_name(change.path)}.merged", b"".join(theirs))
     return contents, digests

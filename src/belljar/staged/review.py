@@ -6,15 +6,35 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 
 from belljar.errors import Conflict, UsageError
+from belljar.records import record
 from belljar.staged import diff as diffs
 from belljar.staged.apply import Applied, apply, select, undo
 from belljar.staged.area import StagedArea
 from belljar.staged.change import Change
-from belljar.staged.copying import OPAQUE, copy_file, make_whiteout, remove_tree
+from belljar.staged.copying import OPAQUE, copy_file, digest, make_whiteout, remove_tree
 from belljar.staged.layers import Layers, flattened
 from belljar.workspace.beneath import Folder
+
+
+@record
+class Shown:
+    """A change as somebody saw it."""
+
+    text: str
+    digests: Mapping[str, str]
+    """Of files whose contents are not in the text: binary or large ones, those in `.git`."""
+
+
+def _digests(layers: Layers, change: Change) -> dict[str, str]:
+    found = {}
+    for each in flattened([change]):
+        if each.after is not None and each.after.kind == "file" and (holder := layers.holder(each.path)) is not None:
+            with suppress(OSError):  # it is gone again, and no longer as `change` says
+                found[each.path] = digest(holder, each.path)
+    return found
 
 
 class Review:
@@ -33,22 +53,29 @@ class Review:
     ) -> Applied:
         return apply(self.area, paths, force=force, merge=merge, runs_later=runs_later)
 
-    def apply_chosen(self, seen: Mapping[Change, str], contents: Mapping[str, bytes]) -> Applied:
-        """Changes that somebody saw as these diffs and said yes to, whole or (`contents`) in part; all at once. What is
-        read here and is as it was shown is what is applied: a sandbox may still run."""
+    def show(self, change: Change) -> Shown:
+        """For somebody who decides about it."""
+        with self.area.layers() as layers:
+            sides = diffs.text_sides(layers, change)
+            return Shown("".join(diffs.of_sides(change, sides)), {} if sides is not None else _digests(layers, change))
+
+    def apply_chosen(self, seen: Mapping[Change, Shown], contents: Mapping[str, bytes]) -> Applied:
+        """Changes that somebody saw and said yes to, whole or (`contents`) in part; all at once. What is read here and
+        is as it was shown is what is applied: a sandbox may still run."""
         texts: dict[str, bytes] = {}
+        digests: dict[str, str] = {}
         with self.area.layers() as layers:
             for change, shown in seen.items():
                 sides = diffs.text_sides(layers, change)
-                if "".join(diffs.of_sides(change, sides)) != shown:
+                if "".join(diffs.of_sides(change, sides)) != shown.text:
                     raise Conflict({change.path: "changed in the sandbox since it was shown"})
                 if sides is not None and change.after is not None and change.after.kind == "file":
                     texts[change.path] = b"".join(sides.new)
+                digests |= shown.digests
         if not seen:
             return Applied()
-        return apply(
-            self.area, [each.path for each in seen], contents={**texts, **contents}, runs_later=True, seen=seen
-        )
+        paths, contents = [each.path for each in seen], {**texts, **contents}
+        return apply(self.area, paths, contents=contents, digests=digests, runs_later=True, seen=seen)
 
     def with_hunks(self, path: str, chosen: list[int]) -> bytes:
         """The host's text with only these hunks of the sandbox's, counted from 0 as in its diff."""
@@ -78,7 +105,9 @@ class Review:
         return undo(self.area, force=force)
 
     def discard(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Take changes of an ended session back, all or some; what they were."""
+        """Take changes of an ended session back, all or some; what they were. What was applied can still be undone."""
+        if paths is None:
+            return self._discard_all()
         with self.area.locked(), Folder.at(self.area.path / "upper") as upper:
             with self.area.layers() as layers:
                 found = select(layers.changes(), paths, parents=False)
@@ -91,6 +120,18 @@ class Review:
                     if change.path in left:
                         _cover(layers, upper, change)
         return [change.path for change in found]
+
+    def _discard_all(self) -> list[str]:
+        with self.area.locked():
+            try:
+                found = [change.path for change in self.area.changes()]
+            except UsageError:  # the workspace is gone
+                found = []
+            if self.area.can_undo and not self.area.is_cut_off:
+                self.area.empty()
+            else:
+                self.area.remove()
+        return found
 
 
 def _cover(layers: Layers, upper: Folder, change: Change) -> None:
@@ -108,20 +149,23 @@ def _cover(layers: Layers, upper: Folder, change: Change) -> None:
             upper.set_xattr(change.path, OPAQUE[os.geteuid() != 0], b"y")
 
 
-def _copy(source: Folder, target: Folder, path: str) -> None:
-    status = source.stat(path)
-    mode = stat.S_IMODE(status.st_mode) & 0o777
-    if stat.S_ISDIR(status.st_mode):
-        with suppress(FileExistsError):
-            target.mkdir(path, 0o700)
-        for name in source.names(path):
-            if not target.exists(f"{path}/{name}"):
-                _copy(source, target, f"{path}/{name}")
-        target.chmod(path, mode)
-    elif stat.S_ISLNK(status.st_mode):
-        remove_tree(target, path)
-        target.symlink(source.readlink(path), path)
-    elif stat.S_ISREG(status.st_mode):
-        remove_tree(target, path)
-        copy_file(source, path, target, path, mode)
-        target.utime(path, (status.st_atime_ns, status.st_mtime_ns))
+def _copy(source: Folder, target: Folder, top: str) -> None:
+    """What is in a directory already stays."""
+    modes: dict[str, int] = {}
+    for path, status in chain([(top, source.stat(top))], source.walk(top)):
+        mode = stat.S_IMODE(status.st_mode) & 0o777
+        if path != top and target.exists(path) and not stat.S_ISDIR(status.st_mode):
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            modes[path] = mode
+            with suppress(FileExistsError):
+                target.mkdir(path, 0o700)
+        elif stat.S_ISLNK(status.st_mode):
+            remove_tree(target, path)
+            target.symlink(source.readlink(path), path)
+        elif stat.S_ISREG(status.st_mode):
+            remove_tree(target, path)
+            copy_file(source, path, target, path, mode)
+            target.utime(path, (status.st_atime_ns, status.st_mtime_ns))
+    for path in reversed(modes):
+        target.chmod(path, modes[path])

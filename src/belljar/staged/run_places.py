@@ -22,14 +22,14 @@ _READ = 1 << 20
 class RunPlaces:
     def __init__(self, host: Folder) -> None:
         self._host = host
-        self._led: dict[str, frozenset[str]] = {}
+        self._targets: dict[str, frozenset[str]] = {}
         self._stores: dict[str, bool] = {}
 
     def hold(self, path: str, before: Read, after: Read) -> bool:
         parts = path.split("/")
         for end in range(len(parts)):
             above = "/".join(parts[:end])
-            if any(f"{path}/".startswith(f"{place}/") for place in self._led_from(above)):
+            if any(f"{path}/".startswith(f"{place}/") for place in self._targets_of(above)):
                 return True
             if self._is_store(above) and in_git("/".join(parts[end:]), before, after):
                 return True
@@ -44,11 +44,11 @@ class RunPlaces:
             self._stores[directory] = all(self._host.exists(posixpath.join(directory, name)) for name in names)
         return self._stores[directory]
 
-    def _led_from(self, directory: str) -> frozenset[str]:
-        if directory not in self._led:
+    def _targets_of(self, directory: str) -> frozenset[str]:
+        if directory not in self._targets:
             found = [*self._links(directory), *self._settings(directory)]
-            self._led[directory] = frozenset(place for each in found if (place := self._inside(each)))
-        return self._led[directory]
+            self._targets[directory] = frozenset(place for each in found if (place := self._inside(each)))
+        return self._targets[directory]
 
     def _links(self, directory: str) -> Iterator[str]:
         git = posixpath.join(directory, ".git")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -9,12 +10,14 @@ from contextlib import suppress
 from typing import Any
 
 from belljar.errors import Conflict
-from belljar.staged.copying import copy_file, remove_tree
+from belljar.staged.copying import DEEPEST, copy_file, remove_tree
 from belljar.workspace.beneath import Folder
 
 
 def saved(own: Folder, lower: Folder, path: str, slot: str, step: Callable[[str], None]) -> dict[str, Any]:
     """What is at `path` now, kept so that it can be brought back."""
+    if path.count("/") > DEEPEST:
+        raise OSError(errno.ENAMETOOLONG, f"more than {DEEPEST} directories in each other", path[:60])
     step(f"save {path}")
     try:
         status = lower.stat(path)

@@ -11,7 +11,7 @@ from belljar.policy.marks import show
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
-    from belljar.policy.effects import Effect
+    from belljar.policy.verdict import Effect
 
 MOST = 6
 """Effects that are listed; the first ones decide."""

@@ -132,6 +132,8 @@ class Session(Facade[sessions.Session]):
 
     changes = blocking(sessions.Session.changes)
     apply = blocking(sessions.Session.apply)
+    show = blocking(sessions.Session.show)
+    apply_shown = blocking(sessions.Session.apply_shown)
     undo_apply = blocking(sessions.Session.undo_apply)
     discard = blocking(sessions.Session.discard)
     checkpoint = blocking(sessions.Session.checkpoint)

@@ -65,7 +65,7 @@ async def _one(box: Session, command: Any, action: Mapping[str, Any], cwd: str |
     except BelljarError as refusal:
         return {"stdout": "", "stderr": str(refusal), "outcome": {"type": "exit", "exit_code": refusal.exit_status}}
     longest = action.get("max_output_length") or MAX_OUTPUT
-    hints = "".join(f"\nHint: {hint}" for hint in result.hints)
+    hints = "".join(f"\nHint: {hint}" for hint in result.hints_for("agent"))
     return {
         "stdout": truncate(result.stdout, longest)[0],
         "stderr": truncate(result.stderr, longest)[0] + hints,

@@ -78,8 +78,8 @@ class ToolResult:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """What stood in the command's way, with the option that helps."""
-        return self.result.hints if self.result is not None else ()
+        """What stood in the command's way, and what a model can do about it or ask for."""
+        return self.result.hints_for("agent") if self.result is not None else ()
 
     @property
     def said(self) -> str:

@@ -25,6 +25,10 @@ MAX_OUTPUT_SIZE = 30_000
 ONE_READ = 512 << 10  # a read that gives more may have left some
 MOST_READS = 200  # as much as the largest ring holds; a shell that prints faster is read on by the next call
 RESTARTED = "[The shell was restarted: directory and exported variables hold; functions, options and jobs are gone.]"
+EXITED = "[That ended the shell. The next command starts a new one, with directory and exports as before this one.]"
+
+
+ENTERED = " || exit\n"
 
 
 class BashParams(Params):
@@ -64,7 +68,7 @@ Usage notes:
 
     async def execute(self, params: BashParams, call: Call) -> ToolResult:
         if params.run_in_background:
-            return self._shell(await self.box.start(**await self._apart(params)))
+            return self._shell(params, await self.box.start(**await self._apart(params)))
         if params.yield_after is not None:
             return await self._yielding(params, params.yield_after / 1000)
         shell = self.box.persistent
@@ -75,7 +79,7 @@ Usage notes:
     async def _yielding(self, params: BashParams, seconds: float) -> ToolResult:
         options = await self._apart(params)
         came = await self.box.yielding(**options, timeout=params.timeout / 1000, yield_after=seconds)
-        return self._shell(came) if isinstance(came, Shell) else _shaped(params, came, self.box.persistent.cwd)
+        return self._shell(params, came) if isinstance(came, Shell) else _shaped(params, came, self.box.persistent.cwd)
 
     async def _apart(self, params: BashParams) -> dict[str, Any]:
         """A bash of its own that starts where the persistent shell is."""
@@ -86,14 +90,14 @@ Usage notes:
         options = {"env": shell.environment, "clean_env": True}
         if shell.cwd.startswith("/workspace"):
             return {"command": params.command, "cwd": shell.cwd, **options}
-        return {"command": f"cd -- {shlex.quote(shell.cwd)} || exit\n{params.command}", **options}
+        return {"command": f"cd -- {shlex.quote(shell.cwd)}{ENTERED}{params.command}", **options}
 
-    def _shell(self, shell: Shell) -> ToolResult:
+    def _shell(self, params: BashParams, shell: Shell) -> ToolResult:
         so_far = shell.so_far.text if shell.so_far else ""
         output, truncated = truncate(so_far, MAX_OUTPUT_SIZE)
         said = f"Command running in background with ID: {shell.id}"
         facts = Fields(
-            shell_id=shell.id, bash_id=shell.id, command=shell.command, status=shell.status, truncated=truncated
+            shell_id=shell.id, bash_id=shell.id, command=params.command, status=shell.status, truncated=truncated
         )
         return ToolResult(True, f"{output}\n{said}" if output else said, metadata=facts)
 
@@ -106,7 +110,7 @@ def _shaped(params: BashParams, result: Result, cwd: str, turn: ShellResult | No
         duration_ms=milliseconds(result.duration), truncated=truncated, restarted=restarted,
     )  # fmt: skip
     if restarted:
-        facts["note"] = RESTARTED
+        facts["note"] = EXITED if result.cause == "exited" else RESTARTED
     return ToolResult(
         result.ok, output, _error(params, result), facts, facts.get("note"), code=result.cause, result=result
     )
@@ -150,7 +154,8 @@ class BashOutputResult(ToolResult):
     """What was printed is in `stdout` and `stderr`, apart; it is not sent a second time as `output`."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), "output": None if "stdout" in self.metadata else self.output}
+        shape = super().as_dict()
+        return {name: value for name, value in shape.items() if name != "output" or "stdout" not in self.metadata}
 
 
 def _within(stdout: str, stderr: str) -> tuple[str, str, bool]:
@@ -246,8 +251,14 @@ class ListShells(_ShellTool):
         return "List shells"
 
 
+def _asked(shell: Shell) -> str:
+    """The command without our own first line, which enters a directory outside the workspace."""
+    first, entered, rest = shell.command.partition(ENTERED)
+    return rest if entered and first.startswith("cd -- ") and "\n" not in first else shell.command
+
+
 def _listed(shell: Shell) -> dict[str, Any]:
     return {
-        "id": shell.id, "command": shell.command, "status": shell.status, "exit_code": shell.exit_code,
+        "id": shell.id, "command": _asked(shell), "status": shell.status, "exit_code": shell.exit_code,
         "pid": shell.pid, "started": shell.started,
     }  # fmt: skip

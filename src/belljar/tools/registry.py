@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from belljar.awaiting import all_pending
 from belljar.errors import UsageError
 from belljar.tools.base import Call, Tool, ToolResult
 from belljar.tools.bash import Bash, BashOutput, KillShell, ListShells
@@ -39,6 +40,7 @@ ON_REQUEST: dict[str, tuple[type[Tool], ...]] = {
 }
 
 
+@all_pending("tools")
 class ToolRegistry:
     """The tools of one session. Without a session it gives schemas and risks only.
 
@@ -67,8 +69,9 @@ class ToolRegistry:
         for kind in wanted:
             self.register(kind(box, (config or {}).get(kind.name), dry_run=dry_run))
 
-    def register(self, tool: Tool) -> None:
-        """Add a tool of your own: `tools.register(MyTool(box))`."""
+    def register(self, tool: Tool | type[Tool]) -> None:
+        """Add a tool of your own: `tools.register(MyTool)`."""
+        tool = tool(self.box) if isinstance(tool, type) else tool
         if tool.name in self._tools:
             raise UsageError(f"a tool {tool.name} exists already")
         self._tools[tool.name] = tool

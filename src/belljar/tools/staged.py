@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from belljar.errors import PolicyDenied
+from belljar.errors import Conflict, PolicyDenied
 from belljar.policy.verdict import Finding, Verdict
 from belljar.staged.change import counted
 from belljar.tools.base import Call, Fields, Tool, ToolResult, truncate
@@ -81,18 +81,20 @@ class ApplyChanges(StagedTool):
     default_risk = "critical"
 
     async def execute(self, params: PathsParams, call: Call) -> ToolResult:
-        shown = await self.box.diff(params.paths)
-        if not shown:
+        seen = await self.box.show(params.paths)
+        if not seen:
             return ToolResult(True, "Nothing has changed")
+        shown = "".join(each.text for each in seen.values())
         if len(shown) > LONGEST_ASKED:
             return self.fail(f"There is too much to show a person here. {self._by_hand()}")
         try:
-            await self.box.judge.ask(_question(shown, counted(await self.box.changes()), self.box.policy.name))
+            await self.box.judge.ask(_question(shown, counted([*seen]), self.box.policy.name))
         except PolicyDenied as denied:
             return self.fail("The user declined." if denied.declined else f"Nobody can be asked. {self._by_hand()}")
-        if await self.box.diff(params.paths) != shown:
-            return self.fail("The files changed while the user was asked; nothing was applied. Ask again.")
-        done = await self.box.apply(params.paths)
+        try:
+            done = await self.box.apply_shown(seen)
+        except Conflict as error:
+            return self.fail(f"Nothing was applied: {error}. Ask again.")
         held = f"; not applied, because the host would run them: {', '.join(done.held)}" if done.held else ""
         return ToolResult(True, f"{len(done.paths)} applied{held}", metadata=Fields(paths=done.paths, held=done.held))
 

@@ -8,41 +8,13 @@ anyway; the numbers that programs expect by name are those that nearly every dis
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from belljar.layout import HOME
 
 NAME = "sandbox"
-_USERS = """\
-root:x:0:0:root:/root:/bin/sh
-daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin
-bin:x:2:2:bin:/bin:/usr/sbin/nologin
-sys:x:3:3:sys:/dev:/usr/sbin/nologin
-games:x:5:60:games:/usr/games:/usr/sbin/nologin
-man:x:6:12:man:/var/cache/man:/usr/sbin/nologin
-mail:x:8:8:mail:/var/mail:/usr/sbin/nologin
-www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin
-nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
-"""
-_GROUPS = """\
-root:x:0:
-daemon:x:1:
-bin:x:2:
-sys:x:3:
-adm:x:4:
-tty:x:5:
-disk:x:6:
-mail:x:8:
-man:x:12:
-shadow:x:42:
-utmp:x:43:
-staff:x:50:
-games:x:60:
-users:x:100:
-www-data:x:33:
-nogroup:x:65534:
-"""
 # In git's system file, the weakest of all: a repository's own settings, and the user's, go before these.
 _GIT = f"""\
 [user]
@@ -69,8 +41,8 @@ class AccountFiles(NamedTuple):
 def write(run_dir: Path, uid: int, gid: int) -> AccountFiles:
     """The files for one sandbox, in its own directory. Its entry comes first: it wins where a number is there twice."""
     texts = {
-        "passwd": f"{NAME}:x:{uid}:{gid}:{NAME}:{HOME}:/bin/bash\n{_USERS}",
-        "group": f"{NAME}:x:{gid}:\n{_GROUPS}",
+        "passwd": f"{NAME}:x:{uid}:{gid}:{NAME}:{HOME}:/bin/bash\n" + _shipped("passwd"),
+        "group": f"{NAME}:x:{gid}:\n" + _shipped("group"),
         "gitconfig": _GIT,
     }
     for name, text in texts.items():
@@ -81,3 +53,8 @@ def write(run_dir: Path, uid: int, gid: int) -> AccountFiles:
             file.write(text)
             os.fchmod(file.fileno(), 0o444)
     return AccountFiles(*(str(run_dir / name) for name in AccountFiles._fields))
+
+
+@cache
+def _shipped(name: str) -> str:
+    return Path(__file__).with_suffix(f".{name}").read_text()

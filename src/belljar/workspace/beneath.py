@@ -18,6 +18,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import BinaryIO, Self
 
 from belljar.syscalls import AT_FDCWD, OPENAT2, syscall
@@ -27,7 +28,8 @@ _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RACES = 100  # RESOLVE_BENEATH answers EAGAIN while somebody renames above us
-DEEPEST = 256  # levels that `walk` goes down; each holds a descriptor
+DEEPEST = 4096  # levels that `walk` goes down
+HELD = 64  # of these so many hold a descriptor
 
 
 class _How(ctypes.Structure):
@@ -291,35 +293,67 @@ def _has_openat2() -> bool:
     return _openat2_works
 
 
+@dataclass
+class _Level:
+    descriptor: int
+    """-1 while it is closed."""
+    inode: tuple[int, int]
+    prefix: str
+    names: Iterator[str]
+
+
 def _walk(top: int, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Holds a descriptor for each level; `top` stays open."""
-    levels = [(top, prefix, iter(sorted(os.listdir(top))))]
+    """Holds descriptors for the lowest levels only; `top` stays open."""
+    levels = [_level(top, prefix)]
     try:
         while levels:
-            directory, prefix, names = levels[-1]
-            for name in names:
+            here = levels[-1]
+            for name in here.names:
                 try:
-                    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                    found = os.stat(name, dir_fd=here.descriptor, follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                yield prefix + name, found
-                if stat.S_ISDIR(found.st_mode) and (level := _level(directory, name, prefix, len(levels))):
-                    levels.append(level)
+                yield here.prefix + name, found
+                if stat.S_ISDIR(found.st_mode) and (below := _below(here, name, len(levels))):
+                    levels.append(below)
+                    if len(levels) > HELD:
+                        _close(levels[-HELD], top)
                     break
             else:
                 levels.pop()
-                if directory != top:
-                    os.close(directory)
+                if levels and levels[-1].descriptor < 0:
+                    _reopen(levels[-1], here.descriptor)
+                _close(here, top)
     finally:
-        for directory, _, _ in levels[1:]:
-            os.close(directory)
+        for level in levels:
+            _close(level, top)
 
 
-def _level(above: int, name: str, prefix: str, depth: int) -> tuple[int, str, Iterator[str]] | None:
+def _level(directory: int, prefix: str) -> _Level:
+    status = os.fstat(directory)
+    return _Level(directory, (status.st_dev, status.st_ino), prefix, iter(sorted(os.listdir(directory))))
+
+
+def _below(above: _Level, name: str, depth: int) -> _Level | None:
+    path = above.prefix + name
     if depth > DEEPEST:
-        raise OSError(errno.ENAMETOOLONG, f"directories are nested deeper than {DEEPEST} levels", prefix + name)
+        raise OSError(errno.ENAMETOOLONG, f"nested deeper than {DEEPEST} directories, below {path[:40]}", path)
     try:
-        directory = os.open(name, _DIRECTORY, dir_fd=above)
+        directory = os.open(name, _DIRECTORY, dir_fd=above.descriptor)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None
-    return directory, f"{prefix}{name}/", iter(sorted(os.listdir(directory)))
+    return _level(directory, f"{path}/")
+
+
+def _reopen(level: _Level, below: int) -> None:
+    """By the way back from what is in it, which must lead there still."""
+    level.descriptor = os.open("..", _DIRECTORY, dir_fd=below)
+    found = os.fstat(level.descriptor)
+    if (found.st_dev, found.st_ino) != level.inode:
+        raise OSError(errno.EBUSY, "a directory was moved while it was looked through", level.prefix)
+
+
+def _close(level: _Level, top: int) -> None:
+    if level.descriptor not in (-1, top):
+        os.close(level.descriptor)
+        level.descriptor = -1

@@ -8,6 +8,7 @@ in it counts, and so does what cannot be read as git reads it.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 from belljar.patterns import lazy_pattern
@@ -15,45 +16,11 @@ from belljar.patterns import lazy_pattern
 _SECTION = lazy_pattern(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]')
 _SETTING = lazy_pattern(r"([A-Za-z][A-Za-z0-9-]*)\s*(=?)")
 
-# Section → keys; "section.*" is a section with a name of its own, such as [remote "origin"].
-_HARMLESS = {
-    "user": "name email useconfigonly",
-    "author": "name email",
-    "committer": "name email",
-    "core": """abbrev autocrlf bare bigfilethreshold checkroundtripencoding checkstat commentchar compression eol
-        filemode hidedotfiles ignorecase ignorestat logallrefupdates longpaths loosecompression packedgitlimit
-        precomposeunicode preloadindex protecthfs protectntfs quotepath repositoryformatversion safecrlf
-        sharedrepository sparsecheckout sparsecheckoutcone splitindex symlinks trustctime untrackedcache whitespace
-        commitgraph multipackindex""",
-    "remote.*": "fetch push tagopt prune prunetags mirror promisor partialclonefilter skipdefaultupdate skipfetchall",
-    "branch.*": "remote merge rebase description pushremote mergeoptions gh-merge-base vscode-merge-base",
-    "branch": "autosetupmerge autosetuprebase sort",
-    "submodule.*": "active branch ignore fetchrecursesubmodules shallow",
-    "submodule": "recurse active fetchjobs",
-    "extensions": "objectformat refstorage partialclone worktreeconfig compatobjectformat",
-    "init": "defaultbranch",
-    "pull": "rebase ff",
-    "push": "default autosetupremote followtags",
-    "fetch": "prune prunetags parallel recursesubmodules writecommitgraph",
-    "merge": "ff conflictstyle renames renamelimit log stat",
-    "rebase": "autosquash autostash updaterefs stat",
-    "rerere": "enabled autoupdate",
-    "commit": "verbose status cleanup",
-    "tag": "sort",
-    "log": "date decorate follow abbrevcommit showroot",
-    "status": "short branch showuntrackedfiles relativepaths",
-    "diff": "algorithm renames renamelimit colormoved colormovedws mnemonicprefix noprefix context ignoresubmodules",
-    "gc": "auto autopacklimit autodetach pruneexpire reflogexpire",
-    "pack": "threads windowmemory packsizelimit",
-    "index": "version threads",
-    "feature": "manyfiles experimental",
-    "maintenance": "auto strategy",
-    "lfs": "repositoryformatversion",
-}
 _WHOLE = ("color", "advice")
-_KEYS = {section: frozenset(keys.split()) for section, keys in _HARMLESS.items()}
 # Where to fetch from. `transport::address` runs git-remote-transport, ext:: anything at all.
 _ADDRESSES = {"remote.*": {"url", "pushurl"}, "submodule.*": {"url"}, "remote": {"pushdefault"}}
+_LISTED = Path(__file__).with_name("harmless_git_settings.txt").read_text().replace("\n    ", " ").splitlines()
+_HARMLESS = {section: keys.split() for section, _, keys in (line.partition(": ") for line in _LISTED[1:])}
 
 
 class Setting(NamedTuple):
@@ -65,7 +32,7 @@ class Setting(NamedTuple):
     @property
     def harmless(self) -> bool:
         section = self.section if self.name is None else f"{self.section}.*"
-        if self.section in _WHOLE or self.key in _KEYS.get(section, ()):
+        if self.section in _WHOLE or self.key in _HARMLESS.get(section, ()):
             return True
         return self.key in _ADDRESSES.get(section, ()) and "::" not in self.value and not self.value.startswith("-")
 

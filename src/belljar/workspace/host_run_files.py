@@ -173,7 +173,7 @@ class HostRunFiles:
         """The directories among what was looked for."""
         directories: set[str] = set()
         try:
-            directory = open_beneath(self._root, place, os.O_PATH | os.O_DIRECTORY)
+            directory = open_beneath(self._root, place, os.O_PATH | os.O_DIRECTORY) if place else os.dup(self._root)
         except OSError:
             return directories  # a link in its place leads elsewhere, and counts itself
         try:

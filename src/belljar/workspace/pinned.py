@@ -144,10 +144,10 @@ class Workspace:
         nothing that must not be given to it. `expected` is another directory that stands in for it: an overlay."""
         self._survey = self._survey or survey(self._descriptor)
         self._survey.refuse_set_id(self.path)
+        self._refuse_mounts_below(init_pid)
         try:
             with Folder.at(f"/proc/{init_pid}/root") as root:
                 found = root.stat(WORKSPACE.lstrip("/"))
-            points = mount_points(Path(f"/proc/{init_pid}/mountinfo").read_text(errors="surrogateescape"))
         except OSError:
             # Not root, or an engine elsewhere: then the path must still lead where it led before.
             self.check_path_unchanged()
@@ -157,6 +157,13 @@ class Workspace:
                 f"workspace: something else than {self.path} was mounted; the path was changed meanwhile, or the image "
                 f"has a link at {WORKSPACE}"
             )
+
+    @staticmethod
+    def _refuse_mounts_below(init_pid: int | None) -> None:
+        """Anybody on this machine may read where a process has something mounted."""
+        points: list[str] = []
+        with suppress(OSError):
+            points = mount_points(Path(f"/proc/{init_pid}/mountinfo").read_text(errors="surrogateescape"))
         if below := sorted(point for point in points if point.startswith(WORKSPACE + "/")):
             raise ProtectionMissing(f"workspace: the image has something else mounted inside it, at {below[0]}")
 

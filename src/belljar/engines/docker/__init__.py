@@ -15,7 +15,7 @@ def find() -> DockerEngine:
 
 def first_that_answers(usual: tuple[str, ...], dialect: Dialect) -> DockerEngine:
     tried: list[str] = []
-    refused = ""
+    refused, broken = "", False
     for endpoint in hosts.candidates(usual):
         try:
             found = DockerEngine(endpoint, dialect)
@@ -25,13 +25,15 @@ def first_that_answers(usual: tuple[str, ...], dialect: Dialect) -> DockerEngine
             tried.append(reason := str(error).partition(": ")[2])
             if isinstance(error.__cause__, PermissionError):
                 refused = f"{dialect.name.capitalize()} is there, but {reason}"
+            elif not isinstance(error.__cause__, FileNotFoundError):
+                broken = True  # its own service that fails is nearer to a user than another's that refuses
             continue
         except EngineError as error:
             raise NamedEngineUnavailable(str(error)) if endpoint.named_by else error from None
         if _kind(found) == dialect.name:
             return found
         tried.append(f"what answers at {endpoint.host} is {_kind(found)}")
-    if refused:
+    if refused and not broken:
         raise EngineRefused(refused)
     raise EngineUnavailable(
         f"No {dialect.name.capitalize()} answers: {'; '.join(tried)}. Start one, or set DOCKER_HOST (`make engine` "

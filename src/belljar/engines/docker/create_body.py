@@ -105,10 +105,10 @@ def _isolation(spec: SandboxSpec, dialect: Dialect) -> dict[str, Any]:
 def _resources(spec: SandboxSpec, dialect: Dialect) -> dict[str, Any]:
     limits = spec.limits
     return {
-        "Memory": limits.memory,
-        "MemorySwap": limits.memory,
+        "Memory": spec.memory,
+        "MemorySwap": spec.memory,
         "NanoCpus": round(limits.cpus * 1_000_000_000),
-        "PidsLimit": limits.pids,
+        "PidsLimit": spec.pids,
         "ShmSize": limits.shm,
         "OomScoreAdj": OOM_SCORE,
         "OomKillDisable": False,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from belljar.engines.seccomp import profile_text
 from belljar.engines.spec import OWN_NAMESPACES, IdMap, Mount, SandboxSpec, User
 
+if TYPE_CHECKING:
+    from belljar.engines.docker.client import Client
+
 
 class Dialect:
     name = "docker"
+    names_begin = ""
     reaches_far = True
     """Whether its word is enough where the kernel cannot be asked, on another machine."""
     # Anything in one of these of the HostConfig is something that was not asked for.
@@ -26,6 +30,10 @@ class Dialect:
     def access_control_gap(self) -> str:
         """Why sandboxes do without AppArmor where the engine has it."""
         return ""
+
+    def can_limit(self, client: Client, info: Mapping[str, Any]) -> dict[str, bool | None]:
+        keys = {"memory": "MemoryLimit", "swap": "SwapLimit", "pids": "PidsLimit", "cpus": "CpuCfsQuota"}
+        return {name: info.get(key) for name, key in keys.items()}
 
     def seccomp(self, spec: SandboxSpec) -> str:
         return profile_text(spec.seccomp, spec.machine)

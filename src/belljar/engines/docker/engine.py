@@ -22,14 +22,13 @@ from belljar.engines.docker.create_body import create_body
 from belljar.engines.docker.dialect import Dialect
 from belljar.engines.docker.hosts import Endpoint
 from belljar.engines.docker.images import DockerImages
-from belljar.engines.spec import LABEL, Image, SandboxSpec, User
+from belljar.engines.spec import BRIDGE_USER, LABEL, Image, SandboxSpec, User, has_own_kernel
 from belljar.errors import EngineError, ImageMissing, UsageError
 
 if TYPE_CHECKING:
     from belljar.engines.docker.bridge import Demultiplexed
 
 MINIMUM_API = (1, 41)
-BRIDGE_USER = "65533:65533"  # nobody else's, so that no command in the sandbox can signal the bridge
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -39,13 +38,14 @@ class DockerEngine(DockerImages):
     def __init__(self, endpoint: Endpoint, dialect: Dialect | None = None) -> None:
         super().__init__(endpoint)
         self.dialect = dialect or Dialect()
-        self.name, self.host = self.dialect.name, endpoint.host
+        self.name, self.host, self.names_begin = self.dialect.name, endpoint.host, self.dialect.names_begin
         self.own_namespaces = self.dialect.own_namespaces()
         self.client = Client(endpoint)
         self._volumes: set[str] = set()
         self._late_ulimits: dict[str, dict[str, int]] = {}
         self.about = self._about()
         self.machine = _MACHINES.get(str(self.about["Arch"]), str(self.about["Arch"]))
+        self._own_kernel = has_own_kernel(os.environ.get("BELLJAR_RUNTIME", ""))
         self.shares_files = self._shares_files()
         self.identity = f"{self.name} {os.path.realpath(endpoint.path) if endpoint.path else endpoint.host}"
 
@@ -73,6 +73,8 @@ class DockerEngine(DockerImages):
                     f"{self.name} at {self.host}: use one on this machine, whose kernel Belljar can check"
                 )
             return True
+        if self._own_kernel:
+            return False
         if given := os.environ.get("BELLJAR_LINK"):
             return given != "bridge"
         return self.client.endpoint.path is not None and "Desktop" not in json.dumps(self.about.get("Platform"))
@@ -105,7 +107,7 @@ class DockerEngine(DockerImages):
             try:
                 body = create_body(spec, self.dialect)
                 path = f"/containers/create?name={quote(name)}"
-                id = str(self.client.ask(doing, "POST", path, body, seconds=SLOW_SECONDS)["Id"])
+                id = _id(self.client.ask(doing, "POST", path, body, seconds=SLOW_SECONDS))
                 if self.dialect.forgets_ulimits(self.rootless):
                     self._late_ulimits[id] = spec.ulimits
                 return id
@@ -114,7 +116,7 @@ class DockerEngine(DockerImages):
                     raise ImageMissing(f"{error.message}; `belljar images list` lists the images") from error
                 if error.status != 409 and "already in use" not in error.message:  # Podman answers with 500
                     raise
-                return str(self._document(name, doing)["Id"])  # our own earlier try, whose answer was lost
+                return _id(self._document(name, doing))  # our own earlier try, whose answer was lost
 
     def start(self, id: str) -> Launched:
         self.client.ask("starting the sandbox", "POST", f"/containers/{quote(id)}/start", {}, seconds=SLOW_SECONDS)
@@ -130,7 +132,7 @@ class DockerEngine(DockerImages):
         with _sensible(doing):
             found = self._document(id, doing)
             pid = int(found["State"]["Pid"])
-            return Launched(str(found["Id"]), pid, claims(found, self.dialect, self.machine))
+            return Launched(_id(found), pid, claims(found, self.dialect, self.machine))
 
     def state(self, id: str) -> str | None:
         doing = "looking at the sandbox"
@@ -179,12 +181,11 @@ class DockerEngine(DockerImages):
         with _sensible("asking the engine about itself"):
             info = self.info
             options = " ".join(info.get("SecurityOptions") or [])
-            keys = {"memory": "MemoryLimit", "swap": "SwapLimit", "pids": "PidsLimit", "cpus": "CpuCfsQuota"}
             return Description(
                 version=f"{info.get('ServerVersion', '?')}, API {self.about.get('ApiVersion')}",
                 cgroup_version=str(info.get("CgroupVersion", "1")),
                 cgroup_driver=str(info.get("CgroupDriver", "?")),
-                can_limit={name: info.get(key) for name, key in keys.items()},
+                can_limit=self.dialect.can_limit(self.client, info),
                 seccomp="name=seccomp" in options,
                 rootless="name=rootless" in options,
                 user_remapping="name=userns" in options,
@@ -201,8 +202,8 @@ class DockerEngine(DockerImages):
 
         doing = "connecting to the sandbox"
         wanted = {
-            "Cmd": list(argv), "User": BRIDGE_USER, "AttachStdin": True, "AttachStdout": True, "AttachStderr": True,
-            "Tty": False,
+            "Cmd": list(argv), "User": str(BRIDGE_USER), "Tty": False,
+            "AttachStdin": True, "AttachStdout": True, "AttachStderr": True,
         }  # fmt: skip
         with _sensible(doing):
             made = self.client.ask(doing, "POST", f"/containers/{quote(id)}/exec", wanted)["Id"]
@@ -210,13 +211,14 @@ class DockerEngine(DockerImages):
 
     def install_init(self, binary: Path, image: str) -> str:
         """Put the init into a volume of the engine, once per engine and version."""
-        name = f"belljar-init-{hashlib.sha256(binary.read_bytes()).hexdigest()[:16]}"
+        mode = 0o755 if self._own_kernel else 0o711  # executable, but readable by root alone; gVisor reads as the user
+        name = f"belljar-init-{hashlib.sha256(binary.read_bytes()).hexdigest()[:16]}-{mode:o}"
         if name not in self._volumes:
-            self._fill_volume(name, binary, image)
+            self._fill_volume(name, _tar(binary, mode), image)
             self._volumes.add(name)
         return name
 
-    def _fill_volume(self, name: str, binary: Path, image: str) -> None:
+    def _fill_volume(self, name: str, archive: bytes, image: str) -> None:
         doing, at = "installing the init", "/.belljar-init"
         mount = {"Type": "volume", "Source": name, "Target": at}
         body = {"Image": image, "Cmd": ["/none"], "Entrypoint": [], "HostConfig": {"Mounts": [mount]}}
@@ -224,7 +226,7 @@ class DockerEngine(DockerImages):
             holder = quote(self.client.ask(doing, "POST", "/containers/create", body, seconds=SLOW_SECONDS)["Id"])
             try:
                 path = f"/containers/{holder}/archive?path={quote(at)}"
-                self.client.ask(doing, "PUT", path, _tar(binary), seconds=SLOW_SECONDS)
+                self.client.ask(doing, "PUT", path, archive, seconds=SLOW_SECONDS)
             finally:
                 self.destroy(holder)  # with the volumes that the image declares
 
@@ -240,18 +242,25 @@ def _sensible(doing: str) -> Iterator[None]:
         ) from error
 
 
+def _id(answer: Any) -> str:
+    found = answer["Id"]
+    if not isinstance(found, str):
+        raise TypeError("its Id is no text")
+    return found
+
+
 def _seconds(created: Any) -> int:
     return int(created) if isinstance(created, int | float) else 0
 
 
-def _tar(binary: Path) -> bytes:
+def _tar(binary: Path, mode: int) -> bytes:
     import io
     import tarfile
 
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         entry = tarfile.TarInfo("init")
-        entry.mode, entry.size = 0o711, binary.stat().st_size  # executable, but readable by root alone
+        entry.mode, entry.size = mode, binary.stat().st_size
         with binary.open("rb") as source:
             tar.addfile(entry, source)
     return archive.getvalue()

@@ -20,6 +20,8 @@ REGISTRY_SECONDS = 10.0
 
 class DockerImages:
     fetch_with = "docker pull"
+    names_begin = ""
+    """What the engine puts before names without a registry."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._images_at = endpoint
@@ -86,7 +88,7 @@ class DockerImages:
 
     def image_list(self, label: str) -> list[StoredImage]:
         with self._images_client("listing the images") as client:
-            return [_stored(found) for found in client.images(filters={"label": label})]
+            return [_stored(found, self.names_begin) for found in client.images(filters={"label": label})]
 
     def registry_has(self, reference: str) -> bool:
         from docker.errors import DockerException
@@ -103,8 +105,8 @@ class DockerImages:
         return True
 
 
-def _stored(found: dict[str, Any]) -> StoredImage:
-    names = tuple(str(name) for name in found.get("RepoTags") or [] if name != "<none>:<none>")
+def _stored(found: dict[str, Any], begin: str) -> StoredImage:
+    names = tuple(str(name).removeprefix(begin) for name in found.get("RepoTags") or [] if name != "<none>:<none>")
     return StoredImage(
         str(found["Id"]), names, dict(found.get("Labels") or {}), int(found["Size"]), float(found["Created"])
     )

@@ -23,6 +23,7 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
+from belljar.engines.kernel_facts import start_time
 from belljar.errors import EngineError
 from belljar.patterns import lazy_pattern
 from belljar.records import record
@@ -108,22 +109,6 @@ class Boxes:
 
     def remove(self, name: str) -> None:
         shutil.rmtree(self.path(name), ignore_errors=True)
-
-
-def boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def start_time(pid: int) -> int | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def _rename_new(source: Path, target: Path) -> None:

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 from belljar import user_namespace
 from belljar.engines.oci import cgroups, rootfs
-from belljar.engines.oci.runtime import Runtime
+from belljar.engines.oci.runtime import ROOT, Runtime
 from belljar.engines.spec import IdMap, SandboxSpec, User
-from belljar.errors import EngineUnavailable
+from belljar.errors import EngineError, EngineUnavailable
 
 LAST_ID = rootfs.LAST_ID
 SPARE_IDS = 0x70000000
@@ -42,7 +42,7 @@ class Caller(Protocol):
         ...
 
     def namespace(self, at: str) -> dict[str, Any]:
-        """The user namespace, in the runtime's words."""
+        """The user namespace, in the runtime's words; empty: none."""
         ...
 
     def start(self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str) -> int:
@@ -50,7 +50,9 @@ class Caller(Protocol):
         ...
 
 
-def current() -> Caller:
+def current(*, own_kernel: bool = False) -> Caller:
+    if own_kernel:
+        return KernelOwner()
     return Superuser() if os.geteuid() == 0 else OrdinaryUser()
 
 
@@ -81,12 +83,39 @@ class Superuser:
         return rootfs.in_own_namespace(work)
 
 
+class KernelOwner(Superuser):
+    """Root, for a runtime with a kernel of its own: what keeps ids apart is that kernel, not a user namespace."""
+
+    missing: tuple[str, ...] = (
+        "what is in force inside is the runtime's word; limits of the control group are the kernel's",
+        "commands of one sandbox see each other's processes: there is no Landlock",
+        "no --root, --disk, --mount, --cache; staged workspaces and checkpoints are copies",
+    )
+
+    def __init__(self) -> None:
+        if os.geteuid() != 0:
+            raise EngineUnavailable("a runtime with a kernel of its own needs root here; use runc or crun")
+        super().__init__()
+
+    def user(self, uid: int, gid: int, *, root: bool) -> User:
+        if root:
+            raise EngineError("--root needs a user namespace: use the runtime runc or crun")
+        return User(uid, gid)
+
+    def maps(self, user: User) -> Maps:
+        everybody = (IdMap(0, 0, LAST_ID + 1),)
+        return everybody, everybody
+
+    def namespace(self, at: str) -> dict[str, Any]:
+        return {}
+
+
 class OrdinaryUser:
     rootless = True
     missing: tuple[str, ...] = (
         "devices are kept out by the user namespace and nodev, not by a control group",
         "the image's own root files belong to your uid inside (they are read-only)",
-        "checkpoints need root",
+        "checkpoints are copies of what changed; root's are layers",
     )
 
     def __init__(self) -> None:
@@ -114,8 +143,8 @@ class OrdinaryUser:
 
     def start(self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str) -> int:
         """The namespace is entered by a program of ours (rootless.py), which mounts and then becomes the runtime."""
-        facts = json.dumps(asdict(root), default=str)
-        program = [sys.executable, "-P", "-S", "-c", _PROGRAM, json.dumps(sys.path), facts, at]
+        (bundle / ROOT).write_text(json.dumps(asdict(root), default=str))
+        program = [sys.executable, "-P", "-S", "-c", _PROGRAM, json.dumps(sys.path), at]
         return runtime.run(name, bundle, spec.ulimits, user_namespace.command(program))
 
 

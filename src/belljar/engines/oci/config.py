@@ -43,9 +43,8 @@ def document(
         "hostname": spec.hostname,
         "mounts": [*_BASE_MOUNTS, *(_mount(each, f"{at}/{STAGED}") for each in spec.mounts)],
         "linux": {
-            "namespaces": [user_namespace, *({"type": name} for name in NAMESPACES)],
-            "uidMappings": _mappings(uid_map),
-            "gidMappings": _mappings(gid_map),
+            "namespaces": [*filter(None, [user_namespace]), *({"type": name} for name in NAMESPACES)],
+            **({"uidMappings": _mappings(uid_map), "gidMappings": _mappings(gid_map)} if user_namespace else {}),
             "cgroupsPath": cgroup,
             "resources": _resources(spec),
             "seccomp": seccomp.profile(spec.seccomp, spec.machine),
@@ -69,6 +68,7 @@ def claims(config: Mapping[str, Any]) -> Protections:
         swap=memory["swap"] - memory["limit"],
         cpus=cpu["quota"] / cpu["period"],
         pids=resources["pids"]["limit"],
+        ulimits=_ulimits(process["rlimits"]) if "rlimits" in process else None,
         read_only_root=config["root"]["readonly"],
         capabilities=frozenset(given),
         no_new_privileges=process["noNewPrivileges"],
@@ -98,7 +98,17 @@ def _process(spec: SandboxSpec) -> dict[str, Any]:
         "capabilities": sets,
         "noNewPrivileges": True,
         "oomScoreAdj": OOM_SCORE,
+        **({} if spec.link == "socket" else {"rlimits": _rlimits(spec)}),
     }
+
+
+def _rlimits(spec: SandboxSpec) -> list[dict[str, Any]]:
+    """For a kernel of the runtime's own, where nothing is inherited from the runtime (runtime.py `_limited`)."""
+    return [{"type": f"RLIMIT_{name.upper()}", "soft": value, "hard": value} for name, value in spec.ulimits.items()]
+
+
+def _ulimits(rlimits: list[dict[str, Any]]) -> frozenset[tuple[str, int]]:
+    return frozenset((each["type"].removeprefix("RLIMIT_").lower(), each["hard"]) for each in rlimits)
 
 
 def _mappings(maps: tuple[IdMap, ...]) -> list[dict[str, int]]:
@@ -133,10 +143,9 @@ def _tmpfs(mount: Mount) -> list[str]:
 
 
 def _resources(spec: SandboxSpec) -> dict[str, Any]:
-    limits = spec.limits
     return {
-        "memory": {"limit": limits.memory, "swap": limits.memory},
-        "cpu": {"quota": round(limits.cpus * CPU_PERIOD), "period": CPU_PERIOD},
-        "pids": {"limit": limits.pids},
+        "memory": {"limit": spec.memory, "swap": spec.memory},
+        "cpu": {"quota": round(spec.limits.cpus * CPU_PERIOD), "period": CPU_PERIOD},
+        "pids": {"limit": spec.pids},
         "devices": [{"allow": False, "access": "rwm"}],
     }

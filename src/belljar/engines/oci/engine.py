@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from belljar import resources
 from belljar.engines.base import Description, Launched, Listed
-from belljar.engines.oci import callers, cgroups, config, rootfs
-from belljar.engines.oci.boxes import Box, Boxes, Process, boot_id, start_time
+from belljar.engines.kernel_facts import boot_id, start_time
+from belljar.engines.oci import callers, cgroups, config, own_kernel, rootfs
+from belljar.engines.oci.boxes import Box, Boxes, Process
 from belljar.engines.oci.runtime import DEFAULT, Runtime, has_ended
-from belljar.engines.spec import OWN_NAMESPACES, Image, Mount, SandboxSpec, User
+from belljar.engines.spec import OWN_NAMESPACES, Image, Mount, SandboxSpec, User, has_own_kernel
 from belljar.errors import EngineError, ImageMissing
 from belljar.images import catalog
 from belljar.images.store import Store
@@ -59,16 +60,16 @@ def _translated(verb: F) -> F:
 
 class OciEngine:
     name = "oci"
-    shares_files = True
     leaves_remains = True
     own_namespaces = OWN_NAMESPACES
     fetch_with = "belljar images import"
 
     def __init__(self, state: Path, runtime: str = "", store: Store | None = None) -> None:
-        self._caller = callers.current()
-        self._state = Path(os.path.abspath(state))
-        self._runtimes: dict[str, Runtime] = {}
         self._runtime_name = runtime or os.environ.get("BELLJAR_RUNTIME") or DEFAULT
+        self.shares_files = not has_own_kernel(self._runtime_name)
+        self._caller = callers.current(own_kernel=not self.shares_files)
+        self._state = Path(os.path.abspath(state), "" if self.shares_files else Path(self._runtime_name).name)
+        self._runtimes: dict[str, Runtime] = {}
         self._runtime(self._runtime_name)
         self._boxes = Boxes(self._state)
         self._store = store or Store()
@@ -96,14 +97,12 @@ class OciEngine:
                 "the engine oci has no network to give: name the hosts that are needed (--allow HOST, --allow-preset "
                 "python), or take another engine for all of it (--engine docker)"
             )
-        if spec.link != "socket":
-            raise EngineError("the engine oci shares this machine's files; it has no bridge")
-        if foreign := sorted({each.kind for each in spec.mounts} - {"bind", "tmpfs", "overlay"}):
-            raise EngineError(f"the engine oci mounts directories and memory only, not {', '.join(foreign)}")
         image = self._store.find(spec.image.ref, with_names=False)
         if image is None:
             raise ImageMissing(f"no image {spec.image.ref}; `belljar images list` lists them")
         runtime = self._runtime(spec.runtime or self._runtime_name)
+        if runtime.own_kernel == self.shares_files or (spec.link == "socket") != self.shares_files:
+            raise EngineError(f"the sandbox was meant for another runtime than {runtime.name}")
         group = self._group(name)
         at = rootfs.place([*callers.sources(spec), *self._needed, runtime.program])
         box = Box(name, image.id, runtime.name, int(time.time()), boot_id(), dict(spec.all_labels), group)
@@ -128,7 +127,8 @@ class OciEngine:
         process = self._boxes.process(id)
         if process is None or not process.alive:
             raise EngineError(f"no such sandbox: {id}")
-        return Launched(id, process.pid, config.claims(self._boxes.config(id)))
+        claims = config.claims(self._boxes.config(id))
+        return Launched(id, process.pid, claims if self.shares_files else own_kernel.claims(claims, process.pid))
 
     def state(self, id: str) -> str | None:
         """One that has ended is cleared away by whoever looks at it next."""
@@ -156,11 +156,17 @@ class OciEngine:
         found = [(name, self._boxes.read(name), self.state(name)) for name in self._boxes.names()]
         return [Listed(name, state, box.labels, box.image, box.created) for name, box, state in found if box and state]
 
+    @_translated
     def bridge(self, id: str, argv: Sequence[str]) -> Transport:
-        raise EngineError("the engine oci shares this machine's files; it has no bridge")
+        box = self._boxes.read(id)
+        if box is None or self.shares_files:
+            raise EngineError(f"no bridge leads to {id}")
+        process = own_kernel.write_process(self._boxes.path(id), self._boxes.config(id), argv)
+        return own_kernel.bridge(self._runtime(box.runtime).beside(id, process))
 
+    @_translated
     def install_init(self, binary: Path, image: str) -> str:
-        raise EngineError("the engine oci shares this machine's files; it needs no volume")
+        return own_kernel.install_init(binary, self._state)
 
     def _run(self, box: Box, spec: SandboxSpec, layers: Sequence[Path], at: str) -> None:
         root = _root(layers, spec, self._caller)
@@ -181,15 +187,16 @@ class OciEngine:
     def _clear_remains(self) -> None:
         """What is certainly nobody's: of another boot, or known to the runtime or the kernel only, and without life."""
         boot = boot_id()
-        for name in self._boxes.names():
+        strays = set(self._boxes.names())
+        for name in list(strays):
             box = self._boxes.read(name)
-            if box is None or box.boot != boot:
+            if box and box.boot != boot:
                 self._clear(name, box)
         at = self._caller.groups
         groups = at.names(self._prefix) | {each for each in self._store.held() if each.startswith(self._prefix)}
-        strays = {group.removeprefix(self._prefix).removesuffix(at.ending) for group in groups}
+        strays |= {group.removeprefix(self._prefix).removesuffix(at.ending) for group in groups}
         strays |= {name for runtime in self._runtimes.values() for name in runtime.names()}
-        for name in strays - set(self._boxes.names()):
+        for name in strays:
             if not at.processes(self._group(name)) and self._boxes.read(name) is None:
                 self._clear(name, None)
         at.remove_abandoned()

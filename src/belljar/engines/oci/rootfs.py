@@ -170,7 +170,7 @@ def _map_layers(root: Root, at: str, keep: str) -> list[str]:
 
 def _layer(path: Path, target: str, namespace: int) -> str:
     os.mkdir(target, 0o755)
-    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         idmap.mount_mapped(descriptor, Path(target), namespace)
     finally:

@@ -1,8 +1,8 @@
 """Run as root of an ordinary user's own namespace (callers.py): mount what a sandbox needs, then become its runtime.
 
-    argv: <sys.path> <the Root as JSON> <where> <the runtime's command …>
+    argv: <sys.path> <where> <the runtime's command …>
 
-What goes wrong is said where the runtime says it: in runtime.log of the current directory.
+The Root is in root.json of the current directory. What goes wrong is said where the runtime says it: in runtime.log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from belljar.engines.oci import rootfs
-from belljar.engines.oci.runtime import LOG
+from belljar.engines.oci.runtime import LOG, ROOT
 from belljar.engines.spec import IdMap
 
 
@@ -24,10 +24,10 @@ def root(facts: dict[str, Any]) -> rootfs.Root:
     return rootfs.Root(**{**facts, **maps, "staged": staged, "user": tuple(facts["user"])})
 
 
-def main(facts: str, at: str, *command: str) -> None:
+def main(at: str, *command: str) -> None:
     try:
         rootfs.leave_mounts()
-        rootfs.assemble(root(json.loads(facts)), at)
+        rootfs.assemble(root(json.loads(Path(ROOT).read_text())), at)
         os.execv(command[0], command)
     except OSError as error:
         Path(LOG).write_text(f"the root file system cannot be mounted: {error}")

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from belljar.engines.spec import has_own_kernel
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.patience import stretched
 
@@ -18,11 +19,14 @@ DEFAULT = "runc"
 START_SECONDS = 60.0  # takes 30 to 90 ms; a machine under load takes its time
 ANSWER_SECONDS = 10.0
 LOG = "runtime.log"
+ROOT = "root.json"
+"""What rootless.py is to mount: an argument holds 128 KiB."""
 LITTLE = 256 << 10  # a runtime's notes need a tenth of it; it does not always say that they did not fit
 INSTALL = "install runc (Debian, Ubuntu, Fedora: the package `runc`)"
-# Kernels of their own, inside which our init cannot tell who talks to it. Seen with gVisor 20240729: SO_PEERCRED
-# answers with the asker's own process, so neither the init nor its bridge knows PID 1 from a command.
-REFUSED = {"runsc": "gVisor", "kata-runtime": "Kata", "kata": "Kata"}
+# gVisor takes our seccomp profile only when asked to, and would put an overlay of its own over a root file system that
+# is one already.
+OPTIONS = {"runsc": ("--network=none", "--oci-seccomp", "--overlay2=none")}
+UNTRIED = ("kata", "kata-runtime")
 
 
 Entry = tuple[list[str], tuple[int, ...]]
@@ -35,11 +39,8 @@ class Runtime:
     def __init__(self, name: str, root: Path, *, systemd: bool = False) -> None:
         self.name, self._systemd = name, systemd
         self.root = root / Path(name).name
-        if (kind := REFUSED.get(self.kind)) is not None:
-            raise EngineUnavailable(
-                f"the runtime {name} is not supported: inside {kind}'s own kernel Belljar's init cannot tell the host "
-                "from a command (SO_PEERCRED), and this kernel cannot show what is in force there; use runc or crun"
-            )
+        if self.kind in UNTRIED:
+            raise EngineUnavailable(f"the runtime {name} was never tried with Belljar; use runc, crun or runsc")
         found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
         if found is None:
             raise EngineUnavailable(f"the engine oci needs {name}, which is not installed: {INSTALL}")
@@ -48,6 +49,10 @@ class Runtime:
     @property
     def kind(self) -> str:
         return Path(self.name).name
+
+    @property
+    def own_kernel(self) -> bool:
+        return has_own_kernel(self.name)
 
     def version(self) -> str:
         done = subprocess.run(
@@ -60,12 +65,13 @@ class Runtime:
         """Create and start, from the calling thread's mount namespace or where `entry` leads; PID 1."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         log, pid_file = bundle / LOG, bundle / "pid"
-        command = [*entry[0], *_limited(ulimits), *self._command(), "--log", str(log)]
+        limited = [] if self.own_kernel else _limited(ulimits)  # there they would be that kernel's own
+        command = [*entry[0], *limited, *self._command(), "--log", str(log)]
         # PID 1 inherits these three: never a pipe that we would wait on.
         process = subprocess.Popen(
             [*command, "run", "--detach", "--bundle", str(bundle), "--pid-file", str(pid_file), name],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=bundle,
-            env=_environment(), pass_fds=entry[1],
+            env=environment(), pass_fds=entry[1],
         )  # fmt: skip
         in_time = _ends_within(process, stretched(START_SECONDS))
         if not in_time:
@@ -91,6 +97,10 @@ class Runtime:
             stderr=subprocess.DEVNULL, timeout=stretched(ANSWER_SECONDS),
         )  # fmt: skip
 
+    def beside(self, name: str, process: Path) -> list[str]:
+        """The command that runs what `process` describes beside PID 1."""
+        return [*self._command(), "exec", "--process", str(process), name]
+
     def names(self) -> list[str]:
         try:
             return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
@@ -98,10 +108,11 @@ class Runtime:
             return []
 
     def _command(self) -> list[str]:
-        return [self.program, "--root", str(self.root), *(["--systemd-cgroup"] if self._systemd else [])]
+        options = ["--systemd-cgroup"] if self._systemd else []
+        return [self.program, "--root", str(self.root), *options, *OPTIONS.get(self.kind, ())]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """All it needs: where programs are, and an ordinary user's systemd, which makes his control groups."""
     kept = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
     found = {name: os.environ[name] for name in kept if name in os.environ}

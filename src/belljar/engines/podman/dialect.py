@@ -12,7 +12,7 @@ import resource
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from belljar import resources
 from belljar.engines.docker.dialect import Dialect
@@ -20,11 +20,15 @@ from belljar.engines.kernel_facts import read
 from belljar.engines.seccomp import profile_text
 from belljar.engines.spec import OWN_NAMESPACES, IdMap, Mount, SandboxSpec, User
 
+if TYPE_CHECKING:
+    from belljar.engines.docker.client import Client
+
 PROCESSES = 1 << 15  # the limit that counts is the one of the cgroup
 
 
 class PodmanDialect(Dialect):
     name = "podman"
+    names_begin = "localhost/"
     reaches_far = False
     extras = (
         "Privileged", "CapAdd", "Devices", "DeviceRequests", "DeviceCgroupRules", "GroupAdd", "VolumesFrom",
@@ -37,6 +41,16 @@ class PodmanDialect(Dialect):
 
     def access_control_gap(self) -> str:
         return "crun's own AppArmor profile forbids every signal inside" if _stacked_profiles() else ""
+
+    def can_limit(self, client: Client, info: Mapping[str, Any]) -> dict[str, bool | None]:
+        """Its Docker API denies what it does with cgroup v2 (5.4), and promises what it cannot do for an ordinary user
+        with v1 (4.3); its own names the controllers."""
+        rootless = "name=rootless" in (info.get("SecurityOptions") or [])
+        if str(info.get("CgroupVersion")) != "2" and not rootless:
+            return super().can_limit(client, info)
+        about = client.ask("asking the engine about itself", "GET", "/v4.0.0/libpod/info")
+        has = set(about["host"].get("cgroupControllers") or ())
+        return {"memory": "memory" in has, "swap": "memory" in has, "pids": "pids" in has, "cpus": "cpu" in has}
 
     def seccomp(self, spec: SandboxSpec) -> str:
         return str(_profile_file(profile_text(spec.seccomp, spec.machine)))
@@ -95,7 +109,11 @@ def _unified() -> bool:
 
 
 def _profile_path(text: str) -> Path:
-    return resources.cache_dir() / f"seccomp-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    try:
+        place = resources.cache_dir()
+    except OSError:  # a home that cannot be written to
+        place = resources.own_directory(Path(tempfile.gettempdir(), f"belljar-{os.geteuid()}"))
+    return place / f"seccomp-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
 def _profile_file(text: str) -> Path:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from belljar.session.options import Approver
 
 YES = ("y", "yes")
+ALLOW_IT = "allow it? [y]es / [n]o: "
 
 
 def show(verdict: Verdict) -> None:
@@ -28,7 +29,7 @@ def show(verdict: Verdict) -> None:
         sys.stderr.write(f"    it would {render.plain(each)}\n")
 
 
-def whoever_sits_here(args: Namespace) -> Approver | None:
+def terminal_approver(args: Namespace) -> Approver | None:
     """For a command that does not use the terminal itself."""
     terminal = HostTerminal.here() if not args.json and os.isatty(2) else None
     return partial(once, keyboard=Keyboard(terminal)) if terminal is not None else None
@@ -38,7 +39,7 @@ async def once(verdict: Verdict, keyboard: Keyboard) -> bool:
     """Before a command runs, or while it does."""
     async with keyboard.taken():
         show(verdict)
-        sys.stderr.write("allow it? [y]es / [n]o: ")
+        sys.stderr.write(ALLOW_IT)
         sys.stderr.flush()
         said = (await read_stdin()).decode("utf-8", "replace")
         if not said.endswith("\n"):

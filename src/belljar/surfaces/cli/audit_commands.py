@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from belljar import resources
 from belljar.audit import reader
-from belljar.audit import writer as audit
 from belljar.errors import UsageError
 from belljar.surfaces.cli import console, render
 
@@ -23,11 +23,11 @@ _BROKEN_STATUS = 1
 
 
 def verify(args: Namespace) -> int:
-    report = reader.verify(audit.directory())
+    report = reader.verify(resources.state_path())
     if args.json:
         console.document(report.as_dict())
     elif report.ok:
-        console.say(f"{audit.directory()}: {report.records} records, the chain is intact")
+        console.say(f"{resources.state_path()}: {report.records} records, the chain is intact")
         for line in report.torn:
             console.say(f"note: {line}")
     else:
@@ -49,7 +49,7 @@ def show(args: Namespace) -> int:
 
 
 def _records(follow: bool) -> Iterator[dict[str, Any]]:
-    where = audit.directory()
+    where = resources.state_path()
     last = 0
     for record in reader.records(where):
         last = record["seq"]

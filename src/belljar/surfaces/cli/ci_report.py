@@ -32,8 +32,9 @@ class Report:
 
     def ended(self, result: Result, box: Session) -> None:
         facts = {name: value for name, value in result.as_dict().items() if name not in _OUTPUT}
+        facts["hints"] = list(result.hints_for("cli"))
         self._write({**facts, "session": box.id, "limits": box.limits.as_dict(), "network": box.network})
-        if what := mishap(result, self._args):
+        if what := unusual_end(result, self._args):
             annotate("Command was stopped", what)
 
     def failed(self, error: BelljarError) -> None:
@@ -73,7 +74,7 @@ def _place(report: str, workspace: str) -> tuple[Folder, str]:
     return folder, path.name
 
 
-def mishap(result: Result, args: Namespace) -> str | None:
+def unusual_end(result: Result, args: Namespace) -> str | None:
     """One sentence on an end that was not the command's own doing."""
     reasons = {
         "timeout": f"timed out after {args.timeout or 0:g} s and was killed (allow more with --timeout)",

@@ -11,38 +11,16 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.parser import build
 
 Pairs = Iterator[tuple[str, str]]
 
-BASH = r"""_belljar() {
-  local IFS=$'\n' line
-  COMPREPLY=()
-  while read -r line; do COMPREPLY+=("${line%%$'\t'*}"); done < <(
-    "${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-}
-complete -o default -F _belljar belljar"""
-ZSH = r"""#compdef belljar
-_belljar() {
-  local -a found
-  local line
-  for line in ${(f)"$(${words[1]} __complete "${(@)words[2,$CURRENT]}" 2>/dev/null)"}; do
-    found+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
-  done
-  if (( $#found )); then _describe belljar found; else _files; fi
-}
-compdef _belljar belljar"""
-FISH = r"""function __belljar_complete
-  set -l words (commandline -opc) (commandline -ct)
-  $words[1] __complete $words[2..-1] 2>/dev/null; or __fish_complete_path (commandline -ct)
-end
-complete -c belljar -f -a '(__belljar_complete)'"""
-
 
 def completion(args: Namespace) -> int:
-    return console.text(args, {"bash": BASH, "zsh": ZSH, "fish": FISH}[args.shell])
+    return console.text(args, Path(__file__).with_suffix(f".{args.shell}").read_text().rstrip())
 
 
 def answer(words: Sequence[str]) -> int:

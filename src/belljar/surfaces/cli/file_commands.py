@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -16,6 +17,7 @@ from anyio import to_thread
 from belljar.errors import UsageError
 from belljar.session.session import Session
 from belljar.surfaces.cli import console, names
+from belljar.surfaces.cli.session_commands import sessions
 
 
 async def copy(args: Namespace) -> int:
@@ -67,11 +69,36 @@ async def _out(box: Session, path: str, target: str) -> None:
 
 
 async def forward(args: Namespace) -> int:
-    async with await Session.attach(names.session(args.id)) as box:
-        url = await box.forward(args.port, at=args.at)
-        console.answer(args, {"url": url, "port": args.port}, url)
+    id, here, port = await to_thread.run_sync(_forwarded, args)
+    async with await Session.attach(id) as box:
+        url = await box.forward(port, at=here)
+        console.answer(args, {"url": url, "port": port}, url)
+        sys.stdout.flush()  # whoever reads it through a pipe waits for it now
         console.note("Ctrl+C ends it")
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
                 return 0
     return 0
+
+
+def _forwarded(args: Namespace) -> tuple[str, int, int]:
+    """Session, port here (0: a free one), port inside."""
+    *first, ports = args.sessions or [""]
+    asked = re.fullmatch(r"(?:(\d+):)?(\d+)", ports)
+    if asked is None or len(first) > (args.session is None):
+        raise UsageError(
+            "write `belljar forward ID PORT`, or HERE:PORT to choose the port of this machine, such as 18123:8000; "
+            "it is opened on 127.0.0.1 only"
+        )
+    return _meant(args.session or (first[0] if first else None)), int(asked[1] or args.at), int(asked[2])
+
+
+def _meant(given: str | None) -> str:
+    """The named session; without a name, the only one."""
+    if given is not None:
+        return names.session(given)
+    ids = [each["id"] for each in sessions()]
+    if len(ids) != 1:
+        several = f"several sessions run ({', '.join(ids)}); name one: belljar forward ID PORT"
+        raise UsageError(several if ids else "no session runs; `belljar session start` starts one")
+    return str(ids[0])

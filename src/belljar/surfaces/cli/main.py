@@ -62,7 +62,7 @@ def _dispatch(argv: Sequence[str]) -> int:
     set_variables(args)
     module, _, function = args.handler.partition(":")
     if module != "cli.run" or args.verbose:  # a quick command has better things to import first
-        from belljar import log
+        from belljar.audit import log
 
         log.configure(verbose=args.verbose)
     handler = getattr(import_module(f"belljar.surfaces.{module}"), function)

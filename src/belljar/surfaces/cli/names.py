@@ -38,7 +38,7 @@ def known() -> dict[str, str]:
     with suppress(OSError):
         for entry in _directory().iterdir():
             id = entry.read_text()
-            if _is_id(id) and (rundir.run_root() / id).is_dir():
+            if is_id(id) and (rundir.run_root() / id).is_dir():
                 found[entry.name] = id
             else:
                 entry.unlink(missing_ok=True)
@@ -47,7 +47,7 @@ def known() -> dict[str, str]:
 
 def session(given: str) -> str:
     """The id that was meant, by id or by name."""
-    if _is_id(given):
+    if is_id(given):
         return given
     names = known()
     if given in names:
@@ -57,5 +57,5 @@ def session(given: str) -> str:
     raise SessionNotFound(f"no session {given}; {meant(given, names) if names else 'none has a name'}")
 
 
-def _is_id(text: str) -> bool:
+def is_id(text: str) -> bool:
     return re.fullmatch("bj-[0-9a-f]{12}", text) is not None

@@ -44,7 +44,8 @@ def _known(mode: SafeMode, name: str) -> Own:
     if name in there:
         return there[name]
     if name in COMMANDS:
-        raise UsageError(f"{name} is not available in this session; :help lists the commands")
+        remedy = "`belljar shell --staged` has it" if COMMANDS[name].staged else ":help lists the commands"
+        raise UsageError(f"{name} is not available in this session; {remedy}")
     close = get_close_matches(name, there, 1)
     raise UsageError(f"there is no {name}; {f'did you mean {close[0]}?' if close else ':help lists the commands'}")
 

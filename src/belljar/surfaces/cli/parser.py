@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from belljar import __version__
 from belljar.errors import UsageError, meant
 from belljar.records import record
-from belljar.surfaces.cli import console, settings
+from belljar.surfaces.cli import console, habits, settings
 from belljar.surfaces.cli.sandbox_options import add_engine_option, add_sandbox_options
+from belljar.surfaces.cli.values import count, env_file, seconds, variable
 
 DESCRIPTION = "Runs commands in containers: isolated from the host, visible to you."
 EXAMPLES = """examples:
@@ -23,7 +23,6 @@ EXAMPLES = """examples:
   id=$(belljar session start); belljar run --session $id 'echo hi'; belljar session stop $id"""
 STATUSES = """exit status: the command's own; 124 timeout, 125 sandbox failed, 126 denied, 127 not found, 2 bad usage"""
 CHECK_STATUSES = "exit status: 0 allowed, 3 would be asked about, 126 denied"
-_LONGEST_ENV_FILE = 1 << 20
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,6 +35,8 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*names, action="store_true", help=help)
 
     def error(self, message: str) -> NoReturn:
+        if message.endswith("required: ACTION") and self._subparsers:
+            message = f"say what to do: {', '.join(self._subparsers._group_actions[0].choices or ())}"
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -43,14 +44,16 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             chosen: Parser = getattr(found, "parser", self)
             options = [name for name in chosen._option_string_actions if name.startswith("--")]
-            guess = meant(unknown[0].partition("=")[0], options) if unknown[0].startswith("--") else ""
-            guess = f"; {guess}" if guess.startswith("did") else ""
+            word = unknown[0].partition("=")[0]
+            guess = habits.OPTIONS.get(word) or (meant(word, options) if word.startswith("--") else "")
+            guess = f"; {guess}" if word in habits.OPTIONS or guess.startswith("did") else ""
             chosen.error(f"unrecognized arguments: {' '.join(unknown)}{guess}")
         return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            guess = meant(str(value), [str(choice) for choice in action.choices])
+            of_ours = meant(str(value), [str(choice) for choice in action.choices])
+            guess = habits.COMMANDS.get(str(value), of_ours) if self.prog == "belljar" else of_ours
             what = "there is no command" if isinstance(action, argparse._SubParsersAction) else "invalid choice:"
             raise argparse.ArgumentError(None if "command" in what else action, f"{what} {value!r}; {guess}")
 
@@ -162,7 +165,7 @@ def _sessions(commands: Commands) -> None:
     logs = commands.add("logs", "cli.session_commands:logs", "print the output of a background shell")
     logs.add_argument("id", metavar="ID")
     logs.flag("-f", "--follow", help="keep printing until it ends")
-    logs.add_argument("-n", "--lines", type=_count, metavar="N", help="only the last N lines")
+    logs.add_argument("-n", "--lines", type=count, metavar="N", help="only the last N lines")
     attach = commands.add("attach", "cli.attach:attach", "enter a background shell; Ctrl+P Ctrl+Q leaves it")
     attach.add_argument("id", metavar="ID")
     wait = commands.add("wait", "cli.session_commands:wait", "wait for a background shell and exit with its status")
@@ -174,9 +177,14 @@ def _sessions(commands: Commands) -> None:
     copied.add_argument("source", metavar="SRC", help="a path here, `ID:PATH` in a session, or - for stdin")
     copied.add_argument("target", metavar="DST", help="the same; - is stdout")
     forwarded = commands.add("forward", "cli.file_commands:forward", "make a port of a session reachable on 127.0.0.1")
-    forwarded.add_argument("id", metavar="ID", help="the session")
-    forwarded.add_argument("port", type=int, metavar="PORT", help="port in the sandbox")
-    forwarded.add_argument("--at", type=int, default=0, metavar="PORT", help="port here (default: a free one)")
+    forwarded.add_argument(
+        "sessions",
+        nargs="*",
+        metavar="[ID] [HERE:]PORT",
+        help="the session, not needed if there is only one; port here (default: a free one), and inside",
+    )
+    forwarded.add_argument("--session", metavar="ID", help="the session, instead of naming it first")
+    forwarded.add_argument("--at", type=int, default=0, metavar="PORT", help="port here, as in HERE:PORT")
 
 
 def _changes(commands: Commands) -> None:
@@ -191,8 +199,9 @@ def _changes(commands: Commands) -> None:
     back.add_argument("name", nargs="?", metavar="NAME", help="name of the checkpoint (default: the last)")
     for each in (listed, shown, taken, dropped, point, back):
         each.add_argument("--session", metavar="ID", help="which session; not needed if this directory has only one")
-    for each in (shown, taken, dropped):
+    for each in (listed, shown, taken, dropped):
         each.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
+    shown.flag("--stat", help="only how many lines were added and removed in each file")
     taken.flag("-p", "--patch", help="ask change by change, and hunk by hunk")
     taken.flag("--merge", help="merge text files with what changed on the host meanwhile")
     taken.flag("--force", help="overwrite what changed on the host meanwhile")
@@ -208,17 +217,17 @@ def _tools(commands: Commands) -> None:
     _session(call)
     _yes(call)
     call.add_argument("tool", metavar="TOOL")
-    call.add_argument("parameters", nargs="?", default="{}", metavar="JSON")
+    call.add_argument(
+        "parameters",
+        nargs="*",
+        metavar="JSON|NAME=VALUE",
+        help="""parameters: '{"command": "ls"}', or command=ls timeout=5000""",
+    )
     mcp = commands.add("mcp", "mcp.command:serve", "serve the tools to an MCP client, on stdio or on loopback HTTP")
     add_sandbox_options(mcp)
     mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), files, staged, …, all")
-    mcp.add_argument(
-        "--http",
-        nargs="?",
-        const="127.0.0.1:0",
-        metavar="HOST:PORT",
-        help="serve streamable HTTP on this loopback address",
-    )
+    mcp.add_argument("--http", nargs="?", const="127.0.0.1:0", metavar="HOST:PORT",
+                     help="serve streamable HTTP on this loopback address")  # fmt: skip
     mcp.add_argument("--token", metavar="TOKEN", help="token that HTTP clients must send (default: a new one)")
 
 
@@ -254,7 +263,10 @@ def _upkeep(commands: Commands) -> None:
                            into=actions)  # fmt: skip
     explain.add_argument("presets", nargs="+", metavar="PRESET", help="python, node, debian, rust, go or git")
     explain.add_argument("--image", metavar="NAME", help="ask the clients of this image too, as a session does")
-    _, actions = commands.family("policy", "explain and test policies")
+    _, actions = commands.family("policy", "show, explain and test policies")
+    commands.add("list", "cli.policy_commands:list_shipped", "show the shipped policies", into=actions)
+    show = commands.add("show", "cli.policy_commands:show", "show a policy's rules and what each decides", into=actions)
+    show.add_argument("name", metavar="NAME", help="a shipped policy, or a file")
     why = commands.add("explain", "cli.policy_commands:explain", "show how a command is read: entries, effects, rules",
                        into=actions)  # fmt: skip
     why.add_argument("--policy", default="default", metavar="P")
@@ -299,54 +311,11 @@ def _yes(parser: Parser) -> None:
 
 def _command_options(parser: Parser) -> None:
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="kill it after this long: 90, 5m, 1h …")
-    parser.add_argument("-e", "--env", action="append", type=_variable, default=[], metavar="K=V",
+    parser.add_argument("-e", "--env", action="append", type=variable, default=[], metavar="K=V",
                         help="set a variable; may be repeated")  # fmt: skip
-    parser.add_argument("--env-file", action="append", type=_env_file, default=[], metavar="FILE",
+    parser.add_argument("--env-file", action="append", type=env_file, default=[], metavar="FILE",
                         help="read variables from a file, one K=V per line; -e overrides")  # fmt: skip
     parser.add_argument("-w", "--cwd", metavar="DIR", help="working directory, inside the workspace")
-
-
-def seconds(text: str) -> float:
-    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:], 0)
-    try:
-        value = float(text[:-1] if unit else text) * (unit or 1)
-    except ValueError:
-        value = -1
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write seconds, or for example 90s, 5m, 1h")
-    return value
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines, such as 20")
-    return int(text)
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a variable; write NAME=value")
-    return name, value
-
-
-def _env_file(path: str) -> list[tuple[str, str]]:
-    """As Docker reads it: `NAME=value` as it stands; a NAME alone is taken from our own environment."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read(_LONGEST_ENV_FILE).splitlines()
-    except (OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"{path}: {getattr(error, 'strerror', None) or 'not text'}") from None
-    pairs = []
-    for number, line in enumerate(lines, 1):
-        name, equals, value = line.lstrip().partition("=")
-        if not name or name.startswith("#"):
-            continue
-        if name != name.strip() or (not equals and not name.isidentifier()):
-            raise argparse.ArgumentTypeError(f"{path}, line {number}: {line!r} is not a variable; write NAME=value")
-        if equals or name in os.environ:
-            pairs.append((name, value if equals else os.environ[name]))
-    return pairs
 
 
 def _settled(only: str | None, argv: Sequence[str]) -> argparse.Namespace:

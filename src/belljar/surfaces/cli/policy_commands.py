@@ -1,4 +1,4 @@
-"""`belljar check`, `belljar policy explain` and `belljar policy test`"""
+"""`belljar check` and `belljar policy list`, `show`, `explain`, `test`"""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from argparse import Namespace
 
 from belljar.audit import masking
 from belljar.errors import PolicyDenied
-from belljar.policy import Policy, Verdict, check_knowledge, is_knowledge, score_files
+from belljar.policy import BUILT_IN, Policy, Verdict
+from belljar.policy.examples import check_knowledge, is_knowledge
+from belljar.policy.rules import Rule
+from belljar.policy.score import score_files
 from belljar.surfaces.cli import console
 
 _WRONG_STATUS = 1
@@ -25,11 +28,51 @@ def check(args: Namespace) -> int:
     return {"deny": PolicyDenied.exit_status, "ask": _ASK_STATUS}.get(verdict.decision, 0)
 
 
+def list_shipped(args: Namespace) -> int:
+    policies = [Policy.load(name, prove=False) for name in BUILT_IN]
+    rows = ((policy.name, policy.files[0].description) for policy in policies)
+    return console.answer_table(args, [_about(policy) for policy in policies], rows, "POLICY", "FOR")
+
+
+def show(args: Namespace) -> int:
+    """What a policy says, its bases' rules too: for a person who wants to know before a command is refused."""
+    policy = Policy.load(args.name, prove=False)
+    rules = [(file, rule) for file in policy.files for rule in file.rules]
+    if args.json:
+        told = [{"id": rule.id, "decision": _decides(policy, rule), "reason": rule.reason} for _, rule in rules]
+        console.document({**_about(policy), "rules": told})
+        return 0
+    console.say(f"{policy}: {policy.files[0].description}")
+    console.say(f"asks from risk {policy.ask_at} on" if policy.ask == "ask" else "denies what it would ask about")
+    if policy.allow_programs is not None:
+        console.say(f"runs only: {', '.join(sorted(policy.allow_programs))}")
+    for file in policy.files:
+        console.say(f"\n{file.source}" + (f" extends {file.extends}" if file.extends else ""))
+        for rule in file.rules:
+            console.say(f"  {_decides(policy, rule):<16} {rule.id:<24} {rule.reason}")
+        for one in file.allows:
+            console.say(f"  {'exception':<16} {', '.join(sorted(one.rule)) or 'any rule':<24} {one.reason}")
+    return 0
+
+
+def _about(policy: Policy) -> dict[str, object]:
+    file = policy.files[0]
+    return {"name": policy.name, "version": policy.version, "description": file.description, "file": file.source,
+            "extends": [base.name for base in policy.files[1:]], "ask_at": policy.ask_at, "ask": policy.ask,
+            "allow_programs": sorted(policy.allow_programs or ()) or None}  # fmt: skip
+
+
+def _decides(policy: Policy, rule: Rule) -> str:
+    """The decision of a rule and its risk, as this policy applies it."""
+    decision = policy.decides(rule)
+    return decision if decision == "deny" else f"{decision} ({rule.risk})"
+
+
 def explain(args: Namespace) -> int:
     """For a person who asks why: the commands in it, the entries they were read by, the effects, the rules."""
     verdict = Policy.load(args.policy).judge(args.command)
     if args.json:
-        console.document(masking.value({**verdict.as_dict(effects=True), "commands": list(verdict.seen)}))
+        console.document(masking.value({**verdict.as_dict(effects=True), "commands": verdict.commands()}))
     else:
         console.say(masking.text(verdict.explain(commands=True)))
     return {"deny": PolicyDenied.exit_status, "ask": _ASK_STATUS}.get(verdict.decision, 0)

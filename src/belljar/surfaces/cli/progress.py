@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from belljar import log
-from belljar.audit import masking
+from belljar.audit import log, masking
 from belljar.audit.masking import Known
 from belljar.errors import BelljarError
 from belljar.session.background_shell import Shell
@@ -75,24 +74,24 @@ async def _run(
     """The status, and whether the command goes on without us."""
     status, left = 125, False
     async with anyio.create_task_group() as tasks:
-        hands = Hands(tasks.cancel_scope)
-        tasks.start_soon(hands.listen, gate)
+        signals = SignalHandler(tasks.cancel_scope)
+        tasks.start_soon(signals.listen, gate)
         async with opened(args, early, approve=streams.approver(args)) as box:
-            ended = await _watch(box, args, hands, streams)
+            ended = await _watch(box, args, signals, streams)
             if isinstance(ended, Shell):
                 _leave(box, ended)
                 status, left = 0, True
             else:
                 report.ended(ended, box)
                 changed = {"changes": [each.as_dict() for each in await box.changes()]} if box.is_staged else {}
-                if not hands.empty:
+                if not signals.nobody_reads:
                     _conclude(args, ended, {"session": box.id, **changed})
                 status = ended.exit_code
         tasks.cancel_scope.cancel()
-    return status if hands.status is None else hands.status, left
+    return status if signals.status is None else signals.status, left
 
 
-async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) -> Result | Shell:
+async def _watch(box: Session, args: Namespace, signals: SignalHandler, streams: Streams) -> Result | Shell:
     """Its result, or the shell that it has become because somebody detached."""
     answers, detach = Answers(), DetachKeys()
     size = streams.terminal_size
@@ -101,7 +100,7 @@ async def _watch(box: Session, args: Namespace, hands: Hands, streams: Streams) 
     async with box.stream(args.command, **options) as running:
         with streams.lent():
             async with anyio.create_task_group() as tasks:
-                hands.hold(running, sink, partial(_hang_up, detach, tasks.cancel_scope) if streams.stays else None)
+                signals.pass_to(running, sink, partial(_hang_up, detach, tasks.cancel_scope) if streams.stays else None)
                 tasks.start_soon(streams.pass_on, running, answers, detach, tasks.cancel_scope)
                 await _show(running, sink)
                 tasks.cancel_scope.cancel()
@@ -135,7 +134,7 @@ def _leave(box: Session, shell: Shell) -> None:
 
 def _conclude(args: Namespace, result: Result, facts: dict[str, Any]) -> None:
     raw = console.encoded(stdout=result.stdout_bytes, stderr=result.stderr_bytes) if args.json else {}
-    _print_document(args, {**result.as_dict(), **raw, **facts})
+    _print_document(args, {**result.as_dict(), "hints": list(result.hints_for("cli")), **raw, **facts})
     for line in remarks(result, args):
         console.note(line)
 
@@ -146,7 +145,7 @@ def _print_document(args: Namespace, data: dict[str, Any]) -> None:
         console.document(Known(args.command, dict(args.env)).hide({**data, "verdict": verdict}))
 
 
-class Hands:
+class SignalHandler:
     """Ctrl+C and the signals that end us, passed on to the command."""
 
     def __init__(self, scope: anyio.CancelScope) -> None:
@@ -157,12 +156,12 @@ class Hands:
         self._interrupted = False
         self.status: int | None = None
 
-    def hold(self, running: Run, sink: Sink, hang_up: Callable[[], None] | None) -> None:
+    def pass_to(self, running: Run, sink: Sink, hang_up: Callable[[], None] | None) -> None:
         self._running, self._sink, self._hang_up = running, sink, hang_up
 
     @property
-    def empty(self) -> bool:
-        """Nobody takes what we print."""
+    def nobody_reads(self) -> bool:
+        """What we print waits for a reader."""
         return self._sink is not None and self._sink.stuck
 
     async def listen(self, gate: SignalGate) -> None:

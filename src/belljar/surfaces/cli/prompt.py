@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
-from belljar.audit import writer as audit
+from belljar import resources
 from belljar.layout import WORKSPACE
 from belljar.patterns import lazy_pattern
+from belljar.policy.canonical import plain_words
 from belljar.policy.parser import ParseError, Parser
-from belljar.policy.plain import plain_words
 from belljar.surfaces.cli import render
 from belljar.workspace.beneath import Folder
 
@@ -118,7 +118,7 @@ def _named(head: bytes) -> str | None:
 
 def _history_file() -> Path | None:
     """Only ours to read; none where the home cannot be written."""
-    path = audit.directory() / _HISTORY
+    path = resources.state_dir() / _HISTORY
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))

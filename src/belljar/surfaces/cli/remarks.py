@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 from belljar.surfaces.cli import ci_report
 
 if TYPE_CHECKING:
+    from belljar.session.hints import Reader
     from belljar.session.result import Result
 
 
-def remarks(result: Result, args: Namespace) -> list[str]:
+def remarks(result: Result, args: Namespace, reader: Reader = "cli") -> list[str]:
     """One line each; hints come last."""
-    lines = [what] if (what := ci_report.mishap(result, args)) else []
+    lines = [what] if (what := ci_report.unusual_end(result, args)) else []
     if result.runs_later:
         lines.append(f"changed files that this machine may run later: {', '.join(result.runs_later)}")
     lines += [f"a server listens on port {port}: {_opened_by(port, args)}" for port in result.listening]
-    hints = () if result.cause == "out_of_memory" else result.hints  # said already, with the remedy
+    hints = () if result.cause == "out_of_memory" else result.hints_for(reader)  # said already, with the remedy
     return [*lines, *(f"hint: {hint}" for hint in hints)]
 
 

@@ -22,7 +22,6 @@ from threading import Semaphore
 from typing import Any
 
 import anyio
-from anyio import to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from belljar.errors import BelljarError, PolicyDenied
@@ -258,7 +257,7 @@ class SafeMode:
         if self._terminal is not None and self._line_open:
             sys.stderr.write("\n")
         self._line_open = False
-        for line in remarks(result, self._args):
+        for line in remarks(result, self._args, "prompt"):
             console.note(line)
         if self._terminal is not None and not self._over:
             sys.stderr.write(f"\x1b[2m{self._summary(result)}\x1b[0m\n")
@@ -275,14 +274,16 @@ class SafeMode:
     async def _ask(self, verdict: Verdict) -> bool:
         answer: Future[bool] = Future()
         self._tell((verdict, answer))
-        return await to_thread.run_sync(answer.result, abandon_on_cancel=True)
+        return await asyncio.wrap_future(answer)
 
     def _answer(self, verdict: Verdict, answer: Future[bool]) -> None:
         """y: this once; always: whatever has the same effects, as long as this session lives."""
+        if not answer.set_running_or_notify_cancel():
+            return  # a job of the background asked, and gave up before anybody could be asked
         asking.show(verdict)
         try:
             with self._in(Phase.ASKING), self._gate:
-                said = input("run it? [y]es, once / [n]o / [a]lways: also what does the same, in this session: ")
+                said = input(_RUN_IT if verdict.effects else asking.ALLOW_IT)
         except (EOFError, KeyboardInterrupt):
             said = "no"
         said = said.strip().lower()
@@ -292,3 +293,4 @@ class SafeMode:
 
 
 _FDS = {"stdout": 1, "stderr": 2}
+_RUN_IT = "run it? [y]es, once / [n]o / [a]lways: also what does the same, in this session: "

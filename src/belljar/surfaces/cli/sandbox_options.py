@@ -153,6 +153,7 @@ _HELP = {
     "tmp": "put /tmp in memory, also beside a volume (default without one: {tmp})",
     "home": "put the home directory in memory, also beside a volume (default without one: {home})",
     "shm": "size of /dev/shm, in memory (default {shm})",
+    "fsize": "size of the largest file that can be written (default {fsize})",
 }
 
 
@@ -165,7 +166,7 @@ def add_limits(parser: ArgumentParser | _ArgumentGroup) -> None:
 
 
 def described(limits: Limits) -> dict[str, object]:
-    sizes = {name: f"{getattr(limits, name) >> 20}m" for name in ("memory", "tmp", "home", "shm")}
+    sizes = {name: f"{getattr(limits, name) >> 20}m" for name in ("memory", "tmp", "home", "shm", "fsize")}
     return {"cpus": limits.cpus, "pids": limits.pids, **sizes}
 
 

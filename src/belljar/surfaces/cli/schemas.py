@@ -52,6 +52,7 @@ _SHELL = {
     "id": TEXT, "session": TEXT, "status": {"enum": ["running", "completed", "failed", "killed"]},
     "exit_code": _or_none(WHOLE), "started": NUMBER, "command": TEXT,
 }  # fmt: skip
+_KIND = {"enum": ["added", "modified", "deleted", "mode", "type"]}
 _SESSION = {"id": TEXT, "image": TEXT, "workspace": TEXT, "started": NUMBER, "lease": NUMBER}
 
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -81,6 +82,30 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "kill": _object("belljar kill", {"killed": TEXTS}),
     "doctor": _list("belljar doctor", _object("an item", {"name": TEXT, "ok": YES, "detail": TEXT})),
     "images": _list("belljar images", _object("an image", {"name": TEXT, "reference": TEXT, "size": WHOLE})),
+    "image": _object("belljar images build", {"name": TEXT, "reference": TEXT}),
+    "images-import": _list("belljar images import", _object("an image", {"id": TEXT, "names": TEXTS, "size": WHOLE})),
+    "images-remove": _object("belljar images remove", {"removed": TEXTS}),
+    "images-prune": _object("belljar images prune", {"images": TEXTS, "layers": WHOLE, "bytes": WHOLE}),
+    "cp": _object("belljar cp", {"source": TEXT, "target": TEXT}),
+    "forward": _object("belljar forward", {"url": TEXT, "port": WHOLE}),
+    "changes": _list("belljar changes", _object("a change", {"path": TEXT, "kind": _KIND, "binary": YES})),
+    "diff": _object("belljar diff", {"diff": TEXT}),
+    "diff-stat": _list("belljar diff --stat", _object("a change", {
+        "path": TEXT, "kind": _KIND, "added": WHOLE, "removed": WHOLE})),
+    "applied": _object("belljar apply, belljar discard", {
+        "paths": TEXTS, "held": TEXTS, "refused": TEXTS, "merged": TEXTS}),
+    "checkpoint": _object("belljar checkpoint, belljar rollback", {"name": TEXT, "when": NUMBER}),
+    "tools": _list("belljar tools", {"type": "object", "description": "a tool in the form that --format names"}),
+    "call": {"description": "belljar call: the tool's own result", "type": "object"},
+    "prune": _object("belljar prune", {"removed": TEXTS}),
+    "audit-show": _list("belljar audit show", {"type": "object", "description": "a record"}),
+    "audit-verify": {"description": "belljar audit verify", "type": "object"},
+    "network-explain": _list("belljar network explain", {"type": "object", "description": "a host of a preset"}),
+    "policy": {"description": "belljar policy explain, test, show", "type": "object"},
+    "policy-list": _list("belljar policy list", _object("a policy", {
+        "name": TEXT, "version": TEXT, "description": TEXT, "file": TEXT, "extends": TEXTS, "ask_at": TEXT, "ask": TEXT,
+        "allow_programs": _or_none(TEXTS)})),
+    "schema": {"description": "belljar schema: the names; with a name, its schema", "type": ["array", "object"]},
     "config": {
         "description": "belljar config: each setting and where it comes from", "type": "object",
         "additionalProperties": _object("a setting", {"value": TEXT, "source": TEXT, "enforced": YES}),

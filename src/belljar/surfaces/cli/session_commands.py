@@ -63,7 +63,7 @@ async def stop(args: Namespace) -> int:
 
 
 async def background(args: Namespace) -> int:
-    async with opened(args, approve=asking.whoever_sits_here(args)) as box:
+    async with opened(args, approve=asking.terminal_approver(args)) as box:
         env = {**(environment() if args.tty else {}), **dict(args.env)}
         shell = await box.start(args.command, env=env, cwd=args.cwd, timeout=args.timeout, pty=args.tty)
         return console.answer(args, _described(shell, box), shell.id)

@@ -18,10 +18,11 @@ from typing import Any
 
 from belljar.errors import UsageError, meant
 from belljar.records import record
+from belljar.surfaces.cli.values import seconds
 
 OPERATOR = Path("/etc/belljar/config.toml")
 SETTABLE = (
-    "image", "policy", "network", "engine", "memory", "cpus", "pids", "disk", "tmp", "home", "shm", "runtime",
+    "image", "policy", "network", "engine", "memory", "cpus", "pids", "disk", "tmp", "home", "shm", "fsize", "runtime",
     "timeout", "lease",
 )  # fmt: skip
 
@@ -106,8 +107,6 @@ def enforce(args: argparse.Namespace, settings: dict[str, Setting]) -> None:
 
 
 def _as_parsed(name: str, value: str) -> str:
-    from belljar.surfaces.cli.parser import seconds
-
     return str(seconds(value)) if name in ("timeout", "lease") else value
 
 

@@ -13,8 +13,9 @@ from anyio import to_thread
 from belljar import host as hosts
 from belljar.errors import Conflict, UsageError
 from belljar.session.session import Session
-from belljar.staged.apply import Applied
+from belljar.staged.apply import Applied, select
 from belljar.staged.area import Point, StagedArea
+from belljar.staged.diff import quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names
 from belljar.surfaces.cli.session_commands import sessions
@@ -22,19 +23,53 @@ from belljar.surfaces.cli.staged_offer import ask, choose, line, report
 
 
 def changes(args: Namespace) -> int:
-    found = _review(args).changes()
+    review = _review(args)
+    found = select(review.changes(), args.paths or None, parents=False)
+    _say_if_none(args, found)
     return console.answer(args, [change.as_dict() for change in found], *map(line, found))
 
 
 def diff(args: Namespace) -> int:
-    text = _review(args).diff(args.paths or None)
+    review = _review(args)
+    if args.stat:
+        return _stat(args, review)
+    text = review.diff(args.paths or None)
+    _say_if_none(args, text)
     return console.answer(args, {"diff": text}, *([text.rstrip("\n")] if text else []))
+
+
+def _say_if_none(args: Namespace, found: object) -> None:
+    if not found and not args.json:
+        console.note("nothing changed")
+
+
+def _stat(args: Namespace, review: Review) -> int:
+    """As `git diff --stat`, without its histogram."""
+    found = select(review.changes(), args.paths or None, parents=False)
+    counts = [(change, *_counted(review.diff([change.path]))) for change in found]
+    facts = [
+        {"path": change.path, "kind": change.kind, "added": plus, "removed": minus} for change, plus, minus in counts
+    ]
+    _say_if_none(args, found)
+    width = max((len(quoted(change.path)) for change in found), default=0)
+    lines = [f"{change.mark} {quoted(change.path):<{width}}  +{plus} −{minus}" for change, plus, minus in counts]
+    together = f"{len(found)} changed, +{sum(each[1] for each in counts)} −{sum(each[2] for each in counts)}"
+    return console.answer(args, facts, *lines, *([together] if found else []))
+
+
+def _counted(text: str) -> tuple[int, int]:
+    """Lines that a diff adds and removes: those of its hunks."""
+    hunks = "\n".join(text.split("\n@@")[1:]).splitlines()
+    return sum(line.startswith("+") for line in hunks), sum(line.startswith("-") for line in hunks)
 
 
 def apply(args: Namespace) -> int:
     review = _review(args)
     if args.undo:
-        return _answer(args, Applied(review.undo(force=args.force)), "taken back")
+        back = Applied(review.undo(force=args.force))
+        if not _runs(review.area.id) and not review.changes():
+            review.area.remove()
+        return _answer(args, back, "taken back")
     if args.patch:
         return _answer(args, choose(review, args.paths or None, ask), "applied")
     try:
@@ -57,11 +92,8 @@ def discard(args: Namespace) -> int:
     review = _review(args)
     if _runs(review.area.id):
         gone = anyio.run(_discard, review.area.id, args.paths or None)
-    elif args.paths:
-        gone = review.discard(args.paths)
     else:
-        gone = [change.path for change in review.changes()]
-        review.area.remove()
+        gone = review.discard(args.paths or None)
     return _answer(args, Applied(gone), "discarded")
 
 
@@ -78,12 +110,13 @@ def _runs(id: str) -> bool:
 
 
 def checkpoint(args: Namespace) -> int:
+    _take_id(args, "name")
     point = anyio.run(_checkpoint, _running(args.session), args.name or "")
     return console.answer(args, {"name": point.name, "when": point.when}, point.name)
 
 
 async def _checkpoint(id: str, name: str) -> Point:
-    async with _attached(id) as box:
+    async with _staged(id) as box:
         point = await box.checkpoint(name)
         if left := await to_thread.run_sync(box.left_out, point):
             console.note(f"a rollback leaves {' and '.join(left)} as they are then")
@@ -91,6 +124,7 @@ async def _checkpoint(id: str, name: str) -> Point:
 
 
 def rollback(args: Namespace) -> int:
+    _take_id(args, "name")
     point = anyio.run(_rollback, _running(args.session), args.name)
     if args.json:
         console.document({"name": point.name, "when": point.when})
@@ -100,8 +134,17 @@ def rollback(args: Namespace) -> int:
 
 
 async def _rollback(id: str, name: str | None) -> Point:
-    async with _attached(id) as box:
+    async with _staged(id) as box:
         return await box.rollback(name)
+
+
+@asynccontextmanager
+async def _staged(id: str) -> AsyncIterator[Session]:
+    async with _attached(id) as box:
+        if not box.is_staged:
+            raise UsageError(f"{id} writes straight into its workspace; `belljar session start --staged` starts one "
+                             "that has checkpoints")  # fmt: skip
+        yield box
 
 
 @asynccontextmanager
@@ -129,20 +172,49 @@ def _running(id: str | None) -> str:
 
 
 def _review(args: Namespace) -> Review:
+    _take_id(args, "paths")
     return Review(find(args.session, applied=getattr(args, "undo", False)))
 
 
+def _take_id(args: Namespace, name: str) -> None:
+    """`belljar diff ID` is `--session ID`, by id or by name, unless there is a file of that name."""
+    given = getattr(args, name)
+    words = given if isinstance(given, list) else [given] if given else []
+    if args.session is None and words and not os.path.exists(words[0]) and _names_a_session(words[0]):
+        args.session = words[0]
+        setattr(args, name, words[1:] if isinstance(given, list) else None)
+
+
+def _names_a_session(word: str) -> bool:
+    return names.is_id(word) or word in names.known()
+
+
 def find(id: str | None, *, applied: bool = False) -> StagedArea:
-    """The named one; without a name, the only one of the directory we are in. `applied`: one that can be undone."""
+    """The named one; without a name, the only one of the directory we are in. `applied`: the one applied last."""
     if id is not None:
         return _up_to_date(StagedArea.find(hosts.default().staged_root, names.session(id)))
-    with_changes = [area for area in _here() if (area.can_undo if applied else area.changes())]
+    if applied:
+        return _applied_last()
+    here = _here()
+    with_changes = [area for area in here if area.changes()]
     if len(with_changes) == 1:
         return with_changes[0]
     if not with_changes:
+        if running := next((area for area in here if _runs(area.id)), None):
+            return running  # in which nothing changed
         raise UsageError("no staged changes of this directory; `belljar run --staged` makes some")
     ids = ", ".join(area.id for area in with_changes)
     raise UsageError(f"several sessions have staged changes of this directory: name one with --session ({ids})")
+
+
+def _applied_last() -> StagedArea:
+    found = sorted((area for area in _here() if area.can_undo), key=lambda area: area.can_undo)
+    if not found:
+        raise UsageError("nothing that was applied to this directory can be taken back any more")
+    if found[:-1]:
+        console.note(f"taking back the last apply, of {found[-1].id}; also possible: --session "
+                     f"{', '.join(area.id for area in found[:-1])}")  # fmt: skip
+    return found[-1]
 
 
 def _here() -> list[StagedArea]:

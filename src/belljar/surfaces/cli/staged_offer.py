@@ -11,7 +11,7 @@ from belljar.staged.apply import Applied
 from belljar.staged.area import StagedArea
 from belljar.staged.change import Change, counted
 from belljar.staged.diff import quoted
-from belljar.staged.review import Review
+from belljar.staged.review import Review, Shown
 from belljar.surfaces.cli import console
 
 Answer = Callable[[str], str]
@@ -53,7 +53,7 @@ def offer(area: StagedArea, asking: Answer | None) -> None:
     if area.incomplete:
         console.note(f"some changes are lost: {area.incomplete}")
     if not found:
-        area.remove()
+        review.discard()
     elif asking is None:
         console.note(f"{counted(found)} staged as {area.id}: see `belljar diff`, keep with `belljar apply`, "
                      "drop with `belljar discard`")  # fmt: skip
@@ -68,7 +68,7 @@ def _decide(review: Review, found: list[Change], asking: Answer) -> None:
         console.note(f"… and {len(found) - MOST_LINES} more; `belljar changes` lists them all")
     answer = _understood(asking, QUESTION.format(counted(found)))
     if answer == "n":
-        review.area.remove()
+        review.discard()
         console.note("discarded")
         return
     if answer == "y":
@@ -110,18 +110,18 @@ def line(change: Change) -> str:
 def choose(review: Review, paths: list[str] | None, ask: Answer) -> Applied:
     """Change by change, and hunk by hunk where there is text; `q` leaves the rest staged. What was chosen is applied in
     the end, at once: an undo takes all of it back."""
-    seen: dict[Change, str] = {}
+    seen: dict[Change, Shown] = {}
     contents: dict[str, bytes] = {}
     for change in review.changes():
         if paths and not any(change.path == path or change.path.startswith(f"{path}/") for path in paths):
             continue
         if change.after is not None and change.after.kind == "directory":
             continue  # made when something in it is taken
-        diff = review.diff([change.path])
-        console.say(diff.rstrip("\n"))
+        shown = review.show(change)
+        console.say(shown.text.rstrip("\n"))
         answer, taken = _one(change, _hunks(review, change), ask)
         if answer == "y" or taken:
-            seen[change] = diff
+            seen[change] = shown
         if taken:
             contents[change.path] = review.with_hunks(change.path, taken)
         if answer == "q":

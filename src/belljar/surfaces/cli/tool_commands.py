@@ -32,15 +32,38 @@ def tools(args: Namespace) -> int:
 
 
 async def call(args: Namespace) -> int:
-    try:
-        parameters = json.loads(args.parameters)
-    except ValueError as error:
-        raise UsageError(f"the parameters are not JSON: {error}") from None
-    ToolRegistry(families=ALL).get(args.tool)
-    async with opened(args, approve=asking.whoever_sits_here(args)) as box:
+    parameters = _parameters(args.parameters, ToolRegistry(families=ALL).get(args.tool).schema())
+    async with opened(args, approve=asking.terminal_approver(args)) as box:
         result = await ToolRegistry(box, families=ALL).call(args.tool, parameters)
     console.answer(args, _known(parameters).hide(result.as_dict()), result.text)
     return _status(result)
+
+
+def _parameters(words: list[str], schema: dict[str, Any]) -> Any:
+    """One JSON object, or NAME=VALUE words; a value is text where the tool takes text, else JSON."""
+    if len(words) == 1 and (words[0].lstrip()[:1] in ("{", "[") or "=" not in words[0]):
+        return _json(words[0], schema)
+    if not all(word.partition("=")[1] for word in words):
+        raise UsageError(f"{next(word for word in words if '=' not in word)!r} is no parameter; {_example(schema)}")
+    pairs = [word.partition("=")[::2] for word in words]
+    known = schema["properties"]
+    return {name: text if _is_text(known.get(name, {})) else _json(text, schema) for name, text in pairs}
+
+
+def _is_text(field: dict[str, Any]) -> bool:
+    return any(each.get("type", "string") == "string" for each in field.get("anyOf", [field]))
+
+
+def _json(text: str, schema: dict[str, Any]) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is not JSON; {_example(schema)}") from None
+
+
+def _example(schema: dict[str, Any]) -> str:
+    name = next(iter(schema.get("required") or schema["properties"]), "NAME")
+    return f"""write for example {name}=ls, or '{{"{name}": "ls"}}'"""
 
 
 def _known(parameters: Any) -> masking.Known:

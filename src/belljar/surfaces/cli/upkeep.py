@@ -22,7 +22,7 @@ def doctor(args: Namespace) -> int:
     return 0 if all(check.ok for check in checks) else 1
 
 
-def _at_hand() -> list[Engine]:
+def _engines_to_prune() -> list[Engine]:
     """The engine in use, and oci's if it was ever: it has no daemon that would look after its own."""
     engine = engines.connect()
     used = (resources.state_dir() / "oci").is_dir()
@@ -30,7 +30,7 @@ def _at_hand() -> list[Engine]:
 
 
 def prune(args: Namespace) -> int:
-    removed = sorted({id for engine in _at_hand() for id in reaper.reap(engine)})
+    removed = sorted({id for engine in _engines_to_prune() for id in reaper.reap(engine)})
     dropped, kept = staged_remains.prune(args)
     facts = {"removed": removed, "staged_dropped": dropped, "staged_kept": kept}
     return console.answer(args, facts, *([*removed, *dropped] or ["nothing to remove"]))

@@ -53,7 +53,7 @@ async def approve(verdict: Verdict) -> bool | None:
     call = current.get()
     if call in running:
         return await call.approve(verdict)
-    return await running[-1].ask_in_the_middle(verdict) if running else None
+    return await running[-1].ask_during_call(verdict) if running else None
 
 
 class Unanswered(Exception):
@@ -85,7 +85,7 @@ class Call:
             raise Unanswered(verdict)
         return _yes((self._params.input_responses or {}).get(QUESTION))
 
-    async def ask_in_the_middle(self, verdict: Verdict) -> bool | None:
+    async def ask_during_call(self, verdict: Verdict) -> bool | None:
         """None in the era in which a server may not ask while a call is under way."""
         modern = self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
         return await self._ask(verdict) if self._can_ask() and not modern else None

@@ -1,0 +1,77 @@
+"""A client in a TLS tunnel that says hello more than once.
+
+A server may ask for a second ClientHello (HelloRetryRequest), and some take the server's name from that one. So each
+must name the host that was allowed, until the client speaks in a way that only follows a handshake. A second hello may
+come in the same packet as the first, in pieces, or behind records that change nothing.
+"""
+
+from __future__ import annotations
+
+import anyio
+from anyio.abc import ByteStream
+
+from belljar.network import tls
+from belljar.network.tunnel import CHUNK, checked_hello
+from belljar.network.visit import Refused
+
+
+class OneName(ByteStream):
+    """`first`: what was read of `client` already. What is refused breaks the stream; `refused` tells why."""
+
+    __slots__ = ("_client", "_early_data", "_first", "_name", "_passed", "refused")
+
+    def __init__(self, client: ByteStream, name: str, first: bytes) -> None:
+        self._client, self._name, self._first = client, name, first
+        self._passed = self._early_data = False
+        self.refused: Refused | None = None
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        if self._passed:
+            return await self._client.receive(max_bytes)
+        data, self._first = self._first or await self._client.receive(max_bytes), b""
+        try:
+            return await self._checked(data)
+        except Refused as error:
+            self.refused = error
+            raise anyio.BrokenResourceError from error
+
+    async def _checked(self, data: bytes) -> bytes:
+        at = 0
+        while at < len(data) and not self._passed:
+            data = await self._at_least(data, at + 5)
+            kind, length = data[at], int.from_bytes(data[at + 3 : at + 5], "big")
+            if not 0 < length <= tls.RECORD_MAX:
+                raise Refused(f"{self._name}: a TLS record of a wrong size")
+            data = await self._at_least(data, at + 5 + min(length, 6))
+            shown = data[at : at + (11 if length >= tls.SHORTEST_ENCRYPTED else 6)]
+            if kind == tls.HANDSHAKE and tls.says_hello_again(shown):
+                hello = await checked_hello(self._client, self._name, data[at:])
+                data, at = data[:at] + hello, at + self._size(hello)
+            elif kind in (tls.CHANGE_CIPHER, tls.ALERT) or (kind == tls.ENCRYPTED and self._early_data):
+                at += 5 + length
+                data = await self._at_least(data, at)
+            elif kind in (tls.HANDSHAKE, tls.ENCRYPTED):
+                self._passed = True
+            else:
+                raise Refused(f"{self._name}: only TLS may be spoken there")
+        return data
+
+    def _size(self, hello: bytes) -> int:
+        found = tls.client_hello(hello)
+        assert found is not None  # it was checked
+        self._early_data = self._early_data or found.early_data
+        return found.size
+
+    async def _at_least(self, data: bytes, length: int) -> bytes:
+        while len(data) < length:
+            data += await self._client.receive(CHUNK)
+        return data
+
+    async def send(self, item: bytes) -> None:
+        await self._client.send(item)
+
+    async def send_eof(self) -> None:
+        await self._client.send_eof()
+
+    async def aclose(self) -> None:
+        await self._client.aclose()

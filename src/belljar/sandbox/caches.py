@@ -1,0 +1,161 @@
+"""Caches that the sessions of one owner share. Each has a size, so none fills the host's disk.
+
+    <caches>/<owner's uid>/pip.ext4     a file system in a sparse file, for root: a full one is ENOSPC inside
+    <caches>/<owner's uid>/pip/         a directory, for callers that may not mount: emptied by the next session that
+                                        finds more in it
+
+A file system is mounted while a sandbox starts, and only in the sandbox afterwards; sandboxes that use it at the same
+time share one loop device. One that is nearly full is made anew as soon as nobody uses it: whatever is in a cache can
+be had again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from belljar import user_namespace
+from belljar.errors import EngineError, UsageError
+from belljar.limits import parse_size
+from belljar.sandbox import scratch
+from belljar.workspace.beneath import Folder
+from belljar.workspace.pinned import Workspace, release_staging
+
+SIZE = "BELLJAR_CACHE_SIZE"
+DEFAULT = "4g"
+LEAST = 16 << 20
+FULL = 0.75  # of its size on disk; the rest is partly the file system's own
+MOST_FILES = 500_000  # in a directory; more are not counted, they are too many
+_MKFS = ("-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard")
+_OPTIONS = "discard,noinit_itable"
+_FILES = "files"
+_LOOP_GET_STATUS64 = 0x4C05
+_LOOP_INFO = struct.Struct("=QQ 216x")  # struct loop_info64: device and inode of the file behind it
+
+
+def size() -> int:
+    """How large each cache may grow."""
+    try:
+        found = parse_size(os.environ.get(SIZE) or DEFAULT)
+    except ValueError as error:
+        raise UsageError(f"{SIZE}: {error}") from None
+    if found < LEAST:
+        raise UsageError(f"{SIZE}: at least {LEAST >> 20}m")
+    return found
+
+
+@contextmanager
+def opened(root: Path, name: str, owner: tuple[int, int], staging: Path) -> Iterator[Workspace]:
+    """The cache of this owner, pinned while this is open; `staging` is a free name in the sandbox's run directory."""
+    most, folder = size(), Path(os.path.realpath(root)) / str(owner[0])
+    with ExitStack() as held:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = held.enter_context(
+                _directory(folder / name, owner, most)
+                if scratch.possible()
+                else _volume(folder / f"{name}.ext4", owner, most, staging)
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UsageError(f"cache: {name} cannot be used: {getattr(error, 'strerror', None) or error}") from error
+        yield found
+
+
+@contextmanager
+def _directory(path: Path, owner: tuple[int, int], most: int) -> Iterator[Workspace]:
+    if path.is_dir() and _larger(path, most):
+        user_namespace.clear_away(path)
+    with _owned(path, owner) as found:
+        yield found
+
+
+def _larger(path: Path, most: int) -> bool:
+    used = 0
+    with Folder.at(path) as folder:
+        for count, (_, status) in enumerate(folder.walk()):
+            used += status.st_blocks * 512
+            if used > most or count > MOST_FILES:
+                return True
+    return False
+
+
+@contextmanager
+def _volume(image: Path, owner: tuple[int, int], most: int, staging: Path) -> Iterator[Workspace]:
+    staging.mkdir(mode=0o700)
+    try:
+        with open(image.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            scratch.mount_device(_device(image, most, staging), staging, _OPTIONS)
+        with _owned(staging / _FILES, owner) as found:
+            yield found
+    finally:
+        release_staging(staging)
+
+
+@contextmanager
+def _owned(path: Path, owner: tuple[int, int]) -> Iterator[Workspace]:
+    path.mkdir(mode=0o700, exist_ok=True)
+    if os.geteuid() == 0:
+        os.chown(path, *owner, follow_symlinks=False)
+    with Workspace.open(path, allow_home=True) as found:
+        yield found
+
+
+def _device(image: Path, most: int, staging: Path) -> int:
+    """The loop device that the file is behind, open. Never a second one: two would ruin it."""
+    if (used := _in_use(image)) is not None:
+        return used
+    with suppress(FileNotFoundError):
+        status = image.stat()
+        if status.st_blocks * 512 > FULL * status.st_size or status.st_size > most:
+            image.unlink()
+    if not image.exists():
+        _make(image, most, staging)
+    file = os.open(image, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return scratch.attach(file)
+    finally:
+        os.close(file)
+
+
+def _in_use(image: Path) -> int | None:
+    for each in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with suppress(OSError):
+            if each.read_text().rstrip("\n") == str(image):
+                return _behind(f"/dev/{each.parts[3]}", image)
+    return None
+
+
+def _behind(device: str, image: Path) -> int:
+    """Open: it lets go of its file only when nobody has it open."""
+    descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _, inode = _LOOP_INFO.unpack(fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size)))
+        if inode == image.stat().st_ino:
+            return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    raise OSError("its loop device has another file")
+
+
+def _make(image: Path, most: int, staging: Path) -> None:
+    descriptor, made = tempfile.mkstemp(dir=image.parent)
+    try:
+        with scratch.room(staging.parent.parent, most):
+            os.ftruncate(descriptor, most)
+            scratch.make_file_system(made, _MKFS)
+            os.rename(made, image)
+    except EngineError as error:
+        raise UsageError(f"cache: {error}; {SIZE} makes caches smaller") from error
+    finally:
+        os.close(descriptor)
+        with suppress(FileNotFoundError):
+            os.unlink(made)

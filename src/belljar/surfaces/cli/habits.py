@@ -1,0 +1,26 @@
+"""What people type who come from Docker, and how it is written here."""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "exec": "`belljar run --session ID CMD` runs in a session",
+    "stop": "`belljar session stop ID` ends a session, `belljar kill ID` a background shell",
+    "rm": "`belljar session stop ID` ends a session; nothing is left of it",
+    "list": "`belljar ps` lists sessions, `belljar shells` background shells",
+    "ls": "`belljar ps` lists sessions, `belljar shells` background shells",
+    "status": "`belljar ps` lists sessions, `belljar doctor` checks this machine",
+    "build": "`belljar images build NAME` builds an image",
+    "top": "`belljar stats` shows what sessions use",
+}
+OPTIONS = {
+    "-p": "`belljar forward ID HERE:PORT` opens a port of a session",
+    "--publish": "`belljar forward ID HERE:PORT` opens a port of a session",
+    "--rm": "leave it out: nothing is left of a run",
+    "-d": "`belljar start --session ID CMD` runs in the background",
+    "--detach": "`belljar start --session ID CMD` runs in the background",
+    "--name": "`belljar session start --name NAME` gives a session a name",
+    "--volume": "write --mount SRC:DST; it is read-only",
+    "-u": "commands never run as root; --root with --engine oci is root inside, nobody outside",
+    "--user": "commands never run as root; --root with --engine oci is root inside, nobody outside",
+    "--privileged": "there is no such sandbox; --debug allows gdb and strace",
+}

@@ -1,0 +1,51 @@
+"""How values on the command line are written: times, numbers of lines, variables and files of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+_LONGEST_ENV_FILE = 1 << 20
+
+
+def seconds(text: str) -> float:
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:], 0)
+    try:
+        value = float(text[:-1] if unit else text) * (unit or 1)
+    except ValueError:
+        value = -1
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write seconds, or for example 90s, 5m, 1h")
+    return value
+
+
+def count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines, such as 20")
+    return int(text)
+
+
+def variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a variable; write NAME=value")
+    return name, value
+
+
+def env_file(path: str) -> list[tuple[str, str]]:
+    """As Docker reads it: `NAME=value` as it stands; a NAME alone is taken from our own environment."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read(_LONGEST_ENV_FILE).splitlines()
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{path}: {getattr(error, 'strerror', None) or 'not text'}") from None
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        name, equals, value = line.lstrip().partition("=")
+        if not name or name.startswith("#"):
+            continue
+        if name != name.strip() or (not equals and not name.isidentifier()):
+            raise argparse.ArgumentTypeError(f"{path}, line {number}: {line!r} is not a variable; write NAME=value")
+        if equals or name in os.environ:
+            pairs.append((name, value if equals else os.environ[name]))
+    return pairs
