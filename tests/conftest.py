@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from belljar.engines.docker.engine import DockerEngine
 
 OWNER_UID = 1000
-REMOVAL_SECONDS = 60  # a container that has ended removes itself, which takes the engine a moment
+REMOVAL_SECONDS = 120  # a container that has ended removes itself, which takes the engine a moment
 # A socket's path may have 107 bytes, so the run directory's must be short; pytest's temporary ones are not.
 _RUN = Path(tempfile.mkdtemp(prefix="belljar-test-", dir="/run" if os.geteuid() == 0 else None))
 
@@ -39,6 +39,7 @@ def pytest_configure() -> None:
     os.environ["BELLJAR_RUN"] = str(_RUN)
     os.environ["XDG_STATE_HOME"] = str(_RUN / "state")
     os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
+    os.environ.pop("PYTHONUNBUFFERED", None)  # it hides a line that was not flushed
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -64,9 +65,9 @@ def _no_waiting_on_the_event_loop(request: pytest.FixtureRequest) -> Iterator[No
 
 @pytest.fixture(scope="session")
 def engine() -> DockerEngine:
-    from belljar.engines import docker
+    from tests.needs import daemon
 
-    return docker.find()
+    return daemon()
 
 
 @pytest.fixture(scope="session")
@@ -139,11 +140,12 @@ def _nothing_is_left_behind() -> Iterator[None]:
 
 
 def _own_containers() -> list[str]:
-    from belljar.engines import docker
+    from tests.needs import daemon
+
     from belljar.errors import EngineError
 
     try:
-        listed = docker.find().list()
+        listed = daemon().list()
     except EngineError:
         return []
     ours = f"{os.getpid()}:"

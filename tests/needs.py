@@ -1,7 +1,8 @@
 """What a test needs of the machine, and what happens where that is missing.
 
-`@pytest.mark.engine`, `docker`, `root`, `idmap`, `dockerd` say what a test needs; a fixture that needs it counts too.
-Where it is missing the test is not run, and the summary says how many were not, and why. By hand: `-m 'not engine'`.
+`@pytest.mark.engine`, `daemon`, `docker`, `bridge`, `oci`, `root`, `idmap`, `dockerd` say what a test needs; a fixture
+that needs it counts too. Where it is missing the test is not run, and the summary says how many were not, and why. By
+hand: `-m 'not engine'`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from belljar.engines.base import Engine
+    from belljar.engines.docker.engine import DockerEngine
+
 FIXTURES = {
-    "engine": "docker",
-    "base_image": "docker",
+    "engine": "daemon",
+    "base_image": "daemon",
     "docker_client": "docker",
     "neighbour": "docker",
     "image": "docker",
@@ -28,63 +34,122 @@ FIXTURES = {
     "root_workspace": "idmap",
 }
 
+OCI_FIXTURES = {"host", "engine", "user", "workspace", "base_image"}
+
 # Folders, modules and tests that start sandboxes without such a fixture.
 ENGINE_PLACES = (
     "tests/abuse/",
     "tests/attacks/",
     "tests/init/test_links.py",
     "tests/init/test_trees.py",
+    "tests/sandbox/test_launch.py",
+    "tests/sandbox/test_reaper.py",
+    "tests/sandbox/test_sandbox.py",
     "tests/session/test_background_shell.py",
+    "tests/session/test_bash_channel.py",
     "tests/session/test_cancellation.py",
+    "tests/session/test_conclusion.py",
+    "tests/session/test_kept.py",
     "tests/session/test_ledger.py",
-    "tests/session/test_lifetimes.py",
-    "tests/session/test_options.py::test_a_request_runs_only_where",
     "tests/session/test_options.py::test_a_session_of_another_event_loop",
     "tests/session/test_options.py::test_of_every_way_to_run",
     "tests/session/test_options.py::test_only_true_is_a_yes",
     "tests/session/test_persistent_shell.py",
     "tests/session/test_pool.py",
+    "tests/session/test_request.py::test_a_request_runs_only_where_it_was_admitted",
+    "tests/session/test_running_command.py",
     "tests/session/test_session.py",
+    "tests/session/test_shell_usage.py",
+    "tests/session/test_shell_verbs.py",
+    "tests/session/test_throwaway.py",
+    "tests/session/test_watched_run.py",
     "tests/surfaces/cli/test_ci_report.py",
+    "tests/surfaces/cli/test_completer.py",
+    "tests/surfaces/cli/test_file_commands.py",
     "tests/surfaces/cli/test_main.py::test_a_missing_image_says_what_to_do",
-    "tests/surfaces/cli/test_main.py::test_bad_input_is_one_line_and_status_2",
+    "tests/surfaces/cli/test_open_session.py",
+    "tests/surfaces/cli/test_own_commands.py",
     "tests/surfaces/cli/test_run.py",
     "tests/surfaces/cli/test_safe_mode.py",
+    "tests/surfaces/cli/test_sandbox_options.py::test_bad_input_is_one_line_and_status_2",
     "tests/surfaces/cli/test_session_commands.py",
+    "tests/surfaces/cli/test_signals.py",
     "tests/surfaces/cli/test_staged_commands.py",
+    "tests/surfaces/cli/test_staged_offer.py",
+    "tests/surfaces/cli/test_staged_remains.py",
+    "tests/surfaces/cli/test_streams.py",
+    "tests/surfaces/cli/test_tool_commands.py::test_a_tool_call_can_go_to_a_session",
+    "tests/surfaces/cli/test_tool_commands.py::test_a_tool_call_s_status_tells_how_it_went",
+    "tests/surfaces/cli/test_tool_commands.py::test_secrets_of_a_tool_call_are_masked",
     "tests/surfaces/cli/test_upkeep.py::test_prune_leaves_the_living_alone",
     "tests/surfaces/mcp/",
+    "tests/surfaces/terminal/test_lending.py",
     "tests/test_host.py",
     "tests/test_make.py",
     "tests/test_readme.py::test_the_readmes_commands",
     "tests/test_readme.py::test_the_readmes_python",
-    "tests/test_sync.py",
+    "tests/sync/",
     "tests/tools/",
     "tests/workspace/test_pinned.py::test_a_trail_of_ones_own",
     "tests/workspace/test_pinned.py::test_a_workspace_that_holds",
 )
 
 
-def _no_docker() -> str | None:
-    from belljar.engines import docker
+def daemon() -> DockerEngine:
+    """Docker; Podman where there is none, or where BELLJAR_ENGINE names it."""
+    from belljar.engines import docker, podman
+    from belljar.errors import EngineUnavailable
+
+    if os.environ.get("BELLJAR_ENGINE") == "podman":
+        return podman.find()
+    try:
+        return docker.find()
+    except EngineUnavailable as error:
+        try:
+            return podman.find()
+        except EngineUnavailable:
+            raise error from None
+
+
+def _reason_of(find: Callable[[], Engine | None]) -> str | None:
     from belljar.errors import BelljarError
 
     try:
-        docker.find()
+        found = find()
     except BelljarError as error:
         return str(error)
+    if found is not None and not found.describe().can_limit.get("memory"):
+        return f"{found.name} can limit nothing here, so no sandbox starts (`belljar doctor` says why)"
     return None
+
+
+def _no_docker() -> str | None:
+    from belljar.engines import docker
+
+    return _reason_of(docker.find)
 
 
 def _no_engine() -> str | None:
     from belljar import engines
-    from belljar.errors import BelljarError
 
-    try:
-        engines.connect()
-    except BelljarError as error:
-        return str(error)
-    return None
+    return _reason_of(engines.connect)
+
+
+def _no_bridge() -> str | None:
+    return _reason_of(daemon) or (None if daemon().dialect.reaches_far else "podman's files are always shared")
+
+
+def _no_oci() -> str | None:
+    from belljar import engines
+    from belljar.errors import ImageMissing
+    from belljar.images import catalog
+
+    def find() -> Engine | None:
+        if engines.connect("oci").image(catalog.reference("base")) is None and not shutil.which("mmdebstrap"):
+            raise ImageMissing("its store lacks the base image, and mmdebstrap is not installed")
+        return None
+
+    return _reason_of(find)
 
 
 def _not_root() -> str | None:
@@ -119,7 +184,10 @@ def _no_dockerd() -> str | None:
 
 NEEDS: dict[str, tuple[str, Callable[[], str | None]]] = {
     "engine": ("a container engine that answers", _no_engine),
-    "docker": ("Docker, to look at sandboxes from outside", _no_docker),
+    "daemon": ("Docker or Podman, to look at sandboxes from outside", lambda: _reason_of(daemon)),
+    "docker": ("Docker", _no_docker),
+    "bridge": ("an engine that may be far away: Docker", _no_bridge),
+    "oci": ("runc and an image of its own", _no_oci),
     "root": ("to be run by root", _not_root),
     "idmap": ("id-mapped mounts where root runs it", _no_idmap),
     "dockerd": ("to start a Docker daemon of its own", _no_dockerd),
@@ -142,6 +210,10 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
         for fixture in getattr(item, "fixturenames", ()):
             if (need := FIXTURES.get(fixture)) and not _own(item, fixture):
                 item.add_marker(need)
+        if item.nodeid.startswith("tests/engines/oci/") and OCI_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("oci")
+        if "bridge" in getattr(getattr(item, "callspec", None), "id", "").split("-"):
+            item.add_marker("bridge")
         if item.nodeid.startswith(ENGINE_PLACES):
             item.add_marker("engine")
         for need in NEEDS:
@@ -151,9 +223,9 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 
 
 def _own(item: pytest.Item, fixture: str) -> bool:
-    """Whether a module has a fixture of its own under that name: the contract's engines, one after the other."""
+    """Whether a module or folder has an engine of its own under that name: the contract's, or oci's."""
     known = item._fixtureinfo.name2fixturedefs.get(fixture, ())
-    return fixture == "engine" and bool(known) and known[-1].baseid.endswith(".py")
+    return fixture == "engine" and bool(known) and known[-1].baseid not in ("", "tests")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

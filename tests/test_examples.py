@@ -9,7 +9,7 @@ import textwrap
 from typing import Any
 
 import pytest
-from tests.test_sync import INNER, names
+from tests.sync.test_facade import INNER, names
 
 import belljar
 from belljar.session.files import Files

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import anyio
@@ -9,7 +10,7 @@ import pytest
 from anyio import to_thread
 
 import belljar
-from belljar import Host, Pool, Session, sync
+from belljar import Host, Pool, Session, resources, sync
 from belljar import host as hosts
 from belljar.audit import reader
 from belljar.errors import SessionNotFound, UsageError
@@ -19,29 +20,35 @@ def kinds(where: Path) -> list[str]:
     return [json.loads(line)["kind"] for line in (where / "audit.jsonl").read_text().splitlines()]
 
 
+OCI = pytest.param("oci", marks=[pytest.mark.oci, pytest.mark.root])
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("other", ["bridge", OCI])
 def test_two_hosts_with_different_engines_and_state_live_in_one_process(
-    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    other: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    socket = Host(engine="docker", run=hosts.default().run_root / "one", state=tmp_path / "one")
-    bridge = Host(engine="docker", run=hosts.default().run_root / "two", state=tmp_path / "two")
-    assert socket.connect().shares_files
+    kind = "oci" if other == "oci" else "docker"
+    first = Host(engine="docker", run=hosts.default().run_root / "one", state=tmp_path / "one")
+    second = Host(engine=kind, run=hosts.default().run_root / "two", state=tmp_path / "two")
+    assert first.connect().shares_files
     monkeypatch.setenv("BELLJAR_LINK", "bridge")
-    assert not bridge.connect().shares_files
+    assert second.connect().shares_files == (other == "oci")
     monkeypatch.delenv("BELLJAR_LINK")
 
     async def both() -> None:
-        async with Session(workspace, host=socket) as one, Session(workspace, host=bridge, keep=True) as two:
+        async with Session(workspace, host=first) as one, Session(workspace, host=second, keep=True) as two:
             assert one.sandbox.engine is not two.sandbox.engine
             assert one.sandbox.run_dir.parent != two.sandbox.run_dir.parent
             assert (await one.run("echo one")).stdout + (await two.run("echo two")).stdout == "one\ntwo\n"
-            async with await Session.attach(two.id, host=bridge) as again:
+            async with await Session.attach(two.id, host=second) as again:
                 assert (await again.run("echo again")).stdout == "again\n"
             with pytest.raises(SessionNotFound):
-                await Session.attach(two.id, host=socket)
+                await Session.attach(two.id, host=first)
             await two.stop()
 
     anyio.run(both)
-    for host, name in ((socket, "one"), (bridge, "two")):
+    for host, name in ((first, "one"), (second, "two")):
         host.close()
         assert kinds(tmp_path / name)[0] == "session_open"
         assert reader.verify(tmp_path / name).ok
@@ -79,3 +86,42 @@ def test_an_engine_that_nobody_knows_is_refused_before_anything_is_made(monkeypa
     monkeypatch.setenv("BELLJAR_ENGINE", "dokcer")
     with pytest.raises(UsageError, match="auto, docker, podman"):
         belljar.Host().engine_name  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["given", "default", "of a host"])
+def test_a_state_directory_that_others_may_enter_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "belljar"
+    shared.mkdir()
+    shared.chmod(0o777)
+    if kind != "of a host":
+        monkeypatch.setenv(
+            "BELLJAR_STATE" if kind == "given" else "XDG_STATE_HOME", str(shared if kind == "given" else tmp_path)
+        )
+    host = Host(state=shared if kind == "of a host" else None)
+    for place in ("audit", "staged_root", "caches_root"):
+        with pytest.raises(UsageError, match="only you can enter"):
+            getattr(host, place)
+    assert not list(shared.iterdir())
+
+
+@pytest.mark.root
+def test_another_user_s_state_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sudo` with the caller's HOME: whoever owns the directory could lead root to other files."""
+    (tmp_path / "belljar").mkdir(mode=0o700)
+    os.chown(tmp_path / "belljar", 1000, 1000)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="only you can enter"):
+        resources.state_dir()
+
+
+@pytest.mark.root
+def test_another_user_s_link_to_a_directory_of_ours_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ours").mkdir(mode=0o700)
+    (tmp_path / "belljar").symlink_to(tmp_path / "ours")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert resources.state_dir().is_dir()
+    os.chown(tmp_path / "belljar", 1000, 1000, follow_symlinks=False)
+    with pytest.raises(UsageError, match="only you can enter"):
+        resources.state_dir()

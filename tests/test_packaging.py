@@ -8,7 +8,6 @@ import re
 import stat
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -50,8 +49,8 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built as a distributor would: from the source distribution, which must therefore be complete."""
     out = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", out, cwd=source)
-    with tarfile.open(next(out.glob("belljar_sandbox-*.tar.gz"))) as archive:
-        archive.extractall(out / "unpacked", filter="data")
+    (out / "unpacked").mkdir()
+    run("tar", "-xf", next(out.glob("belljar_sandbox-*.tar.gz")), cwd=out / "unpacked")
     (unpacked,) = (out / "unpacked").iterdir()
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out, cwd=unpacked)
     (built,) = out.glob("belljar_sandbox-*.whl")
@@ -84,7 +83,9 @@ def test_the_wheel_carries_the_policies_and_the_recipes(wheel: Path) -> None:
         names = set(archive.namelist())
     assert {"belljar/policies/default.toml", "belljar/_init/policies.json"} <= names
     assert "belljar/sandbox-images/base/packages" in names
-    assert "belljar/py.typed" in names
+    package = ROOT / "src" / "belljar"
+    files = (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    assert {f"belljar/{path.relative_to(package)}" for path in files} <= names
     assert not [name for name in names if name.startswith(("tests/", "src/"))]
 
 

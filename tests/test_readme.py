@@ -53,7 +53,8 @@ def matches(expected: str, found: str) -> bool:
 def test_the_readmes_commands_print_what_it_shows(number: int, project: Path) -> None:
     block = BLOCKS[number]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PROJECT": str(project), "GITHUB_ACTIONS": ""}
+    own = {"BELLJAR_STATE": str(project.parent / f"state-{number}")}  # `apply --undo` takes back the last one of all
+    environment = {**os.environ, **own, "PATH": path, "PROJECT": str(project), "GITHUB_ACTIONS": ""}
     cwd = ROOT if "make sandbox" in block else project
     shell = ["bash", "-c", script(block)]
     ran = subprocess.run(shell, capture_output=True, text=True, cwd=cwd, env=environment, stdin=subprocess.DEVNULL)
@@ -75,3 +76,12 @@ def test_the_readme_shows_every_command_there_is() -> None:
     shown = subprocess.run([belljar, "--help"], capture_output=True, text=True, check=True)
     for name in re.findall(r"^    ([a-z]+) ", shown.stdout, re.MULTILINE):
         assert re.search(rf"\b{name}\b", README), f"the README does not mention `belljar {name}`"
+
+
+def test_every_variable_that_is_read_is_documented() -> None:
+    read = {
+        name for path in (ROOT / "src").rglob("*.py") for name in re.findall(r"\"(BELLJAR_[A-Z_]+)\"", path.read_text())
+    }
+    texts = README + "".join(path.read_text() for path in (ROOT / "src").rglob("README.md"))
+    inner = {"BELLJAR_LINK", "BELLJAR_TOKEN"}  # a test's choice of link; a secret of the init's
+    assert {name for name in read - inner if name not in texts} == set()

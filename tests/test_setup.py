@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parent.parent
 SETUP = ROOT / "sandbox-images/setup"
 LOCKS = sorted((ROOT / "sandbox-images/setup/lock").glob("*.txt"))
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 @pytest.fixture(autouse=True)
@@ -177,6 +177,7 @@ def _alive(pid: int) -> bool:
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
         ("THESE PACKAGES DO NOT MATCH THE HASHES", "not the one that was locked"),
         ("ERROR: No matching distribution found for x", "no fitting wheel"),
+        ("Retrying after connection broken by RemoteDisconnected; No matching distribution found", "cannot be reached"),
         ("something nobody has seen before", "something nobody has seen before"),
     ],
 )
@@ -278,6 +279,29 @@ def test_on_a_terminal_a_running_step_rewrites_its_line() -> None:
     report.ended = time.monotonic()
     board.draw()
     assert out.getvalue().endswith("done in 0 s\n")
+
+
+def test_a_step_that_says_nothing_itself_is_looked_at_by_its_gauge(monkeypatch: pytest.MonkeyPatch) -> None:
+    import board as module
+    from board import Board
+
+    monkeypatch.setattr(module, "NEWS_SECONDS", -1.0)  # told whenever it is drawn
+    out, far = io.StringIO(), 0.0
+    board = Board(out)
+    board.report("init")(0.0, "compiling", lambda: far)
+    board.draw()
+    far = 0.4
+    board.draw()
+    far = 7.0  # more than was expected
+    board.draw()
+    said = out.getvalue().splitlines()
+    assert [line.rpartition("(")[2].partition("%")[0] for line in said] == ["0", "40", "99"]
+
+
+def test_without_a_terminal_no_step_is_silent_for_ten_seconds() -> None:
+    import board as module
+
+    assert module.NEWS_SECONDS + module.REDRAW_SECONDS < 10
 
 
 def test_the_first_error_of_steps_side_by_side_is_raised() -> None:

@@ -32,7 +32,7 @@ from belljar.session.result import Cause
 
 FULL = os.environ.get("BELLJAR_ABUSE") == "full"
 # Seconds. Nothing takes this long, not even on a machine that others load: what does has hung.
-PROMPT = 60.0
+PROMPT = 120.0
 FLAT = 64 << 20  # bytes of memory that a Python process may keep for itself
 OURS = ("/.belljar-", "bash --noprofile --norc ")
 LIMITS = belljar.Limits(memory="128m", pids=64, cpus=1)
@@ -167,7 +167,7 @@ async def nothing_left(engine: DockerEngine, before: Footprint) -> None:
 async def no_process_left(box: belljar.Session) -> None:
     """Only PID 1, its keepers and the shells that wait for work; killed processes get a moment to be gone."""
     deadline = time.monotonic() + PROMPT
-    while left := [line for pid in _processes(box) if (line := _command_line(pid)) and not line.startswith(OURS)]:
+    while left := [line for pid in _processes(box) if not (line := _command_line(pid)).startswith(OURS)]:
         assert time.monotonic() < deadline, f"processes left in the sandbox: {left}"
         await anyio.sleep(0.05)
 
@@ -183,7 +183,7 @@ def _command_line(pid: str) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:
-        return ""  # gone
+        return ""  # gone, or gone on as another: look again
 
 
 def well_formed(result: belljar.Result) -> None:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import socket
-import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,107 +11,15 @@ import anyio
 import pytest
 from anyio import to_thread
 from tests.abuse.conftest import Footprint, nothing_left
+from tests.fake_engine import Fake, breaking, passed_on, reply
 
 import belljar
 from belljar import host
 from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import BelljarError, EngineError
 
-HANG = 60.0  # seconds: beyond what a busy machine needs
-REAL = "/var/run/docker.sock"
-
-
-# A fake engine: it can break in every way, and the real one cannot be made to.
-
-
-class Fake:
-    """Listens like an engine; `answer(request) -> bytes | None` says what comes back, None is silence."""
-
-    def __init__(self, answer: Callable[[bytes], bytes | None], drip: bool = False) -> None:
-        self.directory = tempfile.mkdtemp(prefix="belljar-fake-")
-        self.path = f"{self.directory}/docker.sock"
-        self.requests: list[bytes] = []
-        self._answer, self._drip = answer, drip
-        self._over = threading.Event()
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(self.path)
-        self._listener.listen(64)
-        self._threads = [threading.Thread(target=self._serve, daemon=True)]
-        self._threads[0].start()
-
-    def _serve(self) -> None:
-        while not self._over.is_set():
-            try:
-                caller, _ = self._listener.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=self._meet, args=[caller], daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _meet(self, caller: socket.socket) -> None:
-        with caller:
-            caller.settimeout(30)
-            try:
-                request = _request(caller)
-                self.requests.append(request)
-                answer = self._answer(request)
-                if answer is None:
-                    self._over.wait(30)
-                    return
-                for at in range(0, len(answer), 1 if self._drip else len(answer) or 1):
-                    caller.sendall(answer[at : at + 1] if self._drip else answer)
-                    if self._drip and self._over.wait(0.3):
-                        return
-            except OSError:
-                pass
-
-    def close(self) -> None:
-        self._over.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join(5)
-        shutil.rmtree(self.directory)
-
-    def count(self, what: bytes) -> int:
-        return sum(what in request.partition(b"\r\n")[0] for request in self.requests)
-
-
-def _request(caller: socket.socket) -> bytes:
-    data = b""
-    while b"\r\n\r\n" not in data:
-        part = caller.recv(1 << 16)
-        if not part:
-            raise OSError("hung up")
-        data += part
-    head, _, body = data.partition(b"\r\n\r\n")
-    fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line)
-    while len(body) < int(fields.get(b"content-length", b"0")):
-        body += caller.recv(1 << 16)
-    return head + b"\r\n\r\n" + body
-
-
-def reply(status: int, body: Any) -> bytes:
-    content = json.dumps(body).encode()
-    return b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (
-        status, len(content), content,
-    )  # fmt: skip
-
-
-def passed_on(request: bytes) -> bytes:
-    """What the real engine says."""
-    head, _, body = request.partition(b"\r\n\r\n")
-    lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection")]
-    with socket.socket(socket.AF_UNIX) as engine:
-        engine.connect(REAL)
-        engine.sendall(b"\r\n".join([*lines, b"Connection: close"]) + b"\r\n\r\n" + body)
-        return b"".join(iter(lambda: engine.recv(1 << 16), b""))
-
-
-def breaking(at: bytes, how: Callable[[bytes], bytes | None]) -> Callable[[bytes], bytes | None]:
-    """Honest until a request has `at` in its first line."""
-    return lambda request: how(request) if at in request.partition(b"\r\n")[0] else passed_on(request)
+pytestmark = pytest.mark.docker
+HANG = 120.0  # seconds: beyond what a busy machine needs
 
 
 @pytest.fixture

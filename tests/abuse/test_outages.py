@@ -40,7 +40,7 @@ async def test_a_container_that_is_taken_away_mid_command_is_told(
             async with box.stream("echo up; sleep 600") as run:
                 async for event in run:
                     if isinstance(event, Output):
-                        await anyio.run_process(["docker", *deed.split(), box.sandbox.launched.id])
+                        await anyio.run_process([engine.name, *deed.split(), box.sandbox.launched.id])
             assert run.result is not None
             assert (run.result.cause, run.result.stdout) == ("sandbox_lost", "up\n")
             with pytest.raises(SandboxLost):
@@ -70,7 +70,7 @@ class PrivateEngine:
         # In a network namespace of its own: a daemon without a bridge deletes the interface docker0, whosever it is.
         command = ["unshare", "--net", "dockerd", *options]
         self._daemon = subprocess.Popen(command, stdout=self._log, stderr=self._log)
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 120
         while self.docker("version", check=False).returncode:
             assert self._daemon.poll() is None, (self.place / "log").read_text()[-2000:]
             assert time.monotonic() < deadline, "the private engine does not start"

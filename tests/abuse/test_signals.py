@@ -13,7 +13,7 @@ for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
     signal.signal(number, signal.SIG_IGN)
 print("deaf", flush=True)
 time.sleep(600)
-""", timeout=1)  # fmt: skip
+""", timeout=5)  # fmt: skip
     assert (result.cause, result.signal, result.stdout) == ("timeout", 9, "deaf\n")
 
 

@@ -232,7 +232,7 @@ def everyday():
         "netlink": len(socket.if_nameindex()) - 1,
         "memfd": os.close(os.memfd_create("x")) or 0,
         "udp": socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, 17).close() or 0,
-        "nice": os.nice(1) - 1,
+        "nice": os.nice(1) - os.nice(0),
         "affinity": os.sched_setaffinity(0, os.sched_getaffinity(0)) or 0,
         "pidfd": os.close(os.pidfd_open(os.getpid())) or 0,
     }

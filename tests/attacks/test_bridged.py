@@ -11,6 +11,8 @@ from tests.attacks.conftest import Attacker
 import belljar
 from belljar import host
 
+pytestmark = pytest.mark.bridge
+
 
 @pytest.fixture
 def _bridged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

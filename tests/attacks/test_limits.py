@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.attacks.conftest import Attacker
 
 import belljar
@@ -53,6 +54,7 @@ FILL = """for d in /tmp /var/tmp /run ~ /dev/shm; do
 done"""
 
 
+@pytest.mark.docker  # Podman: see engines/README.md
 async def test_scratch_space_in_memory_is_bounded(base_image: str, workspace: Path) -> None:
     async with belljar.Session(workspace=workspace, limits=belljar.Limits(tmp="120m", home="60m", shm="64m")) as box:
         (workspace / "fill.sh").write_text(FILL)
@@ -61,6 +63,8 @@ async def test_scratch_space_in_memory_is_bounded(base_image: str, workspace: Pa
     assert [round(size / (1 << 20)) for size in sizes] == [120, 16, 16, 60, 64]
 
 
+@pytest.mark.docker  # Podman: see engines/README.md
+@pytest.mark.root  # who else could mount a volume
 async def test_scratch_space_on_disk_is_bounded(base_image: str, workspace: Path) -> None:
     async with belljar.Session(workspace=workspace, limits=belljar.Limits(disk="64m", shm="64m")) as box:
         (workspace / "fill.sh").write_text(FILL)
@@ -99,6 +103,7 @@ async def test_memory_cannot_be_locked_beyond_its_limit(attacker: Attacker) -> N
     assert (await attacker.python(script)).stdout == "-1\n"
 
 
+@pytest.mark.docker  # Podman: see engines/README.md
 async def test_the_number_of_files_in_memory_is_bounded(base_image: str, workspace: Path) -> None:
     script = "for i in $(seq 1200); do : > /tmp/$i || break; done 2>/dev/null; ls /tmp | wc -l"
     async with belljar.Session(workspace=workspace, limits=belljar.Limits(inodes=1024)) as box:

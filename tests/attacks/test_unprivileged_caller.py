@@ -76,6 +76,7 @@ def home() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+@pytest.mark.docker
 def test_the_sandbox_runs_as_the_caller_and_all_walls_stand(python: str, home: Path, base_image: str) -> None:
     (home / "workspace" / "attack").write_text(ATTACK)
     environment = {

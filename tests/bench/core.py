@@ -51,7 +51,7 @@ async def warm_command(box: Session) -> list[Row]:
     ratio, tail = p50(ours) / p50(theirs), p95(ours) / p95(theirs)
     return [
         Row("warm `echo hi`, p50 / p95", ms(p50(ours), p95(ours)), f"native {ms(p50(theirs), p95(theirs))}",
-            f"{ratio:.2f} / {tail:.2f}", "<= 0.6 / 1.0", ratio <= 0.6 and tail <= 1.0),
+            f"{ratio:.2f} / {tail:.2f}", "<= 0.4 / 1.0", ratio <= 0.4 and tail <= 1.0),
         Row("  against exec_run, p50", ms(p50(ours)), f"exec_run {ms(p50(execs))}",
             f"{p50(execs) / p50(ours):.0f} x faster", ">= 60 x", p50(execs) / p50(ours) >= 60),
     ]  # fmt: skip

@@ -18,6 +18,7 @@ from .table import Row, ms, p50, p95, p99
 
 COUNT = int(os.environ.get("BELLJAR_BENCH_SANDBOXES", "100"))
 STAGGER = 0.2
+BURSTS = 5
 
 Start = Callable[[], Awaitable[None]]
 
@@ -86,22 +87,27 @@ async def tti(workspace: Path, image: str) -> list[Row]:
     faster = p50(theirs) / p50(ours)
     return [
         Row("sequential, warm pool, p50 / p95 / p99", spread(ours), f"docker run {spread(theirs)}",
-            f"{faster:.0f} x faster", "<= 15 ms, >= 20 x", p50(ours) <= 0.015 and faster >= 20),
+            f"{faster:.0f} x faster", "<= 15 / 40 ms, >= 20 x",
+            p50(ours) <= 0.015 and p95(ours) <= 0.040 and faster >= 20),
         Row(f"staggered by {STAGGER} s, warm pool", spread(apart), "", "", "p50 <= 20, p95 <= 60 ms",
             p50(apart) <= 0.020 and p95(apart) <= 0.060),
     ]  # fmt: skip
 
 
-async def bursts(workspace: Path, image: str) -> list[Row]:
+async def burst(workspace: Path) -> list[float]:
     async with Pool(workspace, size=COUNT, limits=Limits(memory="64m", tmp="16m", home="16m")) as pool:
         await pool.ready()
-        warm = await staggered(from_pool(pool), 0)
+        return await staggered(from_pool(pool), 0)
+
+
+async def bursts(workspace: Path, image: str) -> list[Row]:
+    warm = max([await burst(workspace) for _ in range(BURSTS)], key=p95)
     fresh = await staggered(cold(workspace), 0)
     theirs = await staggered(docker_run(image), 0)
     ratio = p50(fresh) / p50(theirs)
     return [
-        Row(f"burst of {COUNT}, pool of {COUNT}", spread(warm), "", f"{len(warm)} of {COUNT} worked",
-            "p50 <= 350 ms, all", p50(warm) <= 0.350 and len(warm) == COUNT),
+        Row(f"burst of {COUNT}, pool of {COUNT}, worst of {BURSTS}", spread(warm), "", f"{len(warm)} of {COUNT} worked",
+            "p95 <= 350 ms, all", p95(warm) <= 0.350 and len(warm) == COUNT),
         Row(f"burst of {COUNT}, cold", spread(fresh), f"docker run {spread(theirs)}", f"{ratio:.2f}", "<= 1.0, all",
             ratio <= 1.0 and len(fresh) == COUNT),
     ]  # fmt: skip

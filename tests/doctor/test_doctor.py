@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from belljar import doctor
-from belljar.doctor import Check, examine, image_items
+from belljar.doctor import Check, examine
 from belljar.engines.docker.engine import DockerEngine
-from belljar.errors import EngineError, ProtectionMissing
+from belljar.errors import ProtectionMissing
 from belljar.host import Host
 
 
@@ -36,26 +36,6 @@ def test_an_engine_that_does_not_answer_is_the_first_item(tmp_path: Path, monkey
     assert "run directory" in {check.name for check in checks}, "the machine is looked at all the same"
 
 
-def test_an_init_or_an_image_that_is_missing_is_named(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(machine: str) -> Path:
-        raise EngineError("no init for this machine")
-
-    monkeypatch.setattr(image_items.resources, "init_binary", missing)
-    monkeypatch.setattr(image_items.catalog, "reference", lambda name: "belljar-test/no-such-image")
-    monkeypatch.setattr(DockerEngine, "registry_has", lambda self, reference: False)
-    monkeypatch.setattr(image_items.shutil, "which", lambda name: None)
-    checks = examine(engine)
-    assert failing(checks) == {"init", "image base", "image sources"}
-    assert all(check.fix for check in checks if not check.ok)
-    assert checks[-1].name != "a real sandbox", "none is tried without them"
-
-
-def test_without_a_registry_images_come_from_packages(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DockerEngine, "registry_has", lambda self, reference: False)
-    monkeypatch.setattr(image_items.shutil, "which", lambda name: "/usr/bin/mmdebstrap")
-    assert image_items._way_to_images(engine).ok
-
-
 def test_a_sandbox_that_cannot_be_launched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(workspace: str, host: Host) -> None:
         raise ProtectionMissing("not in force: memory limit")
@@ -76,7 +56,3 @@ def test_a_workspace_and_mounts_that_cannot_be_used_are_named_with_their_remedie
     assert "ext4" in found.pop("workspace ownership")
     assert "PrivateMounts" in found.pop("a real sandbox")
     assert not found
-
-
-def test_a_check_can_be_printed_as_json() -> None:
-    assert Check("a", True, "b").as_dict() == {"name": "a", "ok": True, "detail": "b", "fix": ""}

@@ -113,6 +113,8 @@ def test_a_namespace_that_an_engine_shares_is_mentioned() -> None:
         ("starting the sandbox: write: no space left on device", "disk space"),
         ('starting: exec: "/.belljar-1/init": permission denied', "BELLJAR_RUN"),
         ("not in force: swap", "limits above"),
+        ("starting: crun: cgroups in hybrid mode not supported, drop all controllers from cgroupv2", 'runtime="runc"'),
+        ("workspace: something else than /w was mounted; the path was changed meanwhile", "PrivateMounts"),
         ("something new", "fix what is named"),
     ],
 )

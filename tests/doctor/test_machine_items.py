@@ -56,7 +56,7 @@ def test_our_own_files_in_the_workspace_are_mentioned(tmp_path: Path) -> None:
     assert "where commands can change them" in own_files("/").detail
 
 
-@pytest.mark.parametrize(("version", "remark"), [(0, "lsm="), (3, "signals"), (7, "")])
+@pytest.mark.parametrize(("version", "remark"), [(0, "lsm="), (1, "lsm="), (2, "signals"), (5, "signals"), (7, "")])
 def test_a_kernel_without_landlock_is_mentioned(version: int, remark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_items, "landlock_version", lambda: version)
     check = landlock()

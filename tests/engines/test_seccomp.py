@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import belljar
-from belljar.engines.seccomp import TERMINAL_TRICKS, all_but, allowed_names, profile, profile_text
+from belljar.engines.seccomp import TERMINAL_TRICKS, Profile, all_but, profile, profile_text
 
 NEVER = """
 acct add_key bpf chroot clock_settime create_module delete_module fanotify_init finit_module fsopen fsmount
@@ -24,6 +24,12 @@ userfaultfd vhangup vm86
 
 PROBER = Path(__file__).parents[1] / "attacks" / "prober.py"
 EPERM, ENOSYS, EOPNOTSUPP = 1, 38, 95
+
+
+def allowed_names(kind: Profile = "default") -> set[str]:
+    """Every call that is allowed with at least some arguments."""
+    rules = profile(kind, "x86_64")["syscalls"]
+    return {name for rule in rules if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
 
 
 def test_dangerous_calls_are_in_no_rule() -> None:

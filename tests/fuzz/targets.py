@@ -18,9 +18,9 @@ from belljar.link.decoder import Decoder, Frame
 from belljar.link.frames import FrameError, From
 from belljar.policy import Policy, Verdict, engine, machine, parser
 from belljar.policy.call import PROGRAMS
-from belljar.policy.effects import DECISIONS
+from belljar.policy.canonical import plain_words
 from belljar.policy.knowledge import shipped
-from belljar.policy.plain import plain_words
+from belljar.policy.verdict import DECISIONS
 
 from .grammar import Script
 from .parsers import PARSERS

@@ -1,65 +1,18 @@
 from __future__ import annotations
 
-import shutil
+import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.images.conftest import Registry
 
-from belljar import resources
 from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import EngineError, ImageMissing, UsageError
 from belljar.images import catalog
-from belljar.images.bootstrap import bootstrap
 
 PROMISED = "bash git make python3 rg jq curl awk sed grep find diff patch file less tree bc xz zip unzip ps"
-
-
-@pytest.fixture
-def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the recipes that a test may change, and a cache of its own."""
-    copy = tmp_path / "sandbox-images"
-    shutil.copytree(resources.directory("sandbox-images"), copy)
-    monkeypatch.setattr(catalog.resources, "directory", lambda name: copy)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    catalog.reference.cache_clear()
-    yield copy
-    catalog.reference.cache_clear()
-
-
-class Registry(DockerEngine):
-    """The real engine, on a machine where a registry would answer or not."""
-
-    answers = True
-    asked = 0
-    builds = 0
-
-    def registry_has(self, reference: str) -> bool:
-        self.asked += 1
-        return self.answers
-
-    def image_build(self, *args: Any, **options: Any) -> None:
-        self.builds += 1
-        super().image_build(*args, **options)
-
-
-@pytest.fixture
-def registry(engine: DockerEngine) -> Registry:
-    return Registry(engine.client.endpoint)
-
-
-@pytest.fixture
-def tiny(recipes: Path, base_image: str, monkeypatch: pytest.MonkeyPatch, docker_client: Any) -> Iterator[str]:
-    """A recipe on top of base that needs no network."""
-    (recipes / "tiny").mkdir()
-    (recipes / "tiny/packages").write_text("# none\n")
-    (recipes / "tiny/Dockerfile").write_text("ARG FROM\nFROM ${FROM}\nCOPY tiny/packages /tiny\n")
-    monkeypatch.setitem(catalog.PARENTS, "tiny", "base")
-    yield "tiny"
-    for image in docker_client.images.list("belljar/tiny"):
-        docker_client.images.remove(image.id, force=True)
 
 
 def inside(docker_client: Any, image: str, script: str) -> str:
@@ -155,26 +108,17 @@ def test_a_registry_that_is_silent_is_not_asked_again_for_a_while(registry: Regi
     assert registry.asked == 1
 
 
-def test_a_bootstrap_that_fails_says_why_and_imports_nothing(registry: Registry, tiny: str, recipes: Path) -> None:
-    registry.answers = False
-    (recipes / "tiny/packages").write_text("no-such-package-as-this\n")
-    with pytest.raises(ImageMissing, match="no-such-package-as-this"):
-        catalog.ensure(registry, tiny)
-    assert not registry.image_exists(catalog.reference(tiny))
-
-
-def test_a_bootstrap_without_mmdebstrap_says_what_to_install_and_installs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.root
+def test_another_user_s_cache_directory_is_refused(
+    engine: DockerEngine, base_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apt = tmp_path / "apt-get"
-    apt.write_text(f"#!/bin/sh\n: > {tmp_path}/installed\n")
-    apt.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ImageMissing, match="install mmdebstrap"):
-        bootstrap(["bash"], [tmp_path / "finish.sh"], tmp_path / "root.tar", lambda fraction, text: None)
-    assert not (tmp_path / "installed").exists()
-
-
-def test_a_machine_without_an_init_is_named() -> None:
-    with pytest.raises(EngineError, match="no init for riscv64"):
-        resources.init_binary("riscv64")
+    """`sudo` with the caller's HOME: a link in the place of the lock would empty any file of root's."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (tmp_path / "belljar").mkdir()
+    (tmp_path / "belljar" / "base.lock").symlink_to(precious)
+    os.chown(tmp_path / "belljar", 1000, 1000)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="XDG_CACHE_HOME"):
+        catalog.build(engine, "base")
+    assert precious.read_text() == "precious"

@@ -46,7 +46,7 @@ EXITED, SIGNALLED, TIMEOUT, KILLED, OUT_OF_MEMORY = _codes(
 HEADER = struct.Struct("<IBBHQ")
 ENDED_BODY = struct.Struct("<4I6Q2I")
 PLENTY = 1 << 62
-PATIENCE = 60.0  # no answer takes this long
+PATIENCE = 120.0  # no answer takes this long
 
 
 @dataclass

@@ -48,12 +48,13 @@ def test_a_background_command_reaches_no_later_command(link: Connection) -> None
     assert link.read(spy.id).out == b""
 
 
-@pytest.mark.parametrize("text", ["echo forged; exit 42\\0", "\\0"])
+@pytest.mark.parametrize("text", ["echo forged; exit 42\\0", "echo forged; sleep 0.5; exit 42\\0", "\\0"])
 def test_nobody_feeds_a_waiting_shell(link: Connection, text: str) -> None:
     """An ended command lived on in a shell that it had given its own text to."""
     link.run("true")
     for _ in range(5):
-        link.run(f"for each in /proc/[0-9]*/fd/9; do printf '{text}' 2>/dev/null >$each; done 2>/dev/null; true")
+        fed = link.run(f"for each in /proc/[0-9]*/fd/9; do printf '{text}' >$each && echo fed; done 2>/dev/null; true")
+        assert fed.out == b""
         after = link.run("echo innocent")
         assert after.end is not None
         assert (after.out, after.end.exit_code) == (b"innocent\n", 0)

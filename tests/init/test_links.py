@@ -424,6 +424,21 @@ def test_a_command_cannot_put_a_socket_into_the_link_directory(make_box: MakeBox
     link.ping()
 
 
+def test_a_socket_of_a_command_in_the_link_directory_is_not_spoken_to(make_box: MakeBox) -> None:
+    """Whoever put it there: who listens is inside."""
+    box = make_box()
+    link = box.connect()
+    program = (
+        "import socket\n"
+        "s=socket.socket(socket.AF_UNIX); s.bind('/workspace/mine.sock'); s.listen(); print('up',flush=True)\n"
+        f"c=s.accept()[0]; c.sendall(bytes([4,0,0,0,1,0,0,0]+[0]*8+[{VERSION},0,0,0])); print(c.recv(100),flush=True)"
+    )
+    run = link.spawn("python3", "-c", program, flags=64)
+    link.until(lambda: run.out)
+    os.rename(box.workspace / "mine.sock", box.link / "mine.sock")
+    assert link.finish(run).out in (b"up\nb''\n", b"up\n")
+
+
 def test_unrelated_files_in_the_link_directory_are_ignored(make_box: MakeBox) -> None:
     box = make_box()
     (box.link / "plain.sock").write_text("")

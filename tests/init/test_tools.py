@@ -53,9 +53,18 @@ def tools(program: Path, tmp_path: Path) -> Tools:
     return Tools(program, root)
 
 
+def test_a_file_without_its_mark_was_cut_off_and_is_not_taken(tools: Tools) -> None:
+    (tools.root / "f").write_bytes(b"old")
+    for cut_off in (b"", b"half", b"half and mar"):
+        with pytest.raises(OSError, match="Broken pipe"):
+            tools("put", "f", "644", "mark", stdin=cut_off)
+    assert tools("get", "f") == b"old"
+    assert [each.name for each in tools.root.iterdir()] == ["f"]
+
+
 def test_a_file_goes_in_and_comes_out(tools: Tools) -> None:
     blob = os.urandom(3_000_000)
-    tools("put", "f", "6755", stdin=blob)
+    tools("put", "f", "6755", "mark", stdin=blob + b"mark")
     assert tools("get", "f") == blob
     assert tools("get", "f", "1000", "10") == blob[1000:1010]
     assert (tools.root / "f").stat().st_mode & 0o7777 == 0o755
@@ -85,7 +94,7 @@ def test_links_that_stay_inside_are_followed_and_a_put_replaces_a_link(tools: To
     (tools.root / "full").symlink_to(tools.root / "d")
     assert tools("get", "relative") == b"inside"
     assert tools("get", "full/f") == b"inside"
-    tools("put", "relative", "644", stdin=b"new")
+    tools("put", "relative", "644", "mark", stdin=b"newmark")
     assert not (tools.root / "relative").is_symlink()
     assert (tools.root / "d" / "f").read_text() == "inside"
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import socket
+import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio.abc import SocketStream
+from anyio.streams.tls import TLSStream
 
 from belljar.network.allow import Address, Allow, host_of
+from belljar.network.authority import Authority
 from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream
 from belljar.network.resolver import Unresolved
@@ -36,7 +45,6 @@ def relay_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def free_port() -> int:
-    import socket
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -126,7 +134,9 @@ def open_door(relay_program: Path) -> Opening:
 
 
 @asynccontextmanager
-async def server(handle: Callable[[SocketStream], Awaitable[None]], port: int = 0) -> AsyncIterator[int]:
+async def server(
+    handle: Callable[[SocketStream], Awaitable[None]], port: int = 0, host: str = "127.0.0.1"
+) -> AsyncIterator[int]:
     """A TCP server on loopback; its port."""
 
     async def one(stream: SocketStream) -> None:
@@ -134,7 +144,7 @@ async def server(handle: Callable[[SocketStream], Awaitable[None]], port: int = 
             with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 await handle(stream)
 
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
+    listener = await anyio.create_tcp_listener(local_host=host, local_port=port)
     async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, one)
         yield listener.extra(anyio.abc.SocketAttribute.local_port)
@@ -147,3 +157,163 @@ async def echo(stream: SocketStream) -> None:
 
 
 __all__ = ["Doorway", "MuxStream", "Names", "echo", "free_port", "server"]
+
+
+LOCAL = {"api.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
+
+
+async def web(stream: SocketStream) -> None:
+    """Answers each request with what it was."""
+    data = b""
+    while True:
+        while b"\r\n\r\n" not in data:
+            data += await stream.receive()
+        head, _, data = data.partition(b"\r\n\r\n")
+        body = head.replace(b"\r\n", b"|")
+        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+class Index(BaseHTTPRequestHandler):
+    asked: ClassVar[list[str]] = []
+    leads_to: ClassVar[str] = ""
+
+    def do_GET(self) -> None:
+        pages = {
+            "/simple/pip/": json.dumps({"files": [{"url": "https://files.example/a.whl"}, {"url": "../b.whl"}]}),
+            "/old/pip/": '<a href="https://old-files.example/x.whl#sha256=1">x</a>',
+            "/npm/npm/latest": json.dumps({"dist": {"tarball": "https://tarballs.example/npm.tgz"}}),
+        }
+        self.asked.append(self.path)
+        if self.path == "/leads":
+            self.send_response(302)
+            self.send_header("Location", self.leads_to)
+            self.end_headers()
+            return
+        body = pages.get(self.path, "").encode()
+        self.send_response(200 if body else 404)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+NAMES = {"api.test": ["127.0.0.1"]}
+
+
+def connect(port: int) -> bytes:
+    return f"CONNECT api.test:{port} HTTP/1.1\r\nHost: api.test:{port}\r\n\r\n".encode()
+
+
+@pytest.fixture
+def to_443(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Port 443 of any address is this port of loopback: a test may not listen on 443."""
+    where: dict[str, int] = {}
+    real = anyio.connect_tcp
+
+    async def connect(host: str, port: int) -> SocketStream:
+        return await real(host, where.get("port", port) if port == 443 else port)
+
+    monkeypatch.setattr("belljar.network.door.anyio.connect_tcp", connect)
+    return where
+
+
+ALLOW = ("api.test", "127.0.0.1:443")
+
+
+@pytest.fixture(scope="module")
+def world() -> Authority:
+    """Who signs the servers of these tests."""
+    return Authority()
+
+
+@pytest.fixture(scope="module")
+def trust(world: Authority, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("trust") / "world.pem"
+    path.write_bytes(world.pem)
+    return str(path)
+
+
+@contextlib.asynccontextmanager
+async def secure(
+    world: Authority, host: str, serve: Callable[[SocketStream], Awaitable[None]] = web
+) -> AsyncIterator[int]:
+    async def handle(stream: SocketStream) -> None:
+        with contextlib.suppress(ssl.SSLError):
+            wrapped = await TLSStream.wrap(
+                stream, server_side=True, ssl_context=world.server_context(host), standard_compatible=False
+            )
+            await serve(wrapped)  # type: ignore[arg-type]
+            await wrapped.aclose()
+
+    async with server(handle) as port:
+        yield port
+
+
+async def ask(door: Door, stream: SocketStream, name: str, context: ssl.SSLContext, sni: str | None) -> bytes:
+    await stream.send(f"CONNECT {name}:443 HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+    assert (await stream.receive()).startswith(b"HTTP/1.1 200")
+    context.check_hostname = False
+    inner = await TLSStream.wrap(
+        stream, server_side=False, hostname=sni, ssl_context=context, standard_compatible=False
+    )
+    await inner.send(f"GET /x HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
+    heard = b""
+    with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        while b"|" not in heard:
+            heard += await inner.receive()
+    if not heard:
+        raise anyio.EndOfStream
+    return heard
+
+
+def pip_says(*urls: str) -> Callable[[list[str]], str]:
+    names = ("index-url", "extra-index-url")
+    settings = "".join(f"global.{name}='{url}'\n" for name, url in zip(names, urls, strict=False))
+    return lambda command: settings if "config" in command else ""
+
+
+@pytest.fixture
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "PIP_INDEX_URL",
+        "PIP_EXTRA_INDEX_URL",
+        "UV_DEFAULT_INDEX",
+        "UV_INDEX_URL",
+        "UV_EXTRA_INDEX_URL",
+        "GOPROXY",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+class Hello(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "6")
+        self.end_headers()
+        self.wfile.write(b"hello\n")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def greeting_port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hello) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def fetch(greeting_port: int) -> str:
+    """A command that fetches something from this machine, by number: a name would not be let in there."""
+    return f"curl -s --noproxy '' http://127.0.0.1:{greeting_port}/?token=s3cretvalue"

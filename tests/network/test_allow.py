@@ -58,6 +58,8 @@ def test_a_pattern_does_not_fit(text: str, host: str, port: int) -> None:
 def test_a_pattern_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         pattern(text)
+    with pytest.raises(UsageError):
+        Allow("a.example").with_hosts(text)
 
 
 @pytest.mark.parametrize(
@@ -90,4 +92,4 @@ def test_a_name_may_be_allowed_at_a_private_address() -> None:
     assert not allow.by_number("other.example", inside, 443)
     for text in ("registry.example=", "registry.example=name", "registry.example=10.0.0.0/8"):
         with pytest.raises(UsageError):
-            Allow(text).patterns  # noqa: B018
+            Allow(text)

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import os
+import sys
 from pathlib import Path
 
-import pytest
 from tests.surfaces.invoking import belljar
 from tests.surfaces.mcp_client import Person, client
 from tests.surfaces.real_terminal import Terminal
 
 from belljar import Allow, Session
 from belljar.policy import Verdict
-
-
-class Hello(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", "6")
-        self.end_headers()
-        self.wfile.write(b"hello\n")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def fetch() -> Iterator[str]:
-    """A command that fetches something from this machine, by number: a name would not be let in there."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hello) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"curl -s --noproxy '' http://127.0.0.1:{server.server_port}/?token=s3cretvalue"
-        server.shutdown()
 
 
 async def test_a_callback_is_asked_once_and_its_answer_is_recorded(
@@ -89,4 +67,54 @@ def test_the_person_at_a_terminal_is_asked(base_image: str, workspace: Path, fet
     terminal = Terminal.belljar("run", "--ask-hosts", "--workspace", workspace, "--", "bash", "-c", fetch)
     terminal.until("127.0.0.1")
     terminal.insist("y\r", "hello")
+    assert terminal.status() == 0
+
+
+def test_safe_mode_asks_once_per_host_and_records_the_answer(base_image: str, workspace: Path, fetch: str) -> None:
+    """While a program runs that has the terminal; and "always" for one host lets no other one in."""
+    terminal = Terminal.belljar("shell", "--ask-hosts", "--workspace", workspace)
+    id = terminal.until(" on ").split()[-1]
+    terminal.line(fetch)
+    assert "wants to reach 127.0.0.1 on port" in terminal.until("allow it? [y]es / [n]o:")
+    terminal.type("always\r")
+    terminal.until("hello\r\n")
+    terminal.line(fetch)
+    assert "allow it?" not in terminal.until("hello\r\n")
+    elsewhere = "curl -sS http://evil.test/"
+    terminal.line(elsewhere)
+    assert "wants to reach evil.test on port 80" in terminal.until("allow it? [y]es / [n]o:")
+    terminal.type("n\r")
+    terminal.until("--allow evil.test")
+    terminal.line(elsewhere)
+    assert "allow it?" not in terminal.until("--allow evil.test")
+    terminal.line(":quit")
+    terminal.status()
+    answers, visits = (belljar("audit", "show", "--kind", kind, "--session", id, "--json").json for kind in
+                       ("approval", "network"))  # fmt: skip
+    assert [answer["approved"] for answer in answers] == [True, False]
+    assert [visit["verdict"] for visit in visits] == ["allowed", "allowed", "refused", "refused"]
+
+
+IMPATIENT = """
+from belljar.network import allow
+from belljar.surfaces.cli.main import main
+limits = allow.DoorLimits
+allow.DoorLimits = lambda: limits(ask=0.2)
+raise SystemExit(main())
+"""
+
+
+def test_a_question_that_nobody_waits_for_any_more_is_not_asked(base_image: str, workspace: Path, fetch: str) -> None:
+    """A job of the background asks while nobody can be asked: safe mode is at its prompt."""
+    for name in ("go", "over"):
+        os.mkfifo(workspace / name)
+        (workspace / name).chmod(0o666)
+    terminal = Terminal(sys.executable, "-c", IMPATIENT, "shell", "--ask-hosts", "--workspace", workspace)
+    terminal.line(f"{{ read < go; {fetch} > over; }} &")
+    terminal.until("exit 0")
+    (workspace / "go").write_text("\n")
+    assert "--allow 127.0.0.1" in (workspace / "over").read_text()
+    terminal.line("echo $((6 * 7))")
+    assert "allow it?" not in terminal.until("42\r\n")
+    terminal.line(":quit")
     assert terminal.status() == 0

@@ -6,7 +6,6 @@ The server's certificate is signed by an authority of the test's own that the *h
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 import subprocess
 import threading
@@ -17,9 +16,11 @@ from pathlib import Path
 
 import pytest
 import requests
+from anyio import to_thread
 from tests.network.conftest import Names
+from tests.network.package_mirrors import lay_out
 
-from belljar import Allow, Host, Session
+from belljar import Allow, Host, Limits, Session
 from belljar.images import catalog
 from belljar.network.authority import Authority, trust_bundle
 
@@ -65,6 +66,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         found.port = server.server_port
+        lay_out(root, found.url)
         yield found
         server.shutdown()
 
@@ -104,9 +106,10 @@ async def box(
         "curl -sSf --proxy socks5h://127.0.0.1:3128 {url}/hello.txt",
         "python3 -c 'import urllib.request as u; print(u.urlopen(\"{url}/hello.txt\").read().decode())'",
         "PYTHONPATH=/opt/libraries python3 -c 'import requests; print(requests.get(\"{url}/hello.txt\").text)'",
+        "PYTHONPATH=/opt/libraries python3 -c 'import httpx2; print(httpx2.get(\"{url}/hello.txt\").text)'",
         "git clone -q {url}/repo.git /tmp/clone && echo hello from outside",
     ],
-    ids=["curl", "curl-socks", "urllib", "requests", "git"],
+    ids=["curl", "curl-socks", "urllib", "requests", "httpx2", "git"],
 )
 async def test_a_client_goes_through_unconfigured(box: Session, site: Site, command: str) -> None:
     site.keys.clear()
@@ -125,6 +128,7 @@ async def test_a_key_that_is_kept_outside_is_nowhere_inside(box: Session, site: 
     assert "HTTPS_PROXY" in looked.stdout
 
 
+@pytest.mark.docker
 @pytest.mark.parametrize("headers", [False, True], ids=["tunnel", "header"])
 async def test_https_goes_over_a_bridge_too(
     site: Site, base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch, headers: bool
@@ -143,13 +147,14 @@ async def test_https_goes_over_a_bridge_too(
     assert site.keys == [KEY if headers else None]
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("runc") is None, reason="the engine oci needs root and runc")
+@pytest.mark.root
+@pytest.mark.oci
 async def test_apt_goes_through_with_root_inside(
     site: Site, root_workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", site.trusted)
     host = Host(engine="oci")
-    catalog.ensure(host.connect(), "base")
+    await to_thread.run_sync(catalog.ensure, await to_thread.run_sync(host.connect), "base")
     async with opened(site, root_workspace, False, host=host, root=True) as box:
         led_home(box)
         await box.files.write("/tmp/sources.list", f"deb [trusted=yes] {site.url}/deb ./\n")
@@ -159,3 +164,80 @@ async def test_apt_goes_through_with_root_inside(
         assert result.ok, result.stderr
         assert "Packages" in result.stdout
     host.close()
+
+
+JAVA = """
+import java.net.*;
+public class Get {
+    public static void main(String[] words) throws Exception {
+        new URL(words[0]).openStream().transferTo(System.out);
+    }
+}
+"""
+
+
+def toolchains(place: Path) -> dict[str, str]:
+    """Clients that this machine has and no image of ours: where each goes in the sandbox."""
+    found = {name: Path(path).resolve() for name in ("wget", "java", "yarn", "go") if (path := shutil.which(name))}
+    if "java" in found and (found["java"].parents[1] / "conf" / "net.properties").is_symlink():
+        del found["java"]  # Debian's: its settings are in /etc
+    mounts = {f"/opt/{name}": str(path.parents[1]) for name, path in found.items() if path.parents[1] != Path("/usr")}
+    if "wget" in found:
+        (place / "bin").mkdir()
+        shutil.copy(found["wget"], place / "bin")
+        mounts["/opt/wget"] = str(place)
+    if shutil.which("rustc"):
+        # rustup's rustc finds its toolchain in the home directory, and fails where that is another one
+        asked = subprocess.run(["rustc", "--print", "sysroot"], check=False, capture_output=True, text=True)
+        rust = asked.stdout.strip()
+        mounts |= {"/opt/cargo": rust} if asked.returncode == 0 and rust != "/usr" else {}
+    return mounts
+
+
+@pytest.fixture(scope="module")
+async def workshop(site: Site, base_image: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    """Every client at hand. The image `dev` takes minutes to build: where nobody did, that is left."""
+    mounts = toolchains(tmp_path_factory.mktemp("tools"))
+    store, wanted = Host().connect(), catalog.reference("dev")
+    image = "dev" if await to_thread.run_sync(store.image_exists, wanted) else "base"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", site.trusted)
+        workspace = tmp_path_factory.mktemp("workspace")
+        limits = Limits(memory="1g")
+        async with opened(site, workspace, False, mounts=mounts, image=image, limits=limits) as session:
+            led_home(session)
+            await session.files.write("/tmp/Get.java", JAVA)
+            yield session
+
+
+@pytest.mark.parametrize(
+    ("client", "command"),
+    [
+        ("pip", "pip install -q --target . --index-url {url}/simple hellodoor && python3 -m hellodoor"),
+        ("uv", "uv pip install -q --target . --index-url {url}/simple hellodoor && python3 -m hellodoor"),
+        ("npm", "npm install --silent --registry {url}/npm hellodoor && node node_modules/hellodoor"),
+        ("node", "node -e 'fetch(\"{url}/hello.txt\").then(r => r.text()).then(console.log)'"),
+        ("yarn", "yarn add --silent --registry {url}/npm hellodoor && node node_modules/hellodoor"),
+        ("cargo", "cargo init -q --name x && cargo add -q hellodoor --registry own && cargo fetch -q && "
+                  "cat ~/.cargo/registry/src/*/hellodoor-1.0.0/src/lib.rs"),
+        ("go", "go mod init x && go mod download example.com/hellodoor@v1.0.0 && "
+               "cat ~/go/pkg/mod/example.com/hellodoor*/a.go"),
+        ("java", "java /tmp/Get.java {url}/hello.txt"),
+        ("wget", "wget -qO- {url}/hello.txt"),
+    ],
+    ids=lambda text: text if " " not in text else "",
+)  # fmt: skip
+async def test_a_package_client_gets_its_package(workshop: Session, site: Site, client: str, command: str) -> None:
+    """Told which registry, as a project would; nothing of the door or its certificates."""
+    env = {
+        "PATH": "/opt/go/bin:/opt/cargo/bin:/opt/java/bin:/opt/yarn/bin:/opt/wget/bin:/usr/local/bin:/usr/bin:/bin",
+        "GOPROXY": f"{site.url}/go", "GOSUMDB": "off", "GOROOT": "/opt/go",
+        "CARGO_REGISTRIES_OWN_INDEX": f"sparse+{site.url}/crates/",
+    }  # fmt: skip
+    if not (await workshop.run(f"command -v {client}", env=env)).ok:
+        pytest.skip(f"{client} is neither in an image that is built here nor on this machine")
+    result = await workshop.run(
+        f"mkdir -p /tmp/{client} && cd /tmp/{client} && {command.format(url=site.url)}", env=env, timeout=120
+    )
+    assert "hello from outside" in result.stdout, result.stderr
+    assert {(visit["host"], visit["verdict"]) for visit in result.network} == {("site.test", "allowed")}

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
-from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 from anyio.abc import SocketStream
-from tests.network.conftest import Names, Opening, echo, free_port, server
+from tests.network.conftest import LOCAL, Names, Opening, echo, server, web
 
-from belljar.network.allow import Address, Allow, DoorLimits
-from belljar.network.door import REFUSALS_TOLD, Door
-from belljar.network.resolver import Resolver, Unresolved
-from belljar.network.visit import Refused
-
-LOCAL = {"api.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]}
-
-
-async def web(stream: SocketStream) -> None:
-    """Answers each request with what it was."""
-    data = b""
-    while True:
-        while b"\r\n\r\n" not in data:
-            data += await stream.receive()
-        head, _, data = data.partition(b"\r\n\r\n")
-        body = head.replace(b"\r\n", b"|")
-        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+from belljar.network.allow import Allow, DoorLimits
 
 
 async def test_a_plain_request_is_passed_on_and_recorded(open_door: Opening) -> None:
@@ -70,26 +52,6 @@ async def test_connect_carries_bytes_both_ways(open_door: Opening) -> None:
             while len(heard) < len(blob):
                 heard += await stream.receive()
         assert heard == blob
-
-
-async def test_socks_carries_bytes_by_name(open_door: Opening) -> None:
-    allow, names = Allow, Names(LOCAL)
-    async with server(echo) as port, open_door(allow(f"api.test:{port}", f"127.0.0.1:{port}"), names) as door:
-        stream = await door.dial()
-        async with stream:
-            await stream.send(b"\x05\x01\x00")
-            assert await stream.receive() == b"\x05\x00"
-            await stream.send(b"\x05\x01\x00\x03\x08api.test" + port.to_bytes(2, "big"))
-            assert (await stream.receive())[:2] == b"\x05\x00"
-            await stream.send(b"\x00hello")
-            assert await stream.receive() == b"\x00hello"
-    assert [r["method"] for r in door.records] == ["SOCKS5"]
-
-
-async def test_socks_by_address_is_refused_unless_allowed_by_number(open_door: Opening) -> None:
-    async with server(echo) as port, open_door(Allow(f"api.test:{port}"), Names(LOCAL)) as door:
-        heard = await door.say(b"\x05\x01\x00", b"\x05\x01\x00\x01\x7f\x00\x00\x01" + port.to_bytes(2, "big"), until=4)
-    assert heard[:4] == b"\x05\x00\x05\x02"
 
 
 @pytest.mark.parametrize(
@@ -163,14 +125,6 @@ async def test_requests_that_can_be_read_in_two_ways_are_refused(open_door: Open
     assert not any(record["address"] for record in door.records)
 
 
-async def test_no_relay_no_network(open_door: Opening) -> None:
-    async with open_door(Allow("api.test"), Names({"api.test": ["192.0.2.1"]})) as door:
-        door.process.kill()
-        await door.process.wait()
-        with pytest.raises(OSError, match="connect"):
-            await door.dial()
-
-
 async def test_a_person_is_asked_once_per_host(open_door: Opening) -> None:
     asked: list[str] = []
 
@@ -225,13 +179,7 @@ async def test_connections_a_minute_are_bounded(open_door: Opening) -> None:
     async with open_door(Allow("api.test", limits=DoorLimits(per_minute=2))) as door:
         answers = [await door.say(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
     assert [bool(answer) for answer in answers] == [True, True, False]
-    assert [record["reason"] for record in door.records] == ["too many connections"]
-
-
-async def test_a_record_of_a_refusal_is_short(open_door: Opening) -> None:
-    async with open_door(Allow("api.test")) as door:
-        await door.say(b"CONNECT " + b"a" * 30_000 + b":443 HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert len(str(door.records)) < 2000
+    assert [record["reason"] == "too many connections" for record in door.records] == [False, False, True]
 
 
 async def test_more_connections_than_allowed_are_hung_up_on(open_door: Opening) -> None:
@@ -252,86 +200,6 @@ async def test_bytes_are_bounded(open_door: Opening) -> None:
     assert len(heard) < 200_000
 
 
-async def test_a_thousand_connections_at_once(open_door: Opening) -> None:
-    async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as door:
-        together = anyio.Event()
-        reached = 0
-
-        async def one(number: int) -> None:
-            nonlocal reached
-            async with await door.dial() as stream:
-                await stream.send(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-                assert (await stream.receive()).startswith(b"HTTP/1.1 200")
-                reached += 1
-                if reached == 1000:
-                    together.set()
-                await together.wait()
-                await stream.send(b"%d" % number)
-                assert await stream.receive() == b"%d" % number
-
-        async with anyio.create_task_group() as tasks:
-            for number in range(1000):
-                tasks.start_soon(one, number)
-
-
-async def test_a_port_inside_is_reached_from_the_host(open_door: Opening) -> None:
-    async with server(echo) as port, open_door(Allow("api.test")) as door:
-        stream = await door.mux.open(port)
-        await stream.send(b"ping")
-        assert await stream.receive() == b"ping"
-        await stream.send_eof()
-        with pytest.raises(anyio.EndOfStream):
-            await stream.receive()
-        await stream.aclose()
-        nobody = await door.mux.open(free_port())
-        with pytest.raises(anyio.BrokenResourceError):
-            await nobody.receive()
-        await nobody.aclose()
-
-
-async def test_a_flood_of_refusals_is_counted_not_told_one_by_one() -> None:
-    told: list[dict[str, Any]] = []
-    door = Door(Allow("api.test"), record=told.append)
-    for _ in range(REFUSALS_TOLD + 50):
-        with pytest.raises(Refused):
-            async with door.visit("evil.test", 443):
-                await door.admit("evil.test", 443)
-    assert len(told) == REFUSALS_TOLD
-    async with door.visit("api.test", 443):
-        pass
-    assert (told[-1]["verdict"], told[-1]["untold"]) == ("allowed", 50)
-    door.tell_rest()
-    assert len(told) == REFUSALS_TOLD + 1
-
-
-async def test_a_resolver_that_hangs_holds_up_nobody_else(open_door: Opening) -> None:
-    stuck = anyio.Event()
-
-    class Hanging(Names):
-        async def __call__(self, name: str, port: int) -> list[Address]:
-            if name == "slow.test":
-                await stuck.wait()
-            return await super().__call__(name, port)
-
-    names = Hanging({"api.test": ["127.0.0.1"]})
-    async with server(web) as port, open_door(Allow("slow.test", f"api.test:{port}=127.0.0.1"), names) as door:
-        waiting = [await door.dial() for _ in range(50)]
-        for stream in waiting:
-            await stream.send(b"CONNECT slow.test:443 HTTP/1.1\r\nHost: slow.test\r\n\r\n")
-        request = f"GET http://api.test:{port}/ HTTP/1.1\r\nHost: api.test:{port}\r\nConnection: close\r\n\r\n".encode()
-        assert (await door.say(request)).startswith(b"HTTP/1.1 200")
-        for stream in waiting:
-            await stream.aclose()
-
-
-async def test_a_lookup_that_never_ends_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = threading.Event()
-    monkeypatch.setattr("belljar.network.resolver._lookup", lambda name, port: ended.wait(60))
-    with pytest.raises(Unresolved, match="did not answer"):
-        await Resolver(seconds=0.05)("a.test", 443)
-    ended.set()
-
-
 async def test_a_redirect_is_a_new_request(open_door: Opening) -> None:
     async def redirect(stream: SocketStream) -> None:
         await stream.receive()
@@ -343,16 +211,6 @@ async def test_a_redirect_is_a_new_request(open_door: Opening) -> None:
         answer = await door.say(first, then)
     assert b"302" in answer
     assert b"HTTP/1.1 403" in answer
-
-
-async def test_ten_thousand_connections_one_after_the_other_leave_nothing(open_door: Opening) -> None:
-    async with open_door(Allow("api.test", limits=DoorLimits(per_minute=100_000))) as door:
-        for _ in range(100):
-            streams = [await door.dial() for _ in range(100)]
-            for stream in streams:
-                await stream.aclose()
-        assert (await door.say(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"HTTP/1.1 400")
-        assert len(door.mux._half_closed) < 2048
 
 
 @pytest.mark.parametrize("parts", [1, 40])

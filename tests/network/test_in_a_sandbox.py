@@ -5,13 +5,10 @@ from __future__ import annotations
 import functools
 import subprocess
 import threading
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 import pytest
 from tests.network.conftest import Names
 
@@ -22,16 +19,6 @@ from belljar import Allow, Session
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
-
-
-SPEAKS_FIRST = """
-import socket
-listening = socket.create_server(("127.0.0.1", 8000))
-print("up", flush=True)
-connection, _ = listening.accept()
-connection.sendall(b"x")
-connection.recv(9)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +82,9 @@ async def test_what_is_not_allowed_is_told_in_the_result(box: Session) -> None:
         "import socket; socket.getaddrinfo('site.test', 80)",
         "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 53))",
         "import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
+        "import socket; socket.socket(2, socket.SOCK_DGRAM, 1).sendto(bytes([8] + [0] * 7), ('192.0.2.1', 0))",
+        "import socket; socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).sendto(b'x', ('2001:db8::1', 53))",
+        "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
         "import socket; socket.create_connection(('172.17.0.1', 80), 2)",
     ],
 )
@@ -143,7 +133,7 @@ async def test_a_header_never_enters_the_sandbox(base_image: str, workspace: Pat
             box.door.door._resolve = Names({"api.test": ["127.0.0.1"]})
             fetch = f"import urllib.request as u; print(u.urlopen('http://api.test:{port}/').status)"
             assert (await box.run(["python3", "-c", fetch])).stdout == "204\n"
-            hunt = "import glob, os; print(os.environ, [open(f).read() for f in glob.glob('/home/*/.*')])"
+            hunt = "import glob, os; print(os.environ, [open(f, 'rb').read() for f in glob.glob('/home/*/.*')])"
             await box.files.write("hunt.py", hunt)
             hunted = await box.run(["python3", "hunt.py"])
             assert "HTTPS_PROXY" in hunted.stdout, hunted.stderr
@@ -155,8 +145,9 @@ async def test_a_header_never_enters_the_sandbox(base_image: str, workspace: Pat
 def test_a_policys_ceiling_holds(tmp_path: Path, workspace: Path) -> None:
     policy = tmp_path / "ops.toml"
     policy.write_text('[policy]\nname = "ops"\nextends = "default"\n[network]\nceiling = ["*.example.net"]\n')
-    with pytest.raises(belljar.BelljarError, match="ceiling"):
-        Session(workspace, policy=str(policy), network=Allow("api.example.com"))
+    for beyond in (Allow("api.example.com"), Allow(ask_hosts=True), "full"):
+        with pytest.raises(belljar.BelljarError, match="ceiling"):
+            Session(workspace, policy=str(policy), network=beyond)
     Session(workspace, policy=str(policy), network=Allow("api.example.net"))
 
 
@@ -166,61 +157,7 @@ async def test_without_allow_there_is_no_door(base_image: str, workspace: Path) 
         assert "HTTP_PROXY" not in (await box.run("env")).stdout
 
 
-async def test_a_door_can_be_opened_later_and_a_shell_that_runs_learns_of_it(
-    site: int, base_image: str, workspace: Path
-) -> None:
-    fetch = f"curl -sSf http://site.test:{site}/hello.txt"
-    async with Session(workspace, policy="permissive") as box:
-        await box.persistent.run("job() { echo still; }; cd /tmp")
-        url = await box.forward(8000)
-        assert not (await box.persistent.run(fetch)).ok
-        await box.allow_host(f"site.test:{site}=127.0.0.1")
-        assert box.door
-        assert box.door.door
-        box.door.door._resolve = Names({"site.test": ["127.0.0.1"]})
-        for result in (await box.persistent.run(f"{fetch}; job; pwd"), await box.run(fetch)):
-            assert result.stdout.startswith("hello from outside"), result.output
-        assert (await box.persistent.run("job; pwd")).stdout == "still\n/tmp\n"
-        assert await box.forward(8000) == url, "what was forwarded before stays"
-
-
-async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> None:
-    """Keep-alive and many connections; the sandbox has no network all the while."""
-    (workspace / "page.txt").write_text("served from inside")
-    async with Session(workspace) as box:
-        shell = await box.start("python3 -u -m http.server 8000 --bind 127.0.0.1")
-        while "Serving" not in (await shell.read(offset=0, wait=5)).stdout:
-            pass
-        url = await box.forward(8000)
-        assert await box.forward(8000) == url
-
-        async def fetch() -> None:
-            page = await anyio.to_thread.run_sync(lambda: urllib.request.urlopen(f"{url}/page.txt", timeout=60).read())
-            assert page == b"served from inside"
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(50):
-                tasks.start_soon(fetch)
-        with pytest.raises(belljar.BelljarError, match="65535"):
-            await box.forward(0)
-    with pytest.raises(OSError, match="failed"):
-        await anyio.connect_tcp("127.0.0.1", int(url.rpartition(":")[2]))
-
-
-async def test_a_session_that_ends_under_a_forwarded_connection_ends_it_quietly(
-    base_image: str, workspace: Path
-) -> None:
-    async with Session(workspace) as box:
-        (workspace / "serve.py").write_text(SPEAKS_FIRST)
-        shell = await box.start("python3 serve.py")
-        await shell.read(wait=30)
-        stream = await anyio.connect_tcp("127.0.0.1", int((await box.forward(8000)).rpartition(":")[2]))
-        assert await stream.receive() == b"x"
-    with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
-        await stream.receive()
-    await stream.aclose()
-
-
+@pytest.mark.docker
 async def test_the_door_is_there_over_the_bridge_too(
     base_image: str, site: int, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,20 +191,3 @@ async def test_a_sandbox_of_an_ordinary_pool_gets_a_door(base_image: str, worksp
         async with Session(workspace, network=Allow("a.example")) as box:
             assert not box.sandbox.plan.door
             assert "HTTPS_PROXY=http://127.0.0.1:3128" in (await box.run("env")).stdout
-
-
-async def test_whoever_attaches_opens_the_door_again_as_it_was(base_image: str, workspace: Path) -> None:
-    """And asks no client inside: by now they may say what the agent wants."""
-    box = await Session(workspace, network=Allow("a.example", ask_hosts=True), keep=True, lease=30).open()
-    await box.allow_host("b.example")
-    id = box.id
-    await box.close()
-    again = await Session.attach(id)
-    try:
-        assert again.door, "opened again"
-        assert again.allow
-        assert (again.allow.hosts, again.allow.presets) == (("a.example", "b.example"), ())
-        assert "HTTPS_PROXY" in (await again.run("env")).stdout
-    finally:
-        await again.sandbox.destroy()
-        await again.close()

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import ipaddress
-import socket
-from pathlib import Path
 
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from tests.network.conftest import Names, Opening, echo, server
-from tests.network.test_door import LOCAL
-from tests.network.test_http_proxy import allowed, read_head, request
+from tests.network.conftest import LOCAL, Names, Opening, echo, server
 from tests.network.test_tls import with_extension
 
-from belljar import Allow, Session
-from belljar.errors import ProtectionMissing
-from belljar.network import addresses, door, http_proxy
-from belljar.network.allow import DoorLimits
-from belljar.network.client_settings import PORT
-from belljar.session.network_door import NetworkDoor
-
-LISTENER = f"""
-import socket
-taken = socket.create_server(("127.0.0.1", {PORT}))
-print("up", flush=True)
-taken.accept()
-"""
+from belljar import Allow
+from belljar.network import door, http_proxy
 
 
 @pytest.mark.parametrize(
@@ -73,26 +56,6 @@ async def test_a_host_in_disguise_is_refused_and_never_looked_up(open_door: Open
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
-    [
-        (b"\x05\x01\x02", b"\x05\xff"),  # only with a password
-        (b"\x05\x01\x00" + b"\x05\x03\x00\x01\x7f\x00\x00\x01\x00\x35", b"\x05\x00\x05\x07"),  # UDP
-        (b"\x05\x01\x00" + b"\x05\x02\x00\x01\x7f\x00\x00\x01\x00\x50", b"\x05\x00\x05\x07"),  # BIND
-        (b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09127.0.0.1\x00\x50", b"\x05\x00\x05\x02"),  # an address as a name
-        (b"\x05\x01\x00" + b"\x05\x01\x00\x04" + bytes(15) + b"\x01\x00\x50", b"\x05\x00\x05\x02"),  # ::1
-        (b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09api.test\x00\x00\x50", b"\x05\x00\x05\x02"),  # a name with a NUL
-        (b"\x05\x01\x00" + b"\x05\x01\x00\x05\x00\x50", b"\x05\x00\x05\x08"),  # no kind of address
-        (b"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", b"HTTP/1.1 400"),  # SOCKS4
-    ],
-)
-async def test_socks_does_only_what_it_must(open_door: Opening, said: bytes, answer: bytes) -> None:
-    names = Names(LOCAL)
-    async with open_door(Allow("api.test"), names) as doorway:
-        assert (await doorway.say(said)).startswith(answer)
-    assert names.asked == []
-
-
-@pytest.mark.parametrize(
     "said", [b"", b"GET http://api.test/ HT", b"\x05\x01"], ids=["nothing", "half a line", "socks"]
 )
 async def test_a_client_that_never_finishes_is_left(
@@ -102,7 +65,7 @@ async def test_a_client_that_never_finishes_is_left(
         monkeypatch.setattr(module, "HEAD_SECONDS", 0.1)
     monkeypatch.setattr("belljar.network.socks.SECONDS", 0.1)
     async with open_door(Allow("api.test")) as doorway:
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             assert await doorway.say(*([said] if said else [])) == b""
 
 
@@ -145,48 +108,3 @@ async def test_no_host_process_no_network(open_door: Opening) -> None:
         await doorway.process.wait()
         with pytest.raises(OSError, match="failed"):
             await doorway.dial()
-
-
-async def test_without_descriptors_nothing_is_dialled(open_door: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def used_up(*_: object) -> SocketStream:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    def none_left(*_: object, **__: object) -> socket.socket:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    async with open_door(allowed(80), Names(LOCAL)) as doorway, await doorway.dial() as stream:
-        monkeypatch.setattr("belljar.network.door.anyio.connect_tcp", used_up)
-        await stream.send(request(80))
-        assert (await stream.receive()).startswith(b"HTTP/1.1 502")
-    monkeypatch.setattr(addresses.socket, "socket", none_left)
-    assert addresses.refusal(ipaddress.ip_address("1.1.1.1")) == "an address of this machine"
-
-
-def test_an_address_of_this_machine_is_known() -> None:
-    assert addresses._is_ours(ipaddress.ip_address("127.0.0.9"))
-    assert not addresses._is_ours(ipaddress.ip_address("192.0.2.1"))
-
-
-async def test_a_connection_has_its_time(open_door: Opening) -> None:
-    async def trickle(stream: SocketStream) -> None:
-        await read_head(stream)
-        await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-        while True:
-            await stream.send(b".")
-            await anyio.sleep(0.01)
-
-    allow = Allow("api.test:1-65535=127.0.0.1", limits=DoorLimits(total=0.3))
-    async with server(trickle) as port, open_door(allow, Names(LOCAL)) as doorway:
-        with anyio.fail_after(30):
-            assert (await doorway.say(request(port))).startswith(b"HTTP/1.1 200")
-
-
-async def test_a_door_whose_port_is_taken_does_not_open(base_image: str, workspace: Path) -> None:
-    """Whoever listens there would be taken for the proxy."""
-    async with Session(workspace) as box:
-        await box.files.write("listen.py", LISTENER)
-        shell = await box.start("python3 listen.py")
-        while "up" not in (await shell.read(offset=0, wait=5)).stdout:
-            pass
-        with pytest.raises(ProtectionMissing, match="could not be opened"):
-            await NetworkDoor(box.init_tools, lambda _: None).open(Allow("api.test"))

@@ -4,84 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import anyio
 import pytest
 from anyio.abc import SocketStream
-from anyio.streams.tls import TLSStream
-from tests.network.conftest import Names, Opening, server
-from tests.network.test_door import web
+from tests.network.conftest import ALLOW, NAMES, Names, Opening, ask, secure, server
 
-from belljar.network import tunnel
 from belljar.network.allow import Allow
 from belljar.network.authority import Authority
-from belljar.network.door import Door
 from belljar.network.tls import NotTLS, client_hello
-
-
-@pytest.fixture(scope="module")
-def world() -> Authority:
-    """Who signs the servers of these tests."""
-    return Authority()
-
-
-@pytest.fixture(scope="module")
-def trust(world: Authority, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("trust") / "world.pem"
-    path.write_bytes(world.pem)
-    return str(path)
-
-
-@contextlib.asynccontextmanager
-async def secure(
-    world: Authority, host: str, serve: Callable[[SocketStream], Awaitable[None]] = web
-) -> AsyncIterator[int]:
-    async def handle(stream: SocketStream) -> None:
-        with contextlib.suppress(ssl.SSLError):
-            wrapped = await TLSStream.wrap(
-                stream, server_side=True, ssl_context=world.server_context(host), standard_compatible=False
-            )
-            await serve(wrapped)  # type: ignore[arg-type]
-            await wrapped.aclose()
-
-    async with server(handle) as port:
-        yield port
-
-
-@pytest.fixture
-def to_443(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Port 443 of any address is this port of loopback: a test may not listen on 443."""
-    where: dict[str, int] = {}
-    real = anyio.connect_tcp
-
-    async def connect(host: str, port: int) -> SocketStream:
-        return await real(host, where.get("port", port) if port == 443 else port)
-
-    monkeypatch.setattr("belljar.network.door.anyio.connect_tcp", connect)
-    return where
-
-
-async def ask(door: Door, stream: SocketStream, name: str, context: ssl.SSLContext, sni: str | None) -> bytes:
-    await stream.send(f"CONNECT {name}:443 HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
-    assert (await stream.receive()).startswith(b"HTTP/1.1 200")
-    context.check_hostname = False
-    inner = await TLSStream.wrap(
-        stream, server_side=False, hostname=sni, ssl_context=context, standard_compatible=False
-    )
-    await inner.send(f"GET /x HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
-    heard = b""
-    with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-        while b"|" not in heard:
-            heard += await inner.receive()
-    if not heard:
-        raise anyio.EndOfStream
-    return heard
-
-
-ALLOW = ("api.test", "127.0.0.1:443")
-NAMES = {"api.test": ["127.0.0.1"]}
 
 
 async def test_tls_to_the_allowed_name_passes(
@@ -105,36 +36,6 @@ async def test_another_name_in_the_handshake_is_cut_off(
                 await ask(door.door, stream, "api.test", ssl.create_default_context(cafile=trust), sni)
     assert [r["verdict"] for r in door.records] == ["refused"]
     assert door.records[0]["sent"] == 0
-
-
-async def test_what_is_not_tls_is_cut_off_on_443(open_door: Opening, to_443: dict[str, int]) -> None:
-    async with server(web) as port, open_door(Allow(*ALLOW), Names(NAMES)) as door:
-        to_443["port"] = port
-        heard = await door.say(
-            b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test\r\n\r\n", b"GET / HTTP/1.1\r\nHost: evil\r\n\r\n"
-        )
-    assert heard == b"HTTP/1.1 200 Connection established\r\n\r\n"
-    assert "only TLS" in door.records[0]["reason"]
-
-
-async def test_a_name_allowed_for_plain_bytes_may_speak_anything(open_door: Opening, to_443: dict[str, int]) -> None:
-    async with server(web) as port, open_door(Allow("tcp://api.test:443", "127.0.0.1:443"), Names(NAMES)) as door:
-        to_443["port"] = port
-        async with await door.dial() as stream:
-            await stream.send(b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test\r\n\r\nGET / HTTP/1.1\r\n\r\n")
-            heard = await stream.receive()
-            while b"GET /" not in heard:
-                heard += await stream.receive()
-
-
-async def test_a_client_that_never_finishes_its_handshake_is_left(
-    open_door: Opening, to_443: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tunnel, "HELLO_SECONDS", 0.1)
-    async with server(web) as port, open_door(Allow(*ALLOW), Names(NAMES)) as door:
-        to_443["port"] = port
-        await door.say(b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test\r\n\r\n", b"\x16\x03\x01")
-    assert "no TLS handshake" in door.records[0]["reason"]
 
 
 def hello(sni: str) -> bytes:
@@ -192,55 +93,6 @@ def test_a_hidden_name_is_noticed() -> None:
 def test_what_is_no_hello_is_said_so(data: bytes) -> None:
     with pytest.raises(NotTLS):
         client_hello(data)
-
-
-async def test_a_header_is_added_outside_and_masked_coming_back(
-    open_door: Opening, world: Authority, trust: str, to_443: dict[str, int], tmp_path: Path
-) -> None:
-    ours = Authority(trust)
-    (tmp_path / "session.pem").write_bytes(ours.pem)
-    allow = Allow(*ALLOW, headers={"api.test": {"Authorization": "Bearer s3cret"}})
-    async with secure(world, "api.test") as port, open_door(allow, Names(NAMES), authority=ours) as door:
-        to_443["port"] = port
-        async with await door.dial() as stream:
-            context = ssl.create_default_context(cafile=str(tmp_path / "session.pem"))
-            answer = await ask(door.door, stream, "api.test", context, "api.test")
-    assert (
-        b"Bearer s3cret" in answer
-    )  # the test's server echoes the request in its body, which is the caller's own affair
-    assert "s3cret" not in str(door.records)
-    assert "s3cret" not in repr(allow)
-
-
-async def test_a_websocket_goes_through_where_tls_ends_here(
-    open_door: Opening, world: Authority, trust: str, to_443: dict[str, int], tmp_path: Path
-) -> None:
-    keys: list[bytes] = []
-
-    async def talk(stream: SocketStream) -> None:
-        keys.append(await stream.receive())
-        await stream.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-        await stream.send(b"you said " + await stream.receive())
-
-    ours = Authority(trust)
-    (tmp_path / "session.pem").write_bytes(ours.pem)
-    context = ssl.create_default_context(cafile=str(tmp_path / "session.pem"))
-    allow = Allow(*ALLOW, headers={"api.test": {"Authorization": "Bearer s3cret"}})
-    async with secure(world, "api.test", talk) as port, open_door(allow, Names(NAMES), authority=ours) as door:
-        to_443["port"] = port
-        async with await door.dial() as stream:
-            await stream.send(b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test\r\n\r\n")
-            assert (await stream.receive()).startswith(b"HTTP/1.1 200")
-            inner = await TLSStream.wrap(stream, hostname="api.test", ssl_context=context, standard_compatible=False)
-            await inner.send(b"GET / HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-            heard = await inner.receive()
-            await inner.send(b"hello")
-            with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-                while True:
-                    heard += await inner.receive()
-    assert heard.endswith(b"you said hello")
-    assert b"Bearer s3cret" in keys[0]
-    assert [record["verdict"] for record in door.records] == ["allowed", "allowed"]
 
 
 async def test_a_header_echoed_in_headers_is_masked(open_door: Opening) -> None:

@@ -3,13 +3,17 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from belljar import Host, doctor
+from belljar.engines.kernel_facts import boot_id
 from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import rundir
 from belljar.sandbox.rundir import RunDir
+from belljar.surfaces.cli import names
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +61,41 @@ def test_a_run_root_that_others_can_enter_is_refused(run_root: Path) -> None:
         RunDir.create(rundir.new_session_id())
 
 
+@pytest.mark.root
+def test_sessions_that_another_user_prepared_are_not_looked_at(run_root: Path) -> None:
+    """In /tmp the first comer makes it: his session files would name a container and what is run in it."""
+    planted = run_root / "bj-0123456789ab"
+    planted.mkdir(parents=True)
+    (planted / "session.json").write_text('{"id": "bj-0123456789ab"}')
+    (planted / "owner").symlink_to(run_root.parent / "made")
+    os.chown(run_root, 1000, 1000)
+    looks: list[Callable[[], object]] = [
+        rundir.run_dirs,
+        rundir.unborn_dirs,
+        names.known,
+        lambda: Host(run=run_root).run_root,
+    ]
+    for look in looks:
+        with pytest.raises(BelljarError, match="only you can enter"):
+            look()
+    assert not (run_root.parent / "made").exists()
+    assert [(check.name, check.ok) for check in doctor.examine()] == [("run directory", False)]
+
+
+@pytest.mark.root
+def test_a_run_root_in_tmp_is_taken_before_anybody_else_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BELLJAR_RUN", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    os.seteuid(54321)
+    try:
+        root = rundir.run_root()
+    finally:
+        os.seteuid(0)
+    assert root == Path("/tmp/belljar-54321")
+    assert (root.stat().st_uid, root.stat().st_mode & 0o777) == (54321, 0o700)
+    root.rmdir()
+
+
 def test_a_run_root_that_cannot_be_made_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BELLJAR_RUN", "/proc/no/where")
     with pytest.raises(BelljarError, match="BELLJAR_RUN"):
@@ -76,5 +115,5 @@ def test_an_owner_is_gone_only_where_that_is_proven() -> None:
     assert rundir.owner_is_gone(f"{pid}:{int(ticks) + 1}:{world}"), "the pid was given to another process"
     assert rundir.owner_is_gone(f"4194304:1:{world}")
     assert not rundir.owner_is_gone(f"4194304:1:other-boot:{os.stat('/proc/self/ns/pid').st_ino}")
-    assert not rundir.owner_is_gone(f"4194304:1:{rundir.boot_id()}:1"), "another PID namespace"
+    assert not rundir.owner_is_gone(f"4194304:1:{boot_id()}:1"), "another PID namespace"
     assert not rundir.owner_is_gone("rubbish")

@@ -42,7 +42,7 @@ def loops() -> set[str]:
 
 
 def gone() -> bool:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while loops() and time.monotonic() < deadline:
         time.sleep(0.05)
     return not loops()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from belljar.engines.spec import IdMap, Image, Mount, SandboxSpec, User
+from belljar.engines.spec import Image, Mount, SandboxSpec, User
 from belljar.errors import UsageError
 from belljar.limits import Limits
 from belljar.sandbox.spec import MASKED_PATHS, LinkPlan, build_spec
@@ -173,10 +173,3 @@ def test_a_spec_cannot_be_changed(build: Any) -> None:
 
 def test_the_mount_source_is_the_staged_one(build: Any) -> None:
     assert mounts(build(place=at("/run/b/bj-1/workspace")))["/workspace"].source == "/run/b/bj-1/workspace"
-
-
-def test_who_a_user_is_outside_follows_the_maps() -> None:
-    assert User(5, 6).outside == (5, 6)
-    rootless = User(0, 0, (IdMap(0, 1001), IdMap(1, 100000, 65536)), (IdMap(0, 1001),), root_inside=True)
-    assert rootless.outside == (1001, 1001)
-    assert User(3, 0, (IdMap(1, 100000, 65536),)).outside[0] == 100002

@@ -21,7 +21,7 @@ from belljar.session.files import Files, Sink, Source
 from belljar.staged.area import StagedArea
 from belljar.staged.review import Review
 
-pytestmark = [pytest.mark.anyio, pytest.mark.engine]
+pytestmark = [pytest.mark.anyio, pytest.mark.bridge]
 
 
 @pytest.fixture

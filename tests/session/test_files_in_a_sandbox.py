@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.images.archives import member, tar
 
-from belljar import Session
+from belljar import Session, host
 from belljar.errors import BelljarError, FileFailed
 
 
@@ -102,3 +104,35 @@ async def test_of_a_host_that_dies_in_the_middle_no_half_file_is_taken_for_whole
     assert await box.files.read("file") == b"old"
     assert [each.path for each in await box.files.list()] == ["file"]
     await box.stop()
+
+
+@pytest.fixture(scope="module")
+def empty_image(docker_client: Any) -> Iterator[str]:
+    """An image in which there is nothing at all: no shell, no library."""
+    name = f"belljar-test/empty:{os.getpid()}"
+    docker_client.api.import_image_from_data(tar([member("nothing", b"")]), *name.split(":"))
+    yield name
+    docker_client.images.remove(name, force=True)
+
+
+@pytest.mark.bridge
+@pytest.mark.parametrize("link", ["socket", "bridge"])
+async def test_they_need_nothing_of_the_image_and_any_link_will_do(
+    empty_image: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str
+) -> None:
+    if link == "bridge":
+        monkeypatch.setenv("BELLJAR_LINK", link)
+    host.default().forget()
+    try:
+        async with Session(workspace, image=empty_image) as box:
+            await box.files.mkdir("sub")
+            await box.files.write("sub/notes.txt", "written\n")
+            assert await box.files.read("sub/notes.txt") == b"written\n"
+            assert [each.path for each in await box.files.list("sub")] == ["notes.txt"]
+            assert [match.line for match in await box.files.search("writ", "sub")] == [1]
+            await box.files.download("sub", tmp_path / "sub")
+            assert (tmp_path / "sub/notes.txt").read_text() == "written\n"
+            await box.files.remove("sub")
+            assert not await box.files.exists("sub")
+    finally:
+        host.default().forget()

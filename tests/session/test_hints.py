@@ -7,6 +7,8 @@ import pytest
 from tests.session.trusting import trusting
 
 from belljar import Limits, Session, ToolRegistry
+from belljar.errors import CommandNotFound
+from belljar.session.hints import Reader
 
 
 @pytest.fixture(scope="module")
@@ -15,43 +17,55 @@ async def box(place: Path, base_image: str) -> AsyncIterator[Session]:
         yield session
 
 
+NETWORK = ("network=belljar.Allow(", "--allow HOST, or use --network full", "ask the person to open a door")
+MEMORY = ("Limits(memory='2g')", "with --memory 2g", "do less at once (fewer jobs), or ask")
+PYTHON = ("image='python'", "--image python", "ask the person for --image python")
 WALLS = {
-    "python3 -c 'import socket; socket.getaddrinfo(\"example.com\", 80)'": "--network full",
-    "curl -s https://example.com": "--allow HOST",
-    "git clone https://example.com/x 2>&1": "--network full",
-    "head -c 900k /dev/zero > /tmp/a; head -c 900k /dev/zero > /tmp/b": "Limits(tmp",
-    "for i in $(seq 60); do sleep 5 & done; wait": "--pids",
-    "head -c 2M /dev/zero > large": "Limits(fsize",
-    "touch /usr/new": "read-only",
-    "npm install": "--image node",
-    "gcc x.c": "--image python",
-    "cmake .": "--image dev",
-    "python3 -m pip install x": "--image python",
-    "pytest -q": "--image python",
-    "python3 -m pytest": "--image python",
-    "htop": "no htop",
-    "dpkg --configure -a": "ordinary user",
-    "python3 -c 'b = bytearray(500 << 20)'": "--memory",
-    "python3 -c 'b = bytearray(500 << 20)'; echo went on; false": "--memory",
-}
+    "python3 -c 'import socket; socket.getaddrinfo(\"example.com\", 80)'": NETWORK,
+    "curl -s https://example.com": NETWORK,
+    "git clone https://example.com/x 2>&1": NETWORK,
+    "head -c 900k /dev/zero > /tmp/a; head -c 900k /dev/zero > /tmp/b":
+        ("Limits(disk='8g')", "--disk 8g", "delete what is not needed"),
+    "for i in $(seq 60); do sleep 5 & done; wait": ("Limits(pids=4096)", "--pids 4096", "start fewer at once"),
+    "head -c 2M /dev/zero > large": ("Limits(fsize='32g')", "--fsize 32g", "split the file"),
+    "touch /usr/new": ("read-only.",) * 3,
+    "npm install": ("image='node'", "--image node", "ask the person for --image node"),
+    "gcc x.c": PYTHON,
+    "cmake .": ("image='dev'", "--image dev", "ask the person for --image dev"),
+    "python3 -m pip install x": PYTHON,
+    "pytest -q": PYTHON,
+    "python3 -m pytest": PYTHON,
+    "emacs": ("no emacs; use an image", "no emacs; use an image", "no emacs; do it with what is here"),
+    "dpkg --configure -a": ("root=True with engine='oci'", "--root with --engine oci", "into the home directory"),
+    "python3 -c 'b = bytearray(500 << 20)'": MEMORY,
+    "python3 -c 'b = bytearray(500 << 20)'; echo went on; false": MEMORY,
+}  # fmt: skip
+READERS: tuple[Reader, ...] = ("python", "cli", "agent")
 
 
 @pytest.mark.parametrize("command", WALLS)
-async def test_the_option_that_helps_is_named(box: Session, command: str) -> None:
+async def test_what_helps_is_named_in_the_words_of_who_reads_it(box: Session, command: str) -> None:
     with trusting(box):  # some of these the policy refuses; it cannot see all that are like them
         result = await box.run(command, timeout=60)
-    assert any(WALLS[command] in hint for hint in result.hints), (result.hints, result.output)
+    for reader, words in zip(READERS, WALLS[command], strict=True):
+        hints = result.hints_for(reader)
+        assert any(words in hint for hint in hints), (reader, hints, result.output)
+        assert reader == "cli" or not any(" with --" in hint for hint in hints)
+    assert result.hints == result.hints_for("python")
     assert result.as_dict()["hints"] == list(result.hints)
 
 
-async def test_the_persistent_shell_names_a_child_that_ran_out_of_memory(box: Session) -> None:
-    result = await box.persistent.run("python3 -c 'b = bytearray(500 << 20)'")
-    assert (result.cause, result.exit_code, result.oom_kills) == ("out_of_memory", 137, 1)
-    assert any("--memory" in hint for hint in result.hints)
-    assert (await box.persistent.run("false")).hints == ()
-    result = await box.persistent.run("python3 -c 'b = bytearray(500 << 20)'; true")
-    assert (result.cause, result.oom_kills) == ("exited", 1), "told in its own call, not in the next"
-    assert (await box.persistent.run("false")).oom_kills == 0
+async def test_sizes_are_told_only_where_they_are_known(box: Session, place: Path) -> None:
+    full = "head -c 9M /dev/zero > /tmp/full; rm /tmp/full; false"
+    assert "(1 and 1 MiB)" in (await box.run(full)).hints[0]
+    async with Session(place, limits=Limits(memory="64m")) as other:  # on a volume, if one can be had
+        said = (await other.run("echo 'No space left on device'; false")).hints[0]
+    assert "are limited; raise" in said
+
+
+async def test_safe_mode_names_its_own_commands(box: Session) -> None:
+    result = await box.run("curl -s https://example.com")
+    assert result.hints_for("prompt") == ("The sandbox has no network; open a door for one host with :allow HOST.",)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +84,13 @@ async def test_tools_tell_them_to_the_model(box: Session) -> None:
         result = await tools.call(name, params)
         assert "--image node" in result.text, name
         assert "--image node" in str(result.as_dict()), name
+
+
+async def test_a_program_that_only_another_image_has_is_not_only_not_found(box: Session) -> None:
+    for run in (box.run, box.start):
+        with pytest.raises(
+            CommandNotFound, match=r"^Command not found: pytest; the image 'base' has none, 'python' has"
+        ):
+            await run(["pytest", "-q"])
+    with pytest.raises(CommandNotFound, match=r"^Command not found: nosuch$"):
+        await box.run(["nosuch"])

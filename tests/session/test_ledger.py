@@ -111,7 +111,7 @@ async def test_of_a_sandbox_that_was_lost(workspace: Path, where: Path) -> None:
             await to_thread.run_sync(box.sandbox.engine.destroy, box.sandbox.launched.id)
     found = ends(await records(box, where))
     assert {end["cause"] for end in found.values()} == {"sandbox_lost"}
-    assert all("open a new session" in result.hints[0] for result in told)
+    assert all("open a new Session" in result.hints[0] for result in told)
     assert len(found) == 3
 
 

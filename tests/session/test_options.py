@@ -156,15 +156,6 @@ def test_a_typing_error_is_answered_with_what_was_meant() -> None:
         Session(netwrok="none")  # type: ignore[call-arg]
 
 
-async def test_a_request_runs_only_where_it_was_admitted(workspace: Path) -> None:
-    async with Session(workspace) as box, Session(workspace) as other:
-        request = await box.admit("echo hi")
-        assert (await box.run(request)).stdout == "hi\n"
-        for way in (other.run(request), box.run(request, timeout=5)):
-            with pytest.raises(UsageError, match="only in the session that admitted it"):
-                await way
-
-
 async def test_only_true_is_a_yes(workspace: Path) -> None:
     for answer in ("no", 1, None, object()):
         async with Session(workspace, approve=lambda _, answer=answer: answer) as box:  # type: ignore[misc]

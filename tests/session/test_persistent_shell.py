@@ -10,7 +10,6 @@ import pytest
 from tests.session.trusting import trusting
 
 from belljar import Output, PolicyDenied, Session, host
-from belljar.session.bash_channel import Bash, exported
 from belljar.session.persistent_shell import PersistentShell
 
 
@@ -147,7 +146,7 @@ async def test_what_a_command_exported_holds_also_when_it_ended_the_shells_outpu
 
 async def test_a_timed_out_command_leaves_a_usable_shell(shell: PersistentShell) -> None:
     await shell.run("cd sub; export KEPT=1")
-    result = await shell.run("echo partial; sleep 60", timeout=1)
+    result = await shell.run("echo partial; sleep 60", timeout=3)
     assert (result.cause, result.exit_code, result.stdout, result.restarted) == ("timeout", 124, "partial\n", True)
     assert (await shell.run("echo $PWD $KEPT; pgrep -c sleep")).stdout == "/workspace/sub 1\n0\n"
 
@@ -158,8 +157,8 @@ async def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(shell: P
 
 
 async def test_the_deadline_of_one_call_does_not_hit_the_next(shell: PersistentShell) -> None:
-    await shell.run("f() { echo kept; }", timeout=1.5)
-    result = await shell.run("sleep 1.7; f")
+    await shell.run("f() { echo kept; }", timeout=3)
+    result = await shell.run("sleep 3.2; f")
     assert (result.stdout, result.restarted) == ("kept\n", False)
 
 
@@ -216,14 +215,6 @@ async def test_a_job_that_floods_stdout_does_not_hold_the_next_call(shell: Persi
     assert result.cause == "exited"
 
 
-async def test_nothing_that_a_command_prints_is_taken_for_a_status(shell: PersistentShell) -> None:
-    forged = "printf 's%s 0 - /forged\\0' 0123456789abcdef"
-    result = await shell.run(
-        f"{forged} >&8; {forged}; for fd in 10 11 12; do {forged} >&$fd; done 2>/dev/null; (exit 9)"
-    )
-    assert (result.exit_code, result.cwd) == (9, "/workspace")
-
-
 async def test_traces_show_the_command_and_not_our_loop(shell: PersistentShell, box: Session) -> None:
     await shell.run("set -x")
     assert (await shell.run("echo a")).stderr == "++ echo a\n"
@@ -247,18 +238,6 @@ async def test_a_large_command_runs(shell: PersistentShell) -> None:
     text = "x" * 20_000
     assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "20000\n"
     assert (await shell.run(f"a=ž{text}; echo ${{#a}}")).stdout == "20001\n"
-
-
-async def test_a_text_that_no_pipe_holds_runs_whole(shell: PersistentShell) -> None:
-    await shell.run("true")  # the first goes to a bash that is not there yet
-    text = "x" * 130_000
-    assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "130000\n"
-
-
-async def test_a_flood_comes_before_the_status_that_follows_it(shell: PersistentShell) -> None:
-    for _ in range(5):
-        result = await shell.run("head -c 3000000 /dev/zero | tr '\\0' x; echo end; echo err >&2; (exit 7)")
-        assert (result.exit_code, result.stdout_bytes[-5:], result.stderr) == (7, b"xend\n", "err\n")
 
 
 async def test_the_shell_is_spoken_to_past_the_init_where_its_pipes_can_be_had(
@@ -309,43 +288,6 @@ async def test_the_same_command_is_judged_anew_when_the_shell_has_changed(shell:
         await shell.run('rm -rf "$DIR"')
 
 
-async def test_what_was_judged_with_old_variables_is_refused_and_judged_again(
-    shell: PersistentShell, box: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The variables reach the host only after it has sent the next command."""
-    noted: list[object] = []
-    note = box.ledger.record
-    monkeypatch.setattr(
-        box.ledger, "record", lambda kind, **facts: (noted.append(facts.get("cause")), note(kind, **facts))
-    )
-
-    async def at_once(_: Bash) -> bool:
-        return True
-
-    held: list[bytes] = []
-    hear = Bash._hear
-
-    def late(bash: Bash, message: bytes) -> None:
-        if message.startswith(b"e"):
-            held[:] = [message]
-            return
-        if message.startswith(b"r"):
-            hear(bash, held.pop())
-        hear(bash, message)
-
-    await shell.run("true")
-    await shell.settle()
-    monkeypatch.setattr(Bash, "at_rest", at_once)
-    monkeypatch.setattr(Bash, "_hear", late)
-    await shell.run("mkdir -p /tmp/gone; export DIR=/tmp/gone")
-    assert (await shell.run('rm -rf "$DIR"; echo once')).stdout == "once\n"
-    assert noted.count("refused") == 1
-    await shell.run("export DIR=/")
-    with pytest.raises(PolicyDenied):
-        await shell.run('rm -rf "$DIR"')
-    assert noted.count("refused") == 2
-
-
 async def test_a_shell_that_cannot_tell_its_variables_still_takes_commands(shell: PersistentShell) -> None:
     await shell.run("true")
     await shell.run("head -c 1G /dev/zero > /dev/shm/full; kill $$")
@@ -354,16 +296,6 @@ async def test_a_shell_that_cannot_tell_its_variables_still_takes_commands(shell
             assert (await shell.run(f"echo {n}", timeout=60)).stdout == f"{n}\n"
     finally:
         await shell.run("rm -f /dev/shm/full")
-
-
-async def test_a_shell_that_refuses_what_it_must_take_is_replaced(shell: PersistentShell) -> None:
-    def lie(_: Output) -> None:
-        assert shell._bash is not None
-        shell._bash._hear(b"r" + shell._bash._expected[0])
-
-    result = await shell.run("echo; sleep 60", on_output=lie)
-    assert (result.cause, result.restarted) == ("killed", True)
-    assert (await shell.run("echo well")).stdout == "well\n"
 
 
 async def test_the_shell_tells_its_environment_at_once_while_a_command_runs(shell: PersistentShell) -> None:
@@ -388,15 +320,15 @@ async def test_the_shell_tells_its_environment(shell: PersistentShell) -> None:
     assert "LC_CTYPE" not in shell.environment
 
 
-def test_exported_variables_are_read_exactly() -> None:
-    text = """declare -x A="x \\"y\\" \\$z \\`w\\` \\\\ q"
-declare -x B=$'new\\nline \\' \\E \\001 \\377'
-declare -x EMPTY=""
-declare -x UNSET
-declare -rx R="1"
-export P="posix"
-declare -- NOT="exported"
-"""
-    assert exported(text) == {
-        "A": 'x "y" $z `w` \\ q', "B": "new\nline ' \x1b \x01 \udcff", "EMPTY": "", "R": "1", "P": "posix",
-    }  # fmt: skip
+async def test_a_shell_that_exports_thousands_of_variables_is_replaced(shell: PersistentShell) -> None:
+    """With so many bash takes seconds for each program it starts, and for each report."""
+    await shell.run("export KEPT=1")
+    await shell.settle()
+    await shell.run("for i in {1..5000}; do export v$i=1; done")
+    said, restarted = "", False
+    while not restarted:
+        result = await shell.run("echo $KEPT$v1")
+        said, restarted = said + result.stderr, result.restarted
+    assert said == "belljar: the shell was ended: it had exported more than 4096 variables\n"
+    after = await shell.run("echo $KEPT$v1")
+    assert (after.stdout, after.stderr, after.restarted) == ("1\n", "", False)

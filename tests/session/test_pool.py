@@ -66,6 +66,38 @@ async def test_the_refill_waits_until_a_burst_is_over(workspace: Path, monkeypat
         await full(pool)
 
 
+async def test_a_used_sandbox_is_destroyed_when_the_burst_is_over(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "PATIENCE_SECONDS", 60.0)
+    async with Pool(workspace, size=2) as pool:
+        await full(pool)
+        gone = anyio.Event()
+        async with pool.session():
+            async with pool.session() as box:
+                used = box.sandbox
+                used.link.when_lost(gone.set)
+                await box.run("true")
+            await used.link.ping()
+        monkeypatch.undo()
+        with anyio.fail_after(60):
+            await gone.wait()
+
+
+async def test_what_runs_in_a_used_sandbox_ends_at_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "PATIENCE_SECONDS", 60.0)
+    async with Pool(workspace, size=4) as pool:
+        await full(pool)
+        async with pool.session():
+            async with pool.session() as shells, pool.session() as remembering, pool.session(env={"A": "b"}) as idle:
+                await shells.start("sleep 600")
+                await remembering.persistent.run("sleep 600 &")
+                kept, ended = idle.sandbox, [shells.sandbox, remembering.sandbox]
+            assert all(sandbox.link.lost for sandbox in ended)
+            await kept.link.ping()
+    assert kept.link.lost, "a pool that is closed leaves nothing"
+
+
 async def test_run_and_session_take_from_an_open_pool_of_their_kind(workspace: Path) -> None:
     async with Pool(workspace, size=1) as pool:
         await full(pool)

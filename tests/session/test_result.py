@@ -1,10 +1,6 @@
 """What is kept of an output, and how it is shown as text."""
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from belljar.session.result import MOST_PIECES, Capture, Result, decode
+from belljar.session.result import Capture, Result
 
 
 def captured(cap: int, *parts: bytes) -> Capture:
@@ -32,29 +28,12 @@ def test_a_long_output_keeps_head_and_tail_and_says_what_is_missing() -> None:
     assert (made.truncated, made.bytes_produced, made.bytes_kept, made.bytes_omitted) == (True, 16, 8, 8)
 
 
-@given(st.lists(st.binary(max_size=50), max_size=20), st.integers(2, 64))
-def test_head_and_tail_are_what_they_say(parts: list[bytes], cap: int) -> None:
-    whole, capture = b"".join(parts), captured(cap, *parts)
-    head, tail = capture.joined()
-    assert len(head) + len(tail) + capture.omitted == len(whole) == capture.produced
-    assert whole.startswith(head)
-    assert whole.endswith(tail)
-    assert len(head) + len(tail) <= cap
-
-
 def test_output_has_both_streams_in_the_order_they_arrived() -> None:
     out, err = Capture("stdout", 100), Capture("stderr", 100)
     out.add(1, b"a")
     err.add(2, b"B")
     out.add(3, b"c")
     assert result(out, err).output == "aBc"
-
-
-@pytest.mark.parametrize("cut", range(1, 4))
-def test_a_cut_never_shows_half_a_character(cut: int) -> None:
-    text = "x😀".encode()
-    assert decode(text[:-cut], cut_end=True) == "x"
-    assert decode("😀x".encode()[cut:], cut_start=True) == "x"
 
 
 def test_invalid_utf8_is_replaced_in_text_and_kept_in_bytes() -> None:
@@ -67,12 +46,3 @@ def test_a_result_is_one_json_object() -> None:
     assert found["stdout"] == "hi"
     assert found["cause"] == "exited"
     assert found["verdict"] is None
-
-
-def test_tiny_writes_cost_little_more_than_their_bytes() -> None:
-    """Two streams in turn, byte by byte: no two of one stream follow each other."""
-    captures = (Capture("stdout", 1 << 20), Capture("stderr", 1 << 20))
-    for order in range(200_000):
-        captures[order % 2].add(order, b"x")
-    assert sum(len(capture.head) + len(capture.tail) for capture in captures) <= 4 * MOST_PIECES
-    assert all(capture.produced == 100_000 and not capture.omitted for capture in captures)

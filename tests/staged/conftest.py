@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,3 +55,30 @@ def stage(host: Path, tmp_path: Path) -> Iterator[Stage]:
     made = Stage(host, merged, tmp_path / "state")
     yield made
     unmount(merged)
+
+
+def tree(path: Path) -> dict[str, tuple[str, object]]:
+    found: dict[str, tuple[str, object]] = {}
+    for each in sorted(path.rglob("*")):
+        name = str(each.relative_to(path))
+        if each.is_symlink():
+            found[name] = "link", os.readlink(each)
+        elif each.is_dir():
+            found[name] = "directory", each.stat().st_mode & 0o777
+        else:
+            found[name] = "file", (each.read_bytes(), each.stat().st_mode & 0o777)
+    return found
+
+
+def change_much(merged: Path) -> None:
+    (merged / "a.txt").write_text("changed\n")
+    (merged / "b.txt").unlink()
+    (merged / "new").mkdir()
+    (merged / "new" / "deep").mkdir(mode=0o750)
+    (merged / "new" / "deep" / "f").write_text("f")
+    (merged / "run.sh").write_text("#!/bin/sh\n")
+    (merged / "run.sh").chmod(0o755)
+    (merged / "link").unlink()
+    (merged / "link").symlink_to("/nowhere/outside")
+    shutil.rmtree(merged / "dir")
+    (merged / "dir").write_text("a file now")

@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.staged.conftest import Stage
-from tests.staged.test_apply import change_much, tree
+from tests.staged.conftest import Stage, change_much, tree
 
 from belljar.errors import BelljarError
 from belljar.staged.apply import apply, undo

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.staged.conftest import Stage
-from tests.staged.test_apply import change_much, tree
+from tests.staged.conftest import Stage, change_much, tree
 
-from belljar.errors import Conflict, UsageError
+from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged.apply import Applied, apply
 from belljar.staged.review import Review
 from belljar.workspace.idmap import unmount
@@ -20,8 +20,8 @@ def test_all_of_it_is_taken_back(stage: Stage) -> None:
     before = tree(stage.host)
     change_much(stage.merged)
     unmount(stage.merged)
-    Review(stage.area).discard()
-    assert stage.changes() == {}
+    assert "a.txt" in Review(stage.area).discard()
+    assert not stage.area.path.exists()
     assert tree(stage.host) == before
 
 
@@ -57,8 +57,8 @@ def test_hunks_are_shown_and_taken_one_by_one(stage: Stage) -> None:
     review = Review(stage.area)
     (hunk,) = review.hunks("a.txt")
     assert "+zero" in hunk
-    shown = review.diff(["a.txt"])
-    review.apply_chosen({stage.changes()["a.txt"]: shown}, {"a.txt": review.with_hunks("a.txt", [0])})
+    change = stage.changes()["a.txt"]
+    review.apply_chosen({change: review.show(change)}, {"a.txt": review.with_hunks("a.txt", [0])})
     assert (stage.host / "a.txt").read_text().startswith("zero")
     with pytest.raises(UsageError, match="nothing changed there"):
         review.hunks("b.txt")
@@ -67,7 +67,8 @@ def test_hunks_are_shown_and_taken_one_by_one(stage: Stage) -> None:
 def test_what_was_shown_is_what_is_applied(stage: Stage) -> None:
     (stage.merged / "a.txt").write_text("harmless\n")
     review = Review(stage.area)
-    shown, change = review.diff(["a.txt"]), stage.changes()["a.txt"]
+    change = stage.changes()["a.txt"]
+    shown = review.show(change)
     (stage.merged / "a.txt").write_text("something else\n")
     with pytest.raises(Conflict, match="since it was shown"):
         review.apply_chosen({change: shown}, {})
@@ -80,7 +81,8 @@ def test_what_a_sandbox_that_still_runs_writes_after_the_last_look_is_not_applie
     (stage.merged / "a.txt").write_text("harmless\n")
     os.setxattr(stage.merged / "a.txt", "user.kept", b"1")
     review = Review(stage.area)
-    shown, change = review.diff(["a.txt"]), stage.changes()["a.txt"]
+    change = stage.changes()["a.txt"]
+    shown = review.show(change)
 
     def swapped(*given: Any, **options: Any) -> Applied:
         (stage.merged / "a.txt").write_text("harmful!\n")
@@ -97,12 +99,61 @@ def test_a_hook_in_the_place_of_what_was_shown_is_not_applied(stage: Stage) -> N
     (stage.merged / ".git" / "refs").mkdir(parents=True)
     (stage.merged / ".git" / "refs" / "x").write_text("x")
     review = Review(stage.area)
-    shown, change = review.diff([".git"]), stage.changes()[".git"]
+    change = stage.changes()[".git"]
+    shown = review.show(change)
     assert not change.runs_later
     (stage.merged / ".git" / "refs" / "x").unlink()
     (stage.merged / ".git" / "refs").rename(stage.merged / ".git" / "hooks")
     (stage.merged / ".git" / "hooks" / "pre-commit").write_text("harm")
-    assert review.diff([".git"]) == shown
+    assert review.diff([".git"]) == shown.text
     with pytest.raises(Conflict, match="since it was shown"):
         review.apply_chosen({change: shown}, {})
     assert not (stage.host / ".git").exists()
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_a_binary_file_is_applied_as_it_was_when_it_was_shown(stage: Stage, cut_off: bool) -> None:
+    """Kind, mode and size are the same; so is the diff."""
+    (stage.merged / "a.txt").write_text("other\n")
+    (stage.merged / "b.txt").write_bytes(b"\0harmless")
+    review, changes = Review(stage.area), stage.changes()
+    seen = {change: review.show(change) for change in changes.values()}
+    (stage.merged / "b.txt").write_bytes(b"\0harmful!")
+    assert {change: review.show(change).text for change in seen} == {change: seen[change].text for change in seen}
+    before = tree(stage.host)
+    if cut_off:
+        (stage.merged / "b.txt").write_bytes(b"\0harmless")
+        with pytest.raises(KeyboardInterrupt):
+            apply(stage.area, seen=seen, digests=seen[changes["b.txt"]].digests, step=_cut_off_at("file b.txt"))
+        (stage.merged / "b.txt").write_bytes(b"\0harmful!")
+    with pytest.raises(BelljarError, match=r"nothing was applied: changed in the sandbox since it was shown: b\.txt"):
+        review.apply() if cut_off else review.apply_chosen(seen, {})
+    assert tree(stage.host) == before
+    (stage.merged / "b.txt").write_bytes(b"\0harmless")
+    review.apply_chosen(seen, {})
+    assert (stage.host / "b.txt").read_bytes() == b"\0harmless"
+
+
+def _cut_off_at(where: str) -> Callable[[str], None]:
+    def step(name: str) -> None:
+        if name == where:
+            raise KeyboardInterrupt
+
+    return step
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_was_applied_is_taken_back_after_the_rest_was_discarded(stage: Stage, checkpoint: bool) -> None:
+    before = tree(stage.host)
+    change_much(stage.merged)
+    unmount(stage.merged)
+    review = Review(stage.area)
+    review.apply(["a.txt"])
+    if checkpoint:
+        stage.area.freeze("one")
+    assert "b.txt" in review.discard()
+    assert stage.changes() == {}
+    assert review.undo() == ["a.txt"]
+    assert tree(stage.host) == before
+    assert review.discard() == []
+    assert not stage.area.path.exists()

@@ -12,7 +12,7 @@ import pytest
 from tests.attacks.test_unprivileged_caller import CALLER, PYTHONPATH, SOCKET, home, python
 
 __all__ = ["home", "python"]
-pytestmark = [pytest.mark.engine, pytest.mark.root]
+pytestmark = [pytest.mark.docker, pytest.mark.root]
 
 
 def test_an_ordinary_user_stages_looks_applies_and_undoes(python: str, home: Path, base_image: str) -> None:

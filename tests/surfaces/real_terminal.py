@@ -16,7 +16,7 @@ from typing import Self
 
 from tests.surfaces.invoking import PROGRAM, environment
 
-PATIENCE = 40.0
+PATIENCE = 120.0
 
 
 class Terminal:

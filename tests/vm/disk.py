@@ -28,13 +28,14 @@ PROFILES = {"runc", "crun", "podman", "buildah", "passt", "usr.bin.passt", "usr.
 MASKED = ("systemd-networkd-wait-online.service", "apt-daily.timer", "apt-daily-upgrade.timer", "man-db.timer",
           "e2scrub_all.timer", "fstrim.timer", "podman-auto-update.timer", "dpkg-db-backup.timer")  # fmt: skip
 BYTES = 10 * 2**30
+IMPORT = f"env BELLJAR_ENGINE=oci {CHECKOUT}/.venv/bin/belljar images import --name $IMAGE /srv/base.tar"
 # `systemctl` is not there to ask for these: engines that run only to be given an image.
 LOAD = {
     "docker": "unshare --net dockerd --bridge=none --iptables=false --ip6tables=false >/tmp/dockerd.log 2>&1 & "
     "until docker version >/dev/null 2>&1; do kill -0 $! || { tail /tmp/dockerd.log; exit 1; }; sleep 0.2; done; "
     "docker load -q -i /srv/base.tar; kill $!; wait $! || true",
     "podman": "podman load -q -i /srv/base.tar",
-    "oci": f"cd {CHECKOUT} && BELLJAR_ENGINE=oci .venv/bin/belljar images import --name $IMAGE /srv/base.tar",
+    "oci": IMPORT,
 }
 
 
@@ -66,7 +67,8 @@ class Disk:
         (tree / "srv/base.tar").chmod(0o644)
         for load in LOAD.values():
             self._inside(tree, load)
-        self._inside(tree, _as_alone("podman load -q -i /srv/base.tar"))
+        for load in (LOAD["podman"], LOAD["oci"]):
+            self._inside(tree, _as_alone(load))
         (tree / "srv/base.tar").unlink()
         self._write(tree)
 
@@ -114,8 +116,9 @@ class Disk:
 
 
 def _as_alone(command: str) -> str:
-    runtime = "mkdir -p /run/user; install -d -m 700 -o tester-alone /run/user/tester"
-    settings = "env HOME=/home/tester-alone XDG_RUNTIME_DIR=/run/user/tester"
+    # Podman keeps in mind where it was first run: it must be where systemd will make it.
+    runtime = "RUN=/run/user/$(id -u tester-alone); mkdir -p /run/user; install -d -m 700 -o tester-alone $RUN"
+    settings = "env HOME=/home/tester-alone XDG_RUNTIME_DIR=$RUN"
     return f"{runtime}; setpriv --reuid tester-alone --regid users --clear-groups {settings} {command}"
 
 

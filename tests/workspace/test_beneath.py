@@ -100,7 +100,10 @@ def test_the_walk_lists_links_and_follows_none(folder: Folder) -> None:
     assert [name for name, _ in folder.walk("sub")] == ["sub/deep", "sub/file"]
 
 
-def test_a_tree_too_deep_to_walk_is_told_and_leaves_no_descriptor_open(folder: Folder, tmp_path: Path) -> None:
+def test_a_tree_too_deep_to_walk_is_told_and_leaves_no_descriptor_open(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beneath, "DEEPEST", 200)  # pytest itself removes no deeper tree
     here, opened = folder.folder(""), []
     for _ in range(beneath.DEEPEST + 2):
         here.mkdir("d")
@@ -113,6 +116,35 @@ def test_a_tree_too_deep_to_walk_is_told_and_leaves_no_descriptor_open(folder: F
     assert descriptors.leading_to(str(tmp_path)) == before
     next(iter(folder.walk("d")))
     assert descriptors.leading_to(str(tmp_path)) == before
+
+
+def test_a_deep_tree_is_walked_with_few_descriptors(folder: Folder, tmp_path: Path) -> None:
+    place = tmp_path / "root/sub/deep"
+    deep = "/".join(["d"] * 3 * beneath.HELD)
+    (place / deep / "last").mkdir(parents=True)
+    for above in (place / "z", place / "d" / "z", place / deep / "z"):
+        above.touch()
+    before, most, found = descriptors.leading_to(str(tmp_path)), 0, []
+    for name, _ in folder.walk("sub/deep"):
+        found.append(name.removeprefix("sub/deep/"))
+        most = max(most, len(descriptors.leading_to(str(tmp_path))))
+    ends = [f"{deep}/last", f"{deep}/z", "d/z", "z"]
+    assert [name for name in found if not name.endswith("d")] == ends
+    assert most - len(before) <= beneath.HELD + 2
+    assert descriptors.leading_to(str(tmp_path)) == before
+
+
+def test_a_directory_that_is_moved_under_a_walk_leads_nowhere_else(folder: Folder, tmp_path: Path) -> None:
+    place = tmp_path / "root/sub/deep"
+    parts = ["d"] * 3 * beneath.HELD
+    (place / "/".join(parts)).mkdir(parents=True)
+
+    def walked() -> None:
+        for name, _ in folder.walk("sub/deep"):
+            if name.count("/") == len(parts) + 1:
+                (place / "/".join(parts[: beneath.HELD])).rename(place / "elsewhere")
+
+    assert refused(walked) == errno.EBUSY
 
 
 def test_a_mode_never_gets_a_set_id_bit(folder: Folder, tmp_path: Path) -> None:

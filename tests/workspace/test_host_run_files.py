@@ -1,25 +1,15 @@
 """Which files of a workspace the host may run by itself, and how they are told ."""
 
 import os
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.workspace.conftest import git
 
 from belljar.workspace import host_run_files
 from belljar.workspace.host_run_files import HostRunFiles, Seen
-from belljar.workspace.survey import Survey
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Iterator[int]:
-    (tmp_path / ".git" / "hooks").mkdir(parents=True)
-    (tmp_path / ".git" / "config").write_text("[core]\n\tbare = false\n\tpager = mine\n")
-    descriptor = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
-    yield descriptor
-    os.close(descriptor)
 
 
 def test_nothing_changed_is_nothing_told(root: int) -> None:
@@ -36,44 +26,6 @@ def test_samples_and_other_files_do_not_run(root: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("added", "told"),
-    [
-        ('[remote "o"]\n\turl = there\n', False),
-        ("[user]\n\tname = me\n", False),
-        ("[core]\n\tfsmonitor = evil\n", True),
-        ("[core] hooksPath=evil\n", True),
-        ("[alias]\n\tst = !evil\n", True),
-        ('[filter "x"]\n\tclean = evil\n', True),
-        ("[include]\n\tpath = evil\n", True),
-        ('[remote "o"]\n\turl = ext::evil\n', True),
-        ("[CORE]\n\tSSHCOMMAND = evil\n", True),
-        ("[diff]\n\texternal = evil\n", True),
-        ("[interactive]\n\tdiffFilter = evil\n", True),
-        ("[core]\n\talternateRefsCommand = evil\n", True),
-        ('[gpg "ssh"]\n\tdefaultKeyCommand = evil\n', True),
-        ("[sendemail]\n\ttoCmd = evil\n", True),
-        ("[core]\n\tsomethingOfTomorrow = evil\n", True),
-        ('[branch "main"]\n\tremote = origin\n\tmerge = refs/heads/main\n', False),
-        ('[submodule "x"]\n\tactive = true\n\turl = there\n', False),
-        ('[submodule "x"]\n\tupdate = !evil\n', True),
-        ("[color]\n\tui = auto\n[pull]\n\trebase = true\n", False),
-        ("this is no setting\n[\n", True),
-        ('[user]\n\tname = "me # [core]" ; fsmonitor = x\n', False),
-        ("[user]\n\tname = me \\\n fsmonitor = x\n", False),
-        ("[user] name = me\n[core]sshCommand = evil\n", True),
-    ],
-)
-def test_of_gits_settings_only_those_that_run_something_are_told(
-    root: int, tmp_path: Path, added: str, told: bool
-) -> None:
-    watch = HostRunFiles(root)
-    before = watch.before()
-    with (tmp_path / ".git" / "config").open("a") as config:
-        config.write(added)
-    assert watch.since(before) == ((".git/config",) if told else ())
-
-
-@pytest.mark.parametrize(
     "name", [".husky/_/husky.sh", ".husky/pre-commit", ".githooks/post-merge", ".git/hooks/helper.sh", ".git/commondir"]
 )
 def test_what_hooks_are_or_read_is_told(root: int, tmp_path: Path, name: str) -> None:
@@ -82,40 +34,6 @@ def test_what_hooks_are_or_read_is_told(root: int, tmp_path: Path, name: str) ->
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("evil")
     assert watch.since(before) == (name,)
-
-
-@pytest.mark.parametrize("absolute", [False, True])
-def test_a_hooks_path_that_was_set_before_is_followed(root: int, tmp_path: Path, absolute: bool) -> None:
-    (tmp_path / "tools" / "hooks").mkdir(parents=True)
-    where = tmp_path / "tools" / "hooks" if absolute else "tools/hooks"
-    with (tmp_path / ".git" / "config").open("a") as config:
-        config.write(f"[core]\n\thooksPath = {where}\n")
-    watch = HostRunFiles(root)
-    before = watch.before()
-    (tmp_path / "tools" / "hooks" / "pre-commit").write_text("evil")
-    assert watch.since(before) == ("tools/hooks/pre-commit",)
-
-
-def git(*arguments: str, cwd: Path) -> None:
-    subprocess.run(
-        ["git", "-c", "protocol.file.allow=always", "-c", "user.name=me", "-c", "user.email=me@here", *arguments],
-        cwd=cwd, check=True, capture_output=True,
-    )  # fmt: skip
-
-
-@pytest.fixture
-def repositories(tmp_path: Path) -> Iterator[tuple[Path, HostRunFiles]]:
-    """A repository with a submodule, a nested repository two levels down, and a bare one."""
-    top = tmp_path / "top"
-    for path in (tmp_path / "library", top, top / "deep" / "nested"):
-        path.mkdir(parents=True)
-        git("init", "-q", cwd=path)
-        git("commit", "-q", "--allow-empty", "-m", "first", cwd=path)
-    git("submodule", "-q", "add", str(tmp_path / "library"), "vendor/library", cwd=top)
-    git("init", "-q", "--bare", "mirror.git", cwd=top)
-    descriptor = os.open(top, os.O_PATH | os.O_DIRECTORY)
-    yield top, HostRunFiles(descriptor, Survey(descriptor).git_directories())
-    os.close(descriptor)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +49,6 @@ def test_hooks_of_nested_repositories_and_submodules_are_told(
     (top / place).parent.mkdir(exist_ok=True)
     (top / place).write_text("evil")
     assert watch.since(before) == (place,)
-
-
-def test_settings_of_a_submodule_are_told(repositories: tuple[Path, HostRunFiles]) -> None:
-    top, watch = repositories
-    before = watch.before()
-    git("config", "core.fsmonitor", "evil", cwd=top / "vendor/library")
-    assert watch.since(before) == (".git/modules/vendor/library/config",)
 
 
 def test_a_repository_that_a_command_makes_below_the_top_is_told_if_it_runs_something(

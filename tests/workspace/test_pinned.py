@@ -10,21 +10,19 @@ from pathlib import Path
 
 import pytest
 from tests import descriptors
+from tests.workspace.conftest import _root_s, as_root
 
 import belljar
 from belljar.audit.writer import Audit
 from belljar.errors import ProtectionMissing, WorkspaceError
-from belljar.workspace import idmap, survey, uids
+from belljar.workspace import idmap
 from belljar.workspace.pinned import (
     Identity,
     Workspace,
-    WorkspaceUnmappable,
     choose_identity,
     mount_points,
     release_staging,
 )
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 
 
 def status_of(uid: int, gid: int) -> os.stat_result:
@@ -168,28 +166,6 @@ def test_an_engine_elsewhere_gets_the_path_as_it_is(workspace: Path, tmp_path: P
 
 
 @as_root
-@pytest.mark.parametrize("owner", [0, 1000])
-def test_what_the_unprivileged_user_makes_belongs_to_the_owner_on_disk(
-    root_workspace: Path, tmp_path: Path, owner: int
-) -> None:
-    (root_workspace / "old").touch()
-    for path in (root_workspace, root_workspace / "old"):
-        os.chown(path, owner, owner)
-    run = tmp_path / "run"
-    with Workspace.open(root_workspace) as pinned, pinned.shown(run) as source:
-        uid = pinned.identity.uid
-        assert not uids.has_account(uid)
-        assert (Path(source) / "old").stat().st_uid == uid
-        subprocess.run(["touch", "new"], check=True, cwd=source, user=uid, group=uid, extra_groups=[])
-        assert (Path(source) / "new").stat().st_uid == uid
-        os.chown(root_workspace / "old", uid, uid)
-        assert (Path(source) / "old").stat().st_uid == owner, "exchanged, so every id stays expressible"
-    assert (root_workspace / "new").stat().st_uid == owner
-    assert (root_workspace / "new").stat().st_gid == owner
-    assert not (run / "workspace").exists()
-
-
-@as_root
 def test_mounts_below_the_workspace_are_not_carried_along(root_workspace: Path, tmp_path: Path) -> None:
     below = root_workspace / "below"
     below.mkdir()
@@ -234,20 +210,6 @@ def test_a_directory_with_files_in_it_is_never_released_away(tmp_path: Path) -> 
 
 
 @as_root
-def test_a_file_system_that_cannot_be_mapped_is_one_clear_error(tmp_path: Path) -> None:
-    # An idmapped mount cannot be mapped again, which stands in for a file system that has no idmapped mounts.
-    with (
-        Workspace.open(_root_s(tmp_path / "workspace")) as pinned,
-        pinned.shown(tmp_path / "first") as source,
-    ):
-        with Workspace.open(source) as again:
-            again._status = pinned._status  # as root's, which the mount shows as somebody else's
-            with pytest.raises(WorkspaceUnmappable, match="not root"), again.shown(tmp_path / "second"):
-                pass
-        assert not (tmp_path / "second" / "workspace").exists()
-
-
-@as_root
 def test_where_nothing_can_be_mapped_a_user_s_workspace_is_used_by_its_owner(tmp_path: Path) -> None:
     with (
         Workspace.open(_root_s(tmp_path / "workspace")) as pinned,
@@ -257,36 +219,6 @@ def test_where_nothing_can_be_mapped_a_user_s_workspace_is_used_by_its_owner(tmp
     ):
         assert as_it_is == source
         assert again.identity == Identity(*(pinned.identity.uid,) * 2)
-
-
-def _root_s(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
-@pytest.mark.parametrize(
-    ("pair", "expected"),
-    [
-        ((0, 1000), "0 1000 1\n1 1 999\n1000 0 1\n1001 1001 4294966294"),
-        ((1000, 0), "0 1000 1\n1 1 999\n1000 0 1\n1001 1001 4294966294"),
-        ((7, 8), "0 0 7\n7 8 1\n8 7 1\n9 9 4294967286"),
-        ((7, 7), "0 0 4294967295"),
-    ],
-)
-def test_an_exchange_covers_every_id_once(pair: tuple[int, int], expected: str) -> None:
-    assert idmap._exchange(*pair) == expected
-
-
-def children() -> set[str]:
-    return {child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()}
-
-
-@as_root
-def test_the_child_that_lends_its_namespace_is_gone_at_once(root_workspace: Path, tmp_path: Path) -> None:
-    before = children()
-    with Workspace.open(root_workspace) as pinned, pinned.shown(tmp_path / "run"):
-        new = {Path(f"/proc/{child}/comm").read_text() for child in children() - before}
-    assert not any(name.startswith(("python", "pytest")) for name in new)
 
 
 @pytest.mark.parametrize(
@@ -352,37 +284,6 @@ async def test_a_trail_of_ones_own_inside_the_workspace_is_refused(workspace: Pa
 
 
 # Set-id files.
-
-
-@pytest.mark.parametrize("bits", [0o4755, 0o2755])
-async def test_a_set_id_file_in_the_workspace_stops_the_run(base_image: str, workspace: Path, bits: int) -> None:
-    deep = workspace / "a" / "b"
-    deep.mkdir(parents=True)
-    (deep / "tool").write_text("x")
-    (deep / "tool").chmod(bits)
-    with pytest.raises(ProtectionMissing, match=r"a/b/tool.*chmod"):
-        await belljar.run("true", workspace)
-
-
-async def test_a_set_id_file_that_was_mended_stops_nothing_any_more(base_image: str, workspace: Path) -> None:
-    (workspace / "tool").write_text("x")
-    (workspace / "tool").chmod(0o4755)
-    with pytest.raises(ProtectionMissing):
-        await belljar.run("true", workspace)
-    (workspace / "tool").chmod(0o755)
-    assert (await belljar.run("true", workspace)).ok
-
-
-def test_sandboxes_that_start_together_share_one_walk(workspace: Path) -> None:
-    descriptor = os.open(workspace, os.O_PATH | os.O_DIRECTORY)
-    assert survey.survey(descriptor) is survey.survey(descriptor)
-    os.close(descriptor)
-
-
-async def test_a_directory_with_its_group_bit_is_no_set_id_file(base_image: str, workspace: Path) -> None:
-    (workspace / "shared").mkdir()
-    (workspace / "shared").chmod(0o2775)
-    assert (await belljar.run("true", workspace)).ok
 
 
 def test_mount_points_are_read_as_the_kernel_writes_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,22 @@ def test_an_unlimited_group_of_version_2_is_no_limit(tmp_path: Path, monkeypatch
     monkeypatch.setattr(kernel_facts, "_cgroup_mounts", lambda: {"": str(tmp_path)})
     values, _ = kernel_facts.gather_cgroup("0::/\n")
     assert values == {"quota": "max", "period": "100000"}
+
+
+def test_old_empty_groups_of_lost_states_go_and_all_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directories stand in for control groups: both are removed only when there is nothing in them."""
+    monkeypatch.setattr(cgroups, "_mounts", lambda: (str(tmp_path),))
+    names = ["belljar-00000000-belljar-bj-000000000001", "belljar-00000000-belljar-bj-000000000002", "belljar-mine",
+             "belljar-00000000-belljar-bj-000000000003", "docker"]  # fmt: skip
+    old, busy, foreign, young, docker = (tmp_path / name for name in names)
+    for path in (old, busy, foreign, young, docker):
+        path.mkdir()
+    (busy / "process").touch()
+    for path in (old, busy, foreign, docker):
+        os.utime(path, (1, 1))
+
+    cgroups.Place().remove_abandoned()
+
+    assert set(tmp_path.iterdir()) == {busy, foreign, young, docker}

@@ -3,55 +3,26 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.images.archives import directory, link, member, tar
+from tests.engines.oci.conftest import groups, needs_runc
 
 import belljar
-from belljar.engines.oci import OciEngine, boxes, cgroups, rootfs
-from belljar.engines.oci.runtime import Runtime
+from belljar.engines.oci import OciEngine, rootfs
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
-from belljar.images import catalog
-from belljar.images.importing import import_root
-from belljar.images.store import Store
 from belljar.sandbox import reaper, rundir
 from belljar.sandbox.launch import Plan, launch
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("runc") is None, reason="the engine oci needs root and runc"
-)
-
-
-@pytest.fixture
-def host() -> Iterator[Host]:
-    found = Host(engine="oci")
-    catalog.ensure(found.connect(), "base")
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def engine(host: Host) -> OciEngine:
-    found = host.connect()
-    assert isinstance(found, OciEngine)
-    return found
-
-
-def groups(engine: OciEngine) -> set[str]:
-    return engine._caller.groups.names(engine._prefix)
+pytestmark = [needs_runc, pytest.mark.oci]
 
 
 def mounts() -> list[str]:
@@ -112,60 +83,6 @@ def test_the_user_namespace_is_the_sandbox_s_own_user_s_not_root_s(host: Host, w
         made.discard()
 
 
-@pytest.mark.parametrize(
-    "trap",
-    [
-        [link("workspace", "/etc")],
-        [link("tmp", "/proc"), link("home", "/usr")],
-        [link("etc", "/usr/etc"), directory("usr/etc")],
-        [directory("home"), link("home/sandbox", "../../../../etc")],
-        [member("workspace", b"a file"), member("proc", b"a file")],
-        [link("proc", "/tmp"), link("sys", "/tmp"), link("dev", "/tmp")],
-    ],
-)
-def test_an_image_s_links_lead_no_mount_astray(
-    host: Host, engine: OciEngine, workspace: Path, tmp_path: Path, trap: list[object]
-) -> None:
-    """The top layer replaces the places that things are mounted at; the layers of base are below."""
-    base = engine._store.find(catalog.reference("base"))
-    assert base is not None
-    (tmp_path / "trap.tar").write_bytes(tar(trap))  # type: ignore[arg-type]
-    store = Store()
-    image = import_root(store, tmp_path / "trap.tar", ["belljar-test-trap"], {"test": repr(trap)})
-    combined = replace(image, id="0" * 63 + "1", layers=(*base.layers, *image.layers))
-    with store.adding() as work:
-        store.add_image(work, combined, ["belljar-test-trap"])
-    try:
-        (workspace / "there").write_text("yes")
-
-        async def story() -> str:
-            async with belljar.Session(workspace, image="belljar-test-trap", host=host) as box:
-                return (await box.run("cat there; touch /tmp/x ~/x && ls -d /proc/self >/dev/null && echo fine")).output
-
-        assert anyio.run(story) == "yesfine\n"
-        assert not (Path("/etc") / "there").exists()
-    finally:
-        store.remove("belljar-test-trap")
-        store.prune()
-
-
-def test_what_an_earlier_boot_left_is_cleared(host: Host, engine: OciEngine, workspace: Path) -> None:
-    made = launch(Plan(str(workspace), keep=True), rundir.new_session_id(), host)
-    made.transport.close()
-    name = made.launched.id
-    path = engine._boxes.path(name) / "box.json"
-    # As after a restart: the note is of another boot, the process is gone.
-    os.kill(made.launched.pid, signal.SIGKILL)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "boot": "another"}))
-    (engine._boxes.path(name) / "process.json").write_text(json.dumps({"pid": os.getpid(), "started": 1}))
-
-    assert name not in {each.id for each in engine.list()}
-
-    assert groups(engine) == set()
-    assert engine._boxes.names() == []
-    made.discard()
-
-
 KILLED = """
 import os, signal, subprocess, sys, threading, time
 from belljar.host import default
@@ -198,7 +115,7 @@ def test_a_kill_in_the_middle_of_a_start_leaves_nothing(
     )
 
     reaper.reap(engine)
-    deadline = time.monotonic() + 30  # a runtime that outlived its caller may still finish what it began
+    deadline = time.monotonic() + 120  # a runtime that outlived its caller may still finish what it began
     while (groups(engine) or engine._runtime("runc").names()) and time.monotonic() < deadline:
         time.sleep(0.1)
         reaper.reap(engine)
@@ -217,7 +134,7 @@ def test_a_lost_state_directory_takes_nothing_along(host: Host, engine: OciEngin
             return (await box.run("echo still here")).output
 
     assert anyio.run(story) == "still here\n"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while groups(engine) and time.monotonic() < deadline:
         engine.list()
         time.sleep(0.05)
@@ -247,79 +164,9 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_left(
         subprocess.run(["umount", str(state)], check=True)
 
 
-def test_old_empty_groups_of_lost_states_go_and_all_others_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Directories stand in for control groups: both are removed only when there is nothing in them."""
-    monkeypatch.setattr(cgroups, "_mounts", lambda: (str(tmp_path),))
-    names = ["belljar-00000000-belljar-bj-000000000001", "belljar-00000000-belljar-bj-000000000002", "belljar-mine",
-             "belljar-00000000-belljar-bj-000000000003", "docker"]  # fmt: skip
-    old, busy, foreign, young, docker = (tmp_path / name for name in names)
-    for path in (old, busy, foreign, young, docker):
-        path.mkdir()
-    (busy / "process").touch()
-    for path in (old, busy, foreign, docker):
-        os.utime(path, (1, 1))
-
-    cgroups.Place().remove_abandoned()
-
-    assert set(tmp_path.iterdir()) == {busy, foreign, young, docker}
-
-
-def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, workspace: Path) -> None:
-    original = Runtime.run
-
-    def broken(self: Runtime, name: str, bundle: Path, ulimits: Mapping[str, int]) -> int:
-        document = json.loads((bundle / "config.json").read_text())
-        document["process"]["args"] = ["/no/such/program"]
-        (bundle / "config.json").write_text(json.dumps(document))
-        return original(self, name, bundle, ulimits)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Runtime, "run", broken)
-        with pytest.raises(EngineError, match="no such file") as failed:
-            launch(Plan(str(workspace)), rundir.new_session_id(), host)
-
-    assert "\n" not in str(failed.value)
-    assert groups(engine) == set()
-    assert engine._boxes.names() == []
-
-
-def test_without_a_runtime_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(EngineUnavailable, match="install"):
-        OciEngine(tmp_path, "no-such-runtime")
-
-
-@pytest.mark.parametrize("name", ["runsc", "/usr/bin/runsc", "kata"])
-def test_a_runtime_with_a_kernel_of_its_own_is_refused_with_the_reason(tmp_path: Path, name: str) -> None:
-    with pytest.raises(EngineUnavailable, match="SO_PEERCRED"):
-        OciEngine(tmp_path, name)
-
-
 def test_a_network_is_refused(host: Host, workspace: Path) -> None:
     with pytest.raises(EngineError, match="no network"):
         launch(Plan(str(workspace), network="full"), rundir.new_session_id(), host)
-
-
-def test_the_place_to_mount_hides_nothing_that_is_needed() -> None:
-    assert rootfs.place(["/home/me/project"]) == "/mnt"
-    assert rootfs.place(["/mnt/data/project"]) == "/media"
-    assert rootfs.place(["/mnt", "/mediadata"]) == "/media"
-    with pytest.raises(EngineError):
-        rootfs.place(list(rootfs.PLACES))
-
-
-def test_a_process_is_known_by_its_start_not_by_its_number_alone() -> None:
-    started = boxes.start_time(os.getpid())
-    assert started is not None
-    assert boxes.Process(os.getpid(), started).alive
-    assert not boxes.Process(os.getpid(), started + 1).alive
-
-
-@pytest.mark.parametrize("name", ["../x", "", "a/b", ".", "x" * 200])
-def test_a_name_is_never_a_path(engine: OciEngine, name: str) -> None:
-    with pytest.raises(EngineError):
-        engine.state(name)
 
 
 def test_where_neither_docker_nor_podman_answers_it_is_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:

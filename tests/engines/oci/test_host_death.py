@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 from tests.abuse.conftest import PROMPT, number
 from tests.abuse.test_host_death import host as dying_hosts
+from tests.engines.oci.conftest import needs_runc
 
 from belljar.engines.oci import OciEngine, find
 from belljar.images import catalog
 from belljar.sandbox.reaper import reap
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("runc") is None, reason="the engine oci needs root and runc"
-)
+pytestmark = [needs_runc, pytest.mark.oci]
 
 
 def remains(engine: OciEngine) -> dict[str, object]:

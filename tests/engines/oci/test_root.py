@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.engines.oci.conftest import needs_runc
 
 import belljar
 from belljar.errors import ProtectionMissing, UsageError
@@ -17,9 +17,7 @@ from belljar.images import catalog
 from belljar.sandbox import rundir, verification
 from belljar.sandbox.launch import Plan, launch
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("runc") is None, reason="the engine oci needs root and runc"
-)
+pytestmark = needs_runc
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +162,9 @@ def test_more_capabilities_than_were_asked_for_stop_the_run(host: Host, workspac
             launch(Plan(str(workspace), root=True), rundir.new_session_id(), host)
 
 
-def test_an_engine_without_user_namespaces_refuses(base_image: str, workspace: Path) -> None:
+@pytest.mark.docker
+def test_an_engine_without_user_namespaces_refuses(workspace: Path) -> None:
+    host = Host(engine="docker")
+    catalog.ensure(host.connect(), "base")
     with pytest.raises(UsageError, match="choose the engine oci"):
-        launch(Plan(str(workspace), root=True), rundir.new_session_id(), Host(engine="docker"))
+        launch(Plan(str(workspace), root=True), rundir.new_session_id(), host)

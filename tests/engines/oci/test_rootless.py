@@ -82,6 +82,23 @@ def test_root_inside_is_the_caller_outside_and_may_change_the_whole_system(user:
     assert words == ["0", "daemon:adm", "root:root", "root:root", "removed", str(user.uid)]
 
 
+MANY_MOUNTS = """
+import os
+from belljar.sync import Session
+os.mkdir("deep")
+os.mkdir("data")
+open("data/word", "w").write("read me")
+targets = ["/" + "/".join(chr(0xE0 + n) * 110 for _ in range(18)) for n in range(16)]
+with Session("deep", mounts={target: "data" for target in targets}) as box:
+    print(*(box.run(["cat", f"{target}/word"]).output for target in targets), sep="|")
+"""
+
+
+def test_a_root_with_many_long_mount_points_starts(user: OrdinaryUser) -> None:
+    """Its description is longer than an argument of a program may be."""
+    assert user.python("-c", MANY_MOUNTS).stdout.strip() == "|".join(["read me"] * 16)
+
+
 STAGED_ROOT = """
 import os
 from belljar.sync import Session
@@ -100,7 +117,7 @@ def test_a_staged_workspace_goes_whoever_its_files_were_given_to(user: OrdinaryU
 def test_doctor_names_what_an_ordinary_user_does_without(user: OrdinaryUser) -> None:
     said = user.python("-m", "belljar", "doctor").stdout
     assert "FAIL" not in said
-    for words in ("only root can mount a volume", "not by a control group", "checkpoints need root"):
+    for words in ("only root can mount a volume", "not by a control group", "checkpoints are copies"):
         assert words in said
 
 

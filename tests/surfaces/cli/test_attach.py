@@ -93,19 +93,6 @@ def test_attach_needs_a_terminal(session: str) -> None:
     assert "needs a terminal" in answer.complaint
 
 
-def test_a_session_has_a_name_and_only_one_has_it(session: str, workspace: Path) -> None:
-    assert belljar("run", "--session", "desk", "echo hi").stdout == "hi\n"
-    assert [each["name"] for each in belljar("ps", "--json").json if each["id"] == session] == ["desk"]
-    again = belljar("session", "start", "--workspace", workspace, "--name", "desk")
-    assert again.status == 2
-    assert "already" in again.complaint
-    wrong = belljar("run", "--session", "dsk", "true")
-    assert wrong.status == 2
-    assert "did you mean 'desk'?" in wrong.complaint
-    for bad in ("bj-desk", "../x", "-x", ""):
-        assert belljar("session", "start", "--workspace", workspace, f"--name={bad}").status == 2
-
-
 def test_wait_gives_the_status_or_gives_up(session: str) -> None:
     quick = belljar("start", "--session", "desk", "exit 5").stdout.strip()
     assert belljar("wait", quick).status == 5
@@ -122,10 +109,3 @@ def test_logs_show_the_last_lines(session: str) -> None:
     assert belljar("logs", "-n", "2", id).stdout == "99\n100\n"
     assert belljar("logs", "-n", "0", id).stdout == ""
     assert len(belljar("logs", id).stdout.splitlines()) == 100
-
-
-def test_stats_tell_what_a_session_uses(session: str) -> None:
-    (row,) = [each for each in belljar("stats", "desk", "--json").json if each["id"] == session]
-    assert row["memory"] > 0
-    assert row["pids"] > 0
-    assert "desk" in belljar("stats", "--once").stdout

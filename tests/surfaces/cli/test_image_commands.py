@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.images.archives import docker_save, member, tar
+from tests.surfaces.real_terminal import Terminal
 
 from belljar.surfaces.cli.main import main
 
@@ -59,3 +60,44 @@ def test_the_list_of_the_engine_oci_shows_imported_images(tmp_path: Path, capsys
     assert main(["images", "list", "--engine", "oci"]) == 0
 
     assert "tools:1" in capsys.readouterr().out
+
+
+BOOTSTRAP = """#!/bin/sh
+# Prints what mmdebstrap does, and waits between two packages for who watches.
+for word; do case $word in */root.tar) tar=$word;; esac; done
+echo 'I: running apt-get update...' >&2
+echo 'I: installing remaining packages inside the chroot...' >&2
+echo '0 upgraded, 3 newly installed, 0 to remove and 0 not upgraded.' >&2
+for name in less git vim-tiny; do
+    echo "Get:1 somewhere bookworm/main amd64 $name amd64 1.0 [1 kB]" >&2
+    echo "Unpacking $name:amd64 (1.0) ..." >&2
+    echo "Setting up $name:amd64 (1.0) ..." >&2
+    read key < "$STEPS"
+done
+echo 'I: creating tarball...' >&2
+cp "$EMPTY" "$tar"
+"""
+
+
+def test_the_bar_of_a_build_moves_with_every_package(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("runc") is None:
+        pytest.skip("the engine oci needs root and runc")
+    (tmp_path / "bin").mkdir()
+    program, steps, empty = tmp_path / "bin/mmdebstrap", tmp_path / "steps", tmp_path / "empty.tar"
+    program.write_text(BOOTSTRAP)
+    program.chmod(0o755)
+    empty.write_bytes(LAYER)
+    os.mkfifo(steps)
+    silent = tmp_path / "cache/belljar/registry-silent"
+    silent.parent.mkdir(parents=True)
+    silent.touch()
+    path = f"{program.parent}:{os.environ['PATH']}"
+    terminal = Terminal.belljar("images", "build", "base", "--engine", "oci", cols=100, PATH=path, STEPS=str(steps),
+                                EMPTY=str(empty), XDG_CACHE_HOME=str(tmp_path / "cache"))  # fmt: skip
+    shown = []
+    for name in ("less", "git", "vim-tiny"):
+        shown.append(terminal.until(f"% installing remaining: {name}")[-4:])
+        steps.write_text("\n")
+    terminal.until("is ready")
+    assert terminal.status() == 0
+    assert shown == sorted(set(shown)), "each time farther"

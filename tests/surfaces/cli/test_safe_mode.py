@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -86,14 +85,14 @@ def test_a_broken_pipe_ends_it(workspace: Path) -> None:
     with start("shell", "--workspace", workspace, stdin=-1) as process:
         say(process, "yes", "y")
         process.stdout.close()
-        assert process.wait(30) == 141
+        assert process.wait(120) == 141
 
 
 def test_a_signal_ends_it_and_its_sandbox(workspace: Path) -> None:
     with start("shell", "--workspace", workspace, stdin=-1) as process:
         say(process, "echo ready", "ready")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 128 + signal.SIGTERM
+        assert process.wait(120) == 128 + signal.SIGTERM
 
 
 def test_a_signal_ends_it_while_nobody_reads_what_a_command_prints(workspace: Path) -> None:
@@ -101,18 +100,7 @@ def test_a_signal_ends_it_while_nobody_reads_what_a_command_prints(workspace: Pa
         say(process, "yes", "y")
         time.sleep(0.5)  # pipe and queue fill up
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 128 + signal.SIGTERM
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_while_it_opens(workspace: Path, tmp_path: Path, number: signal.Signals) -> None:
-    with socket.socket(socket.AF_UNIX) as engine:  # that never answers
-        engine.bind(str(tmp_path / "engine"))
-        engine.listen()
-        env = {"DOCKER_HOST": f"unix://{tmp_path}/engine"}
-        with start("shell", "--workspace", workspace, stdin=-1, env=env) as process, engine.accept()[0]:
-            process.send_signal(number)
-            assert process.wait(30) == 128 + number
+        assert process.wait(120) == 128 + signal.SIGTERM
 
 
 @pytest.fixture(params=["prompt_toolkit", "readline"])
@@ -183,13 +171,6 @@ def test_a_signal_ends_it_while_it_asks(terminal: Terminal) -> None:
     assert terminal.status() == 128 + signal.SIGHUP
 
 
-def test_a_hang_up_ends_it_while_a_program_has_the_terminal(terminal: Terminal) -> None:
-    terminal.line("trap '' HUP; echo u'p'; cat")
-    terminal.until("up\r\n")
-    os.close(terminal.fd)
-    os.waitpid(terminal.pid, 0)
-
-
 def test_a_signal_that_another_thread_got_ends_it_too(terminal: Terminal) -> None:
     """The kernel chooses the thread; only in the main one a wait is broken by it."""
     terminal.line("echo u'p'; cat")
@@ -227,94 +208,6 @@ def test_ctrl_c_interrupts_and_the_shell_is_as_it_was(terminal: Terminal) -> Non
     assert terminal.status() == 0
 
 
-def test_ctrl_z_stops_the_command_and_fg_goes_on(workspace: Path) -> None:
-    shell = Terminal.host_shell(workspace)
-    shell.type("belljar shell\n")
-    shell.line("sh -c 'echo u\"p\"; read x; echo got $x'")
-    shell.until("up\r\n")
-    shell.type("\x1a")
-    shell.until("Stopped")
-    shell.until("exit ")
-    shell.line("fg")
-    shell.until("read x")
-    shell.type("it\n")
-    shell.until("got it")
-    shell.line(":quit")
-    assert "Stopped" not in shell.until("host> ")
-    shell.type("exit\n")
-    assert shell.status() == 0
-
-
-def test_programs_have_a_terminal(terminal: Terminal) -> None:
-    terminal.line("test -t 0 && test -t 1 && stty size; tput cols")
-    terminal.until("24 80\r\n80\r\n")
-    terminal.resize(30, 120)
-    terminal.line("stty size")
-    terminal.until("30 120")
-    terminal.line("read -p 'name? ' name; echo hello-$name")
-    terminal.until("name? ")
-    terminal.type("Ada\r")
-    terminal.until("hello-Ada")
-    terminal.line("python3 -q")
-    terminal.until(">>> ")
-    terminal.type("6 * 7\r")
-    terminal.until("42\r\n")
-    terminal.type("\x04")
-    terminal.line("seq 500 | less")
-    terminal.until("\x1b[?1049h")
-    terminal.type("q")
-    terminal.until("\x1b[?1049l")
-    terminal.line(":quit")
-    assert terminal.status() == 0
-
-
-def test_keys_that_nothing_read_are_thrown_away(terminal: Terminal, workspace: Path) -> None:
-    terminal.line("echo u'p'; sleep 1")
-    terminal.until("up\r\n")
-    terminal.type("touch typed-ahead\n")
-    terminal.until("exit 0")
-    terminal.line("echo no'w'; cat")
-    terminal.until("now\r\n")
-    terminal.type("own\n\x04")
-    assert "touch" not in terminal.until("exit 0")
-    terminal.line(":quit")
-    assert terminal.status() == 0
-    assert list(workspace.iterdir()) == []
-
-
-def test_tab_completes_files_programs_and_branches(terminal: Terminal, workspace: Path) -> None:
-    (workspace / "a long name.txt").write_text("found me\n")
-    (workspace / "directory").mkdir()
-    (workspace / "directory" / "file").write_text("deep\n")
-    complete(terminal, "cat a", "name.txt'")
-    terminal.until("found me")
-    complete(terminal, "cat dir", "ectory/", "f", "ile")
-    terminal.until("deep")
-    complete(terminal, "echo x; printen", "v", " TERM")
-    terminal.until("xterm\r\n")
-    commit = "git -c user.name=a -c user.email=b commit -qm x --allow-empty"
-    terminal.line(f"git init -q && {commit} && git branch some-branch")
-    terminal.until("exit 0")
-    complete(terminal, "git checkout -q some", "-branch")
-    terminal.until("exit 0")
-    terminal.until("(some-branch)")
-    complete(terminal, "git checkout --orph", "an=", "x")
-    terminal.until("exit 0")
-    complete(terminal, ":qu", "it")
-    assert terminal.status() == 0
-
-
-def complete(terminal: Terminal, *typed_and_shown: str) -> None:
-    """Type a part, press Tab, wait for the rest to be shown, and so on; then Enter."""
-    terminal.until("$")
-    for index, text in enumerate(typed_and_shown):
-        if index % 2:
-            terminal.until(text)
-        else:
-            terminal.type(text + ("\t" if index + 1 < len(typed_and_shown) else ""))
-    terminal.type("\r")
-
-
 def test_several_lines_are_edited_as_one_text(terminal: Terminal) -> None:
     terminal.line("for i in 1 2; do")
     terminal.until(">")
@@ -337,37 +230,6 @@ def test_a_directory_s_name_cannot_play_with_the_terminal(
     assert terminal.status() == 0
     assert "\x1b]0;" not in shown
     assert "^[]0;title^Gy" in shown
-
-
-def test_safe_mode_works_in_a_session_that_goes_on(workspace: Path, tmp_path: Path) -> None:
-    id = belljar("session", "start", "--workspace", workspace).stdout.strip()
-    try:
-        terminal = Terminal.belljar("shell", "--session", id, BELLJAR_STATE=str(tmp_path / "state"))
-        terminal.line("echo left > /tmp/there")
-        terminal.until("exit 0")
-        terminal.line(":quit")
-        assert terminal.status() == 0
-        assert belljar("run", "--session", id, "cat /tmp/there").stdout == "left\n"
-    finally:
-        belljar("session", "stop", id)
-
-
-def test_our_own_commands_answer(terminal: Terminal) -> None:
-    terminal.line(":help")
-    terminal.until("Ctrl+C interrupts")
-    terminal.line(":polcy")
-    terminal.until("did you mean :policy?")
-    terminal.line(":policy")
-    terminal.until("default (")
-    terminal.until("delete.root")
-    terminal.line(":shells")
-    terminal.until("STATUS")
-    terminal.line("for i in 1 2; do")
-    terminal.until(">")
-    terminal.type("echo n$((i + 5)); done\r")
-    terminal.until("n7")
-    terminal.line("exit 5")
-    assert terminal.status() == 5
 
 
 def test_output_cannot_play_with_the_terminal(terminal: Terminal) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +70,7 @@ def test_logs_into_a_closed_pipe_end_quietly(session: str) -> None:
         assert process.stderr
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(30) == 141
+        assert process.wait(120) == 141
         assert process.stderr.read() == b""
     assert belljar("kill", shell, "--json").json == {"killed": [shell]}
 
@@ -82,35 +81,6 @@ def test_a_denied_command_does_not_become_a_shell(session: str) -> None:
     assert "denied" in answer.complaint
 
 
-def test_a_tool_call_can_go_to_a_session(session: str) -> None:
-    answer = belljar("call", "Bash", '{"command": "echo tool > /tmp/tool; cat /tmp/tool"}', "--session", session)
-    assert (answer.status, answer.stdout.strip()) == (0, "tool")
-    assert belljar("run", "--session", session, "cat /tmp/tool").stdout == "tool\n"
-
-
-@pytest.mark.parametrize(
-    ("tool", "parameters", "status"),
-    [
-        ("Bash", {"command": "exit 3"}, 3),
-        ("Bash", {"command": "rm -rf /"}, 126),
-        ("Bash", {"comand": "ls"}, 2),
-        ("Bash", [], 2),
-        ("run_command", {"command": "true"}, 0),
-    ],
-)
-def test_a_tool_call_s_status_tells_how_it_went(session: str, tool: str, parameters: object, status: int) -> None:
-    answer = belljar("call", tool, json.dumps(parameters), "--session", session, "--json")
-    assert answer.status == status
-    assert isinstance(answer.json, dict)
-
-
-def test_secrets_of_a_tool_call_are_masked(session: str) -> None:
-    parameters = {"command": "echo $API_KEY", "environment": {"API_KEY": "hunter2secret"}}
-    answer = belljar("call", "terminal-run", json.dumps(parameters), "--session", session, "--json")
-    assert "hunter2secret" not in answer.stdout
-    assert "***" in answer.stdout
-
-
 def test_a_session_nobody_stops_ends_with_its_lease(workspace: Path, docker_client: object) -> None:
     id = belljar("session", "start", "--workspace", workspace, "--lease", "1").stdout.strip()
     gone = subprocess.run(["docker", "wait", f"belljar-{id}"], capture_output=True, text=True, timeout=30, check=False)
@@ -119,18 +89,3 @@ def test_a_session_nobody_stops_ends_with_its_lease(workspace: Path, docker_clie
     assert answer.status == 2
     assert belljar("prune").status == 0
     assert id not in belljar("session", "list").stdout
-
-
-def test_files_go_into_a_session_and_out_of_it(workspace: Path, tmp_path: Path) -> None:
-    session = belljar("session", "start", "--workspace", str(workspace)).stdout.strip()
-    try:
-        (tmp_path / "tree" / "deep").mkdir(parents=True)
-        (tmp_path / "tree" / "deep" / "f").write_text("carried")
-        assert belljar("cp", str(tmp_path / "tree"), f"{session}:/tmp/tree").status == 0
-        assert belljar("cp", f"{session}:/tmp/tree/deep/f", "-").stdout == "carried"
-        assert belljar("cp", f"{session}:/tmp/tree", str(tmp_path / "back")).status == 0
-        assert (tmp_path / "back" / "deep" / "f").read_text() == "carried"
-        assert belljar("cp", "a", "b").status == 2
-        assert belljar("cp", f"{session}:/etc/passwd", str(tmp_path / "x")).status == 2
-    finally:
-        belljar("session", "stop", session)

@@ -75,38 +75,30 @@ def test_one_file_is_applied_and_the_rest_discarded(place: Path) -> None:
     assert belljar("discard", "--session", id).status == 0
     assert sorted(path.name for path in place.iterdir()) == ["a.txt", "b.txt", "c.txt"]
     assert (place / "a.txt").read_text() == "one\n"
-
-
-def test_several_in_one_directory_must_be_named(place: Path) -> None:
-    ids = {run_staged(place), run_staged(place)}
-    complaint = belljar("diff", cwd=place).complaint
-    assert all(id in complaint for id in ids)
-
-
-def test_sessions_that_ended_are_listed_with_their_changes(place: Path) -> None:
-    id = run_staged(place)
-    listed = belljar("session", "list").stdout
-    (line,) = [each for each in listed.splitlines() if id in each]
-    assert "ended" in line
-    assert "+1 −1 ~1" in line
-    facts = {each["id"]: each for each in belljar("session", "list", "--json").json}
-    assert (facts[id]["ended"], facts[id]["changes"]) == (True, "+1 −1 ~1")
-
-
-def test_prune_names_unapplied_work_and_drops_it_only_when_told_so(place: Path) -> None:
-    id = run_staged(place)
-    answer = belljar("prune")
-    assert f"unapplied changes: {id} +1 −1 ~1" in answer.stderr
-    assert id in areas()
-    assert "--yes" in belljar("prune", "--staged").stderr
-    assert id in areas()
-    assert id in belljar("prune", "--staged", "--yes", "--json").json["staged_dropped"]
+    assert id not in belljar("session", "list").stdout
+    assert belljar("apply", "--undo", cwd=place).complaint == "belljar: 1 taken back"
+    assert sorted(path.name for path in place.iterdir()) == ["a.txt", "c.txt"]
     assert areas() == []
+
+
+def test_the_last_apply_of_a_directory_is_taken_back_first(place: Path) -> None:
+    first, second = run_staged(place, "echo 1 > 1"), run_staged(place, "echo 2 > 2")
+    for id in (second, first):
+        assert belljar("apply", "--session", id).status == 0
+    answer = belljar("apply", "--undo", cwd=place)
+    assert f"taking back the last apply, of {first}; also possible: --session {second}" in answer.stderr
+    assert [path.name for path in place.iterdir() if path.name in ("1", "2")] == ["2"]
+    assert belljar("apply", "--undo", cwd=place).status == 0
+    assert "can be taken back any more" in belljar("apply", "--undo", cwd=place).complaint
 
 
 def test_a_started_session_is_changed_checkpointed_and_taken_back(place: Path) -> None:
     id = belljar("session", "start", "--staged", cwd=place).stdout.strip()
     try:
+        for command in ("changes", "diff"):
+            same = belljar(command, cwd=place)
+            assert (same.status, same.stdout, same.complaint) == (0, "", "belljar: nothing changed")
+        assert belljar("changes", "--json", id, cwd=place).json == []
         belljar("run", "--session", id, "echo two > a.txt")
         assert belljar("checkpoint", "--session", id, "good").stdout == "good\n"
         belljar("run", "--session", id, "echo three > a.txt; rm c.txt")
@@ -120,43 +112,32 @@ def test_a_started_session_is_changed_checkpointed_and_taken_back(place: Path) -
     assert belljar("changes", cwd=place).stdout == "~ a.txt\n"
 
 
-@pytest.mark.parametrize(("answer", "left"), [("y", "one\ntwo\n"), ("n", "one\n")])
-def test_on_a_terminal_it_ends_with_the_list_and_a_question(place: Path, answer: str, left: str) -> None:
-    terminal = Terminal.belljar("run", "--staged", "--workspace", place, CHANGE)
-    seen = terminal.until("[k]eep for later: ")
-    assert "~ a.txt" in seen
-    assert "(+1 −1 ~1)" in seen
-    terminal.type(answer + "\n")
-    terminal.rest()
-    assert (place / "a.txt").read_text() == left
-    belljar("prune")
-    assert belljar("session", "list", "--json").json == []
+def test_an_id_in_the_place_of_a_path_or_a_name_is_the_session(place: Path) -> None:
+    id = belljar("session", "start", "--staged", "--name", "by-name", cwd=place).stdout.strip()
+    try:
+        assert belljar("checkpoint", "by-name").stdout == "checkpoint 1\n"
+        belljar("run", "--session", id, CHANGE)
+        assert belljar("changes", id, "b.txt").stdout == "+ b.txt\n"
+        stat = belljar("diff", "--stat", "by-name")
+        assert stat.stdout == "~ a.txt  +1 −0\n+ b.txt  +1 −0\n- c.txt  +0 −1\n3 changed, +2 −1\n"
+        assert belljar("diff", "--stat", "--json", id, "c.txt").json == [
+            {"path": "c.txt", "kind": "deleted", "added": 0, "removed": 1}
+        ]
+        assert "as they were at 'checkpoint 1'" in belljar("rollback", id).complaint
+        assert belljar("diff", id).complaint == "belljar: nothing changed"
+    finally:
+        belljar("session", "stop", id)
 
 
-def test_choosing_hunk_by_hunk_and_keeping(place: Path) -> None:
-    lines = [f"{number}\n" for number in range(40)]
-    (place / "a.txt").write_text("".join(lines))
-    change = "sed -i -e 's/^1$/first/' -e 's/^38$/last/' a.txt; echo new > b.txt"
-    terminal = Terminal.belljar("run", "--staged", "--workspace", place, change)
-    terminal.until("[k]eep for later: ")
-    terminal.type("c\n")
-    terminal.until("Apply a.txt? [y,n,s,q,?] ")
-    terminal.type("?\n")
-    assert "s - decide hunk by hunk" in terminal.until("Apply a.txt? [y,n,s,q,?] ")
-    terminal.type("s\n")
-    terminal.until("Apply hunk 1 of 2? [y,n,q,?] ")
-    terminal.type("n\n")
-    terminal.until("Apply hunk 2 of 2? [y,n,q,?] ")
-    terminal.type("y\n")
-    terminal.until("Apply b.txt? [y,n,q,?] ")
-    terminal.type("y\n")
-    assert "~1 kept as bj-" in terminal.rest()
-    text = (place / "a.txt").read_text()
-    assert "last" in text
-    assert "first" not in text
-    assert belljar("apply", "--undo", cwd=place).complaint == "belljar: 2 taken back"
-    assert (place / "a.txt").read_text() == "".join(lines)
-    assert not (place / "b.txt").exists()
+def test_a_session_without_staging_says_which_has_checkpoints(place: Path) -> None:
+    id = belljar("session", "start", cwd=place).stdout.strip()
+    try:
+        for command in ("checkpoint", "rollback"):
+            refused = belljar(command, id)
+            assert refused.status == 2
+            assert "`belljar session start --staged` starts one" in refused.complaint
+    finally:
+        belljar("session", "stop", id)
 
 
 def test_what_both_sides_changed_is_merged_when_asked_for(place: Path) -> None:
@@ -201,6 +182,6 @@ def test_safe_mode_has_the_verbs_and_undoes_a_risky_command(place: Path) -> None
 def test_safe_mode_without_staging_does_not_offer_the_verbs(place: Path) -> None:
     terminal = Terminal.belljar("shell", "--workspace", place)
     terminal.line(":undo")
-    terminal.until("not available in this session")
+    terminal.until("not available in this session; `belljar shell --staged` has it")
     terminal.line(":quit")
     terminal.rest()

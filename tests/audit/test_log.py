@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from belljar import log
+from belljar.audit import log
 
 logger = logging.getLogger("belljar.tools.execute_command")
 

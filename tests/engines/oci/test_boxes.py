@@ -1,0 +1,68 @@
+"""What the engine notes of each sandbox, and believes of it later."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.engines.oci.conftest import groups, needs_runc
+
+from belljar.engines.kernel_facts import start_time
+from belljar.engines.oci import OciEngine, boxes
+from belljar.errors import EngineError
+from belljar.host import Host
+from belljar.sandbox import rundir
+from belljar.sandbox.launch import Plan, launch
+
+pytestmark = needs_runc
+
+
+def test_what_an_earlier_boot_left_is_cleared(host: Host, engine: OciEngine, workspace: Path) -> None:
+    made = launch(Plan(str(workspace), keep=True), rundir.new_session_id(), host)
+    made.transport.close()
+    name = made.launched.id
+    path = engine._boxes.path(name) / "box.json"
+    # As after a restart: the note is of another boot, the process is gone.
+    os.kill(made.launched.pid, signal.SIGKILL)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "boot": "another"}))
+    (engine._boxes.path(name) / "process.json").write_text(json.dumps({"pid": os.getpid(), "started": 1}))
+
+    assert name not in {each.id for each in engine.list()}
+
+    assert groups(engine) == set()
+    assert engine._boxes.names() == []
+    made.discard()
+
+
+def test_a_living_sandbox_whose_note_is_lost_lives_on(host: Host, engine: OciEngine, workspace: Path) -> None:
+    """It is cleared away when it has ended."""
+    made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    (engine._boxes.path(made.launched.id) / "box.json").unlink()
+
+    engine.list()
+    assert engine._caller.groups.processes(engine._group(made.launched.id))
+
+    made.transport.close()
+    os.kill(made.launched.pid, signal.SIGKILL)
+    while groups(engine):
+        engine.list()
+        time.sleep(0.05)
+    assert engine._boxes.names() == []
+    made.discard()
+
+
+def test_a_process_is_known_by_its_start_not_by_its_number_alone() -> None:
+    started = start_time(os.getpid())
+    assert started is not None
+    assert boxes.Process(os.getpid(), started).alive
+    assert not boxes.Process(os.getpid(), started + 1).alive
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", ".", "x" * 200])
+def test_a_name_is_never_a_path(engine: OciEngine, name: str) -> None:
+    with pytest.raises(EngineError):
+        engine.state(name)

@@ -1,0 +1,34 @@
+"""A spec as the runtime's document, and what such a document claims."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from belljar.engines.oci.config import claims, document
+from belljar.engines.spec import SandboxSpec
+
+
+def written(spec: SandboxSpec) -> dict[str, Any]:
+    return document(spec, "/at", {"type": "user", "path": "/proc/self/ns/user"}, ((), ()), "/group")
+
+
+def test_what_was_asked_is_claimed(spec: SandboxSpec) -> None:
+    asked = dataclasses.replace(spec.protections, ulimits=None)  # set by us before the runtime starts
+    assert claims(written(spec)) == asked
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "field"),
+    [
+        ("process", {"noNewPrivileges": False}, "no_new_privileges"),
+        ("root", {"readonly": False}, "read_only_root"),
+        ("linux", {"seccomp": {}}, "seccomp"),
+        ("linux", {"maskedPaths": []}, "masked_paths"),
+        ("linux", {"namespaces": [{"type": "pid"}]}, "own_namespaces"),
+    ],
+)
+def test_each_difference_shows_in_its_field(spec: SandboxSpec, part: str, change: dict[str, Any], field: str) -> None:
+    config = written(spec)
+    config[part] = {**config[part], **change}
+    assert getattr(claims(config), field) != getattr(spec.protections, field)

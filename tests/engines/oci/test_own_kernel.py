@@ -1,0 +1,111 @@
+"""A runtime with a kernel of its own: gVisor's runsc. `python -m tests.runsc` fetches it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests import runsc
+
+import belljar
+from belljar.engines.oci import callers, own_kernel
+from belljar.engines.spec import Protections
+from belljar.errors import EngineError, EngineUnavailable
+from belljar.host import Host
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+RUNSC = runsc.found()
+needs_runsc = pytest.mark.skipif(RUNSC is None, reason="needs runsc: `python -m tests.runsc` fetches it")
+# What a command might learn the token from, and whether it could stand in for PID 1.
+PRYING = """
+import glob, socket
+for path in glob.glob("/proc/[0-9]*/environ") + ["/proc/1/mem"]:
+    try:
+        text = open(path, "rb").read(100_000)
+    except OSError:
+        continue
+    found = [word for word in text.split(b"\\0") if word.startswith(b"BELLJAR_TOKEN=") and len(word) > 14]
+    print("token" if found else "none")
+try:
+    socket.socket(socket.AF_UNIX).bind("\\0belljar")
+    print("bound")
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.fixture
+def gvisor(monkeypatch: pytest.MonkeyPatch) -> Host:
+    assert RUNSC is not None
+    monkeypatch.setenv("BELLJAR_RUNTIME", RUNSC)
+    return Host(engine="oci")
+
+
+@needs_runsc
+@pytest.mark.root
+def test_it_keeps_the_contract(tmp_path: Path) -> None:
+    """But for two items: whoever exceeds the limit of memory or processes loses the whole sandbox."""
+    tests = ["-m", "pytest", "-q", "-n0", "-pno:cacheprovider", "-k", "bridge", "tests/engines/test_contract.py"]
+    given = {"BELLJAR_TEST_ENGINES": "oci", "BELLJAR_RUNTIME": str(RUNSC)}
+    done = subprocess.run(
+        [sys.executable, *tests, f"--basetemp={tmp_path}/contract"], cwd=CHECKOUT, env={**os.environ, **given},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+
+
+@needs_runsc
+@pytest.mark.root
+async def test_a_command_learns_no_token_and_cannot_stand_in_for_the_init(gvisor: Host, workspace: Path) -> None:
+    (workspace / "prying.py").write_text(PRYING)
+    async with belljar.Session(workspace, host=gvisor) as box:
+        result = await box.run("python3 prying.py; uname -r; ls -A")
+    *seen, refused, kernel, listed = result.stdout.splitlines()
+    assert set(seen) == {"none"}
+    assert refused == "Address already in use"
+    assert (kernel, listed) == ("4.4.0", "prying.py")
+
+
+@needs_runsc
+@pytest.mark.root
+def test_what_it_cannot_do_is_refused(gvisor: Host, workspace: Path) -> None:
+    engine = gvisor.connect()
+    assert any("Landlock" in each for each in engine.describe().does_without)
+    with pytest.raises(EngineError, match="--root needs a user namespace"):
+        engine.user(1000, 1000, root=True)
+
+
+def test_the_limits_of_its_group_are_the_kernel_s_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Protections(memory=1 << 30, pids=100, cpus=1.0, user="1:1")
+    group = {"memory": str(1 << 30), "pids": "100", "quota": "100000", "period": "100000"}
+    monkeypatch.setattr(own_kernel, "gather_cgroup", lambda _: (group, False))
+    assert own_kernel.claims(told, 1) == told
+    group |= {"memory": str(8 << 30), "pids": "max", "quota": "-1"}
+    found = own_kernel.claims(told, 1)
+    assert (found.memory, found.pids, found.cpus, found.user) == (8 << 30, None, None, "1:1")
+
+
+def test_the_init_is_installed_once(tmp_path: Path) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"an init")
+    first, second = (own_kernel.install_init(binary, tmp_path / "state") for _ in range(2))
+    assert first == second
+    assert [path.name for path in (tmp_path / "state").iterdir()] == [Path(first).name]
+    assert os.stat(f"{first}/init").st_mode & 0o777 == 0o555
+
+
+def test_a_bridge_has_no_environment_and_is_nobody_s(tmp_path: Path) -> None:
+    config = {"process": {"env": ["BELLJAR_TOKEN=secret"], "user": {"uid": 1000, "gid": 1000}, "args": ["init"]}}
+    written = own_kernel.write_process(tmp_path, config, ["/init", "--bridge"]).read_text()
+    assert "secret" not in written
+    assert "1000" not in written
+
+
+def test_an_ordinary_user_cannot_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(EngineUnavailable, match="needs root"):
+        callers.current(own_kernel=True)

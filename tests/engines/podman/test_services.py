@@ -1,0 +1,99 @@
+"""What Podman says of itself, and which of its services is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fake_engine import Fake, reply
+
+from belljar.doctor.engine_items import unavailable
+from belljar.engines import podman
+from belljar.engines.docker import first_that_answers
+from belljar.engines.docker.engine import DockerEngine
+from belljar.engines.docker.hosts import Endpoint
+from belljar.engines.podman.dialect import PodmanDialect
+from belljar.errors import EngineRefused, EngineUnavailable
+
+VERSION = {"ApiVersion": "1.41", "Os": "linux", "Arch": "amd64", "Components": [{"Name": "Podman Engine"}]}
+# As Podman 5.4 answers on Debian 13, where it can limit all of it.
+INFO = {
+    "CgroupVersion": "2", "CgroupDriver": "systemd", "MemoryLimit": True, "PidsLimit": True, "SwapLimit": False,
+    "CpuCfsQuota": False, "SecurityOptions": ["name=seccomp,profile=default"], "Driver": "overlay",
+}  # fmt: skip
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fake]]:
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("BELLJAR_PATIENCE", "0.05")
+    made: list[Fake] = []
+
+    def make(answer: Callable[[bytes], bytes]) -> Fake:
+        made.append(Fake(answer))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def podman_with(*controllers: str, **more: Any) -> Callable[[bytes], bytes]:
+    own: dict[str, Any] = {"host": {"cgroupControllers": list(controllers)}}
+    answers = {"/version": VERSION, "/info": {**INFO, **more}, "/v4.0.0/libpod/info": own}
+    return lambda request: reply(200, answers[request.split(b" ", 2)[1].decode()])
+
+
+def test_the_limits_it_can_set_are_those_whose_controllers_it_has(service: Callable[..., Fake]) -> None:
+    def limits(*controllers: str) -> dict[str, bool | None]:
+        fake = service(podman_with(*controllers))
+        return dict(DockerEngine(Endpoint(f"unix://{fake.path}"), PodmanDialect()).describe().can_limit)
+
+    assert limits("cpu", "memory", "pids") == {"memory": True, "swap": True, "pids": True, "cpus": True}
+    assert limits("memory", "pids") == {"memory": True, "swap": True, "pids": True, "cpus": False}
+
+
+def test_a_promise_to_an_ordinary_user_on_old_control_groups_is_not_believed(service: Callable[..., Fake]) -> None:
+    """As Podman 4.3 answers there."""
+    promised = {"CgroupVersion": "1", "CpuCfsQuota": True, "SecurityOptions": ["name=rootless"]}
+    fake = service(podman_with(**promised))
+    found = DockerEngine(Endpoint(f"unix://{fake.path}"), PodmanDialect()).describe().can_limit
+    assert not any(found.values())
+
+
+def test_a_service_of_ones_own_that_fails_is_named_before_root_s_that_refuses(
+    service: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = service(lambda request: b""), service(lambda request: b"")
+    refuse(monkeypatch, other.path)
+    with pytest.raises(EngineUnavailable, match=own.path) as failed:
+        first_that_answers((f"unix://{own.path}", f"unix://{other.path}"), PodmanDialect())
+    assert not isinstance(failed.value, EngineRefused)
+
+
+def test_who_may_not_use_root_s_is_told_to_start_one_of_his_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: Callable[..., Fake]
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    refuse(monkeypatch, "/run/podman/podman.sock")
+    with pytest.raises(EngineRefused) as failed:
+        podman.find()
+    assert "usermod" not in str(failed.value)
+    assert "systemctl --user start podman.socket" in unavailable(failed.value).fix
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """Root may use every socket."""
+    from belljar.engines.docker.client import Client
+
+    connect = Client._connect
+
+    def connected(self: Client, deadline: float) -> Any:
+        if self.endpoint.path == path:
+            raise PermissionError(13, "Permission denied")
+        return connect(self, deadline)
+
+    monkeypatch.setattr(Client, "_connect", connected)

@@ -1,0 +1,40 @@
+"""Which engine is chosen, and what is said where none can be."""
+
+from __future__ import annotations
+
+import pytest
+
+from belljar import engines
+from belljar.engines import docker
+from belljar.engines.docker import hosts
+from belljar.engines.docker.client import Client
+from belljar.errors import EngineRefused, EngineUnavailable, UsageError
+
+
+def test_an_engine_that_is_there_but_not_for_us_is_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(client: Client, *_: object) -> None:
+        if client.endpoint.host == hosts.DEFAULT:
+            raise PermissionError(13, "Permission denied")
+        raise FileNotFoundError(2, "No such file or directory")
+
+    def absent() -> None:
+        raise EngineUnavailable("a page about control groups")
+
+    for name in (engines.VARIABLE, "DOCKER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Client, "_connect", refuse)
+    monkeypatch.setattr("belljar.engines.oci.find", absent)
+    with pytest.raises(EngineRefused, match="Docker is there, but you may not use") as told:
+        engines.connect()
+    assert "control groups" not in str(told.value)
+    assert "No such file" not in str(told.value)
+
+
+@pytest.mark.docker
+def test_the_name_decides_which_engine_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert docker.find().name == engines.connect().name == "docker"
+    monkeypatch.setenv("DOCKER_HOST", "unix:///var/run/docker.sock")
+    with pytest.raises(EngineUnavailable, match="is docker"):
+        engines.connect("podman")
+    with pytest.raises(UsageError, match="there is no engine"):
+        engines.connect("dokcer")

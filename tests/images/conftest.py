@@ -1,0 +1,85 @@
+"""A store, archives and recipes that a test may change."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.images.archives import directory, member, tar
+
+from belljar import resources
+from belljar.engines.docker.engine import DockerEngine
+from belljar.images import catalog
+from belljar.images.store import Store
+from belljar.images.unpack import Allowance, Metered, unpack
+
+BASE = tar([directory("etc"), member("etc/name", b"base"), member("etc/gone", b"x")])
+
+
+TOP = tar([member("etc/name", b"top"), member("etc/.wh.gone")])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def unpacked(tmp_path: Path, data: bytes, allowance: Allowance | None = None) -> Path:
+    target = tmp_path / "layer"
+    target.mkdir()
+    unpack(Metered(io.BytesIO(data), 1 << 30), target, allowance or Allowance())
+    return target
+
+
+@pytest.fixture
+def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the recipes that a test may change, and a cache of its own."""
+    copy = tmp_path / "sandbox-images"
+    shutil.copytree(resources.directory("sandbox-images"), copy)
+    monkeypatch.setattr(catalog.resources, "directory", lambda name: copy)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    catalog.reference.cache_clear()
+    yield copy
+    catalog.reference.cache_clear()
+
+
+class Registry(DockerEngine):
+    """The real engine, on a machine where a registry would answer or not."""
+
+    answers = True
+    asked = 0
+    builds = 0
+
+    def registry_has(self, reference: str) -> bool:
+        self.asked += 1
+        return self.answers
+
+    def image_build(self, *args: Any, **options: Any) -> None:
+        self.builds += 1
+        super().image_build(*args, **options)
+
+
+@pytest.fixture
+def registry(engine: DockerEngine) -> Registry:
+    return Registry(engine.client.endpoint)
+
+
+@pytest.fixture
+def tiny(recipes: Path, base_image: str, monkeypatch: pytest.MonkeyPatch, docker_client: Any) -> Iterator[str]:
+    """A recipe on top of base that needs no network."""
+    (recipes / "tiny").mkdir()
+    (recipes / "tiny/packages").write_text("# none\n")
+    (recipes / "tiny/Dockerfile").write_text("ARG FROM\nFROM ${FROM}\nCOPY tiny/packages /tiny\n")
+    monkeypatch.setitem(catalog.PARENTS, "tiny", "base")
+    yield "tiny"
+    for image in docker_client.images.list("belljar/tiny"):
+        docker_client.images.remove(image.id, force=True)
+
+
+def disk_bytes(store: Store) -> int:
+    """What all layers take together; images share them."""
+    return sum(store._layer_size(path.name) for path in store._layers.glob("*"))

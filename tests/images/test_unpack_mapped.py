@@ -1,0 +1,29 @@
+"""The child that unpacks for an ordinary user: an archive in, what is left to write or what is wrong out."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.images.archives import link, member, tar
+
+
+def child(archive: bytes, target: Path) -> dict[str, Any]:
+    target.mkdir()
+    program = [sys.executable, "-P", "-m", "belljar.images.unpack_mapped", str(target), '{"bytes": 100, "entries": 10}']
+    answer: dict[str, Any] = json.loads(subprocess.run(program, input=archive, capture_output=True, check=True).stdout)
+    return answer
+
+
+def test_it_unpacks_and_says_what_may_still_be_written(tmp_path: Path) -> None:
+    left = child(tar([member("file", b"12345")]), tmp_path / "layer")
+    assert (tmp_path / "layer/file").read_bytes() == b"12345"
+    assert left["bytes"] < 100
+    assert left["entries"] == 9
+
+
+def test_what_is_wrong_is_said_and_nothing_is_written_outside(tmp_path: Path) -> None:
+    answer = child(tar([link("out", ".."), member("out/file", b"x")]), tmp_path / "layer")
+    assert "wrong" in answer
+    assert not (tmp_path / "file").exists()

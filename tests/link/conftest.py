@@ -1,0 +1,70 @@
+"""A link whose init is the test."""
+
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from belljar.link import frames
+from belljar.link.frames import Flag, From
+from belljar.link.link import Link
+from belljar.link.remote_command import Execution
+from belljar.link.transport import SocketTransport
+
+
+def stand_still(seconds: float) -> None:
+    """Nothing else of the loop runs meanwhile."""
+    time.sleep(seconds)
+
+
+WELCOME = struct.pack("<IIQII", frames.VERSION, 1, 99, 0, 7)
+
+
+ENDED = struct.pack("<4I6Q2I", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+class Pair:
+    def __init__(self) -> None:
+        ours, self.init = socket.socketpair()
+        self.init.setblocking(False)
+        self.alive = True
+        self.link = Link(SocketTransport(ours), self._still_alive)
+        self.link._questions.ask(From.WELCOME)
+        self.say(From.WELCOME, 0, WELCOME)
+
+    async def _still_alive(self) -> bool:
+        return self.alive
+
+    def say(self, kind: int, id: int, payload: bytes = b"", stream: int = 0) -> None:
+        self.init.sendall(frames.HEADER.pack(len(payload), kind, stream, 0, id) + payload)
+
+    def output(self, id: int, data: bytes, offset: int = 0) -> None:
+        self.say(From.OUTPUT, id, struct.pack("<Q", offset) + data, frames.STDOUT)
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    made = Pair()
+    yield made
+    made.link.close()
+    made.init.close()
+
+
+DIRECT = Flag.CONTROL | Flag.DIRECT
+
+
+def passed(pair: Pair, id: int, stream: int, *descriptors: int) -> None:
+    socket.send_fds(pair.init, [frames.HEADER.pack(8, From.PIPE, stream, 0, id) + bytes(8)], descriptors)
+
+
+async def running(pair: Pair, flags: int) -> Execution:
+    execution = pair.link.spawn([b"true"], flags=flags)
+    pair.say(From.STARTED, execution.id, frames.u32(1))
+    await execution.started()
+    return execution
+
+
+def spawned(pair: Pair, **options: object) -> Execution:
+    return pair.link.spawn([b"true"], flags=Flag.SHELL, **options)  # type: ignore[arg-type]

@@ -1,0 +1,39 @@
+"""Output into a file, past everything else."""
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.link.conftest import ENDED, Pair, passed, running
+
+from belljar.link import frames
+from belljar.link.frames import Flag, From
+
+
+@pytest.mark.parametrize("mode", ["wb", "ab"], ids=["pages", "copied"])
+async def test_output_is_spilled_into_a_file_to_the_end_of_the_command(pair: Pair, tmp_path: Path, mode: str) -> None:
+    """Also where somebody else still holds the pipe."""
+    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    with open(tmp_path / "file", mode) as file:
+        execution.spill(file.fileno())
+        passed(pair, execution.id, frames.STDOUT, reading)
+        os.write(writing, b"x" * 5000)
+        pair.say(From.ENDED, execution.id, ENDED)
+        await execution.ended()
+    assert (tmp_path / "file").read_bytes() == b"x" * 5000
+    for each in (reading, writing):
+        os.close(each)
+
+
+async def test_a_file_that_cannot_be_written_ends_the_command_and_nothing_else(pair: Pair) -> None:
+    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    with open("/dev/full", "wb") as file:
+        execution.spill(file.fileno())
+        passed(pair, execution.id, frames.STDOUT, reading)
+        os.write(writing, b"x")
+        pair.say(From.ENDED, execution.id, ENDED)
+        with pytest.raises(OSError, match="No space"):
+            await execution.ended()
+    assert pair.link.lost is None
+    for each in (reading, writing):
+        os.close(each)

@@ -1,0 +1,18 @@
+"""What goes to the init waits its turn."""
+
+import anyio
+import anyio.lowlevel
+from tests.link.conftest import Pair, spawned
+
+from belljar.link import frames
+
+
+async def test_what_the_socket_does_not_take_waits_its_turn(pair: Pair) -> None:
+    execution = spawned(pair)
+    big = b"y" * (8 << 20)
+    pair.link.send(frames.frame(frames.To.INPUT, execution.id, big[: frames.MAX_TO_INIT]))
+    taken = 0
+    with anyio.fail_after(120):
+        while taken < len(big):
+            await anyio.wait_readable(pair.init)
+            taken += len(pair.init.recv(1 << 20))

@@ -1,0 +1,105 @@
+"""One command of the init's, as the host sees it."""
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.link.conftest import ENDED, Pair, running, spawned
+
+from belljar.errors import SandboxLost
+from belljar.link import frames
+from belljar.link.frames import Flag, From
+from belljar.link.remote_command import INPUT_WINDOW
+
+
+async def test_a_command_is_told_its_start_output_and_end(pair: Pair) -> None:
+    heard: list[bytes] = []
+    execution = spawned(pair)
+    execution.on_output = lambda stream, data: heard.append(data)
+    pair.say(From.STARTED, execution.id, frames.u32(12))
+    pair.output(execution.id, b"hi")
+    pair.say(From.ENDED, execution.id, ENDED)
+    assert await execution.started() == 12
+    assert (await execution.ended()).exit_code == 0
+    assert heard == [b"hi"]
+
+
+@pytest.mark.parametrize("twice", [From.STARTED, From.ENDED])
+async def test_a_command_starts_once_and_ends_once(pair: Pair, twice: From) -> None:
+    execution = await running(pair, Flag.SHELL)
+    if twice == From.ENDED:
+        pair.say(From.ENDED, execution.id, ENDED)
+    pair.say(twice, execution.id, ENDED if twice == From.ENDED else frames.u32(1))
+    with pytest.raises(SandboxLost, match="broke the protocol"):
+        await pair.link.ping()
+
+
+async def test_what_raises_while_it_takes_output_ends_its_command_and_nothing_else(pair: Pair) -> None:
+    def on_output(stream: int, data: bytes) -> None:
+        raise OSError("disk full")
+
+    failing, other = await running(pair, Flag.SHELL), await running(pair, Flag.SHELL)
+    failing.on_output = on_output
+    heard: list[bytes] = []
+    other.on_output = lambda stream, data: heard.append(data)
+    pair.output(failing.id, b"one")
+    pair.output(failing.id, b"two", 3)
+    pair.output(other.id, b"fine")
+    pair.say(From.ENDED, other.id, ENDED)
+    pair.say(From.ENDED, failing.id, ENDED)
+    assert (await other.ended()).exit_code == 0
+    with pytest.raises(OSError, match="disk full"):
+        await failing.ended()
+    assert heard == [b"fine"]
+    assert pair.link.lost is None
+
+
+async def test_last_words_of_a_command_that_was_given_up_are_ignored(pair: Pair) -> None:
+    execution = spawned(pair)
+    execution.abandon()
+    pair.say(From.STARTED, execution.id, frames.u32(1))
+    pair.output(execution.id, b"late")
+    pair.say(From.ENDED, execution.id, ENDED)
+    await execution.ended()
+    pair.say(From.ERROR, execution.id, frames.u32(2) + b"no such command")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pair.link.ping)
+        await anyio.wait_all_tasks_blocked()
+        pair.say(From.PONG, 0, bytes(8))
+    assert pair.link.lost is None
+
+
+async def test_a_shell_that_was_given_up_before_it_started_may_still_say_that_it_did(pair: Pair) -> None:
+    execution = pair.link.spawn([b"true"], flags=Flag.SHELL | Flag.BACKGROUND)
+    execution.abandon()
+    pair.link.forget(execution)
+    pair.say(From.STARTED, execution.id, frames.u32(1))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pair.link.ping)
+        await anyio.wait_all_tasks_blocked()
+        pair.say(From.PONG, 0, bytes(8))
+    for _ in range(70):
+        pair.say(From.STARTED, execution.id, frames.u32(1))
+    with pytest.raises(SandboxLost, match="broke the protocol"):
+        await pair.link.ping()
+
+
+async def test_input_waits_for_the_init_to_take_it(pair: Pair) -> None:
+    execution = spawned(pair)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(execution.input, b"x" * (INPUT_WINDOW + 10))
+        await anyio.wait_all_tasks_blocked()
+        assert execution._inputs[0].sent == INPUT_WINDOW
+        pair.say(From.INPUT_ACK, execution.id, frames.u64(INPUT_WINDOW))
+    assert execution._inputs[0].sent == INPUT_WINDOW + 10
+
+
+async def test_input_to_a_command_that_ended_is_dropped(pair: Pair) -> None:
+    execution = spawned(pair)
+    pair.say(From.ENDED, execution.id, ENDED)
+    await execution.ended()
+    await execution.input(b"too late")
+    execution.close_input()
+
+
+async def test_milliseconds_on_the_wire_are_never_zero_by_rounding() -> None:
+    assert [frames.milliseconds(value) for value in (None, 0, -1, 0.0001, 1.5, 1e12)] == [0, 0, 0, 1, 1500, 0xFFFFFFFF]

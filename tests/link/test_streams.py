@@ -1,0 +1,134 @@
+"""Streams of a command: pipes that the init passes, and input past it."""
+
+import contextlib
+import os
+import socket
+import struct
+import time
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.link.conftest import DIRECT, ENDED, Pair, passed, running
+
+from belljar.errors import SandboxLost
+from belljar.link import frames
+from belljar.link.frames import Flag, From, To
+
+
+async def test_a_pipe_that_the_init_makes_block_again_blocks_nobody(pair: Pair) -> None:
+    """Its flags are shared with whoever holds it, unless it is opened anew."""
+    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    heard: list[bytes] = []
+    execution.on_output = lambda stream, data: heard.append(data)
+    passed(pair, execution.id, frames.STDOUT, reading)
+    os.set_blocking(reading, True)
+    os.write(writing, b"x" * 4096)
+    with anyio.fail_after(120):
+        while not heard:
+            await anyio.lowlevel.checkpoint()
+    os.set_blocking(reading, True)
+    execution._read_pipe(frames.STDOUT)  # nothing is there: it comes back at once
+    for each in (reading, writing):
+        os.close(each)
+
+
+def lingering() -> tuple[socket.socket, socket.socket]:
+    """A socket whose close waits a minute for its peer to read."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(listener.getsockname())
+    server, _ = listener.accept()
+    listener.close()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+    client.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            client.send(bytes(1 << 20))
+    client.setblocking(True)
+    return client, server
+
+
+@pytest.mark.parametrize("how", ["as a pipe", "without a frame", "never read"])
+async def test_closing_what_was_passed_never_waits(pair: Pair, how: str) -> None:
+    execution = await running(pair, Flag.SHELL)
+    client, server = lingering()
+    if how == "never read":
+        pair.link.loop.remove_reader(pair.link._transport.fileno())
+    if how == "without a frame":
+        socket.send_fds(pair.init, [b"x"], [client.fileno()] * 20)
+    else:
+        passed(pair, execution.id, frames.STDOUT, client.fileno())
+    client.close()  # the last to hold it is whoever takes it out of the queue
+    begun = time.monotonic()
+    if how == "never read":
+        pair.link.close()
+    with pytest.raises(SandboxLost):
+        await execution.ended()
+    assert time.monotonic() - begun < 30, "far less than the socket lingers"
+    server.close()
+
+
+async def test_input_that_is_still_under_way_is_not_overtaken(pair: Pair) -> None:
+    execution, (reading, writing) = await running(pair, DIRECT), os.pipe()
+    await execution.input(b"first", frames.CONTROL)
+    passed(pair, execution.id, frames.STDIN, writing)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(pair.link.ping)
+        await anyio.wait_all_tasks_blocked()
+        pair.say(From.PONG, 0, bytes(8))
+    await execution.input(b"second", frames.CONTROL)
+    os.close(writing)
+    assert os.read(reading, 10) == b"", "both went through the init"
+    os.close(reading)
+
+
+OWN_STDIN = Flag.STDIN | Flag.DIRECT
+
+
+async def test_input_waits_for_its_pipe_and_goes_past_the_init(pair: Pair, tmp_path: Path) -> None:
+    execution, (reading, writing) = await running(pair, OWN_STDIN), os.pipe()
+    (tmp_path / "file").write_bytes(b"poured")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(execution.input, b"first ")
+        await anyio.wait_all_tasks_blocked()
+        passed(pair, execution.id, frames.STDIN, writing)
+        os.close(writing)
+    with open(tmp_path / "file", "rb") as file:
+        await execution.pour(file.fileno())
+    execution.close_input()
+    assert os.read(reading, 100) == b"first poured"
+    assert os.read(reading, 100) == b"", "ours is closed"
+    assert pair.init.recv(1 << 16).endswith(frames.frame(To.INPUT, execution.id, b"", frames.STDIN)), (
+        "so that the init's is"
+    )
+    os.close(reading)
+
+
+async def test_a_file_without_pages_is_poured_too(pair: Pair) -> None:
+    execution, (reading, writing) = await running(pair, OWN_STDIN), os.pipe()
+    passed(pair, execution.id, frames.STDIN, writing)
+    os.close(writing)
+    with open("/proc/self/status", "rb") as file:
+        await execution.pour(file.fileno())
+    assert os.read(reading, 20).startswith(b"Name:")
+    os.close(reading)
+
+
+async def test_input_of_a_command_that_ended_without_a_pipe_is_dropped(pair: Pair) -> None:
+    execution = await running(pair, OWN_STDIN)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(execution.input, b"never taken")
+        await anyio.wait_all_tasks_blocked()
+        pair.say(From.ENDED, execution.id, ENDED)
+    assert (await execution.ended()).exit_code == 0
+
+
+async def test_stdin_is_passed_once(pair: Pair) -> None:
+    execution, ends = await running(pair, OWN_STDIN), os.pipe()
+    for _ in range(2):
+        passed(pair, execution.id, frames.STDIN, ends[1])
+    with pytest.raises(SandboxLost, match="does not fit"):
+        await execution.ended()
+    for each in ends:
+        os.close(each)

@@ -1,0 +1,85 @@
+"""Package registries of our own, as plain files: one package called `hellodoor` for each client."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+NAME = "hellodoor"
+
+
+def lay_out(root: Path, url: str) -> None:
+    """Below `root`, which is served at `url`."""
+    for make in (_pypi, _npm, _crates, _goproxy):
+        for path, content in make(url).items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def _pypi(url: str) -> dict[str, str | bytes]:
+    info = f"{NAME}-1.0.dist-info"
+    files = {
+        f"{NAME}.py": "print('hello from outside')\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": f"{NAME}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",
+    }
+    wheel = f"{NAME}-1.0-py3-none-any.whl"
+    return {f"simple/{NAME}/index.html": f'<a href="{url}/wheels/{wheel}">{wheel}</a>', f"wheels/{wheel}": _zip(files)}
+
+
+def _npm(url: str) -> dict[str, str | bytes]:
+    package = {"name": NAME, "version": "1.0.0", "main": "index.js"}
+    tarball = _tar(
+        {"package/package.json": json.dumps(package), "package/index.js": "console.log('hello from outside')"}
+    )
+    dist = {"tarball": f"{url}/tarballs/{NAME}-1.0.0.tgz", "shasum": hashlib.sha1(tarball).hexdigest()}
+    about = {"name": NAME, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {**package, "dist": dist}}}
+    return {f"npm/{NAME}": json.dumps(about), f"tarballs/{NAME}-1.0.0.tgz": tarball}
+
+
+def _crates(url: str) -> dict[str, str | bytes]:
+    manifest = f'[package]\nname = "{NAME}"\nversion = "1.0.0"\nedition = "2021"\n'
+    crate = _tar({f"{NAME}-1.0.0/Cargo.toml": manifest, f"{NAME}-1.0.0/src/lib.rs": "// hello from outside\n"})
+    entry = {"name": NAME, "vers": "1.0.0", "deps": [], "features": {}, "yanked": False,
+             "cksum": hashlib.sha256(crate).hexdigest()}  # fmt: skip
+    return {
+        "crates/config.json": json.dumps({"dl": f"{url}/crates/{{crate}}-{{version}}.crate"}),
+        f"crates/{NAME[:2]}/{NAME[2:4]}/{NAME}": json.dumps(entry) + "\n",
+        f"crates/{NAME}-1.0.0.crate": crate,
+    }
+
+
+def _goproxy(url: str) -> dict[str, str | bytes]:
+    module, version = f"example.com/{NAME}", "v1.0.0"
+    manifest = f"module {module}\n"
+    top = f"{module}@{version}"
+    files = {f"{top}/go.mod": manifest, f"{top}/a.go": f"package {NAME}\n\n// hello from outside\n"}
+    return {
+        f"go/{module}/@v/list": f"{version}\n",
+        f"go/{module}/@v/{version}.info": json.dumps({"Version": version}),
+        f"go/{module}/@v/{version}.mod": manifest,
+        f"go/{module}/@v/{version}.zip": _zip(files),
+    }
+
+
+def _zip(files: dict[str, str]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return made.getvalue()
+
+
+def _tar(files: dict[str, str]) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(text), 0o644
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return made.getvalue()

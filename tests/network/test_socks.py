@@ -1,0 +1,48 @@
+"""SOCKS5, and no more of it than is needed."""
+
+from __future__ import annotations
+
+import pytest
+from tests.network.conftest import LOCAL, Names, Opening, echo, server
+
+from belljar.network.allow import Allow
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (b"\x05\x01\x02", b"\x05\xff"),  # only with a password
+        (b"\x05\x01\x00" + b"\x05\x03\x00\x01\x7f\x00\x00\x01\x00\x35", b"\x05\x00\x05\x07"),  # UDP
+        (b"\x05\x01\x00" + b"\x05\x02\x00\x01\x7f\x00\x00\x01\x00\x50", b"\x05\x00\x05\x07"),  # BIND
+        (b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09127.0.0.1\x00\x50", b"\x05\x00\x05\x02"),  # an address as a name
+        (b"\x05\x01\x00" + b"\x05\x01\x00\x04" + bytes(15) + b"\x01\x00\x50", b"\x05\x00\x05\x02"),  # ::1
+        (b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09api.test\x00\x00\x50", b"\x05\x00\x05\x02"),  # a name with a NUL
+        (b"\x05\x01\x00" + b"\x05\x01\x00\x05\x00\x50", b"\x05\x00\x05\x08"),  # no kind of address
+        (b"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", b"HTTP/1.1 400"),  # SOCKS4
+    ],
+)
+async def test_socks_does_only_what_it_must(open_door: Opening, said: bytes, answer: bytes) -> None:
+    names = Names(LOCAL)
+    async with open_door(Allow("api.test"), names) as doorway:
+        assert (await doorway.say(said)).startswith(answer)
+    assert names.asked == []
+
+
+async def test_socks_carries_bytes_by_name(open_door: Opening) -> None:
+    allow, names = Allow, Names(LOCAL)
+    async with server(echo) as port, open_door(allow(f"api.test:{port}", f"127.0.0.1:{port}"), names) as door:
+        stream = await door.dial()
+        async with stream:
+            await stream.send(b"\x05\x01\x00")
+            assert await stream.receive() == b"\x05\x00"
+            await stream.send(b"\x05\x01\x00\x03\x08api.test" + port.to_bytes(2, "big"))
+            assert (await stream.receive())[:2] == b"\x05\x00"
+            await stream.send(b"\x00hello")
+            assert await stream.receive() == b"\x00hello"
+    assert [r["method"] for r in door.records] == ["SOCKS5"]
+
+
+async def test_socks_by_address_is_refused_unless_allowed_by_number(open_door: Opening) -> None:
+    async with server(echo) as port, open_door(Allow(f"api.test:{port}"), Names(LOCAL)) as door:
+        heard = await door.say(b"\x05\x01\x00", b"\x05\x01\x00\x01\x7f\x00\x00\x01" + port.to_bytes(2, "big"), until=4)
+    assert heard[:4] == b"\x05\x00\x05\x02"

@@ -1,0 +1,56 @@
+"""What is recorded of each connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.network.conftest import Opening
+
+from belljar.network.allow import Allow
+from belljar.network.door import REFUSALS_RECORDED, Door
+from belljar.network.visit import Refused
+
+
+async def test_a_record_of_a_refusal_is_short(open_door: Opening) -> None:
+    async with open_door(Allow("api.test")) as door:
+        await door.say(b"CONNECT " + b"a" * 30_000 + b":443 HTTP/1.1\r\nHost: x\r\n\r\n")
+        path = b"/?token=s3cretvalue&" + b"k=%41&" * 4000
+        await door.say(b"GET http://x.test" + path + b" HTTP/1.1\r\nHost: x.test\r\n\r\n")
+    assert len(str(door.records)) < 4000
+    assert "s3cretvalue" not in f"{door.records} {door.door.visits}"
+
+
+async def test_a_flood_of_refusals_is_counted_not_told_one_by_one() -> None:
+    told: list[dict[str, Any]] = []
+    door = Door(Allow("api.test"), record=told.append)
+    for _ in range(REFUSALS_RECORDED + 50):
+        with pytest.raises(Refused):
+            async with door.visit("evil.test", 443):
+                await door.admit("evil.test", 443)
+    assert len(told) == REFUSALS_RECORDED
+    async with door.visit("api.test", 443):
+        pass
+    assert (told[-1]["verdict"], told[-1]["untold"]) == ("allowed", 50)
+    door.record_rest()
+    assert len(told) == REFUSALS_RECORDED + 1
+
+
+async def test_a_host_cannot_play_with_the_terminal_of_whoever_reads_of_it(open_door: Opening) -> None:
+    async with open_door(Allow("api.test")) as door:
+        await door.say(b"\x05\x01\x00" + b"\x05\x01\x00\x03\x09\x1b]0;x\x07\r\n\xff\x00\x50")
+    assert [(record["host"], record["verdict"]) for record in door.records] == [("?]0;x???\ufffd", "refused")]
+    assert "\x1b" not in str([record["reason"] for record in door.records])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"GET /?token=s3cret HTTP/9\r\n\r\n", b"GET http://u:s3cret@api.test/ HTTP/1.1\r\nHost: x\r\n\r\n",
+     b"CONNECT s3cret HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\nX: a\n b\r\n\r\n"],
+)  # fmt: skip
+async def test_what_is_not_understood_is_recorded_without_its_words(open_door: Opening, said: bytes) -> None:
+    async with open_door(Allow("api.test")) as door:
+        assert (await door.say(said)).startswith(b"HTTP/1.1 400")
+    assert [(record["host"], record["verdict"]) for record in door.records] == [("", "refused")]
+    assert door.records[0]["reason"]
+    assert "s3cret" not in str(door.records)

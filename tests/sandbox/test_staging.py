@@ -1,0 +1,57 @@
+"""What a sandbox finds at its workspace's place, where changes are staged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.session.test_copied_workspace import kinds
+from tests.session.test_staged_verbs import Open
+from tests.session.test_staged_verbs import _nothing_stays as _nothing_stays
+from tests.session.test_staged_verbs import engine_name as engine_name
+from tests.session.test_staged_verbs import place as place
+from tests.session.test_staged_verbs import staged as staged
+
+pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
+
+
+async def test_the_host_sees_nothing_until_it_is_applied(staged: Open, place: Path) -> None:
+    async with staged() as box:
+        result = await box.run("echo two >> a.txt; rm b.txt; mkdir new; echo x > new/x; cat a.txt")
+        assert result.stdout == "one\ntwo\n"
+        assert (place / "a.txt").read_text() == "one\n"
+        assert await kinds(box) == {"a.txt": "modified", "b.txt": "deleted", "new": "added", "new/x": "added"}
+        assert "+two\n" in await box.diff(["a.txt"])
+        await box.apply(["a.txt"])
+        assert (place / "a.txt").read_text() == "one\ntwo\n"
+        assert "a.txt" not in await kinds(box)
+        assert await box.discard(["b.txt"]) == ["b.txt"]
+        assert (await box.run("cat b.txt")).stdout == "b\n"
+        await box.apply()
+        assert await kinds(box) == {}
+        assert (place / "new" / "x").stat().st_uid == place.stat().st_uid
+        assert await box.undo_apply() == ["new", "new/x"]
+        assert not (place / "new").exists()
+
+
+async def test_git_works_inside_and_a_commit_is_one_line(staged: Open, place: Path) -> None:
+    git: list[Any] = ["git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b", "-C", place]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *words], check=True)
+    owner = place.stat()
+    for each in place.rglob("*"):
+        os.chown(each, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    async with staged(env={"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b",
+                           "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}) as box:  # fmt: skip
+        assert (await box.run("git status --porcelain")).stdout == ""
+        done = await box.run("echo two > a.txt && git commit -qam two && git log --oneline | wc -l")
+        assert done.stdout == "2\n", done.stderr
+        assert await kinds(box) == {".git": "modified", "a.txt": "modified"}
+        assert (await box.apply()).held == []
+    log = subprocess.run([*git, "log", "--format=%s"], check=True, capture_output=True, text=True)
+    assert log.stdout == "two\none\n"
+    clean = subprocess.run([*git, "status", "--porcelain"], check=True, capture_output=True, text=True)
+    assert clean.stdout == ""

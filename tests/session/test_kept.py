@@ -1,0 +1,62 @@
+"""Sessions that outlive their maker."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.sandbox.test_reaper import Host, gone, reaped
+from tests.sandbox.test_reaper import host as host
+
+from belljar import Session
+from belljar.engines.docker.engine import DockerEngine
+from belljar.errors import SessionNotFound
+
+
+async def test_a_kept_session_outlives_its_maker_and_can_be_entered_by_others(
+    engine: DockerEngine, host: Callable[..., Host]
+) -> None:
+    maker = host(lease=60.0, keep=True)
+    maker.close()
+    assert maker.session not in await reaped(engine)
+    box = await Session.attach(maker.session)
+    assert (await box.run("echo still here")).stdout == "still here\n"
+    shell = box.shell(maker.shell)
+    assert shell.command == "echo shell output; sleep 600"
+    assert (await shell.read()).stdout == "shell output\n"
+    echo = await box.start("cat")
+    await echo.write("from one host, ")
+    again = await Session.attach(maker.session)
+    with anyio.fail_after(120):
+        await again.shell(echo.id).write("then another" + "." * 2_000_000)
+    again.shell(echo.id).close_input()
+    assert (await again.shell(echo.id).wait(60)).bytes_produced == len("from one host, then another") + 2_000_000
+    assert (await again.run("pgrep -c sleep")).stdout == "1\n"
+    await again.close()
+    await box.stop()
+    await gone(engine, maker.session)
+    with pytest.raises(SessionNotFound):
+        await Session.attach(maker.session)
+
+
+async def test_a_kept_session_ends_with_its_lease(engine: DockerEngine, host: Callable[..., Host]) -> None:
+    maker = host(lease=0.5, keep=True)
+    maker.close()
+    await gone(engine, maker.session)
+    assert maker.session in await reaped(engine)
+
+
+async def test_a_session_that_never_was_is_one_clear_error() -> None:
+    with pytest.raises(SessionNotFound, match="session list"):
+        await Session.attach("bj-000000000000")
+
+
+async def test_a_lease_can_be_extended(engine: DockerEngine, workspace: Path) -> None:
+    async with Session(workspace, keep=True, lease=0.5) as box:
+        box.extend(60)
+        await box.run("true")
+        id = box.id
+    await anyio.sleep(2)
+    again = await Session.attach(id)
+    await again.stop()
+    await gone(engine, id)

@@ -1,0 +1,140 @@
+"""Ports and doors that are opened later."""
+
+from __future__ import annotations
+
+import urllib.request
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+from tests.network.conftest import Names
+from tests.network.test_in_a_sandbox import box as box
+from tests.network.test_in_a_sandbox import site as site
+
+import belljar
+from belljar import Allow, Session
+
+SPEAKS_FIRST = """
+import socket
+listening = socket.create_server(("127.0.0.1", 8000))
+print("up", flush=True)
+connection, _ = listening.accept()
+connection.sendall(b"x")
+connection.recv(9)
+"""
+
+
+async def test_a_door_can_be_opened_later_and_a_shell_that_runs_learns_of_it(
+    site: int, base_image: str, workspace: Path
+) -> None:
+    fetch = f"curl -sSf http://site.test:{site}/hello.txt"
+    async with Session(workspace, policy="permissive") as box:
+        await box.persistent.run("job() { echo still; }; cd /tmp")
+        url = await box.forward(8000)
+        assert not (await box.persistent.run(fetch)).ok
+        await box.allow_host(f"site.test:{site}=127.0.0.1")
+        assert box.door
+        assert box.door.door
+        box.door.door._resolve = Names({"site.test": ["127.0.0.1"]})
+        for result in (await box.persistent.run(f"{fetch}; job; pwd"), await box.run(fetch)):
+            assert result.stdout.startswith("hello from outside"), result.output
+        assert (await box.persistent.run("job; pwd")).stdout == "still\n/tmp\n"
+        assert await box.forward(8000) == url, "what was forwarded before stays"
+
+
+async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> None:
+    """Keep-alive and many connections; the sandbox has no network all the while."""
+    (workspace / "page.txt").write_text("served from inside")
+    async with Session(workspace) as box:
+        shell = await box.start("python3 -u -m http.server 8000 --bind 127.0.0.1")
+        while "Serving" not in (await shell.read(offset=0, wait=5)).stdout:
+            pass
+        url = await box.forward(8000)
+        assert await box.forward(8000) == url
+
+        async def fetch() -> None:
+            page = await anyio.to_thread.run_sync(lambda: urllib.request.urlopen(f"{url}/page.txt", timeout=60).read())
+            assert page == b"served from inside"
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(50):
+                tasks.start_soon(fetch)
+        with pytest.raises(belljar.BelljarError, match="65535"):
+            await box.forward(0)
+    with pytest.raises(OSError, match="failed"):
+        await anyio.connect_tcp("127.0.0.1", int(url.rpartition(":")[2]))
+
+
+async def test_a_session_that_ends_under_a_forwarded_connection_ends_it_quietly(
+    base_image: str, workspace: Path
+) -> None:
+    async with Session(workspace) as box:
+        (workspace / "serve.py").write_text(SPEAKS_FIRST)
+        shell = await box.start("python3 serve.py")
+        await shell.read(wait=30)
+        stream = await anyio.connect_tcp("127.0.0.1", int((await box.forward(8000)).rpartition(":")[2]))
+        assert await stream.receive() == b"x"
+    with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+        await stream.receive()
+    await stream.aclose()
+
+
+async def test_whoever_attaches_opens_the_door_again_as_it_was(base_image: str, workspace: Path) -> None:
+    """And asks no client inside: by now they may say what the agent wants."""
+    box = await Session(workspace, network=Allow("a.example", ask_hosts=True), keep=True, lease=30).open()
+    await box.allow_host("b.example")
+    id = box.id
+    await box.close()
+    again = await Session.attach(id)
+    try:
+        assert again.door, "opened again"
+        assert again.allow
+        assert (again.allow.hosts, again.allow.presets) == (("a.example", "b.example"), ())
+        assert "HTTPS_PROXY" in (await again.run("env")).stdout
+    finally:
+        await again.sandbox.destroy()
+        await again.close()
+
+
+TALKING = """
+import asyncio
+async def talk(reader, writer):
+    head = await reader.readuntil(b"\\r\\n\\r\\n")
+    while b"Upgrade: websocket" not in head:
+        writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nhi")
+        head = await reader.readuntil(b"\\r\\n\\r\\n")
+    writer.write(b"HTTP/1.1 101 Switching Protocols\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n\\r\\n")
+    while data := await reader.read(100):
+        writer.write(data)
+    writer.close()
+async def main():
+    server = await asyncio.start_server(talk, "127.0.0.1", 8000, backlog=1000)
+    print("up", flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+MANY = 1000
+
+
+async def test_a_thousand_connections_are_kept_alive_and_become_websockets(base_image: str, workspace: Path) -> None:
+    async with Session(workspace) as box:
+        await box.files.write("talking.py", TALKING)
+        shell = await box.start("python3 talking.py")
+        assert (await shell.read(wait=30)).stdout == "up\n"
+        port = int((await box.forward(8000)).rpartition(":")[2])
+        talkers = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(MANY)]
+
+        async def talk(stream: anyio.abc.SocketStream, number: int) -> None:
+            for _ in range(2):  # two requests over one connection
+                await stream.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert (await stream.receive()).endswith(b"\r\n\r\nhi")
+            await stream.send(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            assert (await stream.receive()).startswith(b"HTTP/1.1 101 ")
+            await stream.send(b"%d" % number)
+            assert await stream.receive() == b"%d" % number
+            await stream.aclose()
+
+        async with anyio.create_task_group() as tasks:
+            for number, stream in enumerate(talkers):
+                tasks.start_soon(talk, stream, number)

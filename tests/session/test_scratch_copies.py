@@ -1,0 +1,43 @@
+"""Scratch space goes back with a checkpoint, within bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.session.test_staged_verbs import Open
+from tests.session.test_staged_verbs import _nothing_stays as _nothing_stays
+from tests.session.test_staged_verbs import engine_name as engine_name
+from tests.session.test_staged_verbs import mine as mine
+from tests.session.test_staged_verbs import place as place
+from tests.session.test_staged_verbs import staged as staged
+
+from belljar.session.session import Session
+
+pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
+
+
+async def test_scratch_goes_back_too_and_into_a_fork(staged: Open) -> None:
+    async with staged() as box:
+        await box.run("echo tmp > /tmp/x; mkdir -m 555 ~/ro; ln -s x ~/link; touch ~/gone")
+        point = await box.checkpoint()
+        assert box.left_out(point) == []
+        await box.run("rm -rf /tmp/x ~/link ~/gone; echo new > ~/new; chmod 700 ~/ro; echo y > ~/ro/y")
+        await box.rollback(point)
+        look = "cat /tmp/x; ls ~; readlink ~/link; stat -c %a ~/ro; ls ~/ro"
+        assert (await box.run(look)).stdout == "tmp\ngone\nlink\nro\nx\n555\n"
+        twin = await box.fork()
+        try:
+            assert (await twin.run(look)).stdout == (await box.run(look)).stdout
+        finally:
+            await twin.close()
+
+
+async def test_what_is_too_large_in_scratch_is_left_out_and_named(mine: Path, engine_name: str) -> None:
+    async with Session(mine, changes="staged", engine=engine_name) as box:  # type: ignore[arg-type]
+        await box.run("head -c 40000000 /dev/zero > /tmp/big; echo 1 > ~/x")
+        point = await box.checkpoint()
+        assert box.left_out(point) == ["/tmp"]
+        await box.run("rm /tmp/big ~/x; echo new > /tmp/new")
+        await box.rollback(point)
+        assert (await box.run("ls /tmp ~")).stdout == "/home/sandbox:\nx\n\n/tmp:\nnew\n"

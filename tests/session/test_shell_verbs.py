@@ -1,0 +1,56 @@
+"""Starting, listing and finding shells."""
+
+import pytest
+from tests.session.test_background_shell import box as box
+
+from belljar import Session, Shell
+from belljar.errors import PolicyDenied, ShellNotFound
+
+
+async def test_shells_are_listed_found_and_cleaned_up(box: Session) -> None:
+    await box.cleanup()
+    alive, dead = await box.start("sleep 600"), await box.start("true")
+    await dead.wait(60)
+    assert {shell.id for shell in box.shells()} == {alive.id, dead.id}
+    assert box.shell(alive.id) is alive
+    assert await box.cleanup() == 1
+    assert box.shells() == [alive]
+    with pytest.raises(ShellNotFound, match=f"Shell not found: {dead.id}"):
+        box.shell(dead.id)
+    with pytest.raises(ShellNotFound):
+        await dead.read()
+    await alive.kill()
+
+
+async def test_what_is_denied_starts_no_shell(box: Session) -> None:
+    before = len(box.shells())
+    with pytest.raises(PolicyDenied):
+        await box.start("rm -rf /")
+    assert len(box.shells()) == before
+
+
+async def test_a_foreground_command_that_takes_long_becomes_a_shell_and_loses_nothing(box: Session) -> None:
+    text = "for i in $(seq 2000); do echo $i; done; echo half; read -r _; echo end"
+    made = await box.yielding(text, yield_after=0.5, stdin=b"")
+    assert isinstance(made, Shell)
+    assert made.so_far is not None
+    assert made.so_far.stdout.endswith("half\n")
+    await made.write("\n")
+    await made.wait(60)
+    assert made.so_far.stdout + (await made.read()).stdout == "".join(f"{n}\n" for n in range(1, 2001)) + "half\nend\n"
+
+
+async def test_a_flood_that_becomes_a_shell_goes_on_where_it_was(box: Session) -> None:
+    made = await box.yielding("i=0; while :; do echo line $((i++)); done", yield_after=1.0)
+    assert isinstance(made, Shell)
+    assert made.so_far is not None
+    here = made.so_far.next[0]
+    chunk = await made.read(wait=5)
+    assert chunk.offset[0] - chunk.dropped[0] == here
+    await made.kill()
+
+
+async def test_a_command_that_is_quick_does_not_yield(box: Session) -> None:
+    made = await box.yielding("echo quick", yield_after=20)
+    assert not isinstance(made, Shell)
+    assert made.stdout == "quick\n"

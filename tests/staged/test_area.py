@@ -1,0 +1,57 @@
+"""Where changes are kept: as long as there are any."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.session.test_staged_verbs import Open, root
+from tests.session.test_staged_verbs import _nothing_stays as _nothing_stays
+from tests.session.test_staged_verbs import engine_name as engine_name
+from tests.session.test_staged_verbs import place as place
+from tests.session.test_staged_verbs import staged as staged
+from tests.staged.conftest import Stage
+
+from belljar.errors import UsageError
+from belljar.staged.area import LAYERS, StagedArea
+from belljar.staged.review import Review
+
+pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
+
+
+def remains() -> list[str]:
+    found = [each.name for each in root().iterdir() if not each.name.endswith(".lock")] if root().is_dir() else []
+    layers = [each.name for each in (root() / LAYERS).iterdir()] if (root() / LAYERS).is_dir() else []
+    return [name for name in found if name != LAYERS] + layers
+
+
+async def test_a_session_that_changed_nothing_leaves_nothing(staged: Open) -> None:
+    async with staged() as box:
+        await box.run("cat a.txt")
+        await box.checkpoint()
+    assert remains() == []
+
+
+async def test_changes_outlive_their_session(staged: Open, place: Path) -> None:
+    async with staged() as box:
+        await box.run("echo two > a.txt; rm b.txt; echo x > dir/x")
+    (area,) = StagedArea.all(root())
+    assert area.id
+    review = Review(area)
+    assert [change.path for change in review.changes()] == ["a.txt", "b.txt", "dir/x"]
+    review.discard(["b.txt"])
+    review.apply()
+    assert (place / "a.txt").read_text() == "two\n"
+    assert (place / "b.txt").exists()
+
+
+def test_a_checkpoint_that_is_a_copy_has_a_bound_which_is_said(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("belljar.staged.area.MOST_COPIED", 1 << 20)
+    (stage.merged / "small").write_bytes(bytes(1000))
+    point = stage.area.snapshot("small enough")
+    (stage.merged / "large").write_bytes(os.urandom(2 << 20))
+    with pytest.raises(UsageError, match=r"2 MiB changed so far.* of 1 MiB at most"):
+        stage.area.snapshot("too large")
+    assert stage.area.points == [point]
+    assert len([*(stage.area.path.parent / LAYERS).iterdir()]) == 1

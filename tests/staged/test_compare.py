@@ -1,0 +1,38 @@
+"""Two staged sessions of one workspace, against each other."""
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.staged.conftest import Stage
+
+from belljar.errors import UsageError
+from belljar.staged import overlay
+from belljar.staged.area import StagedArea
+from belljar.staged.compare import compared
+from belljar.workspace.idmap import unmount
+
+
+def test_only_what_differs_between_the_two_is_shown(stage: Stage, tmp_path: Path) -> None:
+    status, merged = stage.host.stat(), tmp_path / "other"
+    merged.mkdir()
+    inode = (status.st_dev, status.st_ino)
+    other = StagedArea.create(tmp_path / "state", "bj-" + "1" * 12, str(stage.host), inode, os.geteuid(), os.getegid())
+    overlay.mount([stage.host], other.path / "upper", other.work, merged)
+    try:
+        for place, text in ((stage.merged, "mine\n"), (merged, "yours\n")):
+            (place / "b.txt").write_text(text)
+            (place / "same").write_text("same\n")
+        (merged / "bits").write_bytes(b"\0\1")
+        found = compared(stage.area, other)
+    finally:
+        unmount(merged)
+    assert "-mine\n+yours\n" in found
+    assert "Binary files /dev/null and b/bits differ" in found
+    assert "same" not in found
+
+
+def test_two_workspaces_cannot_be_compared(stage: Stage, tmp_path: Path) -> None:
+    other = StagedArea.create(tmp_path / "state", "bj-" + "2" * 12, str(tmp_path), (1, 2), os.geteuid(), os.getegid())
+    with pytest.raises(UsageError, match="different workspaces"):
+        compared(stage.area, other)

@@ -1,0 +1,55 @@
+"""What the host changed meanwhile is not lost."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from tests.staged.conftest import Stage, change_much, tree
+
+from belljar.errors import Conflict
+from belljar.staged.apply import apply
+
+
+def test_a_file_that_the_host_changed_meanwhile_is_a_conflict_and_nothing_is_done(stage: Stage) -> None:
+    change_much(stage.merged)
+    (stage.host / "a.txt").write_text("the host's own\n")
+    before = tree(stage.host)
+    with pytest.raises(Conflict) as caught:
+        apply(stage.area)
+    assert list(caught.value.paths) == ["a.txt"]
+    assert "changed on the host, changed in the sandbox" in str(caught.value)
+    assert tree(stage.host) == before
+    apply(stage.area, force=True)
+    assert (stage.host / "a.txt").read_text() == "changed\n"
+
+
+def test_deleted_or_replaced_by_the_host_meanwhile(stage: Stage) -> None:
+    (stage.merged / "a.txt").write_text("x")
+    (stage.merged / "dir" / "c.txt").write_text("x")
+    (stage.host / "a.txt").unlink()
+    shutil.rmtree(stage.host / "dir")
+    (stage.host / "dir").symlink_to("/etc")
+    with pytest.raises(Conflict) as caught:
+        apply(stage.area)
+    assert {"a.txt", "dir"} <= set(caught.value.paths)
+
+
+def test_a_renamed_file_is_no_conflict_and_one_that_the_host_deleted_still_is(stage: Stage) -> None:
+    (stage.merged / "a.txt").rename(stage.merged / "moved.txt")
+    (stage.merged / "b.txt").write_text("changed")
+    (stage.host / "b.txt").unlink()
+    with pytest.raises(Conflict) as caught:
+        apply(stage.area)
+    assert list(caught.value.paths) == ["b.txt"]
+    apply(stage.area, ["moved.txt"])
+    apply(stage.area, ["a.txt"])
+    assert (stage.host / "moved.txt").read_text() == "one\ntwo\nthree\n"
+    assert not (stage.host / "a.txt").exists()
+
+
+def test_a_file_changed_in_a_directory_that_the_sandbox_deleted(stage: Stage) -> None:
+    shutil.rmtree(stage.merged / "dir")
+    (stage.host / "dir" / "c.txt").write_text("still needed")
+    with pytest.raises(Conflict, match=r"dir/c\.txt changed on the host"):
+        apply(stage.area)

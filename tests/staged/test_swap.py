@@ -1,0 +1,26 @@
+"""A mount is exchanged in a running sandbox."""
+
+from __future__ import annotations
+
+import pytest
+from tests.session.test_staged_verbs import Open
+from tests.session.test_staged_verbs import _nothing_stays as _nothing_stays
+from tests.session.test_staged_verbs import engine_name as engine_name
+from tests.session.test_staged_verbs import place as place
+from tests.session.test_staged_verbs import staged as staged
+
+pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
+
+
+async def test_a_hundred_deep_and_back_to_any(staged: Open) -> None:
+    if staged().host.engine_name != "oci":
+        pytest.skip("once is enough: the layers are the same")
+    async with staged() as box:
+        for number in range(100):
+            await box.run(f"echo {number} > n; echo x > f{number}")
+            await box.checkpoint(str(number))
+        assert (await box.run("cat n; ls f* | wc -l")).stdout == "99\n100\n"
+        await box.rollback("42")
+        assert (await box.run("cat n; ls f* | wc -l")).stdout == "42\n43\n"
+        assert len(await box.changes()) == 44
+        assert [point.name for point in box.checkpoints()] == [str(number) for number in range(43)]

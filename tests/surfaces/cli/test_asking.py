@@ -1,0 +1,59 @@
+"""A person at the terminal is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.surfaces.cli.test_run_on_a_terminal import run
+from tests.surfaces.real_terminal import Terminal
+
+pytestmark = pytest.mark.usefixtures("base_image")
+
+
+def test_a_person_is_asked_in_place_and_may_agree(workspace: Path) -> None:
+    terminal = run(workspace, "sudo id; touch asked")
+    shown = terminal.until("allow it? ")
+    assert "it would run as root: sudo id" in shown
+    assert not (workspace / "asked").exists()
+    terminal.type("y\n")
+    assert terminal.status() == 0
+    assert (workspace / "asked").exists()
+
+
+def test_a_tool_call_by_hand_asks_too(workspace: Path) -> None:
+    terminal = Terminal.belljar("call", "--workspace", workspace, "Bash", '{"command": "sudo id; touch asked"}')
+    terminal.until("allow it? ")
+    terminal.type("n\n")
+    terminal.until("Declined by a person")
+    assert terminal.status() == 126
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", "\x04", "yesterday\n"])
+def test_whatever_is_not_a_yes_is_a_no(workspace: Path, answer: str) -> None:
+    terminal = run(workspace, "sudo id; touch asked")
+    terminal.until("allow it? ")
+    terminal.type(answer)
+    terminal.until("not run: declined")
+    assert terminal.status() == 126
+    assert not (workspace / "asked").exists()
+
+
+@pytest.mark.parametrize("forced", ["-t", "-T"])
+def test_a_host_is_asked_about_while_the_program_runs(workspace: Path, forced: str) -> None:
+    command = "curl -s -o /dev/null -w 'code-%{http_code}' http://b.example; read name; echo hello $name"
+    terminal = run(workspace, forced, "--ask-hosts", "--allow", "a.example", command)
+    assert "wants to reach b.example on port 80" in terminal.until("allow it? ")
+    terminal.type("n\n")
+    terminal.until("code-403")
+    terminal.insist("Ada\n", "hello Ada")  # keys are the program's again
+    assert terminal.status() == 0
+
+
+def test_what_was_typed_before_the_question_is_no_answer_to_it(workspace: Path) -> None:
+    terminal = run(workspace, "sudo id")
+    terminal.type("y\n" * 3)
+    terminal.until("allow it? ")
+    terminal.type("n\n")
+    terminal.until("declined")
+    assert terminal.status() == 126

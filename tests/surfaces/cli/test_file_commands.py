@@ -1,0 +1,65 @@
+"""Files into a session and out of it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.surfaces.cli.test_session_commands import session as session
+from tests.surfaces.invoking import belljar, start
+
+
+def test_files_go_into_a_session_and_out_of_it(workspace: Path, tmp_path: Path) -> None:
+    session = belljar("session", "start", "--workspace", str(workspace)).stdout.strip()
+    try:
+        (tmp_path / "tree" / "deep").mkdir(parents=True)
+        (tmp_path / "tree" / "deep" / "f").write_text("carried")
+        assert belljar("cp", str(tmp_path / "tree"), f"{session}:/tmp/tree").status == 0
+        assert belljar("cp", f"{session}:/tmp/tree/deep/f", "-").stdout == "carried"
+        assert belljar("cp", f"{session}:/tmp/tree", str(tmp_path / "back")).status == 0
+        assert (tmp_path / "back" / "deep" / "f").read_text() == "carried"
+        assert belljar("cp", "a", "b").status == 2
+        assert belljar("cp", f"{session}:/etc/passwd", str(tmp_path / "x")).status == 2
+    finally:
+        belljar("session", "stop", session)
+
+
+SERVER = "import http.server as h; h.HTTPServer(('127.0.0.1', 8000), h.SimpleHTTPRequestHandler).serve_forever()"
+
+
+@pytest.mark.parametrize("ways", [["ID", "HERE:8000"], ["--session", "ID", "8000"], ["--at", "HERE", "ID", "8000"]])
+def test_a_port_is_opened_here_however_it_is_asked_for(session: str, ways: list[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        here = free.getsockname()[1]
+    words = [word.replace("ID", session).replace("HERE", str(here)) for word in ways]
+    server = belljar("start", "--session", session, "--", "python3", "-c", SERVER).stdout.strip()
+    with start("forward", *words) as forward:
+        assert forward.stdout is not None
+        url = forward.stdout.readline().decode().strip()
+        assert url.endswith(f":{here}") or "8000" in words
+        assert _answer(url).startswith("<!DOCTYPE")
+        forward.send_signal(signal.SIGINT)
+        assert forward.wait() == 0
+    belljar("kill", server)
+
+
+def _answer(url: str) -> str:
+    """Once the server inside listens."""
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("words", [[], ["ID"], ["ID", "http"], ["0.0.0.0:1:2"], ["ID", ":80"], ["A", "B", "80"]])
+def test_a_port_that_is_none_is_answered_with_what_to_write(words: list[str]) -> None:
+    refused = belljar("forward", *words)
+    assert refused.status == 2
+    assert "write `belljar forward ID PORT`, or HERE:PORT" in refused.complaint

@@ -1,0 +1,21 @@
+"""Sessions have names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.surfaces.cli.test_attach import session as session
+from tests.surfaces.invoking import belljar
+
+
+def test_a_session_has_a_name_and_only_one_has_it(session: str, workspace: Path) -> None:
+    assert belljar("run", "--session", "desk", "echo hi").stdout == "hi\n"
+    assert [each["name"] for each in belljar("ps", "--json").json if each["id"] == session] == ["desk"]
+    again = belljar("session", "start", "--workspace", workspace, "--name", "desk")
+    assert again.status == 2
+    assert "already" in again.complaint
+    wrong = belljar("run", "--session", "dsk", "true")
+    assert wrong.status == 2
+    assert "did you mean 'desk'?" in wrong.complaint
+    for bad in ("bj-desk", "../x", "-x", ""):
+        assert belljar("session", "start", "--workspace", workspace, f"--name={bad}").status == 2

@@ -1,0 +1,60 @@
+"""The command line is read as people write it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.surfaces.invoking import belljar
+
+from belljar.surfaces.cli.main import main
+from belljar.surfaces.cli.parser import GROUPS, build, parse
+
+COMMANDS = [name for group in GROUPS for name in group.names]
+
+
+def test_help_names_every_command_and_gives_examples() -> None:
+    answer = belljar("--help")
+    assert answer.status == 0
+    assert all(f"    {name} " in answer.stdout for name in COMMANDS)
+    assert all(f"\n{group.title}:\n" in answer.stdout for group in GROUPS)
+    assert "belljar run 'python3 -V" in answer.stdout
+    for same in ([], ["help"]):
+        assert belljar(*same).stdout == answer.stdout
+
+
+def test_help_for_one_command_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "session", "start"]) == 0
+    assert capsys.readouterr().out.startswith("usage: belljar session start")
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [
+        (["rnu", "ls"], "did you mean 'run'?"),
+        (["session", "lst"], "did you mean 'list'?"),
+        (["run", "--memroy", "1g", "ls"], "did you mean '--memory'?"),
+        (["run", "--network", "none ", "ls"], "did you mean 'none'?"),
+        (["schema", "runs"], "did you mean 'run'?"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(args: list[str], meant: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(args) == 2
+    assert meant in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: belljar {command}")
+
+
+def test_text_and_vectors_are_told_apart() -> None:
+    assert parse(["run", "ls | wc"]).command == "ls | wc"
+    assert parse(["run", "--", "ls"]).command == ["ls"]
+    assert parse(["run", "--json", "--", "ls", "--json"]).command == ["ls", "--json"]
+    assert parse(["run", "ls", "-la"]).command == ["ls", "-la"]
+    assert parse(["run", "sh", "-c", "x", "--", "y"]).command == ["sh", "-c", "x", "--", "y"]
+
+
+def test_the_parser_has_no_abbreviations() -> None:
+    with pytest.raises(Exception, match="--work"):
+        build().parse_args(["run", "--work", ".", "ls"])

@@ -1,0 +1,68 @@
+"""Options of a sandbox, from the command line and from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.surfaces.invoking import belljar
+
+from belljar.surfaces.cli.main import main
+
+
+def test_variables_come_from_files_too(tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "vars"
+    file.write_text("# a comment\n\nONE=1 and a half\nTWO=2\nOURS\nNOBODY_HAS_THIS\n")
+    monkeypatch.setenv("OURS", "from here")
+    told = 'echo "$ONE|$TWO|$OURS|${NOBODY_HAS_THIS-unset}"'
+    answer = belljar("run", "--workspace", workspace, "--env-file", file, "-e", "TWO=two", told)
+    assert answer.stdout == "1 and a half|two|from here|unset\n"
+    file.write_text("ONE =1\n")
+    assert "line 1" in belljar("run", "--env-file", file, "ls").complaint
+    assert belljar("run", "--env-file", tmp_path / "none", "ls").status == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["bogus"], "there is no command 'bogus'"),
+        (["run", "--bogus", "ls"], "--bogus"),
+        (["run"], "no command given"),
+        (["run", "--"], "no command given"),
+        (["run", "--timeout", "soon", "ls"], "'soon' is not a time"),
+        (["run", "--timeout", "-1", "ls"], "'-1' is not a time"),
+        (["run", "--env", "NAME", "ls"], "'NAME' is not a variable"),
+        (["run", "--network", "some", "ls"], "invalid choice: 'some'"),
+        (["run", "--memory", "12 bananas", "ls"], "'12 bananas' is not a size"),
+        (["run", "--memory", "1k", "ls"], "out of bounds; at least 16 MiB"),
+        (["session"], "say what to do: start, list, stop"),
+        (["run", "--cpus", "many", "ls"], "--cpus"),
+        (["run", "--pids", "1", "ls"], "--pids"),
+        (["run", "--workspace", "/does/not/exist", "ls"], "does not exist"),
+        (["run", "--workspace", "/etc/passwd", "ls"], "/etc/passwd"),
+        (["run", "--policy", "nonsense", "ls"], "nonsense"),
+        (["run", "--policy", "/does/not/exist.toml", "ls"], "/does/not/exist.toml"),
+        (["run", "--session", "bj-000000000000", "ls"], "no session bj-000000000000"),
+        (["run", "--session", "../../etc", "ls"], "is not a session id"),
+        (["run", "--cwd", "../..", "ls"], "outside the workspace"),
+        (["run", "--report", "/does/not/exist.json", "ls"], "--report"),
+        (["session"], "say what to do: "),
+        (["session", "stop", "bj-000000000000"], "no session"),
+        (["logs", "shell_00000000"], "Shell not found: shell_00000000"),
+        (["kill", "shell_00000000"], "Shell not found: shell_00000000"),
+        (["kill", "bj-000000000000"], "belljar session stop"),
+        (["call", "Bash", "{not json"], "not JSON"),
+        (["call", "Nonsense", "{}"], "Nonsense"),
+        (["images", "build", "nonsense"], "no recipe for 'nonsense'"),
+        (["audit", "show", "--since", "yesterday"], "--since"),
+        (["policy", "test", "/does/not/exist.jsonl"], "/does/not/exist.jsonl"),
+        (["prune", "--", "x"], "nothing after --"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(args: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(args) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("belljar: ")
+    assert said in line

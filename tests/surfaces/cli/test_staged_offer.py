@@ -1,0 +1,55 @@
+"""A staged run ends with the list and a question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.surfaces.cli.test_staged_commands import CHANGE
+from tests.surfaces.cli.test_staged_commands import place as place
+from tests.surfaces.invoking import belljar
+from tests.surfaces.real_terminal import Terminal
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y", "one\ntwo\n"), ("n", "one\n")])
+def test_on_a_terminal_it_ends_with_the_list_and_a_question(place: Path, answer: str, left: str) -> None:
+    others = _kept()
+    terminal = Terminal.belljar("run", "--staged", "--workspace", place, CHANGE)
+    seen = terminal.until("[k]eep for later: ")
+    assert "~ a.txt" in seen
+    assert "(+1 −1 ~1)" in seen
+    terminal.type(answer + "\n")
+    terminal.rest()
+    assert (place / "a.txt").read_text() == left
+    belljar("prune")
+    assert _kept() <= others
+
+
+def _kept() -> set[str]:
+    return {each["id"] for each in belljar("session", "list", "--json").json}
+
+
+def test_choosing_hunk_by_hunk_and_keeping(place: Path) -> None:
+    lines = [f"{number}\n" for number in range(40)]
+    (place / "a.txt").write_text("".join(lines))
+    change = "sed -i -e 's/^1$/first/' -e 's/^38$/last/' a.txt; echo new > b.txt"
+    terminal = Terminal.belljar("run", "--staged", "--workspace", place, change)
+    terminal.until("[k]eep for later: ")
+    terminal.type("c\n")
+    terminal.until("Apply a.txt? [y,n,s,q,?] ")
+    terminal.type("?\n")
+    assert "s - decide hunk by hunk" in terminal.until("Apply a.txt? [y,n,s,q,?] ")
+    terminal.type("s\n")
+    terminal.until("Apply hunk 1 of 2? [y,n,q,?] ")
+    terminal.type("n\n")
+    terminal.until("Apply hunk 2 of 2? [y,n,q,?] ")
+    terminal.type("y\n")
+    terminal.until("Apply b.txt? [y,n,q,?] ")
+    terminal.type("y\n")
+    assert "~1 kept as bj-" in terminal.rest()
+    text = (place / "a.txt").read_text()
+    assert "last" in text
+    assert "first" not in text
+    assert belljar("apply", "--undo", cwd=place).complaint == "belljar: 2 taken back"
+    assert (place / "a.txt").read_text() == "".join(lines)
+    assert not (place / "b.txt").exists()

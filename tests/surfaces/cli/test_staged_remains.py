@@ -1,0 +1,36 @@
+"""Changes that outlived their session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.surfaces.cli.test_staged_commands import areas, run_staged
+from tests.surfaces.cli.test_staged_commands import place as place
+from tests.surfaces.invoking import belljar
+
+
+def test_several_in_one_directory_must_be_named(place: Path) -> None:
+    ids = {run_staged(place), run_staged(place)}
+    complaint = belljar("diff", cwd=place).complaint
+    assert all(id in complaint for id in ids)
+
+
+def test_sessions_that_ended_are_listed_with_their_changes(place: Path) -> None:
+    id = run_staged(place)
+    listed = belljar("session", "list").stdout
+    (line,) = [each for each in listed.splitlines() if id in each]
+    assert "ended" in line
+    assert "+1 −1 ~1" in line
+    facts = {each["id"]: each for each in belljar("session", "list", "--json").json}
+    assert (facts[id]["ended"], facts[id]["changes"]) == (True, "+1 −1 ~1")
+
+
+def test_prune_names_unapplied_work_and_drops_it_only_when_told_so(place: Path) -> None:
+    id = run_staged(place)
+    answer = belljar("prune")
+    assert f"unapplied changes: {id} +1 −1 ~1" in answer.stderr
+    assert id in areas()
+    assert "--yes" in belljar("prune", "--staged").stderr
+    assert id in areas()
+    assert id in belljar("prune", "--staged", "--yes", "--json").json["staged_dropped"]
+    assert areas() == []

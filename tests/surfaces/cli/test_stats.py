@@ -1,0 +1,24 @@
+"""What a session uses."""
+
+from __future__ import annotations
+
+from tests.surfaces.cli.test_attach import session as session
+from tests.surfaces.invoking import belljar
+from tests.surfaces.real_terminal import Terminal
+
+
+def test_stats_tell_what_a_session_uses(session: str) -> None:
+    (row,) = [each for each in belljar("stats", "desk", "--json").json if each["id"] == session]
+    assert row["memory"] > 0
+    assert row["pids"] > 0
+    assert "desk" in belljar("stats", "--once").stdout
+
+
+def test_on_a_terminal_they_are_told_again_until_ctrl_c(session: str) -> None:
+    terminal = Terminal.belljar("stats", "desk")
+    terminal.until("desk")
+    again = terminal.until("\x1b[2A\x1b[J")
+    assert "MiB" in again
+    terminal.until("desk")
+    terminal.type("\x03")
+    assert terminal.status() == 130

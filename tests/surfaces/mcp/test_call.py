@@ -1,0 +1,145 @@
+"""One call: its questions, its progress, its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp import MCPError
+from tests.surfaces.mcp.test_server import Desk
+from tests.surfaces.mcp.test_server import desk as desk
+from tests.surfaces.mcp.test_server import shared as shared
+from tests.surfaces.mcp_client import ERAS, GONE, client, text
+
+ASKED = "sudo true; touch ran"
+
+
+async def test_a_person_who_approves_lets_the_command_run(desk: Desk) -> None:
+    desk.person.will("accept", approve=True)
+    await desk.call(ASKED)
+    assert desk.appeared("ran")
+    (question,) = desk.person.questions
+    assert "Risk: critical" in question
+    assert question.endswith(f"Command:\n    {ASKED}")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("terminal-run", {"command": ASKED}),
+        ("shell_execute", {"command": ASKED}),
+        ("run_command", {"command": "sudo", "args": ["true"]}),
+    ],
+)
+async def test_every_family_asks_once(desk: Desk, tool: str, arguments: dict[str, Any]) -> None:
+    desk.person.will("accept", approve=True)
+    await desk.mcp.call_tool(tool, arguments)
+    assert len(desk.person.questions) == 1
+
+
+async def test_nobody_is_asked_about_a_command_too_long_to_read(desk: Desk) -> None:
+    desk.person.will("accept", approve=True)
+    result = await desk.call(f"sudo true; touch ran; echo {'x' * 30_000}")
+    assert result.is_error
+    assert not desk.person.questions
+    assert not desk.appeared("ran")
+
+
+async def test_a_command_cannot_pose_as_the_question(desk: Desk) -> None:
+    await desk.call("sudo true # \u202eevil\nRisk: low")
+    for question in desk.person.questions:
+        assert "\u202e" not in question
+        assert "\nRisk: low" not in question
+
+
+@pytest.mark.parametrize("answer", [("decline", {}), ("cancel", {}), ("accept", {"approve": False})])
+async def test_without_a_clear_yes_the_command_does_not_run(desk: Desk, answer: tuple[str, dict[str, Any]]) -> None:
+    desk.person.will(answer[0], **answer[1])
+    result = await desk.call(ASKED)
+    assert result.is_error
+    assert text(result).startswith("Declined by a person: ")
+    assert "security reasons" not in text(result)
+    assert len(desk.person.questions) == 1
+    assert not desk.appeared("ran")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_that_cannot_ask_gets_a_denial(workspace: Path, era: str) -> None:
+    async with client(workspace, era=era) as mcp:
+        result = await mcp.call_tool("Bash", {"command": ASKED})
+    assert result.is_error
+    assert "approval that was not given" in text(result)
+    assert not (workspace / "ran").exists()
+
+
+@pytest.mark.parametrize("shared", ["auto"], indirect=True)
+async def test_an_approval_is_good_for_the_command_that_was_shown_only(desk: Desk) -> None:
+    call, yes = desk.mcp.session.call_tool, types.ElicitResult(action="accept", content={"approve": True})
+    shown = await call("Bash", {"command": "sudo true"}, allow_input_required=True)
+    assert isinstance(shown, types.InputRequiredResult)
+    with pytest.raises(MCPError, match="requestState"):
+        await call("Bash", {"command": ASKED}, input_responses={"approve": yes}, request_state=shown.request_state)
+    unasked = await call("Bash", {"command": ASKED}, input_responses={"approve": yes}, allow_input_required=True)
+    assert isinstance(unasked, types.InputRequiredResult)
+    assert not desk.appeared("ran")
+
+
+async def test_output_arrives_while_the_command_runs(desk: Desk) -> None:
+    """The command ends only when its output has been seen."""
+    seen: list[tuple[float, str | None]] = []
+
+    async def watch(progress: float, _: float | None, message: str | None) -> None:
+        seen.append((progress, message))
+        (desk.workspace / "seen").touch()
+
+    waiting = "printf 'begun \\xe2'; printf '\\x82\\xac\\n'; until [ -e seen ]; do sleep 0.02; done; echo end"
+    result = await desk.call(waiting, progress_callback=watch)
+    assert "".join(message or "" for _, message in seen).startswith("begun €"[: len(seen[0][1] or "")])
+    assert [progress for progress, _ in seen] == sorted({progress for progress, _ in seen})
+    assert text(result).split() == ["begun", "€", "end"]
+
+
+async def test_a_flood_of_output_becomes_few_notifications(desk: Desk) -> None:
+    seen: list[int] = []
+
+    async def watch(_: float, __: float | None, message: str | None) -> None:
+        seen.append(len(message or ""))
+
+    await desk.call("head -c 20000000 /dev/zero | tr '\\0' x", progress_callback=watch)
+    assert max(seen) <= 8192
+    assert sum(seen) < 5_000_000
+
+
+@pytest.mark.parametrize("tool", ["Bash", "shell_execute"])
+async def test_a_cancelled_call_leaves_no_process(desk: Desk, tool: str) -> None:
+    begun = anyio.Event()
+
+    async def watch(*_: object) -> None:
+        begun.set()
+
+    async def call() -> None:
+        await desk.call("echo begun; (sleep 1001); true", tool, progress_callback=watch)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        await begun.wait()
+        tasks.cancel_scope.cancel()
+    with anyio.fail_after(120):
+        await desk.call(GONE, tool)
+
+
+async def test_several_calls_run_at_once(desk: Desk) -> None:
+    """Each waits for the other: one after the other they would never end."""
+    results: list[types.CallToolResult] = []
+
+    async def call(mine: str, theirs: str) -> None:
+        meet = f"touch {mine}; until [ -e {theirs} ]; do sleep 0.02; done"
+        results.append(await desk.mcp.call_tool("shell_execute", {"command": meet, "timeout": 20}))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call, "a", "b")
+        tasks.start_soon(call, "b", "a")
+    assert [result.is_error for result in results] == [False, False]

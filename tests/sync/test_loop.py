@@ -1,0 +1,20 @@
+"""The way into the loop, and none out of its own callbacks."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from belljar import sync
+from belljar.errors import UsageError
+
+
+def test_a_callback_that_calls_back_is_told_so(workspace: Path) -> None:
+    with sync.Session(workspace) as box:
+
+        def again(_: Any) -> None:
+            box.run("true")
+
+        with pytest.raises(UsageError, match="own callbacks"):
+            box.run("echo hi", on_output=again)
+        assert box.run("echo on").stdout == "on\n"

@@ -1,0 +1,21 @@
+"""Lasting shells, tools and sessions that go on, blocking."""
+
+from pathlib import Path
+
+from belljar import sync
+
+
+def test_the_persistent_shell_the_pool_the_tools_and_attach(workspace: Path) -> None:
+    with sync.Pool(workspace, size=1) as pool:
+        pool.ready()
+        with pool.session() as box:
+            box.persistent.run("mkdir -p src; cd src; export A=1")
+            assert box.persistent.run("echo $A $PWD").stdout == "1 /workspace/src\n"
+            tools = sync.ToolRegistry(box)
+            assert tools.call("Bash", {"command": "pwd"}).output == "/workspace/src\n"
+            assert tools.call("BashOutput", {"bash_id": "nosuch"}).error == "Shell not found: nosuch"
+    with sync.Session(workspace, keep=True) as kept:
+        kept.start("sleep 600")
+        with sync.attach(kept.id) as again:
+            assert [shell.command for shell in again.shells()] == ["sleep 600"]
+        kept.stop()

@@ -1,0 +1,18 @@
+"""A system call that fails says why, and what it was about."""
+
+import os
+
+import pytest
+
+from belljar import syscalls
+
+
+def test_a_failure_is_an_oserror_with_its_path() -> None:
+    with pytest.raises(FileNotFoundError) as failed:
+        syscalls.mount("none", "/no/such/place", "tmpfs", 0)
+    assert failed.value.filename == "/no/such/place"
+
+
+def test_an_answer_is_handed_on() -> None:
+    GETPID = {"x86_64": 39, "aarch64": 172}[os.uname().machine]
+    assert syscalls.syscall(GETPID) == os.getpid()

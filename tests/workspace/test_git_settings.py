@@ -1,0 +1,65 @@
+"""Settings of git: only those that can run nothing are harmless."""
+
+from pathlib import Path
+
+import pytest
+from tests.workspace.conftest import git
+
+from belljar.workspace.host_run_files import HostRunFiles
+
+
+@pytest.mark.parametrize(
+    ("added", "told"),
+    [
+        ('[remote "o"]\n\turl = there\n', False),
+        ("[user]\n\tname = me\n", False),
+        ("[core]\n\tfsmonitor = evil\n", True),
+        ("[core] hooksPath=evil\n", True),
+        ("[alias]\n\tst = !evil\n", True),
+        ('[filter "x"]\n\tclean = evil\n', True),
+        ("[include]\n\tpath = evil\n", True),
+        ('[remote "o"]\n\turl = ext::evil\n', True),
+        ("[CORE]\n\tSSHCOMMAND = evil\n", True),
+        ("[diff]\n\texternal = evil\n", True),
+        ("[interactive]\n\tdiffFilter = evil\n", True),
+        ("[core]\n\talternateRefsCommand = evil\n", True),
+        ('[gpg "ssh"]\n\tdefaultKeyCommand = evil\n', True),
+        ("[sendemail]\n\ttoCmd = evil\n", True),
+        ("[core]\n\tsomethingOfTomorrow = evil\n", True),
+        ('[branch "main"]\n\tremote = origin\n\tmerge = refs/heads/main\n', False),
+        ('[submodule "x"]\n\tactive = true\n\turl = there\n', False),
+        ('[submodule "x"]\n\tupdate = !evil\n', True),
+        ("[color]\n\tui = auto\n[pull]\n\trebase = true\n", False),
+        ("this is no setting\n[\n", True),
+        ('[user]\n\tname = "me # [core]" ; fsmonitor = x\n', False),
+        ("[user]\n\tname = me \\\n fsmonitor = x\n", False),
+        ("[user] name = me\n[core]sshCommand = evil\n", True),
+    ],
+)
+def test_of_gits_settings_only_those_that_run_something_are_told(
+    root: int, tmp_path: Path, added: str, told: bool
+) -> None:
+    watch = HostRunFiles(root)
+    before = watch.before()
+    with (tmp_path / ".git" / "config").open("a") as config:
+        config.write(added)
+    assert watch.since(before) == ((".git/config",) if told else ())
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_hooks_path_that_was_set_before_is_followed(root: int, tmp_path: Path, absolute: bool) -> None:
+    (tmp_path / "tools" / "hooks").mkdir(parents=True)
+    where = tmp_path / "tools" / "hooks" if absolute else "tools/hooks"
+    with (tmp_path / ".git" / "config").open("a") as config:
+        config.write(f"[core]\n\thooksPath = {where}\n")
+    watch = HostRunFiles(root)
+    before = watch.before()
+    (tmp_path / "tools" / "hooks" / "pre-commit").write_text("evil")
+    assert watch.since(before) == ("tools/hooks/pre-commit",)
+
+
+def test_settings_of_a_submodule_are_told(repositories: tuple[Path, HostRunFiles]) -> None:
+    top, watch = repositories
+    before = watch.before()
+    git("config", "core.fsmonitor", "evil", cwd=top / "vendor/library")
+    assert watch.since(before) == (".git/modules/vendor/library/config",)

@@ -1,0 +1,77 @@
+"""Mounts with two ids exchanged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.workspace.conftest import _root_s, as_root
+
+from belljar.workspace import idmap, uids
+from belljar.workspace.pinned import (
+    Workspace,
+    WorkspaceUnmappable,
+)
+
+
+@as_root
+@pytest.mark.parametrize("owner", [0, 1000])
+def test_what_the_unprivileged_user_makes_belongs_to_the_owner_on_disk(
+    root_workspace: Path, tmp_path: Path, owner: int
+) -> None:
+    (root_workspace / "old").touch()
+    for path in (root_workspace, root_workspace / "old"):
+        os.chown(path, owner, owner)
+    run = tmp_path / "run"
+    with Workspace.open(root_workspace) as pinned, pinned.shown(run) as source:
+        uid = pinned.identity.uid
+        assert not uids.has_account(uid)
+        assert (Path(source) / "old").stat().st_uid == uid
+        subprocess.run(["touch", "new"], check=True, cwd=source, user=uid, group=uid, extra_groups=[])
+        assert (Path(source) / "new").stat().st_uid == uid
+        os.chown(root_workspace / "old", uid, uid)
+        assert (Path(source) / "old").stat().st_uid == owner, "exchanged, so every id stays expressible"
+    assert (root_workspace / "new").stat().st_uid == owner
+    assert (root_workspace / "new").stat().st_gid == owner
+    assert not (run / "workspace").exists()
+
+
+@as_root
+def test_a_file_system_that_cannot_be_mapped_is_one_clear_error(tmp_path: Path) -> None:
+    # An idmapped mount cannot be mapped again, which stands in for a file system that has no idmapped mounts.
+    with (
+        Workspace.open(_root_s(tmp_path / "workspace")) as pinned,
+        pinned.shown(tmp_path / "first") as source,
+    ):
+        with Workspace.open(source) as again:
+            again._status = pinned._status  # as root's, which the mount shows as somebody else's
+            with pytest.raises(WorkspaceUnmappable, match="not root"), again.shown(tmp_path / "second"):
+                pass
+        assert not (tmp_path / "second" / "workspace").exists()
+
+
+@pytest.mark.parametrize(
+    ("pair", "expected"),
+    [
+        ((0, 1000), "0 1000 1\n1 1 999\n1000 0 1\n1001 1001 4294966294"),
+        ((1000, 0), "0 1000 1\n1 1 999\n1000 0 1\n1001 1001 4294966294"),
+        ((7, 8), "0 0 7\n7 8 1\n8 7 1\n9 9 4294967286"),
+        ((7, 7), "0 0 4294967295"),
+    ],
+)
+def test_an_exchange_covers_every_id_once(pair: tuple[int, int], expected: str) -> None:
+    assert idmap._exchange(*pair) == expected
+
+
+def children() -> set[str]:
+    return {child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()}
+
+
+@as_root
+def test_the_child_that_lends_its_namespace_is_gone_at_once(root_workspace: Path, tmp_path: Path) -> None:
+    before = children()
+    with Workspace.open(root_workspace) as pinned, pinned.shown(tmp_path / "run"):
+        new = {Path(f"/proc/{child}/comm").read_text() for child in children() - before}
+    assert not any(name.startswith(("python", "pytest")) for name in new)

@@ -1,0 +1,43 @@
+"""One walk over the workspace: set-id files and git directories."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import belljar
+from belljar.errors import ProtectionMissing
+from belljar.workspace import survey
+
+
+@pytest.mark.parametrize("bits", [0o4755, 0o2755])
+async def test_a_set_id_file_in_the_workspace_stops_the_run(base_image: str, workspace: Path, bits: int) -> None:
+    deep = workspace / "a" / "b"
+    deep.mkdir(parents=True)
+    (deep / "tool").write_text("x")
+    (deep / "tool").chmod(bits)
+    with pytest.raises(ProtectionMissing, match=r"a/b/tool.*chmod"):
+        await belljar.run("true", workspace)
+
+
+async def test_a_set_id_file_that_was_mended_stops_nothing_any_more(base_image: str, workspace: Path) -> None:
+    (workspace / "tool").write_text("x")
+    (workspace / "tool").chmod(0o4755)
+    with pytest.raises(ProtectionMissing):
+        await belljar.run("true", workspace)
+    (workspace / "tool").chmod(0o755)
+    assert (await belljar.run("true", workspace)).ok
+
+
+def test_sandboxes_that_start_together_share_one_walk(workspace: Path) -> None:
+    descriptor = os.open(workspace, os.O_PATH | os.O_DIRECTORY)
+    assert survey.survey(descriptor) is survey.survey(descriptor)
+    os.close(descriptor)
+
+
+async def test_a_directory_with_its_group_bit_is_no_set_id_file(base_image: str, workspace: Path) -> None:
+    (workspace / "shared").mkdir()
+    (workspace / "shared").chmod(0o2775)
+    assert (await belljar.run("true", workspace)).ok
