@@ -49,7 +49,7 @@ lint: setup ## ruff, mypy, shellcheck and clang-format
 	@"$(BIN)/ruff" check
 	@"$(BIN)/ruff" format --check
 	@"$(BIN)/mypy"
-	@if [ -x "$(BIN)/shellcheck" ]; then "$(BIN)/shellcheck" sandbox-images/*.sh .ci/run src/belljar/session/*.bash; fi
+	@if [ -x "$(BIN)/shellcheck" ]; then "$(BIN)/shellcheck" sandbox-images/*.sh .ci/run src/belljar/session/*.bash src/belljar/surfaces/cli/*.bash; fi
 	@"$(BIN)/clang-format" --dry-run --Werror sandbox-images/init/*.[ch]
 
 format: setup ## let ruff and clang-format write the code as it should be
@@ -63,7 +63,7 @@ lock: ## renew sandbox-images/setup/lock/*.txt: the versions and hashes that set
 fresh: ## the README's two commands in bare Debian trees, as root and as a user (needs root and mmdebstrap)
 	@$(CHECK_PYTHON); "$(PYTHON)" -B -m tests.fresh $(TREES)
 
-vm-test: ## a part of the tests in a virtual machine with cgroup v2 (needs root; the first time about half an hour)
+vm-test: ## a part of the tests in a virtual machine with cgroup v2 (needs root; emulated it takes more than an hour)
 	$(SETUP) test engine images </dev/null >&2
 	@"$(BIN)/python" -m tests.vm $(PLATFORMS)
 
