@@ -135,7 +135,7 @@ def test_a_verb_that_destroys_is_asked_about(command: str, decision: str) -> Non
     ("command", "risk"),
     [
         ("docker exec web rm -rf dist", "high"),
-        ("redis-cli --scan --pattern 'a:*' | xargs redis-cli del", "high"),
+        ("redis-cli --scan --pattern 'a:*' | xargs redis-cli del", "critical"),
         ("pip install --index-url https://pypi.example/simple x", "high"),
         ("vim -es -c 'g/TODO/p' -c q notes.txt", "low"),
         ("nvm use 18", "low"),

@@ -107,12 +107,9 @@ def _sweep(call: Call) -> None:
         if "/" not in path or (re.search(r"\s", path) and path[0] != "/") or not re.match(r"[/~.\w]", path):
             continue
         full, kind, flags = call.locate(path)
-        if (
-            kind == "device"
-            and not Call.known(call.machine, call.name)
-            and expressions.matched(named("raw_disk"), full)
-        ):
-            call.emit("device.format") if not {"-l", "--list", "-i"} & set(call.args) else None
+        looks = {"-l", "--list", "-i"} & set(call.args) or Call.known(call.machine, call.name)
+        if kind == "device" and not looks and expressions.matched(named("raw_disk"), full):
+            call.emit("device.format")
         secret = kind == "secret" and not knowledge.has_trait(call.name, "keys")
         if secret or (kind == "kernel" and flags & {"escape", "engine"}):
             call.machine.emit("read", full, kind, flags, call.name)
@@ -121,7 +118,8 @@ def _sweep(call: Call) -> None:
 def _stranger(call: Call) -> str:
     """A program nobody described: it may run, and scripts that it is handed on its input stay unseen."""
     call.emit("exec.unknown")
-    call.machine.note(f"{call.text()}  ←  no entry: a program that nobody described")
+    if "/" not in call.name:  # not the project's own
+        _read(call, call.machine.knowledge.programs["anything else"])
     _net(call)
     if "command_not_found_handle" in call.state.functions:
         call.machine.simple(["command_not_found_handle", call.name, *call.args], call.state, call.feed)

@@ -88,7 +88,8 @@ _KEYS = {one.name for one in fields(Entry)} - {"name", "source", "trusted"}
 def read_entry(name: str, data: Any, source: str, trusted: bool = True) -> Entry:
     """A verb may be written as the effect alone."""
     data = {"effect": data} if isinstance(data, str) else data
-    verbs = tuple((verb, read_entry(f"{name} {verb}", one, source)) for verb, one in data.get("verbs", {}).items())
+    read = [(verb, read_entry(f"{name} {verb}", one, source)) for verb, one in data.get("verbs", {}).items()]
+    verbs = tuple((pattern.strip(), entry) for patterns, entry in read for pattern in patterns.split(","))
     when = tuple(When(**one) for one in data.get("when", ()))
     return Entry(**{**data, "name": name, "verbs": verbs, "when": when, "source": source, "trusted": trusted})
 

@@ -55,10 +55,8 @@ class Reading:
             roles = roles.rpartition(" ")[0]
         acts += self.assigned(roles, options.rest) if not verbs and options.rest != ["-"] else []
         self.destination = acts[-1][1][-1] if acts and acts[-1][0] == "arrive" else ""
-        self.target = next(
-            (words[0] for act, words in acts if act in ("fetch", "fetch-here", "host") and re.search("[.:]", words[0])),
-            "",
-        )
+        hosts = (words[0] for act, words in acts if act in ("fetch", "fetch-here", "host"))
+        self.target = next(filter(re.compile("[.:]").search, hosts), "")
         for act, words in sorted(acts, key=lambda one: one[0] in _LAST):
             self.act(act, words)
         if entry.stdin and call.stdin.strip() and not any(re.match("code|script", act) for act, _ in acts):
@@ -79,13 +77,10 @@ class Reading:
         """The entry whose pattern the first words meet. An option that nobody listed may have taken a word before."""
         words = [unglob(solid(word)) for word in options.rest]
         for start in range(min(3, len(words))):
-            for pattern, entry in (
-                (one.strip(), entry) for names, entry in self.entry.verbs for one in names.split(",")
-            ):
+            for pattern, entry in self.entry.verbs:
                 length = matched(pattern.split(), words[start:])
-                if length is None or (
-                    start and (pattern == "*" or not options.after_flag(words[:start], self.call.args))
-                ):
+                skips = start and (pattern == "*" or not options.after_flag(words[:start], self.call.args))
+                if length is None or skips:
                     continue
                 taken, args = options.rest[start : start + length], list(self.call.args)
                 for word in taken:
@@ -114,10 +109,13 @@ class Reading:
         return printed
 
     def _destroys(self) -> str:
-        """What the program does where one of its first words is a verb that destroys, and it is no rehearsal."""
-        words = self.options.rest[:5] if self.entry.destroys else []
-        verb = any(expressions.fullmatch(named("destructive"), unglob(solid(word))) for word in words)
-        return self.entry.destroys if verb and not expressions.search(named("rehearsal"), self.text) else ""
+        """What the program does where one of its first words is a verb that destroys, or any argument is an option or a
+        statement that does, and it is no rehearsal."""
+        if not self.entry.destroys or expressions.search(named("rehearsal"), self.text):
+            return ""
+        places = (("destructive", self.options.rest[:5]), ("destructive_argument", self.call.args))
+        verb = any(expressions.fullmatch(named(kind), unglob(solid(one))) for kind, words in places for one in words)
+        return self.entry.destroys if verb else ""
 
     def _matches(self, when: When, options: Options) -> list[Any]:
         if (when.flag and not options.has(*when.flag.split())) or (
@@ -129,9 +127,8 @@ class Reading:
         texts = [self.text]
         if when.given:
             files = self.call.state.files.items() if when.files else ()
-            texts.append(
-                "\n".join([self.call.handed(), *(text for path, text in files if re.search(when.files, path))])
-            )
+            named_ones = [text for path, text in files if re.search(when.files, path)]
+            texts.append("\n".join([self.call.handed(), *named_ones]))
         return [one for text in texts for one in expressions.found(when.given or when.args, text)]
 
     def emit(self, text: str) -> None:

@@ -113,6 +113,10 @@ def container(reading: Reading, words: list[str], live: str) -> None:
         words = [there_only.sub(here.replace("\\", "\\\\"), word) for word in words]
     if words[:1] and words[0].startswith("-") and "--" in words:  # `kubectl exec POD -n prod -- COMMAND`
         words = words[words.index("--") + 1 :]
+    image = re.sub(r"(-cli)?(:[\w.-]+)?(@\S+)?$", "", solid(reading.rest[0])).rsplit("/", 1)[-1]
+    entry = reading.options.get("entrypoint") or ("" if reading.call.is_program(words[0]) else image)
+    if not live and reading.call.is_program(entry.rsplit("/", 1)[-1]):  # `docker run hashicorp/terraform destroy`
+        words = [entry, *words]
     machine.effects = {}
     try:
         reading.ran += machine.simple(words, state, reading.call.feed)
@@ -158,11 +162,9 @@ def setting(reading: Reading, text: str) -> None:
     settings = tables()["setting"][reading.settings or "git"].items()
     one = next((one for pattern, one in settings if expressions.fullmatch(pattern, key.lower())), None)
     value = value.strip()
-    if (
-        one is None
-        or expressions.fullmatch(one.get("harmless", "(?!)"), value)
-        or (one.get("editor") and quiet_command(value))
-    ):
+    if one is None or expressions.fullmatch(one.get("harmless", "(?!)"), value):
+        return
+    if one.get("editor") and quiet_command(value):
         return
     if one.get("own") and reading.call.locate(value)[1] in ("workspace", "workspace_root") and value[:1] != "!":
         reading.emit(one["own"]) if one["own"] != "allow" else None
@@ -198,6 +200,7 @@ def tree_shell(reading: Reading, text: str) -> None:
 MANY.update({
     "run": run, "run-program": run_program, "run-as-root": run_as_root,
     "shell": shell, "code": code, "remote": remote, "container": container,
+    "run-package": lambda reading, words, _: run(reading, [re.sub(r"(?<=\w)@.*|^.*/", "", words[0]), *words[1:]]),
     "shell-or-run": lambda reading, words, _: shell(reading, words) if len(words) == 1 else run(reading, words),
     "lock": lambda reading, words, _: shell(reading, words[1:]) if words[0] == "-c" else run(reading, words),
     "words": lambda reading, words, language: reading.call.scan(language, unglob(" ".join(words)), []),
