@@ -1,4 +1,4 @@
-"""Three things that are easy to get wrong about tasks, each done once.
+"""Four things that are easy to get wrong about tasks, each done once.
 
 A cancellation may come at any await, from anyio or straight from asyncio, also a second time while the first is being
 dealt with. What must not be left half done goes through here.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -95,3 +95,23 @@ async def beside() -> AsyncIterator[TaskGroup]:
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
+
+
+async def a_few_at_once(work: Callable[[T], Awaitable[None]], items: Iterable[T], most: int = 8) -> None:
+    """`work` for each of them; no more are begun after a failure, and the first comes out as it is."""
+    waiting, failures = iter(items), list[Exception]()
+
+    async def take() -> None:
+        for item in waiting:
+            try:
+                await work(item)
+            except Exception as error:  # carried past the group, which would wrap it
+                failures.append(error)
+            if failures:
+                return
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(most):
+            tasks.start_soon(take)
+    if failures:
+        raise failures[0]

@@ -7,24 +7,34 @@ from typing import TYPE_CHECKING
 
 from belljar.sandbox.cgroup import oom_kills
 from belljar.sandbox.listening import Listening
+from belljar.session.copied_run_files import CopiedRunFiles
 from belljar.workspace.host_run_files import HostRunFiles, Snapshot
 
 if TYPE_CHECKING:
     from belljar.sandbox.sandbox import Sandbox
+    from belljar.session.files import Files
 
 
 class Aftermath:
     """Of one session's sandbox."""
 
-    def __init__(self, sandbox: Sandbox, upper: int | None = None) -> None:
-        """`upper`: where a staged session's changes go, instead of the workspace itself; taken over."""
+    def __init__(self, sandbox: Sandbox, upper: int | None = None, copied: Files | None = None) -> None:
+        """`upper`: where a staged session's changes go, instead of the workspace itself; taken over. `copied`: the
+        sandbox's own files, of a workspace that was copied into it."""
         self._pid = sandbox.launched.pid if sandbox.engine.shares_files else None
         self._upper = upper
-        looked_at = sandbox.workspace.descriptor if upper is None else upper
-        self._files = HostRunFiles(looked_at, sandbox.workspace.git_directories())
+        workspace = sandbox.workspace
+        looked_at, repositories = workspace.descriptor if upper is None else upper, workspace.git_directories()
+        self._copied = CopiedRunFiles(workspace.descriptor, repositories, copied) if copied is not None else None
+        self._files = self._copied or HostRunFiles(looked_at, repositories)
         self._oom_kills = 0
         self._listening = Listening(self._pid) if self._pid is not None else None
         self._known_ports: frozenset[int] = frozenset()
+
+    async def look(self, *, again: bool = True) -> None:
+        """Of a copied workspace: ask the sandbox how the files are that the host may run."""
+        if self._copied is not None and (again or not self._copied.has_looked):
+            await self._copied.look()
 
     def before(self, busy: bool) -> Snapshot:
         """How the places are that the host may run files from; `busy`: other commands go on meanwhile."""

@@ -170,6 +170,7 @@ class Shell:
             raise UsageError(f"{self.id} still runs: `await shell.wait()` gives its result")
         assert self._body is not None
         out, err = await self._kept()
+        await self._session.aftermath.look()
         captures = (
             Capture.ending("stdout", out, self._body.stdout_total),
             Capture.ending("stderr", err, self._body.stderr_total),

@@ -14,7 +14,6 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-import anyio
 from anyio import to_thread
 
 from belljar.errors import BelljarError, FileFailed, UsageError
@@ -22,10 +21,10 @@ from belljar.session.archive import packed, whole
 from belljar.session.files import FileInfo, Files
 from belljar.staged.area import COPIED, StagedArea
 from belljar.staged.copying import is_users, make_whiteout, remove_tree
+from belljar.tasks import a_few_at_once
 from belljar.workspace.beneath import Folder
 
 DEEPEST = 128  # levels; as far as the init's tools go
-AT_ONCE = 8
 STATE_MAX = 1 << 30
 SETTLED = 20_000_000  # ns: a file this much older than the newest can't change again without a new time
 ORIGIN = "user.overlay.origin"
@@ -125,22 +124,12 @@ class CopiedWorkspace:
         return wanted, modes
 
     async def _fetch(self, made: Path, wanted: Listing) -> None:
-        waiting, failed = iter(wanted.items()), list[BelljarError]()
         with Folder.at(made) as new:
 
-            async def fetch() -> None:
-                for path, record in waiting:
-                    try:
-                        await self._fetch_one(new, path, record[1], record[2])
-                    except BelljarError as error:
-                        failed.append(error)
-                        return
+            async def fetch(path: str) -> None:
+                await self._fetch_one(new, path, wanted[path][1], wanted[path][2])
 
-            async with anyio.create_task_group() as tasks:
-                for _ in range(AT_ONCE):
-                    tasks.start_soon(fetch)
-        if failed:
-            raise failed[0]
+            await a_few_at_once(fetch, wanted)
 
     async def _fetch_one(self, new: Folder, path: str, mode: int, left: int) -> None:
         target = new.open(path, os.O_WRONLY)

@@ -284,7 +284,9 @@ class PersistentShell:
                     turn.entry.end("refused")
                 return None
             if report is None:
-                return self._ended(turn, await bash.execution.ended())
+                body = await bash.execution.ended()
+                await self._session.aftermath.look()
+                return self._ended(turn, body)
             if timeout is not None or turn.interrupted:
                 spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.clock)
                 bash.disarm(spare)
@@ -322,6 +324,7 @@ class PersistentShell:
 
     async def _reported(self, bash: Bash, turn: _Turn, report: Report) -> ShellResult:
         used = self._usage.end(await bash.look()) if self._usage is not None else {}
+        await self._session.aftermath.look()
         self._learn()
         self._known = turn.verdict.state_after
         self._unsure |= _ran_unread_text(turn.verdict)

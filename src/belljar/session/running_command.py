@@ -113,6 +113,7 @@ class RunningCommand:
         """Its end as the init reports it: nothing of the command is left then."""
         try:
             body = await self._ended()
+            await self._session.aftermath.look()
             result = self.conclusion.ended(self.collector.captures, body, self.collector.stopped)
         except SandboxLost as lost:
             result = self.conclusion.lost(self.collector.captures, time.time(), lost)

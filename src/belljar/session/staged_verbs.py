@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from belljar.policy import Verdict
     from belljar.session.copied_workspace import CopiedWorkspace
+    from belljar.session.files import Files
     from belljar.session.session import Session
     from belljar.staged.apply import Applied
     from belljar.staged.area import Point, StagedArea
@@ -246,18 +247,19 @@ class StagedVerbs:
 
     @property
     def _copied(self) -> CopiedWorkspace | None:
-        box = self._box
-        if not self.is_staged or box.sandbox.engine.shares_files:
+        box, files = self._box, self.copied_files()
+        if files is None:
             return None
         from belljar.session.copied_workspace import CopiedWorkspace
 
-        return CopiedWorkspace(self.staged_area, box.files, box.limits.memory // 4, box.limits.inodes // 2)
+        return CopiedWorkspace(self.staged_area, files, box.limits.memory // 4, box.limits.inodes // 2)
 
     async def copy_in(self) -> None:
         """The workspace, into a sandbox that was just opened; of a fork, what the other had beside it."""
         box, copied = self._box, self._copied
         if copied is not None:
             await copied.copy_in()
+            await self._box.aftermath.look()
         if base := box.plan.base:
             area = await to_thread.run_sync(_area, box.host.staged_root, base)
             if copied is not None:
@@ -268,6 +270,7 @@ class StagedVerbs:
         """So that the area holds what was changed."""
         if (copied := self._copied) is not None:
             await copied.copy_out()
+            await self._box.aftermath.look()
 
     async def copy_out_at_last(self) -> None:
         """When a session ends; of one whose sandbox is lost there is what somebody had looked at."""
@@ -289,15 +292,20 @@ class StagedVerbs:
         await to_thread.run_sync(self.remember_mount)
         if was != self._mounted:
             self._box.workspace_moved()
+        await self._box.aftermath.look(again=False)
         if self._box.checkpoints_kept == "auto" and verdict.risk in ("high", "critical"):
             with suppress(UsageError):  # not while background shells run, which would be left behind
                 await self.checkpoint(f"before {verdict.canonical[:60]}")
 
     def staged_upper(self) -> int | None:
         """A descriptor of the directory that changes go to, for looking at what was planted there."""
-        if not self.is_staged:
+        if not self.is_staged or self.copied_files() is not None:
             return None
         return Folder.at(self.staged_area.path / "upper").descriptor
+
+    def copied_files(self) -> Files | None:
+        """The sandbox's own files, of a staged workspace that was copied into it."""
+        return self._box.files if self.is_staged and not self._box.sandbox.engine.shares_files else None
 
     def forget_if_unchanged(self, id: str) -> None:
         """Staged changes outlive their session; nothing needs to be kept of one that changed nothing."""

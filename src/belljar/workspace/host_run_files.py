@@ -17,7 +17,7 @@ import posixpath
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from belljar.workspace.beneath import Folder, open_beneath
 _AGENT = lazy_pattern(rb"hooks|mcpServers|apiKeyHelper|statusLine|awsAuthRefresh|awsCredentialExport|\"env\"")
 _EDITOR = lazy_pattern(rb"allowAutomaticTasks|terminal\.integrated|[Pp]ath\"|[Ee]xecutable|[Ii]nterpreter|[Cc]ommand")
 _NOT_RUN = lazy_pattern(r".*\.sample|README(\..*)?|\.gitignore", re.IGNORECASE)
-"""Of what lies in a directory of hooks; anything else is a hook, or may be read by one."""
+"""In a directory of hooks; anything else is a hook, or may be read by one."""
 
 
 def _lines(keys: bytes | re.Pattern[bytes]) -> Callable[[bytes], set[object] | None]:
@@ -64,7 +64,7 @@ _PLACES: dict[str, Mapping[str, Reader | None] | str] = {
 _GIT_DIRECTORY: Mapping[str, Reader | None] = {
     "config": _git, "config.worktree": _git, "commondir": None, "hooks": None,
 }  # fmt: skip
-_READ = 256 << 10  # longer files are not looked through: they count as they are
+READ = 256 << 10  # longer files are not looked through: they count as they are
 _TICK = 50_000_000  # a directory that changed so short a time ago (ns) may change again and look the same
 _LISTED = 4096  # entries of a directory that are looked at; of a larger one the directory counts as well
 _BELOW = 64  # directories at the top that are asked whether they are repositories
@@ -172,24 +172,29 @@ class HostRunFiles:
     def _look_in(self, place: str, found: dict[str, Seen]) -> set[str]:
         """The directories among what was looked for."""
         directories: set[str] = set()
+        for name, seen in self._entries(place):
+            if stat.S_ISCHR(seen.mode):  # in a staged session's layer: it was deleted
+                continue
+            if not stat.S_ISDIR(seen.mode) or name == ".":
+                found[posixpath.join(place, name)] = seen
+                continue
+            directories.add(name)
+            if name.endswith("/.git"):
+                self._watch_new(name, found)
+        return directories
+
+    def _entries(self, place: str) -> Iterator[tuple[str, Seen]]:
+        """Of what is looked for in a place, that which is there."""
         try:
             directory = open_beneath(self._root, place, os.O_PATH | os.O_DIRECTORY) if place else os.dup(self._root)
         except OSError:
-            return directories  # a link in its place leads elsewhere, and counts itself
+            return  # a link in its place leads elsewhere, and counts itself
         try:
             for name in self._names(place, directory):
-                seen = _seen(name, directory)
-                if seen is None or stat.S_ISCHR(seen.mode):  # in a staged session's layer: it was deleted
-                    continue
-                if not stat.S_ISDIR(seen.mode) or name == ".":
-                    found[posixpath.join(place, name)] = seen
-                    continue
-                directories.add(name)
-                if name.endswith("/.git"):
-                    self._watch_new(name, found)
+                if (seen := _seen(name, directory)) is not None:
+                    yield name, seen
         finally:
             os.close(directory)
-        return directories
 
     def _watch_new(self, path: str, found: dict[str, Seen]) -> None:
         if path not in self._hook_paths:
@@ -205,7 +210,7 @@ class HostRunFiles:
             wanted = self._places[place]
             if isinstance(wanted, str):
                 listed = _listing(directory)
-                names = [name for name, _ in listed if not _NOT_RUN.fullmatch(name)]
+                names = [name for name, _ in listed if may_be_hook(name)]
                 names += ["."] if len(listed) == _LISTED else []
             else:
                 names = [name for name in wanted if _seen(name, directory)]
@@ -240,9 +245,14 @@ class HostRunFiles:
     def _content(self, name: str) -> bytes | None:
         try:
             with Folder.of(self._root) as folder:
-                return folder.read(name, _READ)
+                return folder.read(name, READ)
         except OSError:
             return None
+
+
+def may_be_hook(name: str) -> bool:
+    """Of what lies in a directory of hooks."""
+    return not _NOT_RUN.fullmatch(name)
 
 
 def _seen(name: str, directory: int) -> Seen | None:

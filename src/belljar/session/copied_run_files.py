@@ -1,0 +1,122 @@
+"""Files that the host may run later, in a workspace that was copied into a sandbox: asked of the init.
+
+The same places are looked at as on the host (`workspace/host_run_files.py`), in lists that `look` fetches when a
+command has ended: of the top, of what is there of the places, and contents where they matter and the time or size is
+another than before. What the sandbox says here becomes names in a result, and nothing else.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import count
+
+from belljar.errors import BelljarError, FileFailed
+from belljar.session.files import FileInfo, Files
+from belljar.tasks import a_few_at_once
+from belljar.workspace.host_run_files import READ, HostRunFiles, Seen, may_be_hook
+
+ROUNDS = 4  # settings name directories of hooks, a new repository has settings
+BELOW = 64  # directories at the top that changed and are asked whether they are repositories
+_TYPES = {
+    "file": stat.S_IFREG, "directory": stat.S_IFDIR, "link": stat.S_IFLNK, "fifo": stat.S_IFIFO,
+    "socket": stat.S_IFSOCK, "device": stat.S_IFBLK,
+}  # fmt: skip
+_NOT_THERE = (2, 18, 20, 40)  # ENOENT, EXDEV, ENOTDIR, ELOOP: a link that leads elsewhere counts itself
+
+
+class CopiedRunFiles(HostRunFiles):
+    def __init__(self, root: int, git_directories: Iterable[str], files: Files) -> None:
+        """`root`: the workspace on the host, whose path absolute ones in settings begin with."""
+        super().__init__(root, git_directories)
+        self._files = files
+        self._there: dict[str, dict[str, Seen]] = {}
+        self._fetched: dict[str, tuple[Seen, bytes | None]] = {}
+        self._failures = count(1)
+        self.has_looked = False
+
+    async def look(self) -> None:
+        """Ask how it is now. A sandbox that is lost leaves what was known."""
+        self.has_looked = True
+        for _ in range(ROUNDS):
+            known = len(self._places)
+            try:
+                await self._list_places()
+                await self._fetch_contents()
+            except BelljarError:
+                return
+            self._look()
+            if len(self._places) == known:
+                return
+
+    def _entries(self, place: str) -> Iterator[tuple[str, Seen]]:
+        wanted = self._places[place]
+        for name, seen in self._there.get(place, {}).items():
+            named = may_be_hook(name) if isinstance(wanted, str) else name in wanted or name.endswith("/.git")
+            if named or name == ".":
+                yield name, seen
+
+    def _content(self, name: str) -> bytes | None:
+        return self._fetched[name][1] if name in self._fetched else None
+
+    # What the sandbox has.
+
+    async def _list_places(self) -> None:
+        before = self._there.get("")
+        inside = {"": await self._list("")}
+
+        async def listed(place: str) -> None:
+            inside[place] = await self._list(place)
+
+        top = inside[""]
+        await a_few_at_once(listed, [place for place in self._places if place.partition("/")[0] in top])
+        if before is not None:
+            await self._find_repositories(top, before)
+        self._there = inside
+
+    async def _find_repositories(self, top: dict[str, Seen], before: dict[str, Seen]) -> None:
+        """One that a command made a level down shows in its directory's time."""
+
+        async def ask(name: str) -> None:
+            try:
+                top[f"{name}/.git"] = _seen(await self._files.stat(f"{name}/.git"))
+            except FileFailed as error:
+                if error.errno not in _NOT_THERE:
+                    top[f"{name}/.git"] = self._unknown()
+
+        top.update((name, seen) for name, seen in before.items() if name.endswith("/.git") and name[:-5] in top)
+        room = BELOW - sum("/" in name for name in top)
+        changed = [name for name, seen in top.items() if "/" not in name and seen != before.get(name)]
+        await a_few_at_once(ask, [name for name in changed if stat.S_ISDIR(top[name].mode)][:room])
+
+    async def _list(self, place: str) -> dict[str, Seen]:
+        try:
+            found = await self._files.list(place or ".")
+        except FileFailed as error:
+            return {} if error.errno in _NOT_THERE else {".": self._unknown()}
+        return {each.path: _seen(each) for each in found if "/" not in each.path}
+
+    def _unknown(self) -> Seen:
+        """A place that cannot be looked into counts as changed each time."""
+        return Seen(next(self._failures), stat.S_IFREG, 0, 0, 0)
+
+    async def _fetch_contents(self) -> None:
+        async def fetch(path: str) -> None:
+            seen, content = paths[path], None
+            if stat.S_ISREG(seen.mode) and seen.size <= READ:
+                with suppress(FileFailed):
+                    content = await self._files.read(path, length=READ + 1)
+            self._fetched[path] = seen, content if content is not None and len(content) <= READ else None
+
+        paths = {posixpath.join(place, name): seen for place in self._there for name, seen in self._entries(place)}
+        known = {path: self._fetched[path][0] for path in paths if path in self._fetched}
+        changed = [path for path, seen in paths.items() if known.get(path) != seen]
+        await a_few_at_once(fetch, [path for path in changed if self._reader(path)])
+
+
+def _seen(info: FileInfo) -> Seen:
+    target = zlib.crc32((info.target or "").encode("utf-8", "surrogateescape"))
+    return Seen(0, _TYPES[info.kind] | info.mode, info.size, info.mtime_ns, target)

@@ -1,0 +1,97 @@
+"""In a workspace that was copied into the sandbox, results name the files that the host may run later as well."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from belljar import Session
+from belljar import host as hosts
+from belljar.errors import SandboxLost
+from belljar.session.copied_run_files import CopiedRunFiles
+from belljar.session.files import Files, Sink, Source
+from belljar.staged.area import StagedArea
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def place(workspace: Path, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("BELLJAR_LINK", "bridge")
+    hosts.default().forget()
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    (workspace / "sub").mkdir()
+    (workspace / "do.sh").write_text('eval "$1"\n')
+    yield workspace
+    for area in StagedArea.all(hosts.default().staged_root):
+        area.remove()
+    hosts.default().forget()
+
+
+@pytest.mark.bridge
+async def test_what_a_command_plants_is_in_its_result_and_only_there(place: Path) -> None:
+    tasks = "mkdir .vscode; echo folderOpen > .vscode/tasks.json"
+    async with Session(place, changes="staged") as box:
+
+        async def later(command: str) -> tuple[str, ...]:
+            return (await box.run(["sh", "do.sh", command])).runs_later
+
+        found = await later(f"echo true > .git/hooks/pre-commit; {tasks}")
+        assert found == (".git/hooks/pre-commit", ".vscode/tasks.json")
+        assert await later("echo x > other; git config remote.a.url b") == ()
+        assert (await box.persistent.run("sh do.sh 'git config core.fsmonitor ./x'")).runs_later == (".git/config",)
+        assert await later("echo more >> .git/hooks/pre-commit") == (".git/hooks/pre-commit",)
+        shell = await box.start(
+            ["sh", "do.sh", "git config core.hooksPath tools; mkdir tools; echo 1 > tools/pre-push"]
+        )
+        assert (await shell.wait()).runs_later == (".git/config", "tools/pre-push")
+        assert await later("echo 22 > tools/pre-push; rm .vscode/tasks.json") == ("tools/pre-push",)
+        assert await later("cd sub; git init -q; echo true > .git/hooks/pre-push") == ("sub/.git/hooks/pre-push",)
+        await box.discard()
+        assert await later("true") == ()
+        assert await later("ln -s /bin/sh .envrc") == (".envrc",)
+    async with Session(place, changes="staged", keep=True) as box:
+        id = box.id
+    box = await Session.attach(id)
+    assert await later("echo true > .git/hooks/pre-merge") == (".git/hooks/pre-merge",)
+    await box.stop()
+
+
+async def test_what_cannot_be_looked_into_counts_and_a_lost_sandbox_leaves_what_was_known(tmp_path: Path) -> None:
+    top = b"d 755 0 0 .git\0\0d 755 0 0 ../..\0\0"
+    answers: dict[str, bytes | int] = {"": top, ".git": b"d 755 0 0 hooks\0\0", ".git/hooks": b"f 755 0 0 pre-push\0\0"}
+    asked = []
+
+    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+        asked.append(argv[2])
+        answer = answers.get(argv[2], 2)
+        if isinstance(answer, int):
+            if answer == 0:
+                raise SandboxLost("gone")
+            return 1, b"%d no" % answer
+        assert callable(sink)
+        sink(answer)
+        return 0, b""
+
+    root = os.open(tmp_path, os.O_PATH)
+    try:
+        files = CopiedRunFiles(root, [], Files(run))
+        await files.look()
+        before = files.before()
+        await files.look()
+        assert files.since(before) == ()
+        answers[".git/hooks"] = 13
+        for _ in range(2):
+            await files.look()
+            assert files.since(before) == (".git/hooks/.",)
+            before = files.before()
+        answers[""] = 0
+        await files.look()
+        assert files.since(before) == ()
+        assert not [path for path in asked if ".." in path]
+    finally:
+        os.close(root)
