@@ -179,7 +179,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     def _enter(self, sandbox: Sandbox) -> None:
         self._sandbox, self.ledger.session = sandbox, sandbox.id
-        self._aftermath = Aftermath(sandbox, self.staged_upper(), self.copied_files())
+        self._aftermath = Aftermath(sandbox, self.staged_upper(), self._copied_files())
         self.remember_mount()
 
     @classmethod
@@ -392,4 +392,4 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         if self._persistent is not None:
             self._persistent.workspace_moved()
         if self._aftermath is not None and self._sandbox is not None:
-            self._aftermath = Aftermath(self.sandbox, self.staged_upper(), self.copied_files())
+            self._aftermath = Aftermath(self.sandbox, self.staged_upper(), self._copied_files())

@@ -247,7 +247,7 @@ class StagedVerbs:
 
     @property
     def _copied(self) -> CopiedWorkspace | None:
-        box, files = self._box, self.copied_files()
+        box, files = self._box, self._copied_files()
         if files is None:
             return None
         from belljar.session.copied_workspace import CopiedWorkspace
@@ -299,11 +299,11 @@ class StagedVerbs:
 
     def staged_upper(self) -> int | None:
         """A descriptor of the directory that changes go to, for looking at what was planted there."""
-        if not self.is_staged or self.copied_files() is not None:
+        if not self.is_staged or self._copied_files() is not None:
             return None
         return Folder.at(self.staged_area.path / "upper").descriptor
 
-    def copied_files(self) -> Files | None:
+    def _copied_files(self) -> Files | None:
         """The sandbox's own files, of a staged workspace that was copied into it."""
         return self._box.files if self.is_staged and not self._box.sandbox.engine.shares_files else None
 
