@@ -53,6 +53,17 @@ class Client:
         expected: tuple[int, ...] = (200, 201, 204, 304), seconds: float = QUICK_SECONDS,
     ) -> Any:  # fmt: skip
         """The JSON of the answer. `doing` begins the message of an error; `body` is a document, or bytes of a tar."""
+        _, content = self.request(doing, method, path, body, expected=expected, seconds=seconds)
+        try:
+            return json.loads(content) if content.strip() else {}
+        except ValueError as error:
+            raise EngineError(f"{doing}: the engine sent an answer that cannot be understood") from error
+
+    def request(
+        self, doing: str, method: str, path: str, body: Any = None, *,
+        expected: tuple[int, ...], seconds: float = QUICK_SECONDS,
+    ) -> tuple[bytes, bytes]:  # fmt: skip
+        """The head of the answer, and what it holds."""
         give_up = time.monotonic() + stretched(RETRY_SECONDS)
         pause = 0.02
         while True:
@@ -93,12 +104,13 @@ class Client:
 
     def _once(
         self, doing: str, method: str, path: str, body: Any, expected: tuple[int, ...], seconds: float
-    ) -> Any:  # fmt: skip
+    ) -> tuple[bytes, bytes]:
         deadline = time.monotonic() + seconds
         try:
             with self._connect(deadline) as connection:
                 connection.sendall(_request(method, path, body, "HTTP/1.0"))
-                status, content = _split(_receive(connection, deadline))
+                head, content = _split(_receive(connection, deadline), whole=method != "HEAD")
+                status = _status(head)
         except TimeoutError:
             raise EngineUnavailable(f"{doing}: the engine at {self.endpoint.host} did not answer in time") from None
         except (PermissionError, FileNotFoundError, socket.gaierror) as error:
@@ -109,10 +121,7 @@ class Client:
             raise EngineError(f"{doing}: the server at {self.endpoint.host} is not a container engine") from error
         if status not in expected:
             raise Answered(doing, status, _message(content))
-        try:
-            return json.loads(content) if content.strip() else {}
-        except ValueError as error:
-            raise EngineError(f"{doing}: the engine sent an answer that cannot be understood") from error
+        return head, content
 
     def _connect(self, deadline: float) -> socket.socket:
         seconds = max(0.001, deadline - time.monotonic())
@@ -161,14 +170,14 @@ def _receive(connection: socket.socket, deadline: float) -> bytes:
     return bytes(answer)
 
 
-def _split(answer: bytes) -> tuple[int, bytes]:
+def _split(answer: bytes, *, whole: bool) -> tuple[bytes, bytes]:
     head, gap, content = answer.partition(b"\r\n\r\n")
     if answer and not answer.startswith(b"HTTP/1."):
         raise ValueError("no HTTP")
     length = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
-    if not gap or (length and len(content) < int(length[1])):
+    if not gap or (whole and length and len(content) < int(length[1])):
         raise ConnectionResetError("it closed the connection in the middle of an answer")
-    return _status(head), content
+    return head, content
 
 
 def _status(head: bytes) -> int:

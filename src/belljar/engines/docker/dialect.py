@@ -17,6 +17,8 @@ class Dialect:
     names_begin = ""
     reaches_far = True
     """Whether its word is enough where the kernel cannot be asked, on another machine."""
+    copies_links = True
+    """Whether a link that is copied out of a container comes as it is, not as what it leads to."""
     # Anything in one of these of the HostConfig is something that was not asked for.
     extras: tuple[str, ...] = (
         "Privileged", "CapAdd", "Devices", "DeviceRequests", "DeviceCgroupRules", "GroupAdd", "Binds", "VolumesFrom",

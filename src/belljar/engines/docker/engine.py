@@ -21,6 +21,7 @@ from belljar.engines.docker.client import SLOW_SECONDS, Answered, Client, quote
 from belljar.engines.docker.create_body import create_body
 from belljar.engines.docker.dialect import Dialect
 from belljar.engines.docker.hosts import Endpoint
+from belljar.engines.docker.image_links import ImageLinks
 from belljar.engines.docker.images import DockerImages
 from belljar.engines.spec import BRIDGE_USER, LABEL, Image, SandboxSpec, User, has_own_kernel
 from belljar.errors import EngineError, ImageMissing, UsageError
@@ -42,6 +43,7 @@ class DockerEngine(DockerImages):
         self.own_namespaces = self.dialect.own_namespaces()
         self.client = Client(endpoint)
         self._volumes: set[str] = set()
+        self._image_links = ImageLinks(self.client, verbatim=self.dialect.copies_links)
         self._late_ulimits: dict[str, dict[str, int]] = {}
         self.about = self._about()
         self.machine = _MACHINES.get(str(self.about["Arch"]), str(self.about["Arch"]))
@@ -105,6 +107,7 @@ class DockerEngine(DockerImages):
         doing = "creating the sandbox"
         with _sensible(doing):
             try:
+                self._image_links.refuse(spec)
                 body = create_body(spec, self.dialect)
                 path = f"/containers/create?name={quote(name)}"
                 id = _id(self.client.ask(doing, "POST", path, body, seconds=SLOW_SECONDS))
@@ -220,7 +223,7 @@ class DockerEngine(DockerImages):
 
     def _fill_volume(self, name: str, archive: bytes, image: str) -> None:
         doing, at = "installing the init", "/.belljar-init"
-        mount = {"Type": "volume", "Source": name, "Target": at}
+        mount = {"Type": "volume", "Source": name, "Target": at, "VolumeOptions": {"NoCopy": True}}
         body = {"Image": image, "Cmd": ["/none"], "Entrypoint": [], "HostConfig": {"Mounts": [mount]}}
         with _sensible(doing):
             holder = quote(self.client.ask(doing, "POST", "/containers/create", body, seconds=SLOW_SECONDS)["Id"])

@@ -30,6 +30,7 @@ class PodmanDialect(Dialect):
     name = "podman"
     names_begin = "localhost/"
     reaches_far = False
+    copies_links = False
     extras = (
         "Privileged", "CapAdd", "Devices", "DeviceRequests", "DeviceCgroupRules", "GroupAdd", "VolumesFrom",
         "PortBindings", "PublishAllPorts", "ExtraHosts", "Sysctls", "OomKillDisable",
