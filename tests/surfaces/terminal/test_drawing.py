@@ -17,7 +17,7 @@ def drawn(*chunks: bytes) -> bytes:
 PASS = [
     b"text, \xc3\xa9 and \xe6\x97\xa5\r\n\tmore\x08\x07",
     b"\x1b[1;38;5;8mgrey\x1b[48;2;8;8;8m\x1b[4:3m\x1b[0m",
-    b"\x1b[2J\x1b[H\x1b[12;40H\x1b[K\x1b[3A\x1b[5X\x1b[2L\x1b[1M\x1b[4P\x1b[@\x1b[9d\x1b[7G",
+    b"\x1b[2J\x1b[J\x1b[1J\x1b[H\x1b[12;40H\x1b[K\x1b[3A\x1b[5X\x1b[2L\x1b[1M\x1b[4P\x1b[@\x1b[9d\x1b[7G",
     b"\x1b[2;20r\x1bM\x1bD\x1b7\x1b8\x1b[3S\x1b[2T",
     b"\x1b[?1049h\x1b[?1h\x1b=\x1b[?25l\x1b[?2004h\x1b[?1002;1006h\x1b[?7l",
     b"\x1b(0lqk\x1b(B",
@@ -39,6 +39,7 @@ DROP = [
     pytest.param(
         b"\x1b[?3h\x1b[?69h\x1b[20h\x1bc\x1b%@\x1b#8\x1bH\x1b[g", id="column mode, reset, character sets, tabs"
     ),
+    pytest.param(b"\x1b[3J\x1b[03J\x1b[2;3J\x1b[;3J", id="the lines that scrolled away, erased"),
     pytest.param(b"\x1b[8m\x1b[0;8m\x1b[1;38;5;3;8m", id="concealed"),
     pytest.param(b"\x1b[99999999b", id="an endless repetition"),
     pytest.param(b"\x00\x0e\x0f\x11\x13\x7f\xc2\x9b\xc2\x90", id="other controls"),

@@ -2,7 +2,7 @@
 
 A terminal obeys what it is sent. Programs need to draw: colours, the cursor, erasing, scrolling, the alternate screen,
 bracketed paste, the mouse. They must not set the clipboard or the title, ask questions whose answers are typed into
-whatever reads next, reprogram keys, or reorder text. So this is an allow-list: `Drawing` takes the stream apart as a
+whatever reads next, reprogram keys, reorder text, or erase the lines that scrolled away. So this is an allow-list: `Drawing` takes the stream apart as a
 terminal would (text, control, ESC, CSI, string) and passes on only whole sequences that it knows. The rest is dropped.
 It remembers the modes that were switched and undoes them at the end. What a program asks, queries.py answers.
 """
@@ -31,7 +31,7 @@ _STRING_END = lazy_pattern("[\a\x18\x1a\x1b\x9c]")
 _ESCAPES = lazy_pattern(r"[78=>DEM]|[()][0AB]")
 _UNFINISHED_ESCAPE = lazy_pattern(r"[ -/]{0,2}")
 _CSI = lazy_pattern(r"[0-?]*[ -/]*")
-_PLAIN = lazy_pattern(r"(?:[0-9]{0,4};)*[0-9]{0,4}[@A-HIJKLMPSXZ`abdefr]|[0-9]?T|[su]|4[hl]|[0-6]? q|!p")
+_PLAIN = lazy_pattern(r"(?:[0-9]{0,4};)*[0-9]{0,4}[@A-IKLMPSXZ`abdefr]|[0-2]?J|[0-9]?T|[su]|4[hl]|[0-6]? q|!p")
 _SGR = lazy_pattern(r"[0-9;:]*m")
 _CONCEAL = lazy_pattern(r"(?:^|;)0*8(?=;|m)")
 _COLOUR = lazy_pattern(r"(?:^|(?<=;))[345]8;(?:5;[0-9]*|2;[0-9]*;[0-9]*;[0-9]*)")
