@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import belljar
 from belljar.errors import ProtectionMissing
-from belljar.workspace import survey
+from belljar.workspace import beneath, survey
 
 
 @pytest.mark.parametrize("bits", [0o4755, 0o2755])
@@ -40,4 +41,17 @@ def test_sandboxes_that_start_together_share_one_walk(workspace: Path) -> None:
 async def test_a_directory_with_its_group_bit_is_no_set_id_file(base_image: str, workspace: Path) -> None:
     (workspace / "shared").mkdir()
     (workspace / "shared").chmod(0o2775)
+    assert (await belljar.run("true", workspace)).ok
+
+
+async def test_a_tree_that_is_too_deep_is_named_with_the_way_out(
+    base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beneath, "DEEPEST", 8)
+    (workspace / "a b" / "/".join("d" * 9)).mkdir(parents=True)
+    with pytest.raises(ProtectionMissing, match="nested deeper than 8 directories") as caught:
+        await belljar.run("true", workspace)
+    way_out = str(caught.value).rpartition(": ")[2]
+    assert way_out == f"rm -rf -- '{workspace}/a b'"
+    subprocess.run(way_out, shell=True, check=True)
     assert (await belljar.run("true", workspace)).ok

@@ -48,7 +48,10 @@ class CopiedWorkspace:
         found = []
         for path, status in folder.walk():
             if path.count("/") >= DEEPEST:
-                raise UsageError(f"{path[:60]}…: more than {DEEPEST} directories in each other cannot be copied")
+                raise UsageError(
+                    f"{path[:60]}…: more than {DEEPEST} directories in each other cannot be copied to an engine that "
+                    "shares no files; move them out of the workspace, or remove them"
+                )
             found.append(status.st_size if stat.S_ISREG(status.st_mode) else 0)
         if sum(found) > self._bytes or len(found) > self._count:
             raise UsageError(

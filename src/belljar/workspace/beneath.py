@@ -337,7 +337,7 @@ def _level(directory: int, prefix: str) -> _Level:
 def _below(above: _Level, name: str, depth: int) -> _Level | None:
     path = above.prefix + name
     if depth > DEEPEST:
-        raise OSError(errno.ENAMETOOLONG, f"nested deeper than {DEEPEST} directories, below {path[:40]}", path)
+        raise OSError(errno.ENAMETOOLONG, f"nested deeper than {DEEPEST} directories, below {path[:40]}…", path)
     try:
         directory = os.open(name, _DIRECTORY, dir_fd=above.descriptor)
     except (FileNotFoundError, NotADirectoryError, PermissionError):

@@ -9,7 +9,9 @@ submodules', worktrees', bare ones.
 
 from __future__ import annotations
 
+import errno
 import os
+import shlex
 import stat
 import threading
 import time
@@ -86,10 +88,12 @@ class Survey:
                 f"workspace: these files run as their owner, and a command could replace them: {names}; "
                 "take the bit away (chmod ug-s) or move them elsewhere"
             )
-        if self._failure is not None:
-            raise ProtectionMissing(
-                f"workspace: set-id files cannot be looked for in {workspace}: {self._failure.strerror}"
-            ) from self._failure
+        if (failure := self._failure) is not None:
+            said = f"workspace: set-id files cannot be looked for in {workspace}: {failure.strerror}"
+            if failure.errno == errno.ENAMETOOLONG:
+                top = os.path.join(workspace, str(failure.filename).partition("/")[0])
+                said += f"; it is of no use to other programs either: rm -rf -- {shlex.quote(top)}"
+            raise ProtectionMissing(said) from failure
 
     def _forget(self) -> None:
         """Whoever fixes what was found need not wait."""
