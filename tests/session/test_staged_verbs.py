@@ -140,6 +140,17 @@ async def test_what_the_host_would_run_is_seen_in_the_layer_and_held(staged: Ope
         assert (await box.run("rm .envrc")).runs_later == ()
 
 
+async def test_git_looks_at_no_file_because_of_its_owners_number(staged: Open, place: Path) -> None:
+    for each in place.rglob("*"):
+        os.utime(each, (1e9, 1e9))
+    git = ["git", "-c", "safe.directory=*", "-C", str(place)]
+    for words in (["init", "-q"], ["add", "-A"]):
+        subprocess.run([*git, *words], check=True)
+    async with staged() as box:
+        assert (await box.run("git status --porcelain | wc -l")).stdout.strip() == "3"
+        assert not (box.staged_area.path / "upper" / ".git" / "index").exists()
+
+
 OTHER = """
 import json, sys, anyio, belljar
 

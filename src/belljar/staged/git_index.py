@@ -1,7 +1,7 @@
 """Git's index: which files it names with which contents, without what it remembers of their inodes.
 
-In a sandbox the workspace's files have another owner's number than outside, so the first `git status` in it writes a
-new index that says the same as the old one. That is no change.
+A `git add` or `git status` in a sandbox may write an index that says the same as the old one, with the numbers that
+files and their owners have there. That is no change.
 """
 
 from __future__ import annotations

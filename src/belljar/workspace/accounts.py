@@ -16,12 +16,16 @@ from belljar.layout import HOME
 
 NAME = "sandbox"
 # In git's system file, the weakest of all: a repository's own settings, and the user's, go before these.
+# checkStat: owner and inode may have other numbers inside than in the index that the host's git wrote; compared, they
+# would make the first `git status` read every file, and write an index that makes the host's do the same.
 _GIT = f"""\
 [user]
 \tname = {NAME}
 \temail = {NAME}@localhost
 [safe]
 \tdirectory = *
+[core]
+\tcheckStat = minimal
 """
 
 
