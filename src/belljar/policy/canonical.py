@@ -90,8 +90,4 @@ def plain_words(text: str) -> list[str] | None:
         at = gap.end()
     if not words or _RESERVED.match(words[0]):
         return None
-    return [_unquote(word) if "'" in word or '"' in word else word for word in words]
-
-
-def _unquote(word: str) -> str:
-    return _QUOTED.sub(lambda found: found[1] if found[1] is not None else found[2], word)
+    return [_QUOTED.sub(r"\1\2", word) if "'" in word or '"' in word else word for word in words]

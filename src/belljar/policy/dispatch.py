@@ -131,6 +131,8 @@ def _net(call: Call) -> None:
     arguments, a command as the text of one argument."""
     nets = call.machine.knowledge.has_trait(call.name, "nets")
     for index, arg in enumerate(call.args):
+        if expressions.fullmatch(named("drops_database"), unglob(solid(arg))):
+            call.emit("data.drop")
         option = expressions.matched(named("takes_command"), call.args[index - 1] if index else "")
         option = option or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)
         if (not option and not nets) or expressions.matched(named("own_program"), call.name):

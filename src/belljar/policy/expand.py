@@ -167,7 +167,8 @@ class Expander:
         name = (node.get("Param") or {}).get("Value", "")
         if node.get("Names"):
             return [key for key in self.state.env if key.startswith(name)] or name + ATOM
-        index = self._index(node.get("Index"))
+        at = node.get("Index")
+        index = None if at is None else self.text(at) if at.get("Type") == "Word" else evaluate(at, self)
         if node.get("Length"):
             value = self.lookup(name, index)
             return str(len(solid(value) if isinstance(value, str) else value)) if known(solid(flat(value))) else ATOM
@@ -188,9 +189,6 @@ class Expander:
         if isinstance(value, list) and index and index.isidentifier():
             index = flat(self.state.get(index))
         return _indexed(value, index)
-
-    def _index(self, node: Node | None) -> str | None:
-        return None if node is None else self.text(node) if node.get("Type") == "Word" else evaluate(node, self)
 
     def _indirect(self, node: Node, name: str, index: str | None) -> Value:
         value = self.state.get(name) if name != "#" else self.lookup(name)

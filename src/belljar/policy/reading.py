@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
 from . import expressions
@@ -113,9 +114,11 @@ class Reading:
         statement that does, and it is no rehearsal."""
         if not self.entry.destroys or expressions.search(named("rehearsal"), self.text):
             return ""
-        places = (("destructive", self.options.rest[:5]), ("destructive_argument", self.call.args))
-        verb = any(expressions.fullmatch(named(kind), unglob(solid(one))) for kind, words in places for one in words)
-        return self.entry.destroys if verb else ""
+        words = [unglob(solid(word)) for word in self.options.rest[:5]]
+        verbs = takewhile(lambda word: not expressions.fullmatch(named("reading"), word), words)
+        places = (("destructive", verbs), ("destructive_argument", map(unglob, map(solid, self.call.args))))
+        found = any(expressions.fullmatch(named(kind), one) for kind, words in places for one in words)
+        return self.entry.destroys if found else ""
 
     def _matches(self, when: When, options: Options) -> list[Any]:
         if (when.flag and not options.has(*when.flag.split())) or (

@@ -15,6 +15,7 @@ from .reading import MANY, ONE, Reading
 _NAMES = lazy_pattern(r"(?<!\w)(?:pre|post)?([\w./%-]+)")
 _TRANSPORT = lazy_pattern(r"(\S*/)?(ssh|rsync|sudo)\b(?!.*(?i:proxy|local)command)")
 _ELSEWHERE = ("exec.network", "net.shell", "process.forkbomb", "service.delete", "data.drop")
+_VOLUME = "/var/lib/volumes/"  # a container's own
 _KEPT = re.compile(r"/(var/lib/(?!apt/)|(data|db|backups?|mnt|home|etc|usr|var/www|bitnami)(/|$)|srv/(?!container/))")
 
 
@@ -99,7 +100,8 @@ def remote(reading: Reading, words: list[str], _: str = "") -> None:
     """A command for another host is judged as if it were for this one."""
     state = reading.call.state.fork()
     state.cwd = state.home()
-    reading.call.machine.run_text(unglob(" ".join(words)), state, reading.call.feed)
+    text = re.sub(r"^(?:-[AfgkMnNqTtvXxY]+\s|-[EFiJlopS]\s*\S+\s|--\s)+", "", unglob(" ".join(words)))  # ssh HOST -t …
+    reading.call.machine.run_text(text, state, reading.call.feed)
 
 
 def container(reading: Reading, words: list[str], live: str) -> None:
@@ -122,9 +124,10 @@ def container(reading: Reading, words: list[str], live: str) -> None:
         reading.ran += machine.simple(words, state, reading.call.feed)
     finally:
         inner, machine.effects = machine.effects, outer
-    mounted = tuple(reading.call.locate(here)[0] for here, _ in mounts)
+    mounted = tuple(reading.call.locate(here)[0] for here, _ in mounts if not here.startswith(_VOLUME))
     for effect in inner:
-        if live and effect.kind == "delete" and "recursive" in effect.flags:
+        wrecks = effect.kind == "delete" and "recursive" in effect.flags
+        if wrecks and (live or effect.target.startswith(_VOLUME)):
             reading.call.emit("data.drop" if _KEPT.match(effect.target) else "service.change")
         reaches = effect.kind in _ELSEWHERE or (effect.path_class in ("root", "secret") and effect.kind != "write")
         if reaches or (mounted and effect.target.startswith(mounted) and effect.kind in ("delete", "write", "chmod")):
@@ -138,8 +141,8 @@ def _mounts(reading: Reading) -> list[tuple[str, str]]:
         plain = re.match(r"([^:,=]+):([^:,]+)", text)
         here = plain[1] if plain else "".join(re.findall(r"(?:source|src)=([^,]+)", text)[:1])
         there = plain[2] if plain else "".join(re.findall(r"(?:target|dst|destination)=([^,]+)", text)[:1])
-        if here and there and here[0] in "/~.$":
-            found.append((here, there.rstrip("/") or "/"))
+        if here and there:
+            found.append((here if here[0] in "/~.$" else _VOLUME + here, there.rstrip("/") or "/"))
     return found
 
 
