@@ -167,6 +167,7 @@ void answer_state(struct connection *connection, const struct command *command)
     if (!to)
         return;
     to = put_u64(put_u64(to, used.cpu_us), used.peak);
-    to = put_u32(put_u32(to, (uint32_t)proc_oom_kills()), length && proc_reads(command->main, CONTROL_FD));
+    bool waits = length && proc_reads(command->main, CONTROL_FD);
+    to = put_u32(put_u32(to, (uint32_t)proc_oom_kills()), used.stopped ? DOES_STOPPED : waits ? DOES_WAITS : DOES_OTHER);
     put_bytes(to, cwd, length);
 }

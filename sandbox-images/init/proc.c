@@ -167,6 +167,8 @@ static void add_used(pid_t pid, bool now, struct used *used)
     if (after && sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", ticks, ticks + 1, ticks + 2,
                         ticks + 3) == 4)
         used->cpu_us += (ticks[0] + ticks[1] + ticks[2] + ticks[3]) * 1000000 / (unsigned long long)sysconf(_SC_CLK_TCK);
+    if (now)
+        used->stopped = after && strncmp(after, ") T", 3) == 0;
     uint64_t resident = now ? resident_now(pid) : resident_most(pid);
     if (resident > used->peak)
         used->peak = resident;

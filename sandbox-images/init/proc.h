@@ -25,6 +25,7 @@ struct tree proc_purge(struct purge *purge, pid_t root, bool (*skip)(pid_t));
 /* What a process's descendants have used so far, the dead ones that were waited for included. */
 struct used {
     uint64_t cpu_us, peak; /* peak: resident bytes of the largest that lives */
+    bool stopped;          /* the shell, by a signal */
 };
 /* `shell` goes on from call to call, so of it only what it holds now counts. */
 void proc_used(pid_t root, pid_t shell, struct used *used);

@@ -3,7 +3,7 @@
 #ifndef BELLJAR_WIRE_H
 #define BELLJAR_WIRE_H
 
-#define PROTOCOL_VERSION 4
+#define PROTOCOL_VERSION 5
 #define WIRE_HEADER 16u
 #define WIRE_TO_INIT_MAX 8388608u
 #define WIRE_FROM_INIT_MAX 2097152u
@@ -49,6 +49,12 @@ enum cause {
     TIMEOUT = 3,
     KILLED = 4,
     OUT_OF_MEMORY = 5,
+};
+
+enum {
+    DOES_OTHER = 0,
+    DOES_WAITS = 1,
+    DOES_STOPPED = 2,
 };
 
 #define FLAGS_KNOWN 255u

@@ -21,7 +21,8 @@ def c_header(table: dict[str, Any]) -> str:
     lines = [f"/* {GENERATED} */", "/* clang-format off */", "#ifndef BELLJAR_WIRE_H", "#define BELLJAR_WIRE_H", ""]
     lines.append(f"#define PROTOCOL_VERSION {table['version']}")
     lines += [f"#define WIRE_{name.upper()} {value}u" for name, value in table["sizes"].items()]
-    for kind, prefix in (("streams", ""), ("flags", "FLAG_"), ("stages", "STAGE_"), ("causes", "")):
+    prefixes = {"streams": "", "flags": "FLAG_", "stages": "STAGE_", "causes": "", "doings": "DOES_"}
+    for kind, prefix in prefixes.items():
         members = [f"    {prefix}{name.upper()} = {value}," for name, value in table[kind].items()]
         tag = {"stages": "enum stage", "causes": "enum cause"}.get(kind, "enum")
         lines += ["", f"{tag} {{", *members, "};"]
@@ -41,7 +42,7 @@ def python_module(table: dict[str, Any]) -> str:
     for name, side in (("To", "to"), ("From", "from")):
         members = [f"    {kind.upper()} = {row[0]}" for kind, row in table[side].items()]
         lines += ["", "", f"class {name}(IntEnum):", *members]
-    for name, kind in (("Stage", "stages"), ("EndCause", "causes")):
+    for name, kind in (("Stage", "stages"), ("EndCause", "causes"), ("Doing", "doings")):
         members = [f"    {key.upper()} = {value}" for key, value in table[kind].items()]
         lines += ["", "", f"class {name}(IntEnum):", *members]
     doc = '    """Bits of a plain int, since the operators of an IntFlag cost more than a frame."""'

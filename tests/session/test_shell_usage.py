@@ -19,3 +19,18 @@ async def test_a_call_tells_what_it_used(shell: PersistentShell) -> None:
     ended = await shell.run("for ((i = 0; i < 300000; i++)); do :; done; exit 3", timeout=60)
     assert ended.cpu_time > 0
     assert ended.peak_memory > 0
+
+
+async def test_a_shell_that_was_stopped_is_ended_with_a_word(shell: PersistentShell) -> None:
+    await shell.run("cd /tmp")
+    stopped = await shell.run("echo before; kill -STOP $$; echo after")
+    assert stopped.cause == "killed"
+    assert stopped.stdout == "before\n"
+    assert "a signal had stopped it" in stopped.stderr
+    assert stopped.restarted
+    assert (await shell.run("pwd")).stdout == "/tmp\n"
+
+
+async def test_a_shell_that_was_stopped_may_be_let_go_on(shell: PersistentShell) -> None:
+    result = await shell.run("(sleep 0.2; kill -CONT $$) & kill -STOP $$; echo after")
+    assert result.stdout == "after\n"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from belljar.link import wire
-from belljar.link.wire import CONTROL, STDERR, STDIN, STDOUT, VERSION, EndCause, Flag, From, Stage, To
+from belljar.link.wire import CONTROL, STDERR, STDIN, STDOUT, VERSION, Doing, EndCause, Flag, From, Stage, To
 from belljar.records import record
 
 __all__ = ["CONTROL", "STDERR", "STDIN", "STDOUT", "VERSION", "EndCause", "Flag", "From", "Stage", "To"]
@@ -124,6 +124,8 @@ class CommandState:
     """None: it is not known."""
     waits: bool
     """It waits for something to come on its control stream."""
+    stopped: bool = False
+    """A signal stopped it."""
 
 
 @record
@@ -212,9 +214,10 @@ def parse_error(payload: bytes) -> tuple[int, str]:
 
 
 def parse_state(payload: bytes) -> CommandState:
-    cpu_us, peak, oom_kills, waits = _unpack(_STATE, payload)
+    cpu_us, peak, oom_kills, does = _unpack(_STATE, payload)
     cwd = payload[_STATE.size :].decode("utf-8", "surrogateescape")
-    return CommandState(cpu_us, peak, oom_kills, cwd if cwd.startswith("/") else None, bool(waits))
+    where = cwd if cwd.startswith("/") else None
+    return CommandState(cpu_us, peak, oom_kills, where, does == Doing.WAITS, does == Doing.STOPPED)
 
 
 def parse_welcome(payload: bytes) -> Welcome:

@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-VERSION = 4
+VERSION = 5
 HEADER = 16
 TO_INIT_MAX = 8388608
 FROM_INIT_MAX = 2097152
@@ -70,6 +70,12 @@ class EndCause(IntEnum):
     TIMEOUT = 3
     KILLED = 4
     OUT_OF_MEMORY = 5
+
+
+class Doing(IntEnum):
+    OTHER = 0
+    WAITS = 1
+    STOPPED = 2
 
 
 class Flag:

@@ -63,6 +63,7 @@ LONGEST_MARK = 32
 LONGEST_REPORT = 3 << 20  # more than a program can be given of variables
 MOST_VARIABLES = 4096  # bash compares each exported variable with each other, for every program that it starts
 TOO_MANY = b"belljar: the shell was ended: it had exported more than %d variables\n" % MOST_VARIABLES
+STOPPED = b"belljar: the shell was ended: a signal had stopped it, and nothing let it go on\n"
 STRANGERS = 16  # messages on the channel that are none of the loop's: then it is no longer the loop that speaks
 SETTLE_SECONDS = 2.0  # how long a shell that reported may take to wait for its next text
 ANY, NONE = b"-" * 16, b"?" * 16  # in place of a nonce: whatever the variables are; refuse and report them
@@ -269,6 +270,10 @@ class Bash:
         if len(self._control) > LONGEST_REPORT or self._strangers > STRANGERS:
             self._ignore_channel()
         return None
+
+    def end_stopped(self) -> None:
+        self._on_output(frames.STDERR, STOPPED)
+        self.execution.kill()
 
     def _ignore_channel(self) -> None:
         """It is not the loop that speaks: nothing more is heard of this shell but its end."""

@@ -1,5 +1,5 @@
 """What each call of a persistent shell used: the init reports a shell's processor time so far and the largest of its
-living processes, so a long call is looked at while it runs."""
+living processes, so a long call is looked at while it runs. That shows, too, when a signal stopped the shell."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from belljar.link import frames
     from belljar.session.bash_channel import Bash
 
+STOPPED_LOOKS = 8  # one after the other: whoever stops his own shell may have somebody who lets it go on
 FIRST_LOOK, LAST_LOOK = 0.03, 0.5  # seconds between looks: short at first, for commands that do not run long
 
 
@@ -22,11 +23,13 @@ class ShellUsage:
         self._cpu_us = 0
         """Of all calls before."""
         self._peak = 0
+        self._stopped = 0
+        """Looks that found it stopped."""
         self._timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        self._peak = 0
+        self._peak = self._stopped = 0
         self._later(FIRST_LOOK)
 
     def end(self, seen: frames.CommandState | None) -> dict[str, float | int]:
@@ -58,5 +61,10 @@ class ShellUsage:
 
     async def _sample(self, after: float) -> None:
         with contextlib.suppress(BelljarError):
-            self._peak = max(self._peak, (await self._bash.execution.state()).peak)
-            self._later(after)
+            seen = await self._bash.execution.state()
+            self._peak = max(self._peak, seen.peak)
+            self._stopped = self._stopped + 1 if seen.stopped else 0
+            if self._stopped >= STOPPED_LOOKS:
+                self._bash.end_stopped()
+            else:
+                self._later(after)

@@ -2,8 +2,9 @@
 
 A terminal obeys what it is sent. Programs need to draw: colours, the cursor, erasing, scrolling, the alternate screen,
 bracketed paste, the mouse. They must not set the clipboard or the title, ask questions whose answers are typed into
-whatever reads next, reprogram keys, reorder text, or erase the lines that scrolled away. So this is an allow-list: `Drawing` takes the stream apart as a
-terminal would (text, control, ESC, CSI, string) and passes on only whole sequences that it knows. The rest is dropped.
+whatever reads next, reprogram keys, reorder text, or erase the lines that scrolled away. So this is an allow-list:
+`Drawing` takes the stream apart as a terminal would (text, control, ESC, CSI, string) and passes on only whole
+sequences that it knows. The rest is dropped.
 It remembers the modes that were switched and undoes them at the end. What a program asks, queries.py answers.
 """
 
