@@ -73,3 +73,24 @@ def test_what_a_record_defines_itself_is_kept() -> None:
             return "own"
 
     assert (Own(2).size, repr(Own(2))) == (4, "own")
+
+
+def test_the_constructor_is_written_when_the_first_one_is_made() -> None:
+    @record
+    class Rare:
+        x: int = 1
+
+    assert not inspect.isfunction(vars(Rare)["__init__"])
+    assert Rare().x == 1
+    assert inspect.isfunction(vars(Rare)["__init__"])
+
+
+def test_a_subclass_may_be_made_before_its_base() -> None:
+    @record
+    class Base:
+        x: int = 1
+
+    class Plain(Base):
+        pass
+
+    assert (Plain(2).x, Base(3).x) == (2, 3)

@@ -2,7 +2,7 @@
 
 `dataclass(frozen=True)` writes and compiles six methods for every class, which takes half a millisecond, and a command
 needs some eighty classes before it can start. A record is the same to whoever uses it (`fields`, `replace`, `asdict`,
-`==`, `hash`, `match`), but only its `__init__` is compiled: the other methods are shared.
+`==`, `hash`, `match`), but only its `__init__` is compiled, when the first one is made: the other methods are shared.
 """
 
 from __future__ import annotations
@@ -23,12 +23,24 @@ def record(cls: type[T]) -> type[T]:
     dataclass(init=False, repr=False, eq=False)(cls)
     every: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
     if "__init__" not in own:
-        defined["__init__"] = _init(cls, every)
+        defined["__init__"] = _Init(cls, every)
     compared = [one.name for one in every if one.compare]
     defined["_compared"] = attrgetter(*compared) if compared else _nothing
     for name, value in defined.items():
         setattr(cls, name, value)
     return cls
+
+
+class _Init:
+    """Becomes the class's `__init__` when that is asked for."""
+
+    def __init__(self, cls: type, every: tuple[Field[Any], ...]) -> None:
+        self._of = cls, every
+
+    def __get__(self, one: Any, _: type) -> Any:
+        cls, every = self._of
+        cls.__init__ = init = _init(cls, every)  # type: ignore[misc]
+        return init if one is None else init.__get__(one)
 
 
 def _init(cls: type, every: tuple[Field[Any], ...]) -> Any:
