@@ -105,13 +105,16 @@ def build(only: str | None = None) -> Parser:
     program = Program("belljar")
     program.add_argument("--version", action="version", version=f"belljar {__version__}")
     commands = Commands(program)
+    if only == "run":  # many of them are short, so it does without its group's other commands
+        _run(commands)
+        return program
     for group in GROUPS:
         if only is None or only in group.names:
             group.build(commands)
     return program
 
 
-def _work(commands: Commands) -> None:
+def _run(commands: Commands) -> None:
     run = commands.add("run", "cli.run:run", "run one command in a throwaway container",
                        epilog="On a terminal Ctrl+P Ctrl+Q leaves the command running; `belljar attach` comes back.\n\n"
                               f"{EXAMPLES}\n\n{STATUSES}")  # fmt: skip
@@ -126,6 +129,10 @@ def _work(commands: Commands) -> None:
     _yes(run)
     run.add_argument("--report", metavar="FILE", help="write verdict, cause, timing and resources as JSON")
     run.add_argument("command", nargs="...", metavar="CMD", help="one argument: bash text; `-- CMD…`: argument vector")
+
+
+def _work(commands: Commands) -> None:
+    _run(commands)
     shell = commands.add("shell", "cli.safe_mode:shell",
                          "safe mode: a prompt in the sandbox; without a terminal, runs stdin's lines")  # fmt: skip
     add_sandbox_options(shell)
