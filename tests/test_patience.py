@@ -1,9 +1,11 @@
 """One setting stretches every deadline of ours."""
 
+import threading
+
 import pytest
 
 from belljar.errors import UsageError
-from belljar.patience import VARIABLE, stretched
+from belljar.patience import VARIABLE, about_to_wait, heard_waiting, stretched
 
 
 def test_deadlines_are_stretched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,3 +20,16 @@ def test_what_is_no_factor_is_refused(given: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(VARIABLE, given)
     with pytest.raises(UsageError, match=VARIABLE):
         stretched(10)
+
+
+def test_whoever_listens_hears_of_a_wait_in_the_same_thread() -> None:
+    heard: list[str] = []
+    about_to_wait()
+    with heard_waiting(lambda: heard.append("waits")):
+        other = threading.Thread(target=about_to_wait)
+        other.start()
+        other.join()
+        assert heard == []
+        about_to_wait()
+    about_to_wait()
+    assert heard == ["waits"]

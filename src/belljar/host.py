@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -99,6 +98,11 @@ class Host:
         return resources.own_directory(self._state) if self._state else resources.state_dir()
 
     @property
+    def audit_root(self) -> Path:
+        """The directory of the audit trail."""
+        return self._audit.where if self._audit is not None else self._own_state()
+
+    @property
     def audit(self) -> Audit:
         if self._audit is not None:
             return self._audit
@@ -130,6 +134,8 @@ class Host:
 
 def _start_loop() -> BlockingPortal:
     """An event loop in a thread that does not keep the process alive."""
+    from concurrent.futures import Future
+
     import anyio
     from anyio.from_thread import BlockingPortal
 

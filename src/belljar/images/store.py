@@ -18,7 +18,6 @@ import fcntl
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -103,6 +102,8 @@ class Store:
     def adding(self) -> Iterator[Path]:
         """A directory to work in; nothing that is in the store goes away meanwhile."""
         with self._locked(fcntl.LOCK_SH):
+            import tempfile  # not to find an image
+
             directory = Path(tempfile.mkdtemp(dir=self._work))
             try:
                 yield directory
@@ -298,6 +299,8 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def _put(work: Path, target: Path, text: str) -> None:
+    import tempfile
+
     descriptor, temporary = tempfile.mkstemp(dir=work)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)

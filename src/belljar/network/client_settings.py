@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import ssl
 import struct
 
 from belljar.layout import HOME
@@ -47,6 +46,8 @@ def environment() -> dict[str, str]:
 
 def java_bundle(pem: bytes) -> bytes:
     """The same certificates as Java reads them: a JKS file, whose digest has Java's usual password."""
+    import ssl  # takes longer to load than a sandbox without a door may wait
+
     blocks = re.findall(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL)
     entries = [struct.pack(">III", 0xFEEDFEED, 2, len(blocks))]
     for number, block in enumerate(blocks):

@@ -15,7 +15,6 @@ import fcntl
 import os
 import struct
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -147,6 +146,8 @@ def _behind(device: str, image: Path) -> int:
 
 
 def _make(image: Path, most: int, staging: Path) -> None:
+    import tempfile  # once for each cache
+
     descriptor, made = tempfile.mkstemp(dir=image.parent)
     try:
         with scratch.room(staging.parent.parent, most):

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -72,6 +71,8 @@ def _installed(init: Path, root: Path) -> Path:
 
 def _install(content: bytes, target: Path) -> None:
     """Whole or not at all, also when two processes do it at once."""
+    import tempfile  # once for each version
+
     new = Path(tempfile.mkdtemp(dir=target.parent, prefix="new-init-"))
     try:
         _write(new / "init", content, 0o111)

@@ -13,7 +13,6 @@ This needs no event loop and imports none: the command line starts a launch in a
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import struct
 import threading
@@ -166,7 +165,7 @@ def _workspace(plan: Plan, host: Host) -> Workspace:
 
 
 def _reserved(plan: Plan, host: Host) -> list[Path]:
-    return [host.run_root, host.audit.where, host.caches_root, *map(Path, plan.reserved)]
+    return [host.run_root, host.audit_root, host.caches_root, *map(Path, plan.reserved)]
 
 
 def _extras(
@@ -235,7 +234,7 @@ def _link(host: Host, engine: Engine, image: Image, run_dir: RunDir) -> LinkPlan
     if engine.shares_files:
         return local_link(resources.init_binary(), host.run_root, run_dir.link)
     volume = engine.install_init(resources.init_binary(engine.machine), image.ref)
-    return LinkPlan("exec", volume, token=secrets.token_hex(32))
+    return LinkPlan("exec", volume, token=os.urandom(32).hex())
 
 
 def _spec(
@@ -327,7 +326,7 @@ class Listener:
 
     def __init__(self, directory: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        name = secrets.token_hex(6)
+        name = os.urandom(6).hex()
         self._path = directory / f"{name}.sock"
         # Through the descriptor, since a socket's address holds 108 bytes; renamed when it listens, since the init
         # dials what appears.

@@ -17,7 +17,6 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import stat
 from pathlib import Path
@@ -35,7 +34,7 @@ _UNBORN = lazy_pattern(r"\.bj-[0-9a-f]{12}\.(\d+)\.(\d+)\.(\d+)")
 
 
 def new_session_id() -> str:
-    return f"bj-{secrets.token_hex(6)}"
+    return f"bj-{os.urandom(6).hex()}"
 
 
 def check_session_id(id: str) -> str:

@@ -18,7 +18,6 @@ import os
 import shutil
 import struct
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -148,6 +147,8 @@ def _read_number(path: Path) -> int:
 def _template(where: Path, size: int) -> Path:
     template = where / f"ext4-{size}"
     if not template.exists():
+        import tempfile  # once for each size
+
         descriptor, made = tempfile.mkstemp(dir=where)
         os.ftruncate(descriptor, size)
         os.close(descriptor)

@@ -10,7 +10,6 @@ command, user, health check, ports and volumes are all replaced.
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import PurePosixPath
@@ -91,7 +90,7 @@ class LinkPlan:
 
 def private_directory() -> str:
     """Another name in each sandbox, so that no image can have something (a link, a program) waiting there."""
-    return f"{PRIVATE}-{secrets.token_hex(8)}"
+    return f"{PRIVATE}-{os.urandom(8).hex()}"
 
 
 def build_spec(

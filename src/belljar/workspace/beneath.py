@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -172,7 +171,7 @@ class Folder:
         A link by that name is replaced, not followed. What is written is on disk before the name changes.
         """
         with self._parent(path) as (parent, name):
-            temporary = f".{name[:64]}.{secrets.token_hex(8)}"
+            temporary = f".{name[:64]}.{os.urandom(8).hex()}"
             descriptor = os.open(temporary, _NEW, mode & 0o777, dir_fd=parent)
             try:
                 with os.fdopen(descriptor, "wb") as file:

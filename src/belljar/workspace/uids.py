@@ -14,7 +14,6 @@ import fcntl
 import grp
 import os
 import pwd
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +33,7 @@ def reserve(run_dir: Path) -> int:
     """A uid (and gid) for the sandbox whose directory this is, which must exist already."""
     first, last = allowed()
     count = last - first + 1
-    start = secrets.randbelow(count)
+    start = int.from_bytes(os.urandom(8)) % count
     lent = _lent_ranges()
     with _locked(_registry(run_dir)) as registry:
         taken = _living(registry)

@@ -10,7 +10,7 @@ import pytest
 from tests.engines.oci.conftest import groups, needs_runc
 
 from belljar.engines.oci import OciEngine
-from belljar.engines.oci.runtime import Runtime
+from belljar.engines.oci.runtime import Runtime, Starting
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
 from belljar.sandbox import rundir
@@ -20,16 +20,16 @@ pytestmark = needs_runc
 
 
 def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, workspace: Path) -> None:
-    original = Runtime.run
+    original = Runtime.begin
 
-    def broken(self: Runtime, name: str, bundle: Path, ulimits: Mapping[str, int]) -> int:
+    def broken(self: Runtime, name: str, bundle: Path, ulimits: Mapping[str, int]) -> Starting:
         document = json.loads((bundle / "config.json").read_text())
         document["process"]["args"] = ["/no/such/program"]
         (bundle / "config.json").write_text(json.dumps(document))
         return original(self, name, bundle, ulimits)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Runtime, "run", broken)
+        patch.setattr(Runtime, "begin", broken)
         with pytest.raises(EngineError, match="no such file") as failed:
             launch(Plan(str(workspace)), rundir.new_session_id(), host)
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 from tests.surfaces.invoking import Answer, belljar, start
+
+from belljar.errors import EngineError
+from belljar.patience import about_to_wait
+from belljar.sandbox.launch import Plan
+from belljar.surfaces.cli import run as command
+from belljar.surfaces.cli.run import EarlyLaunch
 
 
 def run(workspace: Path, *args: str, **options: object) -> Answer:
@@ -187,3 +195,65 @@ def test_a_hint_says_what_stood_in_the_way(workspace: Path) -> None:
     last = answer.stderr.splitlines()[-1]
     assert last.startswith("belljar: hint: ")
     assert "network" in last
+
+
+def test_a_launch_begins_with_little_loaded() -> None:
+    slow = {"anyio", "asyncio", "concurrent.futures", "docker", "logging", "pydantic", "random", "ssl", "tempfile"}
+    program = f"import sys, belljar.surfaces.cli.run, belljar.engines.oci.engine; print(*({slow} & sys.modules.keys()))"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    assert subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True).stdout == "\n"
+
+
+class Held:
+    """A launch that waits for its engine until it is told how that went."""
+
+    def __init__(self) -> None:
+        self.answered = threading.Event()
+        self.failure: Exception | None = None
+
+    def __call__(self, *_: object) -> Held:
+        about_to_wait()
+        self.answered.wait()
+        if self.failure is not None:
+            raise self.failure
+        return self
+
+    def discard(self) -> None:
+        self.discarded = True
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    monkeypatch.setattr(command, "launch", made := Held())
+    monkeypatch.setattr(command, "PREPARATION_SECONDS", 600)
+    return made
+
+
+def test_the_rest_goes_on_when_the_launch_waits_for_its_engine(held: Held) -> None:
+    early = EarlyLaunch(Plan("."))
+    early.start()
+    held.answered.set()
+    early.wait()
+    early.discard()
+    assert held.discarded
+
+
+def test_a_launch_that_was_taken_is_left_to_who_took_it(held: Held) -> None:
+    early = EarlyLaunch(Plan("."))
+    held.answered.set()
+    early.start()
+    taken: object = early.take()
+    assert taken is held
+    early.discard()
+    assert not hasattr(held, "discarded")
+
+
+def test_a_launch_that_fails_says_so_to_who_waits(held: Held) -> None:
+    early = EarlyLaunch(Plan("."))
+    held.failure = EngineError("no engine")
+    held.answered.set()
+    early.start()
+    for ask in (early.wait, early.take):
+        with pytest.raises(EngineError, match="no engine"):
+            ask()
+    early.discard()

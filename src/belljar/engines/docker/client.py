@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from belljar.engines.docker.hosts import Endpoint
 from belljar.errors import EngineError, EngineUnavailable
-from belljar.patience import stretched
+from belljar.patience import about_to_wait, stretched
 
 if TYPE_CHECKING:
     import ssl
@@ -109,6 +109,7 @@ class Client:
         try:
             with self._connect(deadline) as connection:
                 connection.sendall(_request(method, path, body, "HTTP/1.0"))
+                about_to_wait()
                 head, content = _split(_receive(connection, deadline), whole=method != "HEAD")
                 status = _status(head)
         except TimeoutError:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -66,7 +65,8 @@ class Boxes:
     def add(self, box: Box, config: Mapping[str, Any]) -> None:
         """Whole or not at all; one that is there already is left as it is."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=self.root, prefix=".new-"))
+        made = self.root / f".new-{os.urandom(8).hex()}"
+        made.mkdir(mode=0o700)
         try:
             (made / "box.json").write_text(json.dumps(asdict(box)))
             (made / "config.json").write_text(json.dumps(config))

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from belljar import user_namespace
 from belljar.engines.oci import cgroups, rootfs
-from belljar.engines.oci.runtime import ROOT, Runtime
+from belljar.engines.oci.runtime import ROOT, Runtime, Starting
 from belljar.engines.spec import IdMap, SandboxSpec, User
 from belljar.errors import EngineError, EngineUnavailable
 
@@ -45,8 +45,10 @@ class Caller(Protocol):
         """The user namespace, in the runtime's words; empty: none."""
         ...
 
-    def start(self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str) -> int:
-        """PID 1 of the sandbox."""
+    def start(
+        self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str
+    ) -> Starting:
+        """Put its root file system together and have the runtime start it."""
         ...
 
 
@@ -75,10 +77,12 @@ class Superuser:
     def namespace(self, at: str) -> dict[str, Any]:
         return {"type": "user", "path": f"{at}/{rootfs.USER_NAMESPACE}"}
 
-    def start(self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str) -> int:
-        def work() -> int:
+    def start(
+        self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str
+    ) -> Starting:
+        def work() -> Starting:
             rootfs.assemble(root, at)
-            return runtime.run(name, bundle, spec.ulimits)
+            return runtime.begin(name, bundle, spec.ulimits)
 
         return rootfs.in_own_namespace(work)
 
@@ -141,11 +145,13 @@ class OrdinaryUser:
     def namespace(self, at: str) -> dict[str, Any]:
         return {"type": "user"}
 
-    def start(self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str) -> int:
+    def start(
+        self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str
+    ) -> Starting:
         """The namespace is entered by a program of ours (rootless.py), which mounts and then becomes the runtime."""
         (bundle / ROOT).write_text(json.dumps(asdict(root), default=str))
         program = [sys.executable, "-P", "-S", "-c", _PROGRAM, json.dumps(sys.path), at]
-        return runtime.run(name, bundle, spec.ulimits, user_namespace.command(program))
+        return runtime.begin(name, bundle, spec.ulimits, user_namespace.command(program))
 
 
 # Without `site`, which takes as long to load as all the rest: the path it would find is handed over.

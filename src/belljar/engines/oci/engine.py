@@ -170,7 +170,8 @@ class OciEngine:
 
     def _run(self, box: Box, spec: SandboxSpec, layers: Sequence[Path], at: str) -> None:
         root = _root(layers, spec, self._caller)
-        pid = self._caller.start(self._runtime(box.runtime), box.name, self._boxes.path(box.name), spec, root, at)
+        bundle = self._boxes.path(box.name)
+        pid = self._caller.start(self._runtime(box.runtime), box.name, bundle, spec, root, at).pid()
         started = start_time(pid)
         if started is None:
             raise EngineError("the sandbox's init ended as soon as it had started")

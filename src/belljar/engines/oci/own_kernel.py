@@ -13,7 +13,6 @@ import json
 import os
 import socket
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -67,6 +66,8 @@ def install_init(binary: Path, state: Path) -> str:
     target = state / f"init-{hashlib.sha256(content).hexdigest()[:16]}"
     if not target.is_dir():
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        import tempfile  # once for each version
+
         with tempfile.TemporaryDirectory(dir=state, prefix=".new-") as made:
             os.chmod(made, 0o755)
             (Path(made) / "init").write_bytes(content)

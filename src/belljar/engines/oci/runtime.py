@@ -13,7 +13,8 @@ from pathlib import Path
 
 from belljar.engines.spec import has_own_kernel
 from belljar.errors import EngineError, EngineUnavailable
-from belljar.patience import stretched
+from belljar.patience import about_to_wait, stretched
+from belljar.records import record
 
 DEFAULT = "runc"
 START_SECONDS = 60.0  # takes 30 to 90 ms; a machine under load takes its time
@@ -61,8 +62,8 @@ class Runtime:
         )  # fmt: skip
         return (done.stdout.splitlines() or ["?"])[0].strip()
 
-    def run(self, name: str, bundle: Path, ulimits: Mapping[str, int], entry: Entry = ([], ())) -> int:
-        """Create and start, from the calling thread's mount namespace or where `entry` leads; PID 1."""
+    def begin(self, name: str, bundle: Path, ulimits: Mapping[str, int], entry: Entry = ([], ())) -> Starting:
+        """Create and start, from the calling thread's mount namespace or where `entry` leads."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         log, pid_file = bundle / LOG, bundle / "pid"
         limited = [] if self.own_kernel else _limited(ulimits)  # there they would be that kernel's own
@@ -73,18 +74,7 @@ class Runtime:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=bundle,
             env=environment(), pass_fds=entry[1],
         )  # fmt: skip
-        in_time = _ends_within(process, stretched(START_SECONDS))
-        if not in_time:
-            process.send_signal(signal.SIGKILL)
-        status = process.wait()
-        if not in_time:
-            raise EngineError(f"{self.kind} did not start the sandbox in time")
-        if status:
-            said = _reason(log) or f"status {status}"
-            if shutil.disk_usage(bundle).free < LITTLE:
-                said = f"no space left in {bundle.parent} ({said})"
-            raise EngineError(f"{self.kind} could not start the sandbox: {said}")
-        return int(pid_file.read_text())
+        return Starting(self.kind, process, log, pid_file)
 
     def delete(self, name: str) -> None:
         """What the runtime itself remembers of a container."""
@@ -110,6 +100,33 @@ class Runtime:
     def _command(self) -> list[str]:
         options = ["--systemd-cgroup"] if self._systemd else []
         return [self.program, "--root", str(self.root), *options, *OPTIONS.get(self.kind, ())]
+
+
+@record
+class Starting:
+    """A runtime at its work."""
+
+    kind: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    pid_file: Path
+
+    def pid(self) -> int:
+        """PID 1 of the sandbox, once it has started."""
+        about_to_wait()
+        in_time = _ends_within(self.process, stretched(START_SECONDS))
+        if not in_time:
+            self.process.send_signal(signal.SIGKILL)
+        status = self.process.wait()
+        if not in_time:
+            raise EngineError(f"{self.kind} did not start the sandbox in time")
+        if status:
+            said = _reason(self.log) or f"status {status}"
+            bundle = self.log.parent
+            if shutil.disk_usage(bundle).free < LITTLE:
+                said = f"no space left in {bundle.parent} ({said})"
+            raise EngineError(f"{self.kind} could not start the sandbox: {said}")
+        return int(self.pid_file.read_text())
 
 
 def environment() -> dict[str, str]:

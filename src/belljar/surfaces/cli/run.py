@@ -1,23 +1,26 @@
 """`belljar run`: one command, its output as it comes, its status as ours.
 
 Most of a quick command's time is the engine's, starting a container, and Python's, importing. The two go on at once:
-the launch begins in a thread as soon as the options are read, and everything it does not need is imported meanwhile.
+the launch begins in a thread as soon as the options are read, and while it waits for the engine all that it does not
+need is imported.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
-from concurrent.futures import Future
-from threading import Thread
+from threading import Event, Thread
 
 from belljar import host
 from belljar.images import catalog
+from belljar.patience import heard_waiting
 from belljar.sandbox import rundir
 from belljar.sandbox.launch import Launch, Plan, launch
 from belljar.surfaces.cli import ci_report, console
 from belljar.surfaces.cli.sandbox_options import limits, plan_options
 from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.cli.streams import Streams
+
+PREPARATION_SECONDS = 0.5  # takes 20 ms, unless an image has to be built first
 
 
 def run(args: Namespace) -> int:
@@ -44,31 +47,43 @@ class EarlyLaunch:
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self.id = plan, rundir.new_session_id()
-        self._promise: Future[Launch] | None = None
-        self._taken = False
+        self._waits, self._over = Event(), Event()
+        self._launched: Launch | None = None
+        self._failure: BaseException | None = None
+        self._thread: Thread | None = None
 
     def start(self) -> None:
+        """Back when the engine is at work: two threads that import and launch at once only get in each other's way."""
         catalog.watcher = console.Bar()
-        self._promise = Future()
-        Thread(target=self._launch, args=(self._promise,), name="belljar-launch", daemon=True).start()
+        self._thread = Thread(target=self._launch, name="belljar-launch", daemon=True)
+        self._thread.start()
+        self._waits.wait(PREPARATION_SECONDS)
 
-    def _launch(self, promise: Future[Launch]) -> None:
+    def _launch(self) -> None:
         try:
-            promise.set_result(launch(self._plan, self.id, host.default()))
+            with heard_waiting(self._waits.set):
+                self._launched = launch(self._plan, self.id, host.default())
         except BaseException as error:
-            promise.set_exception(error)
+            self._failure = error
+        finally:
+            self._over.set()
+            self._waits.set()
 
     def wait(self) -> None:
-        assert self._promise is not None
-        self._promise.result()
+        self._over.wait()
+        if self._failure is not None:
+            raise self._failure
 
     def take(self) -> Launch:
         """What was launched; from here on the caller must end it."""
-        assert self._promise is not None
-        self._taken = True
-        return self._promise.result()
+        self.wait()
+        assert self._launched is not None
+        launched, self._launched = self._launched, None
+        return launched
 
     def discard(self) -> None:
         """Undo a launch that was not taken."""
-        if self._promise is not None and not self._taken and self._promise.exception() is None:
-            self._promise.result().discard()
+        if self._thread is not None:
+            self._over.wait()
+            if self._launched is not None:
+                self._launched.discard()
