@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,21 @@ def test_old_empty_groups_of_lost_states_go_and_all_others_stay(
     cgroups.Place().remove_abandoned()
 
     assert set(tmp_path.iterdir()) == {busy, foreign, young, docker}
+
+
+def test_a_runtime_is_moved_to_the_group_that_it_is_in() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        groups = Path(f"/proc/{process.pid}/cgroup").read_text()
+        cgroups.ease_joining(process.pid)
+        assert Path(f"/proc/{process.pid}/cgroup").read_text() == groups
+        assert process.stdin
+        process.stdin.close()
+        process.wait()
+        cgroups.ease_joining(process.pid)  # it has ended: no error
+
+
+def test_of_a_version_2_tree_the_one_group_is_taken(unified: Path) -> None:
+    group = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip().lstrip("/")
+    (unified / group).mkdir(parents=True, exist_ok=True)
+    cgroups.ease_joining(os.getpid())
+    assert (unified / group / "cgroup.procs").read_text() == str(os.getpid())

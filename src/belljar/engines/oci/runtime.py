@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from belljar.engines.oci import cgroups
 from belljar.engines.spec import has_own_kernel
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.patience import about_to_wait, stretched
@@ -114,6 +115,7 @@ class Starting:
     def pid(self) -> int:
         """PID 1 of the sandbox, once it has started."""
         about_to_wait()
+        cgroups.ease_joining(self.process.pid)
         in_time = _ends_within(self.process, stretched(START_SECONDS))
         if not in_time:
             self.process.send_signal(signal.SIGKILL)
