@@ -7,7 +7,6 @@ was edited since, is parsed as ever.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from contextlib import suppress
@@ -20,7 +19,7 @@ NAME = "policies.json"
 
 def parsed(text: str) -> dict[str, Any]:
     """Not to be changed by whoever gets it."""
-    found = _shipped().get(_digest(text))
+    found = _shipped().get(digest(text))
     if found is not None:
         return found
     import tomllib
@@ -30,7 +29,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 def ships(text: str) -> bool:
     """Whether it is a file of ours: what must hold for those is checked by our tests, not at every start."""
-    return _digest(text) in _shipped()
+    return digest(text) in _shipped()
 
 
 def write(policies: Path, target: Path) -> None:
@@ -39,12 +38,14 @@ def write(policies: Path, target: Path) -> None:
     texts = [path.read_text("utf-8") for path in sorted(policies.rglob("*.toml"))]
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(".new")
-    temporary.write_text(json.dumps({_digest(text): tomllib.loads(text) for text in texts}))
+    temporary.write_text(json.dumps({digest(text): tomllib.loads(text) for text in texts}))
     temporary.replace(target)
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def digest(text: str) -> str:
+    import hashlib  # it brings OpenSSL along
+
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 @cache

@@ -1,5 +1,8 @@
 """The shipped policies: their examples hold, and the documents' blocked effects are denied however they are written."""
 
+import subprocess
+import sys
+
 import pytest
 
 from belljar.policy import BUILT_IN, Policy
@@ -121,3 +124,10 @@ def test_an_argument_vector_has_no_shell_in_between() -> None:
     assert Policy.load("default").judge(["echo", "; rm -rf /"]).decision == "allow"
     assert Policy.load("default").judge(["rm", "-rf", "*"]).decision == "allow"  # a file of that name
     assert Policy.load("default").judge(["rm", "-rf", "/"]).decision == "deny"
+
+
+def test_the_policys_import_leaves_out_what_only_a_parse_or_a_digest_needs() -> None:
+    heavy = "{'subprocess', 'shutil', 'logging', 'hashlib', 'regex', 'tomllib'}"
+    script = f"import sys, belljar.policy; print(sorted({heavy} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert shown == "[]\n"

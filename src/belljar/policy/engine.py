@@ -1,11 +1,12 @@
 """The policy: canonical text → parse → effects → rules → verdict."""
 
-import hashlib
-import logging
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
+from belljar import tables
 from belljar.errors import PolicyError
 
 from .canonical import Canonical, canonical, canonical_argv, plain_words
@@ -17,9 +18,6 @@ from .paths import WORKSPACE
 from .rules import Rule, RuleFile, narrowed, parse_rules, read_rules
 from .shellstate import Feed, ShellState
 from .verdict import RISKS, Effect, Finding, Verdict
-
-log = logging.getLogger("belljar.policy")
-log.addHandler(logging.NullHandler())
 
 BUILT_IN = ("default", "strict", "ci", "permissive", "literal")
 MAX_REMEMBERED = 500  # verdicts on plain commands: agents repeat themselves
@@ -68,7 +66,7 @@ class Policy:
         self.files, self.trusted = tuple(files), len(files) if trusted is None else trusted
         self.name = files[0].name
         self.knowledge, taught = self._taught()
-        self.version = hashlib.sha256("\0".join([*(file.text for file in files), *taught]).encode()).hexdigest()[:12]
+        self.version = tables.digest("\0".join([*(file.text for file in files), *taught]))[:12]
         self.ask_at = min((file.ask_at for file in files), key=lambda risk: _RISK.get(risk, 9))
         self.ask = "deny" if any(file.ask == "deny" for file in files) else "ask"
         self.default_risk = max((file.default_risk for file in files), key=_RISK.__getitem__)
@@ -142,7 +140,7 @@ class Policy:
         except (ParseError, TooComplex, RecursionError) as error:
             reason = str(error) if not isinstance(error, RecursionError) else "it is nested too deeply to judge"
         except Exception as error:  # a fault in the reader of some program must never let a command through
-            log.exception("policy fault", extra={"fault": type(error).__name__})
+            _log().exception("policy fault", extra={"fault": type(error).__name__})
             reason = f"it could not be understood ({type(error).__name__})"
         return self._refused(Canonical(text.text, reason), state)
 
@@ -190,14 +188,23 @@ class Policy:
         return self._logged(Verdict("deny", "blocked", reason, (finding,), text.text, digest, str(self), (), (), state))
 
     def _digest(self, text: str, state: ShellState) -> str:
-        return hashlib.sha256(f"{self.version}\0{state.cwd}\0{text}".encode("utf-8", "replace")).hexdigest()
+        return tables.digest(f"{self.version}\0{state.cwd}\0{text}")
 
     def _logged(self, verdict: Verdict) -> Verdict:
-        if log.isEnabledFor(logging.INFO):
+        log = _log() if "logging" in sys.modules else None  # else nobody listens
+        if log and log.isEnabledFor(20):
             extra = {name: getattr(verdict, name) for name in ("decision", "risk", "policy", "digest")}
             extra["rules"] = [rule.id for rule in verdict.rules]
             log.info("%s %s %s", verdict.decision, verdict.risk, verdict.canonical[:200], extra=extra)
         return verdict
+
+
+def _log() -> Any:
+    import logging
+
+    log = logging.getLogger("belljar.policy")
+    log.handlers = log.handlers or [logging.NullHandler()]
+    return log
 
 
 def _words(command: object, text: Canonical) -> list[str] | None:

@@ -178,11 +178,7 @@ class Machine:
         return COMMANDS[node["Type"]](self, node, state, feed)
 
     def expander(self, state: ShellState) -> Expander:
-        return Expander(
-            state,
-            lambda part: self._substitution(part, state),
-            lambda part: self._process(part, state),
-        )
+        return Expander(state, lambda part: self._substitution(part, state), lambda part: self._process(part, state))
 
     def _substitution(self, part: Node, state: ShellState) -> str:
         stmts = part.get("Stmts") or []

@@ -13,10 +13,7 @@ import json
 import os
 import resource
 import select
-import shutil
-import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from typing import Any
@@ -29,6 +26,7 @@ _MAX_CPU = 2
 _ADVICE = "put it in a script file and run that"
 
 Node = dict[str, Any]
+Child = Any  # a subprocess.Popen[bytes]: that module is imported when a text is parsed, not with the policy
 
 
 class TooComplex(Exception):
@@ -45,9 +43,11 @@ class ParseError(Exception):
 
 @functools.cache
 def shfmt() -> str | None:
-    beside = (
-        os.path.join(folder, "shfmt") for folder in (sysconfig.get_path("scripts"), os.path.dirname(sys.executable))
-    )
+    import shutil
+    import sysconfig
+
+    folders = (sysconfig.get_path("scripts"), os.path.dirname(sys.executable))
+    beside = (os.path.join(folder, "shfmt") for folder in folders)
     return next((path for path in beside if os.access(path, os.X_OK)), None) or shutil.which("shfmt")
 
 
@@ -56,7 +56,7 @@ class Parser:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[subprocess.Popen[bytes]] = []
+        self._waiting: list[Child] = []
         self._pid = os.getpid()
 
     def parse(self, text: str) -> Node:
@@ -73,7 +73,7 @@ class Parser:
             raise _blame(tree, child.returncode)
         return _decode(tree)
 
-    def _take(self) -> "subprocess.Popen[bytes]":
+    def _take(self) -> Child:
         with self._lock:
             if self._pid != os.getpid():
                 self._pid, self._waiting = os.getpid(), []
@@ -109,7 +109,9 @@ class Parser:
             self.close()
 
 
-def _spawn() -> "subprocess.Popen[bytes]":
+def _spawn() -> Child:
+    import subprocess
+
     program = shfmt()
     if program is None:
         raise ParseError("the shell parser (shfmt) is not installed; install the package shfmt-py")
@@ -134,11 +136,9 @@ def _cap(pid: int) -> None:
         pass  # it ended already, which the parse will notice; or not Linux, where wall clock and size still hold
 
 
-def _converse(child: "subprocess.Popen[bytes]", text: bytes) -> tuple[bytes, str]:
+def _converse(child: Child, text: bytes) -> tuple[bytes, str]:
     """Feed the text, all of which is read before anything is written; the tree (or the error), or the cap that was
     reached."""
-    assert child.stdin
-    assert child.stdout
     deadline, pending, chunks, size = time.monotonic() + MAX_SECONDS, memoryview(text), [b""], 0
     while pending and _ready(child.stdin.fileno(), select.POLLOUT, deadline):
         try:
@@ -162,7 +162,7 @@ def _ready(fd: int, event: int, deadline: float) -> bool:
     return bool(poll.poll(max(0, deadline - time.monotonic()) * 1000))
 
 
-def _end(child: "subprocess.Popen[bytes]", kill: bool = True) -> None:
+def _end(child: Child, kill: bool = True) -> None:
     """Reap a child: one that closed its output is on its way out, any other is killed."""
     if kill:
         child.kill()

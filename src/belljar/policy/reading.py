@@ -121,9 +121,8 @@ class Reading:
         return self.entry.destroys if found else ""
 
     def _matches(self, when: When, options: Options) -> list[Any]:
-        if (when.flag and not options.has(*when.flag.split())) or (
-            when.unless and expressions.search(when.unless, self.text)
-        ):
+        excepted = when.unless and expressions.search(when.unless, self.text)
+        if excepted or (when.flag and not options.has(*when.flag.split())):
             return []
         if when.arg:
             return [one for arg in self.call.args if (one := expressions.search(when.arg, unglob(solid(arg))))]

@@ -70,9 +70,8 @@ class Allow:
     source: str = ""
 
     def covers(self, rule: str, effect: Effect) -> bool:
-        if (self.rule and rule not in self.rule) or (
-            self.program and not self.program & {effect.program, *effect.trail}
-        ):
+        another = self.program and not self.program & {effect.program, *effect.trail}
+        if another or (self.rule and rule not in self.rule):
             return False
         if self.path and not any(inside(effect.target, pattern) for pattern in self.path):
             return False
@@ -152,9 +151,8 @@ def _nonsense(data: dict[str, Any]) -> tuple[str, str]:
 
 def _file(data: dict[str, Any], text: str, source: str) -> RuleFile:
     head, network = data["policy"], data.get("network", {})
-    plain = {
-        key: head[key] for key in ("name", "description", "ask_at", "ask", "extends", "default_risk") if key in head
-    }
+    keys = ("name", "description", "ask_at", "ask", "extends", "default_risk")
+    plain = {key: head[key] for key in keys if key in head}
     hosts = {key: tuple(host.lower() for host in network[key]) for key in network}
     return RuleFile(
         **plain,
