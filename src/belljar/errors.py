@@ -173,8 +173,8 @@ class Conflict(BelljarError):
     code = "conflict"
     exit_status = 1
 
-    def __init__(self, paths: dict[str, str]) -> None:
-        super().__init__("nothing was applied: " + "; ".join(f"{path}: {why}" for path, why in sorted(paths.items())))
+    def __init__(self, paths: dict[str, str], done: str = "applied") -> None:
+        super().__init__(f"nothing was {done}: " + "; ".join(f"{path}: {why}" for path, why in sorted(paths.items())))
         self.paths = paths
 
     def as_dict(self) -> dict[str, object]:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.owners import give
 from tests.session.trusting import trusting
 
 from belljar import Limits, Session, ToolRegistry
@@ -94,3 +95,14 @@ async def test_a_program_that_only_another_image_has_is_not_only_not_found(box: 
             await run(["pytest", "-q"])
     with pytest.raises(CommandNotFound, match=r"^Command not found: nosuch$"):
         await box.run(["nosuch"])
+
+
+async def test_a_directory_that_cannot_be_renamed_in_a_staged_session_is_told_what_helps(workspace: Path) -> None:
+    (workspace / "dir").mkdir()
+    give(workspace / "dir")
+    rename = 'python3 -c \'import os; os.rename("dir", "new")\''
+    async with Session(workspace, changes="staged") as box:
+        result = await box.run(rename)
+        assert [hint for hint in result.hints_for("agent") if "use `mv`" in hint], result.output
+        assert (await box.run("mv dir new && mkdir own && mv own other && ls")).stdout == "new\nother\n"
+        await box.discard()

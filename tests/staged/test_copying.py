@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import tracemalloc
 
+import pytest
 from tests.staged.conftest import Stage
 
 from belljar.staged.apply import apply, undo
+from belljar.staged.review import Review
 
 
 def test_set_id_bits_and_owners_are_the_hosts(stage: Stage) -> None:
@@ -28,15 +30,39 @@ def test_a_sparse_file_stays_sparse_and_attributes_come_along(stage: Stage) -> N
         file.seek(5 << 30)
         file.write(b"end")
     os.setxattr(big, "user.note", b"kept")
-    tracemalloc.start()
     apply(stage.area)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 64 << 20
     status = (stage.host / "big").stat()
     assert status.st_size == (5 << 30) + 3
     assert status.st_blocks * 512 < 1 << 20
     assert os.getxattr(stage.host / "big", "user.note") == b"kept"
+
+
+@pytest.mark.parametrize("size", [5 << 30, 96 << 20])
+def test_a_big_file_never_goes_through_memory_whatever_is_done_with_it(stage: Stage, size: int) -> None:
+    """Of five gigabytes all but what must read every byte; that is done with as much as would show."""
+    held, review = stage.host / "big", Review(stage.area)
+    with held.open("wb") as file:
+        file.truncate(size)
+    stage.area.meta["since"] = held.stat().st_ctime_ns + 1
+    with (stage.merged / "big").open("r+b") as file:  # the overlay copies it up, holes and all
+        file.write(b"\0new")
+        file.truncate(size + 1 if size > 1 << 30 else size)
+    tracemalloc.start()
+    try:
+        (change,) = review.changes()
+        assert "Binary files a/big and b/big differ" in review.diff()
+        if size < 1 << 30:
+            assert review.show(change).digests["big"]
+        review.apply()
+        with held.open("rb") as file:
+            assert file.read(4) == b"\0new"
+        review.undo()
+        assert held.stat().st_size == size
+        assert review.discard(["big"]) == ["big"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 << 20
 
 
 def test_names_that_are_no_text_are_applied(stage: Stage) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from tests.staged.conftest import Stage
 
+from belljar.errors import Conflict
 from belljar.staged import git_index
+from belljar.staged.apply import apply, undo
 
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "safe.directory=*"]
 
@@ -51,3 +53,52 @@ def test_a_look_by_git_in_the_sandbox_changes_nothing(stage: Stage) -> None:
     (stage.merged / "b.txt").write_text("new")
     git(stage.merged, "add", "b.txt")
     assert stage.kinds() == {".git": "modified", "b.txt": "modified"}
+
+
+@pytest.fixture
+def committed(stage: Stage) -> Stage:
+    """A repository that is older than the session, and a commit in the sandbox."""
+    git(stage.host, "init", "-q")
+    git(stage.host, "add", "-A")
+    git(stage.host, "commit", "-qm", "one")
+    stage.area.meta["since"] = max(each.lstat().st_ctime_ns for each in stage.host.rglob("*")) + 1
+    (stage.merged / "b.txt").write_text("new")
+    git(stage.merged, "commit", "-qam", "two")
+    return stage
+
+
+def looked_at_by_git(place: Path) -> None:
+    os.utime(place / "a.txt", (1, 1))
+    before = (place / ".git" / "index").read_bytes()
+    assert git(place, "status") != before
+
+
+def test_a_look_by_the_hosts_git_is_no_conflict_for_apply_or_undo(committed: Stage) -> None:
+    stage = committed
+    log = stage.host / ".git/logs/HEAD"
+    old = log.read_text()
+    assert stage.kinds() == {".git": "modified", "b.txt": "modified"}
+    looked_at_by_git(stage.host)
+    apply(stage.area)
+    assert len(log.read_text().splitlines()) == 2
+    os.utime(stage.host / "a.txt", (2, 2))
+    looked_at_by_git(stage.host)
+    undo(stage.area)
+    assert log.read_text() == old
+    apply(stage.area)
+    assert len(log.read_text().splitlines()) == 2
+
+
+def test_what_the_host_stages_meanwhile_is_a_conflict_for_both(committed: Stage) -> None:
+    stage = committed
+    stage.changes()
+    (stage.host / "mine").write_text("mine")
+    git(stage.host, "add", "mine")
+    with pytest.raises(Conflict, match="nothing was applied") as caught:
+        apply(stage.area)
+    assert set(caught.value.paths) == {".git/index"}
+    apply(stage.area, force=True)
+    git(stage.host, "rm", "-q", "--cached", "a.txt")
+    with pytest.raises(Conflict, match="nothing was taken back") as caught:
+        undo(stage.area)
+    assert set(caught.value.paths) == {".git/index"}

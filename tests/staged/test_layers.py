@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 
-from tests.staged.conftest import Stage
+import pytest
+from tests.staged.conftest import Stage, tree
+
+from belljar.staged.apply import apply, undo
 
 
 def test_nothing_changed(stage: Stage) -> None:
@@ -44,6 +47,18 @@ def test_a_directory_deleted_and_made_again(stage: Stage) -> None:
 def test_a_renamed_file_is_gone_and_new(stage: Stage) -> None:
     (stage.merged / "a.txt").rename(stage.merged / "z.txt")
     assert stage.kinds() == {"a.txt": "deleted", "z.txt": "added"}
+
+
+def test_a_moved_directory_is_gone_and_new(stage: Stage) -> None:
+    with pytest.raises(OSError, match="cross-device"):
+        (stage.merged / "dir").rename(stage.merged / "moved")
+    shutil.move(stage.merged / "dir", stage.merged / "moved")
+    assert stage.kinds() == {"dir": "deleted", "moved": "added", "moved/c.txt": "added", "moved/d.txt": "added"}
+    before = tree(stage.host)
+    apply(stage.area)
+    assert tree(stage.host) == tree(stage.merged)
+    undo(stage.area)
+    assert tree(stage.host) == before
 
 
 def test_a_file_becomes_a_directory_a_link_and_back(stage: Stage) -> None:

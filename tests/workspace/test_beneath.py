@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -93,6 +94,26 @@ def test_reading_is_bounded(folder: Folder) -> None:
     assert folder.read("sub/file", 6) == b"inside"
     code = refused(lambda: folder.read("sub/file", 5))
     assert code == errno.EFBIG
+
+
+def test_a_small_file_takes_little_memory_whatever_may_be_read(folder: Folder, tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        assert folder.read("sub/file", 1 << 30) == (tmp_path / "root/sub/file").read_bytes()
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "root/sub/file"
+    before = os.stat_result((*file.stat()[:6], 1, *file.stat()[7:]))
+    file.write_text("grown")
+    monkeypatch.setattr(beneath.os, "fstat", lambda descriptor: before)
+    assert folder.read("sub/file", 5) == b"grown"
+    assert refused(lambda: folder.read("sub/file", 4)) == errno.EFBIG
 
 
 def test_the_walk_lists_links_and_follows_none(folder: Folder) -> None:

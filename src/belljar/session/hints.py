@@ -59,6 +59,11 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
         "cli": "raise that with --fsize 32g",
         "agent": "split the file, or ask the person to raise it: --fsize 32g",
     },
+    "rename": {
+        "python": "`mv` copies it, and `git add -A` sees the move",
+        "cli": "`mv` copies it, and `git add -A` sees the move",
+        "agent": "use `mv`, which copies it; `git add -A` sees the move",
+    },
     "root": {
         "python": "use an image that has what they would install, or root=True with engine='oci'",
         "cli": "use an image that has what they would install, or --root with --engine oci",
@@ -90,6 +95,7 @@ _PROCESSES = lazy_pattern(
 )
 _FILE_SIZE = lazy_pattern(r"File too large|EFBIG|File size limit exceeded")
 _READ_ONLY = lazy_pattern(r"Read-only file system|EROFS")
+_CROSS_DEVICE = lazy_pattern(r"Invalid cross-device link|[Cc]ross-device link not permitted|EXDEV")
 _ROOT = lazy_pattern(
     r"\b(sudo|su|doas): (command not found|not found)|are you root\?|must be (run as )?root|requires? root"
     r"|Could not open lock file|superuser privilege"
@@ -151,6 +157,8 @@ def _found(result: Result, where: Surroundings) -> Iterator[Wall]:
     if _READ_ONLY.search(printed):
         written = "Only /workspace, /tmp and the home directory can be written"
         yield f"{written}; the rest of the image is read-only", "", ""
+    if where.staged and _CROSS_DEVICE.search(printed):
+        yield "In a staged workspace a directory of the host's cannot be renamed in one step", "rename", ""
     if _ROOT.search(printed):
         yield "Commands run as an ordinary user and there is no sudo", "root", ""
     else:

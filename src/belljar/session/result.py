@@ -180,6 +180,7 @@ class Surroundings:
     network: object
     limits: Limits
     image: str
+    staged: bool = False
 
     def with_network(self, network: object) -> Surroundings:
         return replace(self, network=network)

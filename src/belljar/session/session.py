@@ -108,7 +108,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self.changes_kept = checks.one_of("changes", changes, Changes)
         self.network: Network = "none" if isinstance(network, Allow) else network
         self.env = dict(env or {})
-        self.surroundings = Surroundings(self.network, self.limits, image)
+        self.surroundings = Surroundings(self.network, self.limits, image, self.changes_kept == "staged")
         self.ledger = Ledger(audit or self.host.audit)
         self.judge = Judge(policy, approve, self.ledger, staged=changes == "staged")
         self.checkpoints_kept = checks.one_of("checkpoints", checkpoints, Checkpoints)

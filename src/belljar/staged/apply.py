@@ -22,12 +22,13 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from belljar.errors import BelljarError, Conflict, UsageError
+from belljar.staged import git_index
 from belljar.staged.area import StagedArea
 from belljar.staged.change import PLAIN, Change
 from belljar.staged.conflicts import conflicts
 from belljar.staged.copying import copy_attributes, copy_file, digest, remove_tree
 from belljar.staged.layers import Layers, flattened
-from belljar.staged.merge import forget_bases, merge_conflicts, settle
+from belljar.staged.merge import forget_bases, is_only_refreshed, merge_conflicts, settle
 from belljar.staged.run_files import by_content
 from belljar.staged.saved import bring_back, every, refuse_overwriting, saved
 from belljar.workspace.beneath import Folder
@@ -115,7 +116,8 @@ def _merged(
     area: StagedArea, layers: Layers, todo: Sequence[Change], result: Applied, *, merge: bool
 ) -> dict[str, bytes]:
     """The text of files that both sides changed; `Conflict` if there are others."""
-    found = conflicts(area, layers, todo)
+    met = conflicts(area, layers, todo)
+    found = {path: why for path, why in met.items() if not is_only_refreshed(area, layers, path)}
     contents: dict[str, bytes] = {}
     if found and merge:
         contents, result.merged = merge_conflicts(area, layers, [c for c in todo if c.path in found])
@@ -155,7 +157,8 @@ def _carry_out(
             kept = _saved(own, layers, changes, step)
             ours, since = area.applied, area.since
             there = ((one["path"], one["ctime"]) for one in every(kept))
-            theirs = [path for path, when in there if when >= since and ours.get(path) != when]
+            newer = [path for path, when in there if when >= since and ours.get(path) != when]
+            theirs = [path for path in newer if not is_only_refreshed(area, layers, path)]
             steps = [*_removals(changes), *_directories(changes), *files, *_modes(changes)]
             journal = {"token": token, "steps": steps, "saved": kept, "merged": merged, "theirs": theirs}
             step("journal")
@@ -259,7 +262,8 @@ def _perform(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, A
     area.note_applied({path: when for path, when in times.items() if path not in merged}, {**merged, **settled})
     step("undo")
     if own.exists("undo.new"):  # killed from here on, it is not there any more
-        kept = {"saved": journal["saved"], "theirs": journal["theirs"], "times": times}
+        indexes = {path: found.hex() for path in whole if (found := git_index.meaning_of(layers.lower, path))}
+        kept = {"saved": journal["saved"], "theirs": journal["theirs"], "times": times, "indexes": indexes}
         own.write("undo.new/saved.json", json.dumps(kept).encode("utf-8", "surrogateescape"))
         remove_tree(own, "undo")
         own.rename("undo.new", "undo")
@@ -349,7 +353,7 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
             if not force and not own.exists("undo/begun"):
                 # A recovery does steps again: what it noted of these files is newer.
                 noted = {path: when for path, when in area.applied.items() if path in kept["times"]}
-                refuse_overwriting(layers.lower, {**kept["times"], **noted})
+                refuse_overwriting(layers.lower, {**kept["times"], **noted}, kept.get("indexes", {}))
             own.write("undo/begun", b"")
             for one in reversed(kept["saved"]):
                 step(one["path"])

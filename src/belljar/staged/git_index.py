@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import struct
+from collections.abc import Iterator
+from contextlib import suppress
 
 from belljar.workspace.beneath import Folder
 
@@ -17,6 +19,8 @@ MOST_KNOWN = 64
 _known: dict[tuple[tuple[int, ...], tuple[int, ...]], bool] = {}
 _HEAD = struct.Struct(">4sII")
 _ENTRY = struct.Struct(">24x4s8x24sH")  # times, device, inode; mode; owner; size and digest; flags
+_EXTENSION = struct.Struct(">4sI")
+_CACHES = (b"TREE", b"UNTR", b"FSMN", b"EOIE", b"IEOT")  # what git can work out again
 _EXTENDED = 0x4000
 _CHECKSUM = 20
 
@@ -41,32 +45,45 @@ def _inode(folder: Folder, path: str) -> tuple[int, ...]:
 
 
 def same_contents(one: bytes, other: bytes) -> bool:
-    """Not known of an index that is compressed, damaged or without a checksum: then it is said to differ."""
     if one == other:
         return True
-    found = _said(one)
-    return found is not None and found == _said(other)
+    found = meaning(one)
+    return found is not None and found == meaning(other)
 
 
-def _said(index: bytes) -> list[object] | None:
+def meaning(index: bytes) -> bytes | None:
+    """A digest of what it says; not known of one that is compressed, damaged or without a checksum."""
     content, checksum = index[:-_CHECKSUM], index[-_CHECKSUM:]
     if hashlib.sha1(content, usedforsecurity=False).digest() != checksum:
         return None
+    found = hashlib.sha256()
     try:
-        return _entries(content)
+        for part in _said(content):
+            found.update(part)
     except (struct.error, ValueError):
         return None
+    return found.digest()
 
 
-def _entries(content: bytes) -> list[object]:
+def meaning_of(folder: Folder, path: str) -> bytes | None:
+    """Of the index at a path; None where there is none."""
+    with suppress(OSError):
+        return meaning(folder.read(path, LARGEST)) if is_index(path) else None
+    return None
+
+
+def _said(content: bytes) -> Iterator[bytes]:
     signature, version, count = _HEAD.unpack_from(content)
     if signature != b"DIRC" or version not in (2, 3):
         raise ValueError(version)
-    found: list[object] = []
     at = _HEAD.size
     for _ in range(count):
         mode, file, flags = _ENTRY.unpack_from(content, at)
         end = content.index(b"\0", at + _ENTRY.size + (2 if flags & _EXTENDED else 0))
-        found.append((mode, file, content[at + _ENTRY.size - 2 : end]))
+        yield mode + file + content[at + _ENTRY.size - 2 : end + 1]
         at += (end - at + 8) & ~7  # filled up with NULs, at least one
-    return [*found, content[at:]]
+    while at < len(content):
+        name, size = _EXTENSION.unpack_from(content, at)
+        at += _EXTENSION.size + size
+        if name not in _CACHES:
+            yield name + content[at - size : at]

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from belljar.staged import git_index
 from belljar.staged.change import Change
 from belljar.staged.conflicts import is_newer
 from belljar.staged.copying import fingerprint
@@ -80,17 +81,14 @@ def keep_bases(area: StagedArea, layers: Layers, changes: Iterable[Change]) -> N
         known = set(own.names(FOLDER))
         ours = area.applied
         for change in wanted[: MOST_FILES - len(known)]:
-            if (
-                not change.binary
-                and change.before
-                and change.before.size <= LARGEST
-                and _name(change.path) not in known
-            ):
+            small = not change.binary and change.before and change.before.size <= LARGEST
+            if (small or git_index.is_index(change.path)) and _name(change.path) not in known:
                 _keep(own, layers.lower, change.path, area.since, ours)
 
 
 def _keep(own: Folder, lower: Folder, path: str, since: int, ours: Mapping[str, int]) -> None:
-    content = lower.read(path, LARGEST)
+    """Of git's index: what it says."""
+    content = (git_index.meaning_of(lower, path) or b"") if git_index.is_index(path) else lower.read(path, LARGEST)
     if not is_newer(path, lower.stat(path), since, ours):  # nor was it while it was read
         _put(own, _name(path), content)
 
@@ -112,6 +110,13 @@ def _base(own: Folder, path: str) -> bytes | None:
     return None
 
 
+def is_only_refreshed(area: StagedArea, layers: Layers, path: str) -> bool:
+    """A `git status` of the host's wrote its index anew since, and it says what it said when the session began."""
+    found = git_index.meaning_of(layers.lower, path)
+    with Folder.at(area.path) as own:
+        return found is not None and found == _base(own, path)
+
+
 def forget_bases(own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", ".merged")) -> None:
     """Of files whose host side is now the sandbox's own."""
     for path in paths:
@@ -129,7 +134,8 @@ def settle(own: Folder, lower: Folder, paths: Iterable[str]) -> dict[str, str]:
             digests[path] = fingerprint(lower, path, content)
             with suppress(FileExistsError):
                 own.mkdir(FOLDER, 0o700)
-            _put(own, f"{_name(path)}.merged", content)
+            kept = git_index.meaning(content) or b"" if git_index.is_index(path) else content
+            _put(own, f"{_name(path)}.merged", kept)
     return digests
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from belljar.errors import Conflict
+from belljar.staged import git_index
 from belljar.staged.copying import DEEPEST, copy_file, remove_tree
 from belljar.workspace.beneath import Folder
 
@@ -46,15 +47,18 @@ def every(kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield from every(one.get("inside", []))
 
 
-def refuse_overwriting(lower: Folder, times: dict[str, int]) -> None:
+def refuse_overwriting(lower: Folder, times: dict[str, int], indexes: dict[str, str]) -> None:
+    """`indexes`: what git's said when they were applied; a `git status` writes them anew."""
     changed = {}
     for path, when in times.items():
         with suppress(OSError):
             status = lower.stat(path)
             if status.st_ctime_ns != when and not stat.S_ISDIR(status.st_mode):
-                changed[path] = "changed on the host since it was applied"
+                said = git_index.meaning_of(lower, path)
+                if said is None or said.hex() != indexes.get(path):
+                    changed[path] = "changed on the host since it was applied"
     if changed:
-        raise Conflict(changed)
+        raise Conflict(changed, "taken back")
 
 
 def _is_untouched(lower: Folder, path: str, ctime: int) -> bool:

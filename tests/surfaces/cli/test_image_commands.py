@@ -95,7 +95,9 @@ def test_the_bar_of_a_build_moves_with_every_package(tmp_path: Path) -> None:
     terminal = Terminal.belljar("images", "build", "base", "--engine", "oci", cols=100, PATH=path, STEPS=str(steps),
                                 EMPTY=str(empty), XDG_CACHE_HOME=str(tmp_path / "cache"))  # fmt: skip
     shown = []
-    at = os.open(steps, os.O_RDWR)  # for both: a build that has ended is told by what it printed, not by a wait for ever
+    at = os.open(
+        steps, os.O_RDWR
+    )  # for both: a build that has ended is told by what it printed, not by a wait for ever
     for name in ("less", "git", "vim-tiny"):
         shown.append(terminal.until(f"% installing remaining: {name}")[-4:])
         os.write(at, b"\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.surfaces.cli.test_staged_commands import areas, run_staged
 from tests.surfaces.cli.test_staged_commands import place as place
 from tests.surfaces.invoking import belljar
+from tests.surfaces.real_terminal import Terminal
 
 
 def test_several_in_one_directory_must_be_named(place: Path) -> None:
@@ -34,3 +35,13 @@ def test_prune_names_unapplied_work_and_drops_it_only_when_told_so(place: Path) 
     assert id in areas()
     assert id in belljar("prune", "--staged", "--yes", "--json").json["staged_dropped"]
     assert areas() == []
+
+
+def test_prune_asks_on_a_terminal_and_takes_only_yes_for_one(place: Path) -> None:
+    id = run_staged(place)
+    for answer, left in (("", [id]), ("n", [id]), ("y", [])):
+        terminal = Terminal.belljar("prune", "--staged")
+        assert id in terminal.until("for good? [y/N] ")
+        terminal.type(answer + "\n")
+        terminal.rest()
+        assert [each for each in areas() if each == id] == left

@@ -66,7 +66,11 @@ def _counted(text: str) -> tuple[int, int]:
 def apply(args: Namespace) -> int:
     review = _review(args)
     if args.undo:
-        back = Applied(review.undo(force=args.force))
+        try:
+            back = Applied(review.undo(force=args.force))
+        except Conflict:
+            console.note("--force takes it back all the same, and loses what was changed since")
+            raise
         if not _runs(review.area.id) and not review.changes():
             review.area.remove()
         return _answer(args, back, "taken back")
