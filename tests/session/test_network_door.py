@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 from belljar import Allow, Session
 from belljar.errors import ProtectionMissing
 from belljar.network.client_settings import PORT
-from belljar.session.network_door import NetworkDoor
+from belljar.network.mux import HEAD, OPEN, READY, Mux
+from belljar.session.network_door import ACCEPTED, Forwarded, NetworkDoor
 
 LISTENER = f"""
 import socket
@@ -28,3 +34,66 @@ async def test_a_door_whose_port_is_taken_does_not_open(base_image: str, workspa
             pass
         with pytest.raises(ProtectionMissing, match="could not be opened"):
             await NetworkDoor(box.init_tools, lambda _: None).open(Allow("api.test"))
+
+
+class Holding:
+    """In place of what serves connections: each stays open until it is let go. Counts how many came in each turn of
+    the loop."""
+
+    def __init__(self, full: int) -> None:
+        self.seen = Counter[int]()
+        self.go, self.full = asyncio.Event(), asyncio.Event()
+        self._most, self._turn = full, 0
+        self._loop = asyncio.get_running_loop()
+        self._next()
+
+    def _next(self) -> None:
+        self._turn += 1
+        if not self.go.is_set():
+            self._loop.call_soon(self._next)
+
+    async def open(self, port: int) -> Any:
+        await self.serve(None)
+        raise ConnectionError
+
+    async def serve(self, stream: object) -> None:
+        self.seen[self._turn] += 1
+        if self.seen.total() == self._most:
+            self.full.set()
+        await self.go.wait()
+
+
+async def test_a_flood_of_connections_to_a_forwarded_port_is_taken_in_turns() -> None:
+    holding = Holding(600)
+    door = NetworkDoor(None, lambda _: None)  # type: ignore[arg-type]
+    door.mux = holding  # type: ignore[assignment]
+    forwarded = Forwarded(door, 8000)
+    await forwarded.open()
+    callers = [socket.create_connection(("127.0.0.1", forwarded.port)) for _ in range(600)]
+    await holding.full.wait()
+    assert max(holding.seen.values()) <= ACCEPTED
+    holding.go.set()
+    for each in callers:
+        each.setblocking(False)
+        assert await asyncio.get_running_loop().sock_recv(each, 1) == b""
+        each.close()
+    forwarded.close()
+
+
+async def test_a_flood_of_connections_from_inside_is_looked_at_in_turns() -> None:
+    holding = Holding(2000)
+    door = NetworkDoor(None, lambda _: None)  # type: ignore[arg-type]
+    door.door = holding  # type: ignore[assignment]
+    door.mux = Mux(_nowhere, door._called)
+    ready = HEAD.pack(0, READY, 2) + b"\0\0"
+    door.mux.feed(ready + b"".join(HEAD.pack(id, OPEN, 2) + b"\0\0" for id in range(1, 4001, 2)))
+    await holding.full.wait()
+    assert max(holding.seen.values()) <= ACCEPTED
+    holding.go.set()
+    door.door = None
+    door.close()
+    await anyio.wait_all_tasks_blocked()
+
+
+async def _nowhere(data: bytes) -> None:
+    pass

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from belljar.session.init_tools import InitTools
 
 READY_SECONDS = 30.0
+ACCEPTED = 16  # new connections, either way, in one turn of the loop: a flood of them must not hold up all others
+WAITING = 1024  # in the kernel's queue of a forwarded port
 
 
 class NetworkDoor:
@@ -37,6 +41,8 @@ class NetworkDoor:
     def __init__(self, tools: InitTools, record: Callable[[dict[str, Any]], None]) -> None:
         self._tools, self._record = tools, record
         self._tasks: set[asyncio.Task[None]] = set()
+        self._callers: deque[MuxStream] = deque()
+        """Connections from inside that nobody has looked at yet."""
         self._relay: Execution | None = None
         self.door: Door | None = None
         self.mux: Mux | None = None
@@ -79,7 +85,15 @@ class NetworkDoor:
     def _called(self, stream: MuxStream) -> None:
         if self.door is None:
             raise RelayError("a connection that nobody listens for")
-        self._begin(self.door.serve(stream))
+        self._callers.append(stream)
+        if len(self._callers) == 1:
+            self._begin(self._greet(self.door))
+
+    async def _greet(self, door: Door) -> None:
+        while self._callers:
+            for _ in range(min(ACCEPTED, len(self._callers))):
+                self._begin(door.serve(self._callers.popleft()))
+            await asyncio.sleep(0)
 
     async def _write(self, data: bytes) -> None:
         if self._relay is None or self._relay.over:
@@ -142,8 +156,10 @@ class Forwarded:
         self.port = 0
 
     async def open(self, at: int = 0) -> str:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", at, backlog=1024)
-        self.port = self._server.sockets[0].getsockname()[1]
+        listener = socket.create_server(("127.0.0.1", at))
+        self._server = await asyncio.start_server(self._serve, sock=listener, backlog=ACCEPTED)
+        listener.listen(WAITING)  # asyncio takes as many at once as may wait
+        self.port = listener.getsockname()[1]
         return f"http://127.0.0.1:{self.port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
