@@ -182,10 +182,10 @@ def _extras(
 def _reap_once(host: Host) -> None:
     """Look for the remains of dead processes, beside the work."""
     if host.reaping.acquire(blocking=False):
-        threading.Thread(target=_reap, args=[host], name="belljar-reaper", daemon=True).start()
+        threading.Thread(target=reap_remains, args=[host], name="belljar-reaper", daemon=True).start()
 
 
-def _reap(host: Host) -> None:
+def reap_remains(host: Host) -> None:
     from belljar.sandbox.reaper import reap
 
     with suppress(EngineError, OSError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -42,6 +43,8 @@ class Sandbox:
         self.link: Link
         self.when_idle: Callable[[Sandbox], bool] | None = None
         """Takes over a sandbox in which nothing runs any longer, to destroy it later; False: it does not."""
+        self.when_ended: Callable[[Callable[[], None]], None] | None = None
+        """Takes over to clear away what the engine has left of it when its init has ended."""
 
     @classmethod
     async def launch(cls, plan: Plan, host: Host, id: str | None = None) -> Sandbox:
@@ -107,7 +110,9 @@ class Sandbox:
     async def _destroy(self) -> None:
         try:
             ended = await self._end_init()
-            if not ended or self.engine.leaves_remains:
+            if ended and self.when_ended is not None and self.engine.leaves_remains:
+                self.when_ended(partial(self.engine.destroy, self.launched.id))
+            elif not ended or self.engine.leaves_remains:
                 patience = REMAINS_SECONDS if ended else stretched(DESTROY_SECONDS)
                 with anyio.move_on_after(patience, shield=True), suppress(EngineError):
                     await to_thread.run_sync(self.engine.destroy, self.launched.id, abandon_on_cancel=True)

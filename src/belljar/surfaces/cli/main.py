@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from belljar.errors import BelljarError, PolicyDenied
-from belljar.surfaces.cli import console
+from belljar.surfaces.cli import afterwards, console
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _failed(console.cause_of(error))
     if argv is None:
         _leave(status)
+    afterwards.finish()
     return status
 
 
@@ -40,7 +41,7 @@ def _leave(status: int) -> NoReturn:
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(status)
+    afterwards.leave(status)
 
 
 def _dispatch(argv: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ from belljar.images import catalog
 from belljar.policy import Policy, Verdict
 from belljar.sandbox.sandbox import Sandbox
 from belljar.session.session import Session
-from belljar.surfaces.cli import console, names
+from belljar.surfaces.cli import afterwards, console, names
 from belljar.surfaces.cli.sandbox_options import limits, network_of, session_options
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ async def _adopted(early: EarlyLaunch, args: Namespace, **options: Any) -> Sessi
     await to_thread.run_sync(policy.judge, args.command, abandon_on_cancel=True)
     await to_thread.run_sync(early.wait, abandon_on_cancel=True)
     sandbox = await Sandbox.greeted(early.take())
+    if sandbox.plan.changes == "direct" and not sandbox.plan.cache:  # others have files that are wanted at once
+        sandbox.when_ended = afterwards.later
     return await Session.adopt(sandbox, policy=policy, network=network_of(args), **options)
 
 

@@ -8,19 +8,20 @@ need is imported.
 from __future__ import annotations
 
 from argparse import Namespace
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 
 from belljar import host
 from belljar.images import catalog
 from belljar.patience import heard_waiting
 from belljar.sandbox import rundir
-from belljar.sandbox.launch import Launch, Plan, launch
-from belljar.surfaces.cli import ci_report, console
+from belljar.sandbox.launch import Launch, Plan, launch, reap_remains
+from belljar.surfaces.cli import afterwards, ci_report, console
 from belljar.surfaces.cli.sandbox_options import limits, plan_options
 from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.cli.streams import Streams
 
 PREPARATION_SECONDS = 0.5  # takes 20 ms, unless an image has to be built first
+SHORT_SECONDS = 1.0
 
 
 def run(args: Namespace) -> int:
@@ -46,7 +47,7 @@ class EarlyLaunch:
     """A launch that goes on while the rest is imported."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan, self.id = plan, rundir.new_session_id()
+        self._plan, self.id, self._host = plan, rundir.new_session_id(), host.default()
         self._waits, self._over = Event(), Event()
         self._launched: Launch | None = None
         self._failure: BaseException | None = None
@@ -55,14 +56,23 @@ class EarlyLaunch:
     def start(self) -> None:
         """Back when the engine is at work: two threads that import and launch at once only get in each other's way."""
         catalog.watcher = console.Bar()
+        if self._host.reaping.acquire(blocking=False):
+            self._reap_when_idle()
         self._thread = Thread(target=self._launch, name="belljar-launch", daemon=True)
         self._thread.start()
         self._waits.wait(PREPARATION_SECONDS)
 
+    def _reap_when_idle(self) -> None:
+        """The remains of dead processes are looked for when a short command is over, or in the middle of a long one."""
+        afterwards.later(lambda: reap_remains(self._host))
+        idle = Timer(SHORT_SECONDS, reap_remains, [self._host])
+        idle.daemon = True
+        idle.start()
+
     def _launch(self) -> None:
         try:
             with heard_waiting(self._waits.set):
-                self._launched = launch(self._plan, self.id, host.default())
+                self._launched = launch(self._plan, self.id, self._host)
         except BaseException as error:
             self._failure = error
         finally:

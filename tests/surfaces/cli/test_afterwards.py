@@ -1,0 +1,102 @@
+"""Work that is done when the status and the output are out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.surfaces.invoking import PROGRAM as BELLJAR
+
+from belljar.engines.oci import OciEngine
+from belljar.errors import EngineError
+from belljar.host import Host
+from belljar.images import catalog
+from belljar.surfaces.cli import afterwards
+from belljar.surfaces.cli.main import main
+
+PROGRAM = """
+import os, sys
+from belljar.surfaces.cli import afterwards
+
+def work():
+    open("go").read()
+    open("done", "w").write(f"{os.getppid() == parent} {os.getsid(0) == os.getpid()}")
+
+parent = os.getpid()
+os.set_inheritable(int(sys.argv[1]), True)
+afterwards.later(work)
+print("out", flush=True)
+afterwards.leave(7)
+"""
+
+
+def test_nobody_waits_for_it(tmp_path: Path) -> None:
+    for name in ("go", "done"):
+        os.mkfifo(tmp_path / name)
+    reader, writer = os.pipe()
+    argv = [sys.executable, "-c", PROGRAM, str(writer)]
+    ended = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, pass_fds=[writer])
+    os.close(writer)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, "out\n", "")
+    (tmp_path / "go").write_text("")  # waits until the work asks for it
+    assert os.read(reader, 1) == b""  # nothing that was handed down is held
+    os.close(reader)
+    assert (tmp_path / "done").read_text() == "False True"
+
+
+def test_what_was_asked_for_last_is_done_first_and_a_failure_stops_nothing() -> None:
+    done: list[str] = []
+
+    def fails() -> None:
+        raise EngineError("no engine")
+
+    for work in (lambda: done.append("first"), fails, lambda: done.append("last")):
+        afterwards.later(work)
+    afterwards.finish()
+    assert done == ["last", "first"]
+
+
+def test_a_caller_that_stays_finds_it_done(capsys: pytest.CaptureFixture[str]) -> None:
+    done: list[str] = []
+    afterwards.later(lambda: done.append("done"))
+    assert main(["version"]) == 0
+    assert done == ["done"]
+
+
+def test_where_no_child_can_be_had_it_is_done_at_once(tmp_path: Path) -> None:
+    program = (
+        "import os; from belljar.surfaces.cli import afterwards\n"
+        "def fork(): raise BlockingIOError\n"
+        "os.fork = fork; afterwards.later(lambda: open('done', 'w')); afterwards.leave(3)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path).returncode == 3
+    assert (tmp_path / "done").exists()
+
+
+# A parent that orphans come to, and that stays until the last of them has ended.
+PARENT = """
+import ctypes, os, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1)
+subprocess.run(sys.argv[1:], check=True, stdin=subprocess.DEVNULL)
+while True:
+    try: os.wait()
+    except ChildProcessError: break
+"""
+
+
+@pytest.mark.oci
+@pytest.mark.root
+def test_an_ended_sandbox_is_cleared_away(workspace: Path) -> None:
+    engine = Host(engine="oci").connect()
+    assert isinstance(engine, OciEngine)
+    catalog.ensure(engine, "base")
+    run = [*BELLJAR, "run", "--engine", "oci", "--json", "--workspace", str(workspace), "--", "true"]
+    done = subprocess.run([sys.executable, "-c", PARENT, *run], capture_output=True, check=True)
+    id = json.loads(done.stdout)["session"]
+    assert f"belljar-{id}" not in engine._boxes.names()
+    assert not engine._caller.groups.directories(engine._group(f"belljar-{id}"))
+    assert not any(id in held for held in engine._store.held())
