@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from belljar import resources
@@ -18,3 +21,26 @@ def test_the_files_that_ship_are_found() -> None:
 def test_a_machine_without_an_init_is_named() -> None:
     with pytest.raises(EngineError, match="no init for riscv64"):
         resources.init_binary("riscv64")
+
+
+def test_what_was_looked_at_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert not resources.is_remembered("kind", "key")
+    resources.remember("kind", "key")
+    assert resources.is_remembered("kind", "key")
+    assert not resources.is_remembered("other", "key")
+
+
+@pytest.mark.root
+def test_nothing_is_written_to_or_believed_from_another_user_s_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sudo` with the caller's HOME: a link there would have root make a file anywhere."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "belljar" / "kind").mkdir(parents=True)
+    (tmp_path / "belljar" / "kind" / "key").symlink_to(tmp_path / "anywhere")
+    (tmp_path / "belljar" / "kind" / "believed").touch()
+    os.chown(tmp_path / "belljar", 1000, 1000)
+    resources.remember("kind", "key")
+    assert not (tmp_path / "anywhere").exists()
+    assert not resources.is_remembered("kind", "believed")

@@ -76,3 +76,18 @@ def cache_dir() -> Path:
     path = Path(home) / "belljar"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return own_directory(path, 0o022, "XDG_CACHE_HOME")  # earlier versions let others look into it
+
+
+def is_remembered(kind: str, key: str) -> bool:
+    """Whether some process of this user said so before."""
+    with suppress(OSError, UsageError):
+        return (cache_dir() / kind / key).is_file()
+    return False
+
+
+def remember(kind: str, key: str) -> None:
+    """That something was looked at, for other processes. Where there is no place of our own for it, they look again."""
+    with suppress(OSError, UsageError):
+        notes = cache_dir() / kind
+        notes.mkdir(mode=0o700, exist_ok=True)
+        (notes / key).touch()

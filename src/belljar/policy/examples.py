@@ -5,11 +5,11 @@ A file that passed once with this very engine is remembered by digest, so that o
 
 import hashlib
 import json
-import os
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from belljar import resources
 from belljar.errors import PolicyError
 
 from .knowledge import Entry, check, read_file
@@ -18,11 +18,12 @@ from .schema import line_of, located
 if TYPE_CHECKING:
     from .engine import Policy
 
+CHECKED = "policies"
+
 
 def check_examples(policy: "Policy", remember: bool = True) -> None:
     stamp = hashlib.sha256(f"{_engine()}{policy.version}".encode()).hexdigest()
-    record = _record()
-    if remember and record is not None and (record / stamp).exists():
+    if remember and resources.is_remembered(CHECKED, stamp):
         return
     for file in policy.files:
         for rule in file.rules:
@@ -35,8 +36,8 @@ def check_examples(policy: "Policy", remember: bool = True) -> None:
     for entry in policy.knowledge.every():
         if not entry.shipped:
             check_entry(policy, entry)
-    if remember and record is not None:
-        _remember(record, stamp)
+    if remember:
+        resources.remember(CHECKED, stamp)
 
 
 def check_entry(policy: "Policy", entry: Entry) -> None:
@@ -70,16 +71,3 @@ def _engine() -> str:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _record() -> Path | None:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "belljar" / "policies" if base.startswith("/") else None
-
-
-def _remember(record: Path, stamp: str) -> None:
-    try:
-        record.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (record / stamp).touch()
-    except OSError:
-        pass  # a read-only home only means that the next start checks again

@@ -15,14 +15,14 @@ import posixpath
 import re
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 
 from belljar import resources
 from belljar.engines.docker.client import SLOW_SECONDS, Client, quote
 from belljar.engines.spec import SandboxSpec
-from belljar.errors import ProtectionMissing, UsageError
+from belljar.errors import ProtectionMissing
 
+HARMLESS = "harmless-images"
 DOING = "looking for links in the image"
 MOST_LINKS = 40  # as in the kernel
 # Where the engine itself mounts. Docker replaces what an image has there, Podman follows it.
@@ -50,9 +50,9 @@ class ImageLinks:
         if key in self._harmless:
             return
         with self._lock:
-            if key not in self._harmless and not _remembered(key):
+            if key not in self._harmless and not resources.is_remembered(HARMLESS, key):
                 self._look(spec, mounts)
-                _remember(key)
+                resources.remember(HARMLESS, key)
             self._harmless.add(key)
 
     def _look(self, spec: SandboxSpec, mounts: dict[str, str]) -> None:
@@ -124,16 +124,3 @@ def _parts(path: str) -> list[str]:
 
 def _is_below(path: str, directory: str) -> bool:
     return path == directory or path.startswith(f"{directory}/")
-
-
-def _remembered(key: str) -> bool:
-    with suppress(OSError, UsageError):  # nowhere to remember it: the next process looks again
-        return (resources.cache_dir() / "harmless-images" / key).is_file()
-    return False
-
-
-def _remember(key: str) -> None:
-    with suppress(OSError, UsageError):
-        notes = resources.cache_dir() / "harmless-images"
-        notes.mkdir(mode=0o700, exist_ok=True)
-        (notes / key).touch()
