@@ -46,6 +46,7 @@ REASONS = {
     "link/transport.py": KERNEL,
     "network/authority.py": OPERATOR,
     "policy/": OPERATOR,
+    "resources.py": OWN,
     "sandbox/caches.py": OWN,
     "sandbox/extras.py": OWN,
     "sandbox/init_file.py": OWN,
