@@ -55,3 +55,16 @@ def test_a_checkpoint_that_is_a_copy_has_a_bound_which_is_said(stage: Stage, mon
         stage.area.snapshot("too large")
     assert stage.area.points == [point]
     assert len([*(stage.area.path.parent / LAYERS).iterdir()]) == 1
+
+
+def test_after_a_restart_the_file_system_may_have_another_number(stage: Stage) -> None:
+    device, inode = stage.area.meta["inode"]
+    stage.area.meta["inode"] = [device + 1, inode]
+    assert not stage.area.is_in_place
+    with pytest.raises(UsageError, match=f"no longer the directory that was staged; `belljar discard {stage.area.id}`"):
+        stage.area.changes()
+    stage.area.meta["boot"] = "another"
+    assert stage.area.is_in_place
+    assert stage.area.changes() == []
+    stage.area.meta["inode"] = [device, inode + 1]
+    assert not stage.area.is_in_place

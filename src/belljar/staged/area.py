@@ -86,7 +86,8 @@ class StagedArea:
             for name in ("upper", "work"):
                 (unborn / name).mkdir(mode=0o700)
             _like(unborn / "upper", workspace, uid, gid)
-            meta = {"workspace": workspace, "inode": list(inode), "since": _now_on_disk(unborn), "created": time.time(),
+            meta = {"workspace": workspace, "inode": list(inode), "boot": _boot(),
+                    "since": _now_on_disk(unborn), "created": time.time(),
                     "work": "work", "layers": [], "points": []}  # fmt: skip
             if base is not None:
                 meta |= {"layers": base.points[-1].layers, "since": base.since}
@@ -126,6 +127,18 @@ class StagedArea:
     @property
     def workspace(self) -> str:
         return str(self.meta["workspace"])
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the workspace's path still leads to the directory that was staged."""
+        with suppress(OSError):
+            return self._is_of(os.stat(self.workspace))
+        return False
+
+    def _is_of(self, directory: os.stat_result) -> bool:
+        """After a restart of the machine a file system may have another number."""
+        device, inode = self.meta["inode"]
+        return directory.st_ino == inode and (directory.st_dev == device or self.meta.get("boot") != _boot())
 
     @property
     def since(self) -> int:
@@ -280,9 +293,11 @@ class StagedArea:
                 lower = opened.enter_context(Folder.at(self.workspace))
             except OSError as error:
                 raise UsageError(f"the workspace {self.workspace} cannot be opened: {error.strerror}") from error
-            found = os.fstat(lower.descriptor)
-            if [found.st_dev, found.st_ino] != self.meta["inode"]:
-                raise UsageError(f"{self.workspace} is no longer the directory that was staged")
+            if not self._is_of(os.fstat(lower.descriptor)):
+                raise UsageError(
+                    f"{self.workspace} is no longer the directory that was staged; `belljar discard {self.id}` drops "
+                    f"what was changed in that one (it is in {self.path / 'upper'})"
+                )
             paths = self._layers(at.layers) if at else self.uppers
             uppers = [opened.enter_context(Folder.at(path)) for path in paths]
             yield Layers(uppers, lower, is_run_later, self.merged)
@@ -357,6 +372,10 @@ def _now_on_disk(directory: Path) -> int:
         os.utime(marker)
         now = marker.stat().st_ctime_ns
     return now
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _read(path: Path) -> dict[str, Any]:

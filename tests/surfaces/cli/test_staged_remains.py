@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.owners import give
 from tests.surfaces.cli.test_staged_commands import areas, run_staged
 from tests.surfaces.cli.test_staged_commands import place as place
 from tests.surfaces.invoking import belljar
@@ -45,3 +46,21 @@ def test_prune_asks_on_a_terminal_and_takes_only_yes_for_one(place: Path) -> Non
         terminal.type(answer + "\n")
         terminal.rest()
         assert [each for each in areas() if each == id] == left
+
+
+def test_changes_of_another_directory_that_was_at_this_path_stand_in_nobodys_way(place: Path) -> None:
+    old = run_staged(place)
+    place.rename(place.with_name("moved"))
+    place.mkdir()
+    give(place)
+    assert "no staged changes of this directory" in belljar("changes", cwd=place).complaint
+    new = run_staged(place, "echo new > n")
+    assert belljar("changes", cwd=place).stdout == "+ n\n"
+    assert f"belljar discard {old}" in belljar("diff", old, cwd=place).complaint
+    assert belljar("apply", cwd=place).complaint == "belljar: 1 applied"
+    assert belljar("apply", "--undo", cwd=place).complaint == "belljar: 1 taken back"
+    (line,) = [each for each in belljar("session", "list").stdout.splitlines() if old in each]
+    assert "workspace gone" in line
+    assert belljar("discard", old).status == 0
+    assert old not in areas()
+    assert new

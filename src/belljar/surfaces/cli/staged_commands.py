@@ -222,10 +222,10 @@ def _applied_last() -> StagedArea:
 
 
 def _here() -> list[StagedArea]:
-    """Of the directory we are in, or one above it."""
+    """Of the directory we are in, or one above it; not of another that was there before."""
     here, root = os.path.realpath("."), hosts.default().staged_root
     found = [area for area in StagedArea.all(root) if os.path.commonpath([here, area.workspace]) == area.workspace]
-    return [_up_to_date(area) for area in found]
+    return [_up_to_date(area) for area in found if area.is_in_place]
 
 
 def _up_to_date(area: StagedArea) -> StagedArea:
