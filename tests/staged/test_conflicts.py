@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
 from tests.staged.conftest import Stage, change_much, tree
 
 from belljar.errors import Conflict
-from belljar.staged.apply import apply
+from belljar.staged.apply import apply, undo
 
 
 def test_a_file_that_the_host_changed_meanwhile_is_a_conflict_and_nothing_is_done(stage: Stage) -> None:
@@ -52,4 +53,21 @@ def test_a_file_changed_in_a_directory_that_the_sandbox_deleted(stage: Stage) ->
     shutil.rmtree(stage.merged / "dir")
     (stage.host / "dir" / "c.txt").write_text("still needed")
     with pytest.raises(Conflict, match=r"dir/c\.txt changed on the host"):
+        apply(stage.area)
+
+
+def test_a_file_that_the_host_touched_or_changed_and_took_back_is_no_conflict(stage: Stage) -> None:
+    (stage.merged / "a.txt").write_text("sandbox")
+    for text in (None, "host", "one\ntwo\nthree\n"):
+        stage.changes()
+        (stage.host / "a.txt").write_text(text) if text else os.utime(stage.host / "a.txt")
+        if text == "host":
+            with pytest.raises(Conflict):
+                apply(stage.area)
+            continue
+        apply(stage.area)
+        assert (stage.host / "a.txt").read_text() == "sandbox"
+        undo(stage.area)
+    (stage.host / "a.txt").chmod(0o600)
+    with pytest.raises(Conflict):
         apply(stage.area)

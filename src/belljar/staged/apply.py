@@ -28,7 +28,7 @@ from belljar.staged.change import PLAIN, Change
 from belljar.staged.conflicts import conflicts
 from belljar.staged.copying import copy_attributes, copy_file, digest, remove_tree
 from belljar.staged.layers import Layers, flattened
-from belljar.staged.merge import forget_bases, is_only_refreshed, merge_conflicts, settle
+from belljar.staged.merge import forget_bases, is_as_it_was, merge_conflicts, settle
 from belljar.staged.run_files import by_content
 from belljar.staged.saved import bring_back, every, refuse_overwriting, saved
 from belljar.workspace.beneath import Folder
@@ -117,7 +117,7 @@ def _merged(
 ) -> dict[str, bytes]:
     """The text of files that both sides changed; `Conflict` if there are others."""
     met = conflicts(area, layers, todo)
-    found = {path: why for path, why in met.items() if not is_only_refreshed(area, layers, path)}
+    found = {path: why for path, why in met.items() if not is_as_it_was(area, layers, path)}
     contents: dict[str, bytes] = {}
     if found and merge:
         contents, result.merged = merge_conflicts(area, layers, [c for c in todo if c.path in found])
@@ -158,7 +158,7 @@ def _carry_out(
             ours, since = area.applied, area.since
             there = ((one["path"], one["ctime"]) for one in every(kept))
             newer = [path for path, when in there if when >= since and ours.get(path) != when]
-            theirs = [path for path in newer if not is_only_refreshed(area, layers, path)]
+            theirs = [path for path in newer if not is_as_it_was(area, layers, path)]
             steps = [*_removals(changes), *_directories(changes), *files, *_modes(changes)]
             journal = {"token": token, "steps": steps, "saved": kept, "merged": merged, "theirs": theirs}
             step("journal")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from belljar.staged import git_index
 from belljar.staged.change import Change
 from belljar.staged.conflicts import is_newer
-from belljar.staged.copying import fingerprint
+from belljar.staged.copying import fingerprint, user_attributes
 from belljar.staged.diff import LARGEST, lines_of, split_lines
 from belljar.staged.layers import Layers, flattened
 from belljar.staged.matching import Matcher
@@ -110,11 +110,17 @@ def _base(own: Folder, path: str) -> bytes | None:
     return None
 
 
-def is_only_refreshed(area: StagedArea, layers: Layers, path: str) -> bool:
-    """A `git status` of the host's wrote its index anew since, and it says what it said when the session began."""
-    found = git_index.meaning_of(layers.lower, path)
-    with Folder.at(area.path) as own:
-        return found is not None and found == _base(own, path)
+def is_as_it_was(area: StagedArea, layers: Layers, path: str) -> bool:
+    """The host wrote this file anew, and it holds, or says, what it did when the session began: a `git status` does so
+    with its index, `touch`, or a change that was taken back."""
+    lower, holder = layers.lower, layers.holder(path)
+    with suppress(OSError), Folder.at(area.path) as own:
+        base = _base(own, path)
+        if base is None or holder is None or lower.stat(path).st_mode != holder.stat(path).st_mode:
+            return False  # whose mode that is cannot be known
+        found = git_index.meaning_of(lower, path) if git_index.is_index(path) else lower.read(path, LARGEST)
+        return found == base and user_attributes(lower, path) == user_attributes(holder, path)
+    return False
 
 
 def forget_bases(own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", ".merged")) -> None:

@@ -127,7 +127,7 @@ class Review:
                 found = [change.path for change in self.area.changes()]
             except UsageError:  # the workspace is gone
                 found = []
-            if self.area.can_undo and not self.area.is_cut_off:
+            if self.area.can_undo and not self.area.is_cut_off and self.area.is_in_place:
                 self.area.empty()
             else:
                 self.area.remove()

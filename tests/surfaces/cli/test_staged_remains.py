@@ -50,6 +50,7 @@ def test_prune_asks_on_a_terminal_and_takes_only_yes_for_one(place: Path) -> Non
 
 def test_changes_of_another_directory_that_was_at_this_path_stand_in_nobodys_way(place: Path) -> None:
     old = run_staged(place)
+    assert belljar("apply", "b.txt", cwd=place).status == 0
     place.rename(place.with_name("moved"))
     place.mkdir()
     give(place)
