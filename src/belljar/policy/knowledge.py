@@ -59,7 +59,7 @@ class Entry:
     destroys: str = ""
     unless: str = ""
     when: tuple[When, ...] = ()
-    verbs: tuple[tuple[str, "Entry"], ...] = ()
+    verbs: tuple[tuple[tuple[str, ...], "Entry"], ...] = ()
     prints: str = ""
     settings: str = ""
     runs: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def read_entry(name: str, data: Any, source: str, trusted: bool = True) -> Entry
     """A verb may be written as the effect alone."""
     data = {"effect": data} if isinstance(data, str) else data
     read = [(verb, read_entry(f"{name} {verb}", one, source)) for verb, one in data.get("verbs", {}).items()]
-    verbs = tuple((pattern.strip(), entry) for patterns, entry in read for pattern in patterns.split(","))
+    verbs = tuple((tuple(one.split()), entry) for patterns, entry in read for one in patterns.split(","))
     when = tuple(When(**one) for one in data.get("when", ()))
     return Entry(**{**data, "name": name, "verbs": verbs, "when": when, "source": source, "trusted": trusted})
 

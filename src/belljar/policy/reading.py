@@ -49,12 +49,12 @@ class Reading:
         asks = "help" in options.flags or ("version" in options.flags and not options.rest)
         if asks or (entry.unless and expressions.search(entry.unless, self.text)):
             return self.printed(entry.prints, options)
-        verbs = bool(entry.verbs) and self._verb(options) is not None
+        verb = self._verb(options) if entry.verbs else None
         acts = [(act, [text]) for names, act in entry.options.items() for text in options.all(*names.split())]
         roles = entry.operands
         if any(roles.endswith(f" {act}") for act, _ in acts):  # `cp -t there a b`: the option has taken its place
             roles = roles.rpartition(" ")[0]
-        acts += self.assigned(roles, options.rest) if not verbs and options.rest != ["-"] else []
+        acts += self.assigned(roles, options.rest) if verb is None and options.rest != ["-"] else []
         self.destination = acts[-1][1][-1] if acts and acts[-1][0] == "arrive" else ""
         hosts = (words[0] for act, words in acts if act in ("fetch", "fetch-here", "host"))
         self.target = next(filter(re.compile("[.:]").search, hosts), "")
@@ -69,18 +69,15 @@ class Reading:
             from .roles_run import project
 
             project(self)
-        verb = self._verb(options) if verbs else None
-        if verb is not None:
-            return verb.run()
-        return self.printed(printed or entry.prints, options)
+        return self.printed(printed or entry.prints, options) if verb is None else verb.run()
 
     def _verb(self, options: Options) -> "Reading | None":
         """The entry whose pattern the first words meet. An option that nobody listed may have taken a word before."""
         words = [unglob(solid(word)) for word in options.rest]
         for start in range(min(3, len(words))):
             for pattern, entry in self.entry.verbs:
-                length = matched(pattern.split(), words[start:])
-                skips = start and (pattern == "*" or not options.after_flag(words[:start], self.call.args))
+                length = matched(pattern, words[start:])
+                skips = start and (pattern == ("*",) or not options.after_flag(words[:start], self.call.args))
                 if length is None or skips:
                     continue
                 taken, args = options.rest[start : start + length], list(self.call.args)
@@ -131,6 +128,8 @@ class Reading:
             files = self.call.state.files.items() if when.files else ()
             named_ones = [text for path, text in files if re.search(when.files, path)]
             texts.append("\n".join([self.call.handed(), *named_ones]))
+        if not when.role:
+            return [one for text in texts if (one := expressions.search(when.given or when.args, text))]
         return [one for text in texts for one in expressions.found(when.given or when.args, text)]
 
     def emit(self, text: str) -> None:
@@ -180,7 +179,7 @@ class Reading:
         return {"content": text, "ran": self.ran}.get(what, PRINTS.get(what))
 
 
-def matched(pattern: list[str], words: list[str]) -> int | None:
+def matched(pattern: tuple[str, ...], words: list[str]) -> int | None:
     """How many words a verb's pattern takes: `a|b` either, `x*` a beginning, `**` any number of words between."""
     at = 0
     for index, piece in enumerate(pattern):
