@@ -22,6 +22,7 @@ valued = "env"
 "destroy" = { effect = "service.delete", examples = { "deployctl --env=prod destroy web" = "service.delete" } }
 "status" = { prints = "atom", examples = { "deployctl status web" = "" } }
 "exec" = { posix = true, operands = "skip run…" }
+"*" = "service.change"
 """
 POLICY = """
 [policy]
@@ -159,7 +160,10 @@ def test_a_reason_names_the_verb() -> None:
         ("deployctl destroy web", "ask"),
         ('deployctl --env=prod "destroy" web', "ask"),
         ("deployctl --env prod destroy web", "ask"),
+        ("deployctl -v -C option-that-nobody-listed destroy web", "ask"),
         ("bash -c 'deployctl destroy web'", "ask"),
+        ("docker run --rm house/deployctl:2 destroy web", "ask"),
+        ("docker run --rm house/deployctl:2 status web", "allow"),
         ("x=destroy; deployctl $x web", "ask"),
         ("/usr/local/bin/deployctl destroy web", "ask"),
         ("deployctl exec web -- rm -rf /", "deny"),

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any
 
 from . import expressions
@@ -74,20 +74,21 @@ class Reading:
     def _verb(self, options: Options) -> "Reading | None":
         """The entry whose pattern the first words meet. An option that nobody listed may have taken a word before."""
         words = [unglob(solid(word)) for word in options.rest]
-        for start in range(min(3, len(words))):
-            for pattern, entry in self.entry.verbs:
-                length = matched(pattern, words[start:])
-                skips = start and (pattern == ("*",) or not options.after_flag(words[:start], self.call.args))
-                if length is None or skips:
-                    continue
-                taken, args = options.rest[start : start + length], list(self.call.args)
-                for word in taken:
-                    args.remove(word)
-                if self.entry.posix:
-                    args = options.rest[start + length :]
-                inner = Call(self.call.machine, self.call.name, args, self.call.state, self.call.feed)
-                inner.original = self.call.original  # what a person reads names the verb
-                return Reading(inner, entry, self)
+        starts = [at for at in range(min(3, len(words))) if options.after_flag(words[:at], self.call.args)]
+        named_ones = ((at, *one) for at in starts for one in self.entry.verbs if one[0] != ("*",))
+        others = ((0, *one) for one in self.entry.verbs if one[0] == ("*",))
+        for start, pattern, entry in chain(named_ones, others):
+            length = matched(pattern, words[start:]) if words else None
+            if length is None:
+                continue
+            taken, args = options.rest[start : start + length], list(self.call.args)
+            for word in taken:
+                args.remove(word)
+            if self.entry.posix:
+                args = options.rest[start + length :]
+            inner = Call(self.call.machine, self.call.name, args, self.call.state, self.call.feed)
+            inner.original = self.call.original  # what a person reads names the verb
+            return Reading(inner, entry, self)
         return None
 
     def _effects(self, options: Options) -> str:

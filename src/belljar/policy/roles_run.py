@@ -116,12 +116,12 @@ def container(reading: Reading, words: list[str], live: str) -> None:
     if words[:1] and words[0].startswith("-") and "--" in words:  # `kubectl exec POD -n prod -- COMMAND`
         words = words[words.index("--") + 1 :]
     image = re.sub(r"(-cli)?(:[\w.-]+)?(@\S+)?$", "", solid(reading.rest[0])).rsplit("/", 1)[-1]
-    entry = reading.options.get("entrypoint") or ("" if reading.call.is_program(words[0]) else image)
-    if not live and reading.call.is_program(entry.rsplit("/", 1)[-1]):  # `docker run hashicorp/terraform destroy`
-        words = [entry, *words]
+    entry = reading.options.get("entrypoint") or image
+    tool = not live and reading.call.is_program(entry.rsplit("/", 1)[-1])  # `docker run hashicorp/terraform destroy`
     machine.effects = {}
     try:
-        reading.ran += machine.simple(words, state, reading.call.feed)
+        for argv in ([entry, *words], words) if tool else (words,):
+            reading.ran += machine.simple(argv, state, reading.call.feed)
     finally:
         inner, machine.effects = machine.effects, outer
     mounted = tuple(reading.call.locate(here)[0] for here, _ in mounts if not here.startswith(_VOLUME))
