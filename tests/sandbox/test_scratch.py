@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import belljar
+from belljar import resources
 from belljar.host import default
 from belljar.sandbox import reaper, rundir, scratch
 from belljar.sandbox.rundir import RunDir
@@ -46,6 +47,15 @@ def gone() -> bool:
     while loops() and time.monotonic() < deadline:
         time.sleep(0.05)
     return not loops()
+
+
+def test_an_empty_volume_is_little_to_copy(run_dir: RunDir) -> None:
+    with scratch.staged(run_dir.path, None) as disk:
+        assert disk is not None
+    [template] = (resources.state_dir() / "scratch").glob("*ext4*")
+    assert template.stat().st_size == scratch.DEFAULT_BYTES
+    assert template.stat().st_blocks * 512 < 256 << 10
+    run_dir.close()
 
 
 def test_a_volume_has_its_size_and_leaves_nothing(run_dir: RunDir) -> None:
