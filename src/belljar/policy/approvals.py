@@ -16,8 +16,10 @@ def _shapes(verdict: Verdict) -> frozenset[Shape]:
     return frozenset((effect.kind, effect.path_class, effect.program) for effect in verdict.effects)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class Approvals:
+    """What somebody said yes to, for a while."""
+
     digests: set[str] = field(default_factory=set)
     shapes: list[tuple[frozenset[str], frozenset[Shape]]] = field(default_factory=list)
 

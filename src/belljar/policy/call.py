@@ -25,8 +25,10 @@ def program(names: str) -> Callable[[Handler], Handler]:
     return register
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class Options:
+    """What a program was given besides its operands."""
+
     flags: set[str] = field(default_factory=set)
     values: dict[str, list[str]] = field(default_factory=dict)
     rest: list[str] = field(default_factory=list)

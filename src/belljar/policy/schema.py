@@ -4,7 +4,6 @@ policies/*.schema.json are JSON Schema; what they use of it is checked here, so 
 the place and the reason and no library is needed. A test holds this and a full implementation to the same answers.
 """
 
-import difflib
 import functools
 import json
 import re
@@ -67,6 +66,8 @@ def _problems(value: Any, rule: Mapping[str, Any], where: str, definitions: Mapp
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 

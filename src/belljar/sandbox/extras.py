@@ -13,7 +13,6 @@ import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from belljar.engines.spec import Mount
 from belljar.errors import ProtectionMissing, UsageError, WorkspaceError
 from belljar.layout import HOME, PRIVATE, WORKSPACE
 from belljar.patterns import lazy_pattern
+from belljar.records import record
 from belljar.sandbox.caches import opened
 from belljar.workspace import idmap
 from belljar.workspace.beneath import Folder
@@ -92,8 +92,10 @@ def _below_home(name: str, path: str) -> str:
     return plain
 
 
-@dataclass
+@record
 class Extra:
+    """A directory of the host that a sandbox is given besides its workspace."""
+
     mount: Mount
     pinned: Workspace
     """The directory itself; that it is the workspace's class says how it is held."""

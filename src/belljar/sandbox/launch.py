@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,7 @@ class Plan:
     """Directories that commands must not reach, such as an audit trail's."""
 
 
-@dataclass
+@record
 class Launch:
     """A sandbox that runs and was verified, and the line to its init."""
 

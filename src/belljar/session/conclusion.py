@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from belljar.link import frames
+from belljar.records import record
 from belljar.session.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, Result, Surroundings
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def status_of(cause: Cause, exit_code: int) -> Status:
     return "completed" if cause == "exited" and exit_code == 0 else "failed"
 
 
-@dataclass
+@record
 class Conclusion:
     """What is known of a command while it runs, for the result that it will have."""
 

@@ -86,8 +86,10 @@ SMALL_PIECE = 4096  # less than that is joined to what came before: a piece cost
 MOST_PIECES = 16384  # then they are joined whatever came between; the order of a flood of single bytes is rough
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class Piece:
+    """Output that came at once, or as good as."""
+
     order: int
     stream: Stream
     data: bytes | bytearray

@@ -295,8 +295,10 @@ def _has_openat2() -> bool:
     return _openat2_works
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class _Level:
+    """A directory on the way down."""
+
     descriptor: int
     """-1 while it is closed."""
     inode: tuple[int, int]
