@@ -31,12 +31,12 @@ from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.render import Screen
 from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.cli.streams import Streams
-from belljar.surfaces.terminal.drawing import Drawing
 from belljar.surfaces.terminal.keys import Answers, DetachKeys
 from belljar.tasks import made_in_thread
 
 if TYPE_CHECKING:
     from belljar.surfaces.cli.run import EarlyLaunch
+    from belljar.surfaces.terminal.drawing import Drawing
 
 DETACHED_LEASE = 3600.0
 """Seconds that a command goes on which somebody detached from, if nobody comes back; as `session start` has it."""
@@ -94,8 +94,7 @@ async def _run(
 async def _watch(box: Session, args: Namespace, signals: SignalHandler, streams: Streams) -> Result | Shell:
     """Its result, or the shell that it has become because somebody detached."""
     answers, detach = Answers(), DetachKeys()
-    size = streams.terminal_size
-    sink = Sink(quiet=args.json, drawn=Drawing(size, answers.put) if streams.pty else None)
+    sink = Sink(quiet=args.json, drawn=_drawing(streams, answers) if streams.pty else None)
     options = streams.options(args)
     async with box.stream(args.command, **options) as running:
         with streams.lent():
@@ -112,6 +111,12 @@ async def _watch(box: Session, args: Namespace, signals: SignalHandler, streams:
             return shell
     assert running.result is not None
     return running.result
+
+
+def _drawing(streams: Streams, answers: Answers) -> Drawing:
+    from belljar.surfaces.terminal.drawing import Drawing
+
+    return Drawing(streams.terminal_size, answers.put)
 
 
 async def _show(running: Run, sink: Sink) -> None:
