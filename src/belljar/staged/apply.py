@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged import git_index
 from belljar.staged.area import StagedArea
-from belljar.staged.change import PLAIN, Change
+from belljar.staged.change import Change
 from belljar.staged.conflicts import conflicts
 from belljar.staged.copying import copy_attributes, copy_file, digest, remove_tree
 from belljar.staged.layers import Layers, flattened
@@ -100,7 +100,7 @@ def apply(
             if result.held and paths is not None:
                 raise UsageError(f"the host would run {', '.join(result.held)} by itself: say yes to that on its own")
             flat = flattened([c for c in chosen if c.path not in result.held])
-            result.refused = [c.path for c in flat if c.after is not None and c.after.kind not in PLAIN]
+            result.refused = [c.path for c in flat if not c.can_be_applied]
             todo = [c for c in flat if c.path not in result.refused]
             taken = {} if force else _merged(area, layers, todo, result, merge=merge)
             result.paths = [c.path for c in todo]

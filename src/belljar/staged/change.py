@@ -62,6 +62,11 @@ class Change:
     def mark(self) -> str:
         return {"added": "+", "deleted": "-", "modified": "~", "mode": "~", "type": "~"}[self.kind]
 
+    @property
+    def can_be_applied(self) -> bool:
+        """Not a FIFO, a socket, a device, nor a directory that is nested too deeply."""
+        return self.after is None or self.after.kind in PLAIN
+
     def as_dict(self) -> dict[str, Any]:
         sides = {
             name: None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.surfaces.cli.test_staged_commands import CHANGE
+from tests.surfaces.cli.test_staged_commands import CHANGE, run_staged
 from tests.surfaces.cli.test_staged_commands import place as place
 from tests.surfaces.invoking import belljar
 from tests.surfaces.real_terminal import Terminal
@@ -53,3 +53,20 @@ def test_choosing_hunk_by_hunk_and_keeping(place: Path) -> None:
     assert belljar("apply", "--undo", cwd=place).complaint == "belljar: 2 taken back"
     assert (place / "a.txt").read_text() == "".join(lines)
     assert not (place / "b.txt").exists()
+
+
+def test_choosing_asks_for_empty_directories_and_not_for_what_cannot_be_applied(place: Path) -> None:
+    terminal = Terminal.belljar(
+        "run", "--staged", "--workspace", place, "mkdir -p empty full; echo x > full/x; mkfifo fifo"
+    )
+    terminal.until("[k]eep for later: ")
+    terminal.type("c\n")
+    terminal.until("Apply empty? [y,n,q,?] ")
+    terminal.type("y\n")
+    assert "# a FIFO: cannot be applied" in terminal.until("Apply full/x? [y,n,q,?] ")
+    terminal.type("y\n")
+    assert "3 applied" in terminal.rest()
+    assert (place / "empty").is_dir()
+    assert (place / "full" / "x").exists()
+    run_staged(place, "echo y > y")
+    assert belljar("changes", cwd=place).stdout == "+ y\n", "the FIFO that is left stands in nobody's way"

@@ -200,7 +200,9 @@ def find(id: str | None, *, applied: bool = False) -> StagedArea:
     if applied:
         return _applied_last()
     here = _here()
-    with_changes = [area for area in here if area.changes()]
+    changes = {area: found for area in here if (found := area.changes())}
+    # What can never be applied, such as a socket that a server left, makes no choice difficult.
+    with_changes = [area for area, found in changes.items() if any(each.can_be_applied for each in found)] or [*changes]
     if len(with_changes) == 1:
         return with_changes[0]
     if not with_changes:

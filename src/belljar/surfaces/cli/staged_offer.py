@@ -112,13 +112,16 @@ def choose(review: Review, paths: list[str] | None, ask: Answer) -> Applied:
     the end, at once: an undo takes all of it back."""
     seen: dict[Change, Shown] = {}
     contents: dict[str, bytes] = {}
-    for change in review.changes():
+    found = review.changes()
+    for change in found:
         if paths and not any(change.path == path or change.path.startswith(f"{path}/") for path in paths):
             continue
-        if change.after is not None and change.after.kind == "directory":
-            continue  # made when something in it is taken
+        if _is_made_on_the_way(change, found):
+            continue
         shown = review.show(change)
         console.say(shown.text.rstrip("\n"))
+        if not change.can_be_applied:
+            continue
         answer, taken = _one(change, _hunks(review, change), ask)
         if answer == "y" or taken:
             seen[change] = shown
@@ -127,6 +130,12 @@ def choose(review: Review, paths: list[str] | None, ask: Answer) -> Applied:
         if answer == "q":
             break
     return review.apply_chosen(seen, contents)
+
+
+def _is_made_on_the_way(change: Change, found: list[Change]) -> bool:
+    """A new directory, when something in it is taken."""
+    is_directory = change.after is not None and change.after.kind == "directory" and change.kind != "mode"
+    return is_directory and any(each.path.startswith(f"{change.path}/") for each in found)
 
 
 def _one(change: Change, pieces: list[str], ask: Answer) -> tuple[str, list[int]]:
