@@ -324,10 +324,12 @@ def _area(root: Path, id: str) -> StagedArea:
 
 def _point(area: StagedArea, wanted: Point | str | None) -> Point:
     points = area.points
-    if wanted is None and points:
+    if not points:
+        raise UsageError("there is no checkpoint to go back to; `discard` takes changes back to the host's files")
+    if wanted is None:
         return points[-1]
     found = [each for each in points if each == wanted or each.name == wanted]
     if not found:
-        known = ", ".join(repr(each.name) for each in points) or "none"
+        known = ", ".join(repr(each.name) for each in points)
         raise UsageError(f"there is no checkpoint {wanted!r}; choose from {known}")
     return found[-1]

@@ -151,6 +151,8 @@ def test_what_both_sides_changed_is_merged_when_asked_for(place: Path) -> None:
 
 def test_safe_mode_has_the_verbs_and_undoes_a_risky_command(place: Path) -> None:
     terminal = Terminal.belljar("shell", "--staged", "--workspace", place)
+    terminal.line(":undo")
+    terminal.until("there is no checkpoint to go back to; `discard` takes")
     terminal.line("mkdir -p sub && cd sub && echo two > ../a.txt")
     terminal.until("exit 0")
     terminal.line("rm -rf ../*.txt; ls ..")
