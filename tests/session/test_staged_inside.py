@@ -40,3 +40,12 @@ async def test_checkpoints_and_the_way_back(staged: Open) -> None:
         back = await box.persistent.run("pwd; ls; cat ../made")
         assert back.stdout == "/workspace/dir\nc.txt\none\n"
         assert await kinds(box) == {"made": "added"}
+
+
+async def test_what_is_in_a_directory_that_nobody_may_write_to_can_be_discarded(staged: Open) -> None:
+    async with staged() as box:
+        await box.run("echo x > dir/new; echo y > dir/c.txt; chmod 555 dir")
+        assert await box.discard(["dir/new", "dir/c.txt"]) == ["dir/c.txt", "dir/new"]
+        assert (await box.run("stat -c %a dir; cat dir/*")).stdout == "555\nc\n"
+        assert await box.discard() == ["dir"]
+        assert (await box.run("stat -c %a dir")).stdout == "755\n"

@@ -58,3 +58,35 @@ def test_an_undo_that_was_cut_off_is_done_again(stage: Stage) -> None:
             undo(stage.area, step=step)
             break
     assert tree(stage.host) == before
+
+
+def test_what_the_host_put_into_an_applied_directory_survives_an_undo(stage: Stage) -> None:
+    (stage.merged / "new" / "deep").mkdir(parents=True)
+    (stage.merged / "new" / "deep" / "ours").write_text("x")
+    apply(stage.area)
+    (stage.host / "new" / "mine").write_text("mine")
+    undo(stage.area)
+    assert [path.name for path in (stage.host / "new").iterdir()] == ["mine"]
+
+
+def test_a_directory_in_a_files_place_is_not_taken_back_with_what_the_host_put_into_it(stage: Stage) -> None:
+    (stage.merged / "a.txt").unlink()
+    (stage.merged / "a.txt").mkdir()
+    (stage.merged / "a.txt" / "ours").write_text("x")
+    apply(stage.area)
+    (stage.host / "a.txt" / "mine").write_text("mine")
+    with pytest.raises(Conflict, match=r"nothing was taken back: a\.txt/mine: made on the host") as caught:
+        undo(stage.area)
+    assert set(caught.value.paths) == {"a.txt/mine"}
+    (stage.host / "a.txt" / "mine").unlink()
+    undo(stage.area)
+    assert (stage.host / "a.txt").read_text() == "one\ntwo\nthree\n"
+
+
+def test_a_directory_whose_mode_changed_is_not_copied(stage: Stage) -> None:
+    (stage.merged / "dir").chmod(0o700)
+    apply(stage.area)
+    assert sorted(path.name for path in (stage.area.path / "undo").iterdir()) == ["saved.json"]
+    undo(stage.area)
+    assert (stage.host / "dir").stat().st_mode & 0o777 == 0o755
+    assert (stage.host / "dir" / "c.txt").exists()

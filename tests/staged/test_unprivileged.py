@@ -56,3 +56,10 @@ def test_an_ordinary_user_stages_looks_applies_and_undoes(python: str, home: Pat
     assert set(seen["undone"]) == set(seen["applied"])
     assert seen["mode"] & 0o111
     assert seen["remains"] == ["work"], "nothing of the changes; the kernel's own directory only root can remove"
+    shut, before = seen["shut"], {"opened": "555", "shut": "555"}
+    assert (shut["ran"], shut["before"]) == ("", before)
+    assert shut["applied"] == [{"made": "500", "made/in": "755", "opened": "700", "shut": "555"}, ["f", "g"]]
+    assert shut["undone"] == [before, ["f"]]
+    assert shut["discarded"] == ["made", "made/in", "made/in/x", "opened", "opened/f", "shut/f", "shut/g"]
+    assert shut["inside"] == "555 opened\n555 shut\noneone"
+    assert shut["back"] == "500 made\n700 opened\n555 shut\ntwo\ntwo\n"

@@ -21,6 +21,43 @@ rm -r dir; mkdir dir; echo fresh > dir/e.txt; ln -s /etc/passwd out; mv d.txt mo
 """
 
 
+SHUT = """
+chmod 755 shut; echo two > shut/f; echo new > shut/g; chmod 555 shut
+mkdir -p made/in; touch made/in/x; chmod 500 made; chmod 700 opened; echo two > opened/f
+"""
+
+
+def modes(workspace: Path) -> dict[str, str]:
+    return {str(p.relative_to(workspace)): f"{p.stat().st_mode & 0o777:o}" for p in workspace.rglob("*") if p.is_dir()}
+
+
+async def in_shut_directories(workspace: Path) -> dict[str, Any]:
+    """Which their owner may open, write to and shut again."""
+    seen: dict[str, Any] = {}
+    for name in ("shut", "opened"):
+        (workspace / name).mkdir()
+        (workspace / name / "f").write_text("one")
+        (workspace / name).chmod(0o555)
+    async with belljar.Session(workspace, changes="staged") as box:
+        seen["ran"] = (await box.run(SHUT)).stderr
+        seen["before"] = modes(workspace)
+        await box.apply()
+        seen["applied"] = modes(workspace), sorted(path.name for path in (workspace / "shut").iterdir())
+        await box.undo_apply()
+        seen["undone"] = modes(workspace), sorted(path.name for path in (workspace / "shut").iterdir())
+        seen["discarded"] = sorted(await box.discard())
+        seen["inside"] = (await box.run("stat -c '%a %n' *; cat */*")).stdout
+        await box.run(SHUT)
+        point = await box.checkpoint()
+        await box.run("chmod 755 shut; rm -r shut; rm -rf opened")
+        await box.rollback(point)
+        seen["back"] = (await box.run("stat -c '%a %n' *; cat */f")).stdout
+        await box.discard()
+    for name in ("shut", "opened"):
+        (workspace / name).chmod(0o755)
+    return seen
+
+
 async def main(workspace: Path) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     async with belljar.Session(workspace, changes="staged") as box:
@@ -54,6 +91,8 @@ async def main(workspace: Path) -> dict[str, Any]:
         each.remove()
     gone = [path for path in area.path.parent.rglob("*") if not path.name.endswith((".lock", ".gone", ".layers"))]
     seen["remains"] = sorted({path.name for path in gone})
+    (workspace / "other").mkdir()
+    seen["shut"] = await in_shut_directories(workspace / "other")
     return seen
 
 

@@ -19,7 +19,8 @@ CHUNK = 256 << 10
 LINK_MAX = 4096
 
 
-Entries = Iterable[tuple[Folder, str, os.stat_result]]
+Entry = tuple[Folder, str, os.stat_result]
+Entries = Iterable[Entry]
 """Where each is, and what; a directory before what it holds."""
 
 
@@ -45,6 +46,14 @@ def packed(entries: Entries) -> Iterator[bytes]:
         elif stat.S_ISREG(status.st_mode):
             yield from _file(folder, path, name, mode)
     yield from reversed(locked)
+    yield HEAD.pack(b"e", 0, 0, 0)
+
+
+def opened(entries: Entries) -> Iterator[bytes]:
+    """Directories that are there already, as a stream that makes them ones that can be written to."""
+    for _, path, status in entries:
+        name = os.fsencode(path)
+        yield HEAD.pack(b"d", stat.S_IMODE(status.st_mode) & 0o777 | 0o700, 0, len(name)) + name
     yield HEAD.pack(b"e", 0, 0, 0)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from anyio import to_thread
 
 from belljar.errors import FileFailed
-from belljar.session.archive import Entries, packed
+from belljar.session.archive import Entries, Entry, opened, packed
 from belljar.session.files import Files
 from belljar.staged.change import PLAIN, Change
 from belljar.staged.copying import level_attributes
@@ -23,15 +24,32 @@ _GONE = 2  # ENOENT
 async def reset(files: Files, layers: Layers, changes: Sequence[Change], upper: Path) -> None:
     """These paths are as on the host again. `upper` is where what the sandbox writes goes."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
+    shut = await _opened(files, flat, lambda path: layers.holder(path) or layers.lower)
     await _remove(files, [c.path for c in flat if c.after is not None and (c.before is None or c.kind == "type")])
-    await _write(files, lambda: _of_host(layers, flat), upper)
+    await _write(files, lambda: chain(shut, _of_host(layers, flat)), upper)
 
 
 async def put(files: Files, layers: Layers, changes: Sequence[Change], upper: Path) -> None:
     """A sandbox whose files are as on the host gets these changes."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
+    shut = await _opened(files, flat, lambda path: layers.lower)
     await _remove(files, [c.path for c in flat if c.kind in ("deleted", "type")])
-    await _write(files, lambda: _of_layers(layers, flat), upper)
+    await _write(files, lambda: chain(shut, _of_layers(layers, flat)), upper)
+
+
+async def _opened(files: Files, changes: Sequence[Change], view: Callable[[str], Folder]) -> list[Entry]:
+    """Directories that nobody may write to are opened; those that are to be shut again. `view`: which folder a path
+    is in, as the sandbox sees it."""
+    shut: list[Entry] = []
+    for parent in sorted({change.path.rpartition("/")[0] for change in changes} - {""}):
+        with suppress(OSError):
+            status = view(parent).stat(parent)
+            if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o300 != 0o300:
+                shut.append((view(parent), parent, status))
+    if shut:
+        await files.unpack(opened(shut))
+    decided = {change.path for change in changes}
+    return [each for each in shut if each[1] not in decided]
 
 
 async def _write(files: Files, entries: Callable[[], Entries], upper: Path) -> None:

@@ -30,7 +30,16 @@ from belljar.staged.copying import copy_attributes, copy_file, digest, remove_tr
 from belljar.staged.layers import Layers, flattened
 from belljar.staged.merge import forget_bases, is_as_it_was, merge_conflicts, settle
 from belljar.staged.run_files import by_content
-from belljar.staged.saved import bring_back, every, refuse_overwriting, saved
+from belljar.staged.saved import (
+    bring_back,
+    every,
+    lock_again,
+    locked,
+    refuse_overwriting,
+    refuse_removing,
+    saved,
+    unlock,
+)  # fmt: skip
 from belljar.workspace.beneath import Folder
 
 Step = Callable[[str], None]
@@ -159,8 +168,9 @@ def _carry_out(
             there = ((one["path"], one["ctime"]) for one in every(kept))
             newer = [path for path, when in there if when >= since and ours.get(path) != when]
             theirs = [path for path in newer if not is_as_it_was(area, layers, path)]
+            shut = locked(layers.lower, [change.path for change in changes])
             steps = [*_removals(changes), *_directories(changes), *files, *_modes(changes)]
-            journal = {"token": token, "steps": steps, "saved": kept, "merged": merged, "theirs": theirs}
+            journal = {"token": token, "steps": steps, "saved": kept, "merged": merged, "theirs": theirs, "shut": shut}
             step("journal")
             own.write("journal.json", json.dumps(journal).encode("utf-8", "surrogateescape"))
         except OSError as error:
@@ -176,7 +186,10 @@ def _saved(own: Folder, layers: Layers, changes: Sequence[Change], step: Step) -
     step("save")
     remove_tree(own, "undo.new")
     own.mkdir("undo.new", 0o700)
-    return [saved(own, layers.lower, change.path, str(number), step) for number, change in enumerate(changes)]
+    return [
+        saved(own, layers.lower, change.path, str(number), step, whole=change.kind != "mode")
+        for number, change in enumerate(changes)
+    ]
 
 
 def _said(error: OSError) -> str:
@@ -190,6 +203,7 @@ def _take_back(area: StagedArea, own: Folder, layers: Layers, journal: dict[str,
     try:
         for one in reversed(journal["saved"]):
             bring_back(own, layers.lower, one, "undo.new")
+        lock_again(layers.lower, journal["shut"])
         _note_back(area, layers.lower, journal)
         own.unlink("journal.json")
     except OSError:
@@ -249,11 +263,14 @@ def _modes(changes: Sequence[Change]) -> list[dict[str, Any]]:
 def _perform(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, Any], step: Step) -> None:
     """Every step may have been done already."""
     times: dict[str, int] = {}
+    unlock(layers.lower, journal["shut"])
     for number, one in enumerate(journal["steps"]):
         step(f"{one['do']} {one['path']}")
         _do(layers, one, f".{journal['token']}.{number}.belljar")
         with suppress(OSError):
             times[one["path"]] = layers.lower.stat(one["path"]).st_ctime_ns
+    changed = {one["path"] for one in journal["steps"] if one["do"] == "chmod"}
+    lock_again(layers.lower, {path: mode for path, mode in journal["shut"].items() if path not in changed})
     step("note")
     merged = journal.get("merged", {})
     forget_bases(own, [path for path in times if path not in merged])
@@ -350,14 +367,19 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
             except FileNotFoundError:
                 raise UsageError("there is nothing to take back: only the last apply can be, once") from None
             paths = [one["path"] for one in kept["saved"]]
-            if not force and not own.exists("undo/begun"):
-                # A recovery does steps again: what it noted of these files is newer.
-                noted = {path: when for path, when in area.applied.items() if path in kept["times"]}
-                refuse_overwriting(layers.lower, {**kept["times"], **noted}, kept.get("indexes", {}))
-            own.write("undo/begun", b"")
+            if not own.exists("undo/begun"):
+                if not force:
+                    # A recovery does steps again: what it noted of these files is newer.
+                    noted = {path: when for path, when in area.applied.items() if path in kept["times"]}
+                    refuse_overwriting(layers.lower, {**kept["times"], **noted}, kept.get("indexes", {}))
+                    refuse_removing(layers.lower, kept["saved"], kept["times"])
+                own.write("undo/begun", json.dumps(locked(layers.lower, paths)).encode("utf-8", "surrogateescape"))
+            shut = json.loads(own.read("undo/begun", 1 << 30).decode("utf-8", "surrogateescape"))
+            unlock(layers.lower, shut)
             for one in reversed(kept["saved"]):
                 step(one["path"])
                 bring_back(own, layers.lower, one)
+            lock_again(layers.lower, {path: mode for path, mode in shut.items() if path not in paths})
             _note_back(area, layers.lower, kept)
             forget_bases(own, paths, [".merged"])
             remove_tree(own, "undo")

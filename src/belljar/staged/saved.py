@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,8 +15,10 @@ from belljar.staged.copying import DEEPEST, copy_file, remove_tree
 from belljar.workspace.beneath import Folder
 
 
-def saved(own: Folder, lower: Folder, path: str, slot: str, step: Callable[[str], None]) -> dict[str, Any]:
-    """What is at `path` now, kept so that it can be brought back."""
+def saved(
+    own: Folder, lower: Folder, path: str, slot: str, step: Callable[[str], None], *, whole: bool = True
+) -> dict[str, Any]:
+    """What is at `path` now, kept so that it can be brought back; of a directory, `whole` or its mode only."""
     if path.count("/") > DEEPEST:
         raise OSError(errno.ENAMETOOLONG, f"more than {DEEPEST} directories in each other", path[:60])
     step(f"save {path}")
@@ -34,7 +36,8 @@ def saved(own: Folder, lower: Folder, path: str, slot: str, step: Callable[[str]
         copy_file(lower, path, own, f"undo.new/{slot}")
         return {**kept, "kind": "file"}
     if stat.S_ISDIR(status.st_mode):
-        inside = [saved(own, lower, f"{path}/{name}", f"{slot}.{n}", step) for n, name in enumerate(lower.names(path))]
+        names = enumerate(lower.names(path) if whole else ())
+        inside = [saved(own, lower, f"{path}/{name}", f"{slot}.{n}", step) for n, name in names]
         return {**kept, "kind": "directory", "inside": inside}
     return {**kept, "kind": "other"}
 
@@ -61,6 +64,53 @@ def refuse_overwriting(lower: Folder, times: dict[str, int], indexes: dict[str, 
         raise Conflict(changed, "taken back")
 
 
+def refuse_removing(lower: Folder, kept: list[dict[str, Any]], times: dict[str, int]) -> None:
+    """A directory that must give way to the file that was there before holds something of the host's own."""
+    found: dict[str, str] = {}
+    for one in kept:
+        if one["kind"] in ("file", "link") and lower.exists(one["path"]):
+            inside = (path for path, _ in lower.walk(one["path"]) if path not in times)
+            found |= dict.fromkeys(inside, "made on the host since its directory was applied")
+    if found:
+        raise Conflict(found, "taken back")
+
+
+def _remove_ours(lower: Folder, path: str) -> None:
+    """What was in a directory is gone already; what the host has put there since stays, and so does the directory."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISDIR(lower.stat(path).st_mode):
+            lower.unlink(path)
+            return
+        try:
+            lower.rmdir(path)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+
+
+def locked(lower: Folder, paths: Iterable[str]) -> dict[str, int]:
+    """Directories that these are in, and that we may not write to though they are ours: with their modes."""
+    found: dict[str, int] = {}
+    for parent in {path.rpartition("/")[0] for path in paths} if os.geteuid() != 0 else ():
+        with suppress(OSError):
+            status = lower.stat(parent)
+            if parent and stat.S_ISDIR(status.st_mode) and status.st_mode & 0o300 != 0o300:
+                found[parent] = stat.S_IMODE(status.st_mode)
+    return dict(sorted(found.items()))
+
+
+def unlock(lower: Folder, modes: dict[str, int]) -> None:
+    for path, mode in modes.items():
+        with suppress(FileNotFoundError):
+            lower.chmod(path, mode | 0o700)
+
+
+def lock_again(lower: Folder, modes: dict[str, int]) -> None:
+    for path, mode in reversed(modes.items()):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            lower.chmod(path, mode)
+
+
 def _is_untouched(lower: Folder, path: str, ctime: int) -> bool:
     with suppress(OSError):
         return lower.stat(path).st_ctime_ns == ctime
@@ -81,7 +131,7 @@ def bring_back(own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "
                 bring_back(own, lower, inside, kept_in)
         lower.chmod(path, one["mode"])
     elif one["kind"] == "absent":
-        remove_tree(lower, path)
+        _remove_ours(lower, path)
     elif one["kind"] != "other":
         parent, _, _ = path.rpartition("/")
         beside = f"{parent}/.{one['slot']}.belljar" if parent else f".{one['slot']}.belljar"
