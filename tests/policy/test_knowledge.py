@@ -176,6 +176,70 @@ def test_an_operator_teaches_a_tool_of_the_house(command: str, decision: str, tm
     assert verdict.decision == decision, verdict.explain(commands=True)
 
 
+SHIPCTL = """
+[program.shipctl]
+[program.shipctl.verbs]
+"stack destroy, stack purge" = "service.delete"
+"release delete" = { examples = { "shipctl release delete v1" = "" } }
+"app" = { verbs = { "list|delete-draft" = {} } }
+"*" = {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "decision", "rule"),
+    [
+        ("shipctl stack destroy web", "ask", "service.delete"),
+        ("shipctl cluster destroy prod", "ask", "unknown.destroys"),
+        ("shipctl app delete web", "ask", "unknown.destroys"),
+        ("shipctl run --exec 'rm -rf /'", "deny", "delete.root"),
+        ("shipctl release delete v1", "allow", ""),
+        ("shipctl app delete-draft web", "allow", ""),
+        ("shipctl cluster destroy prod --dry-run", "allow", ""),
+        ("shipctl app list", "allow", ""),
+    ],
+)
+def test_a_verb_that_nobody_described_stays_a_strangers(command: str, decision: str, rule: str, tmp_path: Path) -> None:
+    """Describing a tool must not switch off the net that held it before."""
+    verdict = Policy.load(taught(tmp_path, SHIPCTL)).judge(command)
+    assert verdict.decision == decision, verdict.explain(commands=True)
+    assert rule in [one.id for one in verdict.rules] or not rule
+
+
+def test_an_example_that_falls_into_the_net_is_not_one_without_an_effect(tmp_path: Path) -> None:
+    wrong = SHIPCTL.replace("shipctl release delete v1", "shipctl volume delete v1")
+    with pytest.raises(PolicyError, match=r"does exec\.unknown, not 'nothing'"):
+        Policy.load(taught(tmp_path, wrong))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("stack destroy|stack purge", "repeats its first word"),
+        ("shipctl destroy", "the program's own name"),
+        ("destroy --all", "an option"),
+        ("destroy,", "is no word"),
+    ],
+)
+def test_a_verb_that_would_never_be_met_is_refused(pattern: str, reason: str, tmp_path: Path) -> None:
+    path = taught(tmp_path, f'[program.shipctl]\n[program.shipctl.verbs]\n"{pattern}" = "service.delete"\n')
+    with pytest.raises(PolicyError, match=reason):
+        Policy.load(path)
+
+
+def test_a_tool_may_have_a_name_that_the_shipped_examples_use(tmp_path: Path) -> None:
+    knowledge = '[program.acmectl]\nverbs = { "server delete" = {} }\n[program.mytool]\neffect = "data.drop"\n'
+    policy = Policy.load(taught(tmp_path, knowledge))
+    assert policy.judge("acmectl server delete web").decision == "allow"
+    assert policy.judge("mytool list delete.txt").decision == "ask"
+
+
+def test_an_empty_file_is_no_knowledge(tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").write_text("# later\n")
+    with pytest.raises(PolicyError, match="is empty"):
+        check_knowledge(str(tmp_path / "empty.toml"))
+
+
 def test_the_example_of_the_manual_does_what_it_says(tmp_path: Path) -> None:
     manual = (policies_directory() / "README.md").read_text()
     knowledge, policy = re.findall(r"```toml\n(.*?)```", manual, re.S)[:2]
@@ -184,6 +248,7 @@ def test_the_example_of_the_manual_does_what_it_says(tmp_path: Path) -> None:
     assert mine.judge("deployctl exec web -- rm -rf /").decision == "deny"
     assert mine.judge("deployctl push .env").decision == "deny"
     assert mine.judge("deployctl db drop main --dry-run").risk == "low"
+    assert mine.judge("deployctl app delete web").decision == "ask"
     verdict = mine.judge("echo x > /etc/myapp/a.conf")
     assert (verdict.decision, "The image keeps its settings there." in verdict.reason) == ("allow", True)
 
@@ -283,6 +348,15 @@ def test_hosts_of_the_network_are_narrowed_by_less_trusted_layers(tmp_path: Path
     layer.write_text('[policy]\nname = "b"\n[network]\nceiling = ["*.example.com"]\n')
     assert Policy.load(base, layers=[layer]).network_ceiling == ("*.example.com",)
     assert Policy.load(base, layers=[layer]).network_allow == ("api.example.com",)
+
+
+def test_an_address_of_a_host_is_within_a_ceiling_that_names_it(tmp_path: Path) -> None:
+    base, layer = tmp_path / "base.toml", tmp_path / "layer.toml"
+    base.write_text('[policy]\nname = "a"\n[network]\nceiling = ["pkg.example=10.0.0.5,fd00::1"]\n')
+    layer.write_text('[policy]\nname = "b"\n[network]\nceiling = ["pkg.example=10.0.0.5", "pkg.example=10.0.0.6"]\n')
+    assert Policy.load(base, layers=[layer]).network_ceiling == ("pkg.example=10.0.0.5",)
+    layer.write_text('[policy]\nname = "b"\n[network]\nceiling = ["pkg.example"]\n')
+    assert Policy.load(base, layers=[layer]).network_ceiling == ("pkg.example",)
 
 
 @pytest.mark.parametrize(

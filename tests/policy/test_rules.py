@@ -23,11 +23,23 @@ MISTAKES = {
     "bad id": (RULE.replace("x.y", "X Y"), "an id such as"),
     "no reason": (RULE.replace('reason = "why"\n', ""), "needs 'reason'"),
     "matches nothing": (HEAD + '[[rule]]\nid = "x"\nrisk = "high"\nreason = "why"\n', "matches nothing"),
-    "bad regex": (RULE + 'regex = "("\n', "not a regular expression"),
+    "bad regex": (RULE + 'regex = "("\n', ":9: rule x.y: regex is not a regular expression"),
+    "exception of no rule": (
+        HEAD + 'extends = "default"\n[[allow]]\nrule = ["write.sytem"]\nreason = "why"\n',
+        ":5: there is no rule 'write.sytem'; did you mean 'write.system'?",
+    ),
+    "id of a shipped rule": (
+        RULE.replace('"mine"\n', '"mine"\nextends = "default"\n').replace("x.y", "delete.root"),
+        ":6: default has a rule delete.root already",
+    ),
+    "allowed beyond the ceiling": (
+        HEAD + '[network]\nceiling = ["*.example.com"]\nallow = ["a.example.com", "a.example.net"]\n',
+        ":5: network.allow names a.example.net, which is beyond the file's own ceiling",
+    ),
     "number for text": (RULE.replace('"why"', "1"), "reason is text"),
     "id twice": (RULE + RULE.removeprefix(HEAD), ":10: the id x.y is used twice"),
     "unknown base": ('[policy]\nname = "mine"\nextends = "nothing"\n', "extends 'nothing'"),
-    "failing match": (RULE + 'match = ["ls"]\n', "does not match its example 'ls'"),
+    "failing match": (RULE + 'match = ["ls"]\n', ":9: rule x.y does not match its example 'ls'"),
     "failing not_match": (RULE + 'not_match = ["rm x"]\n', "matches its example 'rm x'"),
 }
 

@@ -86,3 +86,8 @@ def test_a_program_shadowed_by_an_earlier_command_is_judged_by_what_it_runs_now(
 def test_text_is_followed_through_the_programs_that_change_it(script: str, out: str) -> None:
     effects = POLICY.judge(f'touch "p-$({script})"').effects
     assert f"/workspace/p-{out}" in {show(effect.target) for effect in effects}
+
+
+def test_a_bombs_verdict_is_the_same_in_every_run() -> None:
+    verdict = Policy.load("default").judge(":(){ :|:& };:")
+    assert [effect.target for effect in verdict.effects if effect.kind == "process.forkbomb"] == [":"]

@@ -63,9 +63,14 @@ def _program(machine: Machine, name: str, args: list[str], state: ShellState, fe
 
 
 def _read(call: Call, entries: tuple[Entry, ...]) -> str | None:
-    out = None
+    """By all entries. Whoever describes a tool of his house describes some verbs; the others stay a stranger's."""
+    out, strange = None, call.name not in PROGRAMS
     for entry in entries:
-        out = Reading(Call(call.machine, call.name, list(call.args), call.state, call.feed), entry).run()
+        reading = Reading(Call(call.machine, call.name, list(call.args), call.state, call.feed), entry)
+        out = reading.run()
+        strange = strange and not entry.shipped and not reading.described
+    if strange and entries:
+        _nets(call)
     return out
 
 
@@ -118,12 +123,16 @@ def _sweep(call: Call) -> None:
 def _stranger(call: Call) -> str:
     """A program nobody described: it may run, and scripts that it is handed on its input stay unseen."""
     call.emit("exec.unknown")
-    if "/" not in call.name:  # not the project's own
-        _read(call, call.machine.knowledge.programs["anything else"])
-    _net(call)
+    _nets(call)
     if "command_not_found_handle" in call.state.functions:
         call.machine.simple(["command_not_found_handle", call.name, *call.args], call.state, call.feed)
     return _passed(call.feed, call.args)
+
+
+def _nets(call: Call) -> None:
+    if "/" not in call.name:  # not the project's own
+        _read(call, call.machine.knowledge.programs["anything else"])
+    _net(call)
 
 
 def _net(call: Call) -> None:

@@ -15,7 +15,7 @@ from .knowledge import Knowledge, policies_directory, shipped
 from .marks import show
 from .parser import NeedsParser, ParseError, TooComplex
 from .paths import WORKSPACE
-from .rules import Rule, RuleFile, narrowed, parse_rules, read_rules
+from .rules import Rule, RuleFile, check_ids, narrowed, parse_rules, read_rules
 from .shellstate import Feed, ShellState
 from .verdict import RISKS, Effect, Finding, Verdict
 
@@ -63,6 +63,7 @@ class Policy:
     def __init__(self, files: Sequence[RuleFile], trusted: int | None = None) -> None:
         if not files:
             raise PolicyError("a policy needs at least one file")
+        check_ids(files[:trusted])
         self.files, self.trusted = tuple(files), len(files) if trusted is None else trusted
         self.name = files[0].name
         self.knowledge, taught = self._taught()

@@ -148,7 +148,7 @@ def check(data: Mapping[str, Any], source: str) -> None:
     """Refuse a file that the schema, or one of its own words, does not allow."""
     from .schema import complaint, located
 
-    where, problem = complaint(data)
+    where, problem = complaint(data) if data else ("", "the file is empty: it needs a [policy] or a [program.NAME]")
     if problem:
         raise PolicyError(f"{located(source, where)}: {problem}")
 

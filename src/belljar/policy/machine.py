@@ -53,7 +53,7 @@ class Machine:
         self.feed = self.source = Feed()  # the standard input, and what the last `read` took its line from
         self.privileged = 0
         self.knowledge, self._dispatch, self._parsing = knowledge, dispatch, parsing
-        self._calls: dict[str, list[int]] = {}  # what is running: how deep, how often it started itself beside itself
+        self._calls: dict[tuple[str, int], list[int]] = {}  # what runs: how deep, how often beside itself
         self._steps = self._background = self._piping = 0
 
     def emit(
@@ -246,17 +246,17 @@ class Machine:
         try:
             with self.under(f"{name}()"):
                 body = state.functions[name]
-                return self.guarded(f"{name} {id(body)}", lambda: self.statement(body, state, feed))
+                return self.guarded(name, lambda: self.statement(body, state, feed), id(body))
         finally:
             state.args = args
 
-    def guarded(self, key: str, run: Callable[[], str]) -> str:
+    def guarded(self, name: str, run: Callable[[], str], body: int = 0) -> str:
         """Recursion is followed a few levels. What starts itself in the background, or twice in a pipe, is a bomb."""
-        call = self._calls.setdefault(key, [0, 0])
+        call = self._calls.setdefault(key := (name, body), [0, 0])
         if call[0] and (self._background or self._piping):
             call[1] += call[0] == 1
             if self._background or call[1] > 1:
-                self.emit("process.forkbomb", key)
+                self.emit("process.forkbomb", name)
                 return UNKNOWN
         if call[0] >= MAX_RECURSION:
             return UNKNOWN

@@ -34,6 +34,7 @@ class Reading:
         self.sources: list[tuple[str, str | None]] = []
         self.rest: list[str] = []
         self.options = Options()
+        self.described = bool(entry.destroys)  # whether somebody said what its verb does
         self.flags: list[str] = list(outer.flags) if outer else []
         self.settings: str = entry.settings or (outer.settings if outer else "")
         self.text = " ".join(unglob(solid(arg)) for arg in call.args)
@@ -48,6 +49,7 @@ class Reading:
         self.rest, self.options = options.rest, options
         asks = "help" in options.flags or ("version" in options.flags and not options.rest)
         if asks or (entry.unless and expressions.search(entry.unless, self.text)):
+            self.described = True
             return self.printed(entry.prints, options)
         verb = self._verb(options) if entry.verbs else None
         acts = [(act, [text]) for names, act in entry.options.items() for text in options.all(*names.split())]
@@ -69,7 +71,9 @@ class Reading:
             from .roles_run import project
 
             project(self)
-        return self.printed(printed or entry.prints, options) if verb is None else verb.run()
+        out = self.printed(printed or entry.prints, options) if verb is None else verb.run()
+        self.described = self.described and (verb is None or not verb.entry.verbs or verb.described)
+        return out
 
     def _verb(self, options: Options) -> "Reading | None":
         """The entry whose pattern the first words meet. An option that nobody listed may have taken a word before."""
@@ -88,6 +92,7 @@ class Reading:
                 args = options.rest[start + length :]
             inner = Call(self.call.machine, self.call.name, args, self.call.state, self.call.feed)
             inner.original = self.call.original  # what a person reads names the verb
+            self.described |= pattern != ("*",)
             return Reading(inner, entry, self)
         return None
 

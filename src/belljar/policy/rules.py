@@ -5,7 +5,7 @@ The files that the operator named are trusted; whatever is laid on top of them m
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from belljar.errors import PolicyError
 from belljar.records import record
 
 from . import expressions
+from .knowledge import policies_directory
 from .verdict import Effect
 
 _MATCHES = ("effect", "path", "program", "target", "regex")
@@ -98,6 +99,10 @@ class RuleFile:
     text: str = ""
     source: str = ""
 
+    @property
+    def shipped(self) -> bool:
+        return Path(self.source).parent == policies_directory()
+
 
 def read_rules(path: Path) -> RuleFile:
     try:
@@ -142,11 +147,31 @@ def _nonsense(data: dict[str, Any]) -> tuple[str, str]:
         for key in ("regex", "target"):
             problem = expressions.fault(rule.get(key, ""))
             if problem:
-                return where, f"{told}: {key} is not a regular expression: {problem}"
+                return f"{where}.{key}", f"{told}: {key} is not a regular expression: {problem}"
     for at, allow in enumerate(data.get("allow", ())):
         if not set(allow) - {"reason"}:
             return f"allow[{at}]", "an [[allow]] needs a rule, program, path or host that it is for"
+    network = data.get("network", {})
+    for host in network.get("allow", ()) if "ceiling" in network else ():
+        if not any(reaches(limit, host) for limit in network["ceiling"]):
+            return "network.allow", f"network.allow names {host}, which is beyond the file's own ceiling"
     return "", ""
+
+
+def check_ids(files: Sequence[RuleFile]) -> None:
+    """An exception names a rule that is there, and a rule of one's own does not take the place of another."""
+    from belljar.toml_schema import line_of, meant
+
+    ids: dict[str, str] = {"allowlist": "every policy", "text.refused": "every policy"}
+    for file in reversed(files):
+        for at, rule in enumerate(file.rules):
+            if ids.setdefault(rule.id, file.name) != file.name:
+                where = f"{file.source}:{line_of(file.text, f'rule[{at}].id')}"
+                raise PolicyError(f"{where}: {ids[rule.id]} has a rule {rule.id} already; choose another id")
+        for at, allow in enumerate(file.allows):
+            for one in sorted(allow.rule - ids.keys()):
+                where = f"{file.source}:{line_of(file.text, f'allow[{at}].rule')}"
+                raise PolicyError(f"{where}: there is no rule {one!r}{meant(one, ids)}")
 
 
 def _file(data: dict[str, Any], text: str, source: str) -> RuleFile:
@@ -202,10 +227,11 @@ def inside(path: str, pattern: str) -> bool:
 
 
 def reaches(pattern: str, host: str) -> bool:
-    """Whether a host, or a narrower pattern, lies within a pattern: `*.example.net`, `api.example.com:8443`, `*`."""
-    name, _, port = pattern.lower().partition(":")
-    other, _, wanted = host.lower().partition(":")
-    if port and port != wanted:
+    """Whether a host, or a narrower pattern, lies within a pattern: `*.example.net`, `api.example.com:8443`, `*`.
+    A private address that a host may have (`pkg.example=10.0.0.5`) lies within a pattern that names it too."""
+    (pattern, _, at), (host, _, addresses) = pattern.lower().partition("="), host.lower().partition("=")
+    (name, _, port), (other, _, wanted) = pattern.partition(":"), host.partition(":")
+    if (port and port != wanted) or not {*addresses.split(",")} <= {"", *at.split(",")}:
         return False
     return name in ("*", other) or (name.startswith("*.") and other.removeprefix("*").endswith(name[1:]))
 
