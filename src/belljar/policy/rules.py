@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from belljar import tables
-from belljar.errors import PolicyError
+from belljar.errors import PolicyError, meant
 from belljar.records import record
 
 from . import expressions
@@ -123,13 +123,19 @@ def parse_rules(text: str, source: str) -> RuleFile:
 
 
 def _check(data: dict[str, Any], text: str, source: str) -> None:
-    from .schema import complaint, line_of
+    from .schema import complaint
 
     where, problem = complaint(data, "policy")
     if not problem:
         where, problem = _nonsense(data)
     if problem:
-        raise PolicyError(f"{source}:{line_of(text, where)}: {problem}")
+        raise _wrong(source, text, where, problem)
+
+
+def _wrong(source: str, text: str, where: str, problem: str) -> PolicyError:
+    from belljar.toml_schema import line_of
+
+    return PolicyError(f"{source}:{line_of(text, where)}: {problem}")
 
 
 def _nonsense(data: dict[str, Any]) -> tuple[str, str]:
@@ -160,18 +166,16 @@ def _nonsense(data: dict[str, Any]) -> tuple[str, str]:
 
 def check_ids(files: Sequence[RuleFile]) -> None:
     """An exception names a rule that is there, and a rule of one's own does not take the place of another."""
-    from belljar.toml_schema import line_of, meant
-
     ids: dict[str, str] = {"allowlist": "every policy", "text.refused": "every policy"}
     for file in reversed(files):
         for at, rule in enumerate(file.rules):
             if ids.setdefault(rule.id, file.name) != file.name:
-                where = f"{file.source}:{line_of(file.text, f'rule[{at}].id')}"
-                raise PolicyError(f"{where}: {ids[rule.id]} has a rule {rule.id} already; choose another id")
+                told = f"{ids[rule.id]} has a rule {rule.id} already; choose another id"
+                raise _wrong(file.source, file.text, f"rule[{at}].id", told)
         for at, allow in enumerate(file.allows):
             for one in sorted(allow.rule - ids.keys()):
-                where = f"{file.source}:{line_of(file.text, f'allow[{at}].rule')}"
-                raise PolicyError(f"{where}: there is no rule {one!r}{meant(one, ids)}")
+                told = f"there is no rule {one!r}; {meant(one, ids)}"
+                raise _wrong(file.source, file.text, f"allow[{at}].rule", told)
 
 
 def _file(data: dict[str, Any], text: str, source: str) -> RuleFile:
