@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from belljar.policy import Policy
-from belljar.policy.score import score_files
+from belljar.surfaces.cli.policy_score import score_files
 
 CORPUS = Path(__file__).parent / "corpus"
 POLICY = Policy.load("default")

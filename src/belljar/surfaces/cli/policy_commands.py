@@ -9,8 +9,8 @@ from belljar.errors import PolicyDenied
 from belljar.policy import BUILT_IN, Policy, Verdict
 from belljar.policy.examples import check_knowledge, is_knowledge
 from belljar.policy.rules import Rule
-from belljar.policy.score import score_files
 from belljar.surfaces.cli import console
+from belljar.surfaces.cli.policy_score import score_files
 
 _WRONG_STATUS = 1
 _ASK_STATUS = 3

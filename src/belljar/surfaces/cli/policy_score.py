@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from belljar.errors import PolicyError
+from belljar.policy import Policy
+from belljar.policy.marks import show
+from belljar.policy.verdict import DECISIONS
 from belljar.records import record
-
-from .engine import Policy
-from .marks import show
-from .verdict import DECISIONS
 
 
 @record

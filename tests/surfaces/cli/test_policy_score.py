@@ -6,7 +6,7 @@ import pytest
 
 from belljar.errors import PolicyError
 from belljar.policy import Policy
-from belljar.policy.score import score_files
+from belljar.surfaces.cli.policy_score import score_files
 
 POLICY = Policy.load("default")
 
