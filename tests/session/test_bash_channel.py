@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.session.test_persistent_shell import box as box
 from tests.session.test_persistent_shell import shell as shell
@@ -66,12 +68,30 @@ async def test_what_was_judged_with_old_variables_is_refused_and_judged_again(
     with pytest.raises(PolicyDenied):
         await shell.run('rm -rf "$DIR"')
     assert noted.count("refused") == 2
+    await shell.run("export DIR=/tmp")
+    shell.export({"GROWN": "yes"})
+    assert (await shell.run("echo $GROWN")).stdout == "yes\n", "what goes ahead was refused with it, and comes again"
+    assert noted.count("refused") == 3
+
+
+async def test_a_question_about_the_variables_that_nobody_waits_for_harms_no_text(shell: PersistentShell) -> None:
+    """Its answer comes ahead of the next text's, and is not taken for that one's refusal."""
+    for _ in range(3):
+        await shell.run("export A=$((A + 1))")
+        asked = asyncio.ensure_future(shell.settle())
+        await asyncio.sleep(0)  # it waits for the answer now
+        asked.cancel()
+        await asyncio.wait([asked])
+        assert asked.cancelled()
+        assert (await shell.run("echo ran >> /tmp/ran; echo $A")).exit_code == 0
+    result = await shell.run("cat /tmp/ran; rm /tmp/ran")
+    assert (result.stdout, result.restarted) == (3 * "ran\n", False)
 
 
 async def test_a_shell_that_refuses_what_it_must_take_is_replaced(shell: PersistentShell) -> None:
     def lie(_: Output) -> None:
         assert shell._bash is not None
-        shell._bash._hear(b"r" + shell._bash._expected[0])
+        shell._bash._hear(b"r" + shell._bash._expected[0][0])
 
     result = await shell.run("echo; sleep 60", on_output=lie)
     assert (result.cause, result.restarted) == ("killed", True)

@@ -138,6 +138,29 @@ async def test_a_command_that_is_cancelled_anywhere_leaves_no_process(workspace:
             assert await cancelled_everywhere(work, no_process) >= 1
 
 
+async def test_a_call_of_the_persistent_shell_that_is_cancelled_anywhere_leaves_nothing_to_the_next(
+    workspace: Path, host: Host
+) -> None:
+    async with Session(workspace, host=host) as box:
+        shell = box.persistent
+
+        async def run() -> None:
+            await shell.run("f() { echo f; }; export N=$((N + 1)); echo SECRET; sleep 0.05", timeout=30)
+
+        async def settle() -> None:
+            await shell.settle()
+
+        async def nothing_of_it() -> None:
+            after = await shell.run("echo next; echo ran >> /tmp/runs")
+            assert after.stdout == "next\n"
+            assert (await shell.run("cat /tmp/runs; rm /tmp/runs")).stdout == "ran\n", "once"
+            assert (await shell.run("echo well")).stdout == "well\n"
+
+        for work in (run, settle):
+            await run()
+            assert await cancelled_everywhere(work, nothing_of_it) >= 1
+
+
 async def test_claim(workspace: Path, host: Host, nothing_left: Any) -> None:
     async def work() -> None:
         async with Pool(workspace, size=1, host=host) as pool:

@@ -271,6 +271,26 @@ async def test_a_cancelled_call_ends_its_command(shell: PersistentShell) -> None
     assert (await shell.run("pgrep -cf 'sleep 6[1]'; echo $KEPT")).stdout == "0\n1\n"
 
 
+async def test_what_a_cancelled_call_printed_is_nobody_elses_and_the_next_one_tells_of_the_restart(
+    shell: PersistentShell,
+) -> None:
+    await shell.run("cd /tmp; export KEPT=1; f() { echo f; }; (sleep 0.1; echo job) &")
+    with anyio.CancelScope() as scope:
+        await shell.run("echo SECRET; echo E >&2; sleep 61", on_output=lambda output: scope.cancel())
+    assert scope.cancelled_caught
+    heard: list[bytes] = []
+    after = await shell.run("pwd; echo $KEPT; f", on_output=lambda output: heard.append(output.data))
+    assert (after.stdout, after.restarted, after.shell_ended) == ("/tmp\n1\n", True, False)
+    assert b"SECRET" not in b"".join(heard)
+    assert not (await shell.run("true")).restarted
+
+
+async def test_a_listener_that_raises_leaves_the_restart_to_be_told(shell: PersistentShell) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await shell.run("echo; sleep 61", on_output=lambda _: 1 // 0)
+    assert (await shell.run("true")).restarted
+
+
 async def test_a_command_is_judged_where_the_shell_is_and_nothing_denied_runs(shell: PersistentShell) -> None:
     await shell.run("cd /; export DIR=/; plain=/; gone() { rm -rf \"$1\"; }; alias away='rm -rf'")
     for command in ("rm -rf *", 'rm -rf "$DIR"', 'rm -rf "$plain"', "gone /", "away /"):

@@ -12,6 +12,7 @@ import pytest
 from belljar import Output, Session, ToolRegistry, Verdict
 from belljar.session.judging import judged
 from belljar.tools import ToolResult
+from belljar.tools.bash import RESTARTED
 
 
 async def bash(tools: ToolRegistry, command: str, **params: Any) -> ToolResult:
@@ -68,6 +69,16 @@ async def test_after_a_timeout_the_session_is_usable_again(tools: ToolRegistry) 
     assert "restarted" in result.text
     after = await bash(tools, "echo $PWD $KEPT; cd ..")
     assert (after.output, after.metadata.restarted) == ("/workspace/sub yes\n", False)
+
+
+async def test_a_cancelled_call_leaves_its_output_to_nobody_and_the_restart_to_the_next(tools: ToolRegistry) -> None:
+    await bash(tools, "f() { echo f; }")
+    with anyio.CancelScope() as scope:
+        call = {"command": "echo SECRET; sleep 60"}
+        await tools.call("Bash", call, on_output=lambda output: scope.cancel())
+    after = await bash(tools, "echo next; f")
+    assert "SECRET" not in after.text
+    assert (after.metadata.restarted, after.metadata.note) == (True, RESTARTED)
 
 
 async def test_an_exit_of_its_own_is_told_as_such(tools: ToolRegistry) -> None:

@@ -149,11 +149,12 @@ class Bash:
         """It was seen waiting for its next text."""
         self._armed = False
         self._idle: TimerHandle | None = None
-        self._expected: list[bytes] = []
-        """The nonces of the reports that are to come."""
+        self._expected: list[tuple[bytes, bytes]] = []
+        """The nonces of the reports that are to come, each with the variables that its text was for."""
+        self.half_told = False
+        """A request was cut off while it was written: what follows would be taken for its rest."""
         self._nonce = b""
         """Of the last report."""
-        self._asked = ANY
         self._news = asyncio.Event()
         self._on_output = on_output
         environment = {name.encode(): value.encode("utf-8", "surrogateescape") for name, value in env.items()}
@@ -164,15 +165,20 @@ class Bash:
         self.execution.when_ended(lambda: self._news.set())
         self._unsent = self._expect() + (self._request(state.restore(), ANY) if state else b"")
 
-    def _expect(self) -> bytes:
-        self._expected.append(os.urandom(8).hex().encode())
-        return self._expected[-1]
+    def _expect(self, which: bytes = ANY) -> bytes:
+        nonce = os.urandom(8).hex().encode()
+        self._expected.append((nonce, which))
+        return nonce
 
     def _request(self, text: str, which: bytes) -> bytes:
         raw = text.encode("utf-8", "surrogateescape")
         counted = b"%08d%b" % (len(raw), raw) if raw.isascii() and raw else b"00000000%b\0" % raw
-        self._asked = which
-        return which + counted + self._expect()
+        return which + counted + self._expect(which)
+
+    async def _send(self, data: bytes, ahead: bytes = b"") -> None:
+        self.half_told = True
+        await self.execution.input(data, frames.CONTROL, ahead=ahead)
+        self.half_told = False
 
     async def tell(self, text: str, judged: BashState | None, timeout: float | None, grace: float) -> None:
         """Have `text` run, if the variables are still those that it was judged with."""
@@ -187,7 +193,7 @@ class Bash:
         data, self._unsent = self._unsent + self._request(text, which), b""
         ahead = self.execution.deadline_frame(timeout, grace) if timeout or self._armed else b""
         self._armed = timeout is not None
-        await self.execution.input(data, frames.CONTROL, ahead=ahead)
+        await self._send(data, ahead)
 
     async def answer(self) -> Report | None:
         """How the text came out; None when it was refused, or the shell ended instead of answering."""
@@ -212,11 +218,11 @@ class Bash:
         return self.report is not None and self.report.closed
 
     async def settle(self) -> None:
-        """Have the variables reported, if they changed: `state` is right afterwards."""
+        """Have the variables reported, if they changed: `state` is right afterwards. Where nobody waits to the end, the
+        answer comes ahead of the next text's."""
         data, self._unsent = self._unsent + self._request(":", NONE), b""
-        self.phase = Phase.RUNNING
-        await self.execution.input(data, frames.CONTROL)
-        await self._until(lambda: self.phase is not Phase.RUNNING)
+        await self._send(data)
+        await self._until(lambda: not self._expected)
         self.phase = Phase.IDLE
 
     @property
@@ -291,7 +297,8 @@ class Bash:
 
     def _hear(self, message: bytes) -> None:
         head, _, rest = message.partition(b" ")
-        if self._expected and head == b"s" + self._expected[0] and (found := _REPORT.fullmatch(rest)):
+        expected, which = self._expected[0] if self._expected else (None, ANY)
+        if expected and head == b"s" + expected and (found := _REPORT.fullmatch(rest)):
             self._reported(Report(int(found[1]) & 0xFF, b"x" in found[2]))
         elif self._nonce and head == b"e" + self._nonce:
             if rest.count(b"\n") > MOST_VARIABLES:
@@ -300,18 +307,19 @@ class Bash:
             self._exports, self._nonce_of_exports = rest.decode("utf-8", "surrogateescape"), self._nonce
             if self.state is not None:
                 self._note_state()
-        elif self._expected and head == b"r" + self._expected[0]:
+        elif expected and head == b"r" + expected:
             self._expected.pop(0)
-            if self._asked == ANY:
+            if which == ANY:
                 return self._ignore_channel()  # no loop of ours does
-            self.phase = Phase.REFUSED
+            if which != NONE:
+                self.phase = Phase.REFUSED
         else:
             self._strangers += 1
         self._news.set()
         return None
 
     def _reported(self, report: Report) -> None:
-        self._nonce = self._expected.pop(0)
+        self._nonce, _ = self._expected.pop(0)
         self._strangers = 0
         if not self._expected:
             self._note_state()

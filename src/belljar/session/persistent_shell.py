@@ -1,7 +1,8 @@
 """The persistent shell: one bash per session whose directory, variables, functions, options and jobs hold.
 
-A bash that ended (exit, exec, kill, a timeout, Ctrl+C) is replaced by the next call, with the directory and the
-exported variables of the last report; the result says so.
+A bash that ended (exit, exec, kill, a timeout, Ctrl+C, a cancelled call) is replaced by the next call, with the
+directory and the exported variables of the last report; the result says so. All else that was known of the old one goes
+with it: what a cancelled call printed, and the functions that the next command would otherwise be judged with.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -22,32 +23,26 @@ from belljar.layout import WORKSPACE
 from belljar.link import frames
 from belljar.link.remote_command import PATIENCE
 from belljar.patience import stretched
-from belljar.policy.marks import UNKNOWN
-from belljar.policy.shellstate import ShellState
-from belljar.policy.verdict import DECISIONS
 from belljar.records import record
 from belljar.session import options as checks
 from belljar.session.bash_channel import Bash, BashState, Phase, Report
 from belljar.session.capture import Listener
 from belljar.session.conclusion import Conclusion, cause_of
-from belljar.session.judging import judged
 from belljar.session.result import LOST_STATUS, Capture, Cause, Output, Result, Stream
+from belljar.session.shell_judging import ShellJudge
 from belljar.session.shell_usage import ShellUsage
 
 if TYPE_CHECKING:
-    from belljar.policy import Policy, Verdict
+    from belljar.policy import Verdict
     from belljar.session.ledger import Entry
     from belljar.session.session import Session
 
 GRACE = 2.0
 INTERRUPT_SECONDS = 2.0  # how long a command may think about Ctrl+C before it is ended
 SAFETY_NET = 15.0  # the init enforces the deadline; past this much more, the host no longer believes it
-REMEMBERED = 64  # verdicts
 ANSWER_SECONDS = 2.0  # how long an idle shell may take to report its variables
 LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
 FILLS_NO_MEMORY = 0.005  # seconds; nothing runs out of memory in less, so a quick success is not looked into
-IN_THE_SHELL = frozenset({"source", ".", "eval", "trap"})
-"""What runs text in the shell's own process."""
 
 
 @record
@@ -57,6 +52,8 @@ class ShellResult(Result):
 
     restarted: bool = False
     """The shell had to be replaced: directory and exported variables hold, functions, options and jobs are gone."""
+    shell_ended: bool = False
+    """It was this very call that ended it; the next one starts the new one."""
     cwd: str = WORKSPACE
 
 
@@ -66,7 +63,6 @@ class _Turn:
 
     conclusion: Conclusion
     verdict: Verdict
-    restarted: bool
     entry: Entry | None = None
     clock: float = field(default_factory=time.monotonic)
     interrupted: bool = False
@@ -78,13 +74,10 @@ class PersistentShell:
         self._session = session
         self._bash: Bash | None = None
         self._bash_state: BashState | None = None
-        self._known: ShellState | None = None
-        """What the policy knows of the shell from the commands it judged."""
-        self._unsure = False
-        """Text that nobody read ran in the shell itself: it may be elsewhere when the next one runs."""
+        self._shell_judge = ShellJudge(session)
+        self._replaced = False
+        """It ended between calls, or with one that was cancelled: the next result says so."""
         self._usage: ShellUsage | None = None
-        self._merged: tuple[ShellState | None, BashState | None, ShellState] | None = None
-        self._judged: dict[str, tuple[ShellState, Policy, Verdict]] = {}
         self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
         self._listener = Listener(None)
@@ -135,23 +128,26 @@ class PersistentShell:
                 while (result := await self._call(verdict, timeout, grace)) is None:
                     verdict = await self._judge(command)  # again, with the variables as they are now
                 if listener.failure is not None:
+                    self._replaced = result.restarted  # which the caller does not get to see
                     raise listener.failure
                 return result
             finally:
                 self._listener = Listener(None)
 
     async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult | None:
-        """None when nothing ran, because the last call changed variables that the verdict did not know of yet."""
+        """None when nothing ran, because the verdict was about another shell than there is now: one with variables that
+        the last call changed meanwhile, or one that has just ended."""
+        if self._retire():
+            return None
         session = self._session
         aftermath = session.aftermath
         before = aftermath.before(session.busy)
-        restarted = self._bash is not None and self._bash.execution.over
         bash = self._begin()
         conclusion = Conclusion(
             session.surroundings, time.time(), verdict, runs_later=lambda: aftermath.since(before),
             visits=session.visits_since, listening=session.new_listening,
         )  # fmt: skip
-        self._turn = turn = _Turn(conclusion, verdict, restarted)
+        self._turn = turn = _Turn(conclusion, verdict)
         try:
             return await self._take_turn(bash, turn, timeout, grace)
         finally:
@@ -198,13 +194,14 @@ class PersistentShell:
 
     async def restart(self) -> None:
         """End the shell and forget its directory and variables: `await box.persistent.restart()`."""
-        bash = self._bash
         self.kill()
         async with self._lock:
+            bash = self._bash
+            self.kill()  # also one that a call began which was waiting already
+            self._drop()
+            self._bash_state, self._replaced = None, False
             if bash is not None:
-                with contextlib.suppress(SandboxLost), anyio.move_on_after(LAST_WORDS):
-                    await bash.execution.ended()
-            self._bash = self._bash_state = self._known = None
+                await self._bury(bash)
 
     async def settle(self) -> None:
         """Bring `cwd` and `environment` up to date; while a call runs they are those that it began with.
@@ -214,9 +211,15 @@ class PersistentShell:
         if self._bash is None or self._bash.execution.over or self._lock.locked():
             return
         async with self._lock:
-            with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(ANSWER_SECONDS)):
-                await self._bash.settle()
-            self._learn()
+            if (bash := self._bash) is None:
+                return
+            try:
+                with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(ANSWER_SECONDS)):
+                    await bash.settle()
+                self._learn()
+            finally:
+                if bash.half_told:
+                    await self._abandon(bash)
 
     def _learn(self) -> None:
         if self._bash is not None:
@@ -225,63 +228,45 @@ class PersistentShell:
     def _drop(self) -> None:
         self._learn()
         self._bash = None
+        self._shell_judge.forget()
+
+    def _retire(self) -> bool:
+        """Whether there was a shell that takes no more text."""
+        if self._bash is None or not (self._bash.closed or self._bash.execution.over):
+            return False
+        self._replaced |= not self._bash.closed  # which was told when it was
+        self.kill()  # a shell that cannot print is of no use
+        self._drop()
+        return True
 
     async def _judge(self, command: str) -> Verdict:
-        """Judged where the shell is, with its variables and with the functions and aliases of earlier calls."""
-        if self._bash is not None and self._bash.phase is Phase.IDLE and not self._bash.execution.over:
-            self._unsure |= not await self._bash.is_idle()
+        self._retire()
+        if self._bash is not None and self._bash.phase is Phase.IDLE:
+            self._shell_judge.unsure |= not await self._bash.is_idle()
         self._learn()
-        now = self._now()
-        recalled = self._known_verdict(command, now)
-        if recalled is None and self._unsure and await self._depends_on_place(command, now):
-            now = replace(now, cwd=UNKNOWN)
-        verdict = await self._session.judge.admit(command, shell_state=now, known=recalled)
-        if len(self._judged) >= REMEMBERED:
-            self._judged.clear()
-        self._judged[command] = now, self._session.policy, verdict
-        return verdict
-
-    async def _depends_on_place(self, command: str, now: ShellState) -> bool:
-        """Whether it is allowed where the shell seems to be, but not where it would do the most harm."""
-        policy = self._session.policy
-        here = await judged(policy, command, shell_state=now)
-        there = await judged(policy, command, shell_state=replace(now, cwd=WORKSPACE))
-        return DECISIONS.index(there.decision) > DECISIONS.index(here.decision)
-
-    def _now(self) -> ShellState:
-        """What is known of the shell's state; the same object as long as nothing changes."""
-        if self._merged is None or self._merged[0] is not self._known or self._merged[1] is not self._bash_state:
-            known = self._known or ShellState.fresh(self.cwd, self._session.env)
-            now = replace(known, cwd=self.cwd, env=known.env | (self.environment or {}))
-            self._merged = self._known, self._bash_state, now
-        return self._merged[2]
-
-    def _known_verdict(self, command: str, now: ShellState) -> Verdict | None:
-        """The verdict on the same command in the same state: agents say the same thing again and again."""
-        state, policy, verdict = self._judged.get(command, (None, None, None))
-        return verdict if (state is now or state == now) and policy is self._session.policy else None
+        return await self._shell_judge.admit(command, self._bash_state)
 
     def _begin(self) -> Bash:
-        if self._bash is not None and self._bash.closed:  # a shell that cannot print is of no use
-            self.kill()
-            self._drop()
-        if self._bash is None or self._bash.execution.over:
-            self._drop()
-            session, self._known, self._unsure = self._session, None, False
+        self._retire()
+        if self._bash is None:
+            session = self._session
             terminal = self._terminal is not None
             env = {**session.env, **(self._terminal or {})}
             self._bash = Bash(session.sandbox.link, env, self._bash_state, self._take, terminal=terminal)
             self._usage = ShellUsage(self._bash)
+            session.aftermath.new_oom_kills()  # what was killed before is not this one's
             if terminal:
                 self._bash.execution.resize(*self._size)
         return self._bash
 
     async def _take_turn(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> ShellResult | None:
+        first, self._first = self._first, ""
         try:
-            report = await self._exchange(bash, turn, timeout, grace)
+            report = await self._exchange(bash, turn, first, timeout, grace)
             if report is None and bash.refused and not bash.execution.over:
                 if turn.entry is not None:
                     turn.entry.end("refused")
+                self._first = first + self._first
                 return None
             if report is None:
                 body = await bash.execution.ended()
@@ -300,8 +285,9 @@ class PersistentShell:
             if self._usage is not None:
                 self._usage.stop()
 
-    async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
-        first, self._first = self._first, ""
+    async def _exchange(
+        self, bash: Bash, turn: _Turn, first: str, timeout: float | None, grace: float
+    ) -> Report | None:
         await bash.tell(first + turn.verdict.canonical, self._bash_state, timeout, grace)
         turn.entry = self._session.ledger.start(turn.verdict, self.cwd)
         if self._usage is not None:
@@ -317,38 +303,51 @@ class PersistentShell:
         return None
 
     async def _abandon(self, bash: Bash) -> None:
+        """Of a call that was cancelled nobody waits for the result: what it printed is not the next one's."""
         self._drop()
-        with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(LAST_WORDS), shield=True):
+        self._replaced = True
+        with contextlib.suppress(SandboxLost):
             bash.execution.kill()
+        await self._bury(bash)
+
+    async def _bury(self, bash: Bash) -> None:
+        """Nothing more is heard of it, and what was is forgotten."""
+        bash.execution.on_output = None
+        self._captures = self._fresh()
+        with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(LAST_WORDS), shield=True):
             await bash.execution.ended()
 
     async def _reported(self, bash: Bash, turn: _Turn, report: Report) -> ShellResult:
         used = self._usage.end(await bash.look()) if self._usage is not None else {}
         await self._session.aftermath.look()
         self._learn()
-        self._known = turn.verdict.state_after
-        self._unsure |= _ran_unread_text(turn.verdict)
-        restarted = turn.restarted or report.closed
+        self._shell_judge.learn(turn.verdict)
         slow = time.monotonic() - turn.clock > FILLS_NO_MEMORY
         oom_kills = self._session.aftermath.new_oom_kills() if report.status or slow else 0
         cause: Cause = "out_of_memory" if oom_kills and report.status == 128 + signal.SIGKILL else "exited"
         if turn.interrupted:
             cause = "interrupted"
-        return self._result(turn, cause, report.status, None, restarted=restarted, oom_kills=oom_kills, **used)
+        return self._result(
+            turn, cause, report.status, None, shell_ended=report.closed, oom_kills=oom_kills, **used
+        )  # fmt: skip
 
     def _ended(self, turn: _Turn, body: frames.EndedBody) -> ShellResult:
         self._drop()
         cause: Cause = "interrupted" if turn.interrupted else cause_of(body)
         status = 128 + signal.SIGINT if turn.interrupted else body.exit_code
         used = self._usage.ended(body) if self._usage is not None else {}
-        return self._result(turn, cause, status, body, restarted=True, **used)
+        return self._result(turn, cause, status, body, shell_ended=True, **used)
 
     def _result(
-        self, turn: _Turn, cause: Cause, status: int, body: frames.EndedBody | None, **more: Any
-    ) -> ShellResult:
+        self, turn: _Turn, cause: Cause, status: int, body: frames.EndedBody | None, *, shell_ended: bool = False,
+        **more: Any,
+    ) -> ShellResult:  # fmt: skip
         captures, self._captures = self._captures, self._fresh()
-        duration = time.monotonic() - turn.clock
-        result = turn.conclusion.of(ShellResult, captures, cause, status, duration, body, cwd=self.cwd, **more)
+        more |= {"cwd": self.cwd, "shell_ended": shell_ended, "restarted": self._replaced or shell_ended}
+        self._replaced = False
+        result = turn.conclusion.of(
+            ShellResult, captures, cause, status, time.monotonic() - turn.clock, body, **more
+        )  # fmt: skip
         if turn.entry is not None:
             turn.entry.concluded(result)
         return result
@@ -371,7 +370,3 @@ class PersistentShell:
     def _repeat_pending(self) -> None:
         for piece in sorted((p for c in self._captures for p in (*c.head, *c.tail)), key=lambda p: p.order):
             self._tell(piece.stream, bytes(piece.data))
-
-
-def _ran_unread_text(verdict: Verdict) -> bool:
-    return any(effect.kind.startswith("exec.") and effect.program in IN_THE_SHELL for effect in verdict.effects)

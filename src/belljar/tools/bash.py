@@ -109,8 +109,8 @@ def _shaped(params: BashParams, result: Result, cwd: str, turn: ShellResult | No
         command=params.command, exit_code=result.exit_code, cause=result.cause, working_directory=cwd,
         duration_ms=milliseconds(result.duration), truncated=truncated, restarted=restarted,
     )  # fmt: skip
-    if restarted:
-        facts["note"] = EXITED if result.cause == "exited" else RESTARTED
+    if turn is not None and restarted:
+        facts["note"] = EXITED if turn.shell_ended and turn.cause == "exited" else RESTARTED
     return ToolResult(
         result.ok, output, _error(params, result), facts, facts.get("note"), code=result.cause, result=result
     )
