@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from belljar.sandbox.cgroup import oom_kills
 from belljar.sandbox.listening import Listening
-from belljar.session.copied_run_files import CopiedRunFiles
 from belljar.workspace.host_run_files import HostRunFiles, Snapshot
 
 if TYPE_CHECKING:
     from belljar.sandbox.sandbox import Sandbox
+    from belljar.session.copied_run_files import CopiedRunFiles
     from belljar.session.files import Files
 
 
@@ -25,7 +25,11 @@ class Aftermath:
         self._upper = upper
         workspace = sandbox.workspace
         looked_at, repositories = workspace.descriptor if upper is None else upper, workspace.git_directories()
-        self._copied = CopiedRunFiles(workspace.descriptor, repositories, copied) if copied is not None else None
+        self._copied: CopiedRunFiles | None = None
+        if copied is not None:
+            from belljar.session.copied_run_files import CopiedRunFiles
+
+            self._copied = CopiedRunFiles(workspace.descriptor, repositories, copied)
         self._files = self._copied or HostRunFiles(looked_at, repositories)
         self._oom_kills = 0
         self._listening = Listening(self._pid) if self._pid is not None else None

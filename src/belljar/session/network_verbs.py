@@ -14,13 +14,13 @@ from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.network.allow import Allow, check_ceiling
 from belljar.network.client_settings import PORT, environment
-from belljar.session.init_tools import InitTools
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
     from belljar.engines.spec import Network
     from belljar.policy import Policy
     from belljar.session.files import Files
+    from belljar.session.init_tools import InitTools
     from belljar.session.network_door import Forwarded, NetworkDoor
     from belljar.session.session import Session
 
@@ -53,6 +53,8 @@ class NetworkVerbs:
 
     @cached_property
     def init_tools(self) -> InitTools:
+        from belljar.session.init_tools import InitTools
+
         return InitTools(lambda: self._session.sandbox)
 
     @cached_property
