@@ -67,11 +67,11 @@ def test_a_caller_that_stays_finds_it_done(capsys: pytest.CaptureFixture[str]) -
     assert done == ["done"]
 
 
-def test_where_no_child_can_be_had_it_is_done_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alone", ["def fork(): raise BlockingIOError\nos.fork = fork", "os.getpid = lambda: 1"])
+def test_where_no_child_can_be_had_it_is_done_at_once(alone: str, tmp_path: Path) -> None:
     program = (
-        "import os; from belljar.surfaces.cli import afterwards\n"
-        "def fork(): raise BlockingIOError\n"
-        "os.fork = fork; afterwards.later(lambda: open('done', 'w')); afterwards.leave(3)"
+        f"import os\nfrom belljar.surfaces.cli import afterwards\n{alone}\n"
+        "afterwards.later(lambda: open('done', 'w')); afterwards.leave(3)"
     )
     assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path).returncode == 3
     assert (tmp_path / "done").exists()

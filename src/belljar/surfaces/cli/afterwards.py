@@ -31,8 +31,8 @@ def finish() -> None:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process, and have a child do what is left."""
-    if _work and _is_child():
+    """End this process, and have a child do what is left; the first process of a container takes all others along."""
+    if _work and (os.getpid() == 1 or _is_child()):
         finish()
     os._exit(status)
 
