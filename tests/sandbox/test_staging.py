@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.owners import give
 from tests.session.test_copied_workspace import kinds
 from tests.session.test_staged_verbs import Open
 from tests.session.test_staged_verbs import _nothing_stays as _nothing_stays
 from tests.session.test_staged_verbs import engine_name as engine_name
 from tests.session.test_staged_verbs import place as place
 from tests.session.test_staged_verbs import staged as staged
+
+from belljar import Session
+from belljar.errors import ProtectionMissing
+from belljar.staged import overlay
+from belljar.workspace.idmap import unmount
 
 pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
 
@@ -55,3 +61,29 @@ async def test_git_works_inside_and_a_commit_is_one_line(staged: Open, place: Pa
     assert log.stdout == "two\none\n"
     clean = subprocess.run([*git, "status", "--porcelain"], check=True, capture_output=True, text=True)
     assert clean.stdout == ""
+
+
+async def test_a_workspace_on_an_overlay_is_staged_and_one_on_two_of_them_refused(
+    tmp_path: Path, base_image: str, engine_name: str
+) -> None:
+    stack = [tmp_path / "bottom"]
+    stack[0].mkdir()
+    (stack[0] / "a.txt").write_text("one\n")
+    try:
+        for number in range(2):
+            upper, work, merged = (tmp_path / f"{name}-{number}" for name in ("upper", "work", "merged"))
+            for each in (upper, work, merged):
+                each.mkdir()
+            overlay.mount([stack[-1]], upper, work, merged)
+            stack.append(merged)
+            for each in (merged, merged / "a.txt"):
+                give(each)
+        async with Session(stack[1], changes="staged", engine=engine_name) as box:
+            await box.run("echo two >> a.txt; mkdir new")
+            await box.apply()
+        assert (stack[1] / "a.txt").read_text() == "one\ntwo\n"
+        with pytest.raises(ProtectionMissing, match="no more than two on each other"):
+            await Session(stack[2], changes="staged", engine=engine_name).open()
+    finally:
+        for each in reversed(stack[1:]):
+            unmount(each)

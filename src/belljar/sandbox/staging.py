@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from errno import EINVAL
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -93,7 +94,10 @@ def _overlaid(area: StagedArea, source: str, run_dir: Path) -> Iterator[Place]:
             lowers = [mounted.enter_context(_as_of(upper, each, run_dir)) for each in below]
             overlay.mount([*lowers, source], upper, area.work, target)
         except OSError as error:
-            raise ProtectionMissing(f"staged workspace: the overlay cannot be mounted ({error.strerror})") from error
+            said = f"staged workspace: the overlay cannot be mounted ({error.strerror})"
+            if error.errno == EINVAL:
+                said += "; the kernel lays no more than two on each other: is the workspace on two already?"
+            raise ProtectionMissing(said) from error
         found = target.stat()
         yield Place(Mount("bind", WORKSPACE, str(target), read_only=False), (found.st_dev, found.st_ino), area)
 

@@ -88,6 +88,8 @@ def keep_bases(area: StagedArea, layers: Layers, changes: Iterable[Change]) -> N
 
 def _keep(own: Folder, lower: Folder, path: str, since: int, ours: Mapping[str, int]) -> None:
     """Of git's index: what it says."""
+    if is_newer(path, lower.stat(path), since, ours):
+        return
     content = (git_index.meaning_of(lower, path) or b"") if git_index.is_index(path) else lower.read(path, LARGEST)
     if not is_newer(path, lower.stat(path), since, ours):  # nor was it while it was read
         _put(own, _name(path), content)
