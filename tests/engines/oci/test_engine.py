@@ -92,10 +92,10 @@ default().reaping.acquire()
 real = subprocess.Popen
 
 class Watched(real):
-    def wait(self, timeout=None):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
         time.sleep(float(sys.argv[3]))
         os.kill(self.pid if sys.argv[4] == "runc" else os.getpid(), signal.SIGKILL)
-        return super().wait(timeout)
 
 runtime.subprocess.Popen = Watched
 launch(Plan(sys.argv[1], lease=2), sys.argv[2], default())
@@ -103,7 +103,7 @@ launch(Plan(sys.argv[1], lease=2), sys.argv[2], default())
 
 
 @pytest.mark.parametrize("victim", ["runc", "host"])
-@pytest.mark.parametrize("delay", [0.0, 0.01, 0.03])
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.02, 0.03])
 def test_a_kill_in_the_middle_of_a_start_leaves_nothing(
     engine: OciEngine, workspace: Path, victim: str, delay: float
 ) -> None:

@@ -14,7 +14,7 @@ import belljar
 from belljar.errors import ProtectionMissing, UsageError
 from belljar.host import Host
 from belljar.images import catalog
-from belljar.sandbox import rundir, verification
+from belljar.sandbox import rundir, scratch, verification
 from belljar.sandbox.launch import Plan, launch
 
 pytestmark = needs_runc
@@ -168,3 +168,13 @@ def test_an_engine_without_user_namespaces_refuses(workspace: Path) -> None:
     catalog.ensure(host.connect(), "base")
     with pytest.raises(UsageError, match="choose the engine oci"):
         launch(Plan(str(workspace), root=True), rundir.new_session_id(), host)
+
+
+@pytest.mark.skipif(scratch.possible() is not None, reason=f"no volumes here: {scratch.possible()}")
+async def test_the_root_is_as_large_as_its_volume_and_no_larger(host: Host, root_workspace: Path) -> None:
+    limits = belljar.Limits(disk="64m")
+    async with belljar.Session(root_workspace, host=host, root=True, limits=limits) as box:
+        result = await script(box, "head -c 100m /dev/zero > /var/fill || { stat -c %s /var/fill; exit 1; }")
+    assert 32 << 20 < int(result.stdout) < 64 << 20
+    assert "No space left" in result.stderr
+    assert any("--disk" in hint for hint in result.hints_for("cli"))
