@@ -130,8 +130,9 @@ def _stranger(call: Call) -> str:
 
 
 def _nets(call: Call) -> None:
-    if "/" not in call.name:  # not the project's own
-        _read(call, call.machine.knowledge.programs["anything else"])
+    kinds = ["anything else", "a control tool"] if re.search("(ctl|-cli)$", call.name) else ["anything else"]
+    for kind in kinds if "/" not in call.name else []:  # not the project's own
+        _read(call, call.machine.knowledge.programs[kind])
     _net(call)
 
 
@@ -161,7 +162,7 @@ def _embedded(call: Call) -> None:
         before, name = words[index - 1] if index else "", program_name(word)
         language = expressions.fullmatch(named("says_language"), before) and not re.match(r"-\w*c", words[index + 1])
         risky = call.machine.knowledge.has_trait(name, "risky") and operands <= 2
-        if not language and ((before == "--" and Call.known(call.machine, name)) or risky):
+        if not language and ((before in ("--", "run", "exec") and Call.known(call.machine, name)) or risky):
             call.run(call.args[index:])
         operands += not word.startswith("-")
 

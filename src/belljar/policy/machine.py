@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from belljar.patterns import lazy_pattern
-
 from . import expressions
 from .canonical import plain_words
 from .compound import COMMANDS, branch
@@ -31,9 +29,6 @@ from .verdict import Effect
 MAX_RECURSION = 3
 EVALUATES = ("let", "test", "[", "printf", "read", "unset", "declare", "local", "export", "typeset", "readonly")
 MAX_STEPS, MAX_DEPTH, MAX_EFFECTS, MAX_LITERALS = 3000, 40, 400, 100
-SUSPECT = lazy_pattern(
-    r"\s*(?:\S*/)?(?:rm|dd|sh|bash|chmod|chown|shred|mkfs\S*|curl|wget|nc|find|sudo|mv|eval|kill)\s+\S"
-)
 
 
 Dispatch = Callable[["Machine", list[str], ShellState, Feed], str]
@@ -117,7 +112,7 @@ class Machine:
         texts, self._suspecting = [] if self._suspecting else [*self.literals, *state.files.values()], True
         for text in texts:
             for candidate in (text, text.partition("=")[2], text.lstrip("+"), *re.findall(r"['\"\[]([^'\"\]]+)", text)):
-                self.run_text(candidate, state.fork()) if SUSPECT.match(candidate) else None
+                self.run_text(candidate, state.fork()) if expressions.matched(named("suspect"), candidate) else None
         self._suspecting = not texts
 
     def subscripts(self, text: str, state: ShellState) -> None:

@@ -71,6 +71,8 @@ class Reading:
             from .roles_run import project
 
             project(self)
+        if verb is not None:
+            verb.call.state = call.state  # an option may have changed the directory
         out = self.printed(printed or entry.prints, options) if verb is None else verb.run()
         self.described = self.described and (verb is None or not verb.entry.verbs or verb.described)
         return out
@@ -88,8 +90,7 @@ class Reading:
             taken, args = options.rest[start : start + length], list(self.call.args)
             for word in taken:
                 args.remove(word)
-            if self.entry.posix:
-                args = options.rest[start + length :]
+            args = options.rest[start + length :] if self.entry.posix else args
             inner = Call(self.call.machine, self.call.name, args, self.call.state, self.call.feed)
             inner.original = self.call.original  # what a person reads names the verb
             self.described |= pattern != ("*",)

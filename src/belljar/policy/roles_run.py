@@ -5,8 +5,8 @@ import re
 from belljar.patterns import lazy_pattern
 
 from . import expressions
+from .expressions import named
 from .knowledge import tables
-from .machine import SUSPECT
 from .marks import FILE, NETWORK, SENSITIVE, solid, unglob
 from .paths import HOME, WORKSPACE
 from .quoting import quiet_command
@@ -14,7 +14,6 @@ from .reading import MANY, ONE, Reading
 
 _NAMES = lazy_pattern(r"(?<!\w)(?:pre|post)?([\w./%-]+)")
 _TRANSPORT = lazy_pattern(r"(\S*/)?(ssh|rsync|sudo)\b(?!.*(?i:proxy|local)command)")
-_ELSEWHERE = ("exec.network", "net.shell", "process.forkbomb", "service.delete", "data.drop")
 _VOLUME = "/var/lib/volumes/"  # a container's own
 _KEPT = re.compile(r"/(var/lib/(?!apt/)|(data|db|backups?|mnt|home|etc|usr|var/www|bitnami)(/|$)|srv/(?!container/))")
 
@@ -92,7 +91,8 @@ def targets(reading: Reading, text: str) -> None:
     for part in [one for line in whole.splitlines()[:300] for one in (line, *re.split(r"[\"'\[\],]+", line))]:
         part = re.sub(r"^[\s@:;-]*(?:[\w.-]+\s*[:=]+\s*)?[@|>;-]*\s*", "", part).replace("$$", "$")
         first = (part.split() or [""])[0]
-        if SUSPECT.match(part) or (" " in part and reading.call.is_program(first) and ":" not in first):
+        command = " " in part and reading.call.is_program(first) and ":" not in first
+        if command or expressions.matched(named("suspect"), part):
             reading.call.guess(part)
 
 
@@ -129,7 +129,8 @@ def container(reading: Reading, words: list[str], live: str) -> None:
         wrecks = effect.kind == "delete" and "recursive" in effect.flags
         if wrecks and (live or effect.target.startswith(_VOLUME)):
             reading.call.emit("data.drop" if _KEPT.match(effect.target) else "service.change")
-        reaches = effect.kind in _ELSEWHERE or (effect.path_class in ("root", "secret") and effect.kind != "write")
+        elsewhere = expressions.fullmatch(named("leaves_container"), effect.kind) or "destroys" in effect.flags
+        reaches = elsewhere or (effect.path_class in ("root", "secret") and effect.kind != "write")
         if reaches or (mounted and effect.target.startswith(mounted) and effect.kind in ("delete", "write", "chmod")):
             outer[effect] = None
 
