@@ -194,6 +194,13 @@ def _shown(size: int) -> str:
     return f"{size / (1 << 20):.4g} MiB" if size < 1 << 30 else f"{size / (1 << 30):.4g} GiB"
 
 
+def checked(name: str, given: Any) -> int | float:
+    """One limit by itself, as the number that it is."""
+    each = next(each for each in fields(Limits) if each.name == name)
+    found: int | float = _checked(name, given, **each.metadata)
+    return found
+
+
 def _checked(name: str, given: Any, read: Any, least: float, most: float) -> Any:
     try:
         value = read(given)

@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 from belljar.errors import UsageError
+from belljar.network.allow import Allow
+from belljar.policy import Policy
+from belljar.session.network_verbs import under_policy
 from belljar.surfaces.cli import settings
+from belljar.surfaces.cli.open_session import policy_of
 from belljar.surfaces.cli.parser import build
 
 
@@ -50,10 +54,76 @@ def test_a_file_that_others_can_write_is_not_read(files: tuple[Path, Path]) -> N
         settings.load()
 
 
+def test_an_enforced_size_count_or_time_is_a_ceiling(files: tuple[Path, Path]) -> None:
+    files[0].write_text('[enforce]\nmemory = "256m"\npids = 64\ntimeout = "5m"\n')
+    files[1].write_text('memory = "128m"\npids = 100\n')
+    found = settings.load()
+    assert {name: each.value for name, each in found.items()} == {"memory": "128m", "pids": "64", "timeout": "5m"}
+    parser = build()
+    settings.apply(parser, found)
+    for given in (["--memory", "200m"], ["--pids", "32"], ["--timeout", "60"], []):
+        settings.enforce(parser.parse_args(["run", *given, "true"]), found)
+    for given, most in ((["--memory", "1g"], "256m"), (["--pids", "65"], "64"), (["--timeout", "301"], "5m")):
+        with pytest.raises(UsageError, match=f"{given[0]} may be at most {most} on this machine"):
+            settings.enforce(parser.parse_args(["run", *given, "true"]), found)
+    with pytest.raises(UsageError, match="--memory: 'lots' is not a size"):
+        settings.enforce(parser.parse_args(["run", "--memory", "lots", "true"]), found)
+
+
+@pytest.mark.parametrize("given", [["--allow", "a.example"], ["--allow-preset", "python"], ["--ask-hosts"]])
+def test_no_network_means_no_door_either(files: tuple[Path, Path], given: list[str]) -> None:
+    files[0].write_text('[enforce]\nnetwork = "none"\n')
+    with pytest.raises(UsageError, match=f"{given[0]}: there is no network on this machine"):
+        settings.enforce(build().parse_args(["run", *given, "true"]), settings.load())
+
+
+def test_no_policy_opens_a_door_where_there_is_no_network(files: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "open.toml").write_text('[policy]\nname = "open"\n[network]\nallow = ["a.example"]\n')
+    args = build().parse_args(["run", "--policy", str(tmp_path / "open.toml"), "true"])
+    settings.enforce(args, settings.load())
+    assert under_policy("none", Policy.load(policy_of(args))) is not None
+    files[0].write_text('[enforce]\nnetwork = "none"\n')
+    settings.enforce(args, settings.load())
+    policy = policy_of(args)
+    assert isinstance(policy, Policy)
+    assert under_policy("none", policy) is None
+    with pytest.raises(UsageError, match="ceiling"):
+        under_policy(Allow("b.example"), policy)
+
+
+def test_a_path_is_relative_to_the_file_that_names_it(
+    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository that ships a file of that name is not obeyed."""
+    repository = tmp_path / "repository"
+    for place in (tmp_path, files[1].parent, repository):
+        (place / "pol").mkdir(parents=True)
+        (place / "pol" / "house.toml").write_text('[policy]\nname = "house"\n')
+    monkeypatch.chdir(repository)
+    files[1].write_text('policy = "pol/house.toml"\nruntime = "bin/runc"\n')
+    assert settings.load()["policy"].value == str(files[1].parent / "pol" / "house.toml")
+    assert settings.load()["runtime"].value == str(files[1].parent / "bin" / "runc")
+    files[0].write_text('[enforce]\npolicy = "pol/house.toml"\nruntime = "runsc"\n')
+    assert settings.load()["policy"].value == str(tmp_path / "pol" / "house.toml")
+    assert settings.load()["runtime"].value == "runsc"
+    files[0].write_text('policy = "strict"\n')
+    files[1].write_text("")
+    assert settings.load()["policy"].value == "strict"
+
+
+def test_a_misspelt_table_of_the_operators_is_named(files: tuple[Path, Path]) -> None:
+    files[0].write_text('[enforced]\nnetwork = "none"\n')
+    with pytest.raises(UsageError, match="did you mean 'enforce'"):
+        settings.load()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [("memroy = 1", "did you mean 'memory'"), ("memory = true", "text or a number"), ("memory", "user.toml:"),
-     ("enforce = 1", "no setting 'enforce'")],
+     ("enforce = 1", "no setting 'enforce'"), ('memory = "lots"', "user.toml: memory: 'lots' is not a size"),
+     ("timeout = -5", "user.toml: timeout: '-5' is not a time"),
+     ('policy = "nosuch"', "user.toml: no policy '.*nosuch'"),
+     ('network = "half"', "user.toml: network is 'half'; choose from none, full"), ("cpus = 0", "out of bounds")],
 )  # fmt: skip
 def test_a_mistake_names_the_file(files: tuple[Path, Path], text: str, said: str) -> None:
     files[1].write_text(text)

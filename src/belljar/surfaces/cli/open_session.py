@@ -37,7 +37,7 @@ async def opened(
     if early is not None:
         box = await _adopted(early, args, approve=approve)
     elif getattr(args, "session", None):
-        box = await Session.attach(names.session(args.session), policy=args.policy, approve=approve)
+        box = await Session.attach(names.session(args.session), policy=policy_of(args), approve=approve)
     else:
         box = await planned(args, approve=approve, **options).open()
     try:
@@ -48,7 +48,8 @@ async def opened(
 
 async def _adopted(early: EarlyLaunch, args: Namespace, **options: Any) -> Session:
     """A session in the sandbox that is being launched."""
-    policy = Policy.load(args.policy)
+    given = policy_of(args)
+    policy = given if isinstance(given, Policy) else Policy.load(given)
     # Only to load what judging needs while the engine works; the session judges.
     await to_thread.run_sync(policy.judge, args.command, abandon_on_cancel=True)
     await to_thread.run_sync(early.wait, abandon_on_cancel=True)
@@ -60,4 +61,15 @@ async def _adopted(early: EarlyLaunch, args: Namespace, **options: Any) -> Sessi
 
 def planned(args: Namespace, **options: Any) -> Session:
     catalog.watcher = console.Bar()
-    return Session(args.workspace, limits=limits(args), **session_options(args), **options)
+    given = session_options(args) | {"policy": policy_of(args)}
+    return Session(args.workspace, limits=limits(args), **given, **options)
+
+
+NO_HOSTS = '[policy]\nname = "enforced"\n[network]\nceiling = []'
+
+
+def policy_of(args: Namespace) -> str | Policy:
+    """Where the operator allows no network, no policy, and nobody later on, opens a door either."""
+    if not getattr(args, "no_hosts", False):
+        return args.policy  # type: ignore[no-any-return]
+    return Policy.load(args.policy).tighten(Policy.parse(NO_HOSTS))

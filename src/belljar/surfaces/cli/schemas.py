@@ -108,7 +108,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "schema": {"description": "belljar schema: the names; with a name, its schema", "type": ["array", "object"]},
     "config": {
         "description": "belljar config: each setting and where it comes from", "type": "object",
-        "additionalProperties": _object("a setting", {"value": TEXT, "source": TEXT, "enforced": YES}),
+        "additionalProperties": _object("a setting", {"value": TEXT, "source": TEXT, "enforced": YES, "bound": TEXT}),
     },
     "text": _object("belljar help, belljar completion, belljar man", {"text": TEXT}),
     "version": _object("belljar version", {"version": TEXT}),

@@ -1,10 +1,11 @@
 """Settings: defaults of options from files that the user or the operator wrote, never from a workspace.
 
-    /etc/belljar/config.toml           the operator's; what stands in its [enforce] cannot be changed by anybody else
+    /etc/belljar/config.toml           the operator's; what stands in its [enforce] holds whatever anybody else says
     ~/.config/belljar/config.toml      the user's ($BELLJAR_CONFIG names another)
     options on the command line
 
-A file that others could have written is refused, not read.
+What is enforced is exact, but a size, a count or a time is the most that anybody gets, and no network means no door
+either. Paths are relative to the file that they stand in. A file that others could have written is refused, not read.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from belljar import limits
 from belljar.errors import UsageError, meant
 from belljar.records import record
+from belljar.surfaces.cli.sandbox_options import ENGINES, NETWORKS
 from belljar.surfaces.cli.values import seconds
 
 OPERATOR = Path("/etc/belljar/config.toml")
-SETTABLE = (
-    "image", "policy", "network", "engine", "memory", "cpus", "pids", "disk", "tmp", "home", "shm", "fsize", "runtime",
-    "timeout", "lease",
-)  # fmt: skip
+ENFORCE = "enforce"
+LIMITS = ("memory", "cpus", "pids", "disk", "tmp", "home", "shm", "fsize")
+TIMES = ("timeout", "lease")
+SETTABLE = ("image", "policy", "network", "engine", *LIMITS, "runtime", *TIMES)
+_CHOICES = {"network": NETWORKS, "engine": ENGINES}
+_DOOR = {"allow": "--allow", "allow_preset": "--allow-preset", "ask_hosts": "--ask-hosts"}
 
 
 @record
@@ -32,6 +37,13 @@ class Setting:
     value: str
     source: str
     enforced: bool = False
+    bound: str = ""
+    """What the operator enforces; a size, a count or a time may be less."""
+
+    @property
+    def told_source(self) -> str:
+        told = " (enforced)" if self.value == self.bound else f" (at most {self.bound}, enforced)"
+        return self.source + (told if self.enforced else "")
 
 
 def user_file() -> Path:
@@ -44,13 +56,17 @@ def user_file() -> Path:
 def load(workspace: str | None = None) -> dict[str, Setting]:
     """All that is set. The user's file counts only if no command can write it: not from inside `workspace`."""
     operator = _read(OPERATOR)
-    enforced = operator.pop("enforce", {})
+    enforced = operator.pop(ENFORCE, {})
     if not isinstance(enforced, dict):
-        raise UsageError(f"{OPERATOR}: enforce is not a table")
+        raise UsageError(f"{OPERATOR}: {ENFORCE} is not a table")
     user = user_file()
     mine = {} if workspace is not None and _is_below(user, workspace) else _read(user)
-    found = _checked(operator, OPERATOR) | _checked(mine, user)
-    return found | _checked(enforced, OPERATOR, enforced=True)
+    found = _checked(operator, OPERATOR, ENFORCE) | _checked(mine, user)
+    for name, bound in _checked(enforced, OPERATOR).items():
+        asked = found.get(name, bound)
+        kept = asked if _within(name, asked.value, bound.value) else bound
+        found[name] = Setting(kept.value, kept.source, enforced=True, bound=bound.value)
+    return found
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -70,13 +86,54 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: {error}") from None
 
 
-def _checked(given: dict[str, Any], path: Path, *, enforced: bool = False) -> dict[str, Setting]:
+def _checked(given: dict[str, Any], path: Path, *tables: str) -> dict[str, Setting]:
     for name, value in given.items():
         if name not in SETTABLE:
-            raise UsageError(f"{path}: there is no setting {name!r}; {meant(name, SETTABLE)}")
+            raise UsageError(f"{path}: there is no setting {name!r}; {meant(name, [*SETTABLE, *tables])}")
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise UsageError(f"{path}: {name} must be text or a number")
-    return {name: Setting(str(value), str(path), enforced) for name, value in given.items()}
+    return {name: Setting(_value(name, str(value), path), str(path)) for name, value in given.items()}
+
+
+def _value(name: str, text: str, path: Path) -> str:
+    """As an option would have it: a value that is one, and a path that does not depend on where we are."""
+    try:
+        _amount(name, text)
+    except (limits.LimitsError, argparse.ArgumentTypeError) as error:
+        raise UsageError(f"{path}: {str(error) if name in LIMITS else f'{name}: {error}'}") from None
+    if text not in _CHOICES.get(name, (text,)):
+        raise UsageError(f"{path}: {name} is {text!r}; choose from {', '.join(_CHOICES[name])}")
+    if name == "policy":
+        return _policy(text, path)
+    return _beside(text, path) if name == "runtime" and "/" in text else text
+
+
+def _policy(text: str, path: Path) -> str:
+    from belljar.policy import BUILT_IN
+
+    found = text if text in BUILT_IN else _beside(text, path)
+    if found not in BUILT_IN and not os.path.isfile(found):
+        raise UsageError(f"{path}: no policy {found!r}: give a file, or one of {', '.join(BUILT_IN)}")
+    return found
+
+
+def _beside(text: str, path: Path) -> str:
+    """Relative to the file that names it: in the current directory a repository may have put its own."""
+    return os.path.normpath(path.absolute().parent / Path(text).expanduser())
+
+
+def _amount(name: str, value: Any) -> float | None:
+    """Of a size, a count or a time; others have none."""
+    if name in LIMITS:
+        return limits.checked(name, value)
+    return seconds(str(value)) if name in TIMES else None
+
+
+def _within(name: str, value: Any, bound: str) -> bool:
+    most = _amount(name, bound)
+    if value is None or most is None:
+        return str(value) == bound
+    return (_amount(name, value) or 0) <= most
 
 
 def apply(parser: argparse.ArgumentParser, settings: dict[str, Setting]) -> None:
@@ -85,9 +142,6 @@ def apply(parser: argparse.ArgumentParser, settings: dict[str, Setting]) -> None
         setting = settings.get(action.dest) if action.option_strings else None
         if setting is None:
             continue
-        if action.choices is not None and setting.value not in action.choices:
-            listed = ", ".join(map(str, action.choices))
-            raise UsageError(f"{setting.source}: {action.dest} is {setting.value!r}; choose from {listed}")
         action.default = setting.value
 
 
@@ -102,12 +156,23 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 def enforce(args: argparse.Namespace, settings: dict[str, Setting]) -> None:
     for name, setting in settings.items():
-        if setting.enforced and hasattr(args, name) and str(getattr(args, name)) != _as_parsed(name, setting.value):
-            raise UsageError(f"--{name} must be {setting.value} on this machine ({setting.source} enforces it)")
+        if not setting.enforced or not hasattr(args, name):
+            continue
+        if not _allowed(name, getattr(args, name), setting.bound):
+            must = "must be" if _amount(name, setting.bound) is None else "may be at most"
+            raise UsageError(f"--{name} {must} {setting.bound} on this machine ({OPERATOR} enforces it)")
+    network = settings.get("network")
+    args.no_hosts = network is not None and network.bound == "none"
+    for name, flag in _DOOR.items() if args.no_hosts else ():
+        if getattr(args, name, None):
+            raise UsageError(f"{flag}: there is no network on this machine ({OPERATOR} enforces it)")
 
 
-def _as_parsed(name: str, value: str) -> str:
-    return str(seconds(value)) if name in ("timeout", "lease") else value
+def _allowed(name: str, value: Any, bound: str) -> bool:
+    try:
+        return _within(name, value, bound)
+    except limits.LimitsError as error:
+        raise UsageError(f"--{error}") from None
 
 
 def _is_below(path: Path, workspace: str) -> bool:
