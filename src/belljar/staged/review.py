@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import chain
+from tempfile import TemporaryDirectory
 
 from belljar.errors import Conflict, UsageError
 from belljar.records import record
@@ -35,6 +36,14 @@ def _digests(layers: Layers, change: Change) -> dict[str, str]:
             with suppress(OSError):  # it is gone again, and no longer as `change` says
                 found[each.path] = digest(holder, each.path)
     return found
+
+
+def left_without_workspace(area: StagedArea) -> list[Change]:
+    """Of an area whose workspace is gone: files and links that were not applied while it was there."""
+    with TemporaryDirectory(prefix="belljar-") as empty, ExitStack() as opened:
+        uppers = [opened.enter_context(Folder.at(path)) for path in area.uppers]
+        layers = Layers(uppers, opened.enter_context(Folder.at(empty)), merged=area.merged)
+        return [each for each in flattened(layers.changes()) if each.after and each.after.kind in ("file", "link")]
 
 
 class Review:

@@ -65,3 +65,14 @@ def test_changes_of_another_directory_that_was_at_this_path_stand_in_nobodys_way
     assert belljar("discard", old).status == 0
     assert old not in areas()
     assert new
+
+
+def test_of_a_directory_that_is_gone_only_what_was_not_applied_is_kept(place: Path) -> None:
+    done, waiting = run_staged(place, "echo 1 > 1; mkdir d; echo 2 > d/2; rm c.txt"), run_staged(place, "echo 3 > 3")
+    assert belljar("apply", done).status == 0
+    place.rename(place.with_name("moved"))
+    listed = belljar("session", "list").stdout
+    assert done not in listed
+    assert "workspace gone" in next(line for line in listed.splitlines() if waiting in line)
+    belljar("prune")
+    assert [id for id in areas() if id in (done, waiting)] == [waiting]

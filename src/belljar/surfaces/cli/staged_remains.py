@@ -15,6 +15,7 @@ from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import rundir
 from belljar.staged.area import StagedArea
 from belljar.staged.change import counted
+from belljar.staged.review import left_without_workspace
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.staged_offer import ask
 
@@ -22,8 +23,10 @@ NOTHING = counted([])
 
 
 def summary(area: StagedArea) -> str:
-    """`+12 −3 ~40`; of one whose workspace is gone, that."""
+    """`+12 −3 ~40`; of one whose workspace is gone, that, unless all of it was applied before."""
     try:
+        if not area.is_in_place and not left_without_workspace(area):
+            return NOTHING
         return counted(area.changes()) + (" (incomplete)" if area.incomplete else "")
     except (BelljarError, OSError):
         return "workspace gone"
