@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import belljar
 from belljar.audit import masking, reader
 from belljar.audit import writer as audit
-from belljar.audit.writer import HEAD, NAME, Audit
+from belljar.audit.writer import HEAD, NAME, Audit, Head
 from belljar.errors import AuditError
 from belljar.host import Host
 
@@ -123,13 +124,39 @@ def test_a_trail_that_was_written_anew_does_not_fit_its_head(where: Path, tmp_pa
     assert reader.verify(where).fault == "edited"
 
 
-def test_a_lost_head_is_said_and_the_chain_goes_on(where: Path) -> None:
+@pytest.mark.parametrize("damage", [b"", None])
+def test_a_lost_head_is_said_for_good_and_the_chain_goes_on(where: Path, damage: bytes | None) -> None:
     fill(where)
-    (where / HEAD).unlink()
+    rewrite(where, file_lines(where)[:3])
+    (where / HEAD).unlink() if damage is None else (where / HEAD).write_bytes(damage)
     assert reader.verify(where).fault == "missing"
+    fill(where, 2)
+    report = reader.verify(where)
+    assert (report.fault, report.at) == ("missing", f"{where / NAME}:4")
+    assert [(r["seq"], r["kind"]) for r in reader.records(where)][3:] == [(4, "head_lost"), (5, "start"), (6, "start")]
+
+
+def test_the_first_writer_that_dies_before_the_head_is_moved_has_lost_none(
+    where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Head, "line", dying := Mock(side_effect=[Head().line(), KeyboardInterrupt]))
+        with pytest.raises(KeyboardInterrupt):
+            Audit(where).record("start")
+    assert dying.call_count == 2
     fill(where, 1)
     assert reader.verify(where).ok
-    assert [r["seq"] for r in reader.records(where)] == [1, 2, 3, 4, 5, 6]
+    assert [r["seq"] for r in reader.records(where)] == [1, 2]
+
+
+def test_a_line_that_ends_was_not_torn(where: Path) -> None:
+    fill(where)
+    with open(where / NAME, "ab") as file:
+        file.write(b"garbage\n")
+    assert reader.verify(where).fault == "edited"
+    fill(where, 1)
+    report = reader.verify(where)
+    assert (report.fault, report.at) == ("edited", f"{where / NAME}:6")
 
 
 def test_an_empty_trail_holds(where: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from belljar.audit.writer import GENESIS, HEAD, NAME, Head, rotated_files, unseal
+from belljar.audit.writer import GENESIS, HEAD, HEAD_LOST, NAME, Head, rotated_files, unseal
 
 _ALTERED = "the line is not as it was written: its hash does not fit"
 Fault = Literal["edited", "missing", "reordered", "truncated"]
@@ -95,16 +95,23 @@ def verify(where: Path) -> Report:
         if line.record is None:
             unread.append(line)
             continue
-        torn = line.record["kind"] == "torn" and len(unread) == 1 and line.record["seq"] == report.seq + 1
-        if unread and not torn:
+        if unread and not _torn(unread, line.record, report.seq + 1):
             return report._blame("edited", unread[0], _ALTERED)
         report.torn += [f"{each}: a writer was stopped in the middle of this line" for each in unread]
         unread.clear()
         if not _follows(report, previous, line, where):
             return report
+        if line.record["kind"] == HEAD_LOST:
+            return report._blame("missing", line, "the head of the chain was gone: records before this may be, too")
         report.records, report.seq, report.hash = report.records + 1, line.record["seq"], line.record["hash"]
         previous = line
     return _end(report, head, unread, where)
+
+
+def _torn(unread: list[Line], record: dict[str, Any], seq: int) -> bool:
+    """Whether a writer was stopped in the middle of what cannot be read: then the next one ended the line."""
+    closed = record["kind"] == "torn" and record["seq"] == seq
+    return closed and len(unread) == 1 and record.get("bytes") == len(unread[0].raw) - len(b"\n")
 
 
 def _follows(report: Report, previous: Line | None, line: Line, where: Path) -> bool:

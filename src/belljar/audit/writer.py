@@ -11,10 +11,11 @@ edited, missing or moved line shows (`belljar audit verify`, see reader.py).
                                rotated file, first seq kept
 
 `audit.head` is never renamed: its flock keeps writers apart, and it tells each of them where the chain
-ends without reading the trail. A writer that was killed leaves audit.jsonl longer than the head says:
-whole lines that continue the chain are taken over, a torn one is closed off with a `torn` record that
-says so. If the trail is *shorter* than the head says, somebody cut it: writing goes on from the head,
-so that the gap stays visible.
+ends without reading the trail. It is there before the first record. A writer that was killed leaves
+audit.jsonl longer than the head says: whole lines that continue the chain are taken over, a torn one is
+closed off with a `torn` record that says so. If the trail is *shorter* than the head says, somebody cut
+it: writing goes on from the head, so that the gap stays visible. If the head is gone and the trail is not,
+a `head_lost` record says so for good: nobody can tell how much was cut off.
 
 A session notes what happens, and a thread writes it a moment later, all that came up by then at once: the files are
 locked and looked at once for many records, and not while somebody waits for a result. With BELLJAR_AUDIT=required every
@@ -46,6 +47,7 @@ from belljar.errors import AuditError
 
 NAME = "audit.jsonl"
 HEAD = "audit.head"
+HEAD_LOST = "head_lost"
 GENESIS = "0" * 64
 _ROTATE_AT = 16 << 20
 _KEEP = 64
@@ -259,7 +261,11 @@ class Audit:
 
     def _current(self) -> Head:
         """The end of the chain, with the trail open at it. The lock is held."""
-        head = Head.parse(os.pread(self._head_fd, 160, 0)) or self._rebuilt()
+        known = Head.parse(os.pread(self._head_fd, 160, 0))
+        head = known or self._rebuilt()
+        lost = known is None and head.seq > 0
+        if known is None and not lost:
+            os.pwrite(self._head_fd, head.line(), 0)  # before the first record: a trail without a head was cut
         if rotated(self.where, head.file + 1).exists():  # a writer was killed between the rename and the head
             head.file, head.size = head.file + 1, 0
         if head.file != self._file or os.fstat(self._fd).st_nlink == 0:
@@ -267,6 +273,8 @@ class Audit:
         size = os.fstat(self._fd).st_size
         if size != head.size:
             self._recover(head, size)
+        if lost:
+            self._write(head, [Note(self._pid, time.time(), HEAD_LOST, {})])
         return head
 
     def _recover(self, head: Head, size: int) -> None:
@@ -286,15 +294,15 @@ class Audit:
             self._write(head, [Note(self._pid, time.time(), "torn", {"bytes": torn})])
 
     def _rebuilt(self) -> Head:
-        """The head is new or was lost: take the chain up behind the last whole line there is."""
+        """The head is new or was lost: take the chain up behind the last line that is as it was written."""
         files = rotated_files(self.where)
         head = Head(file=int(files[-1].name.split(".")[1]) if files else 0)
         for path in [*files[-1:], self.where / NAME]:
-            head.size = 0
+            head.size = at = 0
             for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
-                head.size += len(line)
-                if record := unseal(line.removesuffix(b"\n")):
-                    head.seq, head.hash = record["seq"], record["hash"]
+                at += len(line)
+                if line.endswith(b"\n") and (record := unseal(line[:-1])):
+                    head.seq, head.hash, head.size = record["seq"], record["hash"], at
         return head
 
     def _rotate(self, head: Head) -> None:
