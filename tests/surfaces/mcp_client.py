@@ -35,14 +35,18 @@ class Person:
 
     def __init__(self) -> None:
         self.questions: list[str] = []
+        self.forms: list[dict[str, Any]] = []
         self.answer = types.ElicitResult(action="cancel")
 
     def will(self, action: str, **content: Any) -> None:
         self.questions.clear()
+        self.forms.clear()
         self.answer = types.ElicitResult(action=action, content=content or None)  # type: ignore[arg-type]
 
     async def __call__(self, _: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         self.questions.append(params.message)
+        if isinstance(params, types.ElicitRequestFormParams):
+            self.forms.append(params.requested_schema["properties"])
         return self.answer
 
 

@@ -1,7 +1,10 @@
 """A verdict in words for the person who is asked."""
 
+from typing import get_args, get_type_hints
+
 import belljar
-from belljar.surfaces.words import MOST, why, would_do
+from belljar.policy.verdict import Verdict
+from belljar.surfaces.words import MOST, QUESTIONS, why, would_do
 
 
 def test_effects_are_told_in_words_and_the_most_important_first() -> None:
@@ -16,3 +19,8 @@ def test_a_long_list_says_how_many_more_there_are() -> None:
     verdict = belljar.Policy.load("default").judge("; ".join(f"rm /etc/file{n}" for n in range(20)))
     told = would_do(verdict)
     assert told[MOST] == f"and {20 - MOST} more"
+
+
+def test_whatever_can_be_asked_about_has_words_of_its_own() -> None:
+    assert set(QUESTIONS) == set(get_args(get_type_hints(Verdict)["about"]))
+    assert [about for about, question in QUESTIONS.items() if "run" in question.yes] == ["command"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from belljar import Session, ToolRegistry
+from belljar import Session, ToolRegistry, Verdict
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,17 @@ async def test_nothing_outside_is_read(files: ToolRegistry, path: str) -> None:
     result = await files.call("read_file", {"path": path})
     assert not result.success
     assert "root:" not in result.text
+
+
+async def test_a_person_is_asked_about_the_file_and_sees_what_would_be_in_it(place: Path, base_image: str) -> None:
+    asked: list[Verdict] = []
+    async with Session(place, approve=lambda verdict: asked.append(verdict) or False) as box:
+        files = ToolRegistry(box, families=("files",))
+        for content in ("one", "two"):
+            await files.call("write_file", {"path": ".envrc", "content": content})
+    assert [verdict.about for verdict in asked] == ["file", "file"]
+    assert asked[0].canonical == "write .envrc:\none"
+    assert asked[0].digest != asked[1].digest, "an answer is good for the content that was shown only"
 
 
 async def test_the_policy_judges_them(files: ToolRegistry, place: Path) -> None:

@@ -29,7 +29,12 @@ async def test_staged_changes_are_looked_at_discarded_and_applied_only_with_a_pe
         assert "+two" in await call("diff_changes", paths=["a.txt"])
         person.will("decline")
         assert "declined" in await call("apply_changes")
-        assert "+two" in person.questions[0]
+        asked = person.questions[0]
+        assert "+two" in asked
+        assert asked.startswith("An agent wants to write its changes into your real workspace, outside the sandbox.\n")
+        assert "A yes writes changes of the sandbox into the real workspace (+1 ~1).\n" in asked
+        assert "    ~ a.txt  +1 −1\n    + b.txt  +1 −0\n" in asked
+        assert person.forms[0]["approve"]["description"] == "Yes writes these changes into the real workspace."
         assert (workspace / "a.txt").read_text() == "one\n"
         assert await call("discard_changes", paths=["b.txt"]) == "1 discarded"
         person.will("accept", approve=True)

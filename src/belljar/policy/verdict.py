@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import field
-from typing import Any
+from typing import Any, Literal
 
 from belljar.records import record
 
@@ -65,6 +65,7 @@ class Verdict:
     effects: tuple[Effect, ...] = ()
     seen: tuple[str, ...] = field(default=(), compare=False, repr=False)  # commands, and the entries they were read by
     state_after: ShellState | None = field(default=None, compare=False, repr=False)
+    about: Literal["command", "file", "host", "changes"] = "command"  # what `canonical` is, for whoever is asked
 
     @property
     def allowed(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import cache
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -36,13 +37,16 @@ class Judge:
         self._staged = {"staged": True} if staged else {}
 
     async def admit(
-        self, command: Command, *, policy: Policy | None = None, known: Verdict | None = None, **facts: Any
-    ) -> Verdict:
-        """The verdict, if the command may run; PolicyDenied if not."""
+        self, command: Command, *, policy: Policy | None = None, known: Verdict | None = None,
+        question: str | None = None, **facts: Any,
+    ) -> Verdict:  # fmt: skip
+        """The verdict, if the command may run; PolicyDenied if not. `question`: what a person is shown instead, where
+        a file tool is judged like the command that would do the same."""
         verdict = known or await judged(policy or self.policy, command, **facts, **self._staged)
         self._ledger.record("verdict", verdict=verdict)
         if verdict.decision != "allow":
-            answer = await self._answer(verdict) if verdict.decision == "ask" else None
+            asked = verdict if question is None else _about_a_file(verdict, question)
+            answer = await self._answer(verdict, asked) if verdict.decision == "ask" else None
             if answer is not True:  # only True is a yes: not "no", not a coroutine that was not awaited
                 raise PolicyDenied(verdict, declined=answer is False)
         if self.when_admitted is not None:
@@ -64,9 +68,9 @@ class Judge:
         """A host that the network door does not know: asked about like a command, and recorded like one."""
         return await self._answer(host_verdict(host, port, self.policy.name)) is True
 
-    async def _answer(self, verdict: Verdict) -> object:
+    async def _answer(self, verdict: Verdict, asked: Verdict | None = None) -> object:
         """Every answer is recorded, also one that was given before and holds, and that there was nobody to ask."""
-        answer, by = await self._asked(verdict)
+        answer, by = await self._asked(asked or verdict)
         self._ledger.record("approval", digest=verdict.digest, approved=answer is True, by=by)
         return answer
 
@@ -87,7 +91,13 @@ def host_verdict(host: str, port: int, policy: str) -> Verdict:
     digest = hashlib.sha256(name.encode()).hexdigest()
     reason = f"A program in the sandbox wants to reach {host} on port {port}, which nobody has allowed yet."
     finding = Finding("network.host", "ask", "high", reason)
-    return Verdict("ask", "high", reason, (finding,), name, digest, policy)
+    return Verdict("ask", "high", reason, (finding,), name, digest, policy, about="host")
+
+
+def _about_a_file(verdict: Verdict, question: str) -> Verdict:
+    """The digest binds the answer to what was shown."""
+    digest = hashlib.sha256(f"{verdict.digest}\n{question}".encode("utf-8", "surrogateescape")).hexdigest()
+    return replace(verdict, canonical=question, digest=digest, about="file")
 
 
 async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:

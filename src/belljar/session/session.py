@@ -344,13 +344,15 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
                 if running.execution.over:
                     await run.over()
 
-    async def admit(self, command: Command, *, policy: Policy | None = None, **options: Unpack[Options]) -> Request:
+    async def admit(
+        self, command: Command, *, policy: Policy | None = None, question: str | None = None, **options: Unpack[Options]
+    ) -> Request:
         """Judge a command and ask where that is needed: what comes back may run, once or more, in this session.
 
         request = await box.admit("make test", timeout=60)
         result = await box.run(request)
         """
-        return await self._admit(command, checks.check(options, "admit"), policy)
+        return await self._admit(command, checks.check(options, "admit"), policy, question)
 
     async def _admitted(
         self, command: Command | Request, options: Options, where: str, without: tuple[str, ...] = ()
@@ -362,11 +364,13 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
             raise UsageError("a Request takes no more options and runs only in the session that admitted it")
         return command
 
-    async def _admit(self, command: Command, options: Options, policy: Policy | None = None) -> Request:
+    async def _admit(
+        self, command: Command, options: Options, policy: Policy | None = None, question: str | None = None
+    ) -> Request:
         checks.check_command(command)
         cwd = self.resolve_cwd(options.get("cwd"))
         given = {**self.env, **(options.get("env") or {})}
-        verdict = await self.judge.admit(command, policy=policy, cwd=cwd, env=given)
+        verdict = await self.judge.admit(command, policy=policy, question=question, cwd=cwd, env=given)
         argv = (encoded(verdict.canonical),) if isinstance(command, str) else tuple(encoded(word) for word in command)
         where = b"" if cwd == "/workspace" and not self.is_staged else encoded(cwd)
         return Request(

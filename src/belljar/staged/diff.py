@@ -165,3 +165,9 @@ def quoted(path: str) -> str:
 def _escaped(byte: int) -> str:
     special = {9: "\\t", 10: "\\n", 13: "\\r", 34: '\\"', 92: "\\\\"}
     return special.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}")
+
+
+def lines_counted(text: str) -> tuple[int, int]:
+    """Lines that a diff adds and removes: those of its hunks."""
+    hunks = "\n".join(text.split("\n@@")[1:]).splitlines()
+    return sum(line.startswith("+") for line in hunks), sum(line.startswith("-") for line in hunks)

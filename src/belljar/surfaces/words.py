@@ -1,4 +1,4 @@
-"""A verdict in words for a person who is asked: what the command would do, and why that needs an answer."""
+"""A verdict in words for a person who is asked: what would happen, where, and why that needs an answer."""
 
 from __future__ import annotations
 
@@ -8,11 +8,42 @@ from typing import TYPE_CHECKING
 
 from belljar.patterns import lazy_pattern
 from belljar.policy.marks import show
+from belljar.records import record
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
     from belljar.policy.verdict import Effect
 
+
+@record
+class Question:
+    """By what it is about; a person must know what a yes does."""
+
+    wants: str
+    heading: str
+    """Of what is shown."""
+    title: str
+    yes: str
+
+
+QUESTIONS = {
+    "command": Question(
+        "An agent wants to run a command that needs your approval.",
+        "Command", "Run it?", "Yes runs it once, in the sandbox.",
+    ),
+    "file": Question(
+        "An agent wants to use a file in a way that needs your approval.",
+        "What it would do", "Allow it?", "Yes does this once.",
+    ),
+    "host": Question(
+        "A program in the sandbox wants to reach a host on the network.",
+        "Connection", "Allow it?", "Yes lets the sandbox reach this host and port until the session ends.",
+    ),
+    "changes": Question(
+        "An agent wants to write its changes into your real workspace, outside the sandbox.",
+        "Changes", "Write them?", "Yes writes these changes into the real workspace.",
+    ),
+}  # fmt: skip
 MOST = 6
 """Effects that are listed; the first ones decide."""
 

@@ -61,8 +61,12 @@ class FileTool(Tool):
         return self.judged_as(params)
 
     async def execute(self, params: Any, call: Call) -> ToolResult:
-        await self.box.admit(self.judged_as(params))
+        await self.box.admit(self.judged_as(params), question=self.question(params))
         return await self.work(params)
+
+    def question(self, params: Any) -> str:
+        """What it would do, for a person who is asked."""
+        return f"{self.title.lower()}: {params.path}"
 
     async def work(self, params: Any) -> ToolResult:
         raise AssertionError
@@ -105,6 +109,9 @@ class WriteFile(FileTool):
     def judged_as(self, params: WriteParams) -> list[str]:
         return ["tee", "--", params.path]
 
+    def question(self, params: WriteParams) -> str:
+        return f"write {params.path}:\n{params.content}"
+
     async def work(self, params: WriteParams) -> ToolResult:
         files, parent = self.box.files, params.path.rpartition("/")[0]
         if parent:
@@ -126,6 +133,10 @@ class EditFile(FileTool):
 
     def judged_as(self, params: EditParams) -> list[str]:
         return ["tee", "--", params.path]
+
+    def question(self, params: EditParams) -> str:
+        every = " everywhere" if params.replace_all else ""
+        return f"replace{every} in {params.path}:\n{params.old}\nwith:\n{params.new}"
 
     async def work(self, params: EditParams) -> ToolResult:
         info = await self.box.files.stat(params.path)

@@ -8,19 +8,20 @@ which command applies them by hand.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from belljar.errors import Conflict, PolicyDenied
 from belljar.policy.verdict import Finding, Verdict
-from belljar.staged.change import counted
+from belljar.staged.change import Change, counted
+from belljar.staged.diff import lines_counted, quoted
 from belljar.tools.base import Call, Fields, Tool, ToolResult, truncate
 from belljar.tools.parameters import Params, Text
 
 SHOWN = 30_000  # characters
 LONGEST_ASKED = 15_000
-_REASON = "An agent wants to write its staged changes into the workspace."
 
 
 class PathsParams(Params):
@@ -84,27 +85,38 @@ class ApplyChanges(StagedTool):
         seen = await self.box.show(params.paths)
         if not seen:
             return ToolResult(True, "Nothing has changed")
-        shown = "".join(each.text for each in seen.values())
-        if len(shown) > LONGEST_ASKED:
+        held = [change.path for change in seen if change.runs_later]
+        wanted = [change for change in seen if not change.runs_later]
+        if not wanted:
+            return self.fail(f"The host would run these by itself: {', '.join(held)}. {self._by_hand()}")
+        question = _question({change: seen[change].text for change in wanted}, self.box.policy.name)
+        if len(question.canonical) > LONGEST_ASKED:
             return self.fail(f"There is too much to show a person here. {self._by_hand()}")
         try:
-            await self.box.judge.ask(_question(shown, counted([*seen]), self.box.policy.name))
+            await self.box.judge.ask(question)
         except PolicyDenied as denied:
             return self.fail("The user declined." if denied.declined else f"Nobody can be asked. {self._by_hand()}")
         try:
             done = await self.box.apply_shown(seen)
         except Conflict as error:
             return self.fail(f"Nothing was applied: {error}. Ask again.")
-        held = f"; not applied, because the host would run them: {', '.join(done.held)}" if done.held else ""
-        return ToolResult(True, f"{len(done.paths)} applied{held}", metadata=Fields(paths=done.paths, held=done.held))
+        rest = f"; not applied, because the host would run them: {', '.join(held)}" if held else ""
+        return ToolResult(True, f"{len(done.paths)} applied{rest}", metadata=Fields(paths=done.paths, held=done.held))
 
     def _by_hand(self) -> str:
         return f"The user can run: belljar diff --session {self.box.id}, then belljar apply --session {self.box.id}"
 
 
-def _question(shown: str, summary: str, policy: str) -> Verdict:
+def _question(changes: Mapping[Change, str], policy: str) -> Verdict:
     """In the words that approvals know; the digest binds the answer to these very changes."""
-    text = f"apply {summary} to the workspace:\n{shown}"
+    reason = f"A yes writes changes of the sandbox into the real workspace ({counted([*changes])})."
+    listed = "".join(_line(change, text) for change, text in changes.items())
+    text = f"{listed}\n{''.join(changes.values())}"
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-    finding = Finding("staged.apply", "ask", "critical", _REASON)
-    return Verdict("ask", "critical", _REASON, (finding,), text, digest, policy)
+    finding = Finding("staged.apply", "ask", "critical", reason)
+    return Verdict("ask", "critical", reason, (finding,), text, digest, policy, about="changes")
+
+
+def _line(change: Change, text: str) -> str:
+    plus, minus = lines_counted(text)
+    return f"{change.mark} {quoted(change.path)}  +{plus} −{minus}\n"

@@ -8,6 +8,10 @@ import pytest
 from tests.surfaces.cli.test_run_on_a_terminal import run
 from tests.surfaces.real_terminal import Terminal
 
+from belljar import Verdict
+from belljar.session.judging import host_verdict
+from belljar.surfaces.cli import asking
+
 pytestmark = pytest.mark.usefixtures("base_image")
 
 
@@ -57,3 +61,15 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it(workspace: Path) 
     terminal.type("n\n")
     terminal.until("declined")
     assert terminal.status() == 126
+
+
+def test_changes_are_shown_and_where_they_go(capsys: pytest.CaptureFixture[str]) -> None:
+    asking.show(Verdict("ask", "critical", "why", (), "~ a.txt  +1 −1\n\x1b[2J", "", "default", about="changes"))
+    said = capsys.readouterr().err
+    assert "| ~ a.txt  +1 −1\n" in said
+    assert "\x1b" not in said
+    assert "into the real workspace" in said
+
+
+def test_a_host_is_asked_about_as_one() -> None:
+    assert host_verdict("a.example", 80, "default").about == "host"

@@ -27,6 +27,9 @@ def show(verdict: Verdict) -> None:
     sys.stderr.write(f"  {render.plain(words.why(verdict))}\n")
     for each in words.would_do(verdict):
         sys.stderr.write(f"    it would {render.plain(each)}\n")
+    if verdict.about in ("file", "changes"):  # which nobody typed here
+        sys.stderr.writelines(f"  | {render.plain(line)}\n" for line in verdict.canonical.splitlines())
+        console.note(words.QUESTIONS[verdict.about].yes)
 
 
 def terminal_approver(args: Namespace) -> Approver | None:

@@ -15,7 +15,7 @@ from belljar.errors import Conflict, UsageError
 from belljar.session.session import Session
 from belljar.staged.apply import Applied, select
 from belljar.staged.area import Point, StagedArea
-from belljar.staged.diff import quoted
+from belljar.staged.diff import lines_counted, quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names
 from belljar.surfaces.cli.session_commands import sessions
@@ -46,7 +46,7 @@ def _say_if_none(args: Namespace, found: object) -> None:
 def _stat(args: Namespace, review: Review) -> int:
     """As `git diff --stat`, without its histogram."""
     found = select(review.changes(), args.paths or None, parents=False)
-    counts = [(change, *_counted(review.diff([change.path]))) for change in found]
+    counts = [(change, *lines_counted(review.diff([change.path]))) for change in found]
     facts = [
         {"path": change.path, "kind": change.kind, "added": plus, "removed": minus} for change, plus, minus in counts
     ]
@@ -55,12 +55,6 @@ def _stat(args: Namespace, review: Review) -> int:
     lines = [f"{change.mark} {quoted(change.path):<{width}}  +{plus} −{minus}" for change, plus, minus in counts]
     together = f"{len(found)} changed, +{sum(each[1] for each in counts)} −{sum(each[2] for each in counts)}"
     return console.answer(args, facts, *lines, *([together] if found else []))
-
-
-def _counted(text: str) -> tuple[int, int]:
-    """Lines that a diff adds and removes: those of its hunks."""
-    hunks = "\n".join(text.split("\n@@")[1:]).splitlines()
-    return sum(line.startswith("+") for line in hunks), sum(line.startswith("-") for line in hunks)
 
 
 def apply(args: Namespace) -> int:

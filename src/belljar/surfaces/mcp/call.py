@@ -34,13 +34,6 @@ PROGRESS_CHARACTERS = 8192
 QUESTION = "approve"
 LONGEST_SHOWN = 20_000
 """A person can't approve what they can't see."""
-_FORM: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        QUESTION: {"type": "boolean", "title": "Run it?", "description": "Yes runs it once, in the sandbox."}
-    },
-    "required": [QUESTION],
-}
 
 current: ContextVar[Call | None] = ContextVar("belljar.mcp.call", default=None)
 running: list[Call] = []
@@ -64,9 +57,9 @@ class Unanswered(Exception):
         self.verdict = verdict
 
     def as_result(self) -> types.InputRequiredResult:
-        form = types.ElicitRequestFormParams(message=question(self.verdict), requested_schema=_FORM)
+        asking = types.ElicitRequestFormParams(message=question(self.verdict), requested_schema=form(self.verdict))
         return types.InputRequiredResult(
-            input_requests={QUESTION: types.ElicitRequest(params=form)}, request_state=self.verdict.digest
+            input_requests={QUESTION: types.ElicitRequest(params=asking)}, request_state=self.verdict.digest
         )
 
 
@@ -98,7 +91,7 @@ class Call:
     async def _ask(self, verdict: Verdict) -> bool | None:
         ask = self._context.session.elicit_form
         try:
-            return _yes(await ask(question(verdict), _FORM, self._context.request_id))
+            return _yes(await ask(question(verdict), form(verdict), self._context.request_id))
         except (MCPError, ValidationError):  # no way back to the client, or an answer that is none
             return None
 
@@ -110,12 +103,19 @@ def _yes(answer: object) -> bool:
 
 
 def question(verdict: Verdict) -> str:
-    """What the person reads. The command comes last: however many lines it has, it can't pose as ours."""
+    """What the person reads. What the agent wrote comes last: however many lines it has, it can't pose as ours."""
+    about = words.QUESTIONS[verdict.about]
     effects = "".join(f"\nIt would {_one_line(each)}" for each in words.would_do(verdict))
     return (
-        f"An agent wants to run a command that needs your approval.\nRisk: {verdict.risk}\n"
-        f"Why: {words.why(verdict)}{effects}\nCommand:\n{_visible(verdict.canonical)}"
+        f"{about.wants}\nRisk: {verdict.risk}\n"
+        f"Why: {words.why(verdict)}{effects}\n{about.heading}:\n{_visible(verdict.canonical)}"
     )
+
+
+def form(verdict: Verdict) -> dict[str, Any]:
+    about = words.QUESTIONS[verdict.about]
+    field = {"type": "boolean", "title": about.title, "description": about.yes}
+    return {"type": "object", "properties": {QUESTION: field}, "required": [QUESTION]}
 
 
 def _one_line(text: str) -> str:
