@@ -68,7 +68,11 @@ async def test_a_filter_does_not_eat_what_it_does_not_show(box: Session) -> None
     await shell.wait(60)
     assert (await shell.read(filter="^error")).stdout == "error b\nerror d"
     assert (await shell.read(filter="^error")).stdout == ""
-    assert (await shell.read()).stdout == "info a\nerror b\ninfo c\nerror d"
+    assert (await shell.read(filter="a|d")).stdout == "info a\n"
+    assert (await shell.read(offset=0)).stdout == "info a\nerror b\ninfo c\nerror d"
+    assert (await shell.read(filter="c", offset=0)).stdout == "info c\n"
+    assert (await shell.read()).stdout == "info c\n", "each line is shown once"
+    assert (await shell.read()).text == ""
 
 
 async def test_a_filter_waits_for_a_line_to_be_complete(box: Session) -> None:

@@ -3,14 +3,15 @@
 The init keeps the newest output of each (a ring per stream, with absolute offsets), so reading needs no one to listen
 meanwhile: it works after the end, from another process and after a crash of this one.
 
-Cursors: `read()` gives what is new since the last `read()`. A filtered read has a cursor of its own and leaves the
-other alone, so a filter never eats what it does not show. `read(offset=…)` moves nothing.
+`read()` gives what no check has shown yet, `read(filter)` the lines of it that match; the others stay new for later
+checks (new_output.py). `read(offset=…)` gives what stands there, and counts as no check.
 """
 
 from __future__ import annotations
 
 import signal as signals
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -24,6 +25,7 @@ from belljar.link.remote_command import UNLIMITED
 from belljar.records import record
 from belljar.session import options as checks
 from belljar.session.conclusion import Conclusion, Status, cause_of, status_of
+from belljar.session.new_output import NewOutput, Piece
 from belljar.session.result import Capture, Result, decode, split_tail
 
 if TYPE_CHECKING:
@@ -53,6 +55,11 @@ class Chunk:
     """How much between the place asked for and `offset` is lost, because newer output took its room."""
     status: Status
     exit_code: int | None
+
+    @property
+    def looked_at(self) -> int:
+        """Bytes of the longer stream, with those that a filter or an earlier check left out."""
+        return max(self.next[0] - self.offset[0], self.next[1] - self.offset[1])
 
     @property
     def stdout(self) -> str:
@@ -86,7 +93,7 @@ class Shell:
         self.exit_code: int | None = None
         self.status: Status = "running"
         self._session, self._number = session, number
-        self._cursors: dict[str | None, Position] = {None: (0, 0)}
+        self._new = NewOutput(), NewOutput()
         self._killed = False
         self._body: frames.EndedBody | None = None
         self._entry, self._conclusion = entry, conclusion or Conclusion(session.surroundings, self.started)
@@ -118,19 +125,22 @@ class Shell:
         """
         _check_reading(filter, offset, limit, wait)
         pattern = await to_thread.run_sync(_compile, filter) if filter is not None else None
-        start = self._start(filter, offset)
-        chunk = await self._fetch(start, limit, wait)
+        chunk = await self._fetch(self._start(filter, offset), limit, wait)
+        out, err = (chunk.offset[0], chunk.stdout_bytes), (chunk.offset[1], chunk.stderr_bytes)
+        new = self._new if offset is None else (NewOutput(), NewOutput())
+        found = new[0].pieces(*out), new[1].pieces(*err)
+        ends = chunk.next
         if pattern is not None:
-            chunk = await to_thread.run_sync(_filtered, chunk, pattern)
-        if offset is None:
-            self._cursors[filter] = chunk.next
-        return chunk
+            found, ends = await to_thread.run_sync(_matching, found, ends, pattern, chunk.status)
+        for stream, pieces, end in zip(new, found, ends, strict=True):
+            stream.show(filter, pieces, end)
+        shown = [b"".join(data for _, data in pieces) for pieces in found]
+        return replace(chunk, stdout_bytes=shown[0], stderr_bytes=shown[1], next=ends)
 
     def _start(self, filter: str | None, offset: int | Position | None) -> Position:
         if offset is not None:
             return (offset, offset) if isinstance(offset, int) else offset
-        here, own = self._cursors[None], self._cursors.get(filter, (0, 0))
-        return max(here[0], own[0]), max(here[1], own[1])
+        return self._new[0].start(filter), self._new[1].start(filter)
 
     async def _fetch(self, start: Position, limit: int, wait: float) -> Chunk:
         reply = await self._session.sandbox.link.read(self._number, *start, min(limit, READ_LIMIT), wait)
@@ -271,7 +281,8 @@ class Shell:
         running.go_on_in_background()
         self._learn(reply.ended)
         out, err = collector.captures
-        self._cursors[None] = here = (out.produced, err.produced)
+        here = (out.produced, err.produced)
+        self._new = NewOutput(out.produced), NewOutput(err.produced)
         self.so_far = Chunk(
             b"".join(out.joined()),
             b"".join(err.joined()),
@@ -316,25 +327,33 @@ def _compile(pattern: str) -> Pattern:
         raise UsageError(f"Invalid filter regex: {error}") from error
 
 
-def _filtered(chunk: Chunk, pattern: Pattern) -> Chunk:
+def _matching(
+    news: tuple[list[Piece], list[Piece]], ends: Position, pattern: Pattern, status: Status
+) -> tuple[tuple[list[Piece], list[Piece]], Position]:
+    """The matching lines of both streams, and how far they were looked at."""
     deadline = time.monotonic() + FILTER_SECONDS
-    out, out_taken = _lines(chunk.stdout_bytes, pattern, deadline, chunk.status)
-    err, err_taken = _lines(chunk.stderr_bytes, pattern, deadline, chunk.status)
-    start = chunk.offset
-    return Chunk(
-        out, err, start, (start[0] + out_taken, start[1] + err_taken), chunk.dropped, chunk.status, chunk.exit_code
-    )
+    out, out_end = _lines(news[0], ends[0], pattern, deadline, status)
+    err, err_end = _lines(news[1], ends[1], pattern, deadline, status)
+    return (out, err), (out_end, err_end)
 
 
-def _lines(data: bytes, pattern: Pattern, deadline: float, status: Status) -> tuple[bytes, int]:
-    """The matching lines; a last line that is not complete yet waits for the next read."""
-    if status == "running":
+def _lines(pieces: list[Piece], end: int, pattern: Pattern, deadline: float, status: Status) -> tuple[list[Piece], int]:
+    """A last line that is not complete yet waits for the next read."""
+    if status == "running" and pieces and pieces[-1][0] + len(pieces[-1][1]) == end:
+        at, data = pieces[-1]
         data = data[: data.rfind(b"\n") + 1]
-    kept = []
-    for line in data.splitlines(keepends=True):
-        try:
-            if pattern.search(decode(line).rstrip("\r\n"), timeout=max(0.001, deadline - time.monotonic())):
-                kept.append(line)
-        except TimeoutError:
-            raise UsageError("Invalid filter regex: it takes too long to match; write a simpler one") from None
-    return b"".join(kept), len(data)
+        pieces, end = [*pieces[:-1], (at, data)], at + len(data)
+    found = []
+    for at, data in pieces:
+        for line in data.splitlines(keepends=True):
+            if _matches(pattern, line, deadline):
+                found.append((at, line))
+            at += len(line)
+    return found, end
+
+
+def _matches(pattern: Pattern, line: bytes, deadline: float) -> bool:
+    try:
+        return bool(pattern.search(decode(line).rstrip("\r\n"), timeout=max(0.001, deadline - time.monotonic())))
+    except TimeoutError:
+        raise UsageError("Invalid filter regex: it takes too long to match; write a simpler one") from None

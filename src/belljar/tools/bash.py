@@ -172,16 +172,16 @@ class BashOutput(_ShellTool):
 
 Usage:
 - Takes a bash_id parameter identifying the shell
-- Returns only new output since last check
+- Returns only new output: what no check has shown yet
 - Returns stdout and stderr along with shell status, up to 30000 characters of each check
-- Supports optional regex filtering
+- Supports optional regex filtering: only lines that match are shown, the others stay new for later checks
 - Use this to monitor long-running background commands"""
     Params = BashOutputParams
 
     async def execute(self, params: BashOutputParams, call: Call) -> ToolResult:
         shell = await self.find(params.bash_id)
         chunks = [await shell.read(params.filter)]
-        while max(map(len, (chunks[-1].stdout_bytes, chunks[-1].stderr_bytes))) > ONE_READ and len(chunks) < MOST_READS:
+        while chunks[-1].looked_at > ONE_READ and len(chunks) < MOST_READS:
             chunks.append(await shell.read(params.filter))
         return self._shape(params, chunks)
 
