@@ -141,6 +141,9 @@ class NamedEngineUnavailable(EngineUnavailable):
 class EngineRefused(EngineUnavailable):
     """An engine is there, but this user may not use it."""
 
+    others: tuple[str, ...] = ()
+    """What the engines that were tried besides it said."""
+
 
 class ImageMissing(EngineError):
     code = "image_missing"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from belljar.engines.base import Engine
     from belljar.session.pool import Pool
 
-EngineName = Literal["auto", "docker", "podman", "oci", "kubernetes"]
+EngineName = Literal["auto", "docker", "podman", "oci"]
 
 
 class Host:
@@ -83,6 +83,11 @@ class Host:
     def run_root(self) -> Path:
         """The directory that holds a directory for each of its sandboxes."""
         return rundir.closed_to_others(self._run) if self._run else rundir.run_root()
+
+    @property
+    def state_root(self) -> Path:
+        """Where the audit trail, staged changes and caches are."""
+        return self._own_state()
 
     @property
     def staged_root(self) -> Path:

@@ -12,7 +12,7 @@ from belljar.doctor import Check, engine_items
 from belljar.doctor.engine_items import judge, remedy, unavailable
 from belljar.engines.base import Description
 from belljar.engines.spec import OWN_NAMESPACES
-from belljar.errors import EngineError, EngineUnavailable
+from belljar.errors import EngineError, EngineRefused, EngineUnavailable
 
 FINE = Description(
     version="20.10",
@@ -124,6 +124,23 @@ def test_each_failure_has_its_remedy(said: str, told: str) -> None:
 
 def test_an_engine_that_is_not_there_is_to_be_installed_but_a_forbidden_one_is_not() -> None:
     gone = EngineUnavailable("connecting to unix:///x: the engine at unix:///x cannot be reached (no such file); …")
-    assert "install" in unavailable(gone).fix
+    assert "install" in unavailable(gone)[0].fix
+    assert "Podman" in unavailable(gone)[0].fix
+    assert "Docker 20" not in unavailable(gone, "podman")[0].fix
     forbidden = EngineUnavailable("connecting to unix:///x: you may not use unix:///x; add yourself to its group")
-    assert "usermod" in unavailable(forbidden).fix
+    assert "usermod" in unavailable(forbidden)[0].fix
+
+
+def test_who_may_not_use_one_engine_is_told_of_the_others() -> None:
+    refused = EngineRefused("Docker is there, but you may not use it; `belljar doctor` shows what else there is")
+    refused.others = ("the engine oci needs runc, which is not installed: apt-get install runc",)
+    found = unavailable(refused)
+    assert found[0].detail == "Docker is there, but you may not use it"
+    assert "the engine oci needs runc" in found[1].detail
+
+
+def test_the_setting_that_names_an_engine_stands_apart() -> None:
+    gone = EngineUnavailable(
+        "the engine at x cannot be reached; is it running? `belljar doctor` finds out (DOCKER_HOST names it)"
+    )
+    assert unavailable(gone)[0].detail == "the engine at x cannot be reached (DOCKER_HOST names it)"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from belljar.doctor import Check, machine_items
-from belljar.doctor.machine_items import disk, landlock, own_files, owner_mapping, run_directory
+from belljar.doctor.machine_items import disk, landlock, own_files, owner_mapping, run_directory, state_directory
+from belljar.host import Host
 
 
 def test_a_run_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
@@ -97,3 +101,28 @@ def test_user_ids_that_cannot_be_had_are_named(tmp_path: Path, monkeypatch: pyte
     check = machine_items.user_ids(tmp_path)
     assert not check.ok
     assert "BELLJAR_UIDS" in check.fix
+
+
+def test_a_state_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    assert state_directory(Host(state=tmp_path / "state")) == Check("state directory", True, str(tmp_path / "state"))
+    (tmp_path / "file").touch()
+    check = state_directory(Host(state=tmp_path / "file" / "state"))
+    assert not check.ok
+    assert "no audit trail" in check.detail
+    assert "BELLJAR_STATE" in check.fix
+    (tmp_path / "open").mkdir(mode=0o777)
+    (tmp_path / "open").chmod(0o777)
+    assert "only you can enter" in state_directory(Host(state=tmp_path / "open")).detail
+
+
+@pytest.mark.root
+def test_a_state_directory_without_room_is_named(tmp_path: Path) -> None:
+    """Really full: a small file system in a mount namespace of its own."""
+    tried = "mount -t tmpfs -o size=64k,mode=700 none . && cd . && exec " + sys.executable + " -m belljar doctor --json"
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", tried], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "BELLJAR_STATE": str(tmp_path), "DOCKER_HOST": "unix:///nobody.sock"},
+    )  # fmt: skip
+    found = {check["name"]: check for check in json.loads(done.stdout)}
+    assert not found["state directory"]["ok"]
+    assert "No space left" in found["state directory"]["detail"]

@@ -34,11 +34,12 @@ def examine(engine: Engine | None = None, workspace: str = ".", host: Host | Non
         machine = machine_items.checks(host.run_root, workspace)
     except BelljarError as error:
         return [Check(machine_items.RUN_DIRECTORY, False, str(error), machine_items.OTHER_RUN_DIRECTORY)]
+    machine.insert(1, machine_items.state_directory(host))
     try:
         engine = engine or host.connect()
         about = engine.describe()
     except BelljarError as error:
-        return [engine_items.unavailable(error), *machine]
+        return [*engine_items.unavailable(error, host.engine_name), *machine]
     checks = [*engine_items.checks(engine, about), *machine, *image_items.checks(engine)]
     checks.append(machine_items.disk(host.run_root, about.data_root))
     checks.append(machine_items.scratch_volume(engine.shares_files))

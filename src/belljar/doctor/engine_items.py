@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from belljar.errors import BelljarError
 
 INSTALL = "install and start Docker 20.10 or newer (`make engine` does it on Debian) or Podman, or set DOCKER_HOST"
+INSTALL_PODMAN = (
+    "install Podman 4 or newer and start its service (`systemctl --user start podman.socket`), or set DOCKER_HOST"
+)
 # What an error says → what to do.
 REMEDIES = (
     (r"you may not use \S*podman", "`systemctl --user start podman.socket` starts one of your own; or use sudo"),
@@ -41,7 +44,7 @@ REMEDIES = (
     (r"no space left", "make room: see disk space"),
     (r"selinux|label", "BELLJAR_SELINUX=type:container_t (or =disable) sets the label of sandboxes"),
 )
-CALL_THE_DOCTOR = r"; is it running\? `belljar doctor` [a-z ]+"
+CALL_THE_DOCTOR = r"; (?:is it running\? )?`belljar doctor` [a-z]+(?: [a-z]+)*"
 USER_DELEGATION = (
     "let systemd give you the controllers: `systemctl edit user@.service` with [Service] Delegate=cpu cpuset io memory "
     "pids, then log in again"
@@ -55,10 +58,16 @@ def remedy(error: BelljarError) -> str:
     )
 
 
-def unavailable(error: BelljarError) -> Check:
+def unavailable(error: BelljarError, wanted: str = "auto") -> list[Check]:
+    """The engine that cannot be used, and what stands in the way of the others."""
     text = str(error).lower()
-    fix = INSTALL if "cannot be reached" in text and "you may not" not in text else remedy(error)
-    return Check("engine", False, re.sub(CALL_THE_DOCTOR, "", str(error)), fix)
+    install = INSTALL_PODMAN if wanted == "podman" else INSTALL
+    fix = install if "cannot be reached" in text and "you may not" not in text else remedy(error)
+    others = [re.sub(CALL_THE_DOCTOR, "", each) for each in getattr(error, "others", ())]
+    return [
+        Check("engine", False, re.sub(CALL_THE_DOCTOR, "", str(error)), fix),
+        *(Check("another engine", True, each, "do what is named there, and it is used instead") for each in others),
+    ]
 
 
 def checks(engine: Engine, about: Description) -> list[Check]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from belljar import resources
 from belljar.doctor.check import Check
@@ -18,8 +19,12 @@ from belljar.sandbox.init_file import files_root, forbids_execution
 from belljar.syscalls import LANDLOCK_CREATE_RULESET, syscall
 from belljar.workspace import idmap, uids
 
+if TYPE_CHECKING:
+    from belljar.host import Host
+
 LOW_DISK = 1 << 30
 LOW_RUN = 16 << 20
+LEAST_STATE = 1 << 20  # of a trail or of staged changes: with less there is no work to be done
 _LANDLOCK_VERSION = 1
 _KEEPS_APART = 2  # version 1 would keep commands from moving files between directories, so the init does without
 _SIGNALS_ARE_SCOPED = 6  # the version of Landlock from which on commands can be kept from signalling each other
@@ -55,6 +60,22 @@ def run_directory(root: Path) -> Check:
         return Check(name, False, detail, "set BELLJAR_RUN to a directory whose file system may execute programs")
     if files != root:
         return Check(name, True, f"{root} (noexec: the init is in {files})")
+    return Check(name, True, str(root))
+
+
+def state_directory(host: Host) -> Check:
+    """Really written to: a full disk can still make directories."""
+    name, fix = "state directory", "make it writable and give it room, or set BELLJAR_STATE to a directory of your own"
+    try:
+        root = host.state_root
+        with tempfile.TemporaryFile(dir=root) as file:
+            file.write(bytes(LEAST_STATE))
+            os.fsync(file.fileno())
+    except BelljarError as error:
+        return Check(name, False, str(error), fix)
+    except OSError as error:
+        detail = f"{root}: {error.strerror}: no audit trail is written, and changes cannot be staged"
+        return Check(name, False, detail, fix)
     return Check(name, True, str(root))
 
 

@@ -47,5 +47,9 @@ def _first_that_answers() -> Engine:
         except EngineUnavailable as error:
             tried.append(error)
     if refused := [error for error in tried if isinstance(error, EngineRefused)]:
-        raise EngineRefused(f"{refused[0]}; `belljar doctor` shows what else there is")  # the shortest way for a person
+        told = EngineRefused(
+            f"{refused[0]}; `belljar doctor` shows what else there is"
+        )  # the shortest way for a person
+        told.others = tuple(str(error) for error in tried if error is not refused[0])
+        raise told
     raise EngineUnavailable(" ".join(dict.fromkeys(map(str, tried))))

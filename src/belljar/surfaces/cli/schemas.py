@@ -80,7 +80,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "logs": _object("belljar logs", {**_SHELL, "stdout": TEXT, "stderr": TEXT},
                     {"stdout_base64": _BASE64, "stderr_base64": _BASE64}),
     "kill": _object("belljar kill", {"killed": TEXTS}),
-    "doctor": _list("belljar doctor", _object("an item", {"name": TEXT, "ok": YES, "detail": TEXT})),
+    "doctor": _list("belljar doctor", _object("an item", {"name": TEXT, "ok": YES, "detail": TEXT, "fix": TEXT})),
     "images": _list("belljar images", _object("an image", {"name": TEXT, "reference": TEXT, "size": WHOLE})),
     "image": _object("belljar images build", {"name": TEXT, "reference": TEXT}),
     "images-import": _list("belljar images import", _object("an image", {"id": TEXT, "names": TEXTS, "size": WHOLE})),
