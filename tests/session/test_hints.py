@@ -7,7 +7,7 @@ import pytest
 from tests.owners import give
 from tests.session.trusting import trusting
 
-from belljar import Limits, Session, ToolRegistry
+from belljar import Allow, Limits, Session, ToolRegistry
 from belljar.errors import CommandNotFound
 from belljar.session.hints import Reader
 
@@ -67,6 +67,29 @@ async def test_sizes_are_told_only_where_they_are_known(box: Session, place: Pat
 async def test_safe_mode_names_its_own_commands(box: Session) -> None:
     result = await box.run("curl -s https://example.com")
     assert result.hints_for("prompt") == ("The sandbox has no network; open a door for one host with :allow HOST.",)
+
+
+DOOR = {
+    "curl -sS https://nosuch.invalid": "nosuch.invalid is allowed but has no address (Name or service not known); "
+    "check the name, or this machine's DNS.",
+    "curl -fsS http://127.0.0.1:9/ --noproxy ''":
+        "127.0.0.1 is allowed but cannot be reached on port 9: Connection refused.",
+    "curl -sS https://other.invalid": "The network door refused other.invalid:443; allow a host with --allow HOST.",
+    "curl -fsS http://127.0.0.1:9/ --noproxy '' -H 'Host: x.invalid'":
+        "The network door refused 127.0.0.1: the Host header names another host than the request.",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+async def box_with_a_door(place: Path, base_image: str) -> AsyncIterator[Session]:
+    async with Session(place, network=Allow("nosuch.invalid", "127.0.0.1:9")) as session:
+        yield session
+
+
+@pytest.mark.parametrize("command", DOOR)
+async def test_what_the_door_says_fits_why_the_connection_failed(box_with_a_door: Session, command: str) -> None:
+    result = await box_with_a_door.run(command, timeout=60)
+    assert result.hints_for("cli") == (DOOR[command],), (result.output, result.network)
 
 
 @pytest.mark.parametrize(

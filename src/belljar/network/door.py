@@ -6,6 +6,7 @@ that is reached, all end in `Refused`. The address that was checked is the one t
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -29,7 +30,7 @@ from belljar.network.tunnel import (
     read_on_while_unclear,
     tunnel,
 )
-from belljar.network.visit import Refused, Visit
+from belljar.network.visit import NOT_ALLOWED, Refused, Visit
 from belljar.records import record
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Door:
         shown = f"[{host}]" if ":" in str(host) else str(host)
         wanted = shown if port in (80, 443) else f"{shown}:{port}"
         return (
-            f"this sandbox may not reach {shown} on port {port}. Do without it, "
+            f"{NOT_ALLOWED} {shown} on port {port}. Do without it, "
             f"or tell the person in charge: `--allow {wanted}` would let it through"
         )
 
@@ -178,7 +179,7 @@ class Door:
         try:
             yield visit
         except Refused as error:
-            visit.verdict, visit.reason, error.recorded = "refused", str(error), True
+            visit.verdict, visit.reason, error.recorded = error.verdict, str(error), True
             raise
         finally:
             self._record_visit(visit)
@@ -192,7 +193,7 @@ class Door:
         visit.end()
         if self._record is None:
             return
-        if visit.verdict == "refused" and self._too_many_refusals():
+        if visit.verdict != "allowed" and self._too_many_refusals():
             self._unrecorded += 1
             return
         untold, self._unrecorded = self._unrecorded, 0
@@ -223,11 +224,10 @@ class Door:
             except TimeoutError:
                 failure = "it does not answer"
             except OSError as error:
-                failure = getattr(error.__cause__, "strerror", None) or str(
-                    error
-                )  # anyio's own says only that it failed
-        visit.verdict, visit.reason = "failed", f"cannot connect: {failure}"
-        raise Unreachable(f"{target.host} port {target.port} cannot be reached: {failure}")
+                code = getattr(error.__cause__, "errno", None) or error.errno  # anyio's own says only that it failed
+                failure = os.strerror(code) if code else str(error)
+        visit.verdict, visit.reason = "failed", f"cannot be reached on port {target.port}: {failure}"
+        raise Unreachable(f"{target.host} {visit.reason}")
 
     async def tunnel(
         self, client: ByteStream, target: Target, upstream: ByteStream, visit: Visit, first: bytes

@@ -148,7 +148,7 @@ class HttpProxy:
                 try:
                     await self._door.tunnel(self._client, target, upstream, visit, first)
                 except Refused as error:
-                    visit.verdict, visit.reason = "refused", str(error)
+                    visit.verdict, visit.reason = error.verdict, str(error)
         raise _Over
 
     def _rest(self) -> bytes:
@@ -215,7 +215,9 @@ class HttpProxy:
                 )
         except (OSError, TimeoutError, *GONE) as error:
             await stream.aclose()
-            raise Refused(f"{target.host}: no TLS connection that can be trusted ({error})", status=502) from error
+            raise Refused(
+                f"{target.host} offers no TLS connection that can be trusted ({error})", status=502
+            ) from error
 
     async def _exchange(
         self, upstream: Upstream, asked: h11.Request, visit: Visit, secret: Mapping[str, str]

@@ -35,6 +35,6 @@ def _lookup(name: str, port: int) -> list[Address]:
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise Unresolved(f"{name} has no address ({error})") from error
+        raise Unresolved(f"{name} has no address ({getattr(error, 'strerror', None) or error})") from error
     seen = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
     return [ipaddress.ip_address(each) for each in seen]

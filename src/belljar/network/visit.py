@@ -9,6 +9,8 @@ from typing import Any
 from belljar.audit import masking
 
 HOST_MAX, PATH_MAX = 300, 500
+NOT_ALLOWED = "this sandbox may not reach"
+"""How the reason begins where nobody allowed the host: for that alone `--allow` helps."""
 
 
 class Refused(Exception):
@@ -19,6 +21,11 @@ class Refused(Exception):
     def __init__(self, why: str, *, status: int = 403) -> None:
         super().__init__(why)
         self.status = status
+
+    @property
+    def verdict(self) -> str:
+        """With 502 the door was open, and what is behind it did not answer."""
+        return "failed" if self.status == 502 else "refused"
 
 
 @dataclass(slots=True)

@@ -44,6 +44,11 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
         "prompt": "allow a host with :allow HOST",
         "agent": "do without it, or ask the person to allow the host: --allow HOST",
     },
+    "address": {
+        "python": "check the name, or this machine's DNS",
+        "cli": "check the name, or this machine's DNS",
+        "agent": "check the name, or tell the person that the host machine finds no address for it",
+    },
     "disk": {
         "python": "raise them with limits=Limits(disk='8g'), or write to /workspace",
         "cli": "raise them with --disk 8g, or write to /workspace",
@@ -80,6 +85,7 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
         "agent": "do it with what is here, or install it into the workspace",
     },
 }
+MOST_TOLD = 3  # connections that came to nothing, each with its reason
 LOOKED_AT = 32 << 10  # bytes at the end of each stream: what stopped a command is said last
 
 _NETWORK = lazy_pattern(
@@ -138,14 +144,7 @@ def _found(result: Result, where: Surroundings) -> Iterator[Wall]:
         return
     if where.network == "none" and (_NETWORK.search(printed) or _silent_client(result)):
         yield "The sandbox has no network", "network", ""
-    if refused := sorted(
-        {
-            f"{visit['host']}:{visit['port']}"
-            for visit in result.network
-            if visit["verdict"] == "refused" and visit["host"]
-        }
-    ):
-        yield f"The network door refused {', '.join(refused[:5])}", "refused", ""
+    yield from _door(result)
     if _DISK.search(printed):
         # Without a word about `disk` they are on a volume where one can be had: then these are not the sizes.
         sizes = f" ({limits.tmp >> 20} and {limits.home >> 20} MiB)" if limits.disk is not None else ""
@@ -163,6 +162,29 @@ def _found(result: Result, where: Surroundings) -> Iterator[Wall]:
         yield "Commands run as an ordinary user and there is no sudo", "root", ""
     else:
         yield from _program(printed, where.image, found_out=result.exit_code == 127)
+
+
+def _door(result: Result) -> Iterator[Wall]:
+    """What the network door says of the connections that came to nothing; `--allow` only where nobody allowed them."""
+    from belljar.network.visit import NOT_ALLOWED  # only a session with a door has loaded it
+
+    unknown: dict[str, None] = {}
+    told: dict[Wall, None] = {}
+    for visit in result.network:
+        host, reason = (
+            visit["host"],
+            visit["reason"].removeprefix(f"{visit['host']} ").removeprefix(f"{visit['host']}: "),
+        )
+        if visit["verdict"] == "failed":
+            wall = "address" if reason.startswith(("has no address", "the host's resolver")) else ""
+            told[f"{host} is allowed but {reason}", wall, ""] = None
+        elif visit["verdict"] == "refused" and reason.startswith(NOT_ALLOWED):
+            unknown[f"{host}:{visit['port']}"] = None
+        elif visit["verdict"] == "refused":
+            told[f"The network door refused {host or 'a connection'}: {reason}", "", ""] = None
+    if unknown:
+        yield f"The network door refused {', '.join(sorted(unknown)[:5])}", "refused", ""
+    yield from sorted(told)[:MOST_TOLD]
 
 
 def _silent_client(result: Result) -> bool:
