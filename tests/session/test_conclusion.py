@@ -31,6 +31,8 @@ async def test_a_death_by_signal_is_told(box: Session) -> None:
 async def test_past_its_output_limit_a_command_is_ended(box: Session) -> None:
     result = await box.run("yes", output_limit=100_000, timeout=60)
     assert result.cause == "output_limit"
+    assert (result.bytes_kept, result.truncated) == (100_000, True)
+    assert result.stdout.startswith("y\n" * 50_000 + "\n[... ")
     assert result.bytes_produced > 100_000
 
 

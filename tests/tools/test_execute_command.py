@@ -60,6 +60,12 @@ async def test_non_whitelisted_commands_fail(tools: ToolRegistry, command: str) 
 @pytest.mark.parametrize(("command", "blocked"), [("LS", False), ("Echo", False), ("CURL", True), ("Sudo", True)])
 async def test_case_insensitive_matching(tools: ToolRegistry, command: str, blocked: bool) -> None:
     assert (tools.risk("execute_command", {"command": command}) == "blocked") is blocked
+    assert ((await execute(tools, command)).code == "COMMAND_BLACKLISTED") is blocked
+
+
+async def test_what_is_allowed_in_any_case_runs_by_its_own_name(tools: ToolRegistry) -> None:
+    result = await execute(tools, "ECHO", "Hello")
+    assert (result.status, result.output) == ("success", "Hello\n")
 
 
 # executeCommand
@@ -128,6 +134,13 @@ async def test_output_size_exceeded(box: Session) -> None:
     result = await execute(tools, "python3", "-c", "while True: print('x' * 1000)")
     assert (result.status, result.code) == ("error", "OUTPUT_SIZE_EXCEEDED")
     assert "Output size exceeded" in (result.error or "")
+    for size in (1, 100, 100_000):
+        params = {"command": "python3", "args": ["-c", "print('x' * 200_000)"]}
+        heard: list[Output] = []
+        tools = configured(box, max_output_bytes=size, kill_timeout=100)
+        cut = await tools.call("execute_command", params, on_output=heard.append)
+        assert (cut.code, cut.output, cut.metadata.output_size_bytes) == ("OUTPUT_SIZE_EXCEEDED", size * "x", size)
+        assert sum(len(output.data) for output in heard) == size
 
 
 async def test_concurrent_limit_exceeded(box: Session) -> None:

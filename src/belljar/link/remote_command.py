@@ -60,7 +60,7 @@ class Execution:
         self.link, self.id, self.pid = link, id, 0
         self.program, self.cwd, self.flags = program, cwd, flags
         self.phase = Phase.JOINED if joined else Phase.ASKED
-        self.on_output: Callable[[int, bytes], None] | None = None
+        self.on_output: Callable[[int, bytes], object] | None = None
         self.accepts = ACCEPTED[self.phase]
         self._paced = paced
         loop = link.loop

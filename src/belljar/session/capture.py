@@ -46,16 +46,23 @@ class Collector:
         self._order = 0
         execution.on_output = self.take
 
-    def take(self, stream: int, data: bytes) -> None:
+    def take(self, stream: int, data: bytes) -> bytes:
+        """What is kept of it: nothing past the limit."""
         name = STREAMS.get(stream)
         if name is None:
-            return
+            return b""
         self._order += 1
-        self.captures[0 if name == "stdout" else 1].add(self._order, data)
-        if not self.listener.tell(name, data):
-            self.stop("killed")
-        if self._limit is not None and self.stopped is None and self.produced > self._limit:
-            self.stop("output_limit")
+        capture = self.captures[0 if name == "stdout" else 1]
+        kept = data if self._limit is None else data[: max(0, self._limit - self.produced)]
+        if kept:
+            capture.add(self._order, kept)
+            if not self.listener.tell(name, kept):
+                self.stop("killed")
+        if len(kept) < len(data):
+            capture.produced += len(data) - len(kept)
+            if self.stopped is None:
+                self.stop("output_limit")
+        return kept
 
     @property
     def produced(self) -> int:

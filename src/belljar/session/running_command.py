@@ -48,7 +48,7 @@ class RunningCommand:
             session.visits_since, session.new_listening,
         )  # fmt: skip
         limit = options.get("output_limit")
-        cap = max(session.limits.output, limit or 0)  # the caller asked for so many bytes before it is ended
+        cap = max(session.limits.output, 2 * (limit or 0))  # the first `limit` bytes are all a head, without a gap
         self.collector = Collector(
             self.execution, cap, grace=self.grace, limit=limit, on_output=options.get("on_output")
         )

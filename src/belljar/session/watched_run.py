@@ -47,8 +47,14 @@ class Run:
         return self._execution.pid
 
     def take(self, stream: int, data: bytes) -> None:
-        self._collector.take(stream, data)
+        kept = self._collector.take(stream, data)
+        if len(kept) < len(data):
+            self._execution.consumed(stream, len(data) - len(kept))
         self._announce()
+        if kept:
+            self._add(stream, kept)
+
+    def _add(self, stream: int, data: bytes) -> None:
         if self._merged_output or len(self._events) >= MOST_EVENTS:
             self._merged_output.setdefault(stream, bytearray()).extend(data)
         else:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from belljar.errors import BelljarError, CommandNotFound
 from belljar.session.judging import judged
-from belljar.session.result import Ended, Output, Result, Started
+from belljar.session.result import Ended, Output, Result, Started, decode
 from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds
 from belljar.tools.parameters import Config, Integer, Params, Problem, Text
 
@@ -90,6 +90,14 @@ grep sed awk sort uniq wc pwd whoami echo date."""
             return Policy.load(self.config.policy or "default")
         return self._box.policy.tighten(self.config.policy) if self.config.policy else self._box.policy
 
+    async def checked(self, given: object) -> ExecuteCommandParams | list[Problem]:
+        """The document's list knows no case: what is on it runs by the name that it has there."""
+        params: ExecuteCommandParams | list[Problem] = self.check(given)
+        if isinstance(params, list) or (lower := params.command.lower()) == params.command:
+            return params
+        listed = (await self.judging()).allow_programs or ()
+        return params.model_copy(update={"command": lower}) if lower in listed else params
+
     def command(self, params: ExecuteCommandParams) -> list[str]:
         return [params.command, *params.args]
 
@@ -124,8 +132,8 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         sizes = {"output_size_bytes": len(result.stdout_bytes), "error_size_bytes": len(result.stderr_bytes)}
         return CommandExecutionResult(
             result.ok,
-            result.stdout,
-            "\n".join(part for part in (result.stderr, said) if part),
+            decode(result.stdout_bytes),  # all up to `max_output_bytes`: there is no gap to tell of
+            "\n".join(part for part in (decode(result.stderr_bytes), said) if part),
             Fields(duration_ms=milliseconds(result.duration), **sizes),
             code=code,
             result=result,

@@ -154,7 +154,7 @@ class _Counter:
 
 def _message(result: Result, timeout: int, call: Call) -> str:
     if result.ok:
-        return f"Command succeeded ({result.duration:.1f}s)"
+        return f"Command succeeded ({_human(result.duration)})"
     if result.cause == "timeout":
         return f"Command timed out after {timeout} seconds"
     if call.aborted:
@@ -164,6 +164,11 @@ def _message(result: Result, timeout: int, call: Call) -> str:
     return f"Command failed with exit code {result.exit_code}"
 
 
+def _human(duration: float) -> str:
+    """`45ms`, `1.2s`."""
+    return f"{duration * 1000:.0f}ms" if duration < 0.9995 else f"{duration:.1f}s"
+
+
 def _data(
     command: str, exit_code: int, duration: float, length: int, truncated: bool, cwd: str, streamed: bool = False
 ) -> Fields:
@@ -171,7 +176,7 @@ def _data(
         command=command,
         exit_code=exit_code,
         duration=duration,
-        formatted_duration=f"{duration * 1000:.0f}ms" if duration < 1 else f"{duration:.1f}s",
+        formatted_duration=_human(duration),
         output_length=length,
         was_truncated=truncated,
         working_directory=cwd,
