@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from belljar import engines
@@ -9,6 +11,7 @@ from belljar.engines import docker
 from belljar.engines.docker import hosts
 from belljar.engines.docker.client import Client
 from belljar.errors import EngineRefused, EngineUnavailable, UsageError
+from belljar.host import EngineName
 
 
 def test_an_engine_that_is_there_but_not_for_us_is_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +33,10 @@ def test_an_engine_that_is_there_but_not_for_us_is_all_that_is_said(monkeypatch:
     assert "No such file" not in str(told.value)
     assert any("control groups" in each for each in told.value.others), "for the doctor"
     assert any("systemctl --user start podman.socket" in each for each in told.value.others)
+
+
+def test_every_engine_that_may_be_named_is_there() -> None:
+    assert get_args(EngineName) == ("auto", *engines.KNOWN)
 
 
 @pytest.mark.docker

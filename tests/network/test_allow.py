@@ -77,6 +77,16 @@ def test_a_less_trusted_layer_stays_below_the_ceiling() -> None:
             check_ceiling([wider], ["*.example.net"])
 
 
+def test_a_ceiling_admits_exactly_the_private_addresses_that_it_names() -> None:
+    check_ceiling(["pkg.example=10.0.0.5"], ["pkg.example=10.0.0.5,10.0.0.6"])
+    check_ceiling(["pkg.example"], ["pkg.example=10.0.0.5"])
+    for ceiling in ("pkg.example", "*.example.net", "pkg.example=10.0.0.6"):
+        with pytest.raises(UsageError, match="ceiling"):
+            check_ceiling(["pkg.example=10.0.0.5"], [ceiling])
+    with pytest.raises(UsageError, match=r"public addresses only; a ceiling of 'pkg\.example=10\.0\.0\.5'"):
+        check_ceiling(["pkg.example=10.0.0.5"], ["pkg.example"])
+
+
 def test_headers_are_for_allowed_hosts_only_and_well_formed() -> None:
     with pytest.raises(UsageError, match="not among"):
         Allow("a.example", headers={"b.example": {"X": "1"}})

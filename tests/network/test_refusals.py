@@ -108,3 +108,14 @@ async def test_no_host_process_no_network(open_door: Opening) -> None:
         await doorway.process.wait()
         with pytest.raises(OSError, match="failed"):
             await doorway.dial()
+
+
+async def test_an_allowed_name_at_a_private_address_is_told_how_that_is_allowed(open_door: Opening) -> None:
+    names = Names({"mirror.test": ["10.1.2.3"], "here.test": ["127.0.0.1"]})
+    async with open_door(Allow("mirror.test", "here.test"), names) as doorway:
+        answer = await doorway.say(b"CONNECT mirror.test:443 HTTP/1.1\r\nHost: mirror.test:443\r\n\r\n")
+        assert b" 403 " in answer
+        assert b"`--allow mirror.test=ADDRESS`" in answer
+        answer = await doorway.say(b"CONNECT here.test:443 HTTP/1.1\r\nHost: here.test:443\r\n\r\n")
+        assert b"loopback" in answer
+        assert b"--allow" not in answer, "nobody is advised to open this machine"

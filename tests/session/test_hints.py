@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.owners import give
@@ -9,7 +11,7 @@ from tests.session.trusting import trusting
 
 from belljar import Allow, Limits, Session, ToolRegistry
 from belljar.errors import CommandNotFound
-from belljar.session.hints import Reader
+from belljar.session.hints import Reader, _door
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,12 @@ DOOR = {
     "curl -fsS http://127.0.0.1:9/ --noproxy '' -H 'Host: x.invalid'":
         "The network door refused 127.0.0.1: the Host header names another host than the request.",
 }  # fmt: skip
+
+
+def test_a_host_that_is_allowed_needs_its_address() -> None:
+    reason = "b.test leads to a private address; the name alone does not allow that: `--allow b.test=ADDRESS` would"
+    result: Any = SimpleNamespace(network=[{"host": "b.test", "port": 443, "verdict": "refused", "reason": reason}])
+    assert list(_door(result)) == [(f"The network door refused b.test: {reason.removeprefix('b.test ')}", "", "")]
 
 
 @pytest.fixture(scope="module")

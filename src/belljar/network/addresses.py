@@ -30,6 +30,9 @@ _GLOBAL_SIX = ipaddress.ip_network("2000::/3")
 _NETWORKS = {ipaddress.ip_network(text): why for text, why in _REFUSED.items()}
 
 
+PRIVATE = "a private or reserved address"
+
+
 def refusal(address: Address) -> str | None:
     """Why this address may not be dialled for a name; None if it may."""
     for network, why in _NETWORKS.items():
@@ -42,7 +45,7 @@ def refusal(address: Address) -> str | None:
     if address.is_link_local:
         return "a link-local address"
     if not address.is_global or address.is_reserved or (address.version == 6 and address not in _GLOBAL_SIX):
-        return "a private or reserved address"
+        return PRIVATE
     if _is_ours(address):
         return "an address of this machine"
     return None

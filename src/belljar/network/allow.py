@@ -272,4 +272,7 @@ def check_ceiling(wanted: Iterable[str], ceiling: Iterable[str]) -> None:
     limits = [pattern(each) for each in ceiling]
     for text in wanted:
         if not any(pattern(text).within(limit) for limit in limits):
-            raise UsageError(f"{text} is outside what the policy's [network] ceiling allows")
+            name, equals, _ = text.partition("=")
+            inside = equals and any(pattern(name).within(limit) for limit in limits)
+            told = f": {name} at public addresses only; a ceiling of {text!r} would let it in" if inside else ""
+            raise UsageError(f"{text} is outside what the policy's [network] ceiling allows{told}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import ByteStream, SocketStream
 
-from belljar.network.addresses import refusal
+from belljar.network.addresses import PRIVATE, refusal
 from belljar.network.allow import Address, Allow, BadHost, host_of
 from belljar.network.one_name import OneName
 from belljar.network.resolver import Resolve, Resolver, Unresolved
@@ -143,7 +143,8 @@ class Door:
         good = tuple(each for each, why in reasons.items() if why is None)
         if not good:
             why = next((why for why in reasons.values() if why), "no address")
-            raise Refused(f"{name} leads to {why}, which this sandbox may not reach")
+            form = f"; the name alone does not allow that: `--allow {name}=ADDRESS` would" if why == PRIVATE else ""
+            raise Refused(f"{name} leads to {why}, which this sandbox may not reach{form}")
         return good
 
     async def _asked(self, host: str | Address, port: int) -> bool:
