@@ -8,6 +8,7 @@ import pytest
 from tests.staged.conftest import Stage, change_much, tree
 
 from belljar.errors import Conflict, UsageError
+from belljar.staged import saved
 from belljar.staged.apply import apply, undo
 
 
@@ -19,8 +20,20 @@ def test_it_is_taken_back_once(stage: Stage) -> None:
     undo(stage.area)
     assert tree(stage.host) == before
     assert {path: path.lstat().st_mtime_ns for path in stage.host.rglob("*.txt")} == times
-    with pytest.raises(UsageError, match="nothing to take back"):
+    with pytest.raises(UsageError, match="nothing that can still be taken back"):
         undo(stage.area)
+
+
+def test_applies_are_taken_back_the_newest_first_and_only_so_many_are_kept(stage: Stage) -> None:
+    for number in range(saved.MOST + 3):
+        (stage.merged / "a.txt").write_text(f"{number}")
+        apply(stage.area)
+    for number in reversed(range(2, saved.MOST + 2)):
+        undo(stage.area)
+        assert (stage.host / "a.txt").read_text() == f"{number}"
+    with pytest.raises(UsageError, match="nothing that can still"):
+        undo(stage.area)
+    assert [path.name for path in stage.area.path.iterdir() if path.name.startswith("und")] == []
 
 
 def test_an_undo_does_not_lose_what_the_host_did_since(stage: Stage) -> None:

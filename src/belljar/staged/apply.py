@@ -35,9 +35,13 @@ from belljar.staged.saved import (
     every,
     lock_again,
     locked,
+    pop,
+    pull_up,
+    push,
     refuse_overwriting,
     refuse_removing,
     saved,
+    tell_older,
     unlock,
 )  # fmt: skip
 from belljar.workspace.beneath import Folder
@@ -129,7 +133,8 @@ def _merged(
     found = {path: why for path, why in met.items() if not is_as_it_was(area, layers, path)}
     contents: dict[str, bytes] = {}
     if found and merge:
-        contents, result.merged = merge_conflicts(area, layers, [c for c in todo if c.path in found])
+        contents, result.merged, same = merge_conflicts(area, layers, [c for c in todo if c.path in found])
+        found |= same
     if left := {path: why for path, why in found.items() if path not in contents}:
         raise Conflict(left)
     return contents
@@ -282,8 +287,7 @@ def _perform(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, A
         indexes = {path: found.hex() for path in whole if (found := git_index.meaning_of(layers.lower, path))}
         kept = {"saved": journal["saved"], "theirs": journal["theirs"], "times": times, "indexes": indexes}
         own.write("undo.new/saved.json", json.dumps(kept).encode("utf-8", "surrogateescape"))
-        remove_tree(own, "undo")
-        own.rename("undo.new", "undo")
+        push(own)
     step("forget")
     own.unlink("journal.json")
 
@@ -353,19 +357,20 @@ def recover(area: StagedArea, step: Step = lambda name: None) -> bool:
     return True
 
 
-# Taking it back, once.
+# Taking it back, each apply once.
 
 
 def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: None) -> list[str]:
-    """Bring back what the last apply replaced; the paths. Once: there is no undo of an undo. Killed in the middle, it
-    is done again from the beginning."""
+    """Bring back what the last apply replaced; the paths. The next one takes back the apply before it: there is no undo
+    of an undo. Killed in the middle, it is done again from the beginning."""
     with area.locked():
         recover(area)
         with Folder.at(area.path) as own, area.layers() as layers:
+            pull_up(own)
             try:
                 kept = json.loads(own.read("undo/saved.json", 1 << 30).decode("utf-8", "surrogateescape"))
             except FileNotFoundError:
-                raise UsageError("there is nothing to take back: only the last apply can be, once") from None
+                raise UsageError(f"{area.id} applied nothing that can still be taken back") from None
             paths = [one["path"] for one in kept["saved"]]
             if not own.exists("undo/begun"):
                 if not force:
@@ -381,6 +386,7 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
                 bring_back(own, layers.lower, one)
             lock_again(layers.lower, {path: mode for path, mode in shut.items() if path not in paths})
             _note_back(area, layers.lower, kept)
+            tell_older(area, layers.lower, kept["saved"])
             forget_bases(own, paths, [".merged"])
-            remove_tree(own, "undo")
+            pop(own)
     return paths

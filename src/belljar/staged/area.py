@@ -5,7 +5,8 @@
         copied.json            where nothing is shared with the engine: what was copied in (session/copied_workspace.py)
         upper/  work*/         the overlay's; `upper` belongs to the sandbox's user
         applied.json           what was applied, so that our own writing is not taken for the host's
-        journal.json  undo/    of an apply: redone after a crash; what was there before
+        journal.json           of an apply: redone after a crash
+        undo/  undo.N/         what was there before the last apply, and before those ahead of it (saved.py)
     <state>/staged/.layers/    uppers of checkpoints, shared by a session and its forks; meta.json names them
 
 They never vanish by themselves: only `apply`, `discard` and a `prune` that was told so remove them.
@@ -336,6 +337,10 @@ class StagedArea:
             _write(self.path / "merged.json", kept | (merged or {}))
         ours = {path: when for path, when in self.applied.items() if path not in (merged or {})}
         _write(self.path / "applied.json", ours | times)
+
+    def note_again(self, times: dict[str, int]) -> None:
+        """What we applied is there once more, as it was."""
+        _write(self.path / "applied.json", self.applied | times)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -156,9 +156,10 @@ def _name(path: str) -> str:
 
 def merge_conflicts(
     area: StagedArea, layers: Layers, changes: Iterable[Change]
-) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Of these changes, those that can be merged: what the host's file becomes, and the digest of the sandbox's."""
-    contents, digests = {}, {}
+) -> tuple[dict[str, bytes], dict[str, str], dict[str, str]]:
+    """Of these changes, those that can be merged: what the host's file becomes, and the digest of the sandbox's. And
+    those that cannot because both sides' changes meet."""
+    contents, digests, met = {}, {}, {}
     with Folder.at(area.path) as own:
         for change in changes:
             holder = layers.holder(change.path)
@@ -175,8 +176,10 @@ def merge_conflicts(
             ):
                 continue
             result = merged(split_lines(base), ours, theirs)
-            if result is not None:
+            if result is None:
+                met[change.path] = "the host and the sandbox changed the same lines"
+            else:
                 contents[change.path] = b"".join(result)
                 digests[change.path] = fingerprint(holder, change.path, b"".join(theirs))
                 _put(own, f"{_name(change.path)}.merged", b"".join(theirs))
-    return contents, digests
+    return contents, digests, met

@@ -1,4 +1,9 @@
-"""What an apply replaces, kept in the area so that it can be brought back."""
+"""What each apply replaces, kept in the area so that it can be brought back, the newest first.
+
+undo/            of the last apply
+undo.7/ undo.6/  of those before it
+undo.new/        of one that is being done
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,61 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from belljar.errors import Conflict
 from belljar.staged import git_index
 from belljar.staged.copying import DEEPEST, copy_file, remove_tree
 from belljar.workspace.beneath import Folder
+
+if TYPE_CHECKING:
+    from belljar.staged.area import StagedArea
+
+
+UNDONE = "undone"
+MOST = 20  # applies of one session that can be taken back: each holds what it replaced
+
+
+def _older(own: Folder) -> list[int]:
+    """The newest first."""
+    return sorted(int(name[5:]) for name in own.names("") if name.startswith("undo.") and name[5:].isdigit())[::-1]
+
+
+def push(own: Folder) -> None:
+    """`undo.new` is the last apply now. Killed in between, it is done again."""
+    if own.exists("undo"):
+        older = _older(own)
+        own.rename("undo", f"undo.{older[0] + 1 if older else 1}")
+        for number in older[MOST - 2 :]:
+            remove_tree(own, f"undo.{number}")
+    own.rename("undo.new", "undo")
+
+
+def pop(own: Folder) -> None:
+    """The last apply was taken back."""
+    remove_tree(own, UNDONE)
+    own.rename("undo", UNDONE)
+    pull_up(own)
+    remove_tree(own, UNDONE)
+
+
+def pull_up(own: Folder) -> None:
+    """The one before the last is the last now, if that is gone."""
+    if not own.exists("undo") and (older := _older(own)):
+        own.rename(f"undo.{older[0]}", "undo")
+
+
+def tell_older(area: StagedArea, lower: Folder, kept: list[dict[str, Any]]) -> None:
+    """Sessions that had applied what was brought back: it is theirs again, not a change of the host's."""
+    from belljar.staged.area import StagedArea
+
+    there = {one["path"]: one["ctime"] for one in every(kept)}
+    for other in StagedArea.all(area.path.parent):
+        if other.id == area.id or other.meta["inode"] != area.meta["inode"]:
+            continue
+        ours = {path: when for path, when in other.applied.items() if there.get(path) == when and lower.exists(path)}
+        if ours:
+            other.note_again({path: lower.stat(path).st_ctime_ns for path in ours})
 
 
 def saved(

@@ -45,7 +45,7 @@ def test_the_three_command_story(place: Path) -> None:
     assert belljar("apply", cwd=place).complaint == "belljar: 3 applied"
     assert (place / "a.txt").read_text() == "one\ntwo\n"
     assert not (place / "c.txt").exists()
-    assert belljar("apply", "--undo", cwd=place).complaint == "belljar: 3 taken back"
+    assert belljar("apply", "--undo", cwd=place).complaint.startswith("belljar: 3 taken back, applied by bj-")
     assert (place / "a.txt").read_text() == "one\n"
 
 
@@ -76,7 +76,7 @@ def test_one_file_is_applied_and_the_rest_discarded(place: Path) -> None:
     assert sorted(path.name for path in place.iterdir()) == ["a.txt", "b.txt", "c.txt"]
     assert (place / "a.txt").read_text() == "one\n"
     assert id not in belljar("session", "list").stdout
-    assert belljar("apply", "--undo", cwd=place).complaint == "belljar: 1 taken back"
+    assert belljar("apply", "--undo", cwd=place).complaint.startswith(f"belljar: 1 taken back, applied by {id} at 2")
     assert sorted(path.name for path in place.iterdir()) == ["a.txt", "c.txt"]
     assert areas() == []
 
@@ -86,10 +86,42 @@ def test_the_last_apply_of_a_directory_is_taken_back_first(place: Path) -> None:
     for id in (second, first):
         assert belljar("apply", "--session", id).status == 0
     answer = belljar("apply", "--undo", cwd=place)
-    assert f"taking back the last apply, of {first}; also possible: --session {second}" in answer.stderr
+    assert f"1 taken back, applied by {first} at " in answer.complaint
     assert [path.name for path in place.iterdir() if path.name in ("1", "2")] == ["2"]
     assert belljar("apply", "--undo", cwd=place).status == 0
     assert "can be taken back any more" in belljar("apply", "--undo", cwd=place).complaint
+
+
+def test_applies_of_one_file_are_taken_back_one_after_the_other(place: Path) -> None:
+    """Each gives the file another time of change; that is not the host's doing."""
+    ids = []
+    for text in ("2", "3"):
+        ids.append(run_staged(place, f"echo {text} > a.txt"))
+        assert belljar("apply", cwd=place).status == 0
+    for id, text in zip(reversed(ids), ("2\n", "one\n"), strict=True):
+        assert f"applied by {id}" in belljar("apply", "--undo", cwd=place).complaint
+        assert (place / "a.txt").read_text() == text
+
+
+def test_an_undo_does_not_skip_the_first_of_two_applies_of_a_session(place: Path) -> None:
+    older = run_staged(place, "echo older > older")
+    belljar("apply", "--session", older)
+    id = run_staged(place, "echo 1 > 1; echo 2 > 2; mkdir -p .github/workflows; echo > .github/workflows/ci.yml")
+    assert "not applied" in belljar("apply", cwd=place).stderr
+    assert belljar("apply", "--runs-later", cwd=place).status == 0
+    for each in (id, id, older):
+        assert f"applied by {each}" in belljar("apply", "--undo", cwd=place).complaint
+    assert sorted(path.name for path in place.iterdir()) == ["a.txt", "c.txt"]
+
+
+def test_an_undo_over_a_file_that_the_host_changed_says_whose_apply_it_is(place: Path) -> None:
+    id = run_staged(place)
+    assert belljar("apply", cwd=place).status == 0
+    (place / "a.txt").write_text("host")
+    said = belljar("apply", "--undo", cwd=place).complaint
+    assert said.startswith("belljar: nothing was taken back: a.txt: changed on the host since it was applied; ")
+    assert f"{id} applied it at " in said
+    assert "--force" in said
 
 
 def test_a_started_session_is_changed_checkpointed_and_taken_back(place: Path) -> None:
@@ -144,9 +176,16 @@ def test_what_both_sides_changed_is_merged_when_asked_for(place: Path) -> None:
     (place / "a.txt").write_text("1\n2\n3\n4\n5\n")
     run_staged(place, "sed -i s/1/sandbox/ a.txt")
     (place / "a.txt").write_text("1\n2\n3\n4\nhost\n")
-    assert "--merge keeps both" in belljar("apply", cwd=place).stderr
+    assert "changed in the sandbox; --merge keeps both" in belljar("apply", cwd=place).complaint
     assert "1 of them merged" in belljar("apply", "--merge", cwd=place).stderr
     assert (place / "a.txt").read_text() == "sandbox\n2\n3\n4\nhost\n"
+
+
+def test_a_merge_that_fails_says_that_the_same_lines_changed(place: Path) -> None:
+    run_staged(place, "echo sandbox > a.txt")
+    (place / "a.txt").write_text("host\n")
+    said = belljar("apply", "--merge", cwd=place).complaint
+    assert "a.txt: the host and the sandbox changed the same lines; --force takes" in said
 
 
 def test_safe_mode_has_the_verbs_and_undoes_a_risky_command(place: Path) -> None:

@@ -213,7 +213,7 @@ def _changes(commands: Commands) -> None:
     taken.flag("--merge", help="merge text files with what changed on the host meanwhile")
     taken.flag("--force", help="overwrite what changed on the host meanwhile")
     taken.flag("--runs-later", help="also apply files that the host may run by itself (hooks, CI)")
-    taken.flag("--undo", help="undo the last apply")
+    taken.flag("--undo", help="take back the last apply here; again, the one before it, and so on: each once")
 
 
 def _tools(commands: Commands) -> None:

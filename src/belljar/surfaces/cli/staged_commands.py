@@ -6,6 +6,7 @@ import os
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import anyio
 from anyio import to_thread
@@ -60,23 +61,34 @@ def _stat(args: Namespace, review: Review) -> int:
 def apply(args: Namespace) -> int:
     review = _review(args)
     if args.undo:
-        try:
-            back = Applied(review.undo(force=args.force))
-        except Conflict:
-            console.note("--force takes it back all the same, and loses what was changed since")
-            raise
-        if not _runs(review.area.id) and not review.changes():
-            review.area.remove()
-        return _answer(args, back, "taken back")
+        return _undo(args, review)
     if args.patch:
         return _answer(args, choose(review, args.paths or None, ask), "applied")
     try:
         result = review.apply(args.paths or None, force=args.force, merge=args.merge, runs_later=args.runs_later)
-    except Conflict:
+    except Conflict as conflict:
         both = "" if args.merge else "--merge keeps both sides' changes where they do not meet, "
-        console.note(f"{both}--force takes the sandbox's side, paths choose what to apply")
-        raise
+        raise _advised(conflict, f"{both}--force takes the sandbox's side, paths choose what to apply") from None
     return _answer(args, result, "applied")
+
+
+def _undo(args: Namespace, review: Review) -> int:
+    area = review.area
+    when = f"{datetime.fromtimestamp(area.can_undo, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    try:
+        back = Applied(review.undo(force=args.force))
+    except Conflict as conflict:
+        raise _advised(conflict, f"{area.id} applied it at {when}; --force takes it back all the same, and loses what "
+                                 "was changed since") from None  # fmt: skip
+    if not _runs(area.id) and not area.can_undo and not review.changes():
+        area.remove()
+    return _answer(args, back, f"taken back, applied by {area.id} at {when}")
+
+
+def _advised(conflict: Conflict, advice: str) -> Conflict:
+    """The same, and behind it what helps."""
+    conflict.args = (f"{conflict}; {advice}",)
+    return conflict
 
 
 def _answer(args: Namespace, result: Applied, done: str) -> int:
@@ -211,9 +223,6 @@ def _applied_last() -> StagedArea:
     found = sorted((area for area in _here() if area.can_undo), key=lambda area: area.can_undo)
     if not found:
         raise UsageError("nothing that was applied to this directory can be taken back any more")
-    if found[:-1]:
-        console.note(f"taking back the last apply, of {found[-1].id}; also possible: --session "
-                     f"{', '.join(area.id for area in found[:-1])}")  # fmt: skip
     return found[-1]
 
 
