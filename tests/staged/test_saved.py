@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
 
 import pytest
+from tests.owners import OWNER, give, swept_directory
 from tests.staged.conftest import Stage, change_much, tree
 
 from belljar.errors import Conflict, UsageError
 from belljar.staged import saved
 from belljar.staged.apply import apply, undo
+from belljar.staged.area import StagedArea
+from belljar.staged.copying import make_whiteout
+from belljar.workspace.beneath import Folder
 
 
 def test_it_is_taken_back_once(stage: Stage) -> None:
@@ -103,3 +111,73 @@ def test_a_directory_whose_mode_changed_is_not_copied(stage: Stage) -> None:
     undo(stage.area)
     assert (stage.host / "dir").stat().st_mode & 0o777 == 0o755
     assert (stage.host / "dir" / "c.txt").exists()
+
+
+class Cut(BaseException):
+    """In the place of a kill."""
+
+
+def cut_at(point: int) -> Callable[[str], None]:
+    left = iter(range(point))
+
+    def step(_: str) -> None:
+        if next(left, None) is None:
+            raise Cut
+
+    return step
+
+
+def shut_directories(place: Path) -> tuple[Path, StagedArea]:
+    """What a sandbox leaves that opened directories without the write bit, wrote to them and shut them again."""
+    host = place / "host"
+    for name in ("shut", "opened", "closed"):
+        (host / name).mkdir(parents=True)
+        (host / name / "f").write_text("one")
+    (host / "shut" / "gone").touch()
+    status = host.stat()
+    area = StagedArea.create(place / "state", "bj-" + "0" * 12, str(host), (status.st_dev, status.st_ino), 0, 0)
+    upper = area.path / "upper"
+    for name in ("shut", "opened", "closed", "made"):
+        (upper / name).mkdir()
+        (upper / name / "f").write_text("two")
+    with Folder.at(upper) as layer:
+        make_whiteout(layer, "shut/gone")
+    for directory, mode in {
+        host / "shut": 0o555, host / "opened": 0o555, upper / "shut": 0o555,
+        upper / "closed": 0o500, upper / "made": 0o500,
+    }.items():  # fmt: skip
+        directory.chmod(mode)
+    return host, area
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_an_ordinary_user_killed_at_any_point_ends_with_the_right_modes(verb: str) -> None:
+    for point in count():
+        with swept_directory() as place:
+            give(place)
+            os.seteuid(OWNER)
+            try:
+                host, area = shut_directories(place)
+                old = tree(host)
+                if verb == "undo":
+                    apply(area)
+                try:
+                    (apply if verb == "apply" else undo)(area, step=cut_at(point))
+                    is_cut = False
+                except Cut:
+                    is_cut = True
+                    if verb == "undo":
+                        undo(area)
+                if verb == "apply":
+                    apply(area)
+                    modes = {path.name: path.stat().st_mode & 0o777 for path in host.iterdir()}
+                    assert modes == {"shut": 0o555, "opened": 0o755, "closed": 0o500, "made": 0o500}, point
+                    assert {path.read_text() for path in host.rglob("f")} == {"two"}
+                else:
+                    assert tree(host) == old, point
+            finally:
+                os.seteuid(0)
+        if not is_cut:
+            assert point > 5
+            return

@@ -206,6 +206,7 @@ def _take_back(area: StagedArea, own: Folder, layers: Layers, journal: dict[str,
     stays: each file is whole, and the next apply does the rest."""
     said = _said(error)
     try:
+        unlock(layers.lower, [one["path"] for one in journal["saved"]])
         for one in reversed(journal["saved"]):
             bring_back(own, layers.lower, one, "undo.new")
         lock_again(layers.lower, journal["shut"])
@@ -268,7 +269,7 @@ def _modes(changes: Sequence[Change]) -> list[dict[str, Any]]:
 def _perform(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, Any], step: Step) -> None:
     """Every step may have been done already."""
     times: dict[str, int] = {}
-    unlock(layers.lower, journal["shut"])
+    unlock(layers.lower, [one["path"] for one in journal["steps"]])
     for number, one in enumerate(journal["steps"]):
         step(f"{one['do']} {one['path']}")
         _do(layers, one, f".{journal['token']}.{number}.belljar")
@@ -380,7 +381,7 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
                     refuse_removing(layers.lower, kept["saved"], kept["times"])
                 own.write("undo/begun", json.dumps(locked(layers.lower, paths)).encode("utf-8", "surrogateescape"))
             shut = json.loads(own.read("undo/begun", 1 << 30).decode("utf-8", "surrogateescape"))
-            unlock(layers.lower, shut)
+            unlock(layers.lower, paths)
             for one in reversed(kept["saved"]):
                 step(one["path"])
                 bring_back(own, layers.lower, one)

@@ -153,10 +153,10 @@ def locked(lower: Folder, paths: Iterable[str]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def unlock(lower: Folder, modes: dict[str, int]) -> None:
-    for path, mode in modes.items():
-        with suppress(FileNotFoundError):
-            lower.chmod(path, mode | 0o700)
+def unlock(lower: Folder, paths: Iterable[str]) -> None:
+    """Also where a kill came after some were shut again."""
+    for path, mode in locked(lower, paths).items():
+        lower.chmod(path, mode | 0o700)
 
 
 def lock_again(lower: Folder, modes: dict[str, int]) -> None:
