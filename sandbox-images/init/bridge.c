@@ -23,13 +23,27 @@ struct lane {
     uint8_t bytes[64 << 10];
 };
 
+#define PID_1_TRIES 2000 /* of 10 ms: a machine under load takes its time */
+
+/* PID 1 may not listen yet: an engine calls a container started as soon as its first process is there. */
+static bool connected(int fd, const struct sockaddr *address, socklen_t length)
+{
+    for (int tries = 0; tries < PID_1_TRIES; tries++, poll(NULL, 0, 10)) {
+        if (connect(fd, address, length) == 0)
+            return true;
+        if (errno != ECONNREFUSED)
+            return false;
+    }
+    return false;
+}
+
 static int connect_to_init(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "\0belljar"};
     struct ucred peer;
     socklen_t length = offsetof(struct sockaddr_un, sun_path) + sizeof "\0belljar" - 1, peer_length = sizeof peer;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, length) != 0)
+    if (fd < 0 || !connected(fd, (struct sockaddr *)&address, length))
         return -1;
     /* Nobody talks to himself: a kernel that says so (gVisor) does not know. There only the name tells, which PID 1 took first. */
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) != 0 || (peer.pid != 1 && peer.pid != getpid()))

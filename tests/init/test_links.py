@@ -13,6 +13,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.init.client import (
@@ -380,6 +381,35 @@ def test_the_init_is_small_when_idle(make_box: MakeBox) -> None:
 
 
 # Bridged.
+
+# Listens only when the bridge has gone to sleep more than once: then it was there first, and tries again.
+LATE_PID_1 = """
+import os, socket
+def bridge():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if b"--bridge" in open(f"/proc/{pid}/cmdline", "rb").read():
+                return open(f"/proc/{pid}/status").read().split("\\nvoluntary_ctxt_switches:")[1].split()[0]
+        except OSError:
+            pass
+while int(bridge() or 0) < 3:
+    pass
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\\0belljar")
+listener.listen()
+listener.accept()[0].sendall(b"late")
+"""
+
+
+def test_a_bridge_waits_for_a_pid_1_that_does_not_listen_yet(image: str, init: Path) -> None:
+    name = docker(
+        "run", "-d", "--network", "none", "-v", f"{init}:/.belljar/init:ro", image, "python3", "-c", LATE_PID_1
+    )
+    try:
+        command = ["docker", "exec", "-i", name, "/.belljar/init", "--bridge"]
+        assert subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120).stdout == b"late"
+    finally:
+        docker("rm", "-f", name)
 
 
 def test_over_the_bridge_only_the_token_opens(make_box: MakeBox) -> None:
