@@ -11,7 +11,7 @@ from tests.session.trusting import trusting
 
 from belljar import Allow, Limits, Session, ToolRegistry
 from belljar.errors import CommandNotFound
-from belljar.session.hints import Reader, _door
+from belljar.session.hints import Reader, _door, _larger
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,10 @@ async def test_what_helps_is_named_in_the_words_of_who_reads_it(box: Session, co
         assert reader == "cli" or not any(" with --" in hint for hint in hints)
     assert result.hints == result.hints_for("python")
     assert result.as_dict()["hints"] == list(result.hints)
+
+
+def test_more_is_about_twice_what_there_was() -> None:
+    assert [_larger(mib << 20, 2) for mib in (512, 1024, 3013, 8192)] == ["2g", "2g", "6g", "16g"]
 
 
 async def test_sizes_are_told_only_where_they_are_known(box: Session, place: Path) -> None:

@@ -63,6 +63,28 @@ async def test_a_person_is_asked_about_the_file_and_sees_what_would_be_in_it(pla
     assert asked[0].digest != asked[1].digest, "an answer is good for the content that was shown only"
 
 
+async def test_what_went_wrong_is_said_in_plain_words(files: ToolRegistry, place: Path) -> None:
+    (place / "lnk").symlink_to("/etc/passwd")
+    (place / "image.bin").write_bytes(b"\x89PNG\0\0\1")
+    said = {
+        "'[' is not an extended regular expression": await files.call("search_files", {"pattern": "["}),
+        "lnk: leads out of what can be reached": await files.call("read_file", {"path": "lnk"}),
+        "image.bin is a binary file of 7 bytes": await files.call("read_file", {"path": "image.bin"}),
+    }
+    for words, result in said.items():
+        assert not result.success
+        assert words in (result.error or "")
+
+
+async def test_a_file_that_is_not_shown_whole_says_so_and_how_to_go_on(files: ToolRegistry, place: Path) -> None:
+    (place / "long").write_text("x\n" * 5000)
+    first = await files.call("read_file", {"path": "long"})
+    assert (first.metadata.truncated, first.metadata.shown) == (True, 2000)
+    assert first.text.startswith("Lines 1 to 2000 of 5000; offset=2001 goes on.\n")
+    last = await files.call("read_file", {"path": "long", "offset": 4001})
+    assert (last.metadata.truncated, last.message) == (False, None)
+
+
 async def test_the_policy_judges_them(files: ToolRegistry, place: Path) -> None:
     result = await files.call("write_file", {"path": ".git/hooks/pre-commit", "content": "evil"})
     assert not result.success

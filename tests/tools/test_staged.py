@@ -9,6 +9,7 @@ from typing import Any
 from anyio import to_thread
 from tests.surfaces.mcp_client import Person, client, text
 
+from belljar import Session, ToolRegistry
 from belljar import host as hosts
 from belljar.staged.area import StagedArea
 
@@ -55,3 +56,11 @@ async def test_without_a_person_staged_changes_are_left_for_the_command_line(wor
     (area,) = StagedArea.all(hosts.default().staged_root)
     assert [change.path for change in area.changes()] == ["b.txt"]
     await to_thread.run_sync(area.remove)
+
+
+async def test_without_a_staged_session_each_says_so(box: Session) -> None:
+    tools = ToolRegistry(box, families=("staged",))
+    for name in tools.names():
+        result = await tools.call(name)
+        assert not result.success
+        assert "not staged (--staged)" in (result.error or "")

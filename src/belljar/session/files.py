@@ -9,6 +9,7 @@ Paths are relative to the workspace, or below /workspace, the sandbox's home or 
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import secrets
@@ -28,6 +29,11 @@ ROOTS = (WORKSPACE, HOME, "/tmp")
 READ_MAX = 256 << 20  # bytes that `read` keeps in memory; `download` has no such limit
 TOLD_MAX = 16 << 20  # bytes of names, or of lines that were found; as objects they take ten times as much
 Kind = Literal["file", "directory", "link", "fifo", "socket", "device"]
+_WORDS = {
+    errno.EXDEV: "leads out of what can be reached: a link to another place",
+    errno.EINVAL: "neither a file nor a directory",
+}
+"""Where the kernel's own would puzzle."""
 _KINDS: dict[bytes, Kind] = {
     b"f": "file", b"d": "directory", b"l": "link", b"p": "fifo", b"s": "socket", b"c": "device",
 }  # fmt: skip
@@ -163,7 +169,12 @@ class Files:
 
         matches = await box.files.search("TODO", "src")
         """
-        fields = (await self._text("search", path, expression, str(most))).split(b"\0")[:-1]
+        try:
+            fields = (await self._text("search", path, expression, str(most))).split(b"\0")[:-1]
+        except FileFailed as error:
+            if error.errno == errno.EINVAL:
+                raise UsageError(f"{expression!r} is not an extended regular expression") from None
+            raise
         if len(fields) % 3:
             raise FileFailed("the sandbox's answer cannot be read")
         rows = zip(fields[::3], fields[1::3], fields[2::3], strict=True)
@@ -251,7 +262,7 @@ class Files:
         if status:
             code, _, text = said.decode("utf-8", "replace").strip().partition(" ")
             number = int(code) if code.isdigit() else 0
-            raise FileFailed(f"{path}: {text[:200] or 'failed'}", errno=number)
+            raise FileFailed(f"{path}: {_WORDS.get(number) or text[:200] or 'failed'}", errno=number)
 
 
 def rooted(path: str) -> tuple[str, str]:

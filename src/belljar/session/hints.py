@@ -28,9 +28,9 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
         "agent": "whoever started it must start it again",
     },
     "memory": {
-        "python": "raise it with limits=Limits(memory='2g')",
-        "cli": "raise it with --memory 2g",
-        "agent": "do less at once (fewer jobs), or ask the person to raise it: --memory 2g",
+        "python": "raise it with limits=Limits(memory='{has}')",
+        "cli": "raise it with --memory {has}",
+        "agent": "do less at once (fewer jobs), or ask the person to raise it: --memory {has}",
     },
     "network": {
         "python": "open a door for one host with network=belljar.Allow('HOST'), or use network='full'",
@@ -50,19 +50,19 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
         "agent": "check the name, or tell the person that the host machine finds no address for it",
     },
     "disk": {
-        "python": "raise them with limits=Limits(disk='8g'), or write to /workspace",
-        "cli": "raise them with --disk 8g, or write to /workspace",
-        "agent": "delete what is not needed, write to /workspace, or ask the person for more: --disk 8g",
+        "python": "raise them with limits=Limits(disk='{has}'), or write to /workspace",
+        "cli": "raise them with --disk {has}, or write to /workspace",
+        "agent": "delete what is not needed, write to /workspace, or ask the person for more: --disk {has}",
     },
     "processes": {
-        "python": "raise it with limits=Limits(pids=4096)",
-        "cli": "raise it with --pids 4096",
-        "agent": "start fewer at once, or ask the person to raise it: --pids 4096",
+        "python": "raise it with limits=Limits(pids={has})",
+        "cli": "raise it with --pids {has}",
+        "agent": "start fewer at once, or ask the person to raise it: --pids {has}",
     },
     "file size": {
-        "python": "raise that with limits=Limits(fsize='32g')",
-        "cli": "raise that with --fsize 32g",
-        "agent": "split the file, or ask the person to raise it: --fsize 32g",
+        "python": "raise that with limits=Limits(fsize='{has}')",
+        "cli": "raise that with --fsize {has}",
+        "agent": "split the file, or ask the person to raise it: --fsize {has}",
     },
     "rename": {
         "python": "`mv` copies it, and `git add -A` sees the move",
@@ -131,7 +131,12 @@ def _remedy(wall: str, has: str, reader: Reader) -> str:
 
 
 Wall = tuple[str, str, str]
-"""What stood in the way in words, which remedy helps, and the image that it names."""
+"""What stood in the way in words, which remedy helps, and the image or the number that it names."""
+
+
+def _larger(size: int, least: int) -> str:
+    """About twice as much, in whole gigabytes."""
+    return f"{max(least, -(-2 * size // (1 << 30)))}g"
 
 
 def _found(result: Result, where: Surroundings) -> Iterator[Wall]:
@@ -139,7 +144,7 @@ def _found(result: Result, where: Surroundings) -> Iterator[Wall]:
     if result.cause == "sandbox_lost":
         yield f"The sandbox was lost{f' ({result._lost})' if result._lost else ''}", "lost", ""
     if result.cause == "out_of_memory" or result.oom_kills:
-        yield f"The memory limit of {limits.memory >> 20} MiB was reached", "memory", ""
+        yield f"The memory limit of {limits.memory >> 20} MiB was reached", "memory", _larger(limits.memory, 2)
     if result.ok:
         return
     if where.network == "none" and (_NETWORK.search(printed) or _silent_client(result)):
@@ -148,11 +153,12 @@ def _found(result: Result, where: Surroundings) -> Iterator[Wall]:
     if _DISK.search(printed):
         # Without a word about `disk` they are on a volume where one can be had: then these are not the sizes.
         sizes = f" ({limits.tmp >> 20} and {limits.home >> 20} MiB)" if limits.disk is not None else ""
-        yield f"A file system is full; /tmp and the home directory are limited{sizes}", "disk", ""
+        full = f"A file system is full; /tmp and the home directory are limited{sizes}"
+        yield full, "disk", _larger(limits.disk or 0, 8)
     if _PROCESSES.search(printed):
-        yield f"The limit of {limits.pids} processes was reached", "processes", ""
+        yield f"The limit of {limits.pids} processes was reached", "processes", str(max(4096, 2 * limits.pids))
     if result.signal == signal.SIGXFSZ or result.exit_code == 128 + signal.SIGXFSZ or _FILE_SIZE.search(printed):
-        yield f"A file may have {limits.fsize >> 20} MiB", "file size", ""
+        yield f"A file may have {limits.fsize >> 20} MiB", "file size", _larger(limits.fsize, 32)
     if _READ_ONLY.search(printed):
         written = "Only /workspace, /tmp and the home directory can be written"
         yield f"{written}; the rest of the image is read-only", "", ""

@@ -17,6 +17,7 @@ from belljar.tools.parameters import Integer, Params, Text
 READ_LINES = 2000
 SHOWN = 30_000  # characters
 FILE_MAX = 10 << 20
+BINARY_BYTES = 8000  # that are looked at for a NUL, as git does
 
 
 class FileParams(Params):
@@ -75,7 +76,10 @@ class FileTool(Tool):
         info = await self.box.files.stat(path)
         if info.size > FILE_MAX:
             raise BelljarError(f"{path} has {info.size} bytes: too large for this tool; use grep, head or tail")
-        return (await self.box.files.read(path)).decode("utf-8", "replace")
+        data = await self.box.files.read(path)
+        if b"\0" in data[:BINARY_BYTES]:
+            raise BelljarError(f"{path} is a binary file of {len(data)} bytes; use a command (file, xxd, strings)")
+        return data.decode("utf-8", "replace")
 
     def summary(self, given: Any) -> str:
         return f"{self.title}: {given.get('path', '.')}"
@@ -95,8 +99,11 @@ class ReadFile(FileTool):
         shown = lines[params.offset - 1 : params.offset - 1 + params.limit]
         numbered = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(shown, params.offset))
         text, cut = truncate(numbered, SHOWN)
-        facts = Fields(path=params.path, lines=len(lines), shown=len(shown), truncated=cut)
-        return ToolResult(True, text, metadata=facts)
+        last = params.offset - 1 + len(shown)
+        more = last < len(lines)
+        facts = Fields(path=params.path, lines=len(lines), shown=len(shown), truncated=cut or more)
+        said = f"Lines {params.offset} to {last} of {len(lines)}; offset={last + 1} goes on." if more else None
+        return ToolResult(True, text, metadata=facts, message=said)
 
 
 class WriteFile(FileTool):

@@ -41,6 +41,11 @@ class StagedTool(Tool):
     def command(self, params: Any) -> None:
         return None
 
+    async def call(self, given: object, call: Call | None = None) -> ToolResult:
+        if self.is_available and not self.box.is_staged:
+            return self.fail("This session is not staged (--staged): what it changes is in the workspace already")
+        return await super().call(given, call)
+
 
 class ListChanges(StagedTool):
     name = "list_changes"

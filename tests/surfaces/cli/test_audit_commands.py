@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.surfaces.invoking import start
 
+from belljar.audit import reader
 from belljar.audit.writer import NAME, Audit
 from belljar.surfaces.cli.main import main
 
@@ -88,3 +89,18 @@ def test_no_trail_is_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("BELLJAR_STATE", str(tmp_path / "none"))
     assert main(["audit", "show"]) == 0
     assert main(["audit", "verify"]) == 0
+
+
+@pytest.mark.parametrize("verb", ["show", "verify"])
+def test_a_trail_of_somebody_else_s_is_told_in_words(
+    where: Path, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(where))
+
+    monkeypatch.setattr(reader, "records", refused)
+    monkeypatch.setattr(reader, "verify", refused)
+    assert main(["audit", verb]) == 2
+    said = capsys.readouterr().err
+    assert f"{where} can be read by its owner only" in said
+    assert "Errno" not in said

@@ -11,6 +11,7 @@ import pytest
 from tests.surfaces.invoking import belljar
 
 from belljar.surfaces.cli.ci_report import annotate
+from belljar.surfaces.cli.main import main
 
 README = Path(__file__).parents[3] / "src" / "belljar" / "surfaces" / "README.md"
 
@@ -52,3 +53,13 @@ def test_the_readme_s_workflow_fails_when_the_task_does(workspace: Path) -> None
     (workspace / "agent-task.sh").chmod(0o755)
     (step,) = workflow_steps()
     assert belljar(*step, cwd=workspace, env={"GITHUB_ACTIONS": "true"}).status == 9
+
+
+@pytest.mark.parametrize("report", [".", "..", "sub", "/"])
+def test_a_report_that_is_a_directory_is_refused_in_one_line(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, report: str
+) -> None:
+    (workspace / "sub").mkdir()
+    monkeypatch.chdir(workspace)
+    assert main(["run", "--report", report, "true"]) == 2
+    assert capsys.readouterr().err.startswith(f"belljar: --report {report}: ")

@@ -12,12 +12,17 @@ from tests.surfaces.mcp_client import COMMAND
 from tests.surfaces.real_terminal import Terminal
 
 from belljar.surfaces.cli.main import main
+from belljar.surfaces.mcp.command import families
+from belljar.tools.registry import FAMILIES
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--tools", "bash,fish"], "fish"),
+        (["--tools", "bash,fish"], "unknown: fish; choose from"),
+        (["--tools", "fish"], ", all"),
+        (["--tools", "bash,staged"], "--staged"),
+        (["--http", "127.0.0.1:0", "--token", "abc"], "at least 16 characters"),
         (["--policy", "no-such-policy"], "no-such-policy"),
         (["--workspace", "/no/such/directory"], "/no/such/directory"),
         (["--http", "0.0.0.0:8808"], "loopback"),
@@ -34,6 +39,13 @@ def test_a_bad_option_is_one_line_and_status_2(
     assert written.out == ""
     assert said in written.err
     assert written.err.count("\n") == 1
+
+
+def test_all_tools_are_all_tools_and_those_of_a_staged_session_come_with_one() -> None:
+    assert families("all") == (*FAMILIES, "files")
+    assert families("all", staged=True) == families("bash,all", staged=True) == (*FAMILIES, "files", "staged")
+    assert families(None) == ("bash",)
+    assert families("staged,files", staged=True) == ("staged", "files")
 
 
 def test_a_missing_sdk_is_named_with_what_to_install(workspace: Path) -> None:

@@ -24,6 +24,7 @@ FAMILIES = {
     "execute_command": {"execute_command"},
     "shell_execute": {"shell_execute"},
     "run_command": {"run_command"},
+    "files": {"read_file", "write_file", "edit_file", "list_files", "search_files"},
 }
 
 
@@ -109,6 +110,25 @@ async def test_wrong_parameters_are_all_named_in_the_result(desk: Desk) -> None:
     result = await desk.mcp.call_tool("Bash", {"comand": "ls", "timeout": "soon"})
     assert result.is_error
     assert all(name in text(result) for name in ("command", "comand", "timeout"))
+
+
+async def test_where_no_sandbox_can_be_had_each_family_says_so_in_its_own_shape(workspace: Path) -> None:
+    arguments = parse(["mcp", "--workspace", str(workspace), "--tools", "all", "--image", "nosuch:image"])
+    shapes = {
+        "Bash": {"success", "output", "error", "metadata"},
+        "terminal-run": {"success", "content", "message", "data", "errors"},
+        "execute_command": {"status", "output", "error", "exit_code", "metadata", "code"},
+        "shell_execute": {"content", "is_error", "metadata"},
+        "run_command": {"exit_code", "stdout", "stderr", "error"},
+    }
+    async with Client(build(arguments).server) as mcp:
+        for name, fields in shapes.items():
+            result = await mcp.call_tool(name, {"command": "ls"})
+            assert result.is_error
+            assert "nosuch" in text(result)
+            assert set(result.structured_content or {}) == fields, name
+            if name == "execute_command":
+                assert (result.structured_content or {})["code"] == "EXECUTION_FAILED"
 
 
 async def test_an_unknown_tool_is_a_protocol_error(desk: Desk) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ _BROKEN_STATUS = 1
 
 
 def verify(args: Namespace) -> int:
-    report = reader.verify(resources.state_path())
+    with _readable():
+        report = reader.verify(resources.state_path())
     if args.json:
         console.document(report.as_dict())
     elif report.ok:
@@ -38,14 +40,25 @@ def verify(args: Namespace) -> int:
 def show(args: Namespace) -> int:
     since = _moment(args.since) if args.since else None
     wanted = (record for record in _records(args.follow) if _matches(record, args, since))
-    if args.json and not args.follow:
-        console.document(list(wanted))
-        return 0
-    for record in wanted:
-        sys.stdout.write(f"{json.dumps(record) if args.json else _line(record)}\n")
-        if args.follow:
-            sys.stdout.flush()
+    with _readable():
+        if args.json and not args.follow:
+            console.document(list(wanted))
+            return 0
+        for record in wanted:
+            sys.stdout.write(f"{json.dumps(record) if args.json else _line(record)}\n")
+            if args.follow:
+                sys.stdout.flush()
     return 0
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as error:
+        raise UsageError(
+            f"{error.filename or resources.state_path()} can be read by its owner only; BELLJAR_STATE names the place"
+        ) from None
 
 
 def _records(follow: bool) -> Iterator[dict[str, Any]]:

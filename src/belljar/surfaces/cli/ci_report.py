@@ -62,7 +62,7 @@ def _place(report: str, workspace: str) -> tuple[Folder, str]:
     """
     path, root = Path(os.path.abspath(report)), Path(os.path.abspath(workspace))
     try:
-        if not path.is_relative_to(root):
+        if path == root or not path.is_relative_to(root):
             folder = Folder.at(path.parent)
         else:
             with Folder.at(root) as top:

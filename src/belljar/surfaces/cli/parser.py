@@ -232,7 +232,7 @@ def _tools(commands: Commands) -> None:
     )
     mcp = commands.add("mcp", "mcp.command:serve", "serve the tools to an MCP client, on stdio or on loopback HTTP")
     add_sandbox_options(mcp)
-    mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), files, staged, …, all")
+    mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), files, …, all; --staged adds its own")
     mcp.add_argument("--http", nargs="?", const="127.0.0.1:0", metavar="HOST:PORT",
                      help="serve streamable HTTP on this loopback address")  # fmt: skip
     mcp.add_argument("--token", metavar="TOKEN", help="token that HTTP clients must send (default: a new one)")

@@ -53,12 +53,17 @@ def build(args: Namespace) -> Service:
 
 
 def families(wanted: str | None, staged: bool = False) -> tuple[str, ...]:
-    """The families named in `--tools a,b`; the Bash family when nothing is said. `staged` brings its own."""
-    from belljar.tools.registry import FAMILIES
+    """The families named in `--tools a,b`; the Bash family when nothing is said. A staged session brings its own."""
+    from belljar.tools.registry import FAMILIES, ON_REQUEST
 
-    names = tuple(dict.fromkeys(name.strip() for name in (wanted or "bash").split(",")))
+    known = [*FAMILIES, *ON_REQUEST]
+    names = [name.strip() for name in (wanted or "bash").split(",")]
+    if unknown := [name for name in names if name not in (*known, "all")]:
+        raise UsageError(f"--tools: unknown: {', '.join(unknown)}; choose from {', '.join(known)}, all")
+    if "staged" in names and not staged:
+        raise UsageError("--tools staged: these are the tools of a staged session; add --staged")
     if "all" in names:
-        names = (*FAMILIES, *(name for name in names if name != "all"))
+        names = [name for name in known if name != "staged"]
     return tuple(dict.fromkeys((*names, "staged") if staged else names))
 
 

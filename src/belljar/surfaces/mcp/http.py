@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 TOKEN_VARIABLE = "BELLJAR_MCP_TOKEN"
+SHORTEST_TOKEN = 16
+"""A shorter one can be guessed: whoever is on this machine may try as often as they like."""
 SHUTDOWN_SECONDS = 5
 """How long open streams may hold up the end; their commands are killed with the sandbox anyway."""
 
@@ -77,8 +79,8 @@ def parse_address(address: str) -> tuple[str, int]:
 def given_token(option: str | None) -> str | None:
     """From `--token` or the environment (an option can be read by everyone who may list processes)."""
     token = option if option is not None else os.environ.get(TOKEN_VARIABLE)
-    if token is not None and not re.fullmatch(r"[!-~]+", token):
-        raise UsageError("the token must be printable ASCII without spaces, and not empty")
+    if token is not None and not re.fullmatch(rf"[!-~]{{{SHORTEST_TOKEN},}}", token):
+        raise UsageError(f"the token must be at least {SHORTEST_TOKEN} characters of printable ASCII without spaces")
     return token
 
 

@@ -58,6 +58,10 @@ class Sandboxed:
                 self._tools = ToolRegistry(self.session, families=self._families)
             return self._tools
 
+    def failed(self, name: str, failure: BelljarError) -> ToolResult:
+        """Our failure, not the command's: a result of the tool's own shape, where the model can act on it."""
+        return self._tools.get(name).fail(str(failure), code=failure.code)
+
     def describe(self) -> list[types.Tool]:
         hints = partial(annotate, network=self.session.network)
         return [
@@ -132,7 +136,8 @@ class Service:
         except Unanswered as question:
             return question.as_result()
         except BelljarError as failure:
-            return _failed(failure)
+            log.error("call failed: %s: %s", failure.code, failure)
+            return _reply(self.sandboxed.failed(params.name, failure))
 
 
 def _reply(result: ToolResult) -> types.CallToolResult:
@@ -143,13 +148,6 @@ def _reply(result: ToolResult) -> types.CallToolResult:
         structured_content=once(result.as_dict(), text),
         is_error=not result.success,
     )
-
-
-def _failed(failure: BelljarError) -> types.CallToolResult:
-    """Our failure, not the command's: in the result, where the model can act on it."""
-    log.error("call failed: %s: %s", failure.code, failure)
-    text = types.TextContent(type="text", text=str(failure))
-    return types.CallToolResult(content=[text], structured_content=failure.as_dict(), is_error=True)
 
 
 def annotate(name: str, network: Network) -> types.ToolAnnotations:

@@ -37,7 +37,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 
 
 def output_schema(tool: str) -> dict[str, Any]:
-    """No field is required: a sandbox that fails answers with `error` and `message`."""
+    """No field is required: long ones are left out where the text has them."""
     return {"type": "object", "properties": _FIELDS.get(tool, _BASH)}
 
 
