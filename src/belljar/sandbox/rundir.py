@@ -19,6 +19,7 @@ import json
 import os
 import shutil
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,11 @@ def owner_labels(session: str, lease: float, keep: bool) -> dict[str, str]:
         LABEL + "lease": str(lease),
         LABEL + "keep": "true" if keep else "false",
     }
+
+
+def owner_pid(labels: Mapping[str, str]) -> int | None:
+    pid = labels.get(LABEL + "owner", "").partition(":")[0]
+    return int(pid) if pid.isdigit() else None
 
 
 def owner_is_gone(label: str) -> bool:

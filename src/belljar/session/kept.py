@@ -38,12 +38,21 @@ class Kept:
 
 def facts(host: Host) -> list[dict[str, Any]]:
     """All that is written down about those whose sandbox lives, oldest first. Asks the engine: it blocks."""
-    alive = {each.id for each in host.connect().list() if each.state == "running"}
+    return [each for each in running(host) if each["keep"]]
+
+
+def running(host: Host) -> list[dict[str, Any]]:
+    """The same with those that end with their process (`belljar mcp`, `run`, a program's); `owner`: its id."""
+    alive = {each.id: each.labels for each in host.connect().list() if each.state == "running"}
     read = [(path, rundir.read_session(path)) for path in rundir.run_dirs(host.run_root)]
     found = [
-        {**about, "metadata": metadata(path)}
+        {
+            **about,
+            "metadata": metadata(path),
+            "owner": None if about["keep"] else rundir.owner_pid(alive[about["container"]]),
+        }
         for path, about in read
-        if about and about["keep"] and about["container"] in alive
+        if about and about["container"] in alive
     ]
     return sorted(found, key=lambda each: float(each["started"]))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.surfaces.invoking import belljar, start
+
+from belljar import Session
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +40,16 @@ def test_sessions_are_listed(session: str) -> None:
     listed = belljar("session", "list", "--json").json
     assert session in [each["id"] for each in listed]
     assert session in belljar("session", "list").stdout
+
+
+async def test_a_sandbox_that_ends_with_its_process_is_listed_with_it(workspace: Path) -> None:
+    async with Session(workspace) as box:
+        (listed,) = [each for each in belljar("ps", "--json").json if each["id"] == box.id]
+        assert (listed["keep"], listed["owner"]) == (False, os.getpid())
+        (line,) = [line for line in belljar("session", "list").stdout.splitlines() if box.id in line]
+        assert f"pid {os.getpid()} " in line
+        assert box.id in [each["id"] for each in belljar("stats", "--json").json]
+        assert box.id not in [each.id for each in await Session.list()], "nobody kept it"
 
 
 def test_a_shell_goes_on_between_invocations_and_is_read_again(session: str) -> None:

@@ -71,7 +71,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
                              {"name": _or_none(TEXT)}),
     "session-list": _list("belljar session list, belljar ps",
                           _object("a session", _SESSION, {
-                              "name": _or_none(TEXT), "metadata": {"type": "object", "additionalProperties": TEXT}})),
+                              "name": _or_none(TEXT), "owner": _or_none(WHOLE),
+                              "metadata": {"type": "object", "additionalProperties": TEXT}})),
     "session-stop": _object("belljar session stop", {"stopped": TEXTS}),
     "stats": _list("belljar stats", _object("a session", {"id": TEXT, "memory": WHOLE, "pids": WHOLE},
                                             {"name": _or_none(TEXT), "memory_limit": WHOLE, "pids_limit": WHOLE})),

@@ -38,16 +38,23 @@ async def start(args: Namespace) -> int:
 
 def listing(args: Namespace) -> int:
     called = {id: name for name, id in names.known().items()}
-    running = [{**each, "ended": False} for each in sessions()]
+    running = [{**each, "ended": False} for each in kept.running(host.default())]
     staged = staged_remains.summaries()
     over = staged_remains.ended({each["id"] for each in running})
     there = [{**each, "name": called.get(each["id"]), "changes": staged.get(each["id"])} for each in [*running, *over]]
     rows = [
-        (s["id"], s["name"] or "-", s["image"], _age(s["started"]), "ended" if s["ended"] else f"{s['lease']:g}s",
+        (s["id"], s["name"] or "-", s["image"], _age(s["started"]), _until(s),
          s["changes"] or "-", s["workspace"])
         for s in there
     ]  # fmt: skip
     return console.answer_table(args, there, rows, "SESSION", "NAME", "IMAGE", "AGE", "LEASE", "CHANGES", "WORKSPACE")
+
+
+def _until(session: dict[str, Any]) -> str:
+    """How long it stays: a kept one's lease, or as long as the process that opened it."""
+    if session["ended"]:
+        return "ended"
+    return f"{session['lease']:g}s" if session["keep"] else f"pid {session['owner'] or '?'}"
 
 
 def sessions() -> list[dict[str, Any]]:

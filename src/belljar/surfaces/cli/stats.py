@@ -7,10 +7,11 @@ import time
 from argparse import Namespace
 from typing import Any
 
+from belljar.errors import EngineError
 from belljar.host import default
 from belljar.sandbox.cgroup import usage
+from belljar.session import kept
 from belljar.surfaces.cli import console, names
-from belljar.surfaces.cli.session_commands import sessions
 
 SECONDS = 1.0
 _UP_AND_CLEAR = "\x1b[{lines}A\x1b[J"
@@ -39,10 +40,13 @@ def _rows(wanted: set[str]) -> list[dict[str, Any]]:
     called = {id: name for name, id in names.known().items()}
     engine = default().connect()
     rows = []
-    for each in sessions():
+    for each in kept.running(default()):
         if wanted and each["id"] not in wanted:
             continue
-        used = usage(engine.inspect(each["container"]).pid) if engine.shares_files else {}
+        try:
+            used = usage(engine.inspect(each["container"]).pid) if engine.shares_files else {}
+        except EngineError:
+            continue  # it has just ended
         limits = each.get("limits") or {}
         rows.append({
             "id": each["id"], "name": called.get(each["id"]), "image": each["image"], "workspace": each["workspace"],
