@@ -49,10 +49,19 @@ async def test_a_sourced_script_cannot_say_where_the_shell_is(shell: PersistentS
         await shell.run("rm -rf *", timeout=5)
 
 
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "trap 'cd /workspace' DEBUG; set -T",
+        "trap '[[ $BASH_COMMAND != rm* ]] || cd /workspace' DEBUG",
+        "rm() { cd /workspace; command rm -rf /workspace/*; }",
+        "alias rm='cd /workspace; rm'",
+    ],
+)
 async def test_a_sourced_script_that_moves_the_shell_later_does_not_empty_the_workspace(
-    shell: PersistentShell, workspace: Path
+    shell: PersistentShell, workspace: Path, trick: str
 ) -> None:
-    (workspace / "trap.sh").write_text("mkdir -p /tmp/build; cd /tmp/build; trap 'cd /workspace' DEBUG; set -T")
+    (workspace / "trap.sh").write_text(f"mkdir -p /tmp/build; cd /tmp/build; {trick}")
     await shell.run("source ./trap.sh", timeout=10)
     with pytest.raises(PolicyDenied):
         await shell.run("rm -rf *", timeout=5)
