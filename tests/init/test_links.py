@@ -382,17 +382,20 @@ def test_the_init_is_small_when_idle(make_box: MakeBox) -> None:
 
 # Bridged.
 
-# Listens only when the bridge has gone to sleep more than once: then it was there first, and tries again.
+# Listens only when the bridge has gone to sleep a few times: then it was there first, and tries again.
 LATE_PID_1 = """
 import os, socket
-def bridge():
+def sleeps_of_the_bridge():
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if b"--bridge" in open(f"/proc/{pid}/cmdline", "rb").read():
-                return open(f"/proc/{pid}/status").read().split("\\nvoluntary_ctxt_switches:")[1].split()[0]
+            if open(f"/proc/{pid}/cmdline", "rb").read().endswith(b"--bridge\\0"):
+                return int(open(f"/proc/{pid}/status").read().split("\\nvoluntary_ctxt_switches:")[1].split()[0])
         except OSError:
             pass
-while int(bridge() or 0) < 3:
+    return 0
+while not (first := sleeps_of_the_bridge()):
+    pass
+while sleeps_of_the_bridge() < first + 4:
     pass
 listener = socket.socket(socket.AF_UNIX)
 listener.bind("\\0belljar")
