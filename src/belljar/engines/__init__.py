@@ -47,9 +47,8 @@ def _first_that_answers() -> Engine:
         except EngineUnavailable as error:
             tried.append(error)
     if refused := [error for error in tried if isinstance(error, EngineRefused)]:
-        told = EngineRefused(
-            f"{refused[0]}; `belljar doctor` shows what else there is"
-        )  # the shortest way for a person
+        # The shortest way for a person; the doctor tells of the others.
+        told = EngineRefused(f"{refused[0]}; `belljar doctor` shows what else there is")
         told.others = tuple(str(error) for error in tried if error is not refused[0])
         raise told
     raise EngineUnavailable(" ".join(dict.fromkeys(map(str, tried))))

@@ -42,6 +42,19 @@ def test_a_policy_is_shown_with_what_each_of_its_rules_decides(tmp_path: Path) -
     assert "no policy 'nope'" in belljar("policy", "show", "nope").complaint
 
 
+def test_a_policys_hosts_and_knowledge_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "deployctl.toml").write_text(TOOL)
+    path = tmp_path / "mine.toml"
+    network = '[network]\nallow = ["a.example.com"]\nceiling = ["*.example.com"]\n'
+    path.write_text(f'[policy]\nname = "mine"\nextends = "default"\nknowledge = ["deployctl.toml"]\n{network}')
+    shown = belljar("policy", "show", str(path)).stdout
+    for told in ("network: allowed a.example.com", "no host beyond *.example.com", str(tmp_path / "deployctl.toml")):
+        assert told in shown
+    document = belljar("policy", "show", str(path), "--json").json
+    assert document["network"] == {"allow": ["a.example.com"], "ceiling": ["*.example.com"]}
+    assert document["knowledge"] == [str(tmp_path / "deployctl.toml")]
+
+
 def test_an_explanation_shows_the_commands_with_their_entries_the_effects_and_the_rules() -> None:
     answer = belljar("policy", "explain", "bash -c 'git push --force'")
     assert answer.status == 3

@@ -46,8 +46,13 @@ def show(args: Namespace) -> int:
     console.say(f"asks from risk {policy.ask_at} on" if policy.ask == "ask" else "denies what it would ask about")
     if policy.allow_programs is not None:
         console.say(f"runs only: {', '.join(sorted(policy.allow_programs))}")
+    for words, hosts in (("allowed", policy.network_allow), ("no host beyond", policy.network_ceiling)):
+        if hosts is not None:
+            console.say(f"network: {words} {', '.join(hosts) or 'none'}")
     for file in policy.files:
         console.say(f"\n{file.source}" + (f" extends {file.extends}" if file.extends else ""))
+        for path in file.knowledge:
+            console.say(f"  {'knowledge':<16} {path}")
         for rule in file.rules:
             console.say(f"  {_decides(policy, rule):<16} {rule.id:<24} {rule.reason}")
         for one in file.allows:
@@ -59,7 +64,9 @@ def _about(policy: Policy) -> dict[str, object]:
     file = policy.files[0]
     return {"name": policy.name, "version": policy.version, "description": file.description, "file": file.source,
             "extends": [base.name for base in policy.files[1:]], "ask_at": policy.ask_at, "ask": policy.ask,
-            "allow_programs": sorted(policy.allow_programs or ()) or None}  # fmt: skip
+            "allow_programs": sorted(policy.allow_programs or ()) or None,
+            "network": {"allow": policy.network_allow, "ceiling": policy.network_ceiling},
+            "knowledge": [path for each in policy.files for path in each.knowledge]}  # fmt: skip
 
 
 def _decides(policy: Policy, rule: Rule) -> str:

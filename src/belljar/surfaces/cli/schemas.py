@@ -105,7 +105,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "policy": {"description": "belljar policy explain, test, show", "type": "object"},
     "policy-list": _list("belljar policy list", _object("a policy", {
         "name": TEXT, "version": TEXT, "description": TEXT, "file": TEXT, "extends": TEXTS, "ask_at": TEXT, "ask": TEXT,
-        "allow_programs": _or_none(TEXTS)})),
+        "allow_programs": _or_none(TEXTS), "knowledge": TEXTS,
+        "network": _object("hosts", {"allow": _or_none(TEXTS), "ceiling": _or_none(TEXTS)})})),
     "schema": {"description": "belljar schema: the names; with a name, its schema", "type": ["array", "object"]},
     "config": {
         "description": "belljar config: each setting and where it comes from", "type": "object",
