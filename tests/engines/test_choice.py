@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -10,8 +11,20 @@ from belljar import engines
 from belljar.engines import docker
 from belljar.engines.docker import hosts
 from belljar.engines.docker.client import Client
+from belljar.engines.podman.dialect import PodmanDialect
 from belljar.errors import EngineRefused, EngineUnavailable, UsageError
 from belljar.host import EngineName
+
+
+def test_the_advice_is_given_once_however_many_places_were_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(EngineUnavailable) as none:
+        docker.first_that_answers((f"unix://{tmp_path}/a.sock", f"unix://{tmp_path}/b.sock"), PodmanDialect())
+    assert "is it running" not in str(none.value)
+    assert "Start one" in str(none.value)
 
 
 def test_an_engine_that_is_there_but_not_for_us_is_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

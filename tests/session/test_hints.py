@@ -70,6 +70,11 @@ async def test_sizes_are_told_only_where_they_are_known(box: Session, place: Pat
     assert "are limited; raise" in said
 
 
+async def test_a_word_that_begins_with_punctuation_is_no_program_of_an_image(box: Session) -> None:
+    assert (await box.run(":apply; false")).hints == ()
+    assert (await box.run(":apply")).hints == ()
+
+
 async def test_safe_mode_names_its_own_commands(box: Session) -> None:
     result = await box.run("curl -s https://example.com")
     assert result.hints_for("prompt") == ("The sandbox has no network; open a door for one host with :allow HOST.",)

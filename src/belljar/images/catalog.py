@@ -13,7 +13,7 @@ import hashlib
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,7 @@ ROOT_IMAGE = "debian:bookworm-slim"
 PARENTS: dict[str, str | None] = {"base": None, "python": "base", "node": "base", "dev": "python"}
 INSTALLERS = {"python": "python/install.sh", "node": "node/install.sh", "dev": "node/install.sh"}
 """Run inside, with the network, after the packages: what Debian does not have."""
+OCI_FETCHES = "belljar images import"
 LABEL = "org.belljar.image"
 RECIPE_LABEL = "org.belljar.recipe"
 
@@ -117,8 +118,19 @@ def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> st
         return wanted
     if name not in PARENTS:
         ours = ", ".join(PARENTS)
+        if store.fetch_with != OCI_FETCHES and _in_our_store(name):
+            raise ImageMissing(f"no image {name!r} in this engine; the engine oci has it: --engine oci")
         raise ImageMissing(f"no image {name!r} here: `{store.fetch_with} {name}`, or use one of {ours}")
     return build(store, name, progress or watcher)
+
+
+def _in_our_store(name: str) -> bool:
+    """Imported with `belljar images import`, which is for the engine oci."""
+    from belljar.images.store import Store
+
+    with suppress(UsageError):  # no name at all
+        return Store().find(name) is not None
+    return False
 
 
 def build(store: ImageStore, name: str, progress: Progress = _quiet, *, force: bool = False) -> str:
@@ -143,6 +155,8 @@ def listing(store: ImageStore) -> list[Image]:
 
 def _described(found: StoredImage) -> Image:
     name = found.labels[LABEL]
+    if found.names and not any(each.startswith(f"belljar/{name}:") for each in found.names):
+        return Image(found.names[0], found.names[0], found.size, found.created, False)  # made from ours: labels go on
     exact = [each for each in found.names if not each.endswith(":latest")]
     current = name in PARENTS and reference(name) in found.names
     return Image(name, (exact or [*found.names] or [found.id])[0], found.size, found.created, current)

@@ -22,6 +22,7 @@ from pathlib import Path
 from belljar import user_namespace
 from belljar.errors import EngineError, UsageError
 from belljar.limits import parse_size
+from belljar.records import record
 from belljar.sandbox import scratch
 from belljar.workspace.beneath import Folder
 from belljar.workspace.pinned import Workspace, release_staging
@@ -47,6 +48,44 @@ def size() -> int:
     if found < LEAST:
         raise UsageError(f"{SIZE}: at least {LEAST >> 20}m")
     return found
+
+
+@record
+class Kept:
+    """A cache on disk."""
+
+    owner: int
+    name: str
+    path: Path
+    bytes: int
+
+    def remove(self) -> bool:
+        """Whether it is gone; one that a sandbox has mounted stays."""
+        if self.path.is_dir():
+            user_namespace.clear_away(self.path)
+            return True
+        with open(self.path.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (used := _in_use(self.path)) is not None:
+                os.close(used)
+                return False
+            self.path.unlink(missing_ok=True)
+        return True
+
+
+def kept(root: Path) -> list[Kept]:
+    """Whose they are, and what they take on disk."""
+    found = [path for path in Path(os.path.realpath(root)).glob("*/*") if path.is_dir() or path.suffix == ".ext4"]
+    return [
+        Kept(int(path.parent.name), path.name.removesuffix(".ext4"), path, _on_disk(path)) for path in sorted(found)
+    ]
+
+
+def _on_disk(path: Path) -> int:
+    if not path.is_dir():
+        return path.stat().st_blocks * 512
+    with Folder.at(path) as folder:
+        return sum(status.st_blocks * 512 for _, status in folder.walk())
 
 
 @contextmanager

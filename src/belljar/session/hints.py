@@ -108,7 +108,7 @@ _ROOT = lazy_pattern(
 )
 # A name is tried at its beginning only: tried at each letter, 32 KiB of them took half a minute.
 _MISSING = lazy_pattern(
-    r"(?<![\w.+-])([\w.+-]+): command not found|: ([\w.+-]+): not found$|No module named '?([\w-]+)", re.M
+    r"(?<![^\s'\"])([\w.+-]+): command not found|: ([\w.+-]+): not found$|No module named '?([\w-]+)", re.M
 )
 # What our images have beyond `base`, by the name that is typed.
 _IMAGES = {

@@ -68,7 +68,7 @@ def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: b
         return list(changes)
     wanted = [_cleaned(path) for path in paths]
     for path in wanted:
-        if not any(_covers(path, change.path) for change in changes):
+        if not has_changes(changes, path):
             raise UsageError(f"{path}: nothing changed there")
     chosen = [change for change in changes if any(_covers(path, change.path) for path in wanted)]
     if not parents:
@@ -76,6 +76,10 @@ def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: b
     needed = {above for change in chosen for above in _parents(change.path)}
     extra = [c for c in changes if c.path in needed and c.kind in ("added", "type") and c not in chosen]
     return [*extra, *chosen]
+
+
+def has_changes(changes: Sequence[Change], path: str) -> bool:
+    return any(_covers(_cleaned(path), change.path) for change in changes)
 
 
 def _cleaned(path: str) -> str:

@@ -63,6 +63,12 @@ class Change:
         return {"added": "+", "deleted": "-", "modified": "~", "mode": "~", "type": "~"}[self.kind]
 
     @property
+    def is_directory(self) -> bool:
+        """On the side that counts: after the change, or before it was deleted."""
+        side = self.after or self.before
+        return side is not None and side.kind == "directory"
+
+    @property
     def can_be_applied(self) -> bool:
         """Not a FIFO, a socket, a device, nor a directory that is nested too deeply."""
         return self.after is None or self.after.kind in PLAIN

@@ -17,5 +17,7 @@ def test_a_session_has_a_name_and_only_one_has_it(session: str, workspace: Path)
     wrong = belljar("run", "--session", "dsk", "true")
     assert wrong.status == 2
     assert "did you mean 'desk'?" in wrong.complaint
+    other = belljar("run", "--session", "bj-000", "true")
+    assert other.complaint == "belljar: no session bj-000; `belljar session list` lists them"
     for bad in ("bj-desk", "../x", "-x", ""):
         assert belljar("session", "start", "--workspace", workspace, f"--name={bad}").status == 2

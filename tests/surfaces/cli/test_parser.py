@@ -34,6 +34,11 @@ def test_help_for_one_command_is_its_own(capsys: pytest.CaptureFixture[str]) -> 
         (["run", "--memroy", "1g", "ls"], "did you mean '--memory'?"),
         (["run", "--network", "none ", "ls"], "did you mean 'none'?"),
         (["schema", "runs"], "did you mean 'run'?"),
+        (["run", "--nosuch", "ls"], "unrecognized arguments: --nosuch; see `belljar run --help`"),
+        (["--json", "version"], "--json goes behind the command: `belljar version --json`"),
+        (["shell", "--json"], "unrecognized arguments: --json; see"),
+        (["run", "--cache", "nope", "true"], "no program's cache is called 'nope' (pip, uv, "),
+        (["images", "remove", "nosuch:1", "--engine", "oci"], "nosuch:1"),
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(args: list[str], meant: str, capfd: pytest.CaptureFixture[str]) -> None:

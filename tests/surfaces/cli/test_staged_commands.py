@@ -92,6 +92,22 @@ def test_the_last_apply_of_a_directory_is_taken_back_first(place: Path) -> None:
     assert "can be taken back any more" in belljar("apply", "--undo", cwd=place).complaint
 
 
+def test_a_stat_counts_each_line_of_a_file_once(place: Path) -> None:
+    run_staged(place, "mkdir -p d/e; echo 1 > d/e/1; echo 2 > d/2")
+    assert belljar("diff", "--stat", cwd=place).stdout == "+ d/2    +1 −0\n+ d/e/1  +1 −0\n2 changed, +2 −0\n"
+
+
+def test_a_path_without_a_change_does_not_hide_the_others(place: Path) -> None:
+    run_staged(place)
+    answer = belljar("changes", "a.txt", "nosuch", "b.txt", cwd=place)
+    assert (answer.status, answer.stdout) == (0, "~ a.txt\n+ b.txt\n")
+    assert answer.complaint == "belljar: nosuch: nothing changed there"
+    answer = belljar("diff", "nosuch", "b.txt", cwd=place)
+    assert "b.txt" in answer.stdout
+    assert "a.txt" not in answer.stdout
+    assert belljar("changes", "nosuch", cwd=place).status == 2
+
+
 def test_applies_of_one_file_are_taken_back_one_after_the_other(place: Path) -> None:
     """Each gives the file another time of change; that is not the host's doing."""
     ids = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.surfaces.invoking import belljar
@@ -37,6 +38,15 @@ def test_doctor_says_what_to_do_where_no_engine_answers() -> None:
     assert answer.status == 1
     assert "FAIL  engine" in answer.stdout
     assert "→" in answer.stdout
+
+
+def test_prune_lists_caches_and_removes_them_when_told(base_image: str, tmp_path: Path, workspace: Path) -> None:
+    env = {"BELLJAR_STATE": str(tmp_path / "state")}
+    assert belljar("run", "--cache", "pip", "echo x > ~/.cache/pip/x", cwd=workspace, env=env).status == 0
+    assert "cache pip of user" in belljar("prune", env=env).stderr
+    removed = belljar("prune", "--caches", "--json", env=env).json["caches_removed"]
+    assert [each.partition(" of")[0] for each in removed] == ["cache pip"]
+    assert belljar("prune", env=env).stderr == ""
 
 
 def test_prune_leaves_the_living_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from belljar.engines.docker import hosts
+from belljar.engines.docker.client import ADVICE
 from belljar.engines.docker.dialect import Dialect
 from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import EngineError, EngineRefused, EngineUnavailable, NamedEngineUnavailable
@@ -22,7 +23,7 @@ def first_that_answers(usual: tuple[str, ...], dialect: Dialect) -> DockerEngine
         except EngineUnavailable as error:
             if endpoint.named_by:
                 raise NamedEngineUnavailable(f"{error} ({endpoint.named_by} names it)") from error
-            tried.append(reason := str(error).partition(": ")[2])
+            tried.append(reason := str(error).partition(": ")[2].removesuffix(ADVICE))
             if isinstance(error.__cause__, PermissionError):
                 refused = f"{dialect.name.capitalize()} is there, but {reason}"
             elif not isinstance(error.__cause__, FileNotFoundError):

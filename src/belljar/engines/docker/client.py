@@ -196,13 +196,16 @@ def _message(content: bytes) -> str:
     return said if len(said) <= MESSAGE_MAX else f"{said[: MESSAGE_MAX - 100]} … {said[-90:]}"
 
 
+ADVICE = "; is it running? `belljar doctor` finds out"
+
+
 def _reason(error: Exception, endpoint: Endpoint) -> str:
     if isinstance(error, PermissionError):
         own = "start one of your own (`systemctl --user start podman.socket`)"
         group = "add yourself to its group (`sudo usermod -aG docker $USER`, then log in again)"
         return f"you may not use {endpoint.host}; {own if 'podman' in endpoint.host else group}, or use sudo"
     said = (getattr(error, "strerror", None) or str(error) or "it closed the connection").lower()
-    return f"the engine at {endpoint.host} cannot be reached ({said}); is it running? `belljar doctor` finds out"
+    return f"the engine at {endpoint.host} cannot be reached ({said}){ADVICE}"
 
 
 def _address(host: str) -> tuple[str, int]:

@@ -62,7 +62,7 @@ class OciEngine:
     name = "oci"
     leaves_remains = True
     own_namespaces = OWN_NAMESPACES
-    fetch_with = "belljar images import"
+    fetch_with = catalog.OCI_FETCHES
 
     def __init__(self, state: Path, runtime: str = "", store: Store | None = None) -> None:
         self._runtime_name = runtime or os.environ.get("BELLJAR_RUNTIME") or DEFAULT

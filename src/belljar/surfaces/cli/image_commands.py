@@ -16,7 +16,8 @@ def listing(args: Namespace) -> int:
     found = [*catalog.listing(engine), *(_imported() if engine.name == "oci" else [])]
     rows = [
         (image.name, image.reference, _size(image.size), datetime.fromtimestamp(image.created, UTC).date(),
-         "current" if image.current else "old recipe" if image.name in catalog.PARENTS else "imported")
+         "current" if image.current else "old recipe" if image.name in catalog.PARENTS else
+         "imported" if engine.name == "oci" else "your own")
         for image in found
     ]  # fmt: skip
     return console.answer_table(

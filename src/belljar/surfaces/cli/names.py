@@ -54,7 +54,8 @@ def session(given: str) -> str:
         return names[given]
     if not _NAME.fullmatch(given):
         return rundir.check_session_id(given)
-    raise SessionNotFound(f"no session {given}; {meant(given, names) if names else 'none has a name'}")
+    guess = meant(given, names)
+    raise SessionNotFound(f"no session {given}; {guess if '?' in guess else '`belljar session list` lists them'}")
 
 
 def is_id(text: str) -> bool:

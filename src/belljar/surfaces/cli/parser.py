@@ -45,9 +45,10 @@ class Parser(argparse.ArgumentParser):
             chosen: Parser = getattr(found, "parser", self)
             options = [name for name in chosen._option_string_actions if name.startswith("--")]
             word = unknown[0].partition("=")[0]
-            guess = habits.OPTIONS.get(word) or (meant(word, options) if word.startswith("--") else "")
-            guess = f"; {guess}" if word in habits.OPTIONS or guess.startswith("did") else ""
-            chosen.error(f"unrecognized arguments: {' '.join(unknown)}{guess}")
+            if word in options:
+                chosen.error(f"{word} goes behind the command: `{chosen.prog} {word}`")
+            guess = habits.OPTIONS.get(word) or (_option_meant(word, options) if word.startswith("--") else "")
+            chosen.error(f"unrecognized arguments: {' '.join(unknown)}{f'; {guess}' if guess else ''}")
         return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -56,6 +57,12 @@ class Parser(argparse.ArgumentParser):
             guess = habits.COMMANDS.get(str(value), of_ours) if self.prog == "belljar" else of_ours
             what = "there is no command" if isinstance(action, argparse._SubParsersAction) else "invalid choice:"
             raise argparse.ArgumentError(None if "command" in what else action, f"{what} {value!r}; {guess}")
+
+
+def _option_meant(word: str, options: Sequence[str]) -> str:
+    """Without the dashes: they are alike in all."""
+    said = meant(word[2:], [each[2:] for each in options])
+    return said.replace("mean '", "mean '--") if said.startswith("did") else ""
 
 
 class Program(Parser):
@@ -81,8 +88,9 @@ class Commands:
     def add(self, name: str, handler: str, summary: str, into: Any = None, **more: Any) -> Parser:
         described = summary[0].upper() + summary[1:] + "."
         made: Parser = (into or self.into).add_parser(name, help=summary, description=described, **more)
-        made.set_defaults(handler=handler, parser=made)
-        made.flag("--json", help="print one JSON document on stdout")
+        made.set_defaults(handler=handler, parser=made, json=False)
+        if handler != "cli.safe_mode:shell":  # a conversation is no document
+            made.flag("--json", help="print one JSON document on stdout")
         made.flag("-v", "--verbose", help="log what happens (BELLJAR_LOG=debug: more)")
         return made
 
@@ -251,11 +259,15 @@ def _upkeep(commands: Commands) -> None:
     add.add_argument("--name", metavar="NAME", help="name for it, instead of the archive's own")
     remove = commands.add("remove", "cli.image_commands:remove", "remove images of the engine `oci`", into=actions)
     remove.add_argument("names", nargs="+", metavar="NAME")
-    commands.add("prune", "cli.image_commands:prune", "remove images without a name, and unused layers", into=actions)
+    unused = commands.add("prune", "cli.image_commands:prune", "remove nameless images and unused layers of `oci`",
+                          into=actions)  # fmt: skip
+    for each in (remove, unused):
+        each.add_argument("--engine", choices=("oci",), help="only this one; `docker image rm` is Docker's own")
     summary = "check what this machine can enforce, and say how to fix what it cannot"
     add_engine_option(commands.add("doctor", "cli.upkeep:doctor", summary))
     prune = commands.add("prune", "cli.upkeep:prune", "clean up after Belljar processes that died")
     add_engine_option(prune)
+    prune.flag("--caches", help="also remove what `--cache` keeps; without this they are listed")
     prune.flag("--staged", help="also drop staged changes that were not applied; asks first")
     prune.flag("--yes", help="do not ask")
     _, actions = commands.family("audit", "read and verify the audit trail")

@@ -37,8 +37,12 @@ class Option:
     """Given any number of times, each with two sides; a mapping for `Session`."""
 
 
-# Where programs keep what they download, below the home directory; others at .cache/NAME.
-CACHES = {"npm": ".npm", "cargo": ".cargo/registry", "go": "go/pkg/mod", "maven": ".m2", "gradle": ".gradle"}
+# Where programs keep what they download, below the home directory.
+CACHES = {
+    "pip": ".cache/pip", "uv": ".cache/uv", "poetry": ".cache/pypoetry", "npm": ".npm", "yarn": ".cache/yarn",
+    "cargo": ".cargo/registry", "go": "go/pkg/mod", "go-build": ".cache/go-build", "maven": ".m2", "gradle": ".gradle",
+    "ccache": ".cache/ccache",
+}  # fmt: skip
 
 
 def mount(text: str) -> tuple[str, str]:
@@ -50,7 +54,12 @@ def mount(text: str) -> tuple[str, str]:
 
 def cache(text: str) -> tuple[str, str]:
     name, _, path = text.partition("=")
-    return name, path or f"~/{CACHES.get(name, f'.cache/{name}')}"
+    if not path and name not in CACHES:
+        raise ArgumentTypeError(
+            f"no program's cache is called {name!r} ({', '.join(CACHES)}); for another say where it is: "
+            f"{name or 'NAME'}=~/.cache/{name or 'NAME'}"
+        )
+    return name, path or f"~/{CACHES[name]}"
 
 
 def note(text: str) -> tuple[str, str]:
@@ -80,7 +89,7 @@ SANDBOX = (
            of_plan=True),
     Option("--mount", "mounts", "mount a directory of this machine read-only; may be repeated",
            {"action": "append", "default": [], "metavar": "SRC:DST", "type": mount}, of_plan=True, pairs=True),
-    Option("--cache", "cache", "keep what this tool downloads for later sandboxes: pip, npm, uv …",
+    Option("--cache", "cache", "keep what pip, npm, uv … download for later sandboxes (`prune --caches` removes it)",
            {"action": "append", "default": [], "metavar": "NAME[=PATH]", "type": cache}, of_plan=True, pairs=True),
     Option("--metadata", "metadata", "attach a note that `session list --json` shows; may be repeated",
            {"action": "append", "default": [], "metavar": "NAME=TEXT", "type": note}, pairs=True),

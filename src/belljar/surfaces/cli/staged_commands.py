@@ -14,8 +14,9 @@ from anyio import to_thread
 from belljar import host as hosts
 from belljar.errors import Conflict, UsageError
 from belljar.session.session import Session
-from belljar.staged.apply import Applied, select
+from belljar.staged.apply import Applied, has_changes, select
 from belljar.staged.area import Point, StagedArea
+from belljar.staged.change import Change
 from belljar.staged.diff import lines_counted, quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names
@@ -25,7 +26,7 @@ from belljar.surfaces.cli.staged_offer import ask, choose, line, report
 
 def changes(args: Namespace) -> int:
     review = _review(args)
-    found = select(review.changes(), args.paths or None, parents=False)
+    found = _named(args, review)
     _say_if_none(args, found)
     return console.answer(args, [change.as_dict() for change in found], *map(line, found))
 
@@ -34,9 +35,20 @@ def diff(args: Namespace) -> int:
     review = _review(args)
     if args.stat:
         return _stat(args, review)
-    text = review.diff(args.paths or None)
+    text = review.diff([change.path for change in _named(args, review)] if args.paths else None)
     _say_if_none(args, text)
     return console.answer(args, {"diff": text}, *([text.rstrip("\n")] if text else []))
+
+
+def _named(args: Namespace, review: Review) -> list[Change]:
+    """Those at or below the paths that were named. A path without a change is told; without any, it is an error."""
+    found = review.changes()
+    unchanged = [path for path in args.paths if not has_changes(found, path)]
+    if len(unchanged) == len(args.paths):
+        return select(found, args.paths or None, parents=False)
+    for path in unchanged:
+        console.note(f"{path}: nothing changed there")
+    return select(found, [path for path in args.paths if path not in unchanged], parents=False)
 
 
 def _say_if_none(args: Namespace, found: object) -> None:
@@ -45,9 +57,9 @@ def _say_if_none(args: Namespace, found: object) -> None:
 
 
 def _stat(args: Namespace, review: Review) -> int:
-    """As `git diff --stat`, without its histogram."""
-    found = select(review.changes(), args.paths or None, parents=False)
-    counts = [(change, *lines_counted(review.diff([change.path]))) for change in found]
+    """As `git diff --stat`, without its histogram: files, not the directories they are in."""
+    found = [change for change in _named(args, review) if change.members or not change.is_directory]
+    counts = [(change, *lines_counted(review.show(change).text)) for change in found]
     facts = [
         {"path": change.path, "kind": change.kind, "added": plus, "removed": minus} for change, plus, minus in counts
     ]

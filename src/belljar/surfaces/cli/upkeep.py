@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 
 from belljar import engines, resources
+from belljar import host as hosts
 from belljar.engines.base import Engine
-from belljar.sandbox import reaper
+from belljar.sandbox import caches, reaper
 from belljar.surfaces.cli import console, staged_remains
 
 
@@ -32,5 +33,23 @@ def _engines_to_prune() -> list[Engine]:
 def prune(args: Namespace) -> int:
     removed = sorted({id for engine in _engines_to_prune() for id in reaper.reap(engine)})
     dropped, kept = staged_remains.prune(args)
-    facts = {"removed": removed, "staged_dropped": dropped, "staged_kept": kept}
-    return console.answer(args, facts, *([*removed, *dropped] or ["nothing to remove"]))
+    emptied = _caches(remove=args.caches)
+    facts = {"removed": removed, "staged_dropped": dropped, "staged_kept": kept, "caches_removed": emptied}
+    return console.answer(args, facts, *([*removed, *dropped, *emptied] or ["nothing to remove"]))
+
+
+def _caches(*, remove: bool) -> list[str]:
+    """What `--cache` keeps: whatever is in it can be had again."""
+    removed = []
+    found = caches.kept(hosts.default().caches_root)
+    for each in found:
+        said = f"cache {each.name} of user {each.owner}, {each.bytes / 1e6:.0f} MB"
+        if not remove:
+            console.note(said)
+        elif each.remove():
+            removed.append(said)
+        else:
+            console.note(f"{said}: a sandbox uses it")
+    if found and not remove:
+        console.note("these are kept; `belljar prune --caches` removes them")
+    return removed
