@@ -59,7 +59,7 @@ def test_changes_of_another_directory_that_was_at_this_path_stand_in_nobodys_way
     assert belljar("changes", cwd=place).stdout == "+ n\n"
     assert f"belljar discard {old}" in belljar("diff", old, cwd=place).complaint
     assert belljar("apply", cwd=place).complaint == "belljar: 1 applied"
-    assert belljar("apply", "--undo", cwd=place).complaint == "belljar: 1 taken back"
+    assert f"belljar: 1 taken back, applied by {new}" in belljar("apply", "--undo", cwd=place).complaint
     (line,) = [each for each in belljar("session", "list").stdout.splitlines() if old in each]
     assert "workspace gone" in line
     assert belljar("discard", old).status == 0
