@@ -28,6 +28,21 @@ def test_files_go_into_a_session_and_out_of_it(workspace: Path, tmp_path: Path) 
         belljar("session", "stop", session)
 
 
+def test_a_forward_ends_with_its_session_and_says_that_nobody_listens_yet(workspace: Path) -> None:
+    session = belljar("session", "start", "--workspace", str(workspace)).stdout.strip()
+    with start("forward", session, "8000") as forward:
+        assert forward.stdout is not None
+        assert forward.stderr is not None
+        port = int(forward.stdout.readline().decode().rpartition(":")[2])
+        assert belljar("session", "stop", session).status == 0
+        assert forward.wait() == 125
+        said = forward.stderr.read().decode()
+        assert f"nothing listens on port 8000 in {session} yet" in said
+        assert f"session {session} ended" in said
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
 SERVER = "import http.server as h; h.HTTPServer(('127.0.0.1', 8000), h.SimpleHTTPRequestHandler).serve_forever()"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
-from belljar.errors import UsageError
+from belljar.errors import SandboxLost, UsageError
 from belljar.session.session import Session
 from belljar.surfaces.cli import console, names
 from belljar.surfaces.cli.session_commands import sessions
@@ -72,13 +72,28 @@ async def forward(args: Namespace) -> int:
     id, here, port = await to_thread.run_sync(_forwarded, args)
     async with await Session.attach(id) as box:
         url = await box.forward(port, at=here)
+        if port not in await box.listening():
+            console.note(f"nothing listens on port {port} in {id} yet")
         console.answer(args, {"url": url, "port": port}, url)
         sys.stdout.flush()  # whoever reads it through a pipe waits for it now
         console.note("Ctrl+C ends it")
+        if await _until_signal(box):
+            return 0
+    raise SandboxLost(f"session {id} ended")
+
+
+async def _until_signal(box: Session) -> bool:
+    """Whether one came before the session ended."""
+    told = False
+    async with anyio.create_task_group() as waiting:
+        box.sandbox.link.when_lost(waiting.cancel_scope.cancel)
+        if box.sandbox.link.lost is not None:
+            return False
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
-                return 0
-    return 0
+                told = True
+                waiting.cancel_scope.cancel()
+    return told
 
 
 def _forwarded(args: Namespace) -> tuple[str, int, int]:
