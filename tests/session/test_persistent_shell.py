@@ -340,6 +340,16 @@ async def test_the_shell_tells_its_environment(shell: PersistentShell) -> None:
     assert "LC_CTYPE" not in shell.environment
 
 
+@pytest.mark.parametrize("options", ["", "set -x", "set -E; trap 'echo trapped' ERR"])
+async def test_a_call_s_status_is_known_to_the_next(shell: PersistentShell, options: str) -> None:
+    """And is no failure of the next one's, which a trap would be told of."""
+    await shell.run(f":; {options}")
+    for status in (0, 1, 7, 0):
+        await shell.run(f"f() {{ return {status}; }}; f")
+        after = await shell.run("echo $?")
+        assert (after.stdout, after.restarted) == (f"{status}\n", False)
+
+
 async def test_a_shell_that_exports_thousands_of_variables_is_replaced(shell: PersistentShell) -> None:
     """With so many bash takes seconds for each program it starts, and for each report."""
     await shell.run("export KEPT=1")

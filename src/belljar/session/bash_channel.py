@@ -24,8 +24,9 @@ a new bash is given just those. Whatever else comes on the channel ends the shel
 The loop lives in the same shell as what it runs, so it trusts little: it is parsed before any alias exists; a function
 can shadow a builtin, even `builtin` itself, but not a keyword, and in POSIX mode not `unset`; its own steps are part of
 the `while` condition, where `set -e` does not apply, and in a function, where traps don't, with their own traces
-(`set -x`) thrown away; there are two loops, so that a stray `break` leaves one; it is one line, so that bash's messages
-count the command's lines.
+(`set -x`) thrown away; the status of the last text is brought back in the condition of an `if`, with a branch for each
+outcome, for the same reason; there are two loops, so that a stray `break` leaves one; it is one line, so that bash's
+messages count the command's lines.
 """
 
 from __future__ import annotations
@@ -86,7 +87,11 @@ _ARGV = (b"bash", b"--noprofile", b"--norc", b"-c", LOOP.encode(), b"bash")
 # On a terminal. An interrupt there throws away the line of text that an interactive bash is in, so the loop is a line,
 # and there are many; when they are used up the shell ends and the next call starts another. Keys that nothing read are
 # thrown away when a command is over. The mark on the terminal, which no terminal shows, is the end of its output.
-_LINES = "builtin set +H +o history; __bj_t=1;" + _PARTS["step"] + f"\n{_PARTS['terminal line']}" * 400
+# `set -o vi` would have an interactive bash read from the keyboard in the middle of a text, and crash; not in a file
+# that it sources, so a text with that is one.
+_LINES = (
+    "builtin set +H +o history; builtin history -c; __bj_t=1;" + _PARTS["step"] + f"\n{_PARTS['terminal line']}" * 400
+)
 _TERMINAL_ARGV = (
     *_ARGV[:4], b'exec 7<&0; PS1= PS2= exec bash --noprofile --norc --noediting -i <<<"$1"', b"bash", _LINES.encode(),
 )  # fmt: skip
@@ -128,7 +133,7 @@ class BashState:
         lines += [
             f"builtin export {name}={shlex.quote(value)}" for name, value in self.variables.items() if name not in OWN
         ]
-        return "{ " + "\n".join(lines) + "\n} >/dev/null 2>&1"
+        return "{ " + "\n".join([*lines, "builtin history -c"]) + "\n} >/dev/null 2>&1"
 
 
 class Bash:
