@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.surfaces.cli.test_safe_mode import terminal as terminal
 from tests.surfaces.real_terminal import Terminal
 
@@ -22,3 +24,16 @@ def test_our_own_commands_answer(terminal: Terminal) -> None:
     terminal.until("n7")
     terminal.line("exit 5")
     assert terminal.status() == 5
+
+
+def test_an_option_that_there_is_not_is_no_path(workspace: Path) -> None:
+    terminal = Terminal.belljar("shell", "--staged", "--workspace", workspace)
+    for line, answer in (
+        (":apply -p", "-p is no option of :apply; there are --merge"),
+        (":discard --all", "--all is no option of :discard; it has none"),
+        (":diff -u", "-u is no option of :diff"),
+    ):
+        terminal.line(line)
+        terminal.until(answer)
+    terminal.line(":quit")
+    assert terminal.status() == 0

@@ -102,20 +102,26 @@ def _changes(mode: SafeMode, _: list[str]) -> None:
 
 
 def _diff(mode: SafeMode, words: list[str]) -> None:
-    console.say(str(_asked(mode, "diff", words or None)).rstrip("\n") or "nothing has changed")
+    console.say(str(_asked(mode, "diff", _paths(":diff", words))).rstrip("\n") or "nothing has changed")
 
 
 def _apply(mode: SafeMode, words: list[str]) -> None:
     flags = {"--merge": "merge", "--force": "force", "--runs-later": "runs_later"}
-    paths = [word for word in words if word not in flags]
-    if unknown := [word for word in paths if word.startswith("--")]:
-        raise UsageError(f"{unknown[0]} is no option of :apply; there are {', '.join(flags)}")
+    paths = _paths(":apply", [word for word in words if word not in flags], *flags)
     options = {name: flag in words for flag, name in flags.items()}
-    staged_offer.report(mode.portal.call(partial(mode.box.apply, paths or None, **options)), "applied")
+    staged_offer.report(mode.portal.call(partial(mode.box.apply, paths, **options)), "applied")
 
 
 def _discard(mode: SafeMode, words: list[str]) -> None:
-    console.note(f"{len(_asked(mode, 'discard', words or None))} discarded")
+    console.note(f"{len(_asked(mode, 'discard', _paths(':discard', words)))} discarded")
+
+
+def _paths(command: str, words: list[str], *flags: str) -> list[str] | None:
+    """None for all. A file whose name begins with a dash is ./-name."""
+    if unknown := [word for word in words if word.startswith("-")]:
+        there = f"there are {', '.join(flags)}" if flags else "it has none"
+        raise UsageError(f"{unknown[0]} is no option of {command}; {there}")
+    return words or None
 
 
 def _undo(mode: SafeMode, _: list[str]) -> None:
