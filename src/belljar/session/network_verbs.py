@@ -117,9 +117,9 @@ class NetworkVerbs:
         return tuple(sorted(found))
 
     def new_listening(self) -> tuple[int, ...]:
-        """Those that nobody was told of yet. Only a shell that goes on can have left one."""
+        """Those that nobody was told of yet, nor opened. Only a shell that goes on can have left one."""
         session = self._session
-        return session.aftermath.new_listening(self._our_ports) if session.busy else ()
+        return session.aftermath.new_listening(self._our_ports | self._forwarded.keys()) if session.busy else ()
 
     @property
     def _our_ports(self) -> frozenset[int]:

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2161,SC2034,SC2154,SC2128,SC2064,SC2102
+# shellcheck shell=bash disable=SC2161,SC2034,SC2154,SC2128,SC2064,SC2102,SC2016
 # What the bash of a persistent shell runs; bash_channel.py tells the story. Sent as one line without its comments.
 # [step]
 __bj_step() {

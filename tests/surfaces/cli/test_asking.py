@@ -43,6 +43,17 @@ def test_whatever_is_not_a_yes_is_a_no(workspace: Path, answer: str) -> None:
     assert not (workspace / "asked").exists()
 
 
+def test_a_question_mark_explains_the_answers(workspace: Path) -> None:
+    terminal = run(workspace, "sudo id; touch asked")
+    terminal.until("allow it? ")
+    terminal.type("?\n")
+    terminal.until("y - run it, this once")
+    terminal.until("allow it? ")
+    terminal.type("y\n")
+    assert terminal.status() == 0
+    assert (workspace / "asked").exists()
+
+
 @pytest.mark.parametrize("forced", ["-t", "-T"])
 def test_a_host_is_asked_about_while_the_program_runs(workspace: Path, forced: str) -> None:
     command = "curl -s -o /dev/null -w 'code-%{http_code}' http://b.example; read name; echo hello $name"

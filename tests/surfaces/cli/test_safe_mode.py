@@ -122,7 +122,7 @@ def test_a_prompt_with_state_history_and_a_status_line(workspace: Path, tmp_path
     terminal = Terminal.belljar("shell", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"), **editor)
     terminal.line("cd /tmp; word=kept")
     terminal.until("exit 0")
-    assert "MiB" in terminal.until("belljar:/tmp")
+    terminal.until("belljar:/tmp")
     terminal.line("echo my-$word; false")
     terminal.until("my-kept")
     terminal.until("exit 1")
@@ -252,3 +252,139 @@ def test_the_prompt_shows_how_many_changes_are_staged(workspace: Path, tmp_path:
     terminal.type("exit\r")
     assert terminal.status() == 0
     assert list(workspace.iterdir()) == []
+
+
+ENDS = ["set -e; false", "exec true", "f() { exit 3; }; f", "echo exit 3 >/tmp/it; . /tmp/it", "kill -9 $$",
+        "trap 'exit 3' USR1; kill -USR1 $$", "alias leave=exit; eval leave", "eval 'e''xit'", "exec >&-"]  # fmt: skip
+
+
+def test_only_a_typed_exit_takes_a_person_back_to_the_host(workspace: Path) -> None:
+    shell = Terminal.host_shell(workspace)
+    shell.type("belljar shell --workspace .\n")
+    for ends in ENDS:
+        shell.until("belljar:/")
+        shell.line(ends)
+        shell.until("a new one has its directory and exported variables; other variables, functions, options and jobs")
+        shell.until("· ")
+    shell.line("cd /tmp; echo ju'st' $HOSTNAME > /workspace/where")
+    shell.until("belljar:/tmp")
+    shell.line("true && exit 3")
+    shell.until("host> ")
+    shell.type("echo left-$?\n")
+    shell.until("left-3\r\n")
+    shell.type("exit\n")
+    shell.status()
+    said, where = (workspace / "where").read_text().split()
+    assert said == "just"
+    assert where != os.uname().nodename
+
+
+def test_keys_typed_behind_exit_are_not_the_host_s(workspace: Path) -> None:
+    shell = Terminal.host_shell(workspace)
+    for leaves in ("exit\r", ":quit\r"):
+        shell.type("belljar shell --workspace .\n")
+        shell.line("echo r'ea'dy")
+        shell.until("ready\r\n")
+        shell.until("$")
+        shell.type(f"{leaves}touch typed-ahead\r")
+        shell.until("host> ")
+        shell.type("echo a'b'c\n")
+        shell.until("abc\r\n")
+    assert list(workspace.iterdir()) == []
+    shell.type("exit\n")
+    shell.status()
+
+
+def test_ctrl_backslash_is_no_way_out(workspace: Path, tmp_path: Path, editor: dict[str, str]) -> None:
+    terminal = Terminal.belljar("shell", "--workspace", workspace, BELLJAR_STATE=str(tmp_path / "state"), **editor)
+    terminal.line("echo u'p'")
+    terminal.until("up\r\n")
+    terminal.until("$")
+    terminal.type("\x1c")
+    terminal.signal(signal.SIGQUIT)
+    terminal.type("\x03")
+    terminal.line("echo st'ill'")
+    terminal.until("still\r\n")
+    terminal.line(":quit")
+    assert terminal.status() == 0
+
+
+def test_an_editing_mode_does_not_cost_the_shell(terminal: Terminal) -> None:
+    """In an interactive bash it makes the keyboard what is read next, in the middle of our text."""
+    for mode in ("vi", "emacs"):
+        terminal.line(f"x=kept; set -o {mode}")
+        terminal.until("· ")
+        terminal.line("echo $x; set -o | grep -w " + mode)
+        shown = terminal.until("· ")
+        assert "kept\r\n" in shown
+        assert "on\r\n" in shown
+    terminal.line(":quit")
+    assert terminal.status() == 0
+
+
+def test_the_status_of_a_line_is_known_to_the_next(terminal: Terminal) -> None:
+    for line, status in (("false", 1), ("(exit 7)", 7), ("true", 0), ("set -x; false", 1), ("set +x; sleep 1000", 148)):
+        terminal.line(line)
+        if "sleep" in line:
+            terminal.insist("\x1a", "Stopped")
+        terminal.until(f"exit {status} ·")
+        terminal.line("echo was-$?-'it'")
+        terminal.until(f"was-{status}-it\r\n")
+    terminal.line(":quit")
+    assert terminal.status() == 0
+
+
+def test_the_history_is_the_person_s_own(terminal: Terminal) -> None:
+    terminal.line("export x=1; exec true")  # the new shell's first text is ours
+    terminal.until("· ")
+    terminal.line("echo one")
+    terminal.until("· ")
+    terminal.line("history")
+    shown = terminal.until("exit 0")
+    assert "echo one\r\n" in shown
+    assert "builtin" not in shown
+    terminal.line(":quit")
+    assert terminal.status() == 0
+
+
+def test_the_memory_of_a_line_is_its_own(terminal: Terminal) -> None:
+    terminal.line("python3 -c \"x=b'y'*(100<<20); import time; time.sleep(1.5)\"")
+    terminal.until("peak ≥ 1")
+    assert len(terminal.until(" MiB").split(".")[0]) == 2
+    terminal.line(":quit")
+    assert terminal.status() == 0
+
+
+def test_it_says_what_can_be_reached(workspace: Path) -> None:
+    terminal = Terminal.belljar("shell", "--workspace", workspace, "--allow-preset", "python", "--allow", "a.example")
+    terminal.until("network none but preset python, a.example;")
+    terminal.line(":quit")
+    assert terminal.status() == 0
+
+
+def test_a_port_that_is_open_is_not_offered(terminal: Terminal) -> None:
+    terminal.line(":open 8000")
+    terminal.until("http://127.0.0.1:")
+    serve = "python3 -m http.server {0} >/tmp/log 2>&1 & until curl -s localhost:{0} >/dev/null; do :; done"
+    terminal.line(serve.format(8000))
+    terminal.until("· ")
+    terminal.line(serve.format(8001))
+    shown = terminal.until("· ")
+    while "a server listens on port 8001" not in shown:  # it is told when looking costs nothing
+        terminal.line("sleep 0.1")
+        shown += terminal.until("· ")
+    assert "port 8000" not in shown
+    terminal.line(":quit")
+    assert terminal.status() == 0
+
+
+def test_a_question_mark_explains_the_answers(terminal: Terminal) -> None:
+    terminal.line("sudo true")
+    terminal.until("[a]lways:")
+    terminal.type("?\r")
+    terminal.until("a - run it, and ask no more")
+    terminal.until("[a]lways:")
+    terminal.type("n\r")
+    terminal.until("you declined")
+    terminal.line(":quit")
+    assert terminal.status() == 126

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 YES = ("y", "yes")
 ALLOW_IT = "allow it? [y]es / [n]o: "
+LETTERS = {"y": "run it, this once", "n": "do not run it; so does every other answer"}
 
 
 def show(verdict: Verdict) -> None:
@@ -38,13 +40,25 @@ def terminal_approver(args: Namespace) -> Approver | None:
     return partial(once, keyboard=Keyboard(terminal)) if terminal is not None else None
 
 
+def explain(letters: Mapping[str, str] = LETTERS) -> None:
+    """The answer was `?`."""
+    for letter, meaning in letters.items():
+        sys.stderr.write(f"{letter} - {meaning}\n")
+
+
 async def once(verdict: Verdict, keyboard: Keyboard) -> bool:
     """Before a command runs, or while it does."""
     async with keyboard.taken():
         show(verdict)
-        sys.stderr.write(ALLOW_IT)
-        sys.stderr.flush()
-        said = (await read_stdin()).decode("utf-8", "replace")
-        if not said.endswith("\n"):
-            sys.stderr.write("\n")
-    return said.strip().lower() in YES
+        while (said := await _said()) == "?":
+            explain()
+    return said in YES
+
+
+async def _said() -> str:
+    sys.stderr.write(ALLOW_IT)
+    sys.stderr.flush()
+    said = (await read_stdin()).decode("utf-8", "replace")
+    if not said.endswith("\n"):
+        sys.stderr.write("\n")
+    return said.strip().lower()

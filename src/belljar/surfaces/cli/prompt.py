@@ -14,7 +14,7 @@ from belljar import resources
 from belljar.layout import WORKSPACE
 from belljar.patterns import lazy_pattern
 from belljar.policy.canonical import plain_words
-from belljar.policy.parser import ParseError, Parser
+from belljar.policy.parser import Node, ParseError, Parser, TooComplex
 from belljar.surfaces.cli import render
 from belljar.workspace.beneath import Folder
 
@@ -57,6 +57,25 @@ def is_incomplete(text: str, parser: Parser) -> bool:
         return False
     # A mistake before the end stays the same whatever follows; one that more text changes was the end itself.
     return bool(_AT_END.search(error)) or any(error != _error(parser, f"{text}\n{more}") for more in _CONTINUATIONS)
+
+
+def says_exit(text: str, parser: Parser) -> bool:
+    """Whether `exit` stands there as a command of the line itself. What a script, a function or an alias does to its
+    shell is another matter: it must not take a person to the host's prompt in the middle of what they type."""
+    try:
+        return any(_may_exit(stmt) for stmt in parser.parse(text).get("Stmts", ()))
+    except (ParseError, TooComplex):
+        return False
+
+
+def _may_exit(stmt: Node) -> bool:
+    command = stmt.get("Cmd") or {}
+    if stmt.get("Background"):
+        return False
+    if command.get("Type") == "BinaryCmd" and command["Op"] in ("&&", "||"):
+        return _may_exit(command["X"]) or _may_exit(command["Y"])
+    words = command.get("Args") or [{}]
+    return [part.get("Value") for part in words[0].get("Parts", ())] == ["exit"]
 
 
 def _error(parser: Parser, text: str) -> str | None:

@@ -27,13 +27,15 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from belljar.errors import BelljarError, PolicyDenied
 from belljar.policy import Verdict
 from belljar.policy.parser import Parser
-from belljar.session.result import Output, Result
+from belljar.session.persistent_shell import ShellResult
+from belljar.session.result import Output
 from belljar.session.session import Session
+from belljar.session.shell_usage import FIRST_LOOK
 from belljar.surfaces.cli import asking, console, own_commands, render, staged_offer
 from belljar.surfaces.cli.completer import Completions
 from belljar.surfaces.cli.main import denial
 from belljar.surfaces.cli.open_session import opened
-from belljar.surfaces.cli.prompt import Pipe, Reader, Terminal, is_incomplete, prompt_of, read_command
+from belljar.surfaces.cli.prompt import Pipe, Reader, Terminal, is_incomplete, prompt_of, read_command, says_exit
 from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.terminal.drawing import Drawing
@@ -122,7 +124,7 @@ class SafeMode:
     def converse(self) -> int:
         if self._terminal is not None:
             box = self.box
-            console.note(f"{box.id} on {box.workspace.path}, policy {box.policy.name}, network {box.network}; :help")
+            console.note(f"{box.id} on {box.workspace.path}, policy {box.policy.name}, network {_network(box)}; :help")
         try:
             while not self._over:
                 self._step()
@@ -179,9 +181,9 @@ class SafeMode:
             self._status = error.exit_status
             self._over = not self.box.is_open
         else:
-            self._concluded(result)
+            self._concluded(text, result)
 
-    def _watched(self, text: str) -> Result:
+    def _watched(self, text: str) -> ShellResult:
         """If we cannot go on (a broken pipe), the command ends with the session."""
         with self._in(Phase.RUNNING):
             if self._lending is not None:
@@ -210,7 +212,7 @@ class SafeMode:
             return {"stdout": Drawing(lambda: lending.size, lending.reply)}
         return {name: render.Screen() for name, fd in _FDS.items() if os.isatty(fd)}
 
-    async def _run(self, text: str) -> Result:
+    async def _run(self, text: str) -> ShellResult:
         return await self.box.persistent.run(text, timeout=self._args.timeout, on_output=self._tell)
 
     def _tell(self, what: Output | Question | None) -> None:
@@ -250,23 +252,30 @@ class SafeMode:
             with self._gate:
                 view = view[os.write(fd, view) :]
 
-    def _concluded(self, result: Result) -> None:
+    def _concluded(self, text: str, result: ShellResult) -> None:
         self._status = result.exit_code
-        # A shell that ended by itself was asked to: `exit 3`, or `set -e` and a failure.
-        self._over = (result.cause == "exited" and self.box.persistent.ended) or not self.box.is_open
+        self._over = not self.box.is_open or self._was_left(text, result)
         if self._terminal is not None and self._line_open:
             sys.stderr.write("\n")
         self._line_open = False
         for line in remarks(result, self._args, "prompt"):
             console.note(line)
+        if result.restarted and not self._over:
+            console.note(_NEW_SHELL.format("has ended" if result.shell_ended else "had ended before this"))
         if self._terminal is not None and not self._over:
             sys.stderr.write(f"\x1b[2m{self._summary(result)}\x1b[0m\n")
             sys.stderr.flush()
 
-    def _summary(self, result: Result) -> str:
+    def _was_left(self, text: str, result: ShellResult) -> bool:
+        """Lines of a pipe are a script: whatever ends their shell (`set -e`, exec) ends them. A person goes on typing
+        for the sandbox, so on a terminal it takes their own `exit`."""
+        ended = result.cause == "exited" and self.box.persistent.ended
+        return ended and (self._terminal is None or says_exit(text, self._parser))
+
+    def _summary(self, result: ShellResult) -> str:
+        """A call that was over before anybody could look says nothing of its memory."""
         took = f"{result.duration * 1000:.0f} ms" if result.duration < 1 else f"{result.duration:.1f} s"
-        memory = self.box.usage().get("memory")
-        used = f" · {memory / (1 << 20):.1f} MiB" if memory else ""
+        used = f" · peak ≥ {result.peak_memory / (1 << 20):.1f} MiB" if result.duration > FIRST_LOOK else ""
         return f"exit {result.exit_code} · {took}{used}"
 
     # Asking.
@@ -281,16 +290,35 @@ class SafeMode:
         if not answer.set_running_or_notify_cancel():
             return  # a job of the background asked, and gave up before anybody could be asked
         asking.show(verdict)
-        try:
-            with self._in(Phase.ASKING), self._gate:
-                said = input(_RUN_IT if verdict.effects else asking.ALLOW_IT)
-        except (EOFError, KeyboardInterrupt):
-            said = "no"
-        said = said.strip().lower()
+        question, letters = (_RUN_IT, _LETTERS) if verdict.effects else (asking.ALLOW_IT, asking.LETTERS)
+        while (said := self._said(question)) == "?":
+            asking.explain(letters)
         if said in ("a", "always"):
             self.box.approvals.remember(verdict, scope="session")
         answer.set_result(said in (*asking.YES, "a", "always"))
 
+    def _said(self, question: str) -> str:
+        try:
+            with self._in(Phase.ASKING), self._gate:
+                return input(question).strip().lower()
+        except (EOFError, KeyboardInterrupt):
+            return "no"
 
+
+def _network(box: Session) -> str:
+    if box.allow is None:
+        return box.network
+    names = [*(f"preset {name}" for name in box.allow.presets), *box.allow.hosts]
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    asked = ["hosts that you are asked about"] if box.allow.ask_hosts else []
+    return f"{box.network} but " + ", ".join([*names[:_NAMED], *more, *asked])
+
+
+_NAMED = 3  # hosts in one line
 _FDS = {"stdout": 1, "stderr": 2}
+_NEW_SHELL = (
+    "the shell in the sandbox {}: a new one has its directory and exported variables; other variables, functions, "
+    "options and jobs are gone"
+)
 _RUN_IT = "run it? [y]es, once / [n]o / [a]lways: also what does the same, in this session: "
+_LETTERS = {**asking.LETTERS, "a": "run it, and ask no more for what does the same, as long as this session lives"}

@@ -31,8 +31,9 @@ class HostTerminal:
         self._settings = termios.tcgetattr(fd)
         self._raw = False
         atexit.register(self.restore)
-        # Stopped, we would leave the person at the host's prompt in the middle of what they type for the sandbox.
-        signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+        # Stopped or gone, we would leave the person at the host's prompt while they type for the sandbox.
+        for key in (signal.SIGTSTP, signal.SIGQUIT):
+            signal.signal(key, signal.SIG_IGN)
 
     @classmethod
     def here(cls) -> HostTerminal | None:
