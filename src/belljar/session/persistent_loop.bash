@@ -22,7 +22,7 @@ __bj_step() {
     else builtin read -rN "${__bj_h:16}" -u 9 __bj; fi;
     [[ $__bj && $__bj_h != "$__bj_g"* && $__bj_h != -* ]];
   } do builtin read -rN 16 -u 9 __bj_n; builtin printf 'r%s\0' "$__bj_n" >&8; done;
-  if [[ -z $__bj ]]; then builtin exit 0; fi;
+  if [[ -z $__bj ]]; then __bj_x=; builtin exit 0; fi;
   if [[ $__bj_t ]]; then
     builtin history -s -- "$__bj";
     if [[ $__bj == *set*o*@(vi|emacs)* ]]; then __bj_q=$__bj __bj='builtin . <(builtin printf %s "$__bj_q")'; fi;
@@ -32,14 +32,14 @@ __bj_step() {
     [[ $- == *e* || $__bj_s == 0 ]] || __bj="{ __bj_last; } 2>/dev/null; $__bj";
     __bj="__bj_x=; builtin set -x; $__bj";
   fi;
-  [[ 1 ]];
+  [[ $__bj ]];
 };
 __bj_last() { return "$__bj_s"; };
 builtin readonly -f __bj_step __bj_last;
 builtin readonly __bj_t;
-builtin shopt -s expand_aliases; __bj_x='' __bj_e='' __bj_g='';
+builtin shopt -s expand_aliases; __bj_x='' __bj_e='' __bj_g='' __bj=1;
 # [loop]
-while { [[ 1 ]]; } 2>/dev/null; do
+while { [[ $__bj ]]; } 2>/dev/null; do
   while { __bj_step; } 2>/dev/null; do
     if __bj_last; then builtin eval "$__bj" 6<&- 8>&- 9<&-; else builtin eval "$__bj" 6<&- 8>&- 9<&-; fi;
   done;
