@@ -255,7 +255,8 @@ def test_the_prompt_shows_how_many_changes_are_staged(workspace: Path, tmp_path:
 
 
 ENDS = ["set -e; false", "exec true", "f() { exit 3; }; f", "echo exit 3 >/tmp/it; . /tmp/it", "kill -9 $$",
-        "trap 'exit 3' USR1; kill -USR1 $$", "alias leave=exit; eval leave", "eval 'e''xit'", "exec >&-", "enable -n builtin"]  # fmt: skip
+        "trap 'exit 3' USR1; kill -USR1 $$", "alias leave=exit; eval leave", "eval 'e''xit'", "exec >&-",
+        "enable -n builtin"]  # fmt: skip
 
 
 def test_only_a_typed_exit_takes_a_person_back_to_the_host(workspace: Path) -> None:
