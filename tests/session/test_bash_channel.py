@@ -9,7 +9,8 @@ from tests.session.test_persistent_shell import box as box
 from tests.session.test_persistent_shell import shell as shell
 
 from belljar import Output, PolicyDenied, Session
-from belljar.session.bash_channel import Bash, exported
+from belljar.link import frames
+from belljar.session.bash_channel import STRANGERS, Bash, exported
 from belljar.session.persistent_shell import PersistentShell
 
 
@@ -110,3 +111,15 @@ declare -- NOT="exported"
     assert exported(text) == {
         "A": 'x "y" $z `w` \\ q', "B": "new\nline ' \x1b \x01 \udcff", "EMPTY": "", "R": "1", "P": "posix",
     }  # fmt: skip
+
+
+async def test_of_a_flood_on_the_channel_a_few_messages_are_heard(
+    shell: PersistentShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shell.run("true")
+    bash, heard = shell._bash, []
+    assert bash is not None
+    hear = Bash._hear
+    monkeypatch.setattr(Bash, "_hear", lambda bash, message: (heard.append(message), hear(bash, message)))
+    bash._take(frames.CONTROL, bytes(1 << 20))
+    assert 0 < len(heard) <= STRANGERS + 2
