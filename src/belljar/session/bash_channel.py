@@ -133,7 +133,7 @@ class BashState:
         lines += [
             f"builtin export {name}={shlex.quote(value)}" for name, value in self.variables.items() if name not in OWN
         ]
-        return "{ " + "\n".join([*lines, "builtin history -c"]) + "\n} >/dev/null 2>&1"
+        return "{ " + "\n".join([*lines, "__bj_p="]) + "\n} >/dev/null 2>&1"
 
 
 class Bash:

@@ -24,7 +24,7 @@ __bj_step() {
   } do builtin read -rN 16 -u 9 __bj_n; builtin printf 'r%s\0' "$__bj_n" >&8; done;
   if [[ -z $__bj ]]; then __bj_x=; builtin exit 0; fi;
   if [[ $__bj_t ]]; then
-    builtin history -s -- "$__bj";
+    if [[ $__bj_p ]]; then builtin history -s -- "$__bj_p"; fi; __bj_p=$__bj;
     if [[ $__bj == *set*o*@(vi|emacs)* ]]; then __bj_q=$__bj __bj='builtin . <(builtin printf %s "$__bj_q")'; fi;
     builtin trap - INT;
   fi;
@@ -37,7 +37,7 @@ __bj_step() {
 __bj_last() { return "$__bj_s"; };
 builtin readonly -f __bj_step __bj_last;
 builtin readonly __bj_t;
-builtin shopt -s expand_aliases; __bj_x='' __bj_e='' __bj_g='' __bj=1;
+builtin shopt -s expand_aliases; __bj_x='' __bj_e='' __bj_g='' __bj_p='' __bj=1;
 # [loop]
 while { [[ $__bj ]]; } 2>/dev/null; do
   while { __bj_step; } 2>/dev/null; do

@@ -344,6 +344,8 @@ def test_the_history_is_the_person_s_own(terminal: Terminal) -> None:
     shown = terminal.until("exit 0")
     assert "echo one\r\n" in shown
     assert "builtin" not in shown
+    terminal.line("fc -s echo")
+    terminal.until("one\r\n")
     terminal.line(":quit")
     assert terminal.status() == 0
 
