@@ -92,6 +92,15 @@ def test_the_last_apply_of_a_directory_is_taken_back_first(place: Path) -> None:
     assert "can be taken back any more" in belljar("apply", "--undo", cwd=place).complaint
 
 
+def test_a_new_directory_is_one_line_unless_it_is_named(place: Path) -> None:
+    run_staged(place, "mkdir -p d/e; echo 1 > d/e/1; echo 2 > d/2; echo 3 > f")
+    assert belljar("changes", cwd=place).stdout == "+ d/  (3 new)\n+ f\n"
+    everything = "+ d\n+ d/2\n+ d/e\n+ d/e/1\n"
+    assert belljar("changes", "d", cwd=place).stdout == everything
+    assert belljar("changes", "--all", cwd=place).stdout == f"{everything}+ f\n"
+    assert len(belljar("changes", "--json", cwd=place).json) == 5
+
+
 def test_a_stat_counts_each_line_of_a_file_once(place: Path) -> None:
     run_staged(place, "mkdir -p d/e; echo 1 > d/e/1; echo 2 > d/2")
     assert belljar("diff", "--stat", cwd=place).stdout == "+ d/2    +1 −0\n+ d/e/1  +1 −0\n2 changed, +2 −0\n"

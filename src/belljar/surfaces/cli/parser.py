@@ -216,6 +216,7 @@ def _changes(commands: Commands) -> None:
         each.add_argument("--session", metavar="ID", help="which session; not needed if this directory has only one")
     for each in (listed, shown, taken, dropped):
         each.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
+    listed.flag("--all", help="also what is in new directories, which are one line each")
     shown.flag("--stat", help="only how many lines were added and removed in each file")
     taken.flag("-p", "--patch", help="ask change by change, and hunk by hunk")
     taken.flag("--merge", help="merge text files with what changed on the host meanwhile")

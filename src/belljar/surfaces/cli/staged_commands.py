@@ -21,14 +21,15 @@ from belljar.staged.diff import lines_counted, quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names
 from belljar.surfaces.cli.session_commands import sessions
-from belljar.surfaces.cli.staged_offer import ask, choose, line, report
+from belljar.surfaces.cli.staged_offer import ask, choose, line, lines, report
 
 
 def changes(args: Namespace) -> int:
     review = _review(args)
     found = _named(args, review)
     _say_if_none(args, found)
-    return console.answer(args, [change.as_dict() for change in found], *map(line, found))
+    shown = map(line, found) if args.all or args.paths else lines(found)
+    return console.answer(args, [change.as_dict() for change in found], *shown)
 
 
 def diff(args: Namespace) -> int:

@@ -62,10 +62,11 @@ def offer(area: StagedArea, asking: Answer | None) -> None:
 
 
 def _decide(review: Review, found: list[Change], asking: Answer) -> None:
-    for change in found[:MOST_LINES]:
-        console.note(line(change))
-    if len(found) > MOST_LINES:
-        console.note(f"… and {len(found) - MOST_LINES} more; `belljar changes` lists them all")
+    shown = lines(found)
+    for each in shown[:MOST_LINES]:
+        console.note(each)
+    if len(shown) > MOST_LINES:
+        console.note(f"… and {len(shown) - MOST_LINES} more; `belljar changes` lists them all")
     answer = _understood(asking, QUESTION.format(counted(found)))
     if answer == "n":
         review.discard()
@@ -97,6 +98,21 @@ def report(result: Applied, done: str) -> None:
         console.note(f"not applied: the host would run {quoted(path)} by itself; --runs-later applies it")
     for path in result.refused:
         console.note(f"not applied: {quoted(path)} is a FIFO, a socket, a device or nested too deeply")
+
+
+def lines(found: list[Change]) -> list[str]:
+    """Of new directories one line each, with how much is in them; but what the host would run is always shown."""
+    shown: list[str] = []
+    folded = ""
+    for change in found:
+        if folded and change.path.startswith(folded):
+            shown += [line(change)] if change.runs_later else []
+            continue
+        folded = f"{change.path}/" if change.kind == "added" and change.is_directory and not change.members else ""
+        inside = sum(each.path.startswith(folded) for each in found) if folded else 0
+        shown.append(f"{change.mark} {quoted(change.path)}/  ({inside} new)" if inside > 1 else line(change))
+        folded = folded if inside > 1 else ""
+    return shown
 
 
 def line(change: Change) -> str:
