@@ -37,8 +37,10 @@ async def test_a_file_goes_in_and_comes_back_the_same(session: Session, tmp_path
 
 async def test_what_cannot_be_written_is_said_and_not_waited_for(session: Session, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(bytes(5_000_000))
-    with pytest.raises(FileFailed, match="No such file"):
+    with pytest.raises(FileFailed, match=r"no directory nowhere; make it first: await box.files.mkdir\('nowhere'\)"):
         await session.files.upload(tmp_path / "big", "nowhere/big")
+    await session.files.mkdir("nowhere")
+    await session.files.write("nowhere/small", "x")
 
 
 async def test_an_upload_that_is_given_up_leaves_neither_file_nor_descriptor(session: Session, tmp_path: Path) -> None:

@@ -262,6 +262,9 @@ class Files:
         if status:
             code, _, text = said.decode("utf-8", "replace").strip().partition(" ")
             number = int(code) if code.isdigit() else 0
+            if number == errno.ENOENT and tool in ("put", "append") and (parent := posixpath.dirname(path)):
+                first = f"make it first: await box.files.mkdir({parent!r})"
+                raise FileFailed(f"{path}: there is no directory {parent}; {first}", errno=number)
             raise FileFailed(f"{path}: {_WORDS.get(number) or text[:200] or 'failed'}", errno=number)
 
 
