@@ -89,6 +89,12 @@ def test_it_is_allowed(command: str) -> None:
     [
         ("ls 2>/dev/null", "low"),
         ("pip list", "low"),
+        ("nvidia-smi --query-gpu=memory.used --format=csv", "low"),
+        ("man git-rebase | col -b | head", "low"),
+        ("ast-grep -p 'console.log($A)' -l ts src", "low"),
+        ("http GET :8000/api/items limit==5", "medium"),
+        ("coverage report | tail", "medium"),
+        ("grpcurl -plaintext localhost:50051 list", "medium"),
         ("npm ls", "low"),
         ("kubectl get pods", "low"),
         ("grep -rn TODO src | head", "low"),
