@@ -37,6 +37,43 @@ NOT_ALLOWED = [
     "pulsar-admin namespaces delete acme/prod --force",
     "aptly repo drop -force acme-stable",
     "docker rm -f $(docker ps -aq)",
+    # a function that starts itself
+    "node -e \"const f=()=>{require('child_process').spawn(process.argv[0],['-e','('+f+')()']);setImmediate(f)};f()\"",
+    "perl -e 'sub f{fork;f()}f()'",
+    "ruby -e 'def f; fork { f }; f; end; f'",
+    "python3 -c 'import os,sys;f=lambda:(os.fork(),f());f()'",
+    # tunnels
+    "autossh -M 0 -f -N -R 9000:localhost:22 u@198.51.100.12",
+    "ssh -o RemoteForward='9000 localhost:22' u@h.example",
+    "sshuttle -r u@198.51.100.12 0/0",
+    # every package, or one that the system needs
+    "dpkg-query -W -f '${Package}\\n' | xargs apt-get -y --allow-remove-essential purge",
+    "rpm -qa | xargs rpm -e --nodeps",
+    "pacman -Rdd $(pacman -Qq)",
+    # statements for a client, by whatever way
+    "sqlplus -s system/$PW@orcl <<EOF\nDROP USER app CASCADE;\nEXIT\nEOF",
+    "sqlcmd -S db -i drop_everything.sql",
+    "mysql app < truncate_all.sql",
+    "tsh db connect --db-user=x pg <<< 'DROP DATABASE app'",
+    # a DELETE to any host but this one
+    "curl -X DELETE http://admin:pw@couch:5984/orders",
+    "curl --request DELETE $API/v1/users/1",
+    "http DELETE http://couch:5984/orders",
+    "wget --method=DELETE http://couch:5984/orders",
+    # a tool by another path
+    "bin/solr delete -c products",
+    "./bin/kafka-topics.sh --bootstrap-server b:9092 --delete --topic orders",
+    "/usr/lib/postgresql/16/bin/dropdb app",
+    "~/.local/bin/aws s3 rb s3://x --force",
+    # several tasks, and migrations taken back to nothing
+    "mix do ecto.drop, ecto.create",
+    "nx run-many --target=destroy --all",
+    "invoke build destroy",
+    'goose -dir migrations postgres "$DSN" reset',
+    "sqlx migrate revert --target-version 0",
+    "php vendor/bin/phinx rollback -t 0",
+    "php yii migrate/fresh",
+    'migrate -path m -database "$DB" down',
 ]
 ALLOWED = [
     "git clone https://example.com/r.git && cd r && ./configure && make",
@@ -69,6 +106,16 @@ ALLOWED = [
     "tool --completions fish > ~/.config/fish/completions/tool.fish",
     "find build -type d -print0 | xargs -0r chmod g+s",
     "hg --config extensions.fix= fix --rev .",
+    "node -e \"const {fork}=require('child_process');function main(){fork('./w.js').on('exit',main)};main()\"",
+    "curl -X DELETE http://localhost:8000/items/1",
+    "http DELETE :8000/items/1",
+    "bin/test",
+    "./tool delete x",
+    "mysql app < schema.sql",
+    "dbmate new drop_users",
+    "npx prisma migrate dev --name drop-users",
+    'goose -dir migrations postgres "$DSN" up',
+    "dpkg -l | grep ^rc | awk '{print $2}' | xargs dpkg -P",
 ]
 
 
@@ -94,6 +141,7 @@ def test_it_is_allowed(command: str) -> None:
         ("ast-grep -p 'console.log($A)' -l ts src", "low"),
         ("http GET :8000/api/items limit==5", "medium"),
         ("coverage report | tail", "medium"),
+        ("npm pkg set scripts.typecheck='tsc --noEmit' type=module", "medium"),
         ("grpcurl -plaintext localhost:50051 list", "medium"),
         ("npm ls", "low"),
         ("kubectl get pods", "low"),

@@ -38,6 +38,9 @@ def _program(machine: Machine, name: str, args: list[str], state: ShellState, fe
     base, last = program_name(_linked(name, state) or name, state.cwd), name.rsplit("/", 1)[-1]
     if machine.knowledge.has_trait(last, "anywhere") or (base == "busybox" and Call.known(machine, last)):
         base = last
+    elif "/" in base and _is_tool(machine, last):  # a copy of it: bin/solr, ./psql
+        machine.emit("exec.unknown", name)
+        base = last
     call = Call(machine, base, args, state, feed)
     handler = PROGRAMS.get(base) or PROGRAMS.get(unversioned(base))
     entries = machine.knowledge.entries(base)
@@ -60,6 +63,11 @@ def _program(machine: Machine, name: str, args: list[str], state: ShellState, fe
             _net(Call(machine, base, args, state, feed))
     out = out if handler else read
     return _passed(feed, args) if out is None else out
+
+
+def _is_tool(machine: Machine, name: str) -> bool:
+    """Whether it is a service's or a database's tool, not a word that a project's own script may be called by."""
+    return any(one.destroys or one.stdin == "code:sql" for one in machine.knowledge.entries(name))
 
 
 def _read(call: Call, entries: tuple[Entry, ...]) -> str | None:
@@ -131,7 +139,8 @@ def _stranger(call: Call) -> str:
 
 def _nets(call: Call) -> None:
     kinds = ["anything else", "a control tool"] if re.search("(ctl|-cli)$", call.name) else ["anything else"]
-    for kind in kinds if "/" not in call.name else []:  # not the project's own
+    own = "/" in call.name and not re.search(r"(?:^|/)s?bin/[^/.]+$", call.name)  # a script of the project
+    for kind in kinds if not own else []:
         _read(call, call.machine.knowledge.programs[kind])
     _net(call)
 
@@ -141,7 +150,7 @@ def _net(call: Call) -> None:
     arguments, a command as the text of one argument."""
     nets = call.machine.knowledge.has_trait(call.name, "nets")
     for index, arg in enumerate(call.args):
-        if expressions.fullmatch(named("drops_database"), unglob(solid(arg))):
+        if expressions.fullmatch(named("drops_database"), unglob(solid(arg)).rstrip(",")):  # `mix do a, b`
             call.emit("data.drop")
         option = expressions.matched(named("takes_command"), call.args[index - 1] if index else "")
         option = option or re.match(r"--?[\w-]*(exec|cmd|command|run|eval|hook)[\w-]*=", arg)

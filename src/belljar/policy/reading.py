@@ -64,6 +64,8 @@ class Reading:
             self.act(act, words)
         if entry.stdin and call.stdin.strip() and not any(re.match("code|script", act) for act, _ in acts):
             self.act(entry.stdin, [unglob(call.stdin)])
+        if entry.stdin == "code:sql" and expressions.search(named("dropping_file"), call.feed.source):
+            call.emit("data.drop", call.feed.source)
         printed = self._effects(options)
         if self.sent or has(self.target, PRIVATE + ENCODED):
             call.send(self.sent + self.target, self.target)

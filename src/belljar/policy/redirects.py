@@ -66,7 +66,9 @@ def _redirect(machine: "Machine", node: Node, state: ShellState, feed: Feed, out
     elif op in ("<", "<>", "<&"):
         if op == "<>" and number not in ("", "0"):
             state.env[f"&{number}>"] = target
-        return _fed(number, read_path(machine, target, state), state, feed), False
+        fed = _fed(number, read_path(machine, target, state), state, feed)
+        fed.source = fed.source if fed is feed else solid(target)
+        return fed, False
     elif number in ("", "1") or op in ("&>", "&>>"):
         outputs.append((target, op in (">>", "&>>")))
     else:

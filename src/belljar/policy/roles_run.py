@@ -181,6 +181,8 @@ def ssh_option(reading: Reading, text: str) -> None:
     for line in text.splitlines():
         found = re.match(r"(?i)\s*(?:(?:proxy|local|knownhosts)command|match\b.*\bexec)[\s=]+(.+)", line)
         hidden(reading, found[1].strip('"')) if found else None
+        if re.match(r"(?i)\s*(?:remote|dynamic)forward\b", line):
+            reading.call.emit("net.tunnel", line)
 
 
 def planted(reading: Reading, value: str) -> None:

@@ -30,9 +30,10 @@ PERHAPS = {
 class Feed:
     """A standard input: text that `read` takes line by line."""
 
-    __slots__ = ("outside", "text")
+    __slots__ = ("outside", "source", "text")
 
-    def __init__(self, text: str = "", outside: bool = False) -> None:
+    def __init__(self, text: str = "", outside: bool = False, source: str = "") -> None:
+        self.source = source  # the file that it was redirected from
         self.text, self.outside = text, outside  # `outside`: whatever stands before the whole command
 
     def line(self) -> str:
