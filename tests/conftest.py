@@ -58,6 +58,16 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
+def _variables_stay_as_they_were() -> Iterator[None]:
+    """`--engine` and its like set one, also where a test calls the command line's `main` in this process."""
+    before = dict(os.environ)
+    yield
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
 def _no_waiting_on_the_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     with blocking.refused() if "anyio_backend" in request.fixturenames else nullcontext():
         yield
