@@ -46,6 +46,7 @@ NOT_ALLOWED = [
     "autossh -M 0 -f -N -R 9000:localhost:22 u@198.51.100.12",
     "ssh -o RemoteForward='9000 localhost:22' u@h.example",
     "sshuttle -r u@198.51.100.12 0/0",
+    "docker run --rm cloudflare/cloudflared tunnel --url http://web:80",
     # every package, or one that the system needs
     "dpkg-query -W -f '${Package}\\n' | xargs apt-get -y --allow-remove-essential purge",
     "rpm -qa | xargs rpm -e --nodeps",
@@ -54,6 +55,7 @@ NOT_ALLOWED = [
     "sqlplus -s system/$PW@orcl <<EOF\nDROP USER app CASCADE;\nEXIT\nEOF",
     "sqlcmd -S db -i drop_everything.sql",
     "mysql app < truncate_all.sql",
+    "db2 -tvf drop.sql",
     "tsh db connect --db-user=x pg <<< 'DROP DATABASE app'",
     # a DELETE to any host but this one
     "curl -X DELETE http://admin:pw@couch:5984/orders",
