@@ -82,7 +82,7 @@ def test_who_may_not_use_root_s_is_told_to_start_one_of_his_own(
     with pytest.raises(EngineRefused) as failed:
         podman.find()
     assert "usermod" not in str(failed.value)
-    assert "systemctl --user start podman.socket" in unavailable(failed.value).fix
+    assert "systemctl --user start podman.socket" in unavailable(failed.value)[0].fix
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
