@@ -13,7 +13,8 @@ from tests.session.test_session import box as box
 import belljar
 from belljar import Session
 from belljar.errors import SandboxLost
-from belljar.session.conclusion import CAUSES
+from belljar.link import frames
+from belljar.session.conclusion import CAUSES, cause_of
 from belljar.session.result import Cause, Output
 
 
@@ -34,6 +35,12 @@ async def test_past_its_output_limit_a_command_is_ended(box: Session) -> None:
     assert (result.bytes_kept, result.truncated) == (100_000, True)
     assert result.stdout.startswith("y\n" * 50_000 + "\n[... ")
     assert result.bytes_produced > 100_000
+
+
+def test_a_command_that_was_over_before_the_signal_is_past_its_output_limit_all_the_same() -> None:
+    exited = frames.EndedBody(frames.EndCause.EXITED, *[0] * 10)
+    assert cause_of(exited, "output_limit") == "output_limit"
+    assert cause_of(exited, "killed") == "exited"
 
 
 async def test_resources_are_accounted_for(box: Session) -> None:

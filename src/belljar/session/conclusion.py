@@ -33,6 +33,8 @@ def cause_of(body: frames.EndedBody, stopped: Cause | None = None) -> Cause:
     if stopped == "interrupted":
         # A program may take Ctrl+C and end as it likes; only a death by it counts.
         return "interrupted" if body.signal == signal.SIGINT or body.exit_code == 128 + signal.SIGINT else cause
+    if stopped == "output_limit":
+        return stopped  # also where it was over before the signal came: what is past the limit is missing all the same
     return stopped if stopped and cause in ("killed", "signalled") else cause
 
 
