@@ -65,6 +65,8 @@ async def test_a_hostile_image_gets_the_same_walls(hostile_image: str, workspace
 
 LEADING_IN = {
     "a link at the workspace's place": "RUN rm -rf /workspace && mkdir /elsewhere && ln -s /elsewhere /workspace",
+    "a workspace in our own files' place": "RUN rm -rf /workspace && ln -s /etc /workspace",
+    "a way through the kernel's links": "RUN ln -sf /proc/1/root/workspace/below /etc/group",
     "a file of ours that leads into the workspace": "RUN ln -s /workspace/below /etc/gitconfig",
     "an account file that leads to a hook": "RUN ln -sf /workspace/.git/hooks/post-checkout /etc/passwd",
     "a chain of links, one of them relative": "RUN ln -s ../workspace/below /etc/a && ln -sf a /etc/group",

@@ -354,6 +354,8 @@ def _lines(pieces: list[Piece], end: int, pattern: Pattern, deadline: float, sta
 
 def _matches(pattern: Pattern, line: bytes, deadline: float) -> bool:
     try:
-        return bool(pattern.search(decode(line).rstrip("\r\n"), timeout=max(0.001, deadline - time.monotonic())))
+        if (left := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        return bool(pattern.search(decode(line).rstrip("\r\n"), timeout=left))
     except TimeoutError:
         raise UsageError("Invalid filter regex: it takes too long to match; write a simpler one") from None

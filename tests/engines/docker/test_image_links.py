@@ -26,7 +26,7 @@ NONE: Mapping[str, str] = {}
         ("/etc/passwd", {"/etc": "/a/b", "/a/b": "../workspace"}, "/workspace"),
         ("/etc/passwd", {"/etc/passwd": "/workspace/deep/../../x"}, "/workspace"),
         ("/etc/passwd", {"/etc/passwd": "/a/../b", "/a": "/workspace/deep"}, "/workspace"),
-        ("/etc/passwd", {"/etc/passwd": "/etc/passwd"}, "/etc/passwd"),
+        ("/etc/passwd", {"/etc/passwd": "/etc/passwd"}, "/"),
         ("/etc/passwd", {"/etc/passwd": "/nix/store/passwd", "/workspace": "/x"}, None),
         ("/etc/passwd", {"/etc/passwd": "/run/passwd"}, None),
         ("/etc/passwd", {"/etc/passwd": "/workspaces/x"}, None),
@@ -35,6 +35,13 @@ NONE: Mapping[str, str] = {}
         ("/workspace", {"/workspace": "/home/sandbox/x"}, "/home/sandbox"),
         ("/home/sandbox/.x", {"/home/sandbox/.x": "/workspace"}, None),
         ("/home/sandbox/.x", {"/home": "/workspace"}, "/workspace"),
+        ("/workspace", {"/workspace": "/etc"}, "/etc"),
+        ("/workspace", {"/workspace": "/home"}, "/home"),
+        ("/workspace", {"/workspace": "/"}, "/"),
+        ("/workspace", {"/workspace": "/dev"}, "/dev"),
+        ("/etc/passwd", {"/etc/passwd": "/moved/x", "/workspace": "/moved"}, "/moved"),
+        ("/etc/group", {"/etc/group": "/proc/1/root/workspace/x"}, "/proc"),
+        ("/etc/group", {"/etc/group": "/a", "/a": "/proc/thread-self/root/workspace/x"}, "/proc"),
     ],
 )
 def test_where_links_lead(target: str, links: Mapping[str, str], place: str | None) -> None:

@@ -14,7 +14,7 @@ import json
 import posixpath
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 from belljar import resources
@@ -27,6 +27,7 @@ DOING = "looking for links in the image"
 MOST_LINKS = 40  # as in the kernel
 # Where the engine itself mounts. Docker replaces what an image has there, Podman follows it.
 _ENGINES_OWN = ("/dev", "/proc", "/sys", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
+_KERNELS = ("/dev", "/proc", "/sys")  # full of links that no image holds
 _LINK_MODE = 1 << 27  # os.ModeSymlink of Go
 _NEW = ("/tmp", "/var/tmp")  # empty in each sandbox: what an engine makes there is nobody's
 
@@ -67,8 +68,8 @@ class ImageLinks:
             for target in sorted({*mounts, *_ENGINES_OWN}):
                 if (wrong := led_astray(target, mounts, link)) is not None:
                     raise ProtectionMissing(
-                        f"the image has a link on the way to {target} that leads to {wrong}, where a directory of the "
-                        "host will be, so nothing was run; use an image without it"
+                        f"the image has a link on the way to {target} that leads to {wrong}, where a mount of the "
+                        "host's or the kernel's will be, so nothing was run; use an image without it"
                     )
         finally:
             path = f"/containers/{id}?force=1&v=1"
@@ -100,22 +101,37 @@ def _only_link(archive: bytes) -> str:
 
 
 def led_astray(target: str, mounts: dict[str, str], link: Link) -> str | None:
-    """The place in a mount of the host's that links lead to on the way to `target`; None: it is not led into one."""
+    """The place that links lead to on the way to `target` where none may: in a mount of the host's or of the kernel's,
+    or above another mount, which would then be made in this one. None: it is not led to such a place."""
     shown = [each for each, kind in mounts.items() if kind != "tmpfs" and each not in _NEW]
-    at, left, links = "/", _parts(target), 0
-    while left:
-        at = posixpath.normpath(posixpath.join(at, left.pop(0)))  # `at` has no link in it, so `..` is what it says
-        if links and any(_is_below(at, each) for each in shown):
+    moved = [end for each in shown if each != target and (end := _end(each, mounts, link))]
+    for at, links in _way(target, mounts, link):
+        if links > MOST_LINKS or (links and any(_is_below(at, each) for each in (*shown, *moved, *_KERNELS))):
             return at
+    end = _end(target, mounts, link)
+    covered = [each for each in (*mounts, *_ENGINES_OWN) if each != target and each.startswith(f"{end.rstrip('/')}/")]
+    return end if end and covered else None
+
+
+def _end(target: str, mounts: dict[str, str], link: Link) -> str:
+    """Where links lead `target` to in the end; empty: there is none on the way."""
+    *_, (at, links) = _way(target, mounts, link)
+    return at if links else ""
+
+
+def _way(target: str, mounts: dict[str, str], link: Link) -> Iterator[tuple[str, int]]:
+    """Each place on the way to `target`, and how many links led there."""
+    at, left, links = "/", _parts(target), 0
+    while left and links <= MOST_LINKS:
+        at = posixpath.normpath(posixpath.join(at, left.pop(0)))  # `at` has no link in it, so `..` is what it says
+        yield at, links
         if not links and left and at in mounts:
-            return None  # below a mount there is nothing of the image
+            return  # below a mount there is nothing of the image
         if (text := link(at)) is not None:
             links += 1
-            if links > MOST_LINKS:
-                return at
             at = "/" if text.startswith("/") else posixpath.dirname(at)
             left = _parts(text) + left
-    return None
+    yield at, links
 
 
 def _parts(path: str) -> list[str]:
