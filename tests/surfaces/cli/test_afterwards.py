@@ -19,12 +19,13 @@ from belljar.surfaces.cli import afterwards
 from belljar.surfaces.cli.main import main
 
 PROGRAM = """
-import os, sys
+import os, signal, sys
 from belljar.surfaces.cli import afterwards
 
 def work():
     open("go").read()
-    open("done", "w").write(f"{os.getppid() == parent} {os.getsid(0) == os.getpid()}")
+    bounded = signal.alarm(0) > 0 and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    open("done", "w").write(f"{os.getppid() == parent} {os.getsid(0) == os.getpid()} {bounded}")
 
 parent = os.getpid()
 os.set_inheritable(int(sys.argv[1]), True)
@@ -45,7 +46,7 @@ def test_nobody_waits_for_it(tmp_path: Path) -> None:
     (tmp_path / "go").write_text("")  # waits until the work asks for it
     assert os.read(reader, 1) == b""  # nothing that was handed down is held
     os.close(reader)
-    assert (tmp_path / "done").read_text() == "False True"
+    assert (tmp_path / "done").read_text() == "False True True"
 
 
 def test_what_was_asked_for_last_is_done_first_and_a_failure_stops_nothing() -> None:

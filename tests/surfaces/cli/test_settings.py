@@ -1,7 +1,11 @@
 """Settings come from files that no command can write, and the operator's word is the last."""
 
+import os
 from argparse import Namespace
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +56,29 @@ def test_a_file_that_others_can_write_is_not_read(files: tuple[Path, Path]) -> N
     files[1].chmod(0o666)
     with pytest.raises(UsageError, match="chmod go-w"):
         settings.load()
+
+
+def test_a_file_that_is_swapped_after_it_was_judged_is_not_read(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, user = files
+    user.write_text('memory = "1g"\n')
+    other = user.with_name("other.toml")
+    other.write_text('memory = "9g"\n')
+
+    def then_swapped(look: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*given: Any, **more: Any) -> Any:
+            found = look(*given, **more)
+            with suppress(FileNotFoundError):
+                os.replace(other, user)
+            return found
+
+        return wrapped
+
+    monkeypatch.setattr(os, "fstat", then_swapped(os.fstat))
+    monkeypatch.setattr(Path, "stat", then_swapped(Path.stat))
+    assert settings.load()["memory"].value == "1g"
+    assert not other.exists()
 
 
 def test_an_enforced_size_count_or_time_is_a_ceiling(files: tuple[Path, Path]) -> None:

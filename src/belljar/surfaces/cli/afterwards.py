@@ -8,6 +8,7 @@ one that looks (`belljar prune`, any start) clears them away, as after a kill -9
 from __future__ import annotations
 
 import os
+import signal
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,8 @@ from typing import NoReturn
 
 from belljar.errors import BelljarError
 
+MOST_SECONDS = 60
+"""A child of a process with threads may wait for a lock that one of them held: it does not wait for ever."""
 _work: list[Callable[[], object]] = []
 
 
@@ -47,6 +50,9 @@ def _is_child() -> bool:
     except OSError:
         return True
     os.setsid()  # no terminal's signal reaches it
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.alarm(MOST_SECONDS)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nowhere, stream)

@@ -70,20 +70,27 @@ def load(workspace: str | None = None) -> dict[str, Setting]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """What is judged is what is read: another user may swap the file meanwhile (`sudo` with the caller's HOME)."""
     try:
-        status = path.stat()
-    except OSError:
-        return {}
-    if not stat.S_ISREG(status.st_mode):  # /dev/null: none
-        return {}
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
-        raise UsageError(f"{path} can be written by other users, so it is not read; run chmod go-w on it, and own it")
-    import tomllib
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        if not os.path.lexists(path):  # or nobody can say
+            return {}
+        raise UsageError(f"{path}: {error.strerror}") from None
+    with file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):  # /dev/null: none
+            return {}
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+            raise UsageError(
+                f"{path} can be written by other users, so it is not read; run chmod go-w on it, and own it"
+            )
+        import tomllib
 
-    try:
-        return tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}") from None
+        try:
+            return tomllib.loads(file.read())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: {error}") from None
 
 
 def _checked(given: dict[str, Any], path: Path, *tables: str) -> dict[str, Setting]:
