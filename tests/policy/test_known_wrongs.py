@@ -76,6 +76,43 @@ NOT_ALLOWED = [
     "php vendor/bin/phinx rollback -t 0",
     "php yii migrate/fresh",
     'migrate -path m -database "$DB" down',
+    # a function hides nothing: a new process has none, and it may never have been defined
+    "rm() { :; }; env rm -rf /workspace/.git",
+    "rm() { :; }; timeout 5 rm -rf /workspace/.git",
+    "rm() { :; }; echo /workspace/.git | xargs rm -rf",
+    "rm() { :; }; find /workspace/.git -exec rm -rf {} +",
+    'rm() { :; }; bash -c "rm -rf /workspace/.git"',
+    "rm() { :; }; sh -c 'rm -rf /'",
+    "rm() { :; }; nohup rm -rf /",
+    "false && rm() { :; }; rm -rf /",
+    "if [ -e /nope ]; then rm() { :; }; fi; rm -rf /",
+    "while false; do rm() { :; }; done; rm -rf /",
+    "case x in y) rm() { :; };; esac; rm -rf /",
+    "rm() { :; } | cat; rm -rf /",
+    "g() { return; rm() { :; }; }; g; rm -rf /",
+    "rm() { rm -rf /; }; readonly -f rm; rm() { :; }; rm -rf /",
+    "/bin/rm() { :; }; env /bin/rm -rf /",
+    "false && /bin/rm() { :; }; /bin/rm -rf /",
+    "false && find() { :; }; find / -delete",
+    "find() { :; }; env find / -delete",
+    "x() { rm -rf /; }; false && x() { :; }; x",
+    "x() { rm -rf /; }; if false; then x() { :; }; fi; x",
+    "x() { rm -rf /; }; export -f x; bash -c x",
+    "x() { rm -rf /; }; export -f x; bash -c 'echo a; x'",
+    "false && cd() { :; }; cd /; rm -rf ./*",
+    "false && test() { D=/tmp/x; }; D=/; test 1; rm -rf $D",
+    "false && export() { :; }; export D=/; rm -rf $D",
+    "false && eval() { :; }; eval 'rm -rf /'",
+    'rm() { env rm "$@"; }; rm -rf /',
+    "x() { :; }; env x -- rm -rf /",
+    "printf 'rm -rf /' > /tmp/x; chmod +x /tmp/x; PATH=/tmp:$PATH; x() { :; }; env x",
+    "printf 'rm -rf /' > /tmp/x; chmod +x /tmp/x; PATH=/tmp:$PATH; false && x() { :; }; x",
+    "alias rm=echo; env rm -rf /",
+    "alias find=echo; find / -delete",
+    "false && command() { :; }; command rm -rf /",
+    "rm() { :; }; unset -f rm; rm -rf /",
+    "rm() { :; }; (rm -rf /)",
+    "false && bash() { read -d '' x; }; echo 'rm -rf /' | bash",
 ]
 ALLOWED = [
     "git clone https://example.com/r.git && cd r && ./configure && make",
@@ -118,6 +155,22 @@ ALLOWED = [
     "npx prisma migrate dev --name drop-users",
     'goose -dir migrations postgres "$DSN" up',
     "dpkg -l | grep ^rc | awk '{print $2}' | xargs dpkg -P",
+    # functions that are called like programs
+    'git() { command git "$@"; }; git status',
+    'cd() { builtin cd "$@" && ls; }; cd src; rm -f a.o',
+    'cd() { builtin cd "$@" && ls; }; cd build && rm -rf ./*.o',
+    'log() { echo "[$(date)] $*"; }; log "starting rm -rf / of nothing"',
+    'test() { pytest -q "$@"; }; test tests/unit',
+    'run() { echo "+ $*"; "$@"; }; run make; run npm test',
+    "build() { make -j4; }; clean() { rm -rf build; }; clean; build",
+    'install() { DEST=/tmp/x; mkdir -p $DEST; cp a $DEST; }; install; rm -rf "$DEST"',
+    "bash -c 'run() { \"$@\"; }; run make'",
+    'deploy() { echo "$1"; }; export -f deploy; echo a b | xargs -n1 bash -c \'deploy "$@"\' _',
+    "python() { python3 \"$@\"; }; python -c 'print(1)'",
+    "f() { echo 1; }; f() { echo 2; }; f",
+    'ls() { command ls --color=auto "$@"; }; ls -la',
+    'node() { docker run --rm -v "$PWD:/w" -w /w node:20 node "$@"; }; node --version',
+    'info() { printf \'%s\\n\' "$*"; }; die() { info "$@" >&2; exit 1; }; [ -f x ] || die "no x"',
 ]
 
 
@@ -165,6 +218,23 @@ def test_it_is_allowed(command: str) -> None:
 )
 def test_the_risk_means_something(command: str, risk: str) -> None:
     assert POLICY.judge(command).risk == risk
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        ["D=/workspace", "false && D=/tmp/x", "rm -rf $D/*"],
+        ["x() { rm -rf /; }", "false && x() { :; }", "x"],
+        ["false && rm() { :; }", "rm -rf /"],
+        ["rm() { :; }", "env rm -rf /"],
+    ],
+)
+def test_what_a_call_may_not_have_done_is_not_believed_in_the_next(calls: list[str]) -> None:
+    state = None
+    for call in calls:
+        verdict = POLICY.judge(call, shell_state=state)
+        state = verdict.state_after
+    assert verdict.decision != "allow"
 
 
 def test_a_function_without_a_name_is_no_fault() -> None:

@@ -194,7 +194,7 @@ def _trap(call: Call) -> str:
 @program("env")
 def _env(call: Call) -> str:
     options = call.options("u C S unset chdir split-string block-signal ignore-signal", True)
-    state, words, split = call.state.fork(), list(options.rest), options.get("S", "split-string")
+    state, words, split = call.state.spawned(), list(options.rest), options.get("S", "split-string")
     try:
         given = shlex.split(re.sub(r"\\[_tnrfv]", " ", unglob(split))) if split else []
         words = [re.sub(r"\$\{(\w+)\}", lambda m: solid(flat(call.state.get(m[1]))), word) for word in given] + words

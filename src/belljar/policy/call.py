@@ -161,7 +161,7 @@ class Call:
 
     def shell(self, text: str, args: list[str] | None = None, feed: Feed | None = None, same: bool = False) -> str:
         """Run text as a script of its own (or, `same`, in this very shell)."""
-        state = self.state if same else self.state.fork()
+        state = self.state if same else self.state.spawned()
         if args:
             state.name, state.args = args[0], args[1:]
         return self.machine.run_text(text, state, feed or self.feed)
@@ -170,7 +170,7 @@ class Call:
         """Run an argument vector: what a wrapper does with its operands."""
         if not argv:
             return ""
-        state = self.state if same else self.state.fork()
+        state = self.state if same else self.state.spawned()
         return self.machine.simple(list(argv), state, feed or self.feed)
 
     def send(self, text: str, target: str) -> None:
@@ -233,7 +233,7 @@ class Call:
         if text is None:
             self.run_unseen(path)
             return UNKNOWN
-        state = self.state if same else self.state.fork()
+        state = self.state if same else self.state.spawned()
         if not same or args:
             state.name, state.args = path, args
         with self.machine.under(show(path)):

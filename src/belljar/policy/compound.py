@@ -18,8 +18,11 @@ MAX_LINES, MAX_COUNT = 200, 2  # that a loop reads, or counts: one round does wh
 
 @contextmanager
 def branch(machine: "Machine", state: ShellState) -> Iterator[None]:
-    before = dict(state.env)
+    before, functions = dict(state.env), dict(state.functions)
     yield
+    if any(state.functions.get(name) is not body for name, body in functions.items()):
+        machine.branched = True
+        state.functions.update(functions if machine.undo_branches else {})
     for name, value in before.items():
         if state.env.get(name) != value and name not in ("OLDPWD", "REPLY") and known(flat(value)):
             machine.branched = True

@@ -30,7 +30,7 @@ def dispatch(machine: Machine, words: list[str], state: ShellState, feed: Feed) 
     if not known(name):
         return _unknown(machine, name, args, state, feed)
     if args and name.startswith("/usr/bin/") and args[0].startswith("/usr/bin/"):  # $(which a || which b)
-        machine.simple(args, state.fork(), feed)
+        machine.simple(args, state.spawned(), feed)
     return _program(machine, name, args, state, feed)
 
 
@@ -63,6 +63,14 @@ def _program(machine: Machine, name: str, args: list[str], state: ShellState, fe
             _net(Call(machine, base, args, state, feed))
     out = out if handler else read
     return _passed(feed, args) if out is None else out
+
+
+def is_program(machine: Machine, name: str, state: ShellState) -> bool:
+    """Whether what a function or an alias is called means a program as well, here or in a new process."""
+    base, body = unversioned(program_name(name, state.cwd)), state.functions.get(name)
+    exported = body is not None and body is state.inherited.get(name)
+    known_one = Call.known(machine, base) or machine.knowledge.entries(base)
+    return bool(exported or known_one or "/" in name or _made(machine, name, state) is not None)
 
 
 def _is_tool(machine: Machine, name: str) -> bool:
@@ -200,7 +208,7 @@ def _run_made(machine: Machine, name: str, text: str, args: list[str], state: Sh
         return call.scan(interpreter, text, args)
     if has(text, UNKNOWN + ENCODED) and not text.strip(FILE + UNKNOWN + ENCODED + "\n ") and name[-6:] != "/a.out":
         machine.emit("exec.unseen", name)
-    inner = state.fork()
+    inner = state.spawned()
     inner.name, inner.args = name, args
     with machine.under(name):
         key = resolve(name, state.cwd, state.links, state.home())

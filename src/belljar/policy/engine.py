@@ -46,7 +46,8 @@ def observe(text: str, words: list[str] | None, state: ShellState, knowledge: Kn
                 machine.run_text(trap, where)
         effects.update(machine.effects)
         seen.update(machine.seen)
-        after = current if not undo else after
+        after.either(current) if undo else None
+        after = after if undo else current
         if not machine.branched:
             break
     return tuple(effects), after, tuple(seen)

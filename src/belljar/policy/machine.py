@@ -221,6 +221,9 @@ class Machine:
             return self._alias(name, words, state, feed)
         if name in state.functions:
             return self._function(name, words, state, feed)
+        return self._program(name, words, state, feed)
+
+    def _program(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
         out = self._dispatch(self, [name, *words[1:]], state, feed)
         state.last = words[-1]
         return out
@@ -232,10 +235,26 @@ class Machine:
             quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words[1:])
             out = self.run_text(f"{text} {quoted}", rest, feed)
         # bash expands aliases line by line, and only where it is told to: the name may as well mean the program.
-        self._dispatch(self, [name, *words[1:]], rest, feed) if self.knowledge.entries(name) else None
+        self._dispatch(self, [name, *words[1:]], rest, feed) if self._is_program(name, rest) else None
         return out
 
     def _function(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
+        """It may never have been defined, or be gone: then its name means the program. Each pass goes on with one."""
+        if not self._is_program(name, state):
+            return self._body(name, words, state, feed)
+        self.branched, other = True, state.fork()
+        own, program = (other, state) if self.undo_branches else (state, other)
+        copy = Feed(feed.text, feed.outside, feed.source)
+        outs = self._body(name, words, own, copy), self._program(name, words, program, feed)
+        state.env.update({**other.env, **state.env})
+        return outs[self.undo_branches]
+
+    def _is_program(self, name: str, state: ShellState) -> bool:
+        from .dispatch import is_program
+
+        return is_program(self, name, state)
+
+    def _body(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
         args, state.args = state.args, words[1:]
         state.env["FUNCNAME"] = name
         try:

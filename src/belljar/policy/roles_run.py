@@ -98,7 +98,7 @@ def targets(reading: Reading, text: str) -> None:
 
 def remote(reading: Reading, words: list[str], _: str = "") -> None:
     """A command for another host is judged as if it were for this one."""
-    state = reading.call.state.fork()
+    state = reading.call.state.spawned()
     state.cwd = state.home()
     text = re.sub(r"^(?:-[AfgkMnNqTtvXxY]+\s|-[EFiJlopS]\s*\S+\s|--\s)+", "", unglob(" ".join(words)))  # ssh HOST -t …
     reading.call.machine.run_text(text, state, reading.call.feed)
@@ -198,7 +198,7 @@ def commit_text(reading: Reading, text: str) -> None:
 
 def tree_shell(reading: Reading, text: str) -> None:
     """A command that git runs in a copy of every tree of the history."""
-    state = reading.call.state.fork()
+    state = reading.call.state.spawned()
     state.cwd = f"{WORKSPACE}/.tree"
     reading.call.machine.run_text(unglob(text), state)
 

@@ -62,6 +62,7 @@ class ShellState:
     last: str = "bash"
     files: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
+    inherited: dict[str, Any] = field(default_factory=dict)  # functions of the shell that started this process
     feeds: dict[str, Any] = field(default_factory=dict)  # open descriptors; a subshell shares them, as it does offsets
 
     @classmethod
@@ -73,6 +74,21 @@ class ShellState:
         return replace(
             self, env=dict(self.env), functions=dict(self.functions), aliases=dict(self.aliases), args=list(self.args)
         )
+
+    def spawned(self) -> "ShellState":
+        """A new process: it has no aliases, and the functions only where they were exported."""
+        copy = self.fork()
+        copy.aliases, copy.inherited = {}, self.functions
+        return copy
+
+    def either(self, other: "ShellState") -> None:
+        """The shell may as well be in the other state: what differs is not known, and of two functions both run."""
+        for name in [one for one in {**self.env, **other.env} if self.env.get(one) != other.env.get(one)]:
+            self.env[name] = UNKNOWN
+        for name, body in other.functions.items():
+            if self.functions.setdefault(name, body) != body:
+                both = [{"Cmd": {"Type": "Subshell", "Stmts": [body]}}, self.functions[name]]
+                self.functions[name] = {"Cmd": {"Type": "Block", "Stmts": both}}
 
     def captured(self) -> "ShellState":
         """A subshell whose output goes to us, wherever `exec >` sent that of its parent."""
