@@ -13,11 +13,11 @@ async def test_the_functions_of_a_shell_that_ended_are_not_what_the_next_is_judg
     async with Session(place) as box:
         shell = box.persistent
         for end in ("exit", "exec true", "exec >&-", "kill -9 $$"):
-            await shell.run("rm() { echo no; }; alias echo=:")
-            assert (await shell.run("rm -rf /")).exit_code == 0, "the function"
+            await shell.run("tool() { echo no; }; alias echo=:")
+            assert (await shell.run("tool -- rm -rf /")).exit_code == 0, "the function"
             await shell.run(end)
             with pytest.raises(PolicyDenied):
-                await shell.run("rm -rf /")
+                await shell.run("tool -- rm -rf /")
 
 
 async def test_a_shell_that_ends_while_its_command_is_judged_is_judged_anew(
@@ -25,7 +25,7 @@ async def test_a_shell_that_ends_while_its_command_is_judged_is_judged_anew(
 ) -> None:
     async with Session(place) as box:
         shell = box.persistent
-        await shell.run("rm() { echo no; }")
+        await shell.run("tool() { echo no; }")
         admit = box.judge.admit
 
         async def slow(*given: object, **facts: object) -> object:
@@ -37,4 +37,38 @@ async def test_a_shell_that_ends_while_its_command_is_judged_is_judged_anew(
 
         monkeypatch.setattr(box.judge, "admit", slow)
         with pytest.raises(PolicyDenied):
-            await shell.run("rm -rf /")
+            await shell.run("tool -- rm -rf /")
+
+
+async def test_a_verdict_from_before_the_shell_was_in_doubt_is_not_recalled(place: Path) -> None:
+    (place / "unread.sh").write_text(":")
+    async with Session(place) as box:
+        shell = box.persistent
+        await shell.run("mkdir -p /tmp/build; cd /tmp/build")
+        await shell.run("echo /workspace/unread.sh")  # the shell's state is the same before and after: $_ too
+        await shell.run("rm -rf *")
+        await shell.run("source /workspace/unread.sh")
+        with pytest.raises(PolicyDenied):
+            await shell.run("rm -rf *")
+
+
+async def test_a_new_shell_recalls_no_verdict_of_the_last(place: Path) -> None:
+    async with Session(place) as box:
+        shell = box.persistent
+        await shell.run("true")
+        assert shell._shell_judge._judged
+        shell._shell_judge.forget()
+        assert not shell._shell_judge._judged
+
+
+async def test_variables_are_unknown_after_a_script_that_nobody_read_or_a_branch(place: Path) -> None:
+    (place / "set.sh").write_text("D=/workspace")
+    async with Session(place) as box:
+        shell = box.persistent
+        for doubt in ("source ./set.sh", "D=/workspace; false && D=/tmp/x"):
+            await shell.run("D=/tmp/x; mkdir -p $D")
+            await shell.run("rm -rf $D/*")
+            await shell.run(doubt)
+            with pytest.raises(PolicyDenied):
+                await shell.run("rm -rf $D/*")
+        assert (place / "set.sh").exists()

@@ -34,19 +34,20 @@ class ShellJudge:
 
     def forget(self) -> None:
         self._known, self.unsure = None, False
+        self._judged.clear()
 
     def learn(self, verdict: Verdict) -> None:
         """What it was about has run."""
         self._known = verdict.state_after
-        self.unsure |= any(
-            effect.kind.startswith("exec.") and effect.program in IN_THE_SHELL for effect in verdict.effects
-        )
+        if any(effect.kind.startswith("exec.") and effect.program in IN_THE_SHELL for effect in verdict.effects):
+            self.unsure = True
+            self._known = self._known and _doubted(self._known, ShellState.fresh(WORKSPACE, self._session.env))
 
     async def admit(self, command: str, reported: BashState | None) -> Verdict:
         """`reported`: the directory and the variables, as the shell's last report has them."""
         now = self._now(reported)
-        recalled = self._known_verdict(command, now)
-        if recalled is None and self.unsure and await self._depends_on_place(command, now):
+        recalled = None if self.unsure else self._known_verdict(command, now)
+        if self.unsure and await self._depends_on_place(command, now):
             now = replace(now, cwd=UNKNOWN)
         verdict = await self._session.judge.admit(command, shell_state=now, known=recalled)
         if len(self._judged) >= REMEMBERED:
@@ -74,3 +75,9 @@ class ShellJudge:
         """The verdict on the same command in the same state: agents say the same thing again and again."""
         state, policy, verdict = self._judged.get(command, (None, None, None))
         return verdict if (state is now or state == now) and policy is self._session.policy else None
+
+
+def _doubted(known: ShellState, fresh: ShellState) -> ShellState:
+    """The text that nobody read may have set any variable; what is exported, the shell reports."""
+    own = {name: UNKNOWN for name in known.env if name.isidentifier() and name not in fresh.env}
+    return replace(known, env=known.env | own)
