@@ -89,8 +89,9 @@ def _declare(call: Call) -> str:
 @program("unset unalias")
 def _unset(call: Call) -> str:
     for name in map(solid, call.args):
-        for held in (call.state.env, call.state.functions, call.state.aliases):
-            held.pop(name, None)
+        variable = name in call.state.env and "-f" not in call.args  # else it is the function's name
+        held = call.state.env if variable else call.state.functions
+        (held if call.name == "unset" else call.state.aliases).pop(name, None)
     return ""
 
 

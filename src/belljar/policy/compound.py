@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from .expand import evaluate, flat
@@ -95,8 +95,9 @@ def _for(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
         items = [*items[:8], items[-1]]  # one number does what the other does
     out, name = "", loop["Name"]["Value"]
     for item in items or [UNSET]:
-        state.env[name] = item
-        out += machine.block(body, state, feed)
+        with nullcontext() if any(map(known, items)) else branch(machine, state):
+            state.env[name] = item
+            out += machine.block(body, state, feed)
     return out
 
 
@@ -112,8 +113,13 @@ def _counting(machine: "Machine", loop: Node, body: list[Node], state: ShellStat
 
 
 def _function(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
-    for name in node.get("Names") or filter(None, [node.get("Name")]):  # zsh's `() …` has none
-        state.functions[name["Value"]] = node["Body"]
+    chain = node["Body"].get("Cmd") or {}
+    if chain.get("Type") == "BinaryCmd":  # the parser takes all of `f() { …; } && …` for the body, bash the braces
+        chain = {**chain, "X": {"Cmd": {**node, "Body": chain["X"]}}}
+        return machine.statement({**node["Body"], "Cmd": chain}, state, feed)
+    with branch(machine, state) if machine.trail else nullcontext():  # in a function, perhaps after its return
+        for name in node.get("Names") or filter(None, [node.get("Name")]):  # zsh's `() …` has none
+            state.functions[name["Value"]] = node["Body"]
     return ""
 
 
