@@ -79,6 +79,8 @@ async def test_a_workspace_that_is_moved_away_stays_the_same_directory(base_imag
 PLANTS = {
     ".git/hooks/pre-commit": "mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
     ".git/config": "git init -q . && git config core.fsmonitor evil",
+    "evil.git/hooks/pre-receive": "git init -q --bare evil.git; echo evil > evil.git/hooks/pre-receive",
+    "bare/config": "git init -q --bare bare; cd bare; git config core.worktree ..; git config core.fsmonitor evil",
     ".envrc": "echo evil > .envrc",
     ".vscode/tasks.json": 'mkdir .vscode; echo \'{"runOptions": {"runOn": "folderOpen"}}\' > .vscode/tasks.json',
     ".claude/settings.json": "mkdir .claude; echo '{\"hooks\": {}}' > .claude/settings.json",
@@ -123,7 +125,7 @@ async def test_a_plant_of_a_background_shell_is_told_by_the_next_result(victim: 
 
 async def test_everyday_git_is_not_told(victim: Victim) -> None:
     await victim.bash("git init -q . && git config user.name me && git config user.email me@here")
-    everyday = "echo hi > file; git add file; git commit -qm hi; git remote add origin url; git checkout -qb other"
+    everyday = "echo hi > file; git add file; git commit -qm hi; git remote add origin there:x; git checkout -qb other"
     assert (await victim.bash(everyday)).runs_later == ()
 
 

@@ -12,7 +12,7 @@ import pytest
 from belljar import Session
 from belljar import host as hosts
 from belljar.errors import SandboxLost
-from belljar.session.copied_run_files import CopiedRunFiles
+from belljar.session.copied_run_files import BELOW, CopiedRunFiles
 from belljar.session.files import Files, Sink, Source
 from belljar.staged.area import StagedArea
 
@@ -42,7 +42,7 @@ async def test_what_a_command_plants_is_in_its_result_and_only_there(place: Path
 
         found = await later(f"echo true > .git/hooks/pre-commit; {tasks}")
         assert found == (".git/hooks/pre-commit", ".vscode/tasks.json")
-        assert await later("echo x > other; git config remote.a.url b") == ()
+        assert await later("echo x > other; git config remote.a.url b:c") == ()
         assert (await box.persistent.run("sh do.sh 'git config core.fsmonitor ./x'")).runs_later == (".git/config",)
         assert await later("echo more >> .git/hooks/pre-commit") == (".git/hooks/pre-commit",)
         shell = await box.start(
@@ -51,6 +51,8 @@ async def test_what_a_command_plants_is_in_its_result_and_only_there(place: Path
         assert (await shell.wait()).runs_later == (".git/config", "tools/pre-push")
         assert await later("echo 22 > tools/pre-push; rm .vscode/tasks.json") == ("tools/pre-push",)
         assert await later("cd sub; git init -q; echo true > .git/hooks/pre-push") == ("sub/.git/hooks/pre-push",)
+        bare = "git init -q --bare evil.git; echo true > evil.git/hooks/pre-receive"
+        assert await later(bare) == ("evil.git/hooks/pre-receive",)
         await box.discard()
         assert await later("true") == ()
         assert await later("ln -s /bin/sh .envrc") == (".envrc",)
@@ -61,14 +63,16 @@ async def test_what_a_command_plants_is_in_its_result_and_only_there(place: Path
     await box.stop()
 
 
-async def test_what_cannot_be_looked_into_counts_and_a_lost_sandbox_leaves_what_was_known(tmp_path: Path) -> None:
-    top = b"d 755 0 0 .git\0\0d 755 0 0 ../..\0\0"
-    answers: dict[str, bytes | int] = {"": top, ".git": b"d 755 0 0 hooks\0\0", ".git/hooks": b"f 755 0 0 pre-push\0\0"}
-    asked = []
+class _Sandbox:
+    """Answers from a table: a listing, what `stat` says, or an errno; 0 is a sandbox that is lost."""
 
-    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
-        asked.append(argv[2])
-        answer = answers.get(argv[2], 2)
+    def __init__(self, answers: dict[str, bytes | int]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    async def run(self, argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+        self.asked.append(argv[2])
+        answer = self.answers.get(argv[2], 2)
         if isinstance(answer, int):
             if answer == 0:
                 raise SandboxLost("gone")
@@ -77,21 +81,45 @@ async def test_what_cannot_be_looked_into_counts_and_a_lost_sandbox_leaves_what_
         sink(answer)
         return 0, b""
 
-    root = os.open(tmp_path, os.O_PATH)
-    try:
-        files = CopiedRunFiles(root, [], Files(run))
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path, os.O_PATH)
+    yield descriptor
+    os.close(descriptor)
+
+
+async def test_directories_that_were_not_asked_are_told_and_asked_the_next_time(root: int) -> None:
+    sandbox = _Sandbox({"": b""})
+    files = CopiedRunFiles(root, [], Files(sandbox.run))
+    await files.look()
+    before = files.before()
+    names = [f"a{number:03}" for number in range(BELOW)]
+    sandbox.answers[""] = b"".join(b"d 755 0 0 %s\0\0" % name.encode() for name in [*names, "evil.git"])
+    await files.look()
+    assert files.since(before) == (".",)
+    assert "evil.git/HEAD" not in sandbox.asked
+    before = files.before()
+    await files.look()
+    assert files.since(before) == ()
+    assert "evil.git/HEAD" in sandbox.asked
+
+
+async def test_what_cannot_be_looked_into_counts_and_a_lost_sandbox_leaves_what_was_known(root: int) -> None:
+    top = b"d 755 0 0 .git\0\0d 755 0 0 ../..\0\0d 755 0 0 ..\0\0"
+    answers: dict[str, bytes | int] = {"": top, ".git": b"d 755 0 0 hooks\0\0", ".git/hooks": b"f 755 0 0 pre-push\0\0"}
+    sandbox = _Sandbox(answers)
+    files = CopiedRunFiles(root, [], Files(sandbox.run))
+    await files.look()
+    before = files.before()
+    await files.look()
+    assert files.since(before) == ()
+    answers[".git/hooks"] = 13
+    for _ in range(2):
         await files.look()
+        assert files.since(before) == (".git/hooks/.",)
         before = files.before()
-        await files.look()
-        assert files.since(before) == ()
-        answers[".git/hooks"] = 13
-        for _ in range(2):
-            await files.look()
-            assert files.since(before) == (".git/hooks/.",)
-            before = files.before()
-        answers[""] = 0
-        await files.look()
-        assert files.since(before) == ()
-        assert not [path for path in asked if ".." in path]
-    finally:
-        os.close(root)
+    answers[""] = 0
+    await files.look()
+    assert files.since(before) == ()
+    assert not [path for path in sandbox.asked if ".." in path]

@@ -26,7 +26,15 @@ def test_samples_and_other_files_do_not_run(root: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [".husky/_/husky.sh", ".husky/pre-commit", ".githooks/post-merge", ".git/hooks/helper.sh", ".git/commondir"]
+    "name",
+    [
+        ".husky/_/husky.sh",
+        ".husky/pre-commit",
+        ".githooks/post-merge",
+        ".git/hooks/helper.sh",
+        ".git/commondir",
+        ".git/remotes/origin",
+    ],
 )
 def test_what_hooks_are_or_read_is_told(root: int, tmp_path: Path, name: str) -> None:
     watch = HostRunFiles(root)
@@ -62,6 +70,65 @@ def test_a_repository_that_a_command_makes_below_the_top_is_told_if_it_runs_some
     before = watch.before()
     (tmp_path / "new/.git/hooks/pre-commit").write_text("evil")
     assert watch.since(before) == ("new/.git/hooks/pre-commit",)
+
+
+def test_a_bare_repository_that_a_command_makes_is_told_if_it_runs_something(root: int, tmp_path: Path) -> None:
+    watch = HostRunFiles(root)
+    before = watch.before()
+    git("init", "-q", "--bare", "evil.git", cwd=tmp_path)
+    assert watch.since(before) == ()
+    before = watch.before()
+    (tmp_path / "evil.git/hooks/pre-receive").write_text("evil")
+    git("config", "core.fsmonitor", "evil", cwd=tmp_path / "evil.git")
+    assert watch.since(before) == ("evil.git/config", "evil.git/hooks/pre-receive")
+
+
+@pytest.mark.parametrize("name", ["bare", ".vscode"])
+@pytest.mark.parametrize("last", ["HEAD", "config"])
+def test_a_git_directory_is_told_in_whatever_order_and_place_it_is_made(
+    root: int, tmp_path: Path, name: str, last: str
+) -> None:
+    watch = HostRunFiles(root)
+    (tmp_path / name).mkdir()
+    texts = {"HEAD": "ref: refs/heads/main", "config": "[core]\n\tbare = false\n\tworktree = ..\n\tfsmonitor = evil\n"}
+    for file in sorted(texts, key=last.__eq__):
+        before = watch.before()
+        (tmp_path / name / file).write_text(texts[file])
+        told = watch.since(before)
+    assert told == (f"{name}/config",)
+
+
+def test_a_crowd_of_directories_hides_no_repository(root: int, tmp_path: Path) -> None:
+    for number in range(200):
+        (tmp_path / f"a{number:03}").mkdir()
+    (tmp_path / "old").mkdir()
+    watch = HostRunFiles(root)
+    for name in ("old", "zz"):
+        before = watch.before()
+        git("init", "-q", name, cwd=tmp_path)
+        (tmp_path / name / ".git/hooks/pre-commit").write_text("evil")
+        assert watch.since(before) == (f"{name}/.git/hooks/pre-commit",)
+
+
+def test_directories_that_are_not_looked_at_are_told_each_time(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_run_files, "_BELOW", 20)
+    watch = HostRunFiles(root)
+    before = watch.before()
+    for number in range(21):
+        (tmp_path / f"a{number:03}").mkdir()
+    assert watch.since(before) == (".",)
+    assert watch.since(watch.before()) == (".",)
+
+
+def test_repositories_that_are_not_watched_are_told(root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_run_files, "_WATCHED", 2)
+    watch = HostRunFiles(root)
+    for number in range(3):
+        before = watch.before()
+        git("init", "-q", "--bare", f"{number}.git", cwd=tmp_path)
+        assert watch.since(before) == (() if number < 2 else (".",))
 
 
 def test_a_workspace_that_becomes_a_bare_repository_is_told(tmp_path: Path) -> None:

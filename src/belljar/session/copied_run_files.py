@@ -12,15 +12,14 @@ import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import count
 
 from belljar.errors import BelljarError, FileFailed
 from belljar.session.files import FileInfo, Files
 from belljar.tasks import a_few_at_once
-from belljar.workspace.host_run_files import READ, HostRunFiles, Seen, may_be_hook
+from belljar.workspace.host_run_files import MARKS_BELOW, READ, HostRunFiles, Seen, may_be_hook
 
 ROUNDS = 4  # settings name directories of hooks, a new repository has settings
-BELOW = 64  # directories at the top that changed and are asked whether they are repositories
+BELOW = 64  # directories at the top that changed and are asked at once whether they are repositories
 _TYPES = {
     "file": stat.S_IFREG, "directory": stat.S_IFDIR, "link": stat.S_IFLNK, "fifo": stat.S_IFIFO,
     "socket": stat.S_IFSOCK, "device": stat.S_IFBLK,
@@ -35,7 +34,6 @@ class CopiedRunFiles(HostRunFiles):
         self._files = files
         self._there: dict[str, dict[str, Seen]] = {}
         self._fetched: dict[str, tuple[Seen, bytes | None]] = {}
-        self._failures = count(1)
         self.has_looked = False
 
     async def look(self) -> None:
@@ -55,7 +53,7 @@ class CopiedRunFiles(HostRunFiles):
     def _entries(self, place: str) -> Iterator[tuple[str, Seen]]:
         wanted = self._places[place]
         for name, seen in self._there.get(place, {}).items():
-            named = may_be_hook(name) if isinstance(wanted, str) else name in wanted or name.endswith("/.git")
+            named = may_be_hook(name) if isinstance(wanted, str) else name in wanted or "/" in name
             if named or name == ".":
                 yield name, seen
 
@@ -80,28 +78,28 @@ class CopiedRunFiles(HostRunFiles):
     async def _find_repositories(self, top: dict[str, Seen], before: dict[str, Seen]) -> None:
         """One that a command made a level down shows in its directory's time."""
 
-        async def ask(name: str) -> None:
+        async def ask(mark: str) -> None:
             try:
-                top[f"{name}/.git"] = _seen(await self._files.stat(f"{name}/.git"))
+                top[mark] = _seen(await self._files.stat(mark))
             except FileFailed as error:
+                top.pop(mark, None)
                 if error.errno not in _NOT_THERE:
-                    top[f"{name}/.git"] = self._unknown()
+                    top[mark] = self._unknown()
 
-        top.update((name, seen) for name, seen in before.items() if name.endswith("/.git") and name[:-5] in top)
-        room = BELOW - sum("/" in name for name in top)
-        changed = [name for name, seen in top.items() if "/" not in name and seen != before.get(name)]
-        await a_few_at_once(ask, [name for name in changed if stat.S_ISDIR(top[name].mode)][:room])
+        inner = [name for name, seen in top.items() if stat.S_ISDIR(seen.mode) and name != ".git"]
+        changed = [name for name in inner if top[name] != before.get(name)]
+        top.update((name, seen) for name, seen in before.items() if "/" in name and posixpath.dirname(name) in top)
+        await a_few_at_once(ask, [f"{name}/{mark}" for name in changed[:BELOW] for mark in MARKS_BELOW])
+        for name in changed[BELOW:]:  # asked the next time
+            top[name] = self._unknown(stat.S_IFDIR)
+            top["."] = self._unknown()
 
     async def _list(self, place: str) -> dict[str, Seen]:
         try:
             found = await self._files.list(place or ".")
         except FileFailed as error:
             return {} if error.errno in _NOT_THERE else {".": self._unknown()}
-        return {each.path: _seen(each) for each in found if "/" not in each.path}
-
-    def _unknown(self) -> Seen:
-        """A place that cannot be looked into counts as changed each time."""
-        return Seen(next(self._failures), stat.S_IFREG, 0, 0, 0)
+        return {each.path: _seen(each) for each in found if "/" not in each.path and each.path not in (".", "..")}
 
     async def _fetch_contents(self) -> None:
         async def fetch(path: str) -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from belljar.staged.run_files import DIRECTORIES, Read, in_git
 from belljar.workspace import git_settings
 from belljar.workspace.beneath import Folder
+from belljar.workspace.survey import MARKS
 
 _READ = 1 << 20
 
@@ -40,8 +41,7 @@ class RunPlaces:
         if posixpath.basename(directory) == ".git":
             return False
         if directory not in self._stores:
-            names = ("HEAD", "objects", "refs")
-            self._stores[directory] = all(self._host.exists(posixpath.join(directory, name)) for name in names)
+            self._stores[directory] = all(self._host.exists(posixpath.join(directory, name)) for name in MARKS)
         return self._stores[directory]
 
     def _targets_of(self, directory: str) -> frozenset[str]:

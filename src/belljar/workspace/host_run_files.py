@@ -7,7 +7,7 @@ Only what runs without being asked for counts: a Makefile, a test or a package's
 to. Looked at are fixed places at the top of the workspace and every git directory (its settings, its hooks, and where
 `core.hooksPath` leads), by lstat before and after. Contents are read only where a harmless change is usual, such as a
 remote added to `.git/config`. Not seen is a repository that a command makes by itself more than one level down; the
-next session sees it.
+next session sees it. Where there is more than is looked at, the directory itself (`.`) is in every result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple
 
 from belljar.patterns import lazy_pattern
@@ -62,12 +62,17 @@ _PLACES: dict[str, Mapping[str, Reader | None] | str] = {
     ".gemini": {"settings.json": _lines(_AGENT)},
 }  # fmt: skip
 _GIT_DIRECTORY: Mapping[str, Reader | None] = {
-    "config": _git, "config.worktree": _git, "commondir": None, "hooks": None,
+    "config": _git, "config.worktree": _git, "commondir": None, "hooks": None, "remotes": None, "branches": None,
 }  # fmt: skip
+_ALL_OF = ("hooks", "remotes", "branches")
+"""Of a git directory: what git runs, and where it keeps addresses of old."""
 READ = 256 << 10  # longer files are not looked through: they count as they are
 _TICK = 50_000_000  # a directory that changed so short a time ago (ns) may change again and look the same
 _LISTED = 4096  # entries of a directory that are looked at; of a larger one the directory counts as well
-_BELOW = 64  # directories at the top that are asked whether they are repositories
+_BELOW = 1024  # directories at the top that are looked at; each costs some microseconds per command
+_SCANNED = 16 * _LISTED  # entries of the top that are asked whether they are directories, which costs no call
+_WATCHED = 256  # repositories that commands made; each costs some microseconds per command
+MARKS_BELOW = (".git", "HEAD")  # a directory with HEAD may be a git directory itself; what it lacks may come later
 
 
 class Seen(NamedTuple):
@@ -97,8 +102,13 @@ class HostRunFiles:
         self._listed: dict[str, tuple[Seen | None, list[str]]] = {}
         self._places = dict(_PLACES)
         self._hook_paths: dict[str, bytes | None] = {}
+        self._below: list[str] = []
+        self._cut = False
+        self._asked: dict[str, tuple[tuple[int, int] | None, list[str]]] = {}
+        self._unknowns = count(1)
         for path in (".git", *git_directories):
             self._watch(path)
+        self._most = len(self._hook_paths) + _WATCHED
 
     def before(self, busy: bool = False) -> Snapshot:
         """How it is now. While other commands go on (`busy`), what was written since the last look is in the next
@@ -127,13 +137,22 @@ class HostRunFiles:
         """A git directory from now on."""
         if path not in self._hook_paths:
             self._hook_paths[path] = None
-            self._places[path] = {**_GIT_DIRECTORY, **self._top_names()} if path == "" else _GIT_DIRECTORY
-            self._places[posixpath.join(path, "hooks")] = _HOOKS
+            known = self._places.get(path, {})
+            self._places[path] = known if isinstance(known, str) else {**_GIT_DIRECTORY, **known}
+            self._places.update(dict.fromkeys((posixpath.join(path, name) for name in _ALL_OF), _HOOKS))
+            self._listed.clear()
 
-    def _top_names(self) -> Mapping[str, Reader | None]:
-        names = self._places[""]
-        assert not isinstance(names, str)
-        return names
+    def _watch_below(self, mark: str, found: dict[str, Seen]) -> None:
+        """The git directory that has this mark, one level down."""
+        path = mark if mark.endswith("/.git") else posixpath.dirname(mark)
+        if path in self._hook_paths or len(self._hook_paths) < self._most:
+            self._watch(path)
+        else:
+            found["."] = self._unknown()
+
+    def _unknown(self, kind: int = stat.S_IFREG) -> Seen:
+        """What cannot be looked into counts as changed each time."""
+        return Seen(next(self._unknowns), kind, 0, 0, 0)
 
     def _follow_hooks_path(self, path: str, found: dict[str, Seen]) -> None:
         """Where this git directory's settings say that its hooks are, if that is in the workspace."""
@@ -161,10 +180,16 @@ class HostRunFiles:
     def _look(self) -> dict[str, Seen]:
         found: dict[str, Seen] = {}
         there = self._look_in("", found)
-        for place in list(self._places):
+
+        def look_in(place: str) -> set[str]:
             first = place.partition("/")[0]
-            if place and (first in there or first not in _PLACES[""]):
-                self._look_in(place, found)
+            return self._look_in(place, found) if place and (first in there or first not in _PLACES[""]) else set()
+
+        inner = {posixpath.join(path, name) for path in list(self._hook_paths) for name in look_in(path)} | there
+        for place in self._places.keys() - self._hook_paths.keys():
+            above, name = posixpath.split(place)
+            if place in inner or above not in self._hook_paths or name not in _ALL_OF:
+                look_in(place)
         for path in list(self._hook_paths):
             self._follow_hooks_path(path, found)
         return found
@@ -175,12 +200,12 @@ class HostRunFiles:
         for name, seen in self._entries(place):
             if stat.S_ISCHR(seen.mode):  # in a staged session's layer: it was deleted
                 continue
-            if not stat.S_ISDIR(seen.mode) or name == ".":
+            if name.endswith("/HEAD") or (name.endswith("/.git") and stat.S_ISDIR(seen.mode)):
+                self._watch_below(name, found)
+            elif stat.S_ISDIR(seen.mode) and name != ".":
+                directories.add(name)
+            else:
                 found[posixpath.join(place, name)] = seen
-                continue
-            directories.add(name)
-            if name.endswith("/.git"):
-                self._watch_new(name, found)
         return directories
 
     def _entries(self, place: str) -> Iterator[tuple[str, Seen]]:
@@ -193,14 +218,29 @@ class HostRunFiles:
             for name in self._names(place, directory):
                 if (seen := _seen(name, directory)) is not None:
                     yield name, seen
+            if place == "":
+                yield from self._marks_below(directory)
         finally:
             os.close(directory)
 
-    def _watch_new(self, path: str, found: dict[str, Seen]) -> None:
-        if path not in self._hook_paths:
-            self._watch(path)
-            for place in (path, f"{path}/hooks"):
-                self._look_in(place, found)
+    def _marks_below(self, top: int) -> Iterator[tuple[str, Seen]]:
+        """What makes repositories of the directories at the top. A new mark shows in its directory's times, so most
+        directories cost one call."""
+        if self._cut:
+            yield ".", self._unknown()
+        for name in self._below:
+            try:
+                status = os.stat(name, dir_fd=top, follow_symlinks=False)
+            except OSError:
+                continue
+            now, known = (status.st_ino, status.st_ctime_ns), self._asked.get(name)
+            if known is None or known[0] != now:
+                marks = [mark for each in MARKS_BELOW if _seen(mark := f"{name}/{each}", top)]
+                settled = time.time_ns() - status.st_ctime_ns > _TICK
+                self._asked[name] = known = now if settled else None, marks
+            for mark in known[1]:
+                if (seen := _seen(mark, top)) is not None:
+                    yield mark, seen
 
     def _names(self, place: str, directory: int) -> list[str]:
         """What there is to look at in a directory; known from last time if that has not changed since."""
@@ -209,16 +249,22 @@ class HostRunFiles:
         if known is None or known[0] != now or now is None:
             wanted = self._places[place]
             if isinstance(wanted, str):
-                listed = _listing(directory)
+                listed = _listing(directory, _LISTED)
                 names = [name for name, _ in listed if may_be_hook(name)]
                 names += ["."] if len(listed) == _LISTED else []
             else:
                 names = [name for name in wanted if _seen(name, directory)]
             if place == "":
-                names += [f"{name}/.git" for name in _subdirectories(directory)]
+                self._list_below(directory)
             settled = now is not None and time.time_ns() - max(now.written, now.changed) > _TICK
             self._listed[place] = known = now if settled else None, names
         return known[1]
+
+    def _list_below(self, top: int) -> None:
+        listed = _listing(top, _SCANNED)
+        below = [name for name, inner in listed if inner and name != ".git"]
+        self._below, self._cut = below[:_BELOW], len(below) > _BELOW or len(listed) == _SCANNED
+        self._asked = {name: self._asked[name] for name in self._below if name in self._asked}
 
     # Contents.
 
@@ -263,7 +309,7 @@ def _seen(name: str, directory: int) -> Seen | None:
     return Seen(found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _listing(directory: int) -> list[tuple[str, bool]]:
+def _listing(directory: int, most: int) -> list[tuple[str, bool]]:
     """Names, and which of them are directories."""
     try:
         readable = open_beneath(directory, "", os.O_RDONLY | os.O_DIRECTORY)
@@ -271,10 +317,6 @@ def _listing(directory: int) -> list[tuple[str, bool]]:
         return []
     try:
         with os.scandir(readable) as entries:
-            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _LISTED)]
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, most)]
     finally:
         os.close(readable)
-
-
-def _subdirectories(directory: int) -> list[str]:
-    return sorted(name for name, inner in _listing(directory) if inner and name != ".git")[:_BELOW]

@@ -21,7 +21,7 @@ from belljar.workspace.beneath import Folder
 
 _TOLD = 3
 _SET_ID = stat.S_ISUID | stat.S_ISGID
-_MARKS = ("HEAD", "objects", "refs")
+MARKS = ("HEAD", "objects", "refs")
 """What git takes a directory for one of its own by."""
 _MOST = 256
 """Git directories that are watched; each costs a few microseconds per command."""
@@ -67,7 +67,7 @@ class Survey:
 
     def _see(self, path: str, mode: int) -> None:
         above, _, name = path.rpartition("/")
-        if name in _MARKS:
+        if name in MARKS:
             self._marks.setdefault(name, set()).add(above)
         if mode & _SET_ID and mode & 0o111 and stat.S_ISREG(mode) and len(self._set_id) < _TOLD:
             self._set_id.append(path)
@@ -75,7 +75,7 @@ class Survey:
     def git_directories(self) -> list[str]:
         """Relative to the workspace; those nearest to it first."""
         self._thread.join()
-        found = set.intersection(*(self._marks.get(mark, set()) for mark in _MARKS))
+        found = set.intersection(*(self._marks.get(mark, set()) for mark in MARKS))
         return sorted(found, key=lambda path: (path.count("/"), path))[:_MOST]
 
     def refuse_set_id(self, workspace: str) -> None:
