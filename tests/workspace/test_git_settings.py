@@ -11,7 +11,15 @@ from belljar.workspace.host_run_files import HostRunFiles
 @pytest.mark.parametrize(
     ("added", "told"),
     [
-        ('[remote "o"]\n\turl = there\n', False),
+        ('[remote "o"]\n\turl = https://there/x.git\n', False),
+        ('[remote "o"]\n\turl = git@there:/x.git\n\tpushurl = ssh://there/x.git\n', False),
+        ('[remote "o"]\n\turl = there\n', True),
+        ('[remote "o"]\n\turl = https://there/x.git\n\tpushurl = ./evil.git\n', True),
+        ('[remote "o"]\n\turl = ./x:y\n', True),
+        ('[remote "o"]\n\turl = file:///evil.git\n', True),
+        ('[remote "o"]\n\turl = evil://there\n', True),
+        ('[url "./evil.git"]\n\tpushInsteadOf = https://there/\n', True),
+        ('[url "./evil.git"]\n\tinsteadOf = https://there/\n', True),
         ("[user]\n\tname = me\n", False),
         ("[core]\n\tfsmonitor = evil\n", True),
         ("[core] hooksPath=evil\n", True),
@@ -26,8 +34,14 @@ from belljar.workspace.host_run_files import HostRunFiles
         ('[gpg "ssh"]\n\tdefaultKeyCommand = evil\n', True),
         ("[sendemail]\n\ttoCmd = evil\n", True),
         ("[core]\n\tsomethingOfTomorrow = evil\n", True),
-        ('[branch "main"]\n\tremote = origin\n\tmerge = refs/heads/main\n', False),
-        ('[submodule "x"]\n\tactive = true\n\turl = there\n', False),
+        ('[remote "o"]\n\turl = there:x\n[branch "main"]\n\tremote = o\n\tmerge = refs/heads/main\n', False),
+        ('[branch "main"]\n\tremote = .\n\tmerge = refs/heads/other\n', False),
+        ('[branch "main"]\n\tremote = evil.git\n', True),
+        ('[branch "main"]\n\tpushRemote = ./evil.git\n', True),
+        ('[branch "main"]\n\tpushRemote = ext::evil\n', True),
+        ("[remote]\n\tpushDefault = evil.git\n", True),
+        ('[submodule "x"]\n\tactive = true\n\turl = https://there/x.git\n', False),
+        ('[submodule "x"]\n\turl = ./evil.git\n', True),
         ('[submodule "x"]\n\tupdate = !evil\n', True),
         ("[color]\n\tui = auto\n[pull]\n\trebase = true\n", False),
         ("this is no setting\n[\n", True),
@@ -44,6 +58,16 @@ def test_of_gits_settings_only_those_that_run_something_are_told(
     with (tmp_path / ".git" / "config").open("a") as config:
         config.write(added)
     assert watch.since(before) == ((".git/config",) if told else ())
+
+
+def test_a_remote_that_is_taken_away_leaves_a_name_that_is_a_path(root: int, tmp_path: Path) -> None:
+    config = tmp_path / ".git" / "config"
+    branch = '[branch "main"]\n\tremote = evil.git\n'
+    config.write_text(f'[remote "evil.git"]\n\turl = there:x\n{branch}')
+    watch = HostRunFiles(root)
+    before = watch.before()
+    config.write_text(branch)
+    assert watch.since(before) == (".git/config",)
 
 
 @pytest.mark.parametrize("absolute", [False, True])

@@ -65,5 +65,5 @@ def in_git(rest: str, before: Read, after: Read) -> bool:
 def _programs(content: bytes | None) -> set[object]:
     if content is None:
         return set()
-    found = git_settings.settings(content)
-    return {content} if found is None else {each for each in found if not each.harmless}
+    found = git_settings.that_run(content)
+    return {content} if found is None else set(found)

@@ -17,8 +17,13 @@ _SECTION = lazy_pattern(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\
 _SETTING = lazy_pattern(r"([A-Za-z][A-Za-z0-9-]*)\s*(=?)")
 
 _WHOLE = ("color", "advice")
-# Where to fetch from. `transport::address` runs git-remote-transport, ext:: anything at all.
-_ADDRESSES = {"remote.*": {"url", "pushurl"}, "submodule.*": {"url"}, "remote": {"pushdefault"}}
+_ADDRESSES = {"remote.*": {"url", "pushurl"}, "submodule.*": {"url"}}
+# On another machine. A push to a directory runs its hooks here, `transport::` git-remote-transport, ext:: anything.
+_ELSEWHERE = lazy_pattern(
+    r"(?!.*::)(?:(?:https?|ssh|git|git\+ssh|ssh\+git|ftps?)://(?!-)|(?!-)[^/:]+:(?!//)).*", re.DOTALL
+)
+_REMOTES = {"branch.*": {"remote", "pushremote"}, "remote": {"pushdefault"}}
+"""The name of a remote. Where there is none of that name, git takes it for an address."""
 _LISTED = Path(__file__).with_name("harmless_git_settings.txt").read_text().replace("\n    ", " ").splitlines()
 _HARMLESS = {section: keys.split() for section, _, keys in (line.partition(": ") for line in _LISTED[1:])}
 
@@ -34,7 +39,12 @@ class Setting(NamedTuple):
         section = self.section if self.name is None else f"{self.section}.*"
         if self.section in _WHOLE or self.key in _HARMLESS.get(section, ()):
             return True
-        return self.key in _ADDRESSES.get(section, ()) and "::" not in self.value and not self.value.startswith("-")
+        addressed = self.key in _ADDRESSES.get(section, ()) or self.names_remote
+        return addressed and _ELSEWHERE.fullmatch(self.value) is not None
+
+    @property
+    def names_remote(self) -> bool:
+        return self.key in _REMOTES.get(self.section if self.name is None else f"{self.section}.*", ())
 
 
 def settings(content: bytes) -> set[Setting] | None:
@@ -59,6 +69,15 @@ def settings(content: bytes) -> set[Setting] | None:
         else:
             return None
     return found
+
+
+def that_run(content: bytes) -> set[Setting] | None:
+    """Those that may make git run something; None as for `settings`."""
+    found = settings(content)
+    if found is None:
+        return None
+    remotes = {".", *(each.name for each in found if (each.section, each.key) == ("remote", "url"))}
+    return {each for each in found if not each.harmless and not (each.names_remote and each.value in remotes)}
 
 
 def lookup(content: bytes, section: str, key: str) -> str | None:

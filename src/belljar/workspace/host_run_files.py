@@ -37,8 +37,8 @@ def _lines(keys: bytes | re.Pattern[bytes]) -> Callable[[bytes], set[object] | N
 
 
 def _git(content: bytes) -> set[object] | None:
-    found = git_settings.settings(content)
-    return None if found is None else {each for each in found if not each.harmless}
+    found = git_settings.that_run(content)
+    return None if found is None else set(found)
 
 
 Reader = Callable[[bytes], "set[object] | None"]
