@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,21 @@ def test_nothing_is_written_to_or_believed_from_another_user_s_cache(
     resources.remember("kind", "key")
     assert not (tmp_path / "anywhere").exists()
     assert not resources.is_remembered("kind", "believed")
+
+
+def test_a_lock_that_is_a_link_is_refused_and_a_file_is_not_truncated(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (tmp_path / "lock").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic links"), resources.locked(tmp_path / "lock"):
+        pass
+    second = resources.locked(victim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with resources.locked(victim), pytest.raises(BlockingIOError), second:
+        pass
+    assert victim.read_text() == "kept"
+
+
+def test_every_lock_file_is_opened_without_truncating_it() -> None:
+    source = Path(resources.__file__).parent
+    opened = re.compile(r'open\([^\n]*lock[^\n]*, "w|open\([^\n]*lock"(?![^\n]*O_NOFOLLOW)')
+    assert not [path for path in source.rglob("*.py") if opened.search(path.read_text())]

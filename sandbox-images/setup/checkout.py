@@ -51,7 +51,7 @@ class Checkout:
         try:
             self._foreign = self.venv.exists() and any(self.venv.iterdir()) and not self.own.exists()
             self.own.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.own / "lock", "w")
+            self._lock = open(self.own / "lock", "a", opener=_unlinked)
         except OSError as error:
             raise SetupError(
                 f"cannot write to {self.venv}: {error.strerror}", "choose another place with VENV=/some/directory"
@@ -179,6 +179,10 @@ class Checkout:
         deadline = time.monotonic() + ENDING_SECONDS
         while self._children and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+def _unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def digest(*ingredients: object) -> str:

@@ -5,9 +5,11 @@ The init is compiled: in the wheel it is next to the code, for a checkout in the
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -69,6 +71,17 @@ def own_directory(path: Path, others: int = 0o077, setting: str = "BELLJAR_STATE
                 f"{path} must be a directory that only you can enter: `chmod 700` it, or set {setting} to another"
             )
     return path
+
+
+@contextmanager
+def locked(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold the lock file. A link is refused and nothing is truncated: it might lead to somebody's file."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def cache_dir() -> Path:

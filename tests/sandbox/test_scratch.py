@@ -89,6 +89,18 @@ def test_what_does_not_fit_beside_all_promises_is_held_in_memory_or_refused(
     run_dir.close()
 
 
+def test_a_lock_that_somebody_linked_to_a_file_leaves_that_file_alone(run_dir: RunDir, tmp_path: Path) -> None:
+    victim, place = tmp_path / "victim", resources.state_dir() / "scratch"
+    victim.write_text("kept")
+    place.mkdir(exist_ok=True)
+    (place / "lock").unlink(missing_ok=True)
+    (place / "lock").symlink_to(victim)
+    with pytest.raises(scratch.NoScratch, match="symbolic links"), scratch.staged(run_dir.path, 1 << 20):
+        pass
+    assert victim.read_text() == "kept"
+    run_dir.close()
+
+
 def test_without_the_means_it_says_which_one_is_missing(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch, "_mkfs", lambda: None)
 

@@ -8,7 +8,6 @@ call it in a thread.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import time
@@ -266,6 +265,5 @@ def _registry_answers(store: ImageStore) -> bool:
 @contextmanager
 def _building(name: str) -> Iterator[None]:
     """Two that need the same image at once build it once."""
-    with open(resources.cache_dir() / f"{name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with resources.locked(resources.cache_dir() / f"{name}.lock"):
         yield

@@ -234,7 +234,7 @@ class Store:
             for directory in (self._layers, self._manifests, self._names, self._uses, self._work):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.root.chmod(0o700)  # layers hold set-id-free but otherwise foreign files: nobody else's business
-            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise EngineError(f"the image store {self.root} cannot be used: {error.strerror}") from error
         try:

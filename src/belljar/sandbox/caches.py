@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from belljar import user_namespace
+from belljar import resources, user_namespace
 from belljar.errors import EngineError, UsageError
 from belljar.limits import parse_size
 from belljar.records import record
@@ -64,8 +64,7 @@ class Kept:
         if self.path.is_dir():
             user_namespace.clear_away(self.path)
             return True
-        with open(self.path.with_suffix(".lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with resources.locked(self.path.with_suffix(".lock")):
             if (used := _in_use(self.path)) is not None:
                 os.close(used)
                 return False
@@ -127,8 +126,7 @@ def _larger(path: Path, most: int) -> bool:
 def _volume(image: Path, owner: tuple[int, int], most: int, staging: Path) -> Iterator[Workspace]:
     staging.mkdir(mode=0o700)
     try:
-        with open(image.with_suffix(".lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with resources.locked(image.with_suffix(".lock")):
             scratch.mount_device(_device(image, most, staging), staging, _OPTIONS)
         with _owned(staging / _FILES, owner) as found:
             yield found

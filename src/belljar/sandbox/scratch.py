@@ -125,8 +125,7 @@ def room(run_root: Path, size: int) -> Iterator[None]:
     """While nobody else takes any. NoScratch, if the disk could not hold so much beside all that was promised."""
     state = resources.state_dir()
     (state / "scratch").mkdir(mode=0o700, exist_ok=True)
-    with open(state / "scratch" / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with resources.locked(state / "scratch" / "lock"):
         caches = [path.stat() for path in state.glob("caches/*/*.ext4")]
         promised = sum(_read_number(path) for path in run_root.glob(f"*/{PROMISE}"))
         promised += sum(max(0, each.st_size - each.st_blocks * 512) for each in caches)

@@ -14,7 +14,6 @@ They never vanish by themselves: only `apply`, `discard` and a `prune` that was 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -26,7 +25,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from belljar import user_namespace
+from belljar import resources, user_namespace
 from belljar.errors import BelljarError, UsageError
 from belljar.patterns import lazy_pattern
 from belljar.records import record
@@ -56,7 +55,7 @@ class Point:
 
 def forget_layers(root: Path) -> None:
     """Remove the layers that no area names any more."""
-    with _flock(root / ".layers.lock"):
+    with resources.locked(root / ".layers.lock"):
         named = {layer for area in StagedArea.all(root) for layer in area.meta["layers"]}
         named |= {layer for area in StagedArea.all(root) for point in area.points for layer in point.layers}
         with suppress(OSError):
@@ -346,18 +345,8 @@ class StagedArea:
     def locked(self) -> Iterator[None]:
         """One at a time, for this area and for its workspace."""
         inode = "-".join(str(part) for part in self.meta["inode"])
-        with _flock(self.path.parent / f".workspace-{inode}.lock"):
+        with resources.locked(self.path.parent / f".workspace-{inode}.lock"):
             yield
-
-
-@contextmanager
-def _flock(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _like(upper: Path, workspace: str, uid: int, gid: int) -> None:
