@@ -117,6 +117,23 @@ def test_another_user_s_state_directory_is_refused(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.root
+def test_a_state_directory_that_another_user_could_replace_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is root's, but in a directory of his: he swaps it between our look and our use."""
+    theirs = tmp_path / "st"
+    theirs.mkdir()
+    os.chown(theirs, 1000, 1000)
+    monkeypatch.setenv("XDG_STATE_HOME", str(theirs))
+    with pytest.raises(UsageError, match=f"others own {theirs} .* set BELLJAR_STATE"):
+        resources.state_dir()
+    assert not list(theirs.iterdir())
+    (theirs / "belljar").mkdir(mode=0o700)
+    with pytest.raises(UsageError, match="set BELLJAR_STATE"):
+        resources.state_dir()
+
+
+@pytest.mark.root
 def test_another_user_s_link_to_a_directory_of_ours_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ours").mkdir(mode=0o700)
     (tmp_path / "belljar").symlink_to(tmp_path / "ours")

@@ -30,7 +30,7 @@ LAYERS = [
     {"images", "link", "workspace", "policy", "audit"},
     {"user_namespace"},
     {"limits", "resources", "patience", "tasks", "awaiting"},
-    {"layout", "errors", "syscalls", "records", "patterns", "tables", "toml_schema"},
+    {"ancestry", "layout", "errors", "syscalls", "records", "patterns", "tables", "toml_schema"},
 ]
 # `belljar/__init__` names everything that is public, and loads it on first use.
 EXEMPT = {"__init__", "_init"}

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from belljar.ancestry import untrusted
 from belljar.errors import EngineError, UsageError
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -61,8 +62,10 @@ def state_dir() -> Path:
 
 
 def own_directory(path: Path, others: int = 0o077, setting: str = "BELLJAR_STATE") -> Path:
-    """Made if it is not there. One that others own or may enter is refused: they could lead us to other files."""
+    """Made if it is not there. One that others own, may enter or could replace is refused: they could lead us to
+    other files."""
     with suppress(OSError):  # who writes there says what is wrong
+        check_ancestry(path.parent, setting)  # nothing is made where others choose what is there
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.stat()
@@ -70,7 +73,16 @@ def own_directory(path: Path, others: int = 0o077, setting: str = "BELLJAR_STATE
             raise UsageError(
                 f"{path} must be a directory that only you can enter: `chmod 700` it, or set {setting} to another"
             )
+        check_ancestry(path, setting)
     return path
+
+
+def check_ancestry(path: Path, setting: str) -> None:
+    if found := untrusted(path):
+        raise UsageError(
+            f"{path} cannot be used: others own {found} or may write to it, so they could put something else in its "
+            f"place; set {setting} to a directory elsewhere"
+        )
 
 
 @contextmanager
@@ -86,9 +98,10 @@ def locked(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 def cache_dir() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    path = Path(home) / "belljar"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return own_directory(path, 0o022, "XDG_CACHE_HOME")  # earlier versions let others look into it
+    # Earlier versions let others look into it.
+    path = own_directory(Path(home) / "belljar", 0o022, "XDG_CACHE_HOME")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)  # says why, where it could not be made
+    return path
 
 
 def is_remembered(kind: str, key: str) -> bool:

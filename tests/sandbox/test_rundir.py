@@ -62,6 +62,16 @@ def test_a_run_root_that_others_can_enter_is_refused(run_root: Path) -> None:
 
 
 @pytest.mark.root
+def test_a_run_root_that_another_user_could_replace_is_refused(run_root: Path) -> None:
+    theirs = run_root.parent / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 1000, 1000)
+    with pytest.raises(BelljarError, match="set BELLJAR_RUN"):
+        RunDir.create(rundir.new_session_id(), theirs / "run")
+    assert not list(theirs.iterdir())
+
+
+@pytest.mark.root
 def test_sessions_that_another_user_prepared_are_not_looked_at(run_root: Path) -> None:
     """In /tmp the first comer makes it: his session files would name a container and what is run in it."""
     planted = run_root / "bj-0123456789ab"

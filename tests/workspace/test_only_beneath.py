@@ -29,6 +29,7 @@ OPERATOR = "a file that the operator or the package names"
 DESCRIPTORS = "relative to descriptors, links never followed"
 # By module, or by folder where nothing of the folder has to do with the workspace.
 REASONS = {
+    "ancestry.py": "what it looks at is what it judges",
     "audit/": OWN,
     "doctor/": KERNEL,
     "engines/docker/": OPERATOR,

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from belljar import resources
 from belljar.engines.kernel_facts import boot_id, start_time
 from belljar.engines.spec import LABEL
 from belljar.errors import BelljarError, UsageError
@@ -51,6 +52,7 @@ def run_root() -> Path:
 def closed_to_others(root: Path) -> Path:
     """The root, if nobody else could have put a session there; one that is not there yet is for `_make_root`."""
     try:
+        resources.check_ancestry(root.parent, "BELLJAR_RUN")
         status = root.lstat()
     except OSError:
         return root
@@ -73,6 +75,7 @@ def _default_root() -> Path:
 
 
 def _make_root(root: Path) -> Path:
+    closed_to_others(root)
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
