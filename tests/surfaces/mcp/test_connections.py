@@ -1,10 +1,11 @@
-"""Connections that say nothing."""
+"""Connections that say nothing, or do not listen."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,19 @@ from tests.surfaces.mcp.test_http import TOKEN, serving
 from tests.surfaces.mcp.test_http import served as served
 
 from belljar.surfaces.mcp import connections
+from belljar.surfaces.mcp.http import TokenGate
+
+LONG = bytes(32 << 20)
+"""More than the kernel keeps for a client that does not read."""
+Address = tuple[str, int]
+
+
+def request(token: str) -> bytes:
+    return f"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+
+
+UNREAD = 400_000 * request("another")
+"""More than the kernel keeps for a server that stopped reading since its answers are not read."""
 
 
 def test_half_sent_requests_lock_nobody_out(workspace: Path) -> None:
@@ -31,25 +45,114 @@ def test_half_sent_requests_lock_nobody_out(workspace: Path) -> None:
 
 
 def test_a_request_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> bytes:
-        monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
-        server = uvicorn.Server(uvicorn.Config(app, http=connections.Guarded, log_config=None, lifespan="off"))
-        listener = socket.create_server(("127.0.0.1", 0))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.serve, [listener])
-            reader, writer = await asyncio.open_connection(*listener.getsockname())
-            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            answered = await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"GET / HTTP/1.1\r\nX-Slow: ")
-            with suppress(ConnectionError):
-                await reader.read()  # ends when the server gives up
-            writer.close()
-            server.should_exit = True
-        listener.close()
-        return answered
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
+    async def scenario(address: Address) -> None:
+        for token in (TOKEN, "another"):
+            async with connection(address) as (reader, writer):
+                writer.write(request(token))
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"GET / HTTP/1.1\r\nX-Slow: ")
+                await ended(reader)
 
-    assert b"204" in asyncio.run(asyncio.wait_for(scenario(), 60))
+    run(scenario, answering(b""))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(UNREAD, id="unread refusals"),
+        pytest.param(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", id="no body"),
+    ],
+)
+def test_nobody_without_the_token_locks_others_out(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections.Guarded, "most", 4)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 600)
+
+    async def scenario(address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        with ExitStack() as stack:
+            deaf = [stack.enter_context(socket.socket()) for _ in range(8)]
+            for each in deaf:
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                each.setblocking(False)
+                await loop.sock_connect(each, address)
+            sending = [loop.sock_sendall(each, sent) for each in deaf]
+            await asyncio.gather(*sending, return_exceptions=True)  # until all is sent, or the server closed
+            async with connection(address) as (reader, writer):
+                writer.write(request(TOKEN))
+                assert b" 200 " in await reader.readline()
+
+    run(scenario, answering(b""))
+
+
+def test_a_slow_reader_with_the_token_gets_its_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
+
+    async def scenario(address: Address) -> None:
+        async with connection(address) as (reader, writer):
+            writer.write(request(TOKEN))
+            await reader.readuntil(b"\r\n\r\n")
+            async with connection(address) as (silent, _):
+                await ended(silent)  # HEADER_SECONDS are over for the slow reader, too
+            await reader.readexactly(len(LONG))
+
+    run(scenario, answering(LONG))
+
+
+def test_an_answer_that_nobody_takes_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 0.2)
+    disconnected = asyncio.Event()
+
+    async def endless(_: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": LONG, "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        disconnected.set()
+
+    async def scenario(address: Address) -> None:
+        async with connection(address) as (_, writer):
+            writer.write(request(TOKEN))
+            await disconnected.wait()
+
+    run(scenario, endless)
+
+
+def answering(body: bytes) -> Any:
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        length = (b"content-length", b"%d" % len(body))
+        await send({"type": "http.response.start", "status": 200, "headers": [length]})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
+@asynccontextmanager
+async def connection(address: Address) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def ended(reader: asyncio.StreamReader) -> None:
+    with suppress(ConnectionError):
+        await reader.read()
+
+
+def run(scenario: Callable[[Address], Awaitable[None]], app: Any) -> None:
+    async def serve() -> None:
+        gate = TokenGate(app, TOKEN)
+        options: Any = {"log_config": None, "lifespan": "off", "timeout_graceful_shutdown": 5}
+        server = uvicorn.Server(uvicorn.Config(gate, http=connections.Guarded, **options))
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.serve, [listener])
+                try:
+                    await asyncio.wait_for(scenario(listener.getsockname()), 60)
+                finally:
+                    server.should_exit = True
+
+    asyncio.run(serve())

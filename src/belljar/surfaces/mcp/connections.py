@@ -1,19 +1,25 @@
-"""Connections to the HTTP server that nobody can hold without asking for anything.
+"""Connections to the HTTP server that nobody can hold without the token.
 
-Without the token a connection costs us a descriptor until its request is refused, so one that sends its request slowly,
-or never, is closed after HEADER_SECONDS; when there are too many, the one that has kept us waiting longest makes room.
-A client that does send its request is never closed for others.
+A connection costs us a descriptor. Until a request on it is admitted by the token, it has HEADER_SECONDS in all,
+however far it got (silent, half a request, a refusal that it does not read), and when there are too many, the oldest
+of these makes room. One that was admitted is never closed for others: only when it keeps its next request back for
+HEADER_SECONDS, or takes nothing of its answer for UNREAD_SECONDS.
 """
 
 from __future__ import annotations
 
 import asyncio
 import resource
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0
+UNREAD_SECONDS = 300.0
+"""Long, since the kernel tells of a slow reader's progress only by a megabyte or so."""
+ADMIT = "belljar.admit"
+"""In the state of a request: to be called once its token was found right."""
 BACKLOG = 64  # accepted in one go, before the oldest can make room
 _MOST = 256
 
@@ -27,7 +33,7 @@ def most_connections() -> int:
 class Guarded(H11Protocol):
     most: ClassVar[int] = most_connections()
     waiting: ClassVar[dict[Guarded, None]] = {}
-    """Those whose request we wait for, the longest waiting first."""
+    """Those not admitted yet, the oldest first."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -35,34 +41,60 @@ class Guarded(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_request()
+        self.waiting[self] = None
+        self._set_timer(HEADER_SECONDS, self.give_up)
         if len(self.connections) > self.most:
             next(iter(self.waiting)).give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
+        self.waiting.pop(self, None)
+        self._stop_timer()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_waiting()
+        if self.scope is not None:  # its task has not begun yet
+            self.scope["state"][ADMIT] = self.admit
+
+    def admit(self) -> None:
+        self.waiting.pop(self, None)
+        self._watch()
 
     def on_response_complete(self) -> None:
-        self._await_request()
+        self._watch()
         super().on_response_complete()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._watch()
+
     def give_up(self) -> None:
-        self._stop_waiting()
+        self.waiting.pop(self, None)
+        self._stop_timer()
         self.transport.abort()
 
-    def _await_request(self) -> None:
-        self._stop_waiting()
-        self.waiting[self] = None
-        self._timer = self.loop.call_later(HEADER_SECONDS, self.give_up)
+    def _watch(self, unsent_before: int = 0) -> None:
+        """Give an admitted client its time: to read on what is stuck, or to send the next request."""
+        if self in self.waiting:
+            return  # has its time already, which nothing extends
+        self._stop_timer()
+        answered = self.cycle.response_complete
+        unsent = self.transport.get_write_buffer_size()
+        if unsent and unsent == unsent_before:
+            self.give_up()
+        elif unsent and (answered or self.flow.write_paused):
+            self._set_timer(UNREAD_SECONDS, self._watch, unsent)
+        elif answered:
+            self._set_timer(HEADER_SECONDS, self.give_up)
 
-    def _stop_waiting(self) -> None:
-        self.waiting.pop(self, None)
+    def _set_timer(self, seconds: float, call: Callable[..., None], *arguments: int) -> None:
+        self._timer = self.loop.call_later(seconds, call, *arguments)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

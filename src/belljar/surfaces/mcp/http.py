@@ -24,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 
 from belljar.errors import UsageError
-from belljar.surfaces.mcp.connections import BACKLOG, Guarded
+from belljar.surfaces.mcp.connections import ADMIT, BACKLOG, Guarded
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server
@@ -105,11 +105,16 @@ class TokenGate:
         self._expected = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan" and not self._admits(Headers(scope=scope).get("authorization", "")):
-            refusal = PlainTextResponse("send Authorization: Bearer TOKEN\n", 401, {"WWW-Authenticate": "Bearer"})
-            await refusal(scope, receive, send)
-        else:
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+        elif self._admits(Headers(scope=scope).get("authorization", "")):
+            scope["state"][ADMIT]()
+            await self._app(scope, receive, send)
+        else:
+            while (await receive()).get("more_body"):
+                pass  # closing with a part unread would reset the connection, perhaps before the answer is seen
+            headers = {"WWW-Authenticate": "Bearer", "Connection": "close"}
+            await PlainTextResponse("send Authorization: Bearer TOKEN\n", 401, headers)(scope, receive, send)
 
     def _admits(self, header: str) -> bool:
         scheme, _, token = header.partition(" ")
