@@ -203,7 +203,11 @@ class Terminal(io.StringIO):
 
 def _setup_engines() -> ModuleType:
     """`engines` is also the name of a folder of tests."""
-    spec = importlib.util.spec_from_file_location("setup_engines", SETUP / "engines.py")
+    return _load("setup_engines", SETUP / "engines.py")
+
+
+def _load(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -321,3 +325,49 @@ def test_the_first_error_of_steps_side_by_side_is_raised() -> None:
 def test_the_groups_of_the_project_are_no_extras_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert not {"dev", "test", "lint"} & set(project["project"]["optional-dependencies"])
+
+
+# The init.
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("theirs", ["", "belljar", "file"])
+def test_an_init_that_another_user_could_have_put_into_the_cache_is_not_believed(
+    theirs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = _load("init_build", ROOT / "sandbox-images/init/build.py")
+    cache, output = tmp_path / "cache", tmp_path / "output"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(build, "_compile", lambda flags, target, environment=None: _made(target, b"compiled"))
+    cached = cache / "belljar/init" / build._digest(build._flags("x86_64")) / "belljar-init-x86_64"
+    _made(cached, b"cached")
+    assert build.build("x86_64", output).read_bytes() == b"cached"
+    os.chown(cached if theirs == "file" else cache / theirs, 1000, 1000)
+    assert build.build("x86_64", output, compiling=False) is None
+    assert build.build("x86_64", output).read_bytes() == b"compiled"
+    assert cached.read_bytes() == b"cached"
+
+
+def _made(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+@pytest.mark.root
+def test_what_the_compiler_cached_for_another_user_is_not_linked_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = _load("init_build", ROOT / "sandbox-images/init/build.py")
+    (tmp_path / "zig").mkdir()
+    os.chown(tmp_path / "zig", 1000, 1000)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    places: list[str] = []
+
+    def compile(flags: list[str], target: Path, environment: dict[str, str]) -> None:
+        places.extend(environment[name] for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"))
+        _made(target, b"compiled")
+
+    monkeypatch.setattr(build, "_compile", compile)
+    build.build("x86_64", tmp_path / "output")
+    assert len(places) == 2
+    assert not any(place.startswith(str(tmp_path)) for place in places)

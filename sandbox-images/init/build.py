@@ -2,7 +2,8 @@
 
 By hand: `python sandbox-images/init/build.py [x86_64|aarch64|host|sanitize]…`; what it makes goes to share/belljar of
 the environment it runs in. As a hatchling hook: whenever a wheel is built. A binary is known by a digest of its
-sources, flags and compiler, and kept in the user's cache: another checkout of the same sources needs no compiler.
+sources, flags and compiler, and kept in the user's cache: another checkout of the same sources needs no compiler. A
+cache that others could have written to is not used.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import os
 import platform
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+ANCESTRY = HERE.parent.parent / "src" / "belljar" / "ancestry.py"
 LOCK = HERE.parent / "setup" / "lock" / "compiler.txt"
 OUTPUT = Path(sys.prefix, "share", "belljar")
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -62,14 +65,30 @@ def _flags(architecture: str) -> list[str]:
     return ["-target", f"{machine}-linux-musl", *(SANITIZE if architecture == "sanitize" else FLAGS + STRIP)]
 
 
-def _cached(name: str, flags: list[str]) -> Path:
+def _cached(name: str, flags: list[str]) -> Path | None:
+    """None where others could have put it there, as in the cache of the user who called sudo: it becomes PID 1."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home, "belljar", "init", _digest(flags), name)
+    path = Path(home, "belljar", "init", _digest(flags), name)
+    untrusted = runpy.run_path(str(ANCESTRY))["untrusted"]
+    try:
+        if untrusted(path.parent) or untrusted(Path(home, "zig")):  # the compiler's own cache
+            return None
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return None if untrusted(path) else path
+    except OSError:
+        return None
 
 
-def _compile(flags: list[str], target: Path) -> None:
+def _compile(flags: list[str], target: Path, environment: dict[str, str] | None = None) -> None:
+    words = [sys.executable, "-m", "ziglang", "cc", *flags]
     with _unfinished(target) as name:
-        subprocess.run([sys.executable, "-m", "ziglang", "cc", *flags, "-o", name, *map(str, sources())], check=True)
+        subprocess.run([*words, "-o", name, *map(str, sources())], check=True, env=environment)
+
+
+def _compile_without_cache(flags: list[str], target: Path) -> None:
+    with tempfile.TemporaryDirectory() as fresh:
+        places = {"ZIG_GLOBAL_CACHE_DIR": fresh, "ZIG_LOCAL_CACHE_DIR": fresh}
+        _compile(flags, target, {**os.environ, **places})
 
 
 @contextmanager
@@ -91,15 +110,16 @@ def build(architecture: str, output: Path = OUTPUT, *, compiling: bool = True) -
     flags = _flags(architecture)
     target = output / f"belljar-init-{architecture}"
     cached = _cached(target.name, flags)
-    if not cached.exists():
+    made = cached or target
+    if cached is None or not cached.exists():
         if not compiling:
             return None
-        _compile(flags, cached)
-    if architecture != "sanitize" and cached.stat().st_size >= LIMIT:
-        raise SystemExit(f"{cached} is {cached.stat().st_size} bytes: over the limit of {LIMIT}")
-    if not target.exists() or target.read_bytes() != cached.read_bytes():
+        (_compile if cached else _compile_without_cache)(flags, made)
+    if architecture != "sanitize" and made.stat().st_size >= LIMIT:
+        raise SystemExit(f"{made} is {made.stat().st_size} bytes: over the limit of {LIMIT}")
+    if made != target and (not target.exists() or target.read_bytes() != made.read_bytes()):
         with _unfinished(target) as name:
-            shutil.copyfile(cached, name)
+            shutil.copyfile(made, name)
     return target
 
 
