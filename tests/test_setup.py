@@ -327,6 +327,29 @@ def test_the_groups_of_the_project_are_no_extras_of_the_package() -> None:
     assert not {"dev", "test", "lint"} & set(project["project"]["optional-dependencies"])
 
 
+# The engine.
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "open to others"])
+def test_the_engine_s_lock_is_a_directory_that_nobody_else_can_hold(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = _setup_engines()
+    lock, victim = tmp_path / "lock", tmp_path / "victim"
+    monkeypatch.setattr(engines, "LOCK", lock)
+    with engines._locked():
+        assert lock.stat().st_mode & 0o777 == 0o700
+    if kind == "open to others":
+        lock.chmod(0o755)
+    else:
+        lock.rmdir()
+        victim.write_text("kept") if kind == "file" else victim.mkdir(mode=0o700)
+        lock.symlink_to(victim) if kind == "link" else victim.rename(lock)
+    with pytest.raises(engines.SetupError, match=r"cannot be used|only root"), engines._locked():
+        pass
+    assert kind != "file" or lock.read_text() == "kept"
+
+
 # The init.
 
 

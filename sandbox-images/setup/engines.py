@@ -12,6 +12,8 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,7 +23,7 @@ from checkout import Checkout
 RUNC = ["runc"]
 DOCKER = ["docker.io", "iptables", "ca-certificates", "uidmap"]
 BOOTSTRAP = ["mmdebstrap", "debian-archive-keyring", "ca-certificates"]
-LOCK = Path("/run/lock/belljar-engine.lock")
+LOCK = Path("/run/belljar")  # the directory itself: nobody else can enter it, so nobody else can hold it
 DAEMON_LOG = Path("/var/log/belljar-dockerd.log")
 START_SECONDS = 60  # a first start initialises its storage; measured 2 s here, slow disks take longer
 # Progress comes on a descriptor of its own: apt closes it in its children, and a package script that finds its
@@ -47,9 +49,7 @@ def ensure(checkout: Checkout, report: Report, *, daemon: bool) -> None:
             "install and start Docker (Debian: `sudo apt-get install docker.io`) or Podman; or, without a daemon, "
             "`sudo apt-get install runc uidmap mmdebstrap`; or run this as root",
         )
-    LOCK.parent.mkdir(parents=True, exist_ok=True)
-    with open(LOCK, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked():
         if answers():
             return
         if not daemon:
@@ -59,6 +59,24 @@ def ensure(checkout: Checkout, report: Report, *, daemon: bool) -> None:
             apt_install(checkout, [*DOCKER, *BOOTSTRAP], report, "no container engine answers")
         report(None, "starting Docker")
         _start(checkout, report)
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """One at a time, of those that are root: others install nothing."""
+    try:
+        LOCK.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(LOCK, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise SetupError(f"{LOCK} cannot be used: {error.strerror}", "remove it") from None
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise SetupError(f"{LOCK} must be a directory that only root can enter", "remove it, or `chmod 700` it")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _needs_no_daemon() -> bool:
