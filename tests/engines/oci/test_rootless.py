@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests import ordinary_user
@@ -127,8 +128,8 @@ def test_without_a_control_group_it_stops_and_says_how_to_get_one(user: Ordinary
     assert "mkdir -p $d/nobody/gave-this; chown -R" in done.stderr
 
 
-def test_without_subordinate_ids_it_stops_and_says_how_to_get_them(user: OrdinaryUser) -> None:
-    someone = OrdinaryUser(user.uid + 1, user.home)
+def test_without_subordinate_ids_it_stops_and_says_how_to_get_them(user: OrdinaryUser, tmp_path: Path) -> None:
+    someone = OrdinaryUser(user.uid + 1, tmp_path)
     done = someone.python("-c", "from belljar.engines import oci; oci.find()", check=False)
     assert "in /etc/subuid: `sudo usermod --add-subuids" in done.stderr
 
