@@ -1,16 +1,18 @@
 """Background shells on a real sandbox."""
 
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
+import regex
 from tests.owners import give
 
 from belljar import Session, Shell
 from belljar.errors import UsageError
-from belljar.session.background_shell import Chunk
+from belljar.session.background_shell import Chunk, _matches
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +209,8 @@ async def test_many_can_read_one_shell_at_once(box: Session) -> None:
         await anyio.wait_all_tasks_blocked()
         await shell.write("word\n")
     assert seen == ["word\n"] * 12
+
+
+def test_a_filter_whose_time_is_over_looks_at_no_further_line() -> None:
+    with pytest.raises(UsageError, match="takes too long"):
+        _matches(regex.compile("x"), b"x", time.monotonic() - 1)
