@@ -106,6 +106,25 @@ def test_a_state_directory_that_others_may_enter_is_refused(
     assert not list(shared.iterdir())
 
 
+def test_the_default_state_directory_is_closed_where_others_could_only_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image store that was made first leaves such a one, as did earlier versions."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (tmp_path / "belljar" / "images").mkdir(parents=True)
+    (tmp_path / "belljar").chmod(0o755)
+    assert resources.state_dir().stat().st_mode & 0o777 == 0o700
+
+
+def test_a_state_directory_that_was_named_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be /var/lib."""
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("BELLJAR_STATE", str(tmp_path))
+    with pytest.raises(UsageError, match="only you can enter"):
+        resources.state_dir()
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
 @pytest.mark.root
 def test_another_user_s_state_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`sudo` with the caller's HOME: whoever owns the directory could lead root to other files."""

@@ -58,7 +58,22 @@ def state_path() -> Path:
 
 def state_dir() -> Path:
     """The same, to write to: only its owner may look into it."""
-    return own_directory(state_path())
+    path = state_path()
+    if not os.environ.get("BELLJAR_STATE"):  # a directory that was named may be there for others, too
+        _close(path)
+    return own_directory(path)
+
+
+def _close(path: Path) -> None:
+    """Take from others the right to look into it; where they may even write, it is too late for that."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            if status.st_uid == os.geteuid() and status.st_mode & 0o077 and not status.st_mode & 0o022:
+                os.fchmod(descriptor, 0o700)
+        finally:
+            os.close(descriptor)
 
 
 def own_directory(path: Path, others: int = 0o077, setting: str = "BELLJAR_STATE") -> Path:
