@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -33,6 +34,9 @@ def pytest_configure() -> None:
     # A job in the background of a script ignores Ctrl+C, and so would every program that the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A thousand connections at once need more descriptors than an ordinary user's shell has.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     # Images are made once, not for every run.
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     os.environ.setdefault("BELLJAR_IMAGES", f"{home}/belljar/images")

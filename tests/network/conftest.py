@@ -129,6 +129,8 @@ def open_door(relay_program: Path) -> Opening:
                     process.kill()
                 with anyio.CancelScope(shield=True):
                     await process.wait()
+                    with suppress(OSError):  # else Python 3.11.2 speaks of a pipe that nobody asked about
+                        await process.stdin.wait_closed()
 
     return opening
 

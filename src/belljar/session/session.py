@@ -43,7 +43,7 @@ from belljar.session.running_command import RunningCommand
 from belljar.session.shell_verbs import ShellVerbs
 from belljar.session.staged_verbs import StagedVerbs
 from belljar.session.watched_run import Run
-from belljar.tasks import beside
+from belljar.tasks import beside, see_through
 from belljar.workspace.cwd import inside
 from belljar.workspace.pinned import Workspace
 
@@ -250,7 +250,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
                 sandbox.disconnect()
             elif self.busy or self.is_staged:
                 await sandbox.destroy()
-                self.forget_if_unchanged(sandbox.id)
+                await see_through(to_thread.run_sync(self.forget_if_unchanged, sandbox.id))
             else:
                 await sandbox.retire()
         self.ledger.close("detached" if keep else "killed")
