@@ -12,7 +12,7 @@ import pytest
 from tests.engines.oci.conftest import groups, needs_runc
 
 from belljar.engines.kernel_facts import start_time
-from belljar.engines.oci import OciEngine, boxes
+from belljar.engines.oci import OciEngine, boxes, runtime
 from belljar.errors import EngineError
 from belljar.host import Host
 from belljar.sandbox import rundir
@@ -35,6 +35,27 @@ def test_what_an_earlier_boot_left_is_cleared(host: Host, engine: OciEngine, wor
 
     assert groups(engine) == set()
     assert engine._boxes.names() == []
+    made.discard()
+
+
+def test_what_an_uninstalled_runtime_left_is_cleared(host: Host, engine: OciEngine, workspace: Path) -> None:
+    made = launch(Plan(str(workspace), keep=True), rundir.new_session_id(), host)
+    made.transport.close()
+    name = made.launched.id
+    path = engine._boxes.path(name) / "box.json"
+    os.kill(made.launched.pid, signal.SIGKILL)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "runtime": "/opt/another/crun"}))
+    (engine._notes / "crun" / ".cache").mkdir(parents=True, exist_ok=True)  # crun's own
+    (engine._notes / "crun" / name).mkdir()
+    (engine._notes / "crun" / "belljar-of-nobody").mkdir()
+
+    while name in {each.id for each in engine.list()}:
+        time.sleep(0.05)
+
+    assert groups(engine) == set()
+    assert engine._boxes.names() == []
+    assert runtime.noted(engine._notes) == set()
+    assert (engine._notes / "crun" / ".cache").is_dir()
     made.discard()
 
 

@@ -1,4 +1,4 @@
-"""A runtime with a kernel of its own: gVisor's runsc. `python -m tests.runsc` fetches it."""
+"""A runtime with a kernel of its own: gVisor's runsc. `python -m tests.runtimes` fetches it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests import runsc
+from tests import runtimes
 
 import belljar
 from belljar.engines.oci import callers, own_kernel
@@ -17,8 +17,8 @@ from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-RUNSC = runsc.found()
-needs_runsc = pytest.mark.skipif(RUNSC is None, reason="needs runsc: `python -m tests.runsc` fetches it")
+RUNSC = runtimes.found("runsc")
+needs_runsc = pytest.mark.skipif(RUNSC is None, reason=f"needs runsc: {runtimes.FETCH}")
 # What a command might learn the token from, and whether it could stand in for PID 1.
 PRYING = """
 import glob, socket

@@ -128,6 +128,15 @@ def test_without_a_control_group_it_stops_and_says_how_to_get_one(user: Ordinary
     assert "mkdir -p $d/nobody/gave-this; chown -R" in done.stderr
 
 
+def test_crun_which_would_limit_nothing_is_refused(user: OrdinaryUser) -> None:
+    """It starts a sandbox and leaves it in the caller's own group; verification would find that out, later."""
+    program = user.home / "crun"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    done = user.python("-m", "belljar", "doctor", check=False, BELLJAR_RUNTIME=str(program))
+    assert "crun limits nothing for who is not root where control groups are version 1: use runc" in done.stdout
+
+
 def test_without_subordinate_ids_it_stops_and_says_how_to_get_them(user: OrdinaryUser, tmp_path: Path) -> None:
     someone = OrdinaryUser(user.uid + 1, tmp_path)
     done = someone.python("-c", "from belljar.engines import oci; oci.find()", check=False)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests import runtimes
 from tests.engines.oci.conftest import groups, needs_runc
 
-from belljar.engines.oci import OciEngine
+from belljar.engines.oci import OciEngine, cgroups
 from belljar.engines.oci.runtime import Runtime, Starting
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
@@ -17,6 +21,9 @@ from belljar.sandbox import rundir
 from belljar.sandbox.launch import Plan, launch
 
 pytestmark = needs_runc
+CHECKOUT = Path(__file__).resolve().parents[3]
+CRUN = runtimes.found("crun")
+needs_crun = pytest.mark.skipif(CRUN is None, reason=f"needs crun: {runtimes.FETCH}")
 
 
 def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, workspace: Path) -> None:
@@ -47,3 +54,30 @@ def test_without_a_runtime_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 def test_an_untried_runtime_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(EngineUnavailable, match="never tried"):
         OciEngine(tmp_path, name)
+
+
+@needs_crun
+def test_crun_keeps_the_contract_and_is_root_inside(tmp_path: Path) -> None:
+    """Also on control groups of both versions, which it refuses where it sees them."""
+    tests = ["tests/engines/test_contract.py", "tests/engines/oci/test_root.py"]
+    given = {"BELLJAR_TEST_ENGINES": "oci", "BELLJAR_RUNTIME": str(CRUN)}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n0", "-pno:cacheprovider", f"--basetemp={tmp_path}/contract", *tests],
+        cwd=CHECKOUT, env={**os.environ, **given}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+
+
+@needs_crun
+def test_what_crun_may_not_see_is_hidden_from_it_alone(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CRUN is not None
+    monkeypatch.setenv("BELLJAR_RUNTIME", CRUN)
+    hidden = OciEngine(workspace.parent, CRUN)._runtime(CRUN).hidden()
+    assert hidden == cgroups.unified_beside_version_1()
+    assert OciEngine(workspace.parent, "runc")._runtime("runc").hidden() == ()
+    made = launch(Plan(str(workspace)), rundir.new_session_id(), Host(engine="oci"))
+    try:
+        assert all((Path(point) / "cgroup.procs").exists() for point in hidden)
+    finally:
+        made.discard()

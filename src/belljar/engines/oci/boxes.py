@@ -58,7 +58,7 @@ class Boxes:
         self.root = state / "boxes"
 
     def path(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):
+        if not is_name(name):
             raise EngineError(f"{name!r} is not the name of a sandbox")
         return self.root / name
 
@@ -96,7 +96,7 @@ class Boxes:
 
     def names(self) -> list[str]:
         try:
-            return sorted(entry.name for entry in os.scandir(self.root) if not entry.name.startswith("."))
+            return sorted(entry.name for entry in os.scandir(self.root) if is_name(entry.name))
         except OSError:
             return []
 
@@ -109,6 +109,11 @@ class Boxes:
 
     def remove(self, name: str) -> None:
         shutil.rmtree(self.path(name), ignore_errors=True)
+
+
+def is_name(text: str) -> bool:
+    """Of a sandbox, that is; what else lies among them is not ours."""
+    return _NAME.fullmatch(text) is not None
 
 
 def _rename_new(source: Path, target: Path) -> None:

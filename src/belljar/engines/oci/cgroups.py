@@ -189,6 +189,11 @@ def _remove(path: Path) -> None:
         path.rmdir()
 
 
+def unified_beside_version_1() -> tuple[str, ...]:
+    """Where version 2 is mounted on a machine that has its limits from version 1 (hybrid)."""
+    return tuple(point for kind, point in _hierarchies() if kind == "cgroup2") if version() == "1 and 2" else ()
+
+
 def version() -> str:
     kinds = {kind for kind, _ in _hierarchies()}
     return "2" if kinds == {"cgroup2"} else "1" if kinds == {"cgroup"} else "1 and 2" if kinds else "none"

@@ -23,10 +23,10 @@ from belljar import resources
 from belljar.engines.base import Description, Launched, Listed
 from belljar.engines.kernel_facts import boot_id, start_time
 from belljar.engines.oci import callers, cgroups, config, own_kernel, rootfs
-from belljar.engines.oci.boxes import Box, Boxes, Process
-from belljar.engines.oci.runtime import DEFAULT, Runtime, has_ended
+from belljar.engines.oci.boxes import Box, Boxes, Process, is_name
+from belljar.engines.oci.runtime import DEFAULT, Runtime, forget, has_ended, noted
 from belljar.engines.spec import OWN_NAMESPACES, Image, Mount, SandboxSpec, User, has_own_kernel
-from belljar.errors import EngineError, ImageMissing
+from belljar.errors import EngineError, EngineUnavailable, ImageMissing
 from belljar.images import catalog
 from belljar.images.store import Store
 
@@ -69,6 +69,7 @@ class OciEngine:
         self.shares_files = not has_own_kernel(self._runtime_name)
         self._caller = callers.current(own_kernel=not self.shares_files)
         self._state = Path(os.path.abspath(state), "" if self.shares_files else Path(self._runtime_name).name)
+        self._notes = self._state / "runtime"
         self._runtimes: dict[str, Runtime] = {}
         self._runtime(self._runtime_name)
         self._boxes = Boxes(self._state)
@@ -169,9 +170,10 @@ class OciEngine:
         return own_kernel.install_init(binary, self._state)
 
     def _run(self, box: Box, spec: SandboxSpec, layers: Sequence[Path], at: str) -> None:
-        root = _root(layers, spec, self._caller)
+        runtime = self._runtime(box.runtime)
+        root = _root(layers, spec, self._caller, runtime.hidden())
         bundle = self._boxes.path(box.name)
-        pid = self._caller.start(self._runtime(box.runtime), box.name, bundle, spec, root, at).pid()
+        pid = self._caller.start(runtime, box.name, bundle, spec, root, at).pid()
         started = start_time(pid)
         if started is None:
             raise EngineError("the sandbox's init ended as soon as it had started")
@@ -181,7 +183,10 @@ class OciEngine:
         group = box.cgroup if box else self._group(name)
         if not self._caller.groups.clear(group):
             raise EngineError(f"the control group {group} cannot be removed")
-        self._runtime(box.runtime if box else self._runtime_name).delete(name)
+        if self.shares_files:
+            forget(self._notes, name)
+        else:
+            self._runtime(self._runtime_name).delete(name)
         self._store.release(group)
         self._boxes.remove(name)
 
@@ -196,8 +201,8 @@ class OciEngine:
         at = self._caller.groups
         groups = at.names(self._prefix) | {each for each in self._store.held() if each.startswith(self._prefix)}
         strays |= {group.removeprefix(self._prefix).removesuffix(at.ending) for group in groups}
-        strays |= {name for runtime in self._runtimes.values() for name in runtime.names()}
-        for name in strays:
+        strays |= noted(self._notes)
+        for name in filter(is_name, strays):
             if not at.processes(self._group(name)) and self._boxes.read(name) is None:
                 self._clear(name, None)
         at.remove_abandoned()
@@ -206,7 +211,12 @@ class OciEngine:
 
     def _runtime(self, name: str) -> Runtime:
         if name not in self._runtimes:
-            self._runtimes[name] = Runtime(name, self._state / "runtime", systemd=self._caller.groups.systemd)
+            found = Runtime(name, self._notes, systemd=self._caller.groups.systemd)
+            if self._caller.rootless and found.kind == "crun" and cgroups.version() != "2":
+                raise EngineUnavailable(
+                    "crun limits nothing for who is not root where control groups are version 1: use runc"
+                )
+            self._runtimes[name] = found
         return self._runtimes[name]
 
     def _group(self, name: str) -> str:
@@ -261,7 +271,7 @@ class OciEngine:
         )
 
 
-def _root(layers: Sequence[Path], spec: SandboxSpec, caller: callers.Caller) -> rootfs.Root:
+def _root(layers: Sequence[Path], spec: SandboxSpec, caller: callers.Caller, hidden: Sequence[str]) -> rootfs.Root:
     directories = {"/proc": 0o755, "/sys": 0o755, "/dev": 0o755}
     directories |= {each.target: each.mode for each in spec.mounts if not _is_file(each)}
     files = {
@@ -272,7 +282,7 @@ def _root(layers: Sequence[Path], spec: SandboxSpec, caller: callers.Caller) -> 
     upper = spec.limits.memory // SIZE_OF_UPPER if spec.writable_root else rootfs.SKELETON_BYTES
     return rootfs.Root(
         layers, *caller.maps(spec.user), directories, files, spec.user.outside, upper, spec.root_changes,
-        mapped=not caller.rootless, staged=callers.workspace_overlay(spec),
+        mapped=not caller.rootless, staged=callers.workspace_overlay(spec), hidden=hidden,
     )  # fmt: skip
 
 

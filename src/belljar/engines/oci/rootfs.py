@@ -85,6 +85,8 @@ class Root:
     mapped: bool = True
     """Whether layers are shown through the maps, which takes root; else they belong to the right ids on disk."""
     staged: Overlay | None = None
+    hidden: Sequence[str] = ()
+    """Mount points of this machine that the runtime is not to see."""
 
     @property
     def owner(self) -> tuple[int, int]:
@@ -146,6 +148,8 @@ def assemble(root: Root, at: str) -> str:
         os.mkdir(f"{at}/{STAGED}", 0o755)
         upper, work = Path(root.staged.upper), Path(root.staged.work)
         overlay.mount(root.staged.lowers, upper, work, Path(at, STAGED), user_marks=not root.mapped)
+    for point in root.hidden:
+        mount("tmpfs", point, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0555,size=4k")
     return f"{at}/root"
 
 

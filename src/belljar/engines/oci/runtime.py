@@ -78,25 +78,20 @@ class Runtime:
         return Starting(self.kind, process, log, pid_file)
 
     def delete(self, name: str) -> None:
-        """What the runtime itself remembers of a container."""
-        if self.kind == "runc":
-            # Its state is one directory. The program would take twenty milliseconds to find that out.
-            shutil.rmtree(self.root / name, ignore_errors=True)
-            return
+        """By the program, where more belongs to a container than its note (`forget`)."""
         subprocess.run(
             [*self._command(), "delete", "--force", name], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, timeout=stretched(ANSWER_SECONDS),
         )  # fmt: skip
 
+    def hidden(self) -> tuple[str, ...]:
+        """What crun is not to see: it wants no part of a machine whose control groups are of both versions, though the
+        limits are all version 1's, which it knows."""
+        return cgroups.unified_beside_version_1() if self.kind == "crun" else ()
+
     def beside(self, name: str, process: Path) -> list[str]:
         """The command that runs what `process` describes beside PID 1."""
         return [*self._command(), "exec", "--process", str(process), name]
-
-    def names(self) -> list[str]:
-        try:
-            return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
-        except OSError:
-            return []
 
     def _command(self) -> list[str]:
         options = ["--systemd-cgroup"] if self._systemd else []
@@ -129,6 +124,18 @@ class Starting:
                 said = f"no space left in {bundle.parent} ({said})"
             raise EngineError(f"{self.kind} could not start the sandbox: {said}")
         return int(self.pid_file.read_text())
+
+
+def noted(root: Path) -> set[str]:
+    """The containers that any runtime has a note of: a directory for each, below one for each runtime."""
+    return {path.name for path in root.glob("*/[!.]*") if path.is_dir()}
+
+
+def forget(root: Path, name: str) -> None:
+    """Remove the note, whichever runtime's it is: that one may have been uninstalled. (Where it has not, the program
+    would take twenty milliseconds to do the same.)"""
+    for notes in root.glob("*"):
+        shutil.rmtree(notes / name, ignore_errors=True)
 
 
 def environment() -> dict[str, str]:

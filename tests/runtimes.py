@@ -1,0 +1,67 @@
+"""Other runtimes than runc: those on PATH, or Debian's, which `python -m tests.runtimes` unpacks beside the system.
+
+crun is of this machine's own release; gVisor's runsc comes from the first that has it, by this machine's apt settings.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from belljar import resources
+
+RUNSC_RELEASE = "trixie"
+FETCH = "`python -m tests.runtimes` fetches it"
+
+
+def found(name: str) -> str | None:
+    fetched = _place() / "bin" / name
+    return shutil.which(name) or (str(fetched) if fetched.exists() else None)
+
+
+def _place() -> Path:
+    return resources.cache_dir() / "runtimes"
+
+
+def fetch() -> None:
+    (_place() / "bin").mkdir(parents=True, exist_ok=True)
+    _fetch("crun", [], "crun", "libyajl2")
+    _fetch("runsc", _settings_of(RUNSC_RELEASE), "runsc")
+
+
+def _fetch(name: str, settings: list[str], *packages: str) -> None:
+    """The program gets a script that finds its libraries: those that no other program here may need."""
+    tree = _place() / name
+    tree.mkdir(exist_ok=True)
+    if settings:
+        subprocess.run(["apt-get", "-q", *settings, "update"], check=True)
+    subprocess.run(["apt-get", "-q", *settings, "-o", "APT::Sandbox::User=root", "download", *packages],
+                   check=True, cwd=tree)  # fmt: skip
+    for package in tree.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", package, tree], check=True)
+        package.unlink()
+    libraries = ":".join(str(path) for path in sorted((tree / "usr/lib").glob("*-linux-gnu")))
+    script = _place() / "bin" / name
+    script.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={libraries} exec {tree}/usr/bin/{name} "$@"\n')
+    script.chmod(0o755)
+
+
+def _settings_of(release: str) -> list[str]:
+    place = _place() / release
+    for name in ("lists/partial", "cache/archives/partial"):
+        (place / name).mkdir(parents=True, exist_ok=True)
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],
+        check=True, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    (place / "sources").write_text(f"deb {listed[0]} {release} main\n")
+    options = {
+        "Dir::Etc::sourcelist": place / "sources", "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::State::lists": place / "lists", "Dir::Cache": place / "cache",
+    }  # fmt: skip
+    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+
+
+if __name__ == "__main__":
+    fetch()
