@@ -82,6 +82,10 @@ FORBIDDEN = {
     "personality_upper_bits": (135, 92, [0x100000000]),
     "type_on_a_terminal": (16, 29, [0, 0x5412, BUFFER]), "line_discipline": (16, 29, [0, 0x5423, BUFFER]),
     "line_discipline_upper_bits": (16, 29, [0, 0x100005423, BUFFER]), "console": (16, 29, [0, 0x541C, BUFFER]),
+    "lease": (72, 25, [0, 1024, 0]), "lease_upper_bits": (72, 25, [0, 0x100000400, 0]),
+    "delegation": (72, 25, [0, 1040, BUFFER]),
+    **{f"socket_filter_{option}": (54, 208, [-1, 1, option, BUFFER, 16]) for option in (26, 50, 51, 52)},
+    "socket_filter_upper_bits": (54, 208, [-1, 0x100000001, 0x10000001A, BUFFER, 16]),
 }  # fmt: skip
 ONLY_X86 = {
     "iopl": (172, [3]), "ioperm": (173, [0x80, 1, 1]), "modify_ldt": (154, [0, BUFFER, 16]), "uselib": (134, [b"x"]),
@@ -90,6 +94,7 @@ ONLY_X86 = {
 ANSWER_ENOSYS = {
     "clone3": (435, [BUFFER, 64]), "openat2": (437, [-100, b"/tmp/x", BUFFER, 24]),
     "io_setup": (206 if X86 else 0, [64, BUFFER]), "io_submit": (209 if X86 else 2, [0, 0, BUFFER]),
+    "seccomp": (317 if X86 else 277, [1, 0, 0]),
 }  # fmt: skip
 PRIO_PROCESS, PRIO_PGRP, PRIO_USER = 0, 1, 2
 # name: (number on x86_64, number on aarch64, arguments)
@@ -207,8 +212,15 @@ def enosys():
     return {name: in_a_child(lambda row=row: call(*row)) for name, row in ANSWER_ENOSYS.items()}
 
 
+def filter_of_calls():
+    """What a filter's program is looked for with: EFAULT where there are filters."""
+    number = 157 if X86 else 167
+    return {"prctl": call(number, [22, 2, 0]), "upper_bits": call(number, [UPPER | 22, 2, 0])}
+
+
 def everyday():
     """What must go on working."""
+    import fcntl
     import subprocess
     import tempfile
     import threading
@@ -221,7 +233,10 @@ def everyday():
     server = socket.create_server(("127.0.0.1", 0))
     client = socket.create_connection(server.getsockname())
     client.sendall(b"x")
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    reader, writer = os.pipe()
     with tempfile.NamedTemporaryFile() as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
         os.fchmod(file.fileno(), 0o755)
         os.mkfifo(file.name + ".fifo")
     return {
@@ -234,6 +249,11 @@ def everyday():
         "udp": socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, 17).close() or 0,
         "nice": os.nice(1) - os.nice(0),
         "affinity": os.sched_setaffinity(0, os.sched_getaffinity(0)) or 0,
+        "second_descriptor": os.close(fcntl.fcntl(reader, fcntl.F_DUPFD_CLOEXEC, 50)) or 0,
+        "wider_pipe": fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 17) - (1 << 17),
+        "sealed_memory": fcntl.fcntl(os.memfd_create("x", 2), fcntl.F_GET_SEALS),
+        "nodelay": client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) or 0,
+        "name": call(157 if X86 else 167, [15, b"renamed"]),
         "pidfd": os.close(os.pidfd_open(os.getpid())) or 0,
     }
 

@@ -26,6 +26,8 @@ REFUSED = {
     "change kernel settings": "echo 1 > /proc/sys/vm/overcommit_memory && echo BREACH",
     "write to sysfs": """
         find /sys -type f -perm -u+w -exec sh -c 'for f; do (echo 1 > "$f") 2>/dev/null && echo BREACH; done' _ {} +""",
+    "have the kernel watch the machine's load": """
+        for f in /proc/pressure/*; do printf 'some 1900000 2000000\\0' 1<> $f && echo BREACH; done""",
     "make a cgroup": "for d in /sys/fs/cgroup /sys/fs/cgroup/*; do mkdir $d/x && echo BREACH; done",
     "leave its cgroup": "for f in $(find /sys/fs/cgroup -name cgroup.procs); do echo $$ > $f && echo BREACH; done",
     "raise its memory limit": """

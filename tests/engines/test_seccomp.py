@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import belljar
-from belljar.engines.seccomp import TERMINAL_TRICKS, Profile, all_but, profile, profile_text
+from belljar.engines.seccomp import NO_LEASES, TERMINAL_TRICKS, Profile, all_but, profile, profile_text
 
 NEVER = """
 acct add_key bpf chroot clock_settime create_module delete_module fanotify_init finit_module fsopen fsmount
@@ -23,7 +23,7 @@ userfaultfd vhangup vm86
 """
 
 PROBER = Path(__file__).parents[1] / "attacks" / "prober.py"
-EPERM, ENOSYS, EOPNOTSUPP = 1, 38, 95
+EPERM, EINVAL, ENOSYS, EOPNOTSUPP = 1, 22, 38, 95
 
 
 def allowed_names(kind: Profile = "default") -> set[str]:
@@ -86,6 +86,13 @@ def test_every_ioctl_but_three_is_allowed_by_one_rule() -> None:
         assert sum(word & mask == value for mask, value in rules) == (word not in TERMINAL_TRICKS), hex(word)
 
 
+def test_all_of_fcntl_is_allowed_but_what_holds_up_who_opens_a_file() -> None:
+    words = [*range(1100), 0x400 | 1 << 31, 0xFFFFFFFF]
+    allowed = {word for word in words if any(word & mask == value for mask, value in NO_LEASES)}
+    assert {*range(1040)} - allowed == {1024}
+    assert max(allowed) == 1039
+
+
 async def probe(workspace: Path, what: str) -> dict[str, Any]:
     shutil.copy(PROBER, workspace / "prober.py")
     async with belljar.Session(workspace=workspace, policy="permissive", approve=lambda verdict: True) as box:
@@ -116,6 +123,13 @@ async def test_calls_that_hide_their_flags_or_share_a_number_do_not_exist(
     base_image: str, root_workspace: Path
 ) -> None:
     assert set((await probe(root_workspace, "enosys")).values()) == {ENOSYS}
+
+
+async def test_filters_that_the_whole_machine_has_room_for_cannot_be_made(
+    base_image: str, root_workspace: Path
+) -> None:
+    """As where the kernel has none: who would like one goes on without."""
+    assert set((await probe(root_workspace, "filter_of_calls")).values()) == {EINVAL}
 
 
 async def test_a_set_uid_file_cannot_be_made_in_any_way(base_image: str, root_workspace: Path) -> None:

@@ -27,10 +27,13 @@ Profile = Literal["default", "debug", "root"]
 ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 
-_EPERM, _ENOSYS, _EPROTONOSUPPORT = 1, 38, 93
+_EPERM, _EINVAL, _ENOSYS, _EPROTONOSUPPORT = 1, 22, 38, 93
 
-# Their contexts come out of one number for the whole machine (fs.aio-max-nr): one sandbox could take it all.
-MACHINE_WIDE = "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit"
+# What these take comes out of one number for the whole machine, which one sandbox could use up: contexts out of
+# fs.aio-max-nr; translated filters, without which no container starts any more, out of net.core.bpf_jit_limit.
+MACHINE_WIDE = "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit seccomp"
+PR_SET_SECCOMP = 22
+SOL_SOCKET, SOCKET_FILTERS = 1, (26, 50, 51, 52)  # SO_ATTACH_FILTER, _BPF, _REUSEPORT_CBPF, _REUSEPORT_EBPF
 
 DEBUGGING = "ptrace process_vm_readv process_vm_writev kcmp"
 
@@ -38,8 +41,12 @@ AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, NETLINK_ROUTE = 1, 2, 10, 16, 0
 NETLINK_AUDIT = 9
 # SOCK_STREAM as TCP, SOCK_DGRAM as UDP; 0 is the kernel's choice, which is the same.
 TYPE_AND_PROTOCOLS = {1: (0, 6), 2: (0, 17)}
-SOCKET_TYPE = 0xFFFFFFFF & ~(0o4000 | 0o2000000)  # all but SOCK_NONBLOCK and SOCK_CLOEXEC
+_INT = 0xFFFFFFFF
+SOCKET_TYPE = _INT & ~(0o4000 | 0o2000000)  # all but SOCK_NONBLOCK and SOCK_CLOEXEC
 PRIO_PROCESS, IOPRIO_WHO_PROCESS = 0, 1
+# All of fcntl but F_SETLEASE (1024) and F_SETDELEG (1040): who opens a leased file waits for 45 seconds, on the host
+# too. Few rules, since fcntl is called often: below 1024, 1025, 1026 and 1027, 1028 to 1031, 1032 to 1039.
+NO_LEASES = ((~0x3FF, 0), (~0, 1025), (~1, 1026), (~3, 1028), (~7, 1032))
 CLONE_NEW_ANY = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 O_CREAT_OR_TMPFILE = 0o100 | 0o20000000
 SET_ID_BITS = 0o6000
@@ -66,6 +73,8 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
             *(_for_root() if kind == "root" else []),
             *_of_oneself(),
             *(_allow(["ioctl"], _masked(1, mask, value)) for mask, value in all_but(TERMINAL_TRICKS)),
+            *(_allow(["fcntl"], _masked(1, mask & _INT, value)) for mask, value in NO_LEASES),
+            *_without_filters(),
             _allow(["clone"], _masked(0, CLONE_NEW_ANY, 0)),
             *_personalities((*PERSONALITIES, ADDR_NO_RANDOMIZE) if debug else PERSONALITIES),
             _refuse(["clone3", "openat2", *MACHINE_WIDE.split()], _ENOSYS),
@@ -129,6 +138,19 @@ def _of_oneself() -> list[Rule]:
         _allow(by_pid, _equal(0, 0)),
         _allow(["setpriority"], _equal(0, PRIO_PROCESS), _equal(1, 0)),
         _allow(["ioprio_set"], _equal(0, IOPRIO_WHO_PROCESS), _equal(1, 0)),
+    ]
+
+
+def _without_filters() -> list[Rule]:
+    """No filter of a socket's or of system calls; for the latter as a kernel answers that has none."""
+    return [
+        *(_allow(["prctl"], _masked(0, mask, value)) for mask, value in all_but([PR_SET_SECCOMP])),
+        _refuse(["prctl"], _EINVAL, _masked(0, _INT, PR_SET_SECCOMP)),
+        *(_allow(["setsockopt"], _masked(1, mask, value)) for mask, value in all_but([SOL_SOCKET])),
+        *(
+            _allow(["setsockopt"], _masked(1, _INT, SOL_SOCKET), _masked(2, mask, value))
+            for mask, value in all_but(SOCKET_FILTERS)
+        ),
     ]
 
 

@@ -56,15 +56,15 @@ HOOK_VARIABLE = lazy_pattern(r"LD_.*|BASH_.*|ENV|PROMPT_COMMAND|SHELLOPTS|BASHOP
 
 # The first group is Docker's own list (a list given to the API replaces it); the second is what a command has
 # no business to know of the host: addresses of the kernel, its modules, command line and configuration, the machine's
-# identity.
+# identity and load (where anybody may also have the kernel watch it for him, /proc/pressure).
 MASKED_PATHS = (
     "/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
     "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
     "/sys/devices/virtual/powercap",
     "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/iomem", "/proc/ioports", "/proc/kallsyms",
     "/proc/key-users", "/proc/modules", "/proc/partitions", "/proc/swaps", "/proc/vmallocinfo", "/proc/kpagecount",
-    "/proc/kpageflags", "/sys/class/dmi", "/sys/devices/virtual/dmi", "/sys/fs/bpf", "/sys/kernel/debug",
-    "/sys/kernel/security", "/sys/kernel/tracing", "/sys/module",
+    "/proc/kpageflags", "/proc/pressure", "/sys/class/dmi", "/sys/devices/virtual/dmi", "/sys/fs/bpf",
+    "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing", "/sys/module",
 )  # fmt: skip
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 SMALL_TMPFS = 16 << 20
