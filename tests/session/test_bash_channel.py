@@ -39,9 +39,9 @@ async def test_what_was_judged_with_old_variables_is_refused_and_judged_again(
 ) -> None:
     """The variables reach the host only after it has sent the next command."""
     noted: list[object] = []
-    note = box.ledger.record
+    note = box._ledger.record
     monkeypatch.setattr(
-        box.ledger, "record", lambda kind, **facts: (noted.append(facts.get("cause")), note(kind, **facts))
+        box._ledger, "record", lambda kind, **facts: (noted.append(facts.get("cause")), note(kind, **facts))
     )
 
     async def at_once(_: Bash) -> bool:

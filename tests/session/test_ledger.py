@@ -118,7 +118,7 @@ async def test_of_a_sandbox_that_was_lost(workspace: Path, where: Path) -> None:
 async def test_a_kept_session_is_left_and_looked_into_without_a_word_too_many(workspace: Path, where: Path) -> None:
     async with Session(workspace, audit=Audit(where), keep=True) as box:
         shell = await box.start("sleep 60")
-    async with await Session.attach(shell._session.ledger.session or "", audit=box.audit) as reading:
+    async with await Session.attach(shell._session._ledger.session or "", audit=box.audit) as reading:
         assert (await reading.shell(shell.id).read()).status == "running"
         session = reading.id
     kinds = [each["kind"] for each in await records(box, where)]

@@ -34,9 +34,9 @@ async def test_a_door_can_be_opened_later_and_a_shell_that_runs_learns_of_it(
         url = await box.forward(8000)
         assert not (await box.persistent.run(fetch)).ok
         await box.allow_host(f"site.test:{site}=127.0.0.1")
-        assert box.door
-        assert box.door.door
-        box.door.door._resolve = Names({"site.test": ["127.0.0.1"]})
+        assert box._door
+        assert box._door.door
+        box._door.door._resolve = Names({"site.test": ["127.0.0.1"]})
         for result in (await box.persistent.run(f"{fetch}; job; pwd"), await box.run(fetch)):
             assert result.stdout.startswith("hello from outside"), result.output
         assert (await box.persistent.run("job; pwd")).stdout == "still\n/tmp\n"
@@ -88,7 +88,7 @@ async def test_whoever_attaches_opens_the_door_again_as_it_was(base_image: str, 
     await box.close()
     again = await Session.attach(id)
     try:
-        assert again.door, "opened again"
+        assert again._door, "opened again"
         assert again.allow
         assert (again.allow.hosts, again.allow.presets) == (("a.example", "b.example"), ())
         assert "HTTPS_PROXY" in (await again.run("env")).stdout

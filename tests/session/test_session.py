@@ -242,13 +242,13 @@ async def test_approval_is_asked_with_the_verdict(box: Session) -> None:
         asked.append(verdict.risk)
         return "true" in verdict.canonical
 
-    box.judge._approve = approve
+    box._judge.approver = approve
     try:
         assert (await box.run("sudo ls true")).exit_code != 0  # asked, approved, and no sudo in there
         with pytest.raises(PolicyDenied):
             await box.run("sudo ls false")
     finally:
-        box.judge._approve = None
+        box._judge.approver = None
     assert asked == ["critical", "critical"]
 
 

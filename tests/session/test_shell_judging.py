@@ -26,7 +26,7 @@ async def test_a_shell_that_ends_while_its_command_is_judged_is_judged_anew(
     async with Session(place) as box:
         shell = box.persistent
         await shell.run("tool() { echo no; }")
-        admit = box.judge.admit
+        admit = box._judge.admit
 
         async def slow(*given: object, **facts: object) -> object:
             verdict = await admit(*given, **facts)  # type: ignore[arg-type]
@@ -35,7 +35,7 @@ async def test_a_shell_that_ends_while_its_command_is_judged_is_judged_anew(
                 await shell._bash.execution.ended()
             return verdict
 
-        monkeypatch.setattr(box.judge, "admit", slow)
+        monkeypatch.setattr(box._judge, "admit", slow)
         with pytest.raises(PolicyDenied):
             await shell.run("tool -- rm -rf /")
 

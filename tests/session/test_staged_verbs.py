@@ -148,7 +148,7 @@ async def test_git_looks_at_no_file_because_of_its_owners_number(staged: Open, p
         subprocess.run([*git, *words], check=True)
     async with staged() as box:
         assert (await box.run("git status --porcelain | wc -l")).stdout.strip() == "3"
-        assert not (box.staged_area.path / "upper" / ".git" / "index").exists()
+        assert not (box._staged_area.path / "upper" / ".git" / "index").exists()
 
 
 OTHER = """

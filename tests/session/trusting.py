@@ -19,5 +19,5 @@ def trusting(box: Session) -> Iterator[None]:
         return replace(harmless, canonical=command if isinstance(command, str) else " ".join(command))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(box.judge, "admit", admit)
+        patch.setattr(box._judge, "admit", admit)
         yield

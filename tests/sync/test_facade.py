@@ -6,19 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from tests.session.test_verbs import FOR_TOOLS_AND_SURFACES
 
 import belljar
 from belljar import sync
 from belljar.session import persistent_shell, watched_run
 
 INNER = {
-    "Session": {
-        "adopt", "aftermath", "alike", "allow", "audit", "before", "before_command", "busy", "close_door", "door",
-        "end_persistent", "forget_if_unchanged", "has_persistent", "init_tools", "new_listening", "open_door",
-        "remember_metadata", "remember_mount", "reopen_door", "resolve_cwd", "sandbox", "staged_area",
-        "staged_upper", "copy_in", "copy_out", "copy_out_at_last",
-        "stay", "take_over", "visits_since", "workspace_moved",
-    },
+    "Session": FOR_TOOLS_AND_SURFACES,
     "Pool": {"claim"},
     "Shell": {"from_listed", "learn", "of", "take_over"},
     "PersistentShell": {"export", "resize", "use_terminal", "workspace_moved", "write"},

@@ -256,8 +256,8 @@ async def test_it_is_judged_once_and_asked_once(place: Path) -> None:
 
     async with Session(place, approve=approve, policy="default") as box:
         seen: list[str] = []
-        record = box.ledger.record
-        box.ledger.record = lambda kind, **facts: (seen.append(kind), record(kind, **facts))[1]  # type: ignore[method-assign]
+        record = box._ledger.record
+        box._ledger.record = lambda kind, **facts: (seen.append(kind), record(kind, **facts))[1]  # type: ignore[method-assign]
         tools = ToolRegistry(box, config={"execute_command": {"policy": "permissive"}})
         await tools.call("execute_command", {"command": "echo", "args": ["hi"]})
         await tools.call("execute_command", {"command": "sudo", "args": ["true"]})

@@ -27,6 +27,7 @@ from belljar.session import options as checks
 from belljar.session.conclusion import Conclusion, Status, cause_of, status_of
 from belljar.session.new_output import NewOutput, Piece
 from belljar.session.result import Capture, Result, decode, split_tail
+from belljar.session.running_command import GRACE
 
 if TYPE_CHECKING:
     from belljar.session.ledger import Entry
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 Pattern = Any
 Position = tuple[int, int]
 
-GRACE = 2.0
 READ_LIMIT = 1 << 20
 WAIT_STEP = 30.0  # one waiting read; longer waits are several
 FILTER_SECONDS = 0.5  # a pattern that backtracks for longer is refused, not waited for
@@ -96,7 +96,7 @@ class Shell:
         self._new = NewOutput(), NewOutput()
         self._killed = False
         self._body: frames.EndedBody | None = None
-        self._entry, self._conclusion = entry, conclusion or Conclusion(session.surroundings, self.started)
+        self._entry, self._conclusion = entry, conclusion or Conclusion(session._surroundings, self.started)
         self.so_far: Chunk | None = None
         """What it had printed when it was turned from a foreground command into a shell."""
 
@@ -180,7 +180,7 @@ class Shell:
             raise UsageError(f"{self.id} still runs: `await shell.wait()` gives its result")
         assert self._body is not None
         out, err = await self._kept()
-        await self._session.aftermath.look()
+        await self._session._aftermath.look()
         captures = (
             Capture.ending("stdout", out, self._body.stdout_total),
             Capture.ending("stderr", err, self._body.stderr_total),

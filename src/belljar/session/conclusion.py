@@ -7,6 +7,7 @@ lost under them.
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -17,6 +18,7 @@ from belljar.session.result import LOST_STATUS, TIMEOUT_STATUS, Capture, Cause, 
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
+    from belljar.session.session import Session
 
 Status = Literal["running", "completed", "failed", "killed"]
 R = TypeVar("R", bound=Result)
@@ -57,6 +59,16 @@ class Conclusion:
     runs_later: Callable[[], tuple[str, ...]] = field(default=lambda: ())
     visits: Callable[[float], tuple[dict[str, Any], ...]] = field(default=lambda since: ())
     listening: Callable[[], tuple[int, ...]] = field(default=lambda: ())
+
+    @classmethod
+    def begun(cls, session: Session, verdict: Verdict, combined: bool = False) -> Conclusion:
+        """Before the command starts: from now on what it leaves behind is looked for."""
+        aftermath = session._aftermath
+        before = aftermath.before(session._busy)
+        return cls(
+            session._surroundings, time.time(), verdict, combined, lambda: aftermath.since(before),
+            session._visits_since, session._new_listening,
+        )  # fmt: skip
 
     def ended(self, captures: tuple[Capture, Capture], body: frames.EndedBody, stopped: Cause | None = None) -> Result:
         """As the init reported it."""

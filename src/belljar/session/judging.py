@@ -33,7 +33,7 @@ class Judge:
     def __init__(self, policy: str | Policy, approve: Approver | None, ledger: Ledger, *, staged: bool = False) -> None:
         self.policy = load(policy)
         self.approvals = Approvals()
-        self._approve, self._ledger = approve, ledger
+        self.approver, self._ledger = approve, ledger
         self._staged = {"staged": True} if staged else {}
 
     async def admit(
@@ -52,10 +52,6 @@ class Judge:
         if self.when_admitted is not None:
             await self.when_admitted(verdict)
         return verdict
-
-    @property
-    def approver(self) -> Approver | None:
-        return self._approve
 
     async def ask(self, verdict: Verdict) -> None:
         """A question that is no command's; PolicyDenied unless the answer is yes."""
@@ -77,9 +73,9 @@ class Judge:
     async def _asked(self, verdict: Verdict) -> tuple[object, str]:
         if self.approvals.covers(verdict):
             return True, "remembered"
-        if self._approve is None:
+        if self.approver is None:
             return None, "nobody"
-        answer: object = self._approve(verdict)
+        answer: object = self.approver(verdict)
         if isawaitable(answer):
             answer = await answer
         return answer, "nobody" if answer is None else "approver"

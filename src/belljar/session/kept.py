@@ -14,11 +14,11 @@ from belljar.awaiting import all_pending
 from belljar.errors import UsageError
 from belljar.records import record
 from belljar.sandbox import rundir
+from belljar.session.verbs import Verbs
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
     from belljar.host import EngineName, Host
-    from belljar.session.session import Session
 
 METADATA = "metadata"
 
@@ -62,7 +62,7 @@ def metadata(run_dir: Path) -> dict[str, str]:
 
 
 @all_pending("box")
-class KeptVerbs:
+class KeptVerbs(Verbs):
     metadata: dict[str, str]
 
     @staticmethod
@@ -79,22 +79,22 @@ class KeptVerbs:
         )
 
     def stay(self, lease: float, **metadata: str) -> None:
-        """From now on a kept session, whose sandbox outlives this process by `lease` seconds."""
-        session: Session = self  # type: ignore[assignment]
-        sandbox = session.sandbox
+        """If it is none yet, from now on a kept session: its sandbox outlives this process by `lease` seconds."""
+        session, sandbox = self._box, self._box.sandbox
+        if session._plan.keep:
+            return
         facts = rundir.read_session(sandbox.run_dir)
         if facts is None or not sandbox.plan.keepable:
             raise UsageError("this sandbox ends with the process that started it; keep=True makes one that stays")
         session.extend(lease)
-        session.plan = replace(session.plan, keep=True)
+        session._plan = replace(session._plan, keep=True)
         with Folder.at(sandbox.run_dir) as own:
             own.write("session.json", json.dumps({**facts, "keep": True, "lease": lease}).encode())
         self.metadata = {**self.metadata, **metadata}
-        self.remember_metadata()
+        self._remember_metadata()
 
-    def remember_metadata(self) -> None:
+    def _remember_metadata(self) -> None:
         """Beside the session, for whoever lists it."""
-        session: Session = self  # type: ignore[assignment]
         if self.metadata:
-            with Folder.at(session.sandbox.run_dir) as own:
+            with Folder.at(self._box.sandbox.run_dir) as own:
                 own.write(f"{METADATA}.json", json.dumps(self.metadata).encode())

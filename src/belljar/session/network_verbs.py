@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.network.allow import Allow, check_ceiling
 from belljar.network.client_settings import PORT, environment
+from belljar.session.verbs import Verbs
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from belljar.session.files import Files
     from belljar.session.init_tools import InitTools
     from belljar.session.network_door import Forwarded, NetworkDoor
-    from belljar.session.session import Session
 
 ALLOWED = "allow.json"
 
@@ -43,19 +44,15 @@ def under_policy(network: Network | Allow, policy: Policy) -> Allow | None:
 
 
 @all_pending("box")
-class NetworkVerbs:
+class NetworkVerbs(Verbs):
     allow: Allow | None = None
-    door: NetworkDoor | None = None
-
-    @property
-    def _session(self) -> Session:
-        return self  # type: ignore[return-value]
+    _door: NetworkDoor | None = None
 
     @cached_property
     def init_tools(self) -> InitTools:
         from belljar.session.init_tools import InitTools
 
-        return InitTools(lambda: self._session.sandbox)
+        return InitTools(lambda: self._box.sandbox)
 
     @cached_property
     def files(self) -> Files:
@@ -87,87 +84,87 @@ class NetworkVerbs:
 
         await box.allow_host("api.example.com")
         """
-        session = self._session
+        session = self._box
         if session.policy.network_ceiling is not None:
             check_ceiling(hosts, session.policy.network_ceiling)
-        if self.door is not None and self.door.door is not None:
-            self.door.door.open_for(*hosts)
-            self._remember(self.door.door.allow)
+        if self._door is not None and self._door.door is not None:
+            self._door.door.open_for(*hosts)
+            self._remember(self._door.door.allow)
         else:
             await self._open_late(hosts)
-        session.ledger.record("allow", hosts=list(hosts))
+        session._ledger.record("allow", hosts=list(hosts))
 
     async def _open_late(self, hosts: tuple[str, ...]) -> None:
         """What is forwarded already goes on as it is, over a relay of its own."""
-        session, forwarding = self._session, self.door
+        session, forwarding = self._box, self._door
         if session.network != "none":
             raise UsageError("this session has the whole network; there is no door to open")
         self.allow = under_policy(Allow(*hosts), session.policy)
         try:
-            await self.open_door()
+            await self._open_door()
         except BaseException:
-            self.allow, self.door = None, forwarding
+            self.allow, self._door = None, forwarding
             raise
-        if session.has_persistent:
-            session.persistent.export(environment())
+        if session._persistent is not None:
+            session._persistent.export(environment())
 
     async def listening(self) -> tuple[int, ...]:
         """The ports that servers in the sandbox listen on now: `for port in await box.listening(): ...`."""
-        found = await to_thread.run_sync(self._session.aftermath.listening, self._our_ports)
+        found = await to_thread.run_sync(self._box._aftermath.listening, self._our_ports)
         return tuple(sorted(found))
 
-    def new_listening(self) -> tuple[int, ...]:
+    def _new_listening(self) -> tuple[int, ...]:
         """Those that nobody was told of yet, nor opened. Only a shell that goes on can have left one."""
-        session = self._session
-        return session.aftermath.new_listening(self._our_ports | self._forwarded.keys()) if session.busy else ()
+        session = self._box
+        return session._aftermath.new_listening(self._our_ports | self._forwarded.keys()) if session._busy else ()
 
     @property
     def _our_ports(self) -> frozenset[int]:
         """The door's, whichever process serves it."""
-        if not self._session.sandbox.plan.door and "HTTP_PROXY" not in self._session.env:
+        if not self._box.sandbox.plan.door and "HTTP_PROXY" not in self._box.env:
             return frozenset()
         return frozenset({PORT})
 
-    def visits_since(self, when: float) -> tuple[dict[str, Any], ...]:
+    def _visits_since(self, when: float) -> tuple[dict[str, Any], ...]:
         """The connections through the door that began since then. From the last one on: there may be thousands."""
-        if self.door is None or self.door.door is None:
+        if self._door is None or self._door.door is None:
             return ()
-        since = takewhile(lambda visit: visit.started >= when, reversed(self.door.door.visits))
+        since = takewhile(lambda visit: visit.started >= when, reversed(self._door.door.visits))
         return tuple(visit.as_dict() for visit in since)[::-1]
 
     async def _relay(self) -> NetworkDoor:
-        if self.door is None:
+        if self._door is None:
             from belljar.session.network_door import NetworkDoor
 
             door = NetworkDoor(self.init_tools, self._seen)
             await door.open(None)
-            self.door = door
-        return self.door
+            self._door = door
+        return self._door
 
     def _seen(self, visit: dict[str, Any]) -> None:
-        self._session.ledger.record("network", **visit)
+        self._box._ledger.record("network", **visit)
 
-    async def open_door(self) -> None:
+    async def _open_door(self) -> None:
         """Before any command runs: programs find the relay and the certificates in place."""
         if self.allow is None:
             return
         from belljar.session.network_door import NetworkDoor
 
-        session = self._session
+        session = self._box
         door = NetworkDoor(self.init_tools, self._seen)
-        await door.open(self.allow, session.judge.ask_host if self.allow.ask_hosts else None)
-        self.door = door
+        await door.open(self.allow, session._judge.ask_host if self.allow.ask_hosts else None)
+        self._door = door
         if found := await door.open_presets(session.policy.network_ceiling):
-            session.ledger.record("allow", hosts=[each["host"] for each in found], presets=found)
+            session._ledger.record("allow", hosts=[each["host"] for each in found], presets=found)
         await door.install_certificates(self.files)
         self._tell_programs()
-        session.surroundings = session.surroundings.with_network("allow")
+        session._surroundings = replace(session._surroundings, network="allow")
         assert door.door is not None
         self._remember(door.door.allow)
 
     def _tell_programs(self) -> None:
         """With each command, where the sandbox was not made for a door: a shell that waits does not know of it."""
-        session = self._session
+        session = self._box
         if not session.sandbox.plan.door:
             session.env = {**environment(), **session.env}
 
@@ -175,28 +172,28 @@ class NetworkVerbs:
         """For whoever attaches later: the door goes with the process that opened it. Never the headers; and of presets
         only what they came to, for by then the clients inside may say what the agent wants."""
         told = {"hosts": allow.hosts, "ask_hosts": allow.ask_hosts, "at": time.time()}
-        with Folder.at(self._session.sandbox.run_dir) as own:
+        with Folder.at(self._box.sandbox.run_dir) as own:
             own.write(ALLOWED, json.dumps(told).encode())
 
-    async def reopen_door(self) -> None:
+    async def _reopen_door(self) -> None:
         """In a session that was attached to: if its door is shut, because its process is gone, it is opened again."""
         try:
-            with Folder.at(self._session.sandbox.run_dir) as own:
+            with Folder.at(self._box.sandbox.run_dir) as own:
                 told = json.loads(own.read(ALLOWED, 1 << 20))
         except (OSError, ValueError):
             return
-        self.allow = under_policy(Allow(*told["hosts"], ask_hosts=told["ask_hosts"]), self._session.policy)
+        self.allow = under_policy(Allow(*told["hosts"], ask_hosts=told["ask_hosts"]), self._box.policy)
         try:
-            await self.open_door()
+            await self._open_door()
         except BelljarError:  # the process that opened it still serves it
-            self.allow, self.door = None, None
+            self.allow, self._door = None, None
             self._tell_programs()
 
-    def close_door(self) -> None:
-        doors = {each.door for each in self._forwarded.values()} | ({self.door} if self.door is not None else set())
+    def _close_door(self) -> None:
+        doors = {each.door for each in self._forwarded.values()} | ({self._door} if self._door is not None else set())
         for each in self._forwarded.values():
             each.close()
         self._forwarded.clear()
-        self.door = None
+        self._door = None
         for door in doors:
             door.close()

@@ -29,6 +29,7 @@ from belljar.session.bash_channel import Bash, BashState, Phase, Report
 from belljar.session.capture import Listener
 from belljar.session.conclusion import Conclusion, cause_of
 from belljar.session.result import LOST_STATUS, Capture, Cause, Output, Result, Stream
+from belljar.session.running_command import GRACE, LAST_WORDS, SAFETY_NET
 from belljar.session.shell_judging import ShellJudge
 from belljar.session.shell_usage import ShellUsage
 
@@ -37,11 +38,8 @@ if TYPE_CHECKING:
     from belljar.session.ledger import Entry
     from belljar.session.session import Session
 
-GRACE = 2.0
 INTERRUPT_SECONDS = 2.0  # how long a command may think about Ctrl+C before it is ended
-SAFETY_NET = 15.0  # the init enforces the deadline; past this much more, the host no longer believes it
 ANSWER_SECONDS = 2.0  # how long an idle shell may take to report its variables
-LAST_WORDS = 3.0  # how long a cancelled shell's death is waited for
 FILLS_NO_MEMORY = 0.005  # seconds; nothing runs out of memory in less, so a quick success is not looked into
 
 
@@ -119,7 +117,7 @@ class PersistentShell:
             raise UsageError("the persistent shell runs text; a list of arguments is for Session.run")
         checks.check_command(command)
         checks.check({"timeout": timeout, "grace": grace, "on_output": on_output}, "persistent.run")
-        _ = self._session.aftermath  # open, and in this loop
+        _ = self._session._aftermath  # open, and in this loop
         async with self._lock:
             verdict = await self._judge(command)
             self._listener = listener = Listener(on_output)
@@ -139,14 +137,8 @@ class PersistentShell:
         the last call changed meanwhile, or one that has just ended."""
         if self._retire():
             return None
-        session = self._session
-        aftermath = session.aftermath
-        before = aftermath.before(session.busy)
+        conclusion = Conclusion.begun(self._session, verdict)
         bash = self._begin()
-        conclusion = Conclusion(
-            session.surroundings, time.time(), verdict, runs_later=lambda: aftermath.since(before),
-            visits=session.visits_since, listening=session.new_listening,
-        )  # fmt: skip
         self._turn = turn = _Turn(conclusion, verdict)
         try:
             return await self._take_turn(bash, turn, timeout, grace)
@@ -254,7 +246,7 @@ class PersistentShell:
             env = {**session.env, **(self._terminal or {})}
             self._bash = Bash(session.sandbox.link, env, self._bash_state, self._take, terminal=terminal)
             self._usage = ShellUsage(self._bash)
-            session.aftermath.new_oom_kills()  # what was killed before is not this one's
+            session._aftermath.new_oom_kills()  # what was killed before is not this one's
             if terminal:
                 self._bash.execution.resize(*self._size)
         return self._bash
@@ -270,7 +262,7 @@ class PersistentShell:
                 return None
             if report is None:
                 body = await bash.execution.ended()
-                await self._session.aftermath.look()
+                await self._session._aftermath.look()
                 return self._ended(turn, body)
             if timeout is not None or turn.interrupted:
                 spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.clock)
@@ -289,7 +281,7 @@ class PersistentShell:
         self, bash: Bash, turn: _Turn, first: str, timeout: float | None, grace: float
     ) -> Report | None:
         await bash.tell(first + turn.verdict.canonical, self._bash_state, timeout, grace)
-        turn.entry = self._session.ledger.start(turn.verdict, self.cwd)
+        turn.entry = self._session._ledger.start(turn.verdict, self.cwd)
         if self._usage is not None:
             self._usage.begin()
         if timeout is None:
@@ -319,11 +311,11 @@ class PersistentShell:
 
     async def _reported(self, bash: Bash, turn: _Turn, report: Report) -> ShellResult:
         used = self._usage.end(await bash.look()) if self._usage is not None else {}
-        await self._session.aftermath.look()
+        await self._session._aftermath.look()
         self._learn()
         self._shell_judge.learn(turn.verdict)
         slow = time.monotonic() - turn.clock > FILLS_NO_MEMORY
-        oom_kills = self._session.aftermath.new_oom_kills() if report.status or slow else 0
+        oom_kills = self._session._aftermath.new_oom_kills() if report.status or slow else 0
         cause: Cause = "out_of_memory" if oom_kills and report.status == 128 + signal.SIGKILL else "exited"
         if turn.interrupted:
             cause = "interrupted"

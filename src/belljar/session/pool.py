@@ -70,7 +70,7 @@ class Pool:
         checks.seconds("idle", idle, optional=False)
         kind = Session(workspace, **options)  # what is wrong with them is said now, not at the first claim
         self.host, self._policy = kind.host, kind.policy
-        self.plan = replace(kind.plan, workspace=os.path.realpath(workspace))
+        self.plan = replace(kind._plan, workspace=os.path.realpath(workspace))
         self.size, self.idle = size if memory is None else min(size, _bytes(memory) // IDLE_COST), idle
         self._options: dict[str, Any] = {
             name: value for name, value in options.items() if name in ClaimOptions.__annotations__

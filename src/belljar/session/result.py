@@ -7,7 +7,7 @@ long output was dropped, the text says how much is missing.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -183,9 +183,6 @@ class Surroundings:
     limits: Limits
     image: str
     staged: bool = False
-
-    def with_network(self, network: object) -> Surroundings:
-        return replace(self, network=network)
 
 
 @record

@@ -37,16 +37,11 @@ class RunningCommand:
     def __init__(self, session: Session, request: Request, *, paced: bool = False, ring: int = 0) -> None:
         self._session, self.request = session, request
         options = request.options
-        aftermath = session.aftermath
-        before = aftermath.before(session.busy)
+        combined = bool(options.get("combined") or options.get("pty"))
+        self.conclusion = Conclusion.begun(session, request.verdict, combined)
         self.grace, self.timeout = options.get("grace", GRACE), options.get("timeout")
         self._ring = ring
         self.execution = self._spawn(paced, ring)
-        self.conclusion = Conclusion(
-            session.surroundings, time.time(), request.verdict,
-            bool(options.get("combined") or options.get("pty")), lambda: aftermath.since(before),
-            session.visits_since, session.new_listening,
-        )  # fmt: skip
         limit = options.get("output_limit")
         cap = max(session.limits.output, 2 * (limit or 0))  # the first `limit` bytes are all a head, without a gap
         self.collector = Collector(
@@ -72,7 +67,7 @@ class RunningCommand:
     def _say_who_has_it(self, error: CommandNotFound) -> None:
         from belljar.session.hints import image_with  # most commands need none
 
-        name, image = os.path.basename(os.fsdecode(self.request.argv[0])), self._session.plan.image
+        name, image = os.path.basename(os.fsdecode(self.request.argv[0])), self._session.image
         if (has := image_with(name)) is not None and has != image:
             error.args = (f"{error}; the image {image!r} has none, {has!r} has",)
 
@@ -96,7 +91,7 @@ class RunningCommand:
     def _record(self) -> Entry:
         """Written while the command starts; where nothing runs without a record, the verdict's stands already."""
         try:
-            return self._session.ledger.start(self.request.verdict, os.fsdecode(self.request.cwd), self.request.env)
+            return self._session._ledger.start(self.request.verdict, os.fsdecode(self.request.cwd), self.request.env)
         except AuditError:
             self.execution.abandon()
             raise
@@ -113,13 +108,13 @@ class RunningCommand:
         """Its end as the init reports it: nothing of the command is left then."""
         try:
             body = await self._ended()
-            await self._session.aftermath.look()
+            await self._session._aftermath.look()
             result = self.conclusion.ended(self.collector.captures, body, self.collector.stopped)
         except SandboxLost as lost:
             result = self.conclusion.lost(self.collector.captures, time.time(), lost)
         self.entry.concluded(result)
         if result.oom_kills:
-            self._session.aftermath.new_oom_kills()  # so that the persistent shell's next call does not
+            self._session._aftermath.new_oom_kills()  # so that the persistent shell's next call does not
         if self.collector.listener.failure is not None:
             raise self.collector.listener.failure
         return result

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from belljar.audit.writer import Audit
     from belljar.host import EngineName, Host
     from belljar.policy.approvals import Approvals
+    from belljar.policy.verdict import Verdict
     from belljar.session.options import Approver
 
 LAST_LOOK_SECONDS = 1.0  # how long a closing session waits to hear how its shells ended
@@ -104,21 +105,21 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         checks.flag("allow_home", allow_home)
         checks.tracing(root, debug)
         self.host = hosts.chosen(host, engine)
-        self.limits = limits or Limits()
-        self.changes_kept = checks.one_of("changes", changes, Changes)
+        self.image, self.limits = image, limits or Limits()
+        staged = checks.one_of("changes", changes, Changes) == "staged"
         self.network: Network = "none" if isinstance(network, Allow) else network
         self.env = dict(env or {})
-        self.surroundings = Surroundings(self.network, self.limits, image, self.changes_kept == "staged")
-        self.ledger = Ledger(audit or self.host.audit)
-        self.judge = Judge(policy, approve, self.ledger, staged=changes == "staged")
-        self.checkpoints_kept = checks.one_of("checkpoints", checkpoints, Checkpoints)
-        if self.changes_kept == "staged":
-            self.judge.when_admitted = self.before_command
+        self._surroundings = Surroundings(self.network, self.limits, image, staged)
+        self._ledger = Ledger(audit or self.host.audit)
+        self._judge = Judge(policy, approve, self._ledger, staged=staged)
+        self._checkpoints_kept = checks.one_of("checkpoints", checkpoints, Checkpoints)
+        if staged:
+            self._judge.when_admitted = self._before_command
         self.allow = under_policy(network, self.policy)
         reserved = (str(audit.where),) if audit else ()
-        self.plan = Plan(
+        self._plan = Plan(
             os.fspath(workspace), image, self.limits, self.network, lease, keep, allow_home=allow_home,
-            changes=self.changes_kept, reserved=reserved, root=root, debug=debug,
+            changes=changes, reserved=reserved, root=root, debug=debug,
             mounts=extras.mounts_of(mounts), cache=extras.caches_of(cache), door=self.allow is not None,
         )  # fmt: skip
         self.metadata = checks.metadata_of(metadata)
@@ -126,7 +127,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self._sandbox: Sandbox | None = None
         self._opening = self._attached = False
         ShellVerbs.__init__(self)
-        self._aftermath: Aftermath | None = None
+        self._left_behind: Aftermath | None = None
 
     # Life.
 
@@ -156,31 +157,31 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     async def _open(self) -> Self:
         from belljar.session import pool  # which itself makes sessions
 
-        claimed = None if self._asked_id else await pool.claim(self.plan, self.host)
-        if claimed is None and self.plan.door and not self._asked_id:
-            claimed = await pool.claim(replace(self.plan, door=False), self.host)
-        return await self._adopt(claimed or await Sandbox.launch(self.plan, self.host, self._asked_id))
+        claimed = None if self._asked_id else await pool.claim(self._plan, self.host)
+        if claimed is None and self._plan.door and not self._asked_id:
+            claimed = await pool.claim(replace(self._plan, door=False), self.host)
+        return await self._adopt(claimed or await Sandbox.launch(self._plan, self.host, self._asked_id))
 
     async def _adopt(self, sandbox: Sandbox) -> Self:
         """From here on the sandbox is this session's to end."""
         try:
             self._enter(sandbox)
-            self.ledger.record("session_open", image=self.plan.image, workspace=self.workspace.path,
+            self._ledger.record("session_open", image=self._plan.image, workspace=self.workspace.path,
                                network=self.network, policy=self.policy.name)  # fmt: skip
-            self.remember_metadata()
-            await self.copy_in()
-            await self.open_door()
+            self._remember_metadata()
+            await self._copy_in()
+            await self._open_door()
         except BaseException:
-            self.close_door()
+            self._close_door()
             self._sandbox = None
             await sandbox.destroy()
             raise
         return self
 
     def _enter(self, sandbox: Sandbox) -> None:
-        self._sandbox, self.ledger.session = sandbox, sandbox.id
-        self._aftermath = Aftermath(sandbox, self.staged_upper(), self._copied_files())
-        self.remember_mount()
+        self._sandbox, self._ledger.session = sandbox, sandbox.id
+        self._left_behind = Aftermath(sandbox, self._staged_upper(), self._copied_files())
+        self._remember_mount()
 
     @classmethod
     async def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
@@ -192,12 +193,12 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         host = cls(**options).host  # what is wrong with the options is said before anything is entered
         sandbox = await Sandbox.attach(id, host)
         try:
-            session = cls._of(sandbox, keep=True, **{**options, "host": host, "engine": None})
+            session = cls._of(sandbox.plan, keep=True, **{**options, "host": host, "engine": None})
             session._attached = True
             session._enter(sandbox)
             session.metadata = kept.metadata(sandbox.run_dir)
             await session.refresh()
-            await session.reopen_door()
+            await session._reopen_door()
         except BaseException:
             sandbox.disconnect()
             raise
@@ -207,63 +208,50 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     async def adopt(cls, sandbox: Sandbox, **options: Any) -> Self:
         """A session in a sandbox that was launched ahead; whatever is wrong with the options, it ends with it."""
         try:
-            session = cls._of(sandbox, **options)
+            session = cls._of(sandbox.plan, **options)
         except BaseException:
             await sandbox.destroy()
             raise
         return await session._adopt(sandbox)
 
     @classmethod
-    def _of(cls, sandbox: Sandbox, **options: Any) -> Self:
-        plan = sandbox.plan
-        taken = {"network": plan.network, "changes": plan.changes, "root": plan.root, "debug": plan.debug,
-                 "mounts": dict(plan.mounts), "cache": dict(plan.cache), **options}  # fmt: skip
-        return cls(plan.workspace, image=plan.image, limits=plan.limits, lease=plan.lease, **taken)
-
-    def alike(self, **options: Any) -> Self:
-        """A session that is not open yet, with the options of this one but for those that are given."""
-        ours = {
-            "network": self.allow or self.network,
-            "policy": self.policy,
-            "approve": self.judge.approver,
-            "env": self.env,
-        }
-        plan = self.plan
-        taken = {**ours, "image": plan.image, "limits": plan.limits, "lease": plan.lease, "changes": plan.changes,
-                 "allow_home": plan.allow_home, "root": plan.root, "debug": plan.debug, "host": self.host,
-                 "mounts": dict(plan.mounts), "cache": dict(plan.cache), "metadata": self.metadata}  # fmt: skip
-        return type(self)(plan.workspace, **{**taken, **options})
+    def _of(cls, plan: Plan, **options: Any) -> Self:
+        """A session that is not open yet, for such a sandbox."""
+        taken = {"image": plan.image, "limits": plan.limits, "lease": plan.lease, "network": plan.network,
+                 "changes": plan.changes, "allow_home": plan.allow_home, "root": plan.root, "debug": plan.debug,
+                 "mounts": dict(plan.mounts), "cache": dict(plan.cache)}  # fmt: skip
+        return cls(plan.workspace, **{**taken, **options})
 
     async def close(self) -> None:
         """End the sandbox; a kept one is left to its lease: `await box.close()`."""
         sandbox = self._sandbox
         if sandbox is None:
             return
-        keep = self.plan.keep
+        keep = self._plan.keep
         try:
             await self._last_look()
-            await self.copy_out_at_last()
+            await self._copy_out_at_last()
         finally:
-            self.close_door()
+            self._close_door()
             self._sandbox = None
             if keep:
                 sandbox.disconnect()
-            elif self.busy or self.is_staged:
+            elif self._busy or self.is_staged:
                 await sandbox.destroy()
-                await see_through(to_thread.run_sync(self.forget_if_unchanged, sandbox.id))
+                await see_through(to_thread.run_sync(self._forget_if_unchanged, sandbox.id))
             else:
                 await sandbox.retire()
-        self.ledger.close("detached" if keep else "killed")
+        self._ledger.close("detached" if keep else "killed")
         if not (self._attached and keep):  # who only looked in has closed nothing
-            self.ledger.record("session_close", kept=keep)
+            self._ledger.record("session_close", kept=keep)
         await to_thread.run_sync(self.audit.flush)  # who reads the trail now finds all of it
 
     async def _last_look(self) -> None:
         """How the shells ended that nobody asked about; of those of a lost sandbox there is no more to hear."""
-        if not self.ledger.unfinished:
+        if not self._ledger.unfinished:
             return
         if self.sandbox.link.lost is not None:
-            self.ledger.close("sandbox_lost")
+            self._ledger.close("sandbox_lost")
         else:
             with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_LOOK_SECONDS)):
                 await self.refresh()
@@ -272,11 +260,11 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         """From now on the sandbox outlives a host that is gone by `lease` seconds: `box.extend(3600)`."""
         checks.seconds("lease", lease, optional=False)
         self.sandbox.link.lease(lease)
-        self.plan = replace(self.plan, lease=lease)
+        self._plan = replace(self._plan, lease=lease)
 
     async def stop(self) -> None:
         """End the sandbox, also a kept one: `await box.stop()`."""
-        self.plan = replace(self.plan, keep=False)
+        self._plan = replace(self._plan, keep=False)
         await self.close()
 
     @property
@@ -295,20 +283,24 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     @property
     def audit(self) -> Audit:
-        return self.ledger.audit
+        return self._ledger.audit
 
     @property
     def policy(self) -> Policy:
-        return self.judge.policy
+        return self._judge.policy
 
     @property
     def approvals(self) -> Approvals:
         """Answers that hold for more than one command."""
-        return self.judge.approvals
+        return self._judge.approvals
 
     @property
     def is_open(self) -> bool:
         return self._sandbox is not None and self._sandbox.link.lost is None
+
+    async def ask(self, question: Verdict) -> None:
+        """Put a question that is no command's to whoever approves; PolicyDenied unless the answer is yes."""
+        await self._judge.ask(question)
 
     def usage(self) -> dict[str, int]:
         """Memory (bytes) and processes of the whole sandbox: `box.usage()["memory"]`; empty for an engine elsewhere."""
@@ -336,7 +328,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         """
         request = await self._admitted(command, options, "stream")
         async with RunningCommand(self, request, paced=True) as running:
-            run = Run(running.collector, lambda: self.take_over(running))
+            run = Run(running.collector, lambda: self._take_over(running))
             async with beside() as tasks:
                 tasks.start_soon(running.feed)
                 tasks.start_soon(run.follow, running.conclude)
@@ -357,7 +349,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     async def _admitted(
         self, command: Command | Request, options: Options, where: str, without: tuple[str, ...] = ()
     ) -> Request:
-        _ = self.aftermath  # open, and in this loop
+        _ = self._aftermath  # open, and in this loop
         if not isinstance(command, Request):
             return await self._admit(command, checks.check(options, where, without))
         if command.admitted_by is not self or options:
@@ -370,7 +362,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         checks.check_command(command)
         cwd = self.resolve_cwd(options.get("cwd"))
         given = {**self.env, **(options.get("env") or {})}
-        verdict = await self.judge.admit(command, policy=policy, question=question, cwd=cwd, env=given)
+        verdict = await self._judge.admit(command, policy=policy, question=question, cwd=cwd, env=given)
         argv = (encoded(verdict.canonical),) if isinstance(command, str) else tuple(encoded(word) for word in command)
         where = b"" if cwd == "/workspace" and not self.is_staged else encoded(cwd)
         return Request(
@@ -380,20 +372,20 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     def resolve_cwd(self, cwd: str | PathLike[str] | None) -> str:
         """Where a working directory is inside the sandbox; one that leaves the workspace is refused."""
         where = None if cwd is None else os.fspath(cwd)
-        looks = self.sandbox.engine.shares_files and self.plan.changes == "direct"
+        looks = self.sandbox.engine.shares_files and self._plan.changes == "direct"
         root = self.workspace.descriptor if looks else None
         return inside(self.workspace.path, where, root=root)
 
     @property
-    def aftermath(self) -> Aftermath:
+    def _aftermath(self) -> Aftermath:
         """What commands leave behind, of a session that is used where it was opened."""
         self.sandbox.link.check_loop()
-        assert self._aftermath is not None
-        return self._aftermath
+        assert self._left_behind is not None
+        return self._left_behind
 
-    def workspace_moved(self) -> None:
+    def _workspace_moved(self) -> None:
         """It was mounted anew: whoever stood in it must look again."""
         if self._persistent is not None:
             self._persistent.workspace_moved()
-        if self._aftermath is not None and self._sandbox is not None:
-            self._aftermath = Aftermath(self.sandbox, self.staged_upper(), self._copied_files())
+        if self._left_behind is not None and self._sandbox is not None:
+            self._left_behind = Aftermath(self.sandbox, self._staged_upper(), self._copied_files())

@@ -49,7 +49,7 @@ class ShellJudge:
         recalled = None if self.unsure else self._known_verdict(command, now)
         if self.unsure and await self._depends_on_place(command, now):
             now = replace(now, cwd=UNKNOWN)
-        verdict = await self._session.judge.admit(command, shell_state=now, known=recalled)
+        verdict = await self._session._judge.admit(command, shell_state=now, known=recalled)
         if len(self._judged) >= REMEMBERED:
             self._judged.clear()
         self._judged[command] = now, self._session.policy, verdict

@@ -16,21 +16,17 @@ from belljar.session.options import Command, Options
 from belljar.session.request import Request
 from belljar.session.result import Result
 from belljar.session.running_command import RunningCommand
+from belljar.session.verbs import Verbs
 
 if TYPE_CHECKING:
     from belljar.session.persistent_shell import PersistentShell
-    from belljar.session.session import Session
 
 
 @all_pending("box")
-class ShellVerbs:
+class ShellVerbs(Verbs):
     def __init__(self) -> None:
         self._shells: dict[str, Shell] = {}
         self._persistent: PersistentShell | None = None
-
-    @property
-    def _owner(self) -> Session:
-        return self  # type: ignore[return-value]
 
     async def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
         """Start a background shell: it goes on until it ends, is killed or the session closes.
@@ -40,13 +36,13 @@ class ShellVerbs:
         """
         if ring is not None:
             checks.whole("ring", ring, 4096, 64 << 20)
-        request = await self._owner._admitted(command, options, "start", without=("stdin", "on_output", "output_limit"))
+        request = await self._box._admitted(command, options, "start", without=("stdin", "on_output", "output_limit"))
         request = replace(request, flags=request.flags | Flag.STDIN)
-        async with RunningCommand(self._owner, request, ring=ring or self._owner.limits.shell_output) as running:
+        async with RunningCommand(self._box, request, ring=ring or self._box.limits.shell_output) as running:
             await running.execution.started()
-            self._owner.sandbox.link.forget(running.execution)
+            self._box.sandbox.link.forget(running.execution)
             running.go_on_in_background()
-            return self._keep(Shell.of(self._owner, running))
+            return self._keep(Shell.of(self._box, running))
 
     async def yielding(
         self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]
@@ -56,21 +52,21 @@ class ShellVerbs:
         came = await box.yielding("make", yield_after=10)
         """
         checks.seconds("yield_after", yield_after, optional=False, zero=True)
-        request = await self._owner._admitted(command, options, "yielding", without=("pty",))
-        async with RunningCommand(self._owner, request) as running:
+        request = await self._box._admitted(command, options, "yielding", without=("pty",))
+        async with RunningCommand(self._box, request) as running:
             await running.feed()
             with anyio.move_on_after(yield_after):
                 return await running.conclude()
-            return await self.take_over(running) or await running.conclude()
+            return await self._take_over(running) or await running.conclude()
 
-    async def take_over(self, running: RunningCommand) -> Shell | None:
+    async def _take_over(self, running: RunningCommand) -> Shell | None:
         """A foreground command goes on as a background shell; None if it ended in that very moment."""
-        shell = Shell.of(self._owner, running)
-        taken = await shell.take_over(running, self._owner.limits.shell_output)
+        shell = Shell.of(self._box, running)
+        taken = await shell.take_over(running, self._box.limits.shell_output)
         return self._keep(shell) if taken else None
 
     @property
-    def busy(self) -> bool:
+    def _busy(self) -> bool:
         """Whether something may go on beside the next command."""
         return self._persistent is not None or any(shell.status == "running" for shell in self._shells.values())
 
@@ -99,9 +95,9 @@ class ShellVerbs:
 
         shells = await box.refresh()
         """
-        for listed in await self._owner.sandbox.link.list():
+        for listed in await self._box.sandbox.link.list():
             if listed.flags & Flag.BACKGROUND:
-                shell = Shell.from_listed(self._owner, listed)
+                shell = Shell.from_listed(self._box, listed)
                 self._shells.setdefault(shell.id, shell).learn(listed)
         return self.shells()
 
@@ -116,20 +112,11 @@ class ShellVerbs:
             del self._shells[shell.id]
         return len(ended)
 
-    def end_persistent(self) -> None:
-        """The next call finds a new shell, in the directory of the old one."""
-        if self._persistent is not None:
-            self._persistent.kill()
-
-    @property
-    def has_persistent(self) -> bool:
-        return self._persistent is not None
-
     @property
     def persistent(self) -> PersistentShell:
         """The one bash whose state holds from call to call: `await box.persistent.run("cd src")`."""
         if self._persistent is None:
             from belljar.session.persistent_shell import PersistentShell
 
-            self._persistent = PersistentShell(self._owner)
+            self._persistent = PersistentShell(self._box)
         return self._persistent

@@ -13,6 +13,7 @@ from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import staging
 from belljar.session import scratch_copies
+from belljar.session.verbs import Verbs
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
@@ -29,20 +30,16 @@ if TYPE_CHECKING:
 
 
 @all_pending("box")
-class StagedVerbs:
+class StagedVerbs(Verbs):
     """Of `Session(changes="staged")`; others are told that they have none."""
-
-    @property
-    def _box(self) -> Session:
-        return self  # type: ignore[return-value]
 
     @property
     def is_staged(self) -> bool:
         """Whether changes are kept aside until someone applies them."""
-        return self._box.plan.changes == "staged"
+        return self._box._plan.changes == "staged"
 
     @property
-    def staged_area(self) -> StagedArea:
+    def _staged_area(self) -> StagedArea:
         box = self._box
         if not self.is_staged:
             raise UsageError('this session writes straight into its workspace; open it with changes="staged"')
@@ -52,7 +49,7 @@ class StagedVerbs:
     def _review(self) -> Review:
         from belljar.staged.review import Review
 
-        return Review(self.staged_area)
+        return Review(self._staged_area)
 
     async def changes(self) -> list[Change]:
         """What is not as it is on the host.
@@ -73,7 +70,7 @@ class StagedVerbs:
             from belljar.staged.compare import compared
 
             await against.copy_out()
-            return await to_thread.run_sync(compared, review.area, against.staged_area)
+            return await to_thread.run_sync(compared, review.area, against._staged_area)
         return await to_thread.run_sync(lambda: review.diff(paths))
 
     async def apply(
@@ -87,7 +84,7 @@ class StagedVerbs:
         await self.copy_out()
         box, review = self._box, self._review
         done = await to_thread.run_sync(lambda: review.apply(paths, force=force, merge=merge, runs_later=runs_later))
-        box.ledger.record("apply", paths=done.paths[:1000], held=done.held)
+        box._ledger.record("apply", paths=done.paths[:1000], held=done.held)
         return done
 
     async def show(self, paths: Iterable[str] | None = None) -> dict[Change, Shown]:
@@ -113,7 +110,7 @@ class StagedVerbs:
         review = self._review
         done = await to_thread.run_sync(lambda: review.apply_chosen(wanted, {}))
         done.held = [change.path for change in seen if change.runs_later]
-        self._box.ledger.record("apply", paths=done.paths[:1000], held=done.held)
+        self._box._ledger.record("apply", paths=done.paths[:1000], held=done.held)
         return done
 
     async def undo_apply(self) -> list[str]:
@@ -134,13 +131,13 @@ class StagedVerbs:
         await self.copy_out()
         box = self._box
         async with AsyncExitStack() as opened:
-            layers = await to_thread.run_sync(opened.enter_context, self.staged_area.layers())
+            layers = await to_thread.run_sync(opened.enter_context, self._staged_area.layers())
             found = await to_thread.run_sync(layers.changes)
             chosen = select(found, paths, parents=False)
-            await reset(box.files, layers, chosen, self.staged_area.path / "upper")
+            await reset(box.files, layers, chosen, self._staged_area.path / "upper")
         await self.copy_out()
         gone = [change.path for change in chosen]
-        box.ledger.record("discard", paths=gone[:1000])
+        box._ledger.record("discard", paths=gone[:1000])
         return gone
 
     # Checkpoints.
@@ -158,7 +155,7 @@ class StagedVerbs:
         else:
             await self.copy_out()
             point = await to_thread.run_sync(area.snapshot, name)
-        await scratch_copies.keep(self._box.files, self._box.plan, area.beside(point))
+        await scratch_copies.keep(self._box.files, self._box._plan, area.beside(point))
         return point
 
     async def rollback(self, point: Point | str | None = None) -> Point:
@@ -166,12 +163,13 @@ class StagedVerbs:
 
         await box.rollback(point)
         """
-        box, area = self._box, self.staged_area
+        box, area = self._box, self._staged_area
         found = _point(area, point)
         for shell in await box.refresh():
             if shell.status == "running":
                 await shell.kill()
-        box.end_persistent()
+        if box._persistent is not None:
+            box._persistent.kill()
         if self._can_remount:
             await to_thread.run_sync(area.thaw, found)
             await self._remount(area)
@@ -179,7 +177,7 @@ class StagedVerbs:
             await self.discard()
             await self._put(area, found)
             await to_thread.run_sync(area.forget_after, found)
-        await scratch_copies.bring_back(box.files, box.plan, area.beside(found))
+        await scratch_copies.bring_back(box.files, box._plan, area.beside(found))
         return found
 
     async def _put(self, area: StagedArea, point: Point) -> None:
@@ -188,7 +186,7 @@ class StagedVerbs:
 
         async with AsyncExitStack() as opened:
             layers = await to_thread.run_sync(opened.enter_context, area.layers(at=point))
-            upper = self.staged_area.path / "upper"
+            upper = self._staged_area.path / "upper"
             await put(self._box.files, layers, await to_thread.run_sync(layers.changes), upper)
         await self.copy_out()
 
@@ -199,8 +197,10 @@ class StagedVerbs:
         """
         box = self._box
         await self.checkpoint("fork")
-        twin = box.alike(**options)
-        twin.plan = replace(twin.plan, base=box.id)
+        ours = {"network": box.allow or box.network, "policy": box.policy, "approve": box._judge.approver,
+                "env": box.env, "host": box.host, "metadata": box.metadata}  # fmt: skip
+        twin = box._of(box._plan, **{**ours, **options})
+        twin._plan = replace(twin._plan, base=box.id)
         return await twin.open()
 
     def checkpoints(self) -> list[Point]:
@@ -208,25 +208,25 @@ class StagedVerbs:
 
         names = [point.name for point in box.checkpoints()]
         """
-        return self.staged_area.points
+        return self._staged_area.points
 
     def left_out(self, point: Point) -> list[str]:
         """Directories that a checkpoint does not hold: /tmp or home, if there was too much in them.
 
         if box.left_out(point): print("your virtual environment stays as it is")
         """
-        return scratch_copies.left_out(self._box.plan, self.staged_area.beside(point))
+        return scratch_copies.left_out(self._box._plan, self._staged_area.beside(point))
 
     async def forget_checkpoint(self, point: Point) -> None:
         """Its files stay as they are; only nobody can go back to it any more.
 
         await box.forget_checkpoint(point)
         """
-        await to_thread.run_sync(self.staged_area.forget, point)
+        await to_thread.run_sync(self._staged_area.forget, point)
 
     async def _quiet(self, what: str) -> StagedArea:
         """Whoever has the old files open would go on writing to them."""
-        area = self.staged_area
+        area = self._staged_area
         running = [shell.id for shell in await self._box.refresh() if shell.status == "running"]
         if running:
             raise UsageError(f"{what} waits until no background shell runs ({', '.join(running)}): end it first")
@@ -240,8 +240,8 @@ class StagedVerbs:
         box = self._box
         sandbox = box.sandbox
         await to_thread.run_sync(staging.remount, area, sandbox.workspace, sandbox.run_dir, sandbox.launched.pid)
-        self.remember_mount()
-        box.workspace_moved()
+        self._remember_mount()
+        box._workspace_moved()
 
     # Where nothing is shared with the engine.
 
@@ -252,62 +252,62 @@ class StagedVerbs:
             return None
         from belljar.session.copied_workspace import CopiedWorkspace
 
-        return CopiedWorkspace(self.staged_area, files, box.limits.memory // 4, box.limits.inodes // 2)
+        return CopiedWorkspace(self._staged_area, files, box.limits.memory // 4, box.limits.inodes // 2)
 
-    async def copy_in(self) -> None:
+    async def _copy_in(self) -> None:
         """The workspace, into a sandbox that was just opened; of a fork, what the other had beside it."""
         box, copied = self._box, self._copied
         if copied is not None:
             await copied.copy_in()
-            await self._box.aftermath.look()
-        if base := box.plan.base:
+            await self._box._aftermath.look()
+        if base := box._plan.base:
             area = await to_thread.run_sync(_area, box.host.staged_root, base)
             if copied is not None:
                 await self._put(area, area.points[-1])
-            await scratch_copies.bring_back(box.files, box.plan, area.beside(area.points[-1]))
+            await scratch_copies.bring_back(box.files, box._plan, area.beside(area.points[-1]))
 
     async def copy_out(self) -> None:
-        """So that the area holds what was changed."""
+        """Have what was changed on the host, where nothing is shared with the engine: `await box.copy_out()`."""
         if (copied := self._copied) is not None:
             await copied.copy_out()
-            await self._box.aftermath.look()
+            await self._box._aftermath.look()
 
-    async def copy_out_at_last(self) -> None:
+    async def _copy_out_at_last(self) -> None:
         """When a session ends; of one whose sandbox is lost there is what somebody had looked at."""
         try:
             await self.copy_out()
         except BelljarError as error:
             with suppress(BelljarError, OSError):  # somebody discarded all of it meanwhile
-                await to_thread.run_sync(self.staged_area.note_incomplete, str(error))
+                await to_thread.run_sync(self._staged_area.note_incomplete, str(error))
 
     _mounted = ""
 
-    def remember_mount(self) -> None:
+    def _remember_mount(self) -> None:
         """Which overlay the sandbox has now: each has a work directory of its own."""
-        self._mounted = str(self.staged_area.meta["work"]) if self.is_staged else ""
+        self._mounted = str(self._staged_area.meta["work"]) if self.is_staged else ""
 
-    async def before_command(self, verdict: Verdict) -> None:
+    async def _before_command(self, verdict: Verdict) -> None:
         """Another process may have made a checkpoint, or gone back to one; and a risky command gets one before it."""
         was = self._mounted
-        await to_thread.run_sync(self.remember_mount)
+        await to_thread.run_sync(self._remember_mount)
         if was != self._mounted:
-            self._box.workspace_moved()
-        await self._box.aftermath.look(again=False)
-        if self._box.checkpoints_kept == "auto" and verdict.risk in ("high", "critical"):
+            self._box._workspace_moved()
+        await self._box._aftermath.look(again=False)
+        if self._box._checkpoints_kept == "auto" and verdict.risk in ("high", "critical"):
             with suppress(UsageError):  # not while background shells run, which would be left behind
                 await self.checkpoint(f"before {verdict.canonical[:60]}")
 
-    def staged_upper(self) -> int | None:
+    def _staged_upper(self) -> int | None:
         """A descriptor of the directory that changes go to, for looking at what was planted there."""
         if not self.is_staged or self._copied_files() is not None:
             return None
-        return Folder.at(self.staged_area.path / "upper").descriptor
+        return Folder.at(self._staged_area.path / "upper").descriptor
 
     def _copied_files(self) -> Files | None:
         """The sandbox's own files, of a staged workspace that was copied into it."""
         return self._box.files if self.is_staged and not self._box.sandbox.engine.shares_files else None
 
-    def forget_if_unchanged(self, id: str) -> None:
+    def _forget_if_unchanged(self, id: str) -> None:
         """Staged changes outlive their session; nothing needs to be kept of one that changed nothing."""
         if self.is_staged:
             with suppress(BelljarError, OSError):

@@ -295,7 +295,7 @@ def surroundings(box: Session | None) -> str:
     limits = box.limits
     network = "There is no network." if box.network == "none" else "The network can be reached."
     return (
-        f"{said} Image: {box.plan.image}. {network} Limits: {limits.memory >> 20} MiB of memory, {limits.cpus:g} CPUs, "
+        f"{said} Image: {box.image}. {network} Limits: {limits.memory >> 20} MiB of memory, {limits.cpus:g} CPUs, "
         f"{limits.pids} processes. The policy {box.policy.name!r} judges each command before it runs."
     )
 

@@ -98,7 +98,7 @@ class ApplyChanges(StagedTool):
         if len(question.canonical) > LONGEST_ASKED:
             return self.fail(f"There is too much to show a person here. {self._by_hand()}")
         try:
-            await self.box.judge.ask(question)
+            await self.box.ask(question)
         except PolicyDenied as denied:
             return self.fail("The user declined." if denied.declined else f"Nobody can be asked. {self._by_hand()}")
         try:

@@ -131,8 +131,7 @@ def _hang_up(detach: DetachKeys, watching: anyio.CancelScope) -> None:
 
 
 def _leave(box: Session, shell: Shell) -> None:
-    if not box.plan.keep:
-        box.stay(DETACHED_LEASE, detached="run")
+    box.stay(DETACHED_LEASE, detached="run")
     sys.stdout.write("\n")
     console.note(f"left running; `belljar attach {shell.id}` comes back, `belljar kill {shell.id}` ends it")
 

@@ -46,7 +46,7 @@ class Sandboxed:
         self._plan = plan
         self._families = families
         self._opening = anyio.Lock()
-        self.session = plan()
+        self.session, self._id = plan(), ""
         self._tools = ToolRegistry(families=families)
 
     async def tools(self) -> ToolRegistry:
@@ -55,6 +55,7 @@ class Sandboxed:
                 await self.session.close()
                 self._report_staged()
                 self.session = await self._plan().open()
+                self._id = self.session.id
                 self._tools = ToolRegistry(self.session, families=self._families)
             return self._tools
 
@@ -77,10 +78,10 @@ class Sandboxed:
 
     def _report_staged(self) -> None:
         """Where to find what an ended session changed; stderr is the operator's."""
-        if self.session.is_staged and self.session.ledger.session:
+        if self.session.is_staged and self._id:
             from belljar.surfaces.cli import staged_offer
 
-            staged_offer.conclude(self.session.ledger.session, ask=False)
+            staged_offer.conclude(self._id, ask=False)
 
 
 class Service:

@@ -1,0 +1,23 @@
+"""What a session offers is written down: a name that anybody may use is a promise, all others begin with a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from belljar import Session, sync
+
+FOR_TOOLS_AND_SURFACES = {
+    "adopt", "allow", "ask", "audit", "copy_out", "env", "image", "init_tools", "network", "resolve_cwd", "sandbox",
+    "stay",
+}  # fmt: skip
+"""Of our own, which have an event loop; everything else is there in `belljar.sync` too."""
+
+
+def test_every_public_name_of_a_session_is_declared(tmp_path: Path) -> None:
+    names = {name for name in dir(Session(tmp_path)) if not name.startswith("_")}
+    assert names == {name for name in dir(sync.Session) if not name.startswith("_")} | FOR_TOOLS_AND_SURFACES
+
+
+def test_the_parts_of_a_session_work_with_the_whole(tmp_path: Path) -> None:
+    box = Session(tmp_path)
+    assert box._box is box
