@@ -50,6 +50,12 @@ def test_a_call_can_be_summed_up_before_it_is_made(name: str, params: dict[str, 
     assert registry.summary(name, params) == summary
 
 
+def test_so_can_one_that_runs_no_command() -> None:
+    on_request = ToolRegistry(families=("files", "staged"))
+    assert on_request.summary("apply_changes", {}) == "Apply changes"
+    assert on_request.summary("read_file", {"path": "app.py"}) == "Read file: app.py"
+
+
 @pytest.mark.parametrize(
     ("name", "params", "risk"),
     [

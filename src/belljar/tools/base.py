@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,13 +28,15 @@ from belljar.tools.parameters import Config, Params, Problem, check, configured,
 if TYPE_CHECKING:
     from belljar.policy import Policy, Verdict
     from belljar.session.request import Request
-    from belljar.session.result import Output, Result
+    from belljar.session.result import Event, Output, Result
     from belljar.session.session import Session
+    from belljar.session.watched_run import Run
 
 Command = str | list[str]
 T = TypeVar("T")
 
 NO_SESSION = "No active terminal session. Please open a terminal first."
+OUT_OF_MEMORY = "Command ended: the sandbox's memory limit was reached"
 NOT_APPROVED = "Command needs an approval that was not given"
 DECLINED = "Declined by a person"
 SUMMARY_LENGTH = 60
@@ -128,23 +131,21 @@ class Call:
             return await work
         raise AssertionError("unreachable")
 
-    async def run(self, box: Session, command: Command, **options: Any) -> Result:
-        """One command to its end, or until the caller aborts it."""
-        return await self.carry_out(box, await box.admit(command, on_output=self.on_output, **options))
-
-    async def carry_out(self, box: Session, request: Request) -> Result:
+    async def carry_out(
+        self, box: Session, request: Request, on_event: Callable[[Event], None] | None = None
+    ) -> Result:
         """A command that was admitted, to its end or until the caller aborts it."""
-        if self.abort is None:
+        if self.abort is None and on_event is None:
             return await box.run(request)
         async with box.stream(request) as run:
-            await self.watch(run.kill, _exhaust(run))
+            await self.watch(run.kill, _follow(run, on_event or (lambda _: None)))
         assert run.result is not None
         return run.result
 
 
-async def _exhaust(events: Any) -> None:
-    async for _ in events:
-        pass
+async def _follow(run: Run, on_event: Callable[[Event], None]) -> None:
+    async for event in run:
+        on_event(event)
 
 
 class Tool(ABC):
@@ -155,6 +156,8 @@ class Tool(ABC):
     tags: ClassVar[tuple[str, ...]] = ()
     default_risk: ClassVar[str] = "high"
     runs_commands: ClassVar[bool] = True
+    summed_up: ClassVar[str] = "Run: {command}"
+    """A call in a few words, with its parameters in their places."""
     Params: ClassVar[type[Params]]
     Config: ClassVar[type[Config]] = Config
     Answer: ClassVar[type[ToolResult]] = ToolResult
@@ -177,16 +180,13 @@ class Tool(ABC):
 
     @cached_property
     def policy(self) -> Policy:
-        return self.load_policy()
+        from belljar.policy import Policy
+
+        return self._box.policy if self._box is not None else Policy.load("default")
 
     async def judging(self) -> Policy:
         """The policy, loaded in a thread where that was not done before: its examples are checked then."""
         return self.policy if "policy" in vars(self) else await to_thread.run_sync(lambda: self.policy)
-
-    def load_policy(self) -> Policy:
-        from belljar.policy import Policy
-
-        return self._box.policy if self._box is not None else Policy.load("default")
 
     def described(self) -> str:
         """The description that a model gets: the tool, and the sandbox that it runs in."""
@@ -206,7 +206,7 @@ class Tool(ABC):
             command = self.command(params) if self.dry_run else None
             done = await (self.rehearse(params, command) if command else self.execute(params, call or Call()))
         except PolicyDenied as denial:
-            refusal = await self.refusal(params, denial.verdict)
+            refusal = await self.refused(params, denial.verdict)
             return _declined(refusal) if denial.declined else refusal
         except BelljarError as error:
             return self.failed(params, error)
@@ -226,20 +226,21 @@ class Tool(ABC):
 
     def command(self, params: Any) -> Command | None:
         """What would run; None for a tool that runs nothing."""
-        return str(params.command)
+        return str(params.command) if self.runs_commands else None
 
     async def rehearse(self, params: Any, command: Command) -> ToolResult:
         """A dry run: checked and judged, not run."""
         verdict = await judged(await self.judging(), command)
         if verdict.decision == "deny":
-            return await self.refusal(params, verdict)
+            return await self.refused(params, verdict)
         shown = command if isinstance(command, str) else shlex.join(command)
         return self.Answer(
             True, output=f"[Dry Run] Would execute: {shown}", metadata=Fields(command=shown, dry_run=True)
         )
 
     def summary(self, given: Mapping[str, Any]) -> str:
-        return f"Run: {shorten(str(given.get('command') or ''))}"
+        words = {name: shorten(str(value or "")) for name, value in given.items()}
+        return self.summed_up.format_map(defaultdict(str, words))
 
     def risk(self, given: object) -> str:
         """Blocking: it judges. In an event loop call it from a thread."""
@@ -259,10 +260,7 @@ class Tool(ABC):
             f"Invalid parameters: {said}", code="invalid", problems=problems, metadata=Fields(errors=errors)
         )
 
-    async def refusal(self, params: Any, verdict: Verdict) -> ToolResult:
-        return self.refused(params, verdict)
-
-    def refused(self, params: Any, verdict: Verdict) -> ToolResult:
+    async def refused(self, params: Any, verdict: Verdict) -> ToolResult:
         why = "Command blocked for security reasons" if verdict.decision == "deny" else NOT_APPROVED
         said = f"{why}: {verdict.canonical}\n{verdict.reason}"
         return self.fail(said, code="policy_denied", metadata=Fields(verdict=verdict.as_dict()))
@@ -273,10 +271,8 @@ class Tool(ABC):
 
 def _declined(refusal: ToolResult) -> ToolResult:
     """Say that a person declined, not a rule: else a model looks for another way to do the same."""
-    if refusal.error:
-        refusal.error = refusal.error.replace(NOT_APPROVED, DECLINED)
-    if refusal.message:
-        refusal.message = refusal.message.replace(NOT_APPROVED, DECLINED)
+    refusal.error = (refusal.error or "").replace(NOT_APPROVED, DECLINED) or None
+    refusal.message = (refusal.message or "").replace(NOT_APPROVED, DECLINED) or None
     refusal.metadata["declined"] = True
     return refusal
 
@@ -298,6 +294,17 @@ def surroundings(box: Session | None) -> str:
         f"{said} Image: {box.image}. {network} Limits: {limits.memory >> 20} MiB of memory, {limits.cpus:g} CPUs, "
         f"{limits.pids} processes. The policy {box.policy.name!r} judges each command before it runs."
     )
+
+
+def why_failed(result: Result, timeout: str, call: Call) -> str:
+    """In the words that the families share; `timeout` with its unit."""
+    if result.cause == "killed" and call.aborted:
+        return "Command aborted"
+    return {
+        "timeout": f"Command timed out after {timeout}",
+        "interrupted": "Command interrupted",
+        "sandbox_lost": "The sandbox was lost while the command ran",
+    }.get(result.cause, f"Command failed with exit code {result.exit_code}")
 
 
 def shorten(command: str, length: int = SUMMARY_LENGTH) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from belljar.errors import ShellNotFound
-from belljar.session.background_shell import Chunk, Shell
+from belljar.session.background_shell import Shell
 from belljar.session.result import decode
-from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds, truncate
+from belljar.tools.base import OUT_OF_MEMORY, Call, Fields, Tool, ToolResult, milliseconds, truncate, why_failed
 from belljar.tools.parameters import Integer, Params, Text
 
 if TYPE_CHECKING:
@@ -70,16 +69,16 @@ Usage notes:
         if params.run_in_background:
             return self._shell(params, await self.box.start(**await self._apart(params)))
         if params.yield_after is not None:
-            return await self._yielding(params, params.yield_after / 1000)
+            options = await self._apart(params)
+            seconds = params.yield_after / 1000
+            came = await self.box.yielding(**options, timeout=params.timeout / 1000, yield_after=seconds)
+            if isinstance(came, Shell):
+                return self._shell(params, came)
+            return _shaped(params, came, self.box.persistent.cwd, call)
         shell = self.box.persistent
         work = shell.run(params.command, timeout=params.timeout / 1000, on_output=call.on_output)
         result = await call.watch(shell.interrupt, work)
-        return _shaped(params, result, result.cwd, result)
-
-    async def _yielding(self, params: BashParams, seconds: float) -> ToolResult:
-        options = await self._apart(params)
-        came = await self.box.yielding(**options, timeout=params.timeout / 1000, yield_after=seconds)
-        return self._shell(params, came) if isinstance(came, Shell) else _shaped(params, came, self.box.persistent.cwd)
+        return _shaped(params, result, result.cwd, call, result)
 
     async def _apart(self, params: BashParams) -> dict[str, Any]:
         """A bash of its own that starts where the persistent shell is."""
@@ -102,7 +101,7 @@ Usage notes:
         return ToolResult(True, f"{output}\n{said}" if output else said, metadata=facts)
 
 
-def _shaped(params: BashParams, result: Result, cwd: str, turn: ShellResult | None = None) -> ToolResult:
+def _shaped(params: BashParams, result: Result, cwd: str, call: Call, turn: ShellResult | None = None) -> ToolResult:
     output, truncated = truncate(result.output, MAX_OUTPUT_SIZE, result.bytes_omitted)
     restarted = turn is not None and turn.restarted
     facts = Fields(
@@ -111,21 +110,9 @@ def _shaped(params: BashParams, result: Result, cwd: str, turn: ShellResult | No
     )  # fmt: skip
     if turn is not None and restarted:
         facts["note"] = EXITED if turn.shell_ended and turn.cause == "exited" else RESTARTED
-    return ToolResult(
-        result.ok, output, _error(params, result), facts, facts.get("note"), code=result.cause, result=result
-    )
-
-
-def _error(params: BashParams, result: Result) -> str | None:
-    """What went wrong; a program's own exit code counts too."""
-    if result.ok:
-        return None
-    return {
-        "timeout": f"Command timed out after {params.timeout}ms",
-        "interrupted": "Command interrupted",
-        "out_of_memory": "Command ended: the sandbox's memory limit was reached",
-        "sandbox_lost": "The sandbox was lost while the command ran",
-    }.get(result.cause, f"Command failed with exit code {result.exit_code}")
+    failure = OUT_OF_MEMORY if result.cause == "out_of_memory" else why_failed(result, f"{params.timeout}ms", call)
+    error = None if result.ok else failure
+    return ToolResult(result.ok, output, error, facts, facts.get("note"), code=result.cause, result=result)
 
 
 class _ShellTool(Tool):
@@ -133,9 +120,6 @@ class _ShellTool(Tool):
 
     default_risk = "low"
     runs_commands = False
-
-    def command(self, params: Any) -> None:
-        return None
 
     async def find(self, id: str) -> Shell:
         try:
@@ -176,6 +160,7 @@ Usage:
 - Returns stdout and stderr along with shell status, up to 30000 characters of each check
 - Supports optional regex filtering: only lines that match are shown, the others stay new for later checks
 - Use this to monitor long-running background commands"""
+    summed_up = "Read output of {bash_id}"
     Params = BashOutputParams
 
     async def execute(self, params: BashOutputParams, call: Call) -> ToolResult:
@@ -183,9 +168,6 @@ Usage:
         chunks = [await shell.read(params.filter)]
         while chunks[-1].looked_at > ONE_READ and len(chunks) < MOST_READS:
             chunks.append(await shell.read(params.filter))
-        return self._shape(params, chunks)
-
-    def _shape(self, params: BashOutputParams, chunks: list[Chunk]) -> ToolResult:
         stdout, stderr, truncated = _within(
             decode(b"".join(chunk.stdout_bytes for chunk in chunks)),
             decode(b"".join(chunk.stderr_bytes for chunk in chunks)),
@@ -197,9 +179,6 @@ Usage:
         )  # fmt: skip
         gap = f"[... {dropped} bytes of earlier output were dropped ...]\n" if dropped else ""
         return BashOutputResult(True, gap + stdout + stderr, metadata=facts)
-
-    def summary(self, given: Mapping[str, Any]) -> str:
-        return f"Read output of {given.get('bash_id', '')}"
 
 
 class KillShellParams(Params):
@@ -216,6 +195,7 @@ Usage:
 - Returns success or failure status
 - Use this to terminate long-running commands"""
     default_risk = "medium"
+    summed_up = "Kill {shell_id}"
     Params = KillShellParams
 
     async def execute(self, params: KillShellParams, call: Call) -> ToolResult:
@@ -227,9 +207,6 @@ Usage:
             True, said, metadata=Fields(shell_id=shell.id, status=shell.status, exit_code=shell.exit_code)
         )
 
-    def summary(self, given: Mapping[str, Any]) -> str:
-        return f"Kill {given.get('shell_id', '')}"
-
 
 class ListShellsParams(Params):
     cleanup: bool = Field(default=False, description="Also remove the shells that have ended; the count is returned")
@@ -239,6 +216,7 @@ class ListShells(_ShellTool):
     name = "ListShells"
     title = "List shells"
     description = "Lists the background shells with their status; with cleanup=true those that ended are removed."
+    summed_up = "List shells"
     Params = ListShellsParams
 
     async def execute(self, params: ListShellsParams, call: Call) -> ToolResult:
@@ -246,9 +224,6 @@ class ListShells(_ShellTool):
         lines = [f"{shell['id']}  {shell['status']}  {shell['command']}" for shell in shells]
         facts = Fields(shells=shells, removed=await self.box.cleanup() if params.cleanup else 0)
         return ToolResult(True, "\n".join(lines) or "No background shells", metadata=facts)
-
-    def summary(self, given: Mapping[str, Any]) -> str:
-        return "List shells"
 
 
 def _asked(shell: Shell) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import anyio
@@ -11,7 +12,7 @@ from pydantic import Field
 
 from belljar.errors import BelljarError, CommandNotFound
 from belljar.session.judging import judged
-from belljar.session.result import Ended, Output, Result, Started, decode
+from belljar.session.result import Event, Output, Result, Started, decode
 from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds
 from belljar.tools.parameters import Config, Integer, Params, Problem, Text
 
@@ -83,7 +84,8 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         super().__init__(box, config, dry_run=dry_run)
         self._places = anyio.Semaphore(self.config.max_concurrent)
 
-    def load_policy(self) -> Policy:
+    @cached_property
+    def policy(self) -> Policy:
         from belljar.policy import Policy
 
         if self._box is None:
@@ -122,8 +124,7 @@ grep sed awk sort uniq wc pwd whoami echo date."""
 
     async def _run(self, params: ExecuteCommandParams, request: Request, call: Call) -> ToolResult:
         log.info("Executing command: %s", " ".join(self.command(params)))
-        async with self.box.stream(request) as events:
-            result = await call.watch(events.kill, _followed(events))
+        result = await call.carry_out(self.box, request, _log_event)
         _log_end(params.command, result)
         return self._shape(params, result, call)
 
@@ -150,7 +151,7 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         log.error("Command validation failed: %s", "; ".join(problem.message for problem in problems))
         return super().invalid(problems)
 
-    async def refusal(self, params: ExecuteCommandParams, verdict: Verdict) -> ToolResult:
+    async def refused(self, params: ExecuteCommandParams, verdict: Verdict) -> ToolResult:
         log.error("Command validation failed: %s", params.command)
         # "bash -c" is on the document's denylist as if it were a name
         words = params.command.split()
@@ -172,16 +173,12 @@ NOT_LISTED = frozenset({"allowlist"})
 """The finding that means: nothing against it but that it is not on the list."""
 
 
-async def _followed(events: Any) -> Result:
-    async for event in events:
-        match event:
-            case Started(pid):
-                log.debug("Process spawned (pid: %s)", pid)
-            case Output(_, data):
-                log.debug("Received output: %s bytes", len(data))
-            case Ended(result):
-                return result
-    raise AssertionError("a run without an end")
+def _log_event(event: Event) -> None:
+    match event:
+        case Started(pid):
+            log.debug("Process spawned (pid: %s)", pid)
+        case Output(_, data):
+            log.debug("Received output: %s bytes", len(data))
 
 
 def _failure(command: str, result: Result, call: Call) -> tuple[str | None, str]:

@@ -6,12 +6,13 @@ the workspace, the sandbox's home and /tmp; no link leads out of there.
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from belljar.errors import BelljarError
-from belljar.tools.base import Call, Command, Fields, Tool, ToolResult, truncate
+from belljar.tools.base import Call, Fields, Tool, ToolResult, truncate
 from belljar.tools.parameters import Integer, Params, Text
 
 READ_LINES = 2000
@@ -53,33 +54,29 @@ class SearchParams(Params):
 class FileTool(Tool):
     category = "files"
     default_risk = "low"
+    judged_as: ClassVar[tuple[str, ...]]
+    """The command that would do the same."""
 
-    def judged_as(self, params: Any) -> list[str]:
-        """The command that would do the same."""
-        raise AssertionError
-
-    def command(self, params: Any) -> Command | None:
-        return self.judged_as(params)
+    def command(self, params: Any) -> list[str]:
+        return [word.format(**dict(params)) for word in self.judged_as]
 
     async def execute(self, params: Any, call: Call) -> ToolResult:
-        await self.box.admit(self.judged_as(params), question=self.question(params))
+        await self.box.admit(self.command(params), question=self.question(params))
         return await self.work(params)
 
     def question(self, params: Any) -> str:
         """What it would do, for a person who is asked."""
         return f"{self.title.lower()}: {params.path}"
 
-    async def work(self, params: Any) -> ToolResult:
-        raise AssertionError
+    @abstractmethod
+    async def work(self, params: Any) -> ToolResult: ...
 
-    async def text_of(self, path: str) -> str:
+    async def content_of(self, path: str) -> tuple[bytes, int]:
+        """And its mode."""
         info = await self.box.files.stat(path)
         if info.size > FILE_MAX:
-            raise BelljarError(f"{path} has {info.size} bytes: too large for this tool; use grep, head or tail")
-        data = await self.box.files.read(path)
-        if b"\0" in data[:BINARY_BYTES]:
-            raise BelljarError(f"{path} is a binary file of {len(data)} bytes; use a command (file, xxd, strings)")
-        return data.decode("utf-8", "replace")
+            raise BelljarError(f"{path} has {info.size} bytes: too large for this tool; use grep, head, tail or sed")
+        return await self.box.files.read(path), info.mode & 0o777
 
     def summary(self, given: Any) -> str:
         return f"{self.title}: {given.get('path', '.')}"
@@ -89,13 +86,15 @@ class ReadFile(FileTool):
     name = "read_file"
     title = "Read file"
     description = "Reads a text file and shows its lines with their numbers."
+    judged_as = ("cat", "--", "{path}")
     Params = ReadParams
 
-    def judged_as(self, params: ReadParams) -> list[str]:
-        return ["cat", "--", params.path]
-
     async def work(self, params: ReadParams) -> ToolResult:
-        lines = (await self.text_of(params.path)).splitlines()
+        data, _ = await self.content_of(params.path)
+        if b"\0" in data[:BINARY_BYTES]:
+            what = f"{params.path} is a binary file of {len(data)} bytes"
+            raise BelljarError(f"{what}; use a command (file, xxd, strings)")
+        lines = data.decode("utf-8", "replace").splitlines()
         shown = lines[params.offset - 1 : params.offset - 1 + params.limit]
         numbered = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(shown, params.offset))
         text, cut = truncate(numbered, SHOWN)
@@ -111,10 +110,8 @@ class WriteFile(FileTool):
     title = "Write file"
     description = "Writes a whole file, creating it and its directory or replacing it. Readers never see half of it."
     default_risk = "medium"
+    judged_as = ("tee", "--", "{path}")
     Params = WriteParams
-
-    def judged_as(self, params: WriteParams) -> list[str]:
-        return ["tee", "--", params.path]
 
     def question(self, params: WriteParams) -> str:
         return f"write {params.path}:\n{params.content}"
@@ -136,20 +133,15 @@ class EditFile(FileTool):
     title = "Edit file"
     description = "Replaces an exact piece of text in a file. The text must occur exactly once, or set replace_all."
     default_risk = "medium"
+    judged_as = ("tee", "--", "{path}")
     Params = EditParams
-
-    def judged_as(self, params: EditParams) -> list[str]:
-        return ["tee", "--", params.path]
 
     def question(self, params: EditParams) -> str:
         every = " everywhere" if params.replace_all else ""
         return f"replace{every} in {params.path}:\n{params.old}\nwith:\n{params.new}"
 
     async def work(self, params: EditParams) -> ToolResult:
-        info = await self.box.files.stat(params.path)
-        if info.size > FILE_MAX:
-            return self.fail(f"{params.path} has {info.size} bytes: too large for this tool", code="too_large")
-        data = await self.box.files.read(params.path)
+        data, mode = await self.content_of(params.path)
         old, new = params.old.encode(), params.new.encode()
         found = data.count(old)
         if found == 0:
@@ -160,7 +152,7 @@ class EditFile(FileTool):
             return self.fail(
                 f"The text occurs {found} times in {params.path}; include more of the lines around it", code="ambiguous"
             )
-        await self.box.files.write(params.path, data.replace(old, new), mode=info.mode & 0o777)
+        await self.box.files.write(params.path, data.replace(old, new), mode=mode)
         return ToolResult(
             True, message=f"Replaced {found} in {params.path}", metadata=Fields(path=params.path, replaced=found)
         )
@@ -170,10 +162,8 @@ class ListFiles(FileTool):
     name = "list_files"
     title = "List files"
     description = "Lists a directory: directories end in /, links show where they lead, files their size in bytes."
+    judged_as = ("ls", "-la", "--", "{path}")
     Params = ListParams
-
-    def judged_as(self, params: ListParams) -> list[str]:
-        return ["ls", "-la", "--", params.path]
 
     async def work(self, params: ListParams) -> ToolResult:
         found = await self.box.files.list(params.path, depth=params.depth)
@@ -186,10 +176,8 @@ class SearchFiles(FileTool):
     name = "search_files"
     title = "Search files"
     description = "Finds lines that match a regular expression, below a directory. Binary files and .git are left out."
+    judged_as = ("grep", "-rnE", "--", "{pattern}", "{path}")
     Params = SearchParams
-
-    def judged_as(self, params: SearchParams) -> list[str]:
-        return ["grep", "-rnE", "--", params.pattern, params.path]
 
     async def work(self, params: SearchParams) -> ToolResult:
         found = await self.box.files.search(params.pattern, params.path, most=params.limit)

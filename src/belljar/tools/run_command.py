@@ -9,7 +9,7 @@ from pydantic import Field
 
 from belljar.errors import BelljarError
 from belljar.patterns import lazy_pattern
-from belljar.tools.base import NOT_APPROVED, Call, Command, Fields, Tool, ToolResult
+from belljar.tools.base import NOT_APPROVED, OUT_OF_MEMORY, Call, Command, Fields, Tool, ToolResult, why_failed
 from belljar.tools.filters import FilterConfig
 from belljar.tools.parameters import Integer, Params, Text
 
@@ -88,7 +88,7 @@ Returns JSON: {"exit_code", "stdout", "stderr"}."""
             rehearsal.exit_code, rehearsal.stdout = 0, rehearsal.output or ""
         return rehearsal
 
-    def refused(self, params: RunCommandParams, verdict: Verdict) -> ToolResult:
+    async def refused(self, params: RunCommandParams, verdict: Verdict) -> ToolResult:
         why = "Command blocked" if verdict.decision == "deny" else NOT_APPROVED
         said = f"{why}: {verdict.canonical}. {verdict.reason}"
         return RunCommandResult(
@@ -100,10 +100,6 @@ Returns JSON: {"exit_code", "stdout", "stderr"}."""
 
 
 def _error(params: RunCommandParams, result: Result, call: Call) -> str | None:
-    if call.aborted:
-        return "Command aborted"
-    return {
-        "timeout": f"Command timed out after {params.timeout}ms",
-        "out_of_memory": "The sandbox's memory limit was reached",
-        "sandbox_lost": "The sandbox was lost while the command ran",
-    }.get(result.cause)
+    if result.cause in ("exited", "signalled"):
+        return None
+    return OUT_OF_MEMORY if result.cause == "out_of_memory" else why_failed(result, f"{params.timeout}ms", call)

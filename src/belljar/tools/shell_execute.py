@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds
+from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds, why_failed
 from belljar.tools.filters import FilterConfig
 from belljar.tools.parameters import Integer, Params, Text
 
@@ -66,15 +66,15 @@ class ShellExecute(Tool):
         )  # fmt: skip
         self.config.check(request.verdict)
         result = await call.carry_out(self.box, request)
-        facts = _timed_out(params, result) if result.cause == "timeout" else _ended(params, result)
-        facts |= {
-            "working_directory": cwd,
-            "cpu_time_ms": milliseconds(result.cpu_time),
-            "peak_memory_bytes": result.peak_memory,
-            **({"filtered_environment": filtered} if filtered else {}),
-        }
-        said, detail = _said(params, result, call), self._detail(result)
-        return ShellExecuteResult(result.ok, None, detail, Fields(facts), said, code=result.cause, result=result)
+        facts = Fields(
+            _printed(params, result), command=params.command, working_directory=cwd,
+            cpu_time_ms=milliseconds(result.cpu_time), peak_memory_bytes=result.peak_memory,
+        )  # fmt: skip
+        if filtered:
+            facts["filtered_environment"] = filtered
+        failure = why_failed(result, f"{params.timeout} seconds", call)
+        said, detail = "Command executed successfully" if result.ok else failure, self._detail(result)
+        return ShellExecuteResult(result.ok, None, detail, facts, said, code=result.cause, result=result)
 
     def _detail(self, result: Result) -> str | None:
         """The reason in plain words, where there is more to say than an exit code."""
@@ -86,23 +86,9 @@ class ShellExecute(Tool):
         return f"{reason}: {last}" if reason and result.cause == "exited" else None
 
 
-def _ended(params: ShellExecuteParams, result: Result) -> dict[str, Any]:
-    return {
-        "command": params.command, "exit_code": result.exit_code, "stdout": result.stdout, "stderr": result.stderr,
-        "execution_time_ms": milliseconds(result.duration),
-    }  # fmt: skip
-
-
-def _timed_out(params: ShellExecuteParams, result: Result) -> dict[str, Any]:
-    return {
-        "command": params.command, "timeout_seconds": params.timeout, "partial_stdout": result.stdout,
-        "partial_stderr": result.stderr,
-    }  # fmt: skip
-
-
-def _said(params: ShellExecuteParams, result: Result, call: Call) -> str:
-    if result.ok:
-        return "Command executed successfully"
+def _printed(params: ShellExecuteParams, result: Result) -> dict[str, Any]:
+    out, err = result.stdout, result.stderr
     if result.cause == "timeout":
-        return f"Command timed out after {params.timeout} seconds"
-    return "Command aborted" if call.aborted else f"Command failed with exit code {result.exit_code}"
+        return {"timeout_seconds": params.timeout, "partial_stdout": out, "partial_stderr": err}
+    took = milliseconds(result.duration)
+    return {"exit_code": result.exit_code, "stdout": out, "stderr": err, "execution_time_ms": took}

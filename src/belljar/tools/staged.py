@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -38,9 +38,6 @@ class StagedTool(Tool):
     runs_commands = False
     Params: ClassVar[type[Params]] = PathsParams
 
-    def command(self, params: Any) -> None:
-        return None
-
     async def call(self, given: object, call: Call | None = None) -> ToolResult:
         if self.is_available and not self.box.is_staged:
             return self.fail("This session is not staged (--staged): what it changes is in the workspace already")
@@ -49,7 +46,7 @@ class StagedTool(Tool):
 
 class ListChanges(StagedTool):
     name = "list_changes"
-    title = "List changes"
+    title = summed_up = "List changes"
     description = "Lists what this session changed in the workspace. The user's files stay as they are until applied."
     Params = NoParams
 
@@ -62,7 +59,7 @@ class ListChanges(StagedTool):
 
 class DiffChanges(StagedTool):
     name = "diff_changes"
-    title = "Diff changes"
+    title = summed_up = "Diff changes"
     description = "Shows what this session changed in the workspace, as a unified diff."
 
     async def execute(self, params: PathsParams, call: Call) -> ToolResult:
@@ -71,7 +68,7 @@ class DiffChanges(StagedTool):
 
 class DiscardChanges(StagedTool):
     name = "discard_changes"
-    title = "Discard changes"
+    title = summed_up = "Discard changes"
     description = "Takes changes back: the sandbox sees the user's own files again. It cannot be undone."
     default_risk = "high"
 
@@ -82,7 +79,7 @@ class DiscardChanges(StagedTool):
 
 class ApplyChanges(StagedTool):
     name = "apply_changes"
-    title = "Apply changes"
+    title = summed_up = "Apply changes"
     description = "Asks the user whether changes of this session may be written into their workspace; if so, does it."
     default_risk = "critical"
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from belljar.session.judging import judged
-from belljar.tools.base import NOT_APPROVED, Call, Fields, Tool, ToolResult, shorten
+from belljar.tools.base import NOT_APPROVED, Call, Fields, Tool, ToolResult, shorten, why_failed
 from belljar.tools.parameters import Integer, Params, Problem, Text, check
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
-    from belljar.session.result import Output, Result
+    from belljar.session.result import Output
 
 DEFAULT_TIMEOUT_SECONDS = 120
 MAX_TIMEOUT_SECONDS = 600
@@ -43,10 +43,6 @@ class TerminalRunParams(Params):
 
 @dataclass
 class TerminalResult(ToolResult):
-    @property
-    def is_success(self) -> bool:
-        return self.success
-
     @property
     def said(self) -> str:
         return "\n".join(part for part in (self.output, self.message) if part)
@@ -96,41 +92,32 @@ Use this to run builds, tests, scripts and tools of the project."""
         if not params.capture_output:
             return await self._send(params, cwd)
         timeout, counter = min(params.timeout_seconds, MAX_TIMEOUT_SECONDS), _Counter(call)
-        result = await Call(counter.add, call.abort).run(
-            self.box,
-            params.command,
-            cwd=params.working_directory,
-            env=params.environment,
-            timeout=timeout,
-            combined=True,
-        )
-        if result.cause == "timeout":
-            log.warning("Command timed out after %ss: %s", timeout, shorten(params.command))
-        return self._shape(params, result, cwd, timeout, counter.characters, call)
-
-    async def _send(self, params: TerminalRunParams, cwd: str) -> ToolResult:
-        shell = await self.box.start(params.command, cwd=params.working_directory, env=params.environment)
-        data = _data(params.command, 0, 0.0, 0, False, cwd, streamed=True)
-        message = f"Command sent to terminal: {shorten(params.command)}"
-        return TerminalResult(True, message=message, metadata=Fields(data, shell_id=shell.id))
-
-    def _shape(
-        self, params: TerminalRunParams, result: Result, cwd: str, timeout: int, length: int, call: Call
-    ) -> ToolResult:
+        request = await self.box.admit(
+            params.command, cwd=params.working_directory, env=params.environment, timeout=timeout, combined=True,
+            on_output=counter.add,
+        )  # fmt: skip
+        result = await call.carry_out(self.box, request)
         text = result.output
         truncated = result.truncated or len(text) > MAX_OUTPUT_LENGTH
         content = text[:MAX_OUTPUT_LENGTH] + TRUNCATED if truncated else text
-        length = length if result.truncated else len(text)
-        data = _data(params.command, result.exit_code, result.duration, length, truncated, cwd)
-        message = _message(result, timeout, call)
+        length = counter.characters if result.truncated else len(text)
+        data = _data(params, cwd, result.exit_code, result.duration, output_length=length, was_truncated=truncated)
+        if result.cause == "timeout":
+            log.warning("Command timed out after %ss: %s", timeout, shorten(params.command))
         log.info("Command completed: exitCode=%s, duration=%.1fs", result.exit_code, result.duration)
-        error = None if result.ok else message
+        error = None if result.ok else why_failed(result, f"{timeout} seconds", call)
+        message = error or f"Command succeeded ({data.formatted_duration})"
         return TerminalResult(result.ok, content, error, data, message=message, code=result.cause, result=result)
+
+    async def _send(self, params: TerminalRunParams, cwd: str) -> ToolResult:
+        shell = await self.box.start(params.command, cwd=params.working_directory, env=params.environment)
+        data = _data(params, cwd, was_streamed=True, shell_id=shell.id)
+        return TerminalResult(True, message=f"Command sent to terminal: {shorten(params.command)}", metadata=data)
 
     def fail(self, error: str, **more: Any) -> ToolResult:
         return TerminalResult(False, error=error, message=error, **more)
 
-    def refused(self, params: Any, verdict: Verdict) -> ToolResult:
+    async def refused(self, params: Any, verdict: Verdict) -> ToolResult:
         log.warning("Dangerous command blocked: %s", shorten(verdict.canonical))
         said = DANGEROUS if verdict.decision == "deny" else f"{NOT_APPROVED}."
         refusal = self.invalid([Problem("command", said, "DANGEROUS_COMMAND")])
@@ -152,34 +139,15 @@ class _Counter:
             self._next(output)
 
 
-def _message(result: Result, timeout: int, call: Call) -> str:
-    if result.ok:
-        return f"Command succeeded ({_human(result.duration)})"
-    if result.cause == "timeout":
-        return f"Command timed out after {timeout} seconds"
-    if call.aborted:
-        return "Command aborted"
-    if result.cause == "sandbox_lost":
-        return "Command execution failed: the sandbox was lost"
-    return f"Command failed with exit code {result.exit_code}"
-
-
 def _human(duration: float) -> str:
     """`45ms`, `1.2s`."""
     return f"{duration * 1000:.0f}ms" if duration < 0.9995 else f"{duration:.1f}s"
 
 
-def _data(
-    command: str, exit_code: int, duration: float, length: int, truncated: bool, cwd: str, streamed: bool = False
-) -> Fields:
-    return Fields(
-        command=command,
-        exit_code=exit_code,
-        duration=duration,
-        formatted_duration=_human(duration),
-        output_length=length,
-        was_truncated=truncated,
-        working_directory=cwd,
-        was_streamed=streamed,
-        succeeded=exit_code == 0,
-    )
+def _data(params: TerminalRunParams, cwd: str, exit_code: int = 0, duration: float = 0.0, **more: Any) -> Fields:
+    data = {
+        "command": params.command, "exit_code": exit_code, "duration": duration, "formatted_duration": _human(duration),
+        "output_length": 0, "was_truncated": False, "working_directory": cwd, "was_streamed": False,
+        "succeeded": exit_code == 0,
+    }  # fmt: skip
+    return Fields(data, **more)
