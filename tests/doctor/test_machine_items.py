@@ -51,7 +51,7 @@ def test_the_caller_who_is_not_root_runs_commands_as_himself(tmp_path: Path, mon
 
 
 def test_a_crash_handler_of_the_host_is_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_items, "_first_line", lambda path: "|/usr/lib/systemd/systemd-coredump %P")
+    monkeypatch.setattr(machine_items, "first_line", lambda path: "|/usr/lib/systemd/systemd-coredump %P")
     assert "systemd-coredump" in machine_items.crash_handler().detail
 
 
@@ -83,7 +83,7 @@ def test_a_full_disk_is_named_with_its_path(tmp_path: Path, monkeypatch: pytest.
 
 def test_ordinary_users_without_user_namespaces_are_told_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_items.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(machine_items, "_first_line", lambda path: "1" if "apparmor" in path else "")
+    monkeypatch.setattr(machine_items, "first_line", lambda path: "1" if "apparmor" in path else "")
     assert "apparmor_restrict_unprivileged_userns=0" in machine_items.user_namespaces().fix
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from belljar.records import record
@@ -19,3 +20,11 @@ class Check:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def first_line(path: str) -> str:
+    """Of a file of the kernel's; empty where it is not there."""
+    try:
+        return Path(path).read_text().partition("\n")[0]
+    except OSError:
+        return ""

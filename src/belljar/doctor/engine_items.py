@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from belljar.doctor.check import Check
+from belljar.doctor.check import Check, first_line
 from belljar.engines.spec import OWN_NAMESPACES
 
 if TYPE_CHECKING:
@@ -113,10 +113,11 @@ def _limits(about: Description, host_has_swap: bool) -> Iterator[Check]:
         yield Check(name, fine, "enforceable" if fine else "not supported", "" if fine else _limits_fix(about))
     if about.can_limit.get("swap"):
         yield Check("swap limit", True, "enforceable")
+    elif host_has_swap:
+        fix = "boot with swapaccount=1 or turn swap off"
+        yield Check("swap limit", False, "not accounted for, and this machine has swap", fix)
     else:
-        detail = "not accounted for" + (", and this machine has swap" if host_has_swap else ", but there is no swap")
-        fix = "boot with swapaccount=1 or turn swap off" if host_has_swap else ""
-        yield Check("swap limit", not host_has_swap, detail, fix)
+        yield Check("swap limit", True, "not accounted for, but there is no swap")
 
 
 def _limits_fix(about: Description) -> str:
@@ -138,20 +139,18 @@ def _users(about: Description) -> Check:
     if about.user_remapping:
         detail = "userns-remap is on: files in the workspace would belong to the remapped users"
         return Check("users", False, detail, "remove userns-remap from the engine's configuration")
-    if about.user_namespaces and about.rootless:
-        return Check(
-            "users", True, "each sandbox has a user namespace: you are you outside, others your subordinate ids"
-        )
-    if about.user_namespaces:
-        return Check("users", True, "each sandbox has its own user namespace: its users have no rights outside")
-    if about.rootless:
-        return Check("users", True, "rootless: root inside is your ordinary user outside")
-    return Check("users", True, "user ids inside are this machine's; commands never run as root")
+    detail = {
+        (True, True): "each sandbox has a user namespace: you are you outside, others your subordinate ids",
+        (True, False): "each sandbox has its own user namespace: its users have no rights outside",
+        (False, True): "rootless: root inside is your ordinary user outside",
+        (False, False): "user ids inside are this machine's; commands never run as root",
+    }[about.user_namespaces, about.rootless]
+    return Check("users", True, detail)
 
 
 def _access_control(about: Description) -> Check:
     name = "apparmor or selinux"
-    if about.access_control == "selinux" or _selinux_enforces():
+    if about.access_control == "selinux" or first_line("/sys/fs/selinux/enforce") == "1":
         fix = "if the workspace cannot be read inside: BELLJAR_SELINUX=disable, or label it container_file_t"
         return Check(name, True, "selinux, enforcing", fix)
     if about.access_control_gap:
@@ -175,13 +174,6 @@ def _namespaces(engine: Engine) -> Check:
         return Check("namespaces", True, "each sandbox has its own")
     detail = f"{engine.name} shares this machine's {missing} namespace here; names of control groups can be seen inside"
     return Check("namespaces", True, detail, "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or use Docker")
-
-
-def _selinux_enforces() -> bool:
-    try:
-        return Path("/sys/fs/selinux/enforce").read_text().strip() == "1"
-    except OSError:
-        return False
 
 
 def _host_has_swap() -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from belljar import resources
-from belljar.doctor.check import Check
+from belljar.doctor.check import Check, first_line
 from belljar.errors import BelljarError
 from belljar.limits import Limits
 from belljar.patience import patience
@@ -152,8 +152,8 @@ def landlock_version() -> int:
 
 def user_namespaces() -> Check:
     name = "user namespaces"
-    restricted = _first_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1"
-    forbidden = _first_line("/proc/sys/kernel/unprivileged_userns_clone") == "0"
+    restricted = first_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1"
+    forbidden = first_line("/proc/sys/kernel/unprivileged_userns_clone") == "0"
     if os.geteuid() == 0 or not (restricted or forbidden):
         return Check(name, True, "available")
     setting = "apparmor_restrict_unprivileged_userns=0" if restricted else "unprivileged_userns_clone=1"
@@ -164,14 +164,10 @@ def user_namespaces() -> Check:
 
 def crash_handler() -> Check:
     """A pattern with a pipe is run by the kernel, on the host, whatever limit a container has on core files."""
-    pattern = _first_line("/proc/sys/kernel/core_pattern")
-    if not pattern.startswith("|"):
-        return Check("crash handler", True, "crashes in a sandbox leave nothing on this machine")
-    return Check(
-        "crash handler",
-        True,
-        f"crashes in a sandbox are passed to this machine's crash handler ({pattern[1:].split()[0]})",
-    )
+    pattern, detail = first_line("/proc/sys/kernel/core_pattern"), "crashes in a sandbox leave nothing on this machine"
+    if pattern.startswith("|"):
+        detail = f"crashes in a sandbox are passed to this machine's crash handler ({pattern[1:].split()[0]})"
+    return Check("crash handler", True, detail)
 
 
 def default_limits() -> Check:
@@ -185,19 +181,18 @@ def default_limits() -> Check:
 
 def scratch_volume(shares_files: bool) -> Check:
     reason = scratch.possible() if shares_files else "the engine does not share this machine's files"
-    if reason is None:
-        return Check("scratch", True, "/tmp and home are on a volume on disk (4 GiB; --disk)")
-    return Check("scratch", True, f"/tmp and home are in memory: {reason}")
+    where = f"in memory: {reason}" if reason else "on a volume on disk (4 GiB; --disk)"
+    return Check("scratch", True, f"/tmp and home are {where}")
 
 
 def disk(run_root: Path, data_root: str) -> Check:
     """Room for images and sandboxes, and for the run directory, which is often in memory."""
     images = data_root if Path(data_root or "/none").is_dir() else "/var/lib" if Path("/var/lib").is_dir() else "/"
-    prune, elsewhere = (
-        "`docker image prune`, `belljar prune`, or more disk",
-        "or set BELLJAR_RUN to a place that has it",
+    places = (
+        (images, LOW_DISK, "`docker image prune`, `belljar prune`, or more disk"),
+        (str(run_root), LOW_RUN, "or set BELLJAR_RUN to a place that has it"),
     )
-    for path, least, fix in ((images, LOW_DISK, prune), (str(run_root), LOW_RUN, elsewhere)):
+    for path, least, fix in places:
         try:
             free, nodes = shutil.disk_usage(path).free, os.statvfs(path)
         except OSError:
@@ -206,10 +201,3 @@ def disk(run_root: Path, data_root: str) -> Check:
             detail = f"{path}: {free / (1 << 20):.0f} MiB and {nodes.f_favail} files left"
             return Check("disk space", False, detail, f"make room: {fix}")
     return Check("disk space", True, f"{shutil.disk_usage(images).free / (1 << 30):.1f} GiB free in {images}")
-
-
-def _first_line(path: str) -> str:
-    try:
-        return Path(path).read_text().partition("\n")[0]
-    except OSError:
-        return ""

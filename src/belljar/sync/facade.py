@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -35,35 +36,25 @@ class Same(Generic[R]):
 
 def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
     """A coroutine method, waited for."""
-
-    @wraps(method)
-    def call(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
-        return self._loop.call(getattr(self._of, method.__name__), *args, **options)  # type: ignore[no-any-return]
-
-    return _without_await(call)
+    return _wrapped(method, lambda facade: facade._loop.call)
 
 
 def in_loop(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """A plain method that must run in the loop's thread."""
-
-    @wraps(method)
-    def call(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
-        return self._loop.do(getattr(self._of, method.__name__), *args, **options)  # type: ignore[no-any-return]
-
-    return _without_await(call)
+    return _wrapped(method, lambda facade: facade._loop.call)
 
 
 def same(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """A plain method that may run in any thread."""
+    return _wrapped(method, lambda _: operator.call)
+
+
+def _wrapped(method: Callable[..., Any], way_of: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
+    """With the example of its docstring as a blocking caller writes it."""
 
     @wraps(method)
-    def call(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
-        return getattr(self._of, method.__name__)(*args, **options)  # type: ignore[no-any-return]
+    def call(self: Any, /, *args: Any, **options: Any) -> Any:
+        return way_of(self)(getattr(self._of, method.__name__), *args, **options)
 
-    return _without_await(call)
-
-
-def _without_await(call: Callable[P, R]) -> Callable[P, R]:
-    """The docstring's example, as a blocking caller writes it."""
     call.__doc__ = (call.__doc__ or "").replace("await ", "").replace("async with", "with")
     return call

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
 from typing import Any, TypeVar
 
 from belljar.errors import UsageError
@@ -20,24 +21,9 @@ class Loop:
         self._portal = host.portal()
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any, **options: Any) -> T:
-        """What the coroutine function gives there. A caller that is interrupted (Ctrl+C) takes its call with it."""
-
-        async def there() -> T:
-            return await function(*args, **options)
-
-        return self._wait_for(there)
-
-    def do(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
-        """The same for a plain function that must run in the loop's thread."""
-
-        async def there() -> T:
-            return function(*args, **options)
-
-        return self._wait_for(there)
-
-    def _wait_for(self, there: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What the function gives there. A caller that is interrupted (Ctrl+C) takes its call with it."""
         try:
-            future: Future[T] = self._portal.start_task_soon(there)
+            future: Future[T] = self._portal.start_task_soon(partial(function, *args, **options))
         except RuntimeError as error:
             raise UsageError(FROM_WITHIN) from error
         try:
