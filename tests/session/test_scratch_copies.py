@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.session.test_staged_verbs import mine as mine
 from tests.session.test_staged_verbs import place as place
 from tests.session.test_staged_verbs import staged as staged
 
+from belljar.session.files import Files, Sink, Source
+from belljar.session.scratch_copies import _pack
 from belljar.session.session import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
@@ -41,3 +44,17 @@ async def test_what_is_too_large_in_scratch_is_left_out_and_named(mine: Path, en
         await box.run("rm /tmp/big ~/x; echo new > /tmp/new")
         await box.rollback(point)
         assert (await box.run("ls /tmp ~")).stdout == "/home/sandbox:\nx\n\n/tmp:\nnew\n"
+
+
+async def test_a_disk_that_takes_a_piece_at_a_time_gets_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+        assert callable(sink)
+        sink(b"all of it")
+        return 0, b""
+
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:2]))
+    await _pack(Files(run), "/tmp", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == b"all of it"

@@ -71,6 +71,12 @@ def _file(folder: Folder, path: str, name: bytes, mode: int) -> Iterator[bytes]:
             yield part
 
 
+def write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 class Unpacker:
     """Takes an archive in pieces and writes it below a folder of the host."""
 
@@ -93,9 +99,7 @@ class Unpacker:
         part = bytes(self._buffer[: self._left])
         del self._buffer[: len(part)]
         self._left -= len(part)
-        view = memoryview(part)
-        while view:
-            view = view[os.write(self._file, view) :]
+        write_all(self._file, part)
         if not self._left:
             self.close()
 

@@ -144,7 +144,7 @@ class Shell:
 
     async def _fetch(self, start: Position, limit: int, wait: float) -> Chunk:
         reply = await self._session.sandbox.link.read(self._number, *start, min(limit, READ_LIMIT), wait)
-        self._learn(reply.ended)
+        self.learn(reply.ended)
         out, err = _whole(reply.out, reply.ended), _whole(reply.err, reply.ended)
         return Chunk(
             out, err, (reply.out_start, reply.err_start), (reply.out_start + len(out), reply.err_start + len(err)),
@@ -253,10 +253,7 @@ class Shell:
 
     # What is known of it.
 
-    def learn(self, listed: frames.Listed) -> None:
-        self._learn(listed.ended)
-
-    def _learn(self, ended: frames.EndedBody | None) -> None:
+    def learn(self, ended: frames.EndedBody | None) -> None:
         if ended is None or self._body is not None:
             return
         self._body, self.exit_code = ended, ended.exit_code
@@ -278,8 +275,8 @@ class Shell:
         if execution.over:
             return False
         self._session.sandbox.link.forget(execution)
-        running.go_on_in_background()
-        self._learn(reply.ended)
+        running.in_background = True
+        self.learn(reply.ended)
         out, err = collector.captures
         here = (out.produced, err.produced)
         self._new = NewOutput(out.produced), NewOutput(err.produced)

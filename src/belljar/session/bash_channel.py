@@ -51,6 +51,7 @@ from belljar.link import frames
 from belljar.link.frames import Flag
 from belljar.patterns import lazy_pattern
 from belljar.records import record
+from belljar.session.shell_usage import ShellUsage
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
@@ -167,6 +168,7 @@ class Bash:
         argv, flags = (_TERMINAL_ARGV, Flag.PTY | Flag.STDIN) if terminal else (_ARGV, Flag.DIRECT)
         self.execution = link.spawn(argv, flags=flags | Flag.CONTROL | Flag.DEFAULT_ENV, env=environment)
         self.execution.on_output = self._take
+        self.usage = ShellUsage(self)
         self.execution.when_ended(lambda: self._news.set())
         self._unsent = self._expect() + (self._request(state.restore(), ANY) if state else b"")
 

@@ -7,6 +7,7 @@ another than before. What the sandbox says here becomes names in a result, and n
 
 from __future__ import annotations
 
+import errno
 import posixpath
 import stat
 import zlib
@@ -15,16 +16,14 @@ from contextlib import suppress
 
 from belljar.errors import BelljarError, FileFailed
 from belljar.session.files import FileInfo, Files
+from belljar.staged.change import KINDS
 from belljar.tasks import a_few_at_once
 from belljar.workspace.host_run_files import MARKS_BELOW, READ, HostRunFiles, Seen, may_be_hook
 
 ROUNDS = 4  # settings name directories of hooks, a new repository has settings
 BELOW = 64  # directories at the top that changed and are asked at once whether they are repositories
-_TYPES = {
-    "file": stat.S_IFREG, "directory": stat.S_IFDIR, "link": stat.S_IFLNK, "fifo": stat.S_IFIFO,
-    "socket": stat.S_IFSOCK, "device": stat.S_IFBLK,
-}  # fmt: skip
-_NOT_THERE = (2, 18, 20, 40)  # ENOENT, EXDEV, ENOTDIR, ELOOP: a link that leads elsewhere counts itself
+_TYPES = {kind: bits for bits, kind in KINDS.items()}
+_NOT_THERE = (errno.ENOENT, errno.EXDEV, errno.ENOTDIR, errno.ELOOP)  # a link that leads elsewhere counts itself
 
 
 class CopiedRunFiles(HostRunFiles):

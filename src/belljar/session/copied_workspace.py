@@ -12,13 +12,14 @@ import json
 import os
 import stat
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from anyio import to_thread
 
-from belljar.errors import BelljarError, FileFailed, UsageError
-from belljar.session.archive import packed, whole
-from belljar.session.files import FileInfo, Files
+from belljar.errors import BelljarError, UsageError
+from belljar.session.archive import packed, whole, write_all
+from belljar.session.files import FileInfo, Files, up_to
 from belljar.staged.area import COPIED, StagedArea
 from belljar.staged.copying import is_users, make_whiteout, remove_tree
 from belljar.tasks import a_few_at_once
@@ -130,25 +131,16 @@ class CopiedWorkspace:
         with Folder.at(made) as new:
 
             async def fetch(path: str) -> None:
-                await self._fetch_one(new, path, wanted[path][1], wanted[path][2])
+                _, mode, size, *_ = wanted[path]
+                target = new.open(path, os.O_WRONLY)
+                try:
+                    grew = f"{path} grew while it was copied; look again"
+                    await self._files.get(path, up_to(size, grew, partial(write_all, target)))
+                    os.fchmod(target, mode | 0o400)
+                finally:
+                    os.close(target)
 
             await a_few_at_once(fetch, wanted)
-
-    async def _fetch_one(self, new: Folder, path: str, mode: int, left: int) -> None:
-        target = new.open(path, os.O_WRONLY)
-
-        def take(data: bytes) -> None:
-            nonlocal left
-            left -= len(data)
-            if left < 0:
-                raise FileFailed(f"{path} grew while it was copied; look again")
-            os.write(target, data)
-
-        try:
-            await self._files.get(path, take)
-            os.fchmod(target, mode | 0o400)
-        finally:
-            os.close(target)
 
     # What is remembered beside the area.
 

@@ -74,18 +74,18 @@ class Match:
     text: str
 
 
-class Kept:
-    """What a tool says, up to a size."""
+def up_to(most: int, complaint: str, put: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """A sink that takes so many bytes, and no more."""
+    left = most
 
-    def __init__(self, most: int, complaint: str) -> None:
-        self.parts: list[bytes] = []
-        self._room, self._complaint = most, complaint
+    def take(data: bytes) -> None:
+        nonlocal left
+        left -= len(data)
+        if left < 0:
+            raise FileFailed(complaint)
+        put(data)
 
-    def take(self, data: bytes) -> None:
-        self._room -= len(data)
-        if self._room < 0:
-            raise FileFailed(self._complaint)
-        self.parts.append(data)
+    return take
 
 
 @all_pending("box.files")
@@ -98,10 +98,11 @@ class Files:
 
         text = (await box.files.read("notes.txt")).decode()
         """
-        kept = Kept(READ_MAX, f"{path}: over {READ_MAX} bytes; use download()")
+        parts: list[bytes] = []
+        sink = up_to(READ_MAX, f"{path}: over {READ_MAX} bytes; use download()", parts.append)
         window = [str(offset), str(length if length is not None else (1 << 63) - 1)]
-        await self._do("get", path, window if offset or length is not None else [], sink=kept.take)
-        return b"".join(kept.parts)
+        await self._do("get", path, window if offset or length is not None else [], sink=sink)
+        return b"".join(parts)
 
     async def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> None:
         """Write a whole file: readers see the old one or the new one. Its directory must be there.
@@ -145,7 +146,7 @@ class Files:
         try:
             await self.stat(path)
         except FileFailed as error:
-            if error.errno == 2:
+            if error.errno == errno.ENOENT:
                 return False
             raise
         return True
@@ -239,9 +240,10 @@ class Files:
     # How a tool is run.
 
     async def _text(self, tool: str, path: str, *more: str) -> bytes:
-        kept = Kept(TOLD_MAX, f"{path}: there is too much to {tool}; name a directory further down")
-        await self._do(tool, path, more, sink=kept.take)
-        return b"".join(kept.parts)
+        parts: list[bytes] = []
+        complaint = f"{path}: there is too much to {tool}; name a directory further down"
+        await self._do(tool, path, more, sink=up_to(TOLD_MAX, complaint, parts.append))
+        return b"".join(parts)
 
     async def _put(self, path: str, mode: int, source: Source) -> None:
         """What is written takes its name only if this mark is its end: with a host that dies it does not come."""
@@ -302,9 +304,3 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 async def _off_the_loop(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
     while part := await to_thread.run_sync(next, parts, b""):
         yield part
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

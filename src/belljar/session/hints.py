@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from belljar.session.result import Result, Surroundings
 
 Reader = Literal["python", "cli", "prompt", "agent"]
-"""Who reads a hint. The prompt is safe mode's; where it has no words of its own, those of the command line do."""
+"""Who reads a hint. The prompt is safe mode's; who has no words of his own is told those of the command line."""
 
 _REMEDIES: dict[str, dict[Reader, str]] = {
     "lost": {
@@ -45,7 +45,6 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
         "agent": "do without it, or ask the person to allow the host: --allow HOST",
     },
     "address": {
-        "python": "check the name, or this machine's DNS",
         "cli": "check the name, or this machine's DNS",
         "agent": "check the name, or tell the person that the host machine finds no address for it",
     },
@@ -65,7 +64,6 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
         "agent": "split the file, or ask the person to raise it: --fsize {has}",
     },
     "rename": {
-        "python": "`mv` copies it, and `git add -A` sees the move",
         "cli": "`mv` copies it, and `git add -A` sees the move",
         "agent": "use `mv`, which copies it; `git add -A` sees the move",
     },
@@ -80,7 +78,6 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
         "agent": "{has!r} has it: ask the person for --image {has}",
     },
     "program": {
-        "python": "use an image that has it, or install it into the workspace",
         "cli": "use an image that has it, or install it into the workspace",
         "agent": "do it with what is here, or install it into the workspace",
     },

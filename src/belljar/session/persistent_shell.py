@@ -31,7 +31,6 @@ from belljar.session.conclusion import Conclusion, cause_of
 from belljar.session.result import LOST_STATUS, Capture, Cause, Output, Result, Stream
 from belljar.session.running_command import GRACE, LAST_WORDS, SAFETY_NET
 from belljar.session.shell_judging import ShellJudge
-from belljar.session.shell_usage import ShellUsage
 
 if TYPE_CHECKING:
     from belljar.policy import Verdict
@@ -75,7 +74,6 @@ class PersistentShell:
         self._shell_judge = ShellJudge(session)
         self._replaced = False
         """It ended between calls, or with one that was cancelled: the next result says so."""
-        self._usage: ShellUsage | None = None
         self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
         self._listener = Listener(None)
@@ -245,7 +243,6 @@ class PersistentShell:
             terminal = self._terminal is not None
             env = {**session.env, **(self._terminal or {})}
             self._bash = Bash(session.sandbox.link, env, self._bash_state, self._take, terminal=terminal)
-            self._usage = ShellUsage(self._bash)
             session._aftermath.new_oom_kills()  # what was killed before is not this one's
             if terminal:
                 self._bash.execution.resize(*self._size)
@@ -263,7 +260,7 @@ class PersistentShell:
             if report is None:
                 body = await bash.execution.ended()
                 await self._session._aftermath.look()
-                return self._ended(turn, body)
+                return self._ended(bash, turn, body)
             if timeout is not None or turn.interrupted:
                 spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.clock)
                 bash.disarm(spare)
@@ -274,16 +271,14 @@ class PersistentShell:
             await self._abandon(bash)
             raise
         finally:
-            if self._usage is not None:
-                self._usage.stop()
+            bash.usage.stop()
 
     async def _exchange(
         self, bash: Bash, turn: _Turn, first: str, timeout: float | None, grace: float
     ) -> Report | None:
         await bash.tell(first + turn.verdict.canonical, self._bash_state, timeout, grace)
         turn.entry = self._session._ledger.start(turn.verdict, self.cwd)
-        if self._usage is not None:
-            self._usage.begin()
+        bash.usage.begin()
         if timeout is None:
             return await bash.answer()
         with anyio.move_on_after(timeout + grace + stretched(SAFETY_NET)):
@@ -310,7 +305,7 @@ class PersistentShell:
             await bash.execution.ended()
 
     async def _reported(self, bash: Bash, turn: _Turn, report: Report) -> ShellResult:
-        used = self._usage.end(await bash.look()) if self._usage is not None else {}
+        used = bash.usage.end(await bash.look())
         await self._session._aftermath.look()
         self._learn()
         self._shell_judge.learn(turn.verdict)
@@ -319,16 +314,13 @@ class PersistentShell:
         cause: Cause = "out_of_memory" if oom_kills and report.status == 128 + signal.SIGKILL else "exited"
         if turn.interrupted:
             cause = "interrupted"
-        return self._result(
-            turn, cause, report.status, None, shell_ended=report.closed, oom_kills=oom_kills, **used
-        )  # fmt: skip
+        return self._result(turn, cause, report.status, None, shell_ended=report.closed, oom_kills=oom_kills, **used)
 
-    def _ended(self, turn: _Turn, body: frames.EndedBody) -> ShellResult:
+    def _ended(self, bash: Bash, turn: _Turn, body: frames.EndedBody) -> ShellResult:
         self._drop()
         cause: Cause = "interrupted" if turn.interrupted else cause_of(body)
         status = 128 + signal.SIGINT if turn.interrupted else body.exit_code
-        used = self._usage.ended(body) if self._usage is not None else {}
-        return self._result(turn, cause, status, body, shell_ended=True, **used)
+        return self._result(turn, cause, status, body, shell_ended=True, **bash.usage.ended(body))
 
     def _result(
         self, turn: _Turn, cause: Cause, status: int, body: frames.EndedBody | None, *, shell_ended: bool = False,
@@ -337,9 +329,7 @@ class PersistentShell:
         captures, self._captures = self._captures, self._fresh()
         more |= {"cwd": self.cwd, "shell_ended": shell_ended, "restarted": self._replaced or shell_ended}
         self._replaced = False
-        result = turn.conclusion.of(
-            ShellResult, captures, cause, status, time.monotonic() - turn.clock, body, **more
-        )  # fmt: skip
+        result = turn.conclusion.of(ShellResult, captures, cause, status, time.monotonic() - turn.clock, body, **more)
         if turn.entry is not None:
             turn.entry.concluded(result)
         return result

@@ -48,13 +48,14 @@ class RunningCommand:
             self.execution, cap, grace=self.grace, limit=limit, on_output=options.get("on_output")
         )
         self.entry = self._record()
-        self._in_background = False
+        self.in_background = False
+        """It goes on as a background shell, which reports its end."""
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if self._in_background:
+        if self.in_background:
             return
         try:
             if not self.execution.over:
@@ -123,10 +124,6 @@ class RunningCommand:
         if self.timeout is None:
             return await self.execution.ended()
         return await self.execution.ended_within(self.timeout + self.grace + stretched(SAFETY_NET))
-
-    def go_on_in_background(self) -> None:
-        """It goes on as a background shell, which reports its end."""
-        self._in_background = True
 
     async def _end(self) -> None:
         with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_WORDS)):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
@@ -18,10 +18,8 @@ from belljar.errors import FileFailed
 from belljar.layout import HOME
 from belljar.network.client_settings import BUNDLE, SETTINGS
 from belljar.sandbox.launch import Plan
-from belljar.session.archive import CHUNK
-
-if TYPE_CHECKING:
-    from belljar.session.files import Files
+from belljar.session.archive import CHUNK, write_all
+from belljar.session.files import Files, up_to
 
 MOST = 32 << 20
 OURS = {BUNDLE, *SETTINGS}
@@ -40,18 +38,9 @@ async def keep(files: Files, plan: Plan, place: Path) -> None:
 
 
 async def _pack(files: Files, root: str, target: Path) -> None:
-    left = MOST
     descriptor = await to_thread.run_sync(os.open, target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-
-    def take(data: bytes) -> None:
-        nonlocal left
-        left -= len(data)
-        if left < 0:
-            raise FileFailed(f"{root} holds more than {MOST} bytes")
-        os.write(descriptor, data)
-
     try:
-        await files.pack(root, take)
+        await files.pack(root, up_to(MOST, f"{root} holds more than {MOST} bytes", partial(write_all, descriptor)))
     except BaseException:
         os.unlink(target)
         raise

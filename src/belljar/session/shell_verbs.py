@@ -41,7 +41,7 @@ class ShellVerbs(Verbs):
         async with RunningCommand(self._box, request, ring=ring or self._box.limits.shell_output) as running:
             await running.execution.started()
             self._box.sandbox.link.forget(running.execution)
-            running.go_on_in_background()
+            running.in_background = True
             return self._keep(Shell.of(self._box, running))
 
     async def yielding(
@@ -98,7 +98,7 @@ class ShellVerbs(Verbs):
         for listed in await self._box.sandbox.link.list():
             if listed.flags & Flag.BACKGROUND:
                 shell = Shell.from_listed(self._box, listed)
-                self._shells.setdefault(shell.id, shell).learn(listed)
+                self._shells.setdefault(shell.id, shell).learn(listed.ended)
         return self.shells()
 
     async def cleanup(self) -> int:

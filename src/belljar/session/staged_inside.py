@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -17,8 +18,6 @@ from belljar.staged.change import PLAIN, Change
 from belljar.staged.copying import level_attributes
 from belljar.staged.layers import Layers, flattened
 from belljar.workspace.beneath import Folder
-
-_GONE = 2  # ENOENT
 
 
 async def reset(files: Files, layers: Layers, changes: Sequence[Change], upper: Path) -> None:
@@ -70,7 +69,7 @@ async def _remove(files: Files, paths: Iterable[str]) -> None:
         try:
             await files.remove(path)
         except FileFailed as error:
-            if error.errno != _GONE:
+            if error.errno != errno.ENOENT:
                 raise
 
 

@@ -13,7 +13,7 @@ Kind = Literal["added", "modified", "deleted", "mode", "type"]
 EntryKind = Literal["file", "directory", "link", "fifo", "socket", "device", "too_deep"]
 """`too_deep`: a directory that is nested too deeply to be looked into."""
 
-_KINDS: dict[int, EntryKind] = {
+KINDS: dict[int, EntryKind] = {
     stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device",
 }  # fmt: skip
@@ -34,7 +34,7 @@ class Entry:
 
     @classmethod
     def of(cls, status: os.stat_result, target: str | None = None) -> Entry:
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "device")
+        kind = KINDS.get(stat.S_IFMT(status.st_mode), "device")
         return cls(kind, stat.S_IMODE(status.st_mode) & 0o1777, status.st_size if kind == "file" else 0, target)
 
 
