@@ -81,11 +81,11 @@ def would_do(verdict: Verdict) -> list[str]:
 def _phrases(verdict: Verdict) -> Iterator[str]:
     for kind, phrase in _PHRASES:
         for effect in verdict.effects:
-            if (effect.kind == kind or effect.kind.startswith(f"{kind}.")) and _first(effect) == kind:
+            if _kind_of(effect) == kind:
                 target = show(effect.target) or "a place that is not known beforehand"
                 below = " and everything below" if "recursive" in effect.flags else ""
                 yield phrase.format(target=target, below=below)
 
 
-def _first(effect: Effect) -> str:
-    return next(kind for kind, _ in _PHRASES if effect.kind == kind or effect.kind.startswith(f"{kind}."))
+def _kind_of(effect: Effect) -> str | None:
+    return next((kind for kind, _ in _PHRASES if f"{effect.kind}.".startswith(f"{kind}.")), None)

@@ -307,8 +307,8 @@ def why_failed(result: Result, timeout: str, call: Call) -> str:
     }.get(result.cause, f"Command failed with exit code {result.exit_code}")
 
 
-def shorten(command: str, length: int = SUMMARY_LENGTH) -> str:
-    return command if len(command) <= length else command[: length - 3] + "..."
+def shorten(command: str) -> str:
+    return command if len(command) <= SUMMARY_LENGTH else command[: SUMMARY_LENGTH - 3] + "..."
 
 
 def truncate(text: str, limit: int, missing: int = 0) -> tuple[str, bool]:

@@ -17,11 +17,8 @@ from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds
 from belljar.tools.parameters import Config, Integer, Params, Problem, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from belljar.policy import Policy, Verdict
     from belljar.session.request import Request
-    from belljar.session.session import Session
 
 Status = Literal["success", "error", "timeout"]
 
@@ -78,11 +75,9 @@ grep sed awk sort uniq wc pwd whoami echo date."""
     Config = ExecuteCommandConfig
     Answer = CommandExecutionResult
 
-    def __init__(
-        self, box: Session | None = None, config: Mapping[str, Any] | None = None, *, dry_run: bool = False
-    ) -> None:
-        super().__init__(box, config, dry_run=dry_run)
-        self._places = anyio.Semaphore(self.config.max_concurrent)
+    @cached_property
+    def _places(self) -> anyio.Semaphore:
+        return anyio.Semaphore(self.config.max_concurrent)
 
     @cached_property
     def policy(self) -> Policy:

@@ -132,19 +132,12 @@ def _known(name: str, among: Mapping[str, T]) -> T:
     return among[name]
 
 
-def _anthropic(tool: Tool) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.described(), "input_schema": tool.schema()}
+def _named(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.described()}
 
 
-def _openai(tool: Tool) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.described(), "parameters": tool.schema()},
-    }
-
-
-def _mcp(tool: Tool) -> dict[str, Any]:
-    return {"name": tool.name, "title": tool.title, "description": tool.described(), "inputSchema": tool.schema()}
-
-
-_SHAPES: dict[str, Callable[[Tool], dict[str, Any]]] = {"anthropic": _anthropic, "openai": _openai, "mcp": _mcp}
+_SHAPES: dict[str, Callable[[Tool], dict[str, Any]]] = {
+    "anthropic": lambda tool: {**_named(tool), "input_schema": tool.schema()},
+    "openai": lambda tool: {"type": "function", "function": {**_named(tool), "parameters": tool.schema()}},
+    "mcp": lambda tool: {**_named(tool), "title": tool.title, "inputSchema": tool.schema()},
+}

@@ -36,9 +36,12 @@ class RunCommandParams(Params):
 class RunCommandResult(ToolResult):
     """Always `exit_code`, `stdout` and `stderr`; `error` where its output does not say what went wrong."""
 
-    exit_code: int = 125
-    stdout: str = ""
+    exit_code: int | None = None
     stderr: str = ""
+
+    def __post_init__(self) -> None:
+        if self.exit_code is None:
+            self.exit_code = 0 if self.success else BelljarError.exit_status
 
     @property
     def content(self) -> str:
@@ -49,7 +52,7 @@ class RunCommandResult(ToolResult):
         return self.as_json()
 
     def as_dict(self) -> dict[str, Any]:
-        shape: dict[str, Any] = {"exit_code": self.exit_code, "stdout": self.stdout, "stderr": self.stderr}
+        shape: dict[str, Any] = {"exit_code": self.exit_code, "stdout": self.output or "", "stderr": self.stderr}
         more = {"error": self.error, "hints": list(self.hints)}
         return {**shape, **{name: value for name, value in more.items() if value}}
 
@@ -78,15 +81,8 @@ Returns JSON: {"exit_code", "stdout", "stderr"}."""
         result = await call.carry_out(self.box, request)
         return RunCommandResult(
             result.ok, result.stdout, _error(params, result, call), code=result.cause, result=result,
-            exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr,
+            exit_code=result.exit_code, stderr=result.stderr,
         )  # fmt: skip
-
-    async def rehearse(self, params: RunCommandParams, command: Command) -> ToolResult:
-        rehearsal = await super().rehearse(params, command)
-        assert isinstance(rehearsal, RunCommandResult)
-        if rehearsal.success:
-            rehearsal.exit_code, rehearsal.stdout = 0, rehearsal.output or ""
-        return rehearsal
 
     async def refused(self, params: RunCommandParams, verdict: Verdict) -> ToolResult:
         why = "Command blocked" if verdict.decision == "deny" else NOT_APPROVED

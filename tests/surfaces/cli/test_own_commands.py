@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from tests.surfaces.cli.test_safe_mode import terminal as terminal
 from tests.surfaces.real_terminal import Terminal
+
+from belljar.policy import Policy
+from belljar.surfaces.cli import own_commands
 
 
 def test_our_own_commands_answer(terminal: Terminal) -> None:
@@ -24,6 +30,15 @@ def test_our_own_commands_answer(terminal: Terminal) -> None:
     terminal.until("n7")
     terminal.line("exit 5")
     assert terminal.status() == 5
+
+
+def test_the_policy_is_shown_as_it_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    policy = Policy.load("ci", prove=False)
+    mode: Any = SimpleNamespace(box=SimpleNamespace(policy=policy, is_staged=False))
+    own_commands.carry_out(mode, ":policy")
+    shown = {line.split()[1]: line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]}
+    assert shown == {rule.id: policy.decides(rule) for rule in policy.rules}
+    assert shown["delete.unknown"] == "deny", "it denies what others ask about"
 
 
 def test_an_option_that_there_is_not_is_no_path(workspace: Path) -> None:

@@ -56,10 +56,10 @@ class Script:
 
 def test_lines_are_put_together_until_the_command_is_whole(parser: Parser) -> None:
     script = Script("cat <<EOF", "text", "EOF", "ls")
-    assert read_command(script, "$ ", parser) == "cat <<EOF\ntext\nEOF"
+    assert read_command(script.read, "$ ", parser) == "cat <<EOF\ntext\nEOF"
     assert script.prompts == ["$ ", "> ", "> "]
-    assert read_command(script, "$ ", parser) == "ls"
+    assert read_command(script.read, "$ ", parser) == "ls"
 
 
 def test_the_end_of_input_ends_a_command(parser: Parser) -> None:
-    assert read_command(Script("if true"), "$ ", parser) == "if true"
+    assert read_command(Script("if true").read, "$ ", parser) == "if true"

@@ -58,10 +58,12 @@ def _descend(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[arg
 
 def _values(action: argparse.Action) -> Pairs:
     if isinstance(action, argparse._SubParsersAction):
-        return ((each.dest, each.help or "") for each in action._choices_actions)
-    if action.choices is not None:
-        return ((str(choice), "") for choice in action.choices)
-    return _KINDS[action.dest]() if action.dest in _KINDS else iter(())
+        yield from ((each.dest, each.help or "") for each in action._choices_actions)
+    elif action.choices is not None:
+        yield from ((str(choice), "") for choice in action.choices)
+    elif action.dest in _KINDS:
+        with suppress(Exception):  # whatever is wrong with an engine, Tab says nothing of it
+            yield from _KINDS[action.dest]()
 
 
 def _images() -> Pairs:
@@ -111,20 +113,7 @@ def _schemas() -> Pairs:
     return ((name, schema["description"]) for name, schema in SCHEMAS.items())
 
 
-def _quiet(kind: Callable[[], Pairs]) -> Callable[[], Pairs]:
-    """Whatever is wrong with an engine, Tab says nothing of it."""
-
-    def values() -> Pairs:
-        with suppress(Exception):
-            yield from kind()
-
-    return values
-
-
-_KINDS = {
-    dest: _quiet(kind)
-    for dest, kind in {
-        "image": _images, "policy": _policies, "session": _sessions, "sessions": _sessions, "id": _shells,
-        "ids": _shells, "tool": _tools, "schema": _schemas, "topic": lambda: _values(build()._actions[-1]),
-    }.items()
+_KINDS: dict[str, Callable[[], Pairs]] = {
+    "image": _images, "policy": _policies, "session": _sessions, "sessions": _sessions, "id": _shells,
+    "ids": _shells, "tool": _tools, "schema": _schemas, "topic": lambda: _values(build()._actions[-1]),
 }  # fmt: skip

@@ -84,16 +84,16 @@ async def forward(args: Namespace) -> int:
 
 async def _until_signal(box: Session) -> bool:
     """Whether one came before the session ended."""
-    told = False
+    signalled = False
     async with anyio.create_task_group() as waiting:
         box.sandbox.link.when_lost(waiting.cancel_scope.cancel)
         if box.sandbox.link.lost is not None:
             return False
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
-                told = True
+                signalled = True
                 waiting.cancel_scope.cancel()
-    return told
+    return signalled
 
 
 def _forwarded(args: Namespace) -> tuple[str, int, int]:

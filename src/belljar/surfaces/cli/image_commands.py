@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from contextlib import closing
 from datetime import UTC, datetime
 
 from belljar import engines
@@ -28,28 +29,21 @@ def listing(args: Namespace) -> int:
 def _imported() -> list[catalog.Image]:
     """What `belljar images import` brought into the store of the engine oci."""
     others = [image for image in Store().images() if catalog.LABEL not in image.labels]
-    shown = [(image.names or (image.id[:SHORT_ID],), image) for image in others]
-    return [catalog.Image(name, name, image.size, image.created, False) for names, image in shown for name in names]
+    return [catalog.Image(name, name, image.size, image.created, False) for image in others for name in _names(image)]
 
 
 def build(args: Namespace) -> int:
-    bar = console.Bar()
-    try:
+    with closing(console.Bar()) as bar:
         reference = catalog.build(engines.connect(), args.name, bar, force=args.force)
-    finally:
-        bar.close()
     return console.answer(args, {"name": args.name, "reference": reference}, reference)
 
 
 def import_(args: Namespace) -> int:
     from belljar.images.importing import import_images
 
-    bar = console.Bar(announce=False)
-    try:
+    with closing(console.Bar(announce=False)) as bar:
         images = import_images(Store(), args.source, args.name, bar)
-    finally:
-        bar.close()
-    lines = (f"{_shown(image)}  {_size(image.size)}" for image in images)
+    lines = (f"{', '.join(_names(image))}  {_size(image.size)}" for image in images)
     return console.answer(args, [image.as_dict() for image in images], *lines)
 
 
@@ -66,8 +60,8 @@ def prune(args: Namespace) -> int:
     return console.answer(args, facts, said)
 
 
-def _shown(image: LayeredImage) -> str:
-    return ", ".join(image.names) or image.id[:SHORT_ID]
+def _names(image: LayeredImage) -> tuple[str, ...]:
+    return tuple(image.names) or (image.id[:SHORT_ID],)
 
 
 def _size(count: int) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from belljar.errors import BelljarError, UsageError
+from belljar.policy.verdict import DECISIONS
 from belljar.records import record
 from belljar.surfaces.cli import console, staged_offer
 
@@ -20,8 +21,6 @@ class Own:
     does: Callable[[SafeMode, list[str]], None]
     usage: str
     summary: str
-    needs: str = ""
-    """What a session must have for it; where it has not, the command is not listed."""
     staged: bool = False
     """Only of use where changes are kept aside."""
 
@@ -44,18 +43,13 @@ def _known(mode: SafeMode, name: str) -> Own:
     if name in there:
         return there[name]
     if name in COMMANDS:
-        remedy = "`belljar shell --staged` has it" if COMMANDS[name].staged else ":help lists the commands"
-        raise UsageError(f"{name} is not available in this session; {remedy}")
+        raise UsageError(f"{name} is not available in this session; `belljar shell --staged` has it")
     close = get_close_matches(name, there, 1)
     raise UsageError(f"there is no {name}; {f'did you mean {close[0]}?' if close else ':help lists the commands'}")
 
 
 def available(mode: SafeMode) -> dict[str, Own]:
-    return {
-        name: own
-        for name, own in COMMANDS.items()
-        if (not own.needs or hasattr(mode.box, own.needs)) and (mode.box.is_staged or not own.staged)
-    }
+    return {name: own for name, own in COMMANDS.items() if mode.box.is_staged or not own.staged}
 
 
 def _help(mode: SafeMode, _: list[str]) -> None:
@@ -68,14 +62,9 @@ def _help(mode: SafeMode, _: list[str]) -> None:
 def _policy(mode: SafeMode, _: list[str]) -> None:
     policy = mode.box.policy
     console.say(f"{policy.name} ({policy.version}); `belljar check --explain CMD` shows a verdict and why")
-    decided = {"blocked": "deny"} | ({policy.ask_at: "ask"} if policy.ask_at else {})
-    rows = [
-        (rule.decision or decided.get(rule.risk, "allow"), rule.id, rule.risk, rule.reason) for rule in policy.rules
-    ]
-    console.table(sorted(rows, key=lambda row: _ORDER.index(row[0])), "DECISION", "RULE", "RISK", "REASON")
-
-
-_ORDER = ("deny", "ask", "allow")
+    rows = [(policy.decides(rule), rule.id, rule.risk, rule.reason) for rule in policy.rules]
+    strictest_first = sorted(rows, key=lambda row: -DECISIONS.index(row[0]))
+    console.table(strictest_first, "DECISION", "RULE", "RISK", "REASON")
 
 
 def _shells(mode: SafeMode, _: list[str]) -> None:
@@ -143,8 +132,8 @@ COMMANDS = {
     ":help": Own(_help, ":help", "show this list"),
     ":policy": Own(_policy, ":policy", "show the rules of the policy"),
     ":shells": Own(_shells, ":shells", "list the background shells of this session"),
-    ":open": Own(_open, ":open PORT", "make a port of the sandbox reachable from this machine", needs="forward"),
-    ":allow": Own(_allow, ":allow HOST", "let commands reach a host", needs="allow_host"),
+    ":open": Own(_open, ":open PORT", "make a port of the sandbox reachable from this machine"),
+    ":allow": Own(_allow, ":allow HOST", "let commands reach a host"),
     ":changes": Own(_changes, ":changes", "list what changed", staged=True),
     ":diff": Own(_diff, ":diff [PATH…]", "show what changed as a diff", staged=True),
     ":apply": Own(_apply, ":apply [--merge] [PATH…]", "write changes to the workspace", staged=True),

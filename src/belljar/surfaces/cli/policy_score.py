@@ -34,11 +34,6 @@ class Score:
     def total(self) -> int:
         return self.counts.total()
 
-    def rate(self, expected: str, decision: str) -> float:
-        """Of the commands with this expectation, the share that got this decision."""
-        of = sum(count for (wanted, _), count in self.counts.items() if wanted == expected)
-        return self.counts[expected, decision] / of if of else 0.0
-
     def as_dict(self) -> dict[str, Any]:
         counts = {f"{wanted}->{got}": count for (wanted, got), count in sorted(self.counts.items())}
         right = self.total - len(self.wrong)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from belljar import resources
 from belljar.layout import WORKSPACE
@@ -30,18 +30,16 @@ _LONGEST_HEAD = 1024
 _LONGEST_BRANCH = 40
 
 
-class Reader(Protocol):
-    def read(self, prompt: str) -> str:
-        """The next line; EOFError at the end, KeyboardInterrupt on Ctrl+C."""
-        ...
+Reader = Callable[[str], str]
+"""The next line, after a prompt; EOFError at the end, KeyboardInterrupt on Ctrl+C."""
 
 
-def read_command(reader: Reader, prompt: str, parser: Parser) -> str:
+def read_command(read: Reader, prompt: str, parser: Parser) -> str:
     """One whole command: more lines are taken as long as bash would ask for more."""
-    text = reader.read(prompt)
+    text = read(prompt)
     while is_incomplete(text, parser):
         try:
-            text += "\n" + reader.read("> ")
+            text += "\n" + read("> ")
         except EOFError:
             break
     return text
@@ -86,24 +84,17 @@ def _error(parser: Parser, text: str) -> str | None:
     return None
 
 
-class Pipe:
+def read_pipe(_: str) -> str:
     """No terminal: the lines of stdin, without a prompt."""
-
-    def read(self, prompt: str) -> str:
-        line = sys.stdin.buffer.readline()
-        if not line:
-            raise EOFError
-        return line.decode("utf-8", "surrogateescape").removesuffix("\n")
+    line = sys.stdin.buffer.readline()
+    if not line:
+        raise EOFError
+    return line.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
-class Terminal:
+def on_terminal(completions: Completions, incomplete: Callable[[str], bool]) -> Reader:
     """Line editing, history and completion: prompt_toolkit's where it is installed, else readline's."""
-
-    def __init__(self, completions: Completions, incomplete: Callable[[str], bool]) -> None:
-        self._read = _toolkit(completions, incomplete) or _readline(completions)
-
-    def read(self, prompt: str) -> str:
-        return self._read(prompt)
+    return _toolkit(completions, incomplete) or _readline(completions)
 
 
 def prompt_of(box: Session, staged: int | None = None) -> str:
@@ -145,7 +136,7 @@ def _history_file() -> Path | None:
     return None
 
 
-def _toolkit(completions: Completions, incomplete: Callable[[str], bool]) -> Callable[[str], str] | None:
+def _toolkit(completions: Completions, incomplete: Callable[[str], bool]) -> Reader | None:
     """Several lines are edited as one text; Enter ends it where bash would not ask for more."""
     try:
         from prompt_toolkit import PromptSession
@@ -192,7 +183,7 @@ def _toolkit(completions: Completions, incomplete: Callable[[str], bool]) -> Cal
     return session.prompt
 
 
-def _readline(completions: Completions) -> Callable[[str], str]:
+def _readline(completions: Completions) -> Reader:
     import readline
 
     path = _history_file()

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from enum import Enum
+from functools import partial
 from queue import SimpleQueue
 from threading import Semaphore
 from typing import Any
@@ -31,11 +32,10 @@ from belljar.session.persistent_shell import ShellResult
 from belljar.session.result import Output
 from belljar.session.session import Session
 from belljar.session.shell_usage import FIRST_LOOK
-from belljar.surfaces.cli import asking, console, own_commands, render, staged_offer
+from belljar.surfaces.cli import asking, console, own_commands, prompt, render, staged_offer
 from belljar.surfaces.cli.completer import Completions
 from belljar.surfaces.cli.main import denial
 from belljar.surfaces.cli.open_session import opened
-from belljar.surfaces.cli.prompt import Pipe, Reader, Terminal, is_incomplete, prompt_of, read_command, says_exit
 from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.terminal.drawing import Drawing
@@ -97,11 +97,12 @@ class SafeMode:
         if holding.done():
             holding.result()
         self._parser = Parser()
-        self._reader: Reader = Pipe()
+        self._reader: prompt.Reader = prompt.read_pipe
         if self._terminal is not None:
             self.portal.call(self.box.persistent.use_terminal, environment())
             self._lending = Lending(self._terminal, self.portal, self.box.persistent)
-            self._reader = Terminal(Completions(self.portal, self.box), self._is_incomplete)
+            incomplete = partial(prompt.is_incomplete, parser=self._parser)
+            self._reader = prompt.on_terminal(Completions(self.portal, self.box), incomplete)
         try:
             yield
         finally:
@@ -136,7 +137,7 @@ class SafeMode:
 
     def _step(self) -> None:
         try:
-            text = read_command(self, prompt_of(self.box, self._staged()), self._parser)
+            text = prompt.read_command(self._read, prompt.prompt_of(self.box, self._staged()), self._parser)
         except KeyboardInterrupt:
             return
         if self._terminal is not None and own_commands.is_one(text):
@@ -150,15 +151,12 @@ class SafeMode:
             return None
         return len(self.portal.call(self.box.changes))
 
-    def _is_incomplete(self, text: str) -> bool:
-        return is_incomplete(text, self._parser)
-
     def leave(self) -> None:
         self._over = True
 
-    def read(self, prompt: str) -> str:
+    def _read(self, shown: str) -> str:
         with self._in(Phase.ASKING), self._gate:
-            return self._reader.read(prompt)
+            return self._reader(shown)
 
     @contextmanager
     def _in(self, phase: Phase) -> Iterator[None]:
@@ -270,7 +268,7 @@ class SafeMode:
         """Lines of a pipe are a script: whatever ends their shell (`set -e`, exec) ends them. A person goes on typing
         for the sandbox, so on a terminal it takes their own `exit`."""
         ended = result.cause == "exited" and self.box.persistent.ended
-        return ended and (self._terminal is None or says_exit(text, self._parser))
+        return ended and (self._terminal is None or prompt.says_exit(text, self._parser))
 
     def _summary(self, result: ShellResult) -> str:
         """A call that was over before anybody could look says nothing of its memory."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import Any
+from typing import Any, get_args
 
 from belljar.errors import UsageError, meant
+from belljar.session.result import Cause
 from belljar.surfaces.cli import console
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT, NUMBER, WHOLE, YES = {"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "boolean"}
 TEXTS = {"type": "array", "items": TEXT}
-CAUSES = (
-    "exited", "signalled", "timeout", "interrupted", "output_limit", "out_of_memory", "killed", "sandbox_lost",
-)  # fmt: skip
 
 
 def _or_none(schema: dict[str, Any]) -> dict[str, Any]:
@@ -43,8 +41,8 @@ _VERDICT = {
 }
 _BASE64 = {"type": "string", "contentEncoding": "base64"}
 _RESULT = {
-    "cause": {"enum": list(CAUSES)}, "exit_code": WHOLE, "signal": _or_none(WHOLE), "stdout": TEXT, "stderr": TEXT,
-    "output": TEXT, "truncated": YES, "bytes_produced": WHOLE, "bytes_kept": WHOLE, "duration": NUMBER,
+    "cause": {"enum": list(get_args(Cause))}, "exit_code": WHOLE, "signal": _or_none(WHOLE), "stdout": TEXT,
+    "stderr": TEXT, "output": TEXT, "truncated": YES, "bytes_produced": WHOLE, "bytes_kept": WHOLE, "duration": NUMBER,
     "cpu_time": NUMBER, "peak_memory": WHOLE, "survivors_killed": WHOLE, "started": NUMBER, "ended": NUMBER,
     "verdict": _or_none(_object("the policy's verdict", _VERDICT)),
 }  # fmt: skip

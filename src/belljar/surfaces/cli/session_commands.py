@@ -183,10 +183,8 @@ async def _attached(id: str, must: bool = False) -> AsyncIterator[Session | None
             raise
         yield None  # it ended between the listing and now
         return
-    try:
+    async with box:
         yield box
-    finally:
-        await box.close()
 
 
 def _described(shell: Shell, box: Session) -> dict[str, Any]:

@@ -16,43 +16,37 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from enum import Enum
 
 LONGEST_WAIT = 0.5
-
-
-class Gate(Enum):
-    CLOSED = "closed"
-    OPEN = "open"
 
 
 class SignalGate:
     def __init__(self, on_signal: Callable[[int], None] = lambda number: None, *, interrupts: bool = False) -> None:
         self.number: int | None = None
         """Of the signal that asked us to leave."""
-        self._on_signal, self._state = on_signal, Gate.CLOSED
+        self._on_signal, self._open = on_signal, False
         for number in (signal.SIGTERM, signal.SIGHUP, *([signal.SIGINT] if interrupts else [])):
             signal.signal(number, self._signalled)
         signal.signal(signal.SIGALRM, lambda *_: None)
 
     def __enter__(self) -> None:
-        self._state = Gate.OPEN
+        self._open = True
         self.check()
         signal.setitimer(signal.ITIMER_REAL, LONGEST_WAIT, LONGEST_WAIT)
 
     def __exit__(self, *_: object) -> None:
-        self._state = Gate.CLOSED
+        self._open = False
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def check(self) -> None:
         """Leave, if a signal asked for it."""
         if self.number is not None:
-            self._state = Gate.CLOSED
+            self._open = False
             raise SystemExit(128 + self.number)
 
     def _signalled(self, number: int, _: object) -> None:
         if number != signal.SIGINT:
             self.number = self.number or number
-        if self._state is Gate.OPEN:
+        if self._open:
             self.check()
         self._on_signal(number)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import anyio
 from anyio import to_thread
@@ -15,13 +16,15 @@ from belljar import host as hosts
 from belljar.errors import Conflict, UsageError
 from belljar.session.session import Session
 from belljar.staged.apply import Applied, has_changes, select
-from belljar.staged.area import Point, StagedArea
+from belljar.staged.area import StagedArea
 from belljar.staged.change import Change
 from belljar.staged.diff import lines_counted, quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names
 from belljar.surfaces.cli.session_commands import sessions
-from belljar.surfaces.cli.staged_offer import ask, choose, line, lines, report
+from belljar.surfaces.cli.staged_offer import choose, line, lines, report
+
+T = TypeVar("T")
 
 
 def changes(args: Namespace) -> int:
@@ -76,7 +79,7 @@ def apply(args: Namespace) -> int:
     if args.undo:
         return _undo(args, review)
     if args.patch:
-        return _answer(args, choose(review, args.paths or None, ask), "applied")
+        return _answer(args, choose(review, args.paths or None), "applied")
     try:
         result = review.apply(args.paths or None, force=args.force, merge=args.merge, runs_later=args.runs_later)
     except Conflict as conflict:
@@ -113,16 +116,14 @@ def _answer(args: Namespace, result: Applied, done: str) -> int:
 
 def discard(args: Namespace) -> int:
     review = _review(args)
-    if _runs(review.area.id):
-        gone = anyio.run(_discard, review.area.id, args.paths or None)
-    else:
-        gone = review.discard(args.paths or None)
+    id, paths = review.area.id, args.paths or None
+    gone = anyio.run(_asked, id, lambda box: box.discard(paths)) if _runs(id) else review.discard(paths)
     return _answer(args, Applied(gone), "discarded")
 
 
-async def _discard(id: str, paths: list[str] | None) -> list[str]:
-    async with _attached(id) as box:
-        return await box.discard(paths)
+async def _asked(id: str, question: Callable[[Session], Awaitable[T]]) -> T:
+    async with await Session.attach(id) as box:
+        return await question(box)
 
 
 def _runs(id: str) -> bool:
@@ -132,57 +133,36 @@ def _runs(id: str) -> bool:
 # Checkpoints of a session that runs.
 
 
-def checkpoint(args: Namespace) -> int:
-    _take_id(args, "name")
-    point = anyio.run(_checkpoint, _running(args.session), args.name or "")
+async def checkpoint(args: Namespace) -> int:
+    async with _staged(args) as box:
+        point = await box.checkpoint(args.name or "")
+        if left := await to_thread.run_sync(box.left_out, point):
+            console.note(f"a rollback leaves {' and '.join(left)} as they are then")
     return console.answer(args, {"name": point.name, "when": point.when}, point.name)
 
 
-async def _checkpoint(id: str, name: str) -> Point:
-    async with _staged(id) as box:
-        point = await box.checkpoint(name)
-        if left := await to_thread.run_sync(box.left_out, point):
-            console.note(f"a rollback leaves {' and '.join(left)} as they are then")
-        return point
-
-
-def rollback(args: Namespace) -> int:
-    _take_id(args, "name")
-    point = anyio.run(_rollback, _running(args.session), args.name)
-    if args.json:
-        console.document({"name": point.name, "when": point.when})
-    else:
+async def rollback(args: Namespace) -> int:
+    async with _staged(args) as box:
+        point = await box.rollback(args.name)
+    if not args.json:
         console.note(f"the files are as they were at {point.name!r}; what ran has ended")
-    return 0
-
-
-async def _rollback(id: str, name: str | None) -> Point:
-    async with _staged(id) as box:
-        return await box.rollback(name)
+    return console.answer(args, {"name": point.name, "when": point.when})
 
 
 @asynccontextmanager
-async def _staged(id: str) -> AsyncIterator[Session]:
-    async with _attached(id) as box:
+async def _staged(args: Namespace) -> AsyncIterator[Session]:
+    async with await Session.attach(await to_thread.run_sync(_running, args)) as box:
         if not box.is_staged:
-            raise UsageError(f"{id} writes straight into its workspace; `belljar session start --staged` starts one "
-                             "that has checkpoints")  # fmt: skip
+            direct = f"{box.id} writes straight into its workspace"
+            raise UsageError(f"{direct}; `belljar session start --staged` starts one that has checkpoints")
         yield box
 
 
-@asynccontextmanager
-async def _attached(id: str) -> AsyncIterator[Session]:
-    box = await Session.attach(id)
-    try:
-        yield box
-    finally:
-        await box.close()
-
-
-def _running(id: str | None) -> str:
+def _running(args: Namespace) -> str:
     """The named session; without a name, the only staged one that runs for the directory we are in."""
-    if id is not None:
-        return names.session(id)
+    _take_id(args, "name")
+    if args.session is not None:
+        return names.session(args.session)
     alive = {each["id"] for each in sessions()}
     found = [area.id for area in _here() if area.id in alive]
     if len(found) != 1:
@@ -203,13 +183,11 @@ def _take_id(args: Namespace, name: str) -> None:
     """`belljar diff ID` is `--session ID`, by id or by name, unless there is a file of that name."""
     given = getattr(args, name)
     words = given if isinstance(given, list) else [given] if given else []
-    if args.session is None and words and not os.path.exists(words[0]) and _names_a_session(words[0]):
+    if args.session is not None or not words or os.path.exists(words[0]):
+        return
+    if names.is_id(words[0]) or words[0] in names.known():
         args.session = words[0]
         setattr(args, name, words[1:] if isinstance(given, list) else None)
-
-
-def _names_a_session(word: str) -> bool:
-    return names.is_id(word) or word in names.known()
 
 
 def find(id: str | None, *, applied: bool = False) -> StagedArea:
@@ -249,10 +227,5 @@ def _here() -> list[StagedArea]:
 def _up_to_date(area: StagedArea) -> StagedArea:
     """Of a session that shares no files with us: what is in its sandbox now."""
     if area.is_copied and _runs(area.id):
-        anyio.run(_look, area.id)
+        anyio.run(_asked, area.id, Session.copy_out)
     return area
-
-
-async def _look(id: str) -> None:
-    async with _attached(id) as box:
-        await box.copy_out()

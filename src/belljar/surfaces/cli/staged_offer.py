@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 from belljar import host as hosts
 from belljar.errors import BelljarError, UsageError
@@ -14,7 +13,6 @@ from belljar.staged.diff import quoted
 from belljar.staged.review import Review, Shown
 from belljar.surfaces.cli import console
 
-Answer = Callable[[str], str]
 QUESTION = "Apply these changes ({})? [y]es, [n]o (discard), [c]hoose, [k]eep for later: "
 MOST_LINES = 40
 
@@ -39,14 +37,13 @@ def conclude(id: str, *, ask: bool) -> None:
         area = StagedArea.find(hosts.default().staged_root, id)
     except UsageError:
         return  # it changed nothing, so nothing was kept
-    on_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     try:
-        offer(area, _asking if ask and on_terminal else None)
+        _offer(area, ask and sys.stdin.isatty() and sys.stderr.isatty())
     except BelljarError as error:
         console.note(f"{error}; the changes are kept as {area.id}")
 
 
-def offer(area: StagedArea, asking: Answer | None) -> None:
+def _offer(area: StagedArea, asked: bool) -> None:
     """What changed, and what shall become of it."""
     review = Review(area)
     found = review.changes()
@@ -54,20 +51,20 @@ def offer(area: StagedArea, asking: Answer | None) -> None:
         console.note(f"some changes are lost: {area.incomplete}")
     if not found:
         review.discard()
-    elif asking is None:
+    elif not asked:
         console.note(f"{counted(found)} staged as {area.id}: see `belljar diff`, keep with `belljar apply`, "
                      "drop with `belljar discard`")  # fmt: skip
     else:
-        _decide(review, found, asking)
+        _decide(review, found)
 
 
-def _decide(review: Review, found: list[Change], asking: Answer) -> None:
+def _decide(review: Review, found: list[Change]) -> None:
     shown = lines(found)
     for each in shown[:MOST_LINES]:
         console.note(each)
     if len(shown) > MOST_LINES:
         console.note(f"… and {len(shown) - MOST_LINES} more; `belljar changes` lists them all")
-    answer = _understood(asking, QUESTION.format(counted(found)))
+    answer = _understood(QUESTION.format(counted(found)))
     if answer == "n":
         review.discard()
         console.note("discarded")
@@ -75,16 +72,16 @@ def _decide(review: Review, found: list[Change], asking: Answer) -> None:
     if answer == "y":
         report(review.apply(), "applied")
     elif answer == "c":
-        report(choose(review, None, asking), "applied")
+        report(choose(review, None), "applied")
     if left := review.changes():
         console.note(f"{counted(left)} kept as {review.area.id}")
     # An area without changes stays as long as its apply can be undone; `prune` and the next apply take it away.
 
 
-def _understood(asking: Answer, question: str) -> str:
+def _understood(question: str) -> str:
     """y, n, c or k; whoever leaves (q) keeps."""
     while True:
-        answer = asking(question)[:1]
+        answer = ask(question)[:1]
         if answer in ("y", "n", "c", "k"):
             return answer
         if answer == "q":
@@ -123,7 +120,7 @@ def line(change: Change) -> str:
     return f"{change.mark} {quoted(change.path)}" + (f"  ({', '.join(notes)})" if notes else "")
 
 
-def choose(review: Review, paths: list[str] | None, ask: Answer) -> Applied:
+def choose(review: Review, paths: list[str] | None) -> Applied:
     """Change by change, and hunk by hunk where there is text; `q` leaves the rest staged. What was chosen is applied in
     the end, at once: an undo takes all of it back."""
     seen: dict[Change, Shown] = {}
@@ -138,7 +135,7 @@ def choose(review: Review, paths: list[str] | None, ask: Answer) -> Applied:
         console.say(shown.text.rstrip("\n"))
         if not change.can_be_applied:
             continue
-        answer, taken = _one(change, _hunks(review, change), ask)
+        answer, taken = _one(change, _hunks(review, change))
         if answer == "y" or taken:
             seen[change] = shown
         if taken:
@@ -154,15 +151,15 @@ def _is_made_on_the_way(change: Change, found: list[Change]) -> bool:
     return is_directory and any(each.path.startswith(f"{change.path}/") for each in found)
 
 
-def _one(change: Change, pieces: list[str], ask: Answer) -> tuple[str, list[int]]:
+def _one(change: Change, pieces: list[str]) -> tuple[str, list[int]]:
     """What was answered, and the hunks that are wanted if only some are."""
     warning = " The host would run it by itself." if change.runs_later else ""
     letters = "ynsq" if len(pieces) > 1 else "ynq"
-    answer = _letter(ask, f"Apply {quoted(change.path)}?{warning}", letters)
+    answer = _letter(f"Apply {quoted(change.path)}?{warning}", letters)
     taken: list[int] = []
     for number, piece in enumerate(pieces if answer == "s" else []):
         console.say(piece.rstrip("\n"))
-        if (each := _letter(ask, f"Apply hunk {number + 1} of {len(pieces)}?", "ynq")) == "y":
+        if (each := _letter(f"Apply hunk {number + 1} of {len(pieces)}?", "ynq")) == "y":
             taken.append(number)
         elif each == "q":
             return "q", taken
@@ -178,7 +175,7 @@ LETTERS = {
 }
 
 
-def _letter(ask: Answer, question: str, letters: str) -> str:
+def _letter(question: str, letters: str) -> str:
     """One of these; `?` and everything else explains them."""
     while True:
         answer = ask(f"{question} [{','.join(letters)},?] ")[:1]
@@ -195,6 +192,3 @@ def _hunks(review: Review, change: Change) -> list[str]:
         return review.hunks(change.path)
     except UsageError:
         return []
-
-
-_asking = ask

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,13 +50,8 @@ class Streams:
         size = self.terminal.size if self.terminal is not None else None
         return {**given, "pty": True, "size": size} if self.pty else {**given, "stdin": b"" if self.passed else None}
 
-    @contextmanager
-    def lent(self) -> Iterator[None]:
-        if not self.pty or self.terminal is None:
-            yield
-            return
-        with self.terminal.raw():
-            yield
+    def lent(self) -> AbstractContextManager[None]:
+        return self.terminal.raw() if self.pty and self.terminal is not None else nullcontext()
 
     @cached_property
     def keyboard(self) -> Keyboard:
@@ -82,15 +76,15 @@ class Streams:
 
         from belljar.surfaces.terminal.keys import pass_size
 
-        on_terminal = self.pty and self.terminal is not None
+        terminal = self.terminal if self.pty else None
         async with anyio.create_task_group() as tasks:
             if self.pty:
                 tasks.start_soon(answers.pass_on, running.write)
-            if on_terminal and self.terminal is not None:
-                tasks.start_soon(pass_size, self.terminal, running.resize)
+            if terminal is not None:
+                tasks.start_soon(pass_size, terminal, running.resize)
             if self.passed:
-                await self.keyboard.pass_keys(running.write, detach if on_terminal else None)
-                if not on_terminal:
+                await self.keyboard.pass_keys(running.write, detach if terminal is not None else None)
+                if terminal is None:
                     running.close_input()
                 elif detach.pressed or self.stays:
                     detach.pressed = True

@@ -105,11 +105,9 @@ def _yes(answer: object) -> bool:
 def question(verdict: Verdict) -> str:
     """What the person reads. What the agent wrote comes last: however many lines it has, it can't pose as ours."""
     about = words.QUESTIONS[verdict.about]
-    effects = "".join(f"\nIt would {_one_line(each)}" for each in words.would_do(verdict))
-    return (
-        f"{about.wants}\nRisk: {verdict.risk}\n"
-        f"Why: {words.why(verdict)}{effects}\n{about.heading}:\n{_visible(verdict.canonical)}"
-    )
+    effects = "".join(f"\nIt would {_visible(each)}" for each in words.would_do(verdict))
+    indented = "\n".join(f"    {_visible(line)}" for line in verdict.canonical.split("\n"))
+    return f"{about.wants}\nRisk: {verdict.risk}\nWhy: {words.why(verdict)}{effects}\n{about.heading}:\n{indented}"
 
 
 def form(verdict: Verdict) -> dict[str, Any]:
@@ -118,14 +116,9 @@ def form(verdict: Verdict) -> dict[str, Any]:
     return {"type": "object", "properties": {QUESTION: field}, "required": [QUESTION]}
 
 
-def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _visible(text: str) -> str:
-    """Every line indented; characters that don't show (bidirectional, zero width, controls) spelled out."""
-    plain = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
-    return "\n".join(f"    {line}" for line in plain.split("\n"))
+    """On one line; characters that don't show (bidirectional, zero width, controls) spelled out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class Progress:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -22,6 +21,7 @@ from belljar import ToolRegistry, __version__
 from belljar.errors import BelljarError
 from belljar.surfaces.mcp.call import Call, Progress, Unanswered, current, running
 from belljar.surfaces.mcp.structured import once, output_schema
+from belljar.tools.base import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -64,10 +64,10 @@ class Sandboxed:
         return self._tools.get(name).fail(str(failure), code=failure.code)
 
     def describe(self) -> list[types.Tool]:
-        hints = partial(annotate, network=self.session.network)
+        network = self.session.network
         return [
-            types.Tool(**each, annotations=hints(each["name"]), output_schema=output_schema(each["name"]))
-            for each in self._tools.schemas("mcp")
+            types.Tool(**each, annotations=annotate(name, network), output_schema=output_schema(name))
+            for name, each in zip(self._tools.names(), self._tools.schemas("mcp"), strict=True)
         ]
 
     async def close(self) -> None:
@@ -164,19 +164,9 @@ def annotate(name: str, network: Network) -> types.ToolAnnotations:
 
 def instruct(session: Session, directory: str) -> str:
     """What the model should know before its first command."""
-    limits = session.limits
-    network = "There is no network" if session.network == "none" else "The network can be reached"
-    stays = (
-        "what you change there is kept aside until the user applies it (list_changes, diff_changes, apply_changes)"
-        if session.is_staged
-        else "what you change there is real and stays"
-    )
+    staged = " Use list_changes, diff_changes and apply_changes to have them applied." if session.is_staged else ""
     return (
-        "Commands run in a Belljar sandbox: a Linux container of its own, not the user's machine. The directory "
-        f"{directory} is mounted at /workspace, the working directory: {stays}. "
-        "Everything else is read-only or gone when the session ends; /tmp and the home directory are "
-        f"scratch. {network}. Limits: {limits.memory >> 20} MiB of memory, {limits.cpus:g} CPU, "
-        f"{limits.pids} processes. A policy ({session.policy.name}) judges each command before it runs. A "
-        "denied command says why and what to do instead: do that, don't disguise the command. Some commands "
-        "wait for the user's approval."
+        f"{surroundings(session)} The project is the directory {directory} of the user's machine.{staged} A denied "
+        "command says why and what to do instead: do that, don't disguise the command. Some commands wait for the "
+        "user's approval."
     )

@@ -25,6 +25,20 @@ _MOVE = lazy_pattern(r"([0-9]*)(?:;([0-9]*))?(?:;[0-9]*)*([A-H`adefrsu])")
 _WIDE = frozenset("WF")
 _TAB = 8
 _CONTROLS = lazy_pattern("([\a\b\t\n\v\f\r])")
+_AS_CSI = {"7": "s", "8": "u", "D": "B", "E": "E", "M": "A"}  # escapes that do the same
+_MOVES: dict[str, Callable[[int, int, int, int], tuple[int, int]]] = {
+    "A": lambda row, column, count, _: (row - count, column),
+    "B": lambda row, column, count, _: (row + count, column),
+    "C": lambda row, column, count, _: (row, column + count),
+    "D": lambda row, column, count, _: (row, column - count),
+    "E": lambda row, column, count, _: (row + count, 0),
+    "F": lambda row, column, count, _: (row - count, 0),
+    "G": lambda row, column, count, _: (row, count - 1),
+    "H": lambda row, column, count, second: (count - 1, second - 1),
+    "d": lambda row, column, count, _: (count - 1, column),
+    "r": lambda row, column, count, _: (0, 0),
+}
+_MOVES |= {"a": _MOVES["C"], "e": _MOVES["B"], "f": _MOVES["H"], "`": _MOVES["G"]}
 
 
 class Cursor:
@@ -70,44 +84,20 @@ class Cursor:
             self._to(self._row, self._column // _TAB * _TAB + _TAB)
 
     def escape(self, body: str) -> None:
-        if body in "78":
-            self._keep(restore=body == "8")
-        elif body in "DE":
-            self._to(self._row + 1, 0 if body == "E" else self._column)
-        elif body == "M":
-            self._to(self._row - 1, self._column)
+        if body in _AS_CSI:
+            self.csi(_AS_CSI[body])
 
     def csi(self, body: str) -> None:
         found = _MOVE.fullmatch(body)
         if found is None:
             return
-        way = found[3]
-        count, second = int(found[1] or 1) or 1, int(found[2] or 1) or 1
-        row, column = self._row, min(self._column, self._size()[1] - 1)
-        if way in "su":
-            self._keep(restore=way == "u")
-        elif way in "Hf":
-            self._to(count - 1, second - 1)
-        elif way in "G`":
-            self._to(row, count - 1)
-        elif way == "d":
-            self._to(count - 1, column)
-        elif way == "r":
-            self._to(0, 0)
-        elif way in "AF":
-            self._to(row - count, 0 if way == "F" else column)
-        elif way in "BEe":
-            self._to(row + count, 0 if way == "E" else column)
-        elif way in "Ca":
-            self._to(row, column + count)
-        elif way == "D":
-            self._to(row, column - count)
-
-    def _keep(self, *, restore: bool) -> None:
-        if restore:
+        way, row, column = found[3], self._row, min(self._column, self._size()[1] - 1)
+        if way == "s":
+            self._saved = (self._row, self._column)
+        elif way == "u":
             self._to(*self._saved)
         else:
-            self._saved = (self._row, self._column)
+            self._to(*_MOVES[way](row, column, int(found[1] or 1) or 1, int(found[2] or 1) or 1))
 
     def _down(self, rows: int) -> None:
         self._row = min(self._row + rows, self._size()[0] - 1)
