@@ -31,6 +31,8 @@ ROOT_CAPABILITIES = {
     "CAP_SETUID": 7, "CAP_SETPCAP": 8, "CAP_NET_BIND_SERVICE": 10, "CAP_SETFCAP": 31,
 }  # fmt: skip
 OWN_NAMESPACES = frozenset({"cgroup", "ipc", "pid", "uts"})
+TERMINALS = 128
+"""Pseudo terminals that a sandbox may have open."""
 OWN_KERNELS = ("runsc",)
 KERNEL_BYTES, KERNEL_THREADS = 32 << 20, 64
 """What such a kernel has in its sandbox's control group for itself (seen: gVisor, 25 MiB and 31 threads)."""

@@ -32,7 +32,7 @@ from belljar.layout import HOME
 from belljar.limits import Limits
 from belljar.patience import stretched
 from belljar.records import record
-from belljar.sandbox import extras, rundir, scratch, staging, verification
+from belljar.sandbox import extras, rundir, scratch, staging, terminals, verification
 from belljar.sandbox.extras import Extra, Pairs
 from belljar.sandbox.init_file import local_link
 from belljar.sandbox.rundir import RunDir
@@ -137,6 +137,8 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
         workspace.check_mounted(pid if place.inode else None, place.inode)  # an overlay of the engine's is unknown
         for each in more:
             each.check(launched.pid)
+        if pid:
+            terminals.limit(pid)
         bridge = [spec.argv[0], "--bridge"]
         transport = listener.accept(launched.pid) if listener else engine.bridge(launched.id, bridge)
         undo.append(transport.close)
@@ -352,7 +354,7 @@ class Listener:
                     return SocketTransport(caller)
                 caller.close()
         except TimeoutError:
-            pass
+            terminals.limit(pid)
         finally:
             self.close()
         raise SandboxLost("the sandbox started, but its init did not connect; run `belljar doctor` to find out why")

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from belljar.engines import seccomp
 from belljar.engines.oci.rootfs import STAGED
-from belljar.engines.spec import OWN_NAMESPACES, IdMap, Mount, Protections, SandboxSpec
+from belljar.engines.spec import OWN_NAMESPACES, TERMINALS, IdMap, Mount, Protections, SandboxSpec
 
 OOM_SCORE = 500
 CPU_PERIOD = 100_000
@@ -20,7 +20,7 @@ _BASE_MOUNTS: tuple[dict[str, Any], ...] = (
     {"destination": "/dev", "type": "tmpfs", "source": "dev", "options": ["nosuid", "noexec", "mode=755", "size=64k"]},
     {
         "destination": "/dev/pts", "type": "devpts", "source": "devpts",
-        "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"],
+        "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", f"max={TERMINALS}"],
     },
     {"destination": "/dev/mqueue", "type": "mqueue", "source": "mqueue", "options": ["nosuid", "noexec", "nodev"]},
     {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "noexec", "nodev", "ro"]},
