@@ -354,7 +354,7 @@ class Listener:
                     return SocketTransport(caller)
                 caller.close()
         except TimeoutError:
-            terminals.limit(pid)
+            pass
         finally:
             self.close()
         raise SandboxLost("the sandbox started, but its init did not connect; run `belljar doctor` to find out why")
