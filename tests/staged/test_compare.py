@@ -10,6 +10,7 @@ from belljar.errors import UsageError
 from belljar.staged import overlay
 from belljar.staged.area import StagedArea
 from belljar.staged.compare import compared
+from belljar.staged.diff import LARGEST
 from belljar.workspace.idmap import unmount
 
 
@@ -23,12 +24,19 @@ def test_only_what_differs_between_the_two_is_shown(stage: Stage, tmp_path: Path
         for place, text in ((stage.merged, "mine\n"), (merged, "yours\n")):
             (place / "b.txt").write_text(text)
             (place / "same").write_text("same\n")
+            (place / "large same").write_bytes(b"x" * LARGEST + b"y")
         (merged / "bits").write_bytes(b"\0\1")
+        (stage.merged / "large").write_bytes(b"x" * LARGEST + b"mine")
+        (merged / "large").write_bytes(b"x" * LARGEST + b"your")
+        (stage.merged / "bar").write_bytes(b"10%\r20%\n")
+        (merged / "bar").write_bytes(b"10%\r30%\n")
         found = compared(stage.area, other)
     finally:
         unmount(merged)
     assert "-mine\n+yours\n" in found
     assert "Binary files /dev/null and b/bits differ" in found
+    assert "Binary files a/large and b/large differ" in found
+    assert "-10%\r20%\n+10%\r30%\n" in found
     assert "same" not in found
 
 

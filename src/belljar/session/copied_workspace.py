@@ -146,17 +146,15 @@ class CopiedWorkspace:
 
     def _state(self) -> dict[str, Listing]:
         with Folder.at(self._area.path) as own:
-            state = json.loads(own.read(COPIED, STATE_MAX).decode("utf-8", "surrogateescape"))
+            state = json.loads(own.read(COPIED, STATE_MAX))
         return {
             name: {path: (r[0], r[1], r[2], r[3], r[4]) for path, r in part.items()} for name, part in state.items()
         }
 
     async def _note(self, **listings: Listing) -> None:
-        content = json.dumps(listings).encode("utf-8", "surrogateescape")
-
         def write() -> None:
             with Folder.at(self._area.path) as own:
-                own.write(COPIED, content)
+                own.write(COPIED, json.dumps(listings).encode())
 
         await to_thread.run_sync(write)
 

@@ -181,7 +181,7 @@ def _carry_out(
             steps = [*_removals(changes), *_directories(changes), *files, *_modes(changes)]
             journal = {"token": token, "steps": steps, "saved": kept, "merged": merged, "theirs": theirs, "shut": shut}
             step("journal")
-            own.write("journal.json", json.dumps(journal).encode("utf-8", "surrogateescape"))
+            own.write("journal.json", json.dumps(journal).encode())
         except OSError as error:
             remove_tree(own, "undo.new")
             raise BelljarError(f"nothing was applied: {_said(error)}") from error
@@ -291,7 +291,7 @@ def _perform(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, A
     if own.exists("undo.new"):  # killed from here on, it is not there any more
         indexes = {path: found.hex() for path in whole if (found := git_index.meaning_of(layers.lower, path))}
         kept = {"saved": journal["saved"], "theirs": journal["theirs"], "times": times, "indexes": indexes}
-        own.write("undo.new/saved.json", json.dumps(kept).encode("utf-8", "surrogateescape"))
+        own.write("undo.new/saved.json", json.dumps(kept).encode())
         push(own)
     step("forget")
     own.unlink("journal.json")
@@ -350,7 +350,7 @@ def recover(area: StagedArea, step: Step = lambda name: None) -> bool:
     with Folder.at(area.path) as own:
         if not own.exists("journal.json"):
             return False
-        journal = json.loads(own.read("journal.json", 1 << 30).decode("utf-8", "surrogateescape"))
+        journal = json.loads(own.read("journal.json", 1 << 30))
         with area.layers() as layers:
             try:
                 _perform(area, own, layers, journal, step)
@@ -373,7 +373,7 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
         with Folder.at(area.path) as own, area.layers() as layers:
             pull_up(own)
             try:
-                kept = json.loads(own.read("undo/saved.json", 1 << 30).decode("utf-8", "surrogateescape"))
+                kept = json.loads(own.read("undo/saved.json", 1 << 30))
             except FileNotFoundError:
                 raise UsageError(f"{area.id} applied nothing that can still be taken back") from None
             paths = [one["path"] for one in kept["saved"]]
@@ -383,8 +383,8 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
                     noted = {path: when for path, when in area.applied.items() if path in kept["times"]}
                     refuse_overwriting(layers.lower, {**kept["times"], **noted}, kept.get("indexes", {}))
                     refuse_removing(layers.lower, kept["saved"], kept["times"])
-                own.write("undo/begun", json.dumps(locked(layers.lower, paths)).encode("utf-8", "surrogateescape"))
-            shut = json.loads(own.read("undo/begun", 1 << 30).decode("utf-8", "surrogateescape"))
+                own.write("undo/begun", json.dumps(locked(layers.lower, paths)).encode())
+            shut = json.loads(own.read("undo/begun", 1 << 30))
             unlock(layers.lower, paths)
             for one in reversed(kept["saved"]):
                 step(one["path"])

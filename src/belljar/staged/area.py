@@ -373,10 +373,10 @@ def _boot() -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text("utf-8", "surrogateescape"))
+    found = json.loads(path.read_bytes())
     return found if isinstance(found, dict) else {}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     with Folder.at(path.parent) as folder:
-        folder.write(path.name, json.dumps(content).encode("utf-8", "surrogateescape"))
+        folder.write(path.name, json.dumps(content).encode())

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from belljar.errors import UsageError
 from belljar.staged.area import StagedArea
-from belljar.staged.change import Change
-from belljar.staged.diff import Sides, hunk_text, quoted
-from belljar.staged.layers import Layers, flattened
-from belljar.staged.matching import Matcher
-
-LARGEST = 1 << 20
+from belljar.staged.change import Change, Entry
+from belljar.staged.diff import Sides, lines_of, named_hunks, quoted
+from belljar.staged.layers import Layers, flattened, same_contents
+from belljar.workspace.beneath import Folder
 
 
 def compared(one: StagedArea, other: StagedArea) -> str:
@@ -19,36 +17,38 @@ def compared(one: StagedArea, other: StagedArea) -> str:
     with one.layers() as left, other.layers() as right:
         ours = {change.path: change for change in flattened(left.changes())}
         theirs = {change.path: change for change in flattened(right.changes())}
-        paths = sorted({*ours, *theirs})
+        paths = [path for path in sorted({*ours, *theirs}) if ".git/" not in path]
         return "".join(
-            _one(path, left, right, ours.get(path), theirs.get(path)) for path in paths if ".git/" not in path
+            _one(path, _side(left, path, ours.get(path)), _side(right, path, theirs.get(path))) for path in paths
         )
 
 
-def _one(path: str, left: Layers, right: Layers, ours: Change | None, theirs: Change | None) -> str:
-    old, new = _text(left, path, ours), _text(right, path, theirs)
-    if old == new:
+Side = tuple[Folder | None, Entry | None]
+"""Where a session has a file or a link, and what it is; None where it has none."""
+
+
+def _side(layers: Layers, path: str, change: Change | None) -> Side:
+    entry = layers.below(path) if change is None else change.after
+    folder = layers.lower if change is None else layers.holder(path)
+    return folder, None if entry is None or entry.kind == "directory" else entry
+
+
+def _one(path: str, one: Side, other: Side) -> str:
+    old, new = lines_of(one[0], path, one[1]), lines_of(other[0], path, other[1])
+    by_lines = old is not None and new is not None
+    if (old == new and bool(one[1]) == bool(other[1])) if by_lines else _same(path, one, other):
         return ""
     head = f"diff --git {quoted(f'a/{path}')} {quoted(f'b/{path}')}\n"
-    names = [
-        quoted(f"a/{path}") if old is not None else "/dev/null",
-        quoted(f"b/{path}") if new is not None else "/dev/null",
-    ]
-    if any(text is not None and b"\0" in text for text in (old, new)):
-        return f"{head}Binary files {names[0]} and {names[1]} differ\n"
-    sides = Sides((old or b"").splitlines(keepends=True), (new or b"").splitlines(keepends=True))
-    groups = Matcher(sides.old, sides.new).get_grouped_opcodes(3)
-    return head + f"--- {names[0]}\n+++ {names[1]}\n" + "".join(hunk_text(sides, list(group)) for group in groups)
+    left, right = (
+        quoted(f"{side}/{path}") if there else "/dev/null" for side, there in (("a", one[1]), ("b", other[1]))
+    )
+    if old is None or new is None or any(b"\0" in line for line in old + new):
+        return f"{head}Binary files {left} and {right} differ\n"
+    return head + "".join(named_hunks(left, right, Sides(old, new)))
 
 
-def _text(layers: Layers, path: str, change: Change | None) -> bytes | None:
-    """A file's contents in a session; None where there is none, or it is no file."""
-    if change is not None and (change.after is None or change.after.kind == "directory"):
-        return None
-    if change is not None and change.after is not None and change.after.kind == "link":
-        return (change.after.target or "").encode("utf-8", "surrogateescape")
-    folder = layers.holder(path) if change is not None else layers.lower
-    try:
-        return folder.read(path, LARGEST) if folder is not None else None
-    except OSError:
-        return None
+def _same(path: str, one: Side, other: Side) -> bool:
+    """Of what is not compared by lines."""
+    if one[0] is None or other[0] is None or one[1] is None or other[1] is None or one[1].kind != other[1].kind:
+        return False
+    return one[1].kind != "file" or same_contents(one[0], other[0], path)

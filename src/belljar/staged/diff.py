@@ -33,11 +33,10 @@ def unified(layers: Layers, changes: Iterable[Change]) -> str:
 
 def of_sides(change: Change, sides: Sides | None) -> Iterator[str]:
     """A change as a diff; without `sides` as one that cannot be compared by lines."""
+    yield f"diff --git {_name('a', change.path)} {_name('b', change.path)}\n"
     if change.members:
-        yield f"diff --git {_name('a', change.path)} {_name('b', change.path)}\n"
         yield f"# {len(change.members)} changes in {quoted(change.path)}\n"
         return
-    yield f"diff --git {_name('a', change.path)} {_name('b', change.path)}\n"
     yield from _modes(change)
     odd = [side.kind for side in (change.before, change.after) if side is not None and side.kind not in _MODES]
     if odd:
@@ -99,14 +98,14 @@ def split_lines(data: bytes) -> list[bytes]:
 def _hunks(change: Change, sides: Sides) -> Iterator[str]:
     old_name = _name("a", change.path) if change.before else "/dev/null"
     new_name = _name("b", change.path) if change.after else "/dev/null"
-    matcher = Matcher(sides.old, sides.new)
     if sides.old == sides.new and change.kind == "modified":
         yield "# extended attributes differ\n"
-    first = True
-    for group in matcher.get_grouped_opcodes(3):
-        if first:
-            yield f"--- {old_name}\n+++ {new_name}\n"
-            first = False
+    yield from named_hunks(old_name, new_name, sides)
+
+
+def named_hunks(old: str, new: str, sides: Sides) -> Iterator[str]:
+    for number, group in enumerate(hunks(sides)):
+        yield f"--- {old}\n+++ {new}\n" if number == 0 else ""
         yield hunk_text(sides, group)
 
 
@@ -136,8 +135,7 @@ def _line(sign: str, line: bytes) -> str:
 
 
 def hunks(sides: Sides) -> list[list[Opcode]]:
-    matcher = Matcher(sides.old, sides.new)
-    return [list(group) for group in matcher.get_grouped_opcodes(3)]
+    return [list(group) for group in Matcher(sides.old, sides.new).get_grouped_opcodes(3)]
 
 
 def with_hunks(sides: Sides, chosen: list[list[Opcode]]) -> bytes:

@@ -116,7 +116,7 @@ class Layers:
     def _entry(
         self, path: str, status: os.stat_result | None, stack: list[Folder], shows_lower: bool, depth: int
     ) -> Iterator[Change | list[Change]]:
-        before = self._below(path)
+        before = self.below(path)
         if status is None:
             if before is not None:
                 yield self._change(path, "deleted", before, None)
@@ -156,10 +156,10 @@ class Layers:
             return
         for name in theirs:
             path = f"{at}/{name}" if at else name
-            if name not in names and (before := self._below(path)) is not None:
+            if name not in names and (before := self.below(path)) is not None:
                 yield self._change(path, "deleted", before, None)
 
-    def _below(self, path: str) -> Entry | None:
+    def below(self, path: str) -> Entry | None:
         try:
             status = self.lower.stat(path)
             return Entry.of(status, self.lower.readlink(path) if stat.S_ISLNK(status.st_mode) else None)
@@ -196,7 +196,7 @@ class Layers:
         try:
             if user_attributes(holder, path) != user_attributes(self.lower, path):
                 return False
-            same = git_index.say_the_same if git_index.is_index(path) else _same_contents
+            same = git_index.say_the_same if git_index.is_index(path) else same_contents
             return same(holder, self.lower, path)
         except OSError:
             return False
@@ -228,7 +228,7 @@ def _reader(folder: Folder, path: str) -> Callable[[], bytes | None]:
     return read
 
 
-def _same_contents(one: Folder, other: Folder, path: str) -> bool:
+def same_contents(one: Folder, other: Folder, path: str) -> bool:
     with one.file(path) as ours, other.file(path) as theirs:
         while part := ours.read(CHUNK):
             if part != theirs.read(CHUNK):
