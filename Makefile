@@ -42,7 +42,7 @@ sandbox: images ## a safe shell on WORKSPACE=dir; CMD='…' runs one command, li
 
 test: ## everything the tests can prove, in real containers
 	$(SETUP) test engine images </dev/null >&2
-	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile -m 'not soak' $(TESTS) </dev/null \
+	@env -u PYTHONDONTWRITEBYTECODE "$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m 'not soak' $(TESTS) </dev/null \
 	  $(if $(strip $(COVERAGE)),--cov --cov-report=term --cov-fail-under=$(strip $(COVERAGE)))
 
 lint: setup ## ruff, mypy, shellcheck and clang-format

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shutil
@@ -27,7 +28,7 @@ REMOVAL_SECONDS = 120  # a container that has ended removes itself, which takes 
 _RUN = Path(tempfile.mkdtemp(prefix="belljar-test-", dir="/run" if os.geteuid() == 0 else None))
 
 
-pytest_plugins = ["tests.needs"]
+pytest_plugins = ["tests.needs", "tests.order"]
 
 
 def pytest_configure() -> None:
@@ -44,6 +45,12 @@ def pytest_configure() -> None:
     os.environ["XDG_STATE_HOME"] = str(_RUN / "state")
     os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
     os.environ.pop("PYTHONUNBUFFERED", None)  # it hides a line that was not flushed
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests stay for the whole run: nobody who looks for garbage need look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -9,6 +9,7 @@ import ast
 import graphlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,21 +39,21 @@ LEVEL = {name: len(LAYERS) - level for level, names in enumerate(LAYERS) for nam
 
 
 def _imports(path: Path) -> Iterator[str]:
-    tree = ast.parse(path.read_text())
-    for_types = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in for_types:
-            continue
+    for node in _statements(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             module = ".".join([*_package(path, node.level), *filter(None, [node.module])])
             yield from (f"{module}.{alias.name}" for alias in node.names) if module == "belljar" else [module]
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All but those for the type checker. An expression holds no import, so none is looked into."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            continue
+        yield node
+        yield from _statements(node)
 
 
 def _package(path: Path, level: int) -> list[str]:
@@ -65,6 +66,7 @@ def _layer(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@cache
 def _edges() -> dict[tuple[str, str], list[str]]:
     edges: dict[tuple[str, str], list[str]] = {}
     for path in ROOT.rglob("*.py"):

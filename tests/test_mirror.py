@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from tests.order import LONGEST
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "belljar"
@@ -42,3 +43,7 @@ def test_a_test_that_has_its_modules_name_is_in_that_modules_folder() -> None:
         if folder not in BY_TOPIC and tested and folder not in homes[name]:
             strays.append(str(path.relative_to(TESTS)))
     assert not strays
+
+
+def test_the_files_that_start_first_exist() -> None:
+    assert [name for name in LONGEST if not (TESTS.parent / name).is_file()] == []

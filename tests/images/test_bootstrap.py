@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +13,7 @@ from tests.images.conftest import Registry
 
 from belljar.errors import ImageMissing
 from belljar.images import catalog
-from belljar.images.bootstrap import bootstrap
+from belljar.images.bootstrap import RELEASE, _host_sources, bootstrap
 
 
 def test_a_bootstrap_without_mmdebstrap_says_what_to_install_and_installs_nothing(
@@ -24,9 +28,36 @@ def test_a_bootstrap_without_mmdebstrap_says_what_to_install_and_installs_nothin
     assert not (tmp_path / "installed").exists()
 
 
-def test_a_bootstrap_that_fails_says_why_and_imports_nothing(registry: Registry, tiny: str, recipes: Path) -> None:
+@pytest.fixture
+def poor_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Debian mirror on this machine with hardly a package: a real one's lists alone take half a minute to fetch."""
+    packages = tmp_path / "mirror/dists" / RELEASE / "main" / f"binary-{_architecture()}" / "Packages"
+    packages.parent.mkdir(parents=True)
+    packages.write_text(
+        f"Package: nothing\nArchitecture: {_architecture()}\nVersion: 1\nFilename: nothing.deb\nSize: 1\n"
+    )
+    suite = f"Suite: {RELEASE}\nCodename: {RELEASE}\nComponents: main\nArchitectures: {_architecture()}\n"
+    checksum = hashlib.sha256(packages.read_bytes()).hexdigest()
+    listed = f"{checksum} {packages.stat().st_size} {packages.relative_to(packages.parents[2])}"
+    (packages.parents[2] / "Release").write_text(f"{suite}SHA256:\n {listed}\n")
+    source = f"deb [trusted=yes] copy:{tmp_path}/mirror {RELEASE} main"
+    monkeypatch.setattr("belljar.images.bootstrap._host_sources", lambda: [source])
+
+
+def _architecture() -> str:
+    return subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.skipif(not shutil.which("mmdebstrap"), reason="mmdebstrap is not installed")
+def test_a_bootstrap_that_fails_says_why_and_imports_nothing(
+    poor_mirror: None, registry: Registry, tiny: str, recipes: Path
+) -> None:
     registry.answers = False
     (recipes / "tiny/packages").write_text("no-such-package-as-this\n")
     with pytest.raises(ImageMissing, match="no-such-package-as-this"):
         catalog.ensure(registry, tiny)
     assert not registry.image_exists(catalog.reference(tiny))
+
+
+def test_the_mirrors_are_those_of_this_machine_or_mmdebstrap_s_own() -> None:
+    assert all(re.fullmatch(rf"deb \S+ {RELEASE}\S* main", source) for source in _host_sources())

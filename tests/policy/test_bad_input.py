@@ -1,7 +1,5 @@
 """Input that cannot be judged: a denial with a reason, never an exception, never an allowance."""
 
-import base64
-import bz2
 import shlex
 import threading
 import time
@@ -62,7 +60,12 @@ def python(code: str) -> str:
     return f"python3 -c {shlex.quote(code)}"
 
 
-BOMB = base64.b64encode(bz2.compress(bytes(200 << 20))).decode()
+# base64.b64encode(bz2.compress(bytes(200 << 20))), which takes more than a second to compute
+BOMB = (
+    "QlpoOTFBWSZTWQ4J4t8BX45AAMAAAAggADCATUZCoCWpCoCXMUFZJlNZDgni3wFfjkAAwAAACCAAMIBNRkKgJakKgJcxQVkmU1kO"
+    "CeLfAV+OQADAAAAIIAAwgE1GQqAlqQqAlzFBWSZTWQ4J4t8BX45AAMAAAAggADCATUZCoCWpCoCXMUFZJlNZ8TGEcADIDEBAwAAA"
+    "QAAIIAAwzAUpphQCLYigEXi7kinChIIup43Q"
+)
 MANY = "9" * 5000
 GROWS = {
     "powers of powers": "echo $(( (((9**63)**63)**63)**63 ))",
