@@ -22,9 +22,8 @@ from belljar.layout import HOME, PRIVATE, WORKSPACE
 from belljar.patterns import lazy_pattern
 from belljar.records import record
 from belljar.sandbox.caches import opened
-from belljar.workspace import idmap
 from belljar.workspace.beneath import Folder
-from belljar.workspace.pinned import Workspace, mount_points, release_staging
+from belljar.workspace.pinned import Workspace, mount_points, shown_as
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -163,15 +162,12 @@ def _mapped(pinned: Workspace, workspace: Workspace, run_dir: Path, number: int)
         pinned.check_path_unchanged()
         yield pinned.path
         return
-    status, target = os.fstat(pinned.descriptor), run_dir / f"{STAGING}{number}"
-    target.mkdir(mode=0o700)
-    try:
+    with ExitStack() as held:
         try:
-            idmap.mount_exchanged(pinned.descriptor, target, (status.st_uid, who.uid), (status.st_gid, who.gid))
+            mapped = shown_as(pinned.descriptor, run_dir / f"{STAGING}{number}", who.uid, who.gid)
+            target = held.enter_context(mapped)
         except OSError as error:
             raise ProtectionMissing(
                 f"{pinned.path} cannot be mapped to the sandbox's user: {error.strerror}"
             ) from error
         yield str(target)
-    finally:
-        release_staging(target)

@@ -25,8 +25,9 @@ from pathlib import Path
 from belljar import resources
 from belljar.errors import EngineError
 from belljar.records import record
+from belljar.staged.copying import copy_data
 from belljar.syscalls import MS_NOATIME, MS_NODEV, MS_NOSUID, mount
-from belljar.workspace import idmap
+from belljar.workspace.pinned import release_staging
 
 STAGING = "scratch"
 PROMISE = "scratch.bytes"
@@ -79,11 +80,8 @@ def staged(run_dir: Path, asked: int | None) -> Iterator[Scratch | None]:
 
 def release(run_dir: Path) -> None:
     """Take the mount away, ours or that of a process that died."""
-    target = run_dir / STAGING
-    if target.is_dir() and not target.is_symlink():
-        idmap.unmount(target)
-        with suppress(OSError):
-            target.rmdir()
+    with suppress(OSError):
+        release_staging(run_dir / STAGING)
 
 
 def possible() -> str | None:
@@ -168,30 +166,13 @@ def _copy(template: Path, where: Path) -> int:
     target = os.open(where, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
     source = os.open(template, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        size = os.fstat(source).st_size
-        os.ftruncate(target, size)
-        for start, end in _extents(source, size):
-            while start < end:
-                start += os.pwrite(target, os.pread(source, min(1 << 20, end - start), start), start)
+        copy_data(source, target)
     except BaseException:
         os.close(target)
         raise
     finally:
         os.close(source)
     return target
-
-
-def _extents(file: int, size: int) -> Iterator[tuple[int, int]]:
-    position = 0
-    while position < size:
-        try:
-            start = os.lseek(file, position, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return
-            raise
-        position = os.lseek(file, start, os.SEEK_HOLE)
-        yield start, position
 
 
 def attach(file: int) -> int:

@@ -21,8 +21,8 @@ from belljar.layout import WORKSPACE
 from belljar.limits import Limits
 from belljar.staged import overlay
 from belljar.staged.swap import swap
-from belljar.workspace import idmap
-from belljar.workspace.pinned import Identity, Workspace, release_staging
+from belljar.workspace.beneath import Folder
+from belljar.workspace.pinned import Identity, Workspace, release_staging, shown_as
 
 if TYPE_CHECKING:
     from belljar.staged.area import StagedArea
@@ -110,14 +110,8 @@ def _as_of(upper: Path, layer: Path, run_dir: Path) -> Iterator[Path]:
         yield layer
         return
     target = run_dir / f"layer-{layer.name}"
-    target.mkdir(mode=0o700, exist_ok=True)
-    descriptor = os.open(layer, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        idmap.mount_exchanged(descriptor, target, (theirs.st_uid, ours.st_uid), (theirs.st_gid, ours.st_gid))
+    with Folder.at(layer) as opened, shown_as(opened.descriptor, target, ours.st_uid, ours.st_gid):
         yield target
-    finally:
-        os.close(descriptor)
-        release_staging(target)
 
 
 def can_remount(engine: Engine) -> bool:

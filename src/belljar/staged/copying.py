@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -174,7 +173,7 @@ def _emptied(top: Folder, here: Folder, levels: int) -> bool:
             continue
         _unlock(here, name)
         if not levels:
-            here.rename(name, f".{secrets.token_hex(8)}", into=top)
+            here.rename(name, f".{os.urandom(8).hex()}", into=top)
             continue
         with here.folder(name) as below:
             _emptied(top, below, levels - 1)

@@ -127,17 +127,12 @@ class Workspace:
     @contextmanager
     def mapped_again(self, directory: Path, uid: int, gid: int) -> Iterator[str]:
         """As `shown`, for a sandbox that runs already: as whom it sees the workspace's owner is known."""
-        target, owner = directory / STAGING, self._status
-        if (owner.st_uid, owner.st_gid) == (uid, gid):
+        if (self._status.st_uid, self._status.st_gid) == (uid, gid):
             self.check_path_unchanged()
             yield self.path
             return
-        target.mkdir(mode=0o700, exist_ok=True)
-        try:
-            idmap.mount_exchanged(self._descriptor, target, (owner.st_uid, uid), (owner.st_gid, gid))
+        with shown_as(self._descriptor, directory / STAGING, uid, gid) as target:
             yield str(target)
-        finally:
-            release_staging(target)
 
     def check_mounted(self, init_pid: int | None, expected: tuple[int, int] | None = None) -> None:
         """Make sure that the container with this PID 1 has got the pinned directory and no other, and that it holds
@@ -222,6 +217,18 @@ def mount_points(mountinfo: str) -> list[str]:
     """Where things are mounted, as one process sees it; the kernel writes blanks and such in octal."""
     points = [line.split(" ")[4] for line in mountinfo.splitlines() if line.count(" ") > 4]
     return [re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point) for point in points]
+
+
+@contextmanager
+def shown_as(directory: int, target: Path, uid: int, gid: int) -> Iterator[Path]:
+    """A directory's owner is somebody else at `target`, while this is open. OSError where it cannot be mapped."""
+    owner = os.fstat(directory)
+    target.mkdir(mode=0o700, exist_ok=True)
+    try:
+        idmap.mount_exchanged(directory, target, (owner.st_uid, uid), (owner.st_gid, gid))
+        yield target
+    finally:
+        release_staging(target)
 
 
 def release_staging(target: Path) -> None:
