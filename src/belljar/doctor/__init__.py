@@ -9,18 +9,16 @@ May import: everything but surfaces, tools and session.
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING
 
 import anyio
 
 from belljar import host as hosts
 from belljar.doctor import engine_items, image_items, machine_items
 from belljar.doctor.check import Check
+from belljar.engines.base import Engine
 from belljar.errors import BelljarError
-
-if TYPE_CHECKING:
-    from belljar.engines.base import Engine
-    from belljar.host import Host
+from belljar.host import Host
+from belljar.sandbox.sandbox import Plan, Sandbox
 
 __all__ = ["Check", "examine"]
 
@@ -60,7 +58,5 @@ def _probe(host: Host) -> Check:
 
 
 async def _launch_and_destroy(workspace: str, host: Host) -> None:
-    from belljar.sandbox.sandbox import Plan, Sandbox
-
     sandbox = await Sandbox.launch(Plan(workspace), host)
     await sandbox.destroy()

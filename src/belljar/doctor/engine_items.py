@@ -6,14 +6,11 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from belljar.doctor.check import Check, first_line
+from belljar.engines.base import Description, Engine
 from belljar.engines.spec import OWN_NAMESPACES
-
-if TYPE_CHECKING:
-    from belljar.engines.base import Description, Engine
-    from belljar.errors import BelljarError
+from belljar.errors import BelljarError
 
 INSTALL = "install and start Docker 20.10 or newer (`make engine` does it on Debian) or Podman, or set DOCKER_HOST"
 INSTALL_PODMAN = (

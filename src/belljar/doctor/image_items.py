@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from belljar import resources
 from belljar.doctor.check import Check
+from belljar.engines.base import Engine
 from belljar.errors import BelljarError
 from belljar.images import catalog
-
-if TYPE_CHECKING:
-    from belljar.engines.base import Engine
 
 
 def checks(engine: Engine) -> Iterator[Check]:

@@ -7,20 +7,17 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from belljar import resources
 from belljar.doctor.check import Check, first_line
 from belljar.errors import BelljarError
+from belljar.host import Host
 from belljar.limits import Limits
 from belljar.patience import patience
 from belljar.sandbox import scratch
 from belljar.sandbox.init_file import files_root, forbids_execution
 from belljar.syscalls import LANDLOCK_CREATE_RULESET, syscall
 from belljar.workspace import idmap, uids
-
-if TYPE_CHECKING:
-    from belljar.host import Host
 
 LOW_DISK = 1 << 30
 LOW_RUN = 16 << 20

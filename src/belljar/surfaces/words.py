@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from belljar.patterns import lazy_pattern
+from belljar.policy import Verdict
 from belljar.policy.marks import show
+from belljar.policy.verdict import Effect
 from belljar.records import record
-
-if TYPE_CHECKING:
-    from belljar.policy import Verdict
-    from belljar.policy.verdict import Effect
 
 
 @record

@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self, Unpack
+from os import PathLike
+from typing import Self, Unpack
 
 from belljar import host as hosts
+from belljar.host import EngineName, Host
 from belljar.limits import Limits
 from belljar.policy import Policy
 from belljar.policy.approvals import Approvals
@@ -15,6 +17,7 @@ from belljar.session import background_shell
 from belljar.session import options as checks
 from belljar.session import pool as pools
 from belljar.session import session as sessions
+from belljar.session.kept import Kept
 from belljar.session.options import AttachOptions, ClaimOptions, Command, OpenOptions, Options, SessionOptions
 from belljar.session.request import Request
 from belljar.session.result import Result
@@ -23,12 +26,6 @@ from belljar.sync.files import Files
 from belljar.sync.loop import Loop
 from belljar.sync.shells import PersistentShell, Run, Shell
 from belljar.workspace.pinned import Workspace
-
-if TYPE_CHECKING:
-    from os import PathLike
-
-    from belljar.host import EngineName, Host
-    from belljar.session.kept import Kept
 
 
 class Session(Facade[sessions.Session]):

@@ -9,15 +9,13 @@ Both run in the sandbox, judged by its policy; a refusal is part of the reply.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from belljar.errors import BelljarError, UsageError
+from belljar.session.result import Result
+from belljar.session.session import Session
 from belljar.tools.base import truncate
-
-if TYPE_CHECKING:
-    from belljar.session.result import Result
-    from belljar.session.session import Session
-    from belljar.tools.registry import ToolRegistry
+from belljar.tools.registry import ToolRegistry
 
 ANTHROPIC_BASH = {"type": "bash_20250124", "name": "bash"}
 """What `tools=[…]` of the Messages API takes."""

@@ -14,23 +14,21 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import anyio
 from anyio import to_thread
 
 from belljar.errors import BelljarError, PolicyDenied, SandboxLost
+from belljar.policy import Policy, Verdict
 from belljar.records import record
 from belljar.session.judging import judged
+from belljar.session.request import Request
+from belljar.session.result import Event, Output, Result
+from belljar.session.session import Session
+from belljar.session.watched_run import Run
 from belljar.tasks import beside
 from belljar.tools.parameters import Config, Params, Problem, check, configured, schema
-
-if TYPE_CHECKING:
-    from belljar.policy import Policy, Verdict
-    from belljar.session.request import Request
-    from belljar.session.result import Event, Output, Result
-    from belljar.session.session import Session
-    from belljar.session.watched_run import Run
 
 Command = str | list[str]
 T = TypeVar("T")
@@ -180,8 +178,6 @@ class Tool(ABC):
 
     @cached_property
     def policy(self) -> Policy:
-        from belljar.policy import Policy
-
         return self._box.policy if self._box is not None else Policy.load("default")
 
     async def judging(self) -> Policy:

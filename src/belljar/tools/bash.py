@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from belljar.errors import ShellNotFound
 from belljar.session.background_shell import Shell
-from belljar.session.result import decode
+from belljar.session.persistent_shell import ShellResult
+from belljar.session.result import Result, decode
 from belljar.tools.base import OUT_OF_MEMORY, Call, Fields, Tool, ToolResult, milliseconds, truncate, why_failed
 from belljar.tools.parameters import Integer, Params, Text
-
-if TYPE_CHECKING:
-    from belljar.session.persistent_shell import ShellResult
-    from belljar.session.result import Result
 
 DEFAULT_TIMEOUT = 120_000
 MIN_TIMEOUT = 1_000

@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import anyio
 from pydantic import Field
 
 from belljar.errors import BelljarError, CommandNotFound
+from belljar.policy import Policy, Verdict
 from belljar.session.judging import judged
+from belljar.session.request import Request
 from belljar.session.result import Event, Output, Result, Started, decode
 from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds
 from belljar.tools.parameters import Config, Integer, Params, Problem, Text
-
-if TYPE_CHECKING:
-    from belljar.policy import Policy, Verdict
-    from belljar.session.request import Request
 
 Status = Literal["success", "error", "timeout"]
 
@@ -81,8 +79,6 @@ grep sed awk sort uniq wc pwd whoami echo date."""
 
     @cached_property
     def policy(self) -> Policy:
-        from belljar.policy import Policy
-
         if self._box is None:
             return Policy.load(self.config.policy or "default")
         return self._box.policy.tighten(self.config.policy) if self.config.policy else self._box.policy

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from belljar.errors import BelljarError
+from belljar.policy import Verdict
 from belljar.tools.parameters import Config
-
-if TYPE_CHECKING:
-    from belljar.policy import Verdict
 
 
 class CommandFiltered(BelljarError):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
+
+import anyio
 
 from belljar.awaiting import all_pending
 from belljar.errors import UsageError
+from belljar.session.result import Output
+from belljar.session.session import Session
 from belljar.tools.base import Call, Tool, ToolResult
 from belljar.tools.bash import Bash, BashOutput, KillShell, ListShells
 from belljar.tools.execute_command import ExecuteCommand
@@ -15,12 +19,6 @@ from belljar.tools.run_command import RunCommand
 from belljar.tools.shell_execute import ShellExecute
 from belljar.tools.staged import ApplyChanges, DiffChanges, DiscardChanges, ListChanges
 from belljar.tools.terminal_run import TerminalRun
-
-if TYPE_CHECKING:
-    import anyio
-
-    from belljar.session.result import Output
-    from belljar.session.session import Session
 
 Format = Literal["anthropic", "openai", "mcp"]
 Schemas = list[dict[str, Any]]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
 from belljar.errors import BelljarError
 from belljar.patterns import lazy_pattern
+from belljar.policy import Verdict
+from belljar.session.result import Result
 from belljar.tools.base import NOT_APPROVED, OUT_OF_MEMORY, Call, Command, Fields, Tool, ToolResult, why_failed
 from belljar.tools.filters import FilterConfig
 from belljar.tools.parameters import Integer, Params, Text
-
-if TYPE_CHECKING:
-    from belljar.policy import Verdict
-    from belljar.session.result import Result
 
 DEFAULT_TIMEOUT = 60_000
 _ONE_WORD = lazy_pattern(r"[\w./+@%:,=-]+")

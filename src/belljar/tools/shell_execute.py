@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
+from belljar.session.result import Result
 from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds, why_failed
 from belljar.tools.filters import FilterConfig
 from belljar.tools.parameters import Integer, Params, Text
-
-if TYPE_CHECKING:
-    from belljar.session.result import Result
 
 DEFAULT_TIMEOUT = 300
 MAX_TIMEOUT = 1800

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
+from belljar.policy import Verdict
 from belljar.session.judging import judged
+from belljar.session.result import Output
 from belljar.tools.base import NOT_APPROVED, Call, Fields, Tool, ToolResult, shorten, why_failed
 from belljar.tools.parameters import Integer, Params, Problem, Text, check
-
-if TYPE_CHECKING:
-    from belljar.policy import Verdict
-    from belljar.session.result import Output
 
 DEFAULT_TIMEOUT_SECONDS = 120
 MAX_TIMEOUT_SECONDS = 600

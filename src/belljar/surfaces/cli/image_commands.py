@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from belljar import engines
 from belljar.images import catalog
+from belljar.images.importing import import_images
 from belljar.images.store import SHORT_ID, LayeredImage, Store
 from belljar.surfaces.cli import console
 
@@ -39,8 +40,6 @@ def build(args: Namespace) -> int:
 
 
 def import_(args: Namespace) -> int:
-    from belljar.images.importing import import_images
-
     with closing(console.Bar(announce=False)) as bar:
         images = import_images(Store(), args.source, args.name, bar)
     lines = (f"{', '.join(_names(image))}  {_size(image.size)}" for image in images)

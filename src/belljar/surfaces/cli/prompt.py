@@ -8,19 +8,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from belljar import resources
 from belljar.layout import WORKSPACE
 from belljar.patterns import lazy_pattern
 from belljar.policy.canonical import plain_words
 from belljar.policy.parser import Node, ParseError, Parser, TooComplex
+from belljar.session.session import Session
 from belljar.surfaces.cli import render
+from belljar.surfaces.cli.completer import Completions
 from belljar.workspace.beneath import Folder
-
-if TYPE_CHECKING:
-    from belljar.session.session import Session
-    from belljar.surfaces.cli.completer import Completions
 
 _AT_END = lazy_pattern("reached EOF|unclosed here-document")
 _CONTINUATIONS = (")", "{ :; }", "do :; done", "in esac")

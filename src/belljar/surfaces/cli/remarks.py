@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
 
+from belljar.session.hints import Reader
+from belljar.session.result import Result
 from belljar.surfaces.cli import ci_report
-
-if TYPE_CHECKING:
-    from belljar.session.hints import Reader
-    from belljar.session.result import Result
 
 
 def remarks(result: Result, args: Namespace, reader: Reader = "cli") -> list[str]:

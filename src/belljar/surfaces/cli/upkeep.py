@@ -6,14 +6,13 @@ from argparse import Namespace
 
 from belljar import engines, resources
 from belljar import host as hosts
+from belljar.doctor import examine
 from belljar.engines.base import Engine
 from belljar.sandbox import caches, reaper
 from belljar.surfaces.cli import console, staged_remains
 
 
 def doctor(args: Namespace) -> int:
-    from belljar.doctor import examine
-
     checks = examine()
     lines = []
     for check in checks:

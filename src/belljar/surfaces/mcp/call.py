@@ -10,22 +10,19 @@ from __future__ import annotations
 
 from codecs import getincrementaldecoder
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from belljar.policy import Verdict
+from belljar.session.result import Output
 from belljar.surfaces import words
-
-if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
-    from mcp.server.session import ServerSession
-
-    from belljar.policy import Verdict
-    from belljar.session.result import Output
 
 PROGRESS_SECONDS = 0.05
 """Two notifications of one call are never closer together than this."""

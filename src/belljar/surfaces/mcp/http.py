@@ -15,20 +15,18 @@ import re
 import secrets
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
+from mcp.server.lowlevel.server import Server
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from belljar.errors import UsageError
 from belljar.surfaces.mcp.connections import ADMIT, BACKLOG, Guarded
-
-if TYPE_CHECKING:
-    from mcp.server.lowlevel.server import Server
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 TOKEN_VARIABLE = "BELLJAR_MCP_TOKEN"
 SHORTEST_TOKEN = 16

@@ -8,29 +8,24 @@ then the server's life ends, and the sandbox goes with everything in it.
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import mcp_types as types
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
-from belljar import ToolRegistry, __version__
+from belljar import Session, ToolRegistry, __version__
+from belljar.engines.spec import Network
 from belljar.errors import BelljarError
 from belljar.surfaces.mcp.call import Call, Progress, Unanswered, current, running
 from belljar.surfaces.mcp.structured import once, output_schema
+from belljar.tools import ToolResult
 from belljar.tools.base import surroundings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from mcp.server.context import ServerRequestContext
-
-    from belljar import Session
-    from belljar.engines.spec import Network
-    from belljar.tools import ToolResult
 
 log = logging.getLogger("belljar.mcp")
 

@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import termios
+import tty
 from collections.abc import Iterator
 
 TERMS = frozenset(
@@ -20,15 +21,14 @@ TERMS = frozenset(
 )  # fmt: skip
 """What every image with ncurses describes; any other terminal is told to be the most common one."""
 
-_IFLAG, _OFLAG, _CFLAG, _LFLAG, _CC = 0, 1, 2, 3, 6
-
 
 class HostTerminal:
     """Ours: we read from it, and are in its foreground."""
 
-    def __init__(self, fd: int = 0) -> None:
-        self.fd = fd
-        self._settings = termios.tcgetattr(fd)
+    fd = 0
+
+    def __init__(self) -> None:
+        self._settings = termios.tcgetattr(self.fd)
         self._raw = False
         atexit.register(self.restore)
         # Stopped or gone, we would leave the person at the host's prompt while they type for the sandbox.
@@ -77,31 +77,19 @@ class HostTerminal:
     def _enter(self) -> None:
         if not _is_ours(self.fd):
             return
-        raw = [*self._settings[:_CC], list(self._settings[_CC])]
-        raw[_IFLAG] &= ~(
-            termios.IGNBRK | termios.BRKINT | termios.PARMRK | termios.ISTRIP | termios.INLCR
-            | termios.IGNCR | termios.ICRNL | termios.IXON
-        )  # fmt: skip
-        raw[_OFLAG] &= ~termios.OPOST
-        raw[_CFLAG] = raw[_CFLAG] & ~(termios.CSIZE | termios.PARENB) | termios.CS8
-        raw[_LFLAG] &= ~(termios.ECHO | termios.ECHONL | termios.ICANON | termios.ISIG | termios.IEXTEN)
-        raw[_CC][termios.VMIN], raw[_CC][termios.VTIME] = 1, 0
         self._raw = True
-        self._set(raw)
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            tty.setraw(self.fd, termios.TCSANOW)
 
     def restore(self) -> None:
         """Also at exit, for what was typed meanwhile."""
         if not _is_ours(self.fd):
             return
-        if self._raw:
-            self._raw = False
-            self._set(self._settings)
-        with contextlib.suppress(termios.error):
-            termios.tcflush(self.fd, termios.TCIFLUSH)
-
-    def _set(self, settings: list[object]) -> None:
+        was_raw, self._raw = self._raw, False
         with contextlib.suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(self.fd, termios.TCSANOW, settings)  # type: ignore[arg-type]
+            if was_raw:
+                termios.tcsetattr(self.fd, termios.TCSANOW, self._settings)
+            termios.tcflush(self.fd, termios.TCIFLUSH)
 
 
 def _is_ours(fd: int) -> bool:
