@@ -1,4 +1,5 @@
-"""System calls that Python has no function for. What fails raises OSError, with what it was about."""
+"""System calls that Python has no function for, or none that is enough. What fails raises OSError, with what it was
+about."""
 
 from __future__ import annotations
 
@@ -15,6 +16,13 @@ MS_NOSUID, MS_NODEV, MS_NOATIME, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 1 << 10, 1 
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """A disk that is nearly full takes a part."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def checked(answer: int, what: str | None = None) -> int:

@@ -67,9 +67,9 @@ def plans(path: Path) -> list[Plan]:
     return [root_plan(path)]
 
 
-def root_plan(tar: Path, names: tuple[str, ...] = (), labels: Mapping[str, str] | None = None) -> Plan:
+def root_plan(tar: Path, labels: Mapping[str, str] | None = None) -> Plan:
     """The tar of a root file system, as an image of one layer."""
-    return Plan((Layer(lambda: tar.open("rb")),), names=names, labels=labels)
+    return Plan((Layer(lambda: tar.open("rb")),), labels=labels)
 
 
 class Directory:

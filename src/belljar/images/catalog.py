@@ -11,19 +11,17 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, Protocol
 
 from belljar import resources
 from belljar.errors import ImageMissing, UsageError
+from belljar.images.progress import Progress, quiet, repeating
 from belljar.records import record
-
-if TYPE_CHECKING:
-    from belljar.images.progress import Progress
 
 ROOT_IMAGE = "debian:bookworm-slim"
 PARENTS: dict[str, str | None] = {"base": None, "python": "base", "node": "base", "dev": "python"}
@@ -96,11 +94,7 @@ class Image:
         return asdict(self)
 
 
-def _quiet(fraction: float | None, text: str) -> None:
-    pass
-
-
-watcher: Progress = _quiet
+watcher: Progress = quiet
 """Told of builds that nobody else watches; the command line puts its progress bar here."""
 
 
@@ -132,13 +126,11 @@ def _in_our_store(name: str) -> bool:
     return False
 
 
-def build(store: ImageStore, name: str, progress: Progress = _quiet, *, force: bool = False) -> str:
+def build(store: ImageStore, name: str, progress: Progress = quiet, *, force: bool = False) -> str:
     if name not in PARENTS:
         raise UsageError(f"no recipe for {name!r}; choose from {', '.join(PARENTS)}")
-    from belljar.images.progress import repeating  # every command asks for an image, few build one
-
     wanted = reference(name)
-    with _building(name):
+    with resources.locked(resources.cache_dir() / f"{name}.lock"):  # two that need it at once build it once
         if force or not store.image_exists(wanted):
             with repeating(progress) as report:
                 _build(store, name, wanted, report)
@@ -260,10 +252,3 @@ def _registry_answers(store: ImageStore) -> bool:
         return True
     silent.touch()
     return False
-
-
-@contextmanager
-def _building(name: str) -> Iterator[None]:
-    """Two that need the same image at once build it once."""
-    with resources.locked(resources.cache_dir() / f"{name}.lock"):
-        yield

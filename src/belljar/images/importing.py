@@ -49,12 +49,10 @@ def import_images(store: Store, source: str, name: str | None = None, progress: 
         return [importer.add(plan, given or _names(list(plan.names)) or [_stem(source)]) for plan in found]
 
 
-def import_root(
-    store: Store, tar: Path, names: list[str], labels: Mapping[str, str], progress: Progress = quiet
-) -> LayeredImage:
+def import_root(store: Store, tar: Path, names: list[str], labels: Mapping[str, str]) -> LayeredImage:
     """The tar of a root file system that we made ourselves."""
     with store.adding() as work:
-        return _Importer(store, work, progress).add(root_plan(tar, labels=labels), names)
+        return _Importer(store, work, quiet).add(root_plan(tar, labels), names)
 
 
 class _Importer:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from belljar.errors import ImageInvalid
+from belljar.syscalls import write_all
 
 CHUNK = 1 << 20
 HEADER_MAX = 4 << 20
@@ -224,7 +225,7 @@ class _Layer:
         try:
             while data := content.read(CHUNK):
                 self._spend(len(data))
-                _write(descriptor, data)
+                write_all(descriptor, data)
             if self._privileged:
                 os.fchown(descriptor, _id(member.uid), _id(member.gid))
             os.fchmod(descriptor, _mode(member))
@@ -298,12 +299,6 @@ def _clear(parent: int, name: str) -> None:
         pass
     except IsADirectoryError as error:
         raise ImageInvalid(f"the archive has {name!r} both as a directory and as something else") from error
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _mode(member: tarfile.TarInfo) -> int:

@@ -12,6 +12,8 @@ import select
 from collections.abc import Callable
 from contextlib import suppress
 
+from belljar.syscalls import write_all
+
 PIECE = 1 << 20
 LOOK_UP_MS = 100
 
@@ -80,9 +82,7 @@ def _spliced(pipe: int, file: int) -> int:
 
 def _copied(pipe: int, file: int) -> int:
     data = os.read(pipe, PIECE)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
+    write_all(file, data)
     return len(data)
 
 

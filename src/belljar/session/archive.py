@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from belljar.errors import FileFailed
+from belljar.syscalls import write_all
 from belljar.workspace.beneath import Folder
 
 HEAD = struct.Struct("<cIQH")
@@ -69,12 +70,6 @@ def _file(folder: Folder, path: str, name: bytes, mode: int) -> Iterator[bytes]:
             part = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))  # it became shorter: what is missing is zero
             left -= len(part)
             yield part
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 class Unpacker:

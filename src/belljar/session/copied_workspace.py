@@ -18,10 +18,11 @@ from pathlib import Path
 from anyio import to_thread
 
 from belljar.errors import BelljarError, UsageError
-from belljar.session.archive import packed, whole, write_all
+from belljar.session.archive import packed, whole
 from belljar.session.files import FileInfo, Files, up_to
 from belljar.staged.area import COPIED, StagedArea
 from belljar.staged.copying import is_users, make_whiteout, remove_tree
+from belljar.syscalls import write_all
 from belljar.tasks import a_few_at_once
 from belljar.workspace.beneath import Folder
 

@@ -12,8 +12,9 @@ from anyio import to_thread
 from belljar.errors import BelljarError, SandboxLost
 from belljar.link import frames
 from belljar.link.frames import Flag
-from belljar.session.archive import CHUNK, write_all
+from belljar.session.archive import CHUNK
 from belljar.session.files import File, Sink, Source
+from belljar.syscalls import write_all
 
 if TYPE_CHECKING:
     from belljar.link.remote_command import Execution

@@ -18,8 +18,9 @@ from belljar.errors import FileFailed
 from belljar.layout import HOME
 from belljar.network.client_settings import BUNDLE, SETTINGS
 from belljar.sandbox.launch import Plan
-from belljar.session.archive import CHUNK, write_all
+from belljar.session.archive import CHUNK
 from belljar.session.files import Files, up_to
+from belljar.syscalls import write_all
 
 MOST = 32 << 20
 OURS = {BUNDLE, *SETTINGS}
