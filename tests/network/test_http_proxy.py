@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import anyio
+import pytest
 from anyio.abc import SocketStream
 from tests.network.conftest import Names, Opening, server
 
+from belljar.network import http_proxy
 from belljar.network.allow import Allow
+from belljar.network.door import Door
+from belljar.network.http_proxy import HttpProxy
 
 NAMES = {"api.test": ["127.0.0.1"]}
 
@@ -174,3 +178,42 @@ async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(open
             assert answer.startswith(b"HTTP/1.1 200")
             await hung_up.wait()
     assert [record["verdict"] for record in door.records] == ["allowed", "allowed"]
+
+
+async def test_a_head_that_comes_byte_by_byte_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One byte costs a program inside next to nothing: looking at all of them again held up every other session."""
+    real, looked_at = http_proxy._FOLDED, 0
+
+    class Counting:
+        @staticmethod
+        def search(text: bytes, start: int = 0) -> object:
+            nonlocal looked_at
+            looked_at += len(text) - start
+            return real.search(text, start)
+
+    monkeypatch.setattr(http_proxy, "_FOLDED", Counting)
+    proxy = HttpProxy(Door(Allow("api.test")), None)  # type: ignore[arg-type]
+    head = b"GET http://api.test/ HTTP/1.1\r\nA: " + b"a" * 5000 + b"\r\nB: b"
+    for byte in head:
+        proxy._take(bytes([byte]))
+    assert looked_at < 5 * len(head)
+
+
+@pytest.mark.parametrize("odd", [b"A: 1\n", b"A: 1\r\n 2\r\n", b"A: 1\r\n\t2\r\n", b"A: 1\rB: 2\r\n"])
+@pytest.mark.parametrize("how", ["at once", "by bytes", "behind another"])
+async def test_line_ends_that_can_be_read_in_two_ways_are_refused(open_door: Opening, odd: bytes, how: str) -> None:
+    async def answer(stream: SocketStream) -> None:
+        while True:
+            await read_head(stream)
+            await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async with server(answer) as port, open_door(allowed(port), Names(NAMES)) as door:
+        strange = request(port)[:-2] + odd + b"\r\n"
+        pieces = {
+            "at once": [strange],
+            "by bytes": [strange[at : at + 1] for at in range(len(strange))],
+            "behind another": [request(port) + strange],
+        }[how]
+        heard = await door.say(*pieces)
+    assert b"HTTP/1.1 400" in heard
+    assert heard.count(b"HTTP/1.1 200") == (how == "behind another")

@@ -8,6 +8,7 @@ import pytest
 from tests.network.conftest import Names, Opening, echo, free_port, server
 
 from belljar.network.allow import Allow, DoorLimits
+from belljar.network.mux import DATA, HEAD, OPEN, READY, SMALL, Mux, MuxStream
 
 
 async def test_no_relay_no_network(open_door: Opening) -> None:
@@ -63,3 +64,19 @@ async def test_ten_thousand_connections_one_after_the_other_leave_nothing(open_d
                 await stream.aclose()
         assert (await door.say(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).startswith(b"HTTP/1.1 400")
         assert len(door.mux._half_closed) < 2048
+
+
+async def test_bytes_that_come_one_by_one_are_not_kept_one_by_one() -> None:
+    """As objects they take forty times their size, and there may be thousands of connections that nobody reads."""
+    called: list[MuxStream] = []
+    mux = Mux(lambda _: anyio.lowlevel.checkpoint(), called.append)
+    mux.feed(HEAD.pack(0, READY, 2) + bytes(2) + HEAD.pack(1, OPEN, 2) + bytes(2))
+    said = bytes(range(256)) * 200
+    for byte in said:
+        mux.feed(HEAD.pack(1, DATA, 1) + bytes([byte]))
+    (stream,) = called
+    assert len(stream._arrived) <= 2 + 2 * len(said) // SMALL
+    heard = b""
+    while len(heard) < len(said):
+        heard += await stream.receive()
+    assert heard == said

@@ -45,6 +45,8 @@ def together(*hellos: bytes) -> bytes:
         [with_extension("api.test", EARLY_DATA), ENCRYPTED, CHANGE, EVIL],
         [GOOD, b"\x16\x03\x03\x00\x00" + EVIL],
         [GOOD, b"\x18\x03\x03\x00\x01\x01" + EVIL],
+        [GOOD * 1000],  # each of them costs us more than it costs the client
+        [GOOD, CHANGE * 1000],
     ],
 )
 async def test_no_later_hello_names_another_host(open_door: Opening, to_443: dict[str, int], said: list[bytes]) -> None:

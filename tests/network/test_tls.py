@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from collections.abc import Callable
 
 import anyio
 import pytest
-from anyio.abc import SocketStream
+from anyio.abc import ByteReceiveStream, SocketStream
 from tests.network.conftest import ALLOW, NAMES, Names, Opening, ask, secure, server
 
+from belljar.network import tls
 from belljar.network.allow import Allow
 from belljar.network.authority import Authority
 from belljar.network.tls import NotTLS, client_hello
+from belljar.network.tunnel import checked_hello
 
 
 async def test_tls_to_the_allowed_name_passes(
@@ -131,3 +134,27 @@ async def test_a_request_that_brings_its_headers_back_is_refused(open_door: Open
             answer = await door.say(asked.encode())
     assert b" 405 " in answer
     assert b"s3cret" not in answer
+
+
+def test_a_hello_that_comes_byte_by_byte_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In records of one byte each: looking at all of them again for each byte held up every other session."""
+    looked = 0
+
+    def counting(data: bytes, real: Callable[[bytes], bool] = tls.looks_like_tls) -> bool:
+        nonlocal looked
+        looked += 1
+        return real(data)
+
+    class ByByte(ByteReceiveStream):
+        async def receive(self, max_bytes: int = 1) -> bytes:
+            return bytes([next(left)])
+
+        async def aclose(self) -> None:
+            pass
+
+    message = hello("api.test")[5:]
+    left = iter(b"".join(b"\x16\x03\x01\x00\x01" + bytes([byte]) for byte in message))
+    monkeypatch.setattr(tls, "looks_like_tls", counting)
+    said = anyio.run(checked_hello, ByByte(), "api.test", b"")
+    assert len(said) == 6 * len(message)
+    assert looked <= 2 * len(said)

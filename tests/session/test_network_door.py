@@ -13,8 +13,10 @@ import pytest
 
 from belljar import Allow, Session
 from belljar.errors import ProtectionMissing
+from belljar.network import share
 from belljar.network.client_settings import PORT
 from belljar.network.mux import HEAD, OPEN, READY, Mux
+from belljar.network.share import Share
 from belljar.session.network_door import ACCEPTED, Forwarded, NetworkDoor
 
 LISTENER = f"""
@@ -76,6 +78,26 @@ async def test_a_flood_of_connections_to_a_forwarded_port_is_taken_in_turns() ->
     for each in callers:
         each.setblocking(False)
         assert await asyncio.get_running_loop().sock_recv(each, 1) == b""
+        each.close()
+    forwarded.close()
+
+
+async def test_a_forwarded_port_takes_no_more_than_its_share_of_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody on this machine may connect to it, as often as he likes."""
+    holding, most = Holding(10), Share.all_open + 20
+    monkeypatch.setattr(share, "most", lambda: most)
+    door = NetworkDoor(None, lambda _: None)  # type: ignore[arg-type]
+    door.mux = holding  # type: ignore[assignment]
+    forwarded = Forwarded(door, 8000)
+    await forwarded.open()
+    callers = [socket.create_connection(("127.0.0.1", forwarded.port)) for _ in range(30)]
+    await holding.full.wait()
+    for each in callers[10:]:
+        each.setblocking(False)
+        assert await asyncio.get_running_loop().sock_recv(each, 1) == b"", "hung up on"
+    assert holding.seen.total() == 10
+    holding.go.set()
+    for each in callers:
         each.close()
     forwarded.close()
 

@@ -20,6 +20,7 @@ from belljar.network.addresses import PRIVATE, refusal
 from belljar.network.allow import Address, Allow, BadHost, host_of
 from belljar.network.one_name import OneName
 from belljar.network.resolver import Resolve, Resolver, Unresolved
+from belljar.network.share import Share
 from belljar.network.tls import looks_like_tls
 from belljar.network.tunnel import (
     HELLO_SECONDS,
@@ -68,7 +69,7 @@ class Door:
         self._question = anyio.Lock()
         self._dials = anyio.Semaphore(DIALS, fast_acquire=True)
         self._spent = 0
-        self._open = 0
+        self._share = Share()
         self._recent: deque[float] = deque()
         self._refusals_since, self._refusals, self._unrecorded = 0.0, 0, 0
 
@@ -83,16 +84,13 @@ class Door:
             with anyio.move_on_after(self.allow.limits.total):
                 if not self._has_room():
                     return
-                self._open += 1
-                try:
+                with self._share:
                     with anyio.fail_after(HEAD_SECONDS):
                         first = await client.receive(65536)
                     if first[:1] == b"\x05":
                         await serve_socks(self, client, first)
                     else:
                         await HttpProxy(self, client).serve(first)
-                finally:
-                    self._open -= 1
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError, OSError):
             pass
         finally:
@@ -103,7 +101,8 @@ class Door:
         now, limits = time.monotonic(), self.allow.limits
         while self._recent and self._recent[0] < now - 60:
             self._recent.popleft()
-        if self._open >= limits.connections or len(self._recent) >= limits.per_minute:
+        full = self._share.open >= limits.connections or self._share.is_used_up
+        if full or len(self._recent) >= limits.per_minute:
             self.turn_away("too many connections")
             return False
         self._recent.append(now)

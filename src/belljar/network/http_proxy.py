@@ -39,7 +39,7 @@ class HttpProxy:
     """One client connection. With `inside`, what is said in a tunnel to that host, for which `dialled` is open: all
     requests are for that host. `tls`: the client's TLS ended here, and ours begins."""
 
-    __slots__ = ("_client", "_dialled", "_door", "_head", "_http", "_inside", "_tls", "_upstream")
+    __slots__ = ("_client", "_dialled", "_door", "_http", "_inside", "_seen", "_tls", "_upstream")
 
     def __init__(
         self, door: Door, client: ByteStream, inside: Target | None = None, dialled: ByteStream | None = None, *,
@@ -48,7 +48,8 @@ class HttpProxy:
         self._door, self._client, self._inside, self._dialled, self._tls = door, client, inside, dialled, tls
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX)
         self._upstream: Upstream | None = None
-        self._head = b""
+        self._seen = b""
+        """The last of this request's head."""
 
     async def serve(self, first: bytes = b"") -> None:
         try:
@@ -60,6 +61,8 @@ class HttpProxy:
                 if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
                     return
                 self._http.start_next_cycle()
+                self._seen = b""
+                self._check_line_ends(self._http.trailing_data[0])  # what came behind that request
         except h11.RemoteProtocolError as error:
             self._door.turn_away(NOT_UNDERSTOOD)  # without the line, which may hold a secret
             await self._refuse(Refused(f"{NOT_UNDERSTOOD}: {error}", status=error.error_status_hint))
@@ -76,21 +79,24 @@ class HttpProxy:
     # What the client says.
 
     def _take(self, data: bytes) -> None:
-        """Bare line feeds and folded headers are read in more than one way: not by us."""
         if self._http.their_state is h11.IDLE:
-            # What ended an earlier request may have brought the first half of this one's line end.
-            self._head += data if self._head or data[:1] != b"\n" else b"\r" + data
-            head, end, _ = self._head.partition(b"\r\n\r\n")
-            if _FOLDED.search(head if end else head.removesuffix(b"\r")):
-                raise Refused("bare line ends and folded headers are not accepted", status=400)
+            self._check_line_ends(data)
         self._http.receive_data(data)
+
+    def _check_line_ends(self, data: bytes) -> None:
+        """Bare line feeds and folded headers are read in more than one way: not by us. What was looked at is not looked
+        at again: a client may send byte by byte."""
+        text = self._seen + data
+        head, end, _ = text.partition(b"\r\n\r\n")
+        if _FOLDED.search(head if end else head.removesuffix(b"\r"), max(0, len(self._seen) - 1)):
+            raise Refused("bare line ends and folded headers are not accepted", status=400)
+        self._seen = text[-3:]
 
     async def _request(self) -> h11.Request:
         with anyio.move_on_after(HEAD_SECONDS if self._upstream is None else self._door.allow.limits.idle):
             while True:
                 event = self._http.next_event()
                 if isinstance(event, h11.Request):
-                    self._head = b""
                     return event
                 if event is not h11.NEED_DATA:
                     raise _Over

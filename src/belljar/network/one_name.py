@@ -14,15 +14,18 @@ from belljar.network import tls
 from belljar.network.tunnel import CHUNK, checked_hello
 from belljar.network.visit import Refused
 
+IN_CLEAR_MOST = 64  # records
+
 
 class OneName(ByteStream):
     """`first`: what was read of `client` already. What is refused breaks the stream; `refused` tells why."""
 
-    __slots__ = ("_client", "_early_data", "_first", "_name", "_passed", "refused")
+    __slots__ = ("_client", "_early_data", "_first", "_in_clear", "_name", "_passed", "refused")
 
     def __init__(self, client: ByteStream, name: str, first: bytes) -> None:
         self._client, self._name, self._first = client, name, first
         self._passed = self._early_data = False
+        self._in_clear = 0
         self.refused: Refused | None = None
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
@@ -43,6 +46,7 @@ class OneName(ByteStream):
             if not 0 < length <= tls.RECORD_MAX:
                 raise Refused(f"{self._name}: a TLS record of a wrong size")
             data = await self._at_least(data, at + 5 + min(length, 6))
+            self._count(kind)
             shown = data[at : at + (11 if length >= tls.SHORTEST_ENCRYPTED else 6)]
             if kind == tls.HANDSHAKE and tls.says_hello_again(shown):
                 hello = await checked_hello(self._client, self._name, data[at:])
@@ -55,6 +59,12 @@ class OneName(ByteStream):
             else:
                 raise Refused(f"{self._name}: only TLS may be spoken there")
         return data
+
+    def _count(self, kind: int) -> None:
+        """Two hellos and what belongs to them are a handful; each costs us more to look at than the client to say."""
+        self._in_clear += kind != tls.ENCRYPTED
+        if self._in_clear > IN_CLEAR_MOST:
+            raise Refused(f"{self._name}: a TLS handshake that does not end")
 
     def _size(self, hello: bytes) -> int:
         found = tls.client_hello(hello)

@@ -56,26 +56,49 @@ def looks_like_tls(data: bytes) -> bool:
     return data[:2] == b"\x16\x03"[: len(data)]
 
 
-def client_hello(data: bytes) -> Hello | None:
-    """The ClientHello at the start of `data`; None: more bytes are needed."""
-    message = bytearray()
-    at = 0
-    while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4], "big"):
-        head = data[at : at + 5]
-        if not looks_like_tls(head[:2]) or len(data) > HELLO_MAX + 5:
+class HelloReader:
+    """Takes a ClientHello as it comes. No byte is looked at twice: each may come alone, in a record of its own."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        """All that came, also what is behind the hello."""
+        self._at = 0
+        self._message = bytearray()
+
+    def feed(self, data: bytes) -> Hello | None:
+        """The hello; None: more bytes are needed."""
+        self.data += data
+        while len(self._message) < 4 or len(self._message) < self._wanted:
+            if not self._take_record():
+                return None
+        if len(self._message) != self._wanted:
+            raise NotTLS("more than a ClientHello in its record")
+        return _parsed(bytes(self._message[4:]), self._at)
+
+    @property
+    def _wanted(self) -> int:
+        return 4 + int.from_bytes(self._message[1:4], "big")
+
+    def _take_record(self) -> bool:
+        head = bytes(self.data[self._at : self._at + 5])
+        if not looks_like_tls(head[:2]) or self._at > HELLO_MAX:
             raise NotTLS("no TLS handshake")
         length = int.from_bytes(head[3:5], "big")
         if len(head) == 5 and not 0 < length <= 1 << 14:
             raise NotTLS("a record of a wrong size")
-        if len(head) < 5 or len(data) < at + 5 + length:
-            return None
-        message += data[at + 5 : at + 5 + length]
-        at += 5 + length
-        if message[0] != _CLIENT_HELLO or (len(message) >= 4 and int.from_bytes(message[1:4], "big") > HELLO_MAX):
+        end = self._at + 5 + length
+        if len(head) < 5 or len(self.data) < end:
+            return False
+        self._message += self.data[self._at + 5 : end]
+        self._at = end
+        if self._message[0] != _CLIENT_HELLO or (len(self._message) >= 4 and self._wanted > 4 + HELLO_MAX):
             raise NotTLS("no ClientHello")
-    if len(message) != 4 + int.from_bytes(message[1:4], "big"):
-        raise NotTLS("more than a ClientHello in its record")
-    return _parsed(bytes(message[4:]), at)
+        return True
+
+
+def client_hello(data: bytes) -> Hello | None:
+    """The ClientHello at the start of `data`; None: more bytes are needed."""
+    return HelloReader().feed(data)
 
 
 def says_hello_again(record: bytes) -> bool:

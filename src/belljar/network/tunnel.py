@@ -13,7 +13,7 @@ from collections.abc import Callable
 import anyio
 from anyio.abc import ByteStream
 
-from belljar.network.tls import NotTLS, client_hello
+from belljar.network.tls import HelloReader, NotTLS
 from belljar.network.visit import Refused, Visit
 from belljar.patterns import lazy_pattern
 
@@ -94,11 +94,11 @@ async def _pump(
 
 async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> bytes:
     """The bytes of a ClientHello that asks for `name` (None: an address was allowed); Refused for anything else."""
-    data, shown = first, name or "this address"
+    reader, data, shown = HelloReader(), first, name or "this address"
     with anyio.move_on_after(HELLO_SECONDS):
         while True:
             try:
-                hello = client_hello(data) if data else None
+                hello = reader.feed(data)
             except NotTLS as error:
                 raise Refused(
                     f"{shown}: only TLS may be spoken there ({error}); allow 'tcp://{name}:443' for more"
@@ -106,7 +106,7 @@ async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> b
             if hello is not None:
                 break
             try:
-                data += await client.receive(CHUNK)
+                data = await client.receive(CHUNK)
             except GONE as error:
                 raise Refused(f"{shown}: the client left before its TLS handshake") from error
         if hello.hides_name:
@@ -114,7 +114,7 @@ async def checked_hello(client: ByteStream, name: str | None, first: bytes) -> b
         if name is not None and hello.name != name:
             asked = f"{hello.name!r}" if hello.name else "no name"
             raise Refused(f"{name} was asked for, but the TLS handshake names {asked}")
-        return data
+        return bytes(reader.data)
     raise Refused(f"{shown}: no TLS handshake came")
 
 

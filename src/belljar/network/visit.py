@@ -8,7 +8,7 @@ from typing import Any
 
 from belljar.audit import masking
 
-HOST_MAX, PATH_MAX = 300, 500
+HOST_MAX, PATH_MAX, REASON_MAX = 300, 500, 500
 NOT_ALLOWED = "this sandbox may not reach"
 """How the reason begins where nobody allowed the host: for that alone `--allow` helps."""
 
@@ -51,11 +51,12 @@ class Visit:
         self.path = masking.text(self.path[:PATH_MAX])
 
     def end(self) -> None:
+        self.reason = self.reason[:REASON_MAX]  # it may repeat what was asked for, and thousands are remembered
         self.seconds = round(time.monotonic() - self._begun, 6)
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "host": self.host, "port": self.port, "address": self.address, "verdict": self.verdict,
-            "reason": self.reason[:500], "method": self.method, "path": self.path,
+            "reason": self.reason[:REASON_MAX], "method": self.method, "path": self.path,
             "sent": self.sent, "received": self.received, "started": self.started, "seconds": self.seconds,
         }  # fmt: skip

@@ -24,6 +24,7 @@ from belljar.network.client_settings import BUNDLE, JAVA_BUNDLE, PORT, SETTINGS,
 from belljar.network.door import Door
 from belljar.network.mux import Mux, MuxStream, RelayError
 from belljar.network.presets import Found, explain
+from belljar.network.share import Share
 
 if TYPE_CHECKING:
     from belljar.link.remote_command import Execution
@@ -153,6 +154,7 @@ class Forwarded:
     def __init__(self, door: NetworkDoor, port: int) -> None:
         self.door, self.inside = door, port
         self._server: asyncio.Server | None = None
+        self._share = Share()
         self.port = 0
 
     async def open(self, at: int = 0) -> str:
@@ -163,6 +165,12 @@ class Forwarded:
         return f"http://127.0.0.1:{self.port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._share.is_used_up:
+            with self._share:
+                await self._carry(reader, writer)
+        writer.close()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         mux = self.door.mux
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
             if mux is not None:
@@ -175,7 +183,6 @@ class Forwarded:
                 finally:
                     with anyio.CancelScope(shield=True):
                         await inside.aclose()
-        writer.close()
 
     def close(self) -> None:
         if self._server is not None:
