@@ -25,6 +25,7 @@ from belljar.network.tls import looks_like_tls
 from belljar.network.tunnel import (
     HELLO_SECONDS,
     Meter,
+    PartlyRead,
     checked_hello,
     first_words,
     looks_like_http,
@@ -278,7 +279,6 @@ class Door:
         from anyio.streams.tls import TLSStream
 
         from belljar.network.http_proxy import HttpProxy
-        from belljar.network.upstream import PartlyRead
 
         if self.authority is None:
             raise Refused(f"{target.host} has headers set, but no certificate authority was made", status=502)

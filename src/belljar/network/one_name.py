@@ -11,27 +11,28 @@ import anyio
 from anyio.abc import ByteStream
 
 from belljar.network import tls
-from belljar.network.tunnel import CHUNK, checked_hello
+from belljar.network.tunnel import CHUNK, PartlyRead, checked_hello
 from belljar.network.visit import Refused
 
 IN_CLEAR_MOST = 64  # records
 
 
-class OneName(ByteStream):
+class OneName(PartlyRead):
     """`first`: what was read of `client` already. What is refused breaks the stream; `refused` tells why."""
 
-    __slots__ = ("_client", "_early_data", "_first", "_in_clear", "_name", "_passed", "refused")
+    __slots__ = ("_early_data", "_in_clear", "_name", "_passed", "refused")
 
     def __init__(self, client: ByteStream, name: str, first: bytes) -> None:
-        self._client, self._name, self._first = client, name, first
+        super().__init__(client, first)
+        self._name = name
         self._passed = self._early_data = False
         self._in_clear = 0
         self.refused: Refused | None = None
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         if self._passed:
-            return await self._client.receive(max_bytes)
-        data, self._first = self._first or await self._client.receive(max_bytes), b""
+            return await self._stream.receive(max_bytes)
+        data, self._first = self._first or await self._stream.receive(max_bytes), b""
         try:
             return await self._checked(data)
         except Refused as error:
@@ -49,7 +50,7 @@ class OneName(ByteStream):
             self._count(kind)
             shown = data[at : at + (11 if length >= tls.SHORTEST_ENCRYPTED else 6)]
             if kind == tls.HANDSHAKE and tls.says_hello_again(shown):
-                hello = await checked_hello(self._client, self._name, data[at:])
+                hello = await checked_hello(self._stream, self._name, data[at:])
                 data, at = data[:at] + hello, at + self._size(hello)
             elif kind in (tls.CHANGE_CIPHER, tls.ALERT) or (kind == tls.ENCRYPTED and self._early_data):
                 at += 5 + length
@@ -74,14 +75,5 @@ class OneName(ByteStream):
 
     async def _at_least(self, data: bytes, length: int) -> bytes:
         while len(data) < length:
-            data += await self._client.receive(CHUNK)
+            data += await self._stream.receive(CHUNK)
         return data
-
-    async def send(self, item: bytes) -> None:
-        await self._client.send(item)
-
-    async def send_eof(self) -> None:
-        await self._client.send_eof()
-
-    async def aclose(self) -> None:
-        await self._client.aclose()

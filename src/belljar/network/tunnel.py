@@ -63,6 +63,28 @@ class Meter:
         self._scope = None
 
 
+class PartlyRead(ByteStream):
+    """A stream some of whose bytes were read already."""
+
+    __slots__ = ("_first", "_stream")
+
+    def __init__(self, stream: ByteStream, first: bytes) -> None:
+        self._stream, self._first = stream, first
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        first, self._first = self._first[:max_bytes], self._first[max_bytes:]
+        return first or await self._stream.receive(max_bytes)
+
+    async def send(self, item: bytes) -> None:
+        await self._stream.send(item)
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
 async def tunnel(client: ByteStream, upstream: ByteStream, meter: Meter, first: bytes = b"") -> None:
     """Until both sides have said all, one of them breaks, or nothing moves."""
     try:

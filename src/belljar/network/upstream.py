@@ -46,23 +46,3 @@ class Upstream:
             meter.received(len(data))
             self.http.receive_data(data)
         return event
-
-
-class PartlyRead(ByteStream):
-    """A stream some of whose bytes were read already."""
-
-    def __init__(self, stream: ByteStream, first: bytes) -> None:
-        self._stream, self._first = stream, first
-
-    async def receive(self, max_bytes: int = 65536) -> bytes:
-        first, self._first = self._first[:max_bytes], self._first[max_bytes:]
-        return first or await self._stream.receive(max_bytes)
-
-    async def send(self, item: bytes) -> None:
-        await self._stream.send(item)
-
-    async def send_eof(self) -> None:
-        await self._stream.send_eof()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()

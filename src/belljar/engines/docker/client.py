@@ -14,6 +14,8 @@ import random
 import re
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +141,17 @@ class Client:
         plain = socket.create_connection((name, port), seconds)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self._tls.wrap_socket(plain, server_hostname=name) if self._tls else plain
+
+
+@contextmanager
+def sensible(doing: str) -> Iterator[None]:
+    """An answer of another shape than every engine's is one clear error."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise EngineError(
+            f"{doing}: the engine sent an answer that cannot be understood ({type(error).__name__}: {error})"
+        ) from error
 
 
 def quote(text: str) -> str:

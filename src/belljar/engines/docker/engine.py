@@ -9,15 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from belljar.engines.base import Description, Launched, Listed
 from belljar.engines.docker.claims import claims
-from belljar.engines.docker.client import SLOW_SECONDS, Answered, Client, quote
+from belljar.engines.docker.client import SLOW_SECONDS, Answered, quote, sensible
 from belljar.engines.docker.create_body import create_body
 from belljar.engines.docker.dialect import Dialect
 from belljar.engines.docker.hosts import Endpoint
@@ -41,7 +40,6 @@ class DockerEngine(DockerImages):
         self.dialect = dialect or Dialect()
         self.name, self.host, self.names_begin = self.dialect.name, endpoint.host, self.dialect.names_begin
         self.own_namespaces = self.dialect.own_namespaces()
-        self.client = Client(endpoint)
         self._volumes: set[str] = set()
         self._image_links = ImageLinks(self.client, verbatim=self.dialect.copies_links)
         self._late_ulimits: dict[str, dict[str, int]] = {}
@@ -56,7 +54,7 @@ class DockerEngine(DockerImages):
 
     def _about(self) -> dict[str, Any]:
         doing = f"connecting to {self.host}"
-        with _sensible(doing):
+        with sensible(doing):
             about = self.client.ask(doing, "GET", "/version")
             version = tuple(int(part) for part in about["ApiVersion"].split("."))
             if version < MINIMUM_API:
@@ -105,7 +103,7 @@ class DockerEngine(DockerImages):
 
     def create(self, spec: SandboxSpec, name: str) -> str:
         doing = "creating the sandbox"
-        with _sensible(doing):
+        with sensible(doing):
             try:
                 self._image_links.refuse(spec)
                 body = create_body(spec, self.dialect)
@@ -132,14 +130,14 @@ class DockerEngine(DockerImages):
 
     def inspect(self, id: str) -> Launched:
         doing = "looking at the sandbox"
-        with _sensible(doing):
+        with sensible(doing):
             found = self._document(id, doing)
             pid = int(found["State"]["Pid"])
             return Launched(_id(found), pid, claims(found, self.dialect, self.machine))
 
     def state(self, id: str) -> str | None:
         doing = "looking at the sandbox"
-        with _sensible(doing):
+        with sensible(doing):
             try:
                 return str(self._document(id, doing)["State"]["Status"])
             except Answered as error:
@@ -161,7 +159,7 @@ class DockerEngine(DockerImages):
     def list(self) -> list[Listed]:
         doing = "listing sandboxes"
         wanted = quote(json.dumps({"label": [LABEL + "session"]}))
-        with _sensible(doing):
+        with sensible(doing):
             rows = self.client.ask(doing, "GET", f"/containers/json?all=1&filters={wanted}")
             return [
                 Listed(r["Id"], r["State"], r.get("Labels") or {}, r.get("Image", ""), _seconds(r.get("Created", 0)))
@@ -170,7 +168,7 @@ class DockerEngine(DockerImages):
 
     def image(self, reference: str) -> Image | None:
         doing = f"looking at image {reference}"
-        with _sensible(doing):
+        with sensible(doing):
             try:
                 found = self.client.ask(doing, "GET", f"/images/{quote(reference)}/json")
             except Answered as error:
@@ -180,8 +178,11 @@ class DockerEngine(DockerImages):
             config = found.get("Config") or {}
             return Image(str(found["Id"]), tuple(config.get("Env") or ()), tuple(sorted(config.get("Volumes") or ())))
 
+    def image_exists(self, reference: str) -> bool:
+        return self.image(reference) is not None
+
     def describe(self) -> Description:
-        with _sensible("asking the engine about itself"):
+        with sensible("asking the engine about itself"):
             info = self.info
             options = " ".join(info.get("SecurityOptions") or [])
             return Description(
@@ -208,7 +209,7 @@ class DockerEngine(DockerImages):
             "Cmd": list(argv), "User": str(BRIDGE_USER), "Tty": False,
             "AttachStdin": True, "AttachStdout": True, "AttachStderr": True,
         }  # fmt: skip
-        with _sensible(doing):
+        with sensible(doing):
             made = self.client.ask(doing, "POST", f"/containers/{quote(id)}/exec", wanted)["Id"]
             return Demultiplexed(*self.client.stream(doing, f"/exec/{quote(made)}/start", {"Detach": False}))
 
@@ -225,24 +226,13 @@ class DockerEngine(DockerImages):
         doing, at = "installing the init", "/.belljar-init"
         mount = {"Type": "volume", "Source": name, "Target": at, "VolumeOptions": {"NoCopy": True}}
         body = {"Image": image, "Cmd": ["/none"], "Entrypoint": [], "HostConfig": {"Mounts": [mount]}}
-        with _sensible(doing):
+        with sensible(doing):
             holder = quote(self.client.ask(doing, "POST", "/containers/create", body, seconds=SLOW_SECONDS)["Id"])
             try:
                 path = f"/containers/{holder}/archive?path={quote(at)}"
                 self.client.ask(doing, "PUT", path, archive, seconds=SLOW_SECONDS)
             finally:
                 self.destroy(holder)  # with the volumes that the image declares
-
-
-@contextmanager
-def _sensible(doing: str) -> Iterator[None]:
-    """An answer of another shape than every engine's is one clear error."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-        raise EngineError(
-            f"{doing}: the engine sent an answer that cannot be understood ({type(error).__name__}: {error})"
-        ) from error
 
 
 def _id(answer: Any) -> str:

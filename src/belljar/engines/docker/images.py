@@ -1,12 +1,16 @@
-"""The image verbs of an engine with Docker's API (`images.catalog.ImageStore`). Rare, so docker-py speaks them."""
+"""The image verbs of an engine with Docker's API (`images.catalog.ImageStore`).
+
+Building and importing are rare and take streams, so docker-py speaks them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from belljar.engines.docker.client import Client, quote, sensible
 from belljar.engines.docker.hosts import Endpoint
 from belljar.errors import EngineError
 from belljar.images.catalog import Recipe, StoredImage
@@ -24,14 +28,14 @@ class DockerImages:
     """What the engine puts before names without a registry."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._images_at = endpoint
+        self.client = Client(endpoint)
 
     @contextmanager
-    def _images_client(self, doing: str, timeout: float | None = 60) -> Iterator[APIClient]:
+    def _images_client(self, doing: str) -> Iterator[APIClient]:
         from docker.errors import APIError, DockerException
 
         try:
-            client = self._docker_py(timeout)
+            client = self._docker_py(None)
             try:
                 yield client
             finally:
@@ -45,31 +49,21 @@ class DockerImages:
         from docker.tls import TLSConfig
 
         tls: dict[str, Any] = {}
-        if directory := self._images_at.certificates:
+        if directory := self.client.endpoint.certificates:
             pair = (f"{directory}/cert.pem", f"{directory}/key.pem")
             tls = {"tls": TLSConfig(client_cert=pair, ca_cert=f"{directory}/ca.pem", verify=True)}
-        return APIClient(base_url=self._images_at.host, version="auto", timeout=timeout, **tls)
-
-    def image_exists(self, reference: str) -> bool:
-        from docker.errors import ImageNotFound
-
-        with self._images_client(f"looking for {reference}") as client:
-            try:
-                client.inspect_image(reference)
-            except ImageNotFound:
-                return False
-            return True
+        return APIClient(base_url=self.client.endpoint.host, version="auto", timeout=timeout, **tls)
 
     def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
         from docker.utils import parse_repository_tag
 
         repository, tag = parse_repository_tag(reference)
         changes = [f"WORKDIR {cwd}", 'CMD ["bash"]', *(f"LABEL {key}={value}" for key, value in labels.items())]
-        with self._images_client(f"importing {reference}", timeout=None) as client:
+        with self._images_client(f"importing {reference}") as client:
             client.import_image(str(tar), repository=repository, tag=tag, changes=changes)
 
     def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
-        with self._images_client(f"building {recipe.reference}", timeout=None) as client:
+        with self._images_client(f"building {recipe.reference}") as client:
             lines = client.build(
                 fileobj=recipe.context, custom_context=True, dockerfile=recipe.dockerfile, tag=recipe.reference,
                 buildargs=recipe.arguments, labels=recipe.labels, rm=True, forcerm=True, decode=True,
@@ -80,15 +74,15 @@ class DockerImages:
                 report(line.get("stream", ""))
 
     def image_tag(self, reference: str, alias: str) -> None:
-        from docker.utils import parse_repository_tag
-
-        repository, tag = parse_repository_tag(alias)
-        with self._images_client(f"tagging {reference}") as client:
-            client.tag(reference, repository, tag, force=True)
+        repository, _, tag = alias.rpartition(":")
+        path = f"/images/{quote(reference)}/tag?repo={quote(repository)}&tag={quote(tag)}"
+        self.client.ask(f"tagging {reference}", "POST", path)
 
     def image_list(self, label: str) -> list[StoredImage]:
-        with self._images_client("listing the images") as client:
-            return [_stored(found, self.names_begin) for found in client.images(filters={"label": label})]
+        wanted = quote(json.dumps({"label": [label]}))
+        with sensible(doing := "listing the images"):
+            found = self.client.ask(doing, "GET", f"/images/json?filters={wanted}")
+            return [_stored(each, self.names_begin) for each in found]
 
     def registry_has(self, reference: str) -> bool:
         from docker.errors import DockerException

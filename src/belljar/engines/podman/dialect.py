@@ -31,10 +31,7 @@ class PodmanDialect(Dialect):
     names_begin = "localhost/"
     reaches_far = False
     copies_links = False
-    extras = (
-        "Privileged", "CapAdd", "Devices", "DeviceRequests", "DeviceCgroupRules", "GroupAdd", "VolumesFrom",
-        "PortBindings", "PublishAllPorts", "ExtraHosts", "Sysctls", "OomKillDisable",
-    )  # fmt: skip
+    extras = tuple(name for name in Dialect.extras if name != "Binds")
 
     def security_options(self, spec: SandboxSpec) -> list[str]:
         apparmor = ["apparmor=unconfined"] if _stacked_profiles() else []
@@ -54,14 +51,11 @@ class PodmanDialect(Dialect):
         return {"memory": "memory" in has, "swap": "memory" in has, "pids": "pids" in has, "cpus": "cpu" in has}
 
     def seccomp(self, spec: SandboxSpec) -> str:
-        return str(_profile_file(profile_text(spec.seccomp, spec.machine)))
+        _write_profile(profile_text(spec.seccomp, spec.machine))
+        return super().seccomp(spec)
 
-    def profile_name(self, option: str, machine: str) -> str:
-        names = ("default", "debug")
-        return next(
-            (name for name in names if option == str(_profile_path(profile_text(name, machine)))),
-            "another profile",
-        )
+    def profile_option(self, text: str) -> str:
+        return str(_profile_path(text))
 
     def tmpfs_options(self, mount: Mount) -> str:
         executable = "exec" if mount.executable else "noexec"
@@ -117,7 +111,7 @@ def _profile_path(text: str) -> Path:
     return place / f"seccomp-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
-def _profile_file(text: str) -> Path:
+def _write_profile(text: str) -> None:
     """Written whole, by rename: Podman reads it when the container starts."""
     path = _profile_path(text)
     if not path.is_file() or path.read_text() != text:
@@ -125,4 +119,3 @@ def _profile_file(text: str) -> Path:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
         os.rename(new, path)
-    return path
