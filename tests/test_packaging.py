@@ -59,12 +59,13 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By this environment's pip: to give the new one its own would take longer than all it is for."""
     venv = tmp_path_factory.mktemp("venv")
-    run(sys.executable, "-m", "venv", venv)
-    pip = [venv / "bin/python", "-m", "pip"]
-    locked = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", LOCK]
-    run(*pip, "install", "-q", *locked)
-    run(*pip, "install", "-q", "--no-deps", wheel)
+    run(sys.executable, "-m", "venv", "--without-pip", venv)
+    pip = [sys.executable, "-m", "pip", "--python", venv / "bin/python"]
+    install = [*pip, "install", "-q", "--no-deps", "--no-compile"]
+    run(*install, "--require-hashes", "--only-binary", ":all:", "-r", LOCK)
+    run(*install, wheel)
     run(*pip, "check")
     return venv / "bin"
 

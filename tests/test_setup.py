@@ -157,6 +157,8 @@ def test_an_interrupted_step_ends_its_command_and_is_not_done(tmp_path: Path) ->
         assert time.monotonic() < until
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGINT)
+    process.wait(timeout=PATIENCE)
+    os.killpg(process.pid, signal.SIGKILL)  # the command's own child, which nobody waited for
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
     assert not _alive(int(pid_file.read_text()))
@@ -255,7 +257,9 @@ def test_steps_wait_for_what_they_need_and_each_is_told_at_start_and_end() -> No
         def action(report: Report) -> None:
             report(0.0, f"doing {name}")
             order.append(name)
-            time.sleep(0.3)  # long enough to be drawn
+            until = time.monotonic() + PATIENCE
+            while f"doing {name}" not in out.getvalue() and time.monotonic() < until:
+                time.sleep(0.01)
 
         plan.add(name, action, after=["first"] if name == "second" else [])
 

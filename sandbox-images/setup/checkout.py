@@ -177,7 +177,8 @@ class Checkout:
         while self._uninterrupted:
             time.sleep(0.05)
         deadline = time.monotonic() + ENDING_SECONDS
-        while self._children and time.monotonic() < deadline:
+        # One that has ended may have left something behind that holds its output open: that is not waited for.
+        while any(child.poll() is None for child in list(self._children)) and time.monotonic() < deadline:
             time.sleep(0.05)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ import belljar
 from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import ProtectionMissing, UsageError
 
-DOCKERFILE = """
-FROM {base}
+HOSTILE = """
 ENV HOME=/root USER=root LD_PRELOAD=/nowhere.so BASH_ENV=/workspace/evil PATH=/opt/tool/bin:/usr/bin:/bin COLOUR=blue
 USER 0:0
 WORKDIR /root
@@ -29,17 +29,26 @@ CMD ["false"]
 """
 
 
-@pytest.fixture(scope="module")
-def hostile_image(base_image: str, docker_client: Any) -> Iterator[str]:
-    dockerfile = io.BytesIO(DOCKERFILE.format(base=base_image).encode())
-    image, _ = docker_client.images.build(fileobj=dockerfile, tag="belljar-test/hostile", rm=True)
-    yield "belljar-test/hostile"
-    _remove_once_unused(docker_client, image.id)
+@contextmanager
+def built(docker_client: Any, base: str, lines: str) -> Iterator[str]:
+    """Labelled as our own: another run of these tests beside this one would get the same image, and remove it."""
+    text = f"FROM {base}\nLABEL run={uuid.uuid4().hex}\n{lines}\n"
+    image, _ = docker_client.images.build(fileobj=io.BytesIO(text.encode()), rm=True)
+    try:
+        yield image.id
+    finally:
+        _remove_once_unused(docker_client, image.id)
 
 
-@tenacity.retry(stop=tenacity.stop_after_delay(10), wait=tenacity.wait_fixed(0.1), reraise=True)
+@tenacity.retry(stop=tenacity.stop_after_delay(120), wait=tenacity.wait_fixed(0.1), reraise=True)
 def _remove_once_unused(docker_client: Any, image: str) -> None:
     docker_client.images.remove(image, force=True)
+
+
+@pytest.fixture(scope="module")
+def hostile_image(base_image: str, docker_client: Any) -> Iterator[str]:
+    with built(docker_client, base_image, HOSTILE) as image:
+        yield image
 
 
 async def test_a_hostile_image_gets_the_same_walls(hostile_image: str, workspace: Path, docker_client: Any) -> None:
@@ -86,43 +95,32 @@ async def test_an_image_that_leads_mounts_into_the_workspace_is_refused(
     (root_workspace / ".git/hooks").mkdir(parents=True)
     (root_workspace / "deep").symlink_to(".git/hooks")
     before = sorted(root_workspace.rglob("*"))
-    dockerfile = io.BytesIO(f"FROM {base_image}\nUSER 0:0\n{line}\n".encode())
-    image, _ = docker_client.images.build(fileobj=dockerfile, rm=True)
-    try:
+    with built(docker_client, base_image, f"USER 0:0\n{line}") as image:
         for _ in range(2):  # what was found harmless is remembered, and this was not
             # Over a bridge there are fewer mounts to lead astray.
             with pytest.raises(refusals) if engine.shares_files else suppress(*refusals):
-                await belljar.run(["true"], root_workspace, image=image.id)
+                await belljar.run(["true"], root_workspace, image=image)
         assert sorted(root_workspace.rglob("*")) == before
-    finally:
-        _remove_once_unused(docker_client, image.id)
 
 
 async def test_links_that_lead_elsewhere_in_the_image_are_nobody_s_business(
     base_image: str, workspace: Path, docker_client: Any
 ) -> None:
     lines = "RUN mv /etc/passwd /opt/ && ln -s /opt/passwd /etc/ && rm -rf /var/tmp && ln -s ../tmp /var/tmp"
-    dockerfile = io.BytesIO(f"FROM {base_image}\nUSER 0:0\n{lines}\n".encode())
-    image, _ = docker_client.images.build(fileobj=dockerfile, rm=True)
-    try:
-        result = await belljar.run("id; echo x > /var/tmp/x; cat /tmp/x", workspace, image=image.id)
+    with built(docker_client, base_image, f"USER 0:0\n{lines}") as image:
+        result = await belljar.run("id; echo x > /var/tmp/x; cat /tmp/x", workspace, image=image)
         assert result.output.endswith("x\n")
-    finally:
-        _remove_once_unused(docker_client, image.id)
 
 
 REDIRECTING = """
-FROM {base}
 RUN rm -rf /.belljar && ln -s /proc/self/cwd /.belljar && mkdir /.belljar-0 && ln -s /proc/self/cwd /.belljar-x
 """
 
 
 @pytest.fixture(scope="module")
 def redirecting_image(base_image: str, docker_client: Any) -> Iterator[str]:
-    dockerfile = io.BytesIO(REDIRECTING.format(base=base_image).encode())
-    image, _ = docker_client.images.build(fileobj=dockerfile, tag="belljar-test/redirecting", rm=True)
-    yield "belljar-test/redirecting"
-    _remove_once_unused(docker_client, image.id)
+    with built(docker_client, base_image, REDIRECTING) as image:
+        yield image
 
 
 async def test_an_image_cannot_put_its_own_program_in_the_init_s_place(redirecting_image: str, workspace: Path) -> None:
@@ -137,10 +135,6 @@ async def test_an_image_cannot_put_its_own_program_in_the_init_s_place(redirecti
 async def test_an_image_whose_volume_is_inside_the_workspace_is_refused(
     base_image: str, docker_client: Any, workspace: Path
 ) -> None:
-    dockerfile = io.BytesIO(f"FROM {base_image}\nVOLUME /workspace/.git\n".encode())
-    image, _ = docker_client.images.build(fileobj=dockerfile, tag="belljar-test/inside", rm=True)
-    try:
-        with pytest.raises(belljar.BelljarError, match="volume"):
-            await belljar.run("true", workspace, image="belljar-test/inside")
-    finally:
-        _remove_once_unused(docker_client, image.id)
+    volume = "VOLUME /workspace/.git"
+    with built(docker_client, base_image, volume) as image, pytest.raises(belljar.BelljarError, match="volume"):
+        await belljar.run("true", workspace, image=image)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,13 +71,14 @@ def registry(engine: DockerEngine) -> Registry:
 
 @pytest.fixture
 def tiny(recipes: Path, base_image: str, monkeypatch: pytest.MonkeyPatch, docker_client: Any) -> Iterator[str]:
-    """A recipe on top of base that needs no network."""
-    (recipes / "tiny").mkdir()
-    (recipes / "tiny/packages").write_text("# none\n")
-    (recipes / "tiny/Dockerfile").write_text("ARG FROM\nFROM ${FROM}\nCOPY tiny/packages /tiny\n")
-    monkeypatch.setitem(catalog.PARENTS, "tiny", "base")
-    yield "tiny"
-    for image in docker_client.images.list("belljar/tiny"):
+    """A recipe on top of base that needs no network; nobody else who runs these tests now has its name."""
+    name = f"tiny{os.getpid()}"
+    (recipes / name).mkdir()
+    (recipes / name / "packages").write_text("# none\n")
+    (recipes / name / "Dockerfile").write_text(f"ARG FROM\nFROM ${{FROM}}\nCOPY {name}/packages /{name}\n")
+    monkeypatch.setitem(catalog.PARENTS, name, "base")
+    yield name
+    for image in docker_client.images.list(f"belljar/{name}"):
         docker_client.images.remove(image.id, force=True)
 
 

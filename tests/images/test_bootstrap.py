@@ -53,7 +53,7 @@ def test_a_bootstrap_that_fails_says_why_and_imports_nothing(
     poor_mirror: None, registry: Registry, tiny: str, recipes: Path
 ) -> None:
     registry.answers = False
-    (recipes / "tiny/packages").write_text("no-such-package-as-this\n")
+    (recipes / tiny / "packages").write_text("no-such-package-as-this\n")
     with pytest.raises(ImageMissing, match="no-such-package-as-this"):
         catalog.ensure(registry, tiny)
     assert not registry.image_exists(catalog.reference(tiny))

@@ -98,8 +98,8 @@ def test_where_a_registry_answers_the_dockerfile_is_built_on_its_parent(
 ) -> None:
     told: list[tuple[float | None, str]] = []
     made = catalog.ensure(registry, tiny, lambda fraction, text: told.append((fraction, text)))
-    assert inside(docker_client, made, "cat /tiny") == "# none\n"
-    assert docker_client.images.get(made).labels["org.belljar.image"] == "tiny"
+    assert inside(docker_client, made, f"cat /{tiny}") == "# none\n"
+    assert docker_client.images.get(made).labels["org.belljar.image"] == tiny
     fractions = [fraction for fraction, _ in told if fraction is not None]
     assert fractions == sorted(fractions)
     assert told[-1] == (1.0, f"{made} is ready")
@@ -115,8 +115,8 @@ def test_two_that_need_an_image_at_once_build_it_once(registry: Registry, tiny: 
 
 
 def test_a_dockerfile_that_fails_gives_one_clear_error(registry: Registry, tiny: str, recipes: Path) -> None:
-    (recipes / "tiny/Dockerfile").write_text("ARG FROM\nFROM ${FROM}\nRUN exit 7\n")
-    with pytest.raises(EngineError, match=r"building belljar/tiny:\w+: .*returned a non-zero code: 7"):
+    (recipes / tiny / "Dockerfile").write_text("ARG FROM\nFROM ${FROM}\nRUN exit 7\n")
+    with pytest.raises(EngineError, match=rf"building belljar/{tiny}:\w+: .*returned a non-zero code: 7"):
         catalog.ensure(registry, tiny)
     assert not registry.image_exists(catalog.reference(tiny))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,22 +41,22 @@ def test_an_image_s_links_lead_no_mount_astray(
     base = engine._store.find(catalog.reference("base"))
     assert base is not None
     (tmp_path / "trap.tar").write_bytes(tar(trap))  # type: ignore[arg-type]
-    store = Store()
-    image = import_root(store, tmp_path / "trap.tar", ["belljar-test-trap"], {"test": repr(trap)})
-    combined = replace(image, id="0" * 63 + "1", layers=(*base.layers, *image.layers))
+    store, name = Store(), f"belljar-test-trap-{os.getpid()}"
+    image = import_root(store, tmp_path / "trap.tar", [name], {"test": repr(trap)})
+    combined = replace(image, id=secrets.token_hex(32), layers=(*base.layers, *image.layers))
     with store.adding() as work:
-        store.add_image(work, combined, ["belljar-test-trap"])
+        store.add_image(work, combined, [name])
     try:
         (workspace / "there").write_text("yes")
 
         async def story() -> str:
-            async with belljar.Session(workspace, image="belljar-test-trap", host=host) as box:
+            async with belljar.Session(workspace, image=name, host=host) as box:
                 return (await box.run("cat there; touch /tmp/x ~/x && ls -d /proc/self >/dev/null && echo fine")).output
 
         assert anyio.run(story) == "yesfine\n"
         assert not (Path("/etc") / "there").exists()
     finally:
-        store.remove("belljar-test-trap")
+        store.remove(name)
         store.prune()
 
 

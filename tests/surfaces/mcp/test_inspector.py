@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,15 @@ def inspector() -> Path:
 
 
 def _install(home: Path) -> None:
-    npm = ["npm", "install", "--no-fund", "--no-audit", "--ignore-scripts", "--prefix", str(home)]
+    """Whole or not at all: another run of these tests may do the same at this moment."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix="installing-", dir=home.parent))
+    npm = ["npm", "install", "--no-fund", "--no-audit", "--ignore-scripts", "--prefix", str(beside)]
     installed = subprocess.run([*npm, f"{PACKAGE}@{VERSION}"], capture_output=True, text=True, timeout=300)
+    if installed.returncode == 0:
+        with suppress(OSError):  # the other was there first
+            beside.rename(home)
+    shutil.rmtree(beside, ignore_errors=True)
     if installed.returncode:
         pytest.skip(f"npm can't install the inspector here: {installed.stderr.strip()[-200:]}")
 
