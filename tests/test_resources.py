@@ -64,3 +64,11 @@ def test_every_lock_file_is_opened_without_truncating_it() -> None:
     source = Path(resources.__file__).parent
     opened = re.compile(r'open\([^\n]*lock[^\n]*, "w|open\([^\n]*lock"(?![^\n]*O_NOFOLLOW)')
     assert not [path for path in source.rglob("*.py") if opened.search(path.read_text())]
+
+
+def test_a_file_that_holds_no_object_is_none(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("[]")
+    (tmp_path / "broken").write_text("{")
+    (tmp_path / "fine").write_text('{"a": 1}')
+    found = [resources.read_json(tmp_path / name) for name in ("list", "broken", "missing", "fine")]
+    assert found == [None, None, None, {"a": 1}]

@@ -6,12 +6,14 @@ The init is compiled: in the wheel it is next to the code, for a checkout in the
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from belljar.ancestry import untrusted
 from belljar.errors import EngineError, UsageError
@@ -109,6 +111,15 @@ def locked(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is none, or something else."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def cache_dir() -> Path:

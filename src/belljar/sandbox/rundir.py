@@ -151,11 +151,7 @@ def owned(path: Path) -> bool:
 
 
 def read_session(path: Path, name: str = "session") -> dict[str, Any] | None:
-    try:
-        facts = json.loads((path / f"{name}.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return facts if isinstance(facts, dict) else None
+    return resources.read_json(path / f"{name}.json")
 
 
 def run_dirs(root: Path | None = None) -> list[Path]:

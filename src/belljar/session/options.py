@@ -232,15 +232,6 @@ def one_of(name: str, value: Any, names: Any) -> Any:
     return value
 
 
-def check_network(value: Any) -> Network | Allow:
-    if isinstance(value, Allow):
-        return value
-    if value not in get_args(Network):
-        known = ", ".join(map(repr, get_args(Network)))
-        raise UsageError(f"network: {value!r} is not known; choose from {known} and belljar.Allow(...)")
-    return value  # type: ignore[no-any-return]
-
-
 def check_session(
     workspace: Any, image: Any, limits: Any, network: Any, approve: Any, env: Any, lease: Any, keep: Any, id: Any
 ) -> None:
@@ -251,7 +242,9 @@ def check_session(
     text("image", image)
     if limits is not None and not isinstance(limits, Limits):
         raise UsageError(f"limits: {limits!r} is not a belljar.Limits; write limits=belljar.Limits(memory='1g')")
-    check_network(network)
+    if not isinstance(network, Allow) and network not in get_args(Network):
+        known = ", ".join(map(repr, get_args(Network)))
+        raise UsageError(f"network: {network!r} is not known; choose from {known} and belljar.Allow(...)")
     callable_or_none("approve", approve)
     variables("env", env)
     seconds("lease", lease, optional=False)

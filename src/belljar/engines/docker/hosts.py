@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from belljar.errors import NamedEngineUnavailable
 from belljar.records import record
+from belljar.resources import read_json
 
 DEFAULT = "unix:///var/run/docker.sock"
 
@@ -53,7 +53,8 @@ def _config() -> Path:
 
 def _context() -> Endpoint | None:
     """Docker's own choice of an engine (`docker context use`), unless that is the default one."""
-    name = os.environ.get("DOCKER_CONTEXT") or str(_document(_config() / "config.json").get("currentContext") or "")
+    chosen = read_json(_config() / "config.json") or {}  # if broken the docker command goes on with its defaults, too
+    name = os.environ.get("DOCKER_CONTEXT") or str(chosen.get("currentContext") or "")
     if name in ("", "default"):
         return None
     id = hashlib.sha256(name.encode()).hexdigest()
@@ -66,11 +67,3 @@ def _context() -> Endpoint | None:
         ) from error
     certificates = _config() / "contexts/tls" / id / "docker"
     return Endpoint(host, str(certificates) if certificates.is_dir() else "", f"context {name}")
-
-
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}  # none, or broken: the docker command goes on with its defaults too
-    return found if isinstance(found, dict) else {}
