@@ -45,7 +45,7 @@ def test_an_engine_that_is_there_but_not_for_us_is_all_that_is_said(monkeypatch:
     assert "control groups" not in str(told.value)
     assert "No such file" not in str(told.value)
     assert any("control groups" in each for each in told.value.others), "for the doctor"
-    assert any("systemctl --user start podman.socket" in each for each in told.value.others)
+    assert any(hosts.podman_start() in each for each in told.value.others)
 
 
 def test_every_engine_that_may_be_named_is_there() -> None:

@@ -9,16 +9,15 @@ from pathlib import Path
 
 from belljar.doctor.check import Check, first_line
 from belljar.engines.base import Description, Engine
+from belljar.engines.docker.hosts import podman_start
 from belljar.engines.spec import OWN_NAMESPACES
 from belljar.errors import BelljarError
 
 INSTALL = "install and start Docker 20.10 or newer (`make engine` does it on Debian) or Podman, or set DOCKER_HOST"
-INSTALL_PODMAN = (
-    "install Podman 4 or newer and start its service (`systemctl --user start podman.socket`), or set DOCKER_HOST"
-)
+INSTALL_PODMAN = f"install Podman 4 or newer and start its service (`{podman_start()}`), or set DOCKER_HOST"
 # What an error says → what to do.
 REMEDIES = (
-    (r"you may not use \S*podman", "`systemctl --user start podman.socket` starts one of your own; or use sudo"),
+    (r"you may not use \S*podman", f"`{podman_start()}` starts one of your own; or use sudo"),
     (r"you may not use", "`sudo usermod -aG docker $USER`, then log in again; or use sudo"),
     (r"speaks api|runs \w+ containers", "update the engine: Docker 20.10, Podman 4 or newer, with Linux containers"),
     (r"did not answer in time", "is the machine overloaded? BELLJAR_PATIENCE=5 waits longer; else restart the engine"),

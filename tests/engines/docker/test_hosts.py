@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from belljar.engines.docker import hosts
 from belljar.engines.docker.hosts import Endpoint, candidates
 from belljar.errors import EngineError
 
@@ -62,3 +63,14 @@ def test_a_context_that_is_missing_is_an_error_and_no_other_engine(monkeypatch: 
     monkeypatch.setenv("DOCKER_CONTEXT", "gone")
     with pytest.raises(EngineError, match="context 'gone'"):
         candidates(USUAL)
+
+
+def test_podman_is_started_as_it_can_be_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    for systemd, uid, command in (
+        (True, 0, "systemctl start podman.socket"),
+        (True, 1000, "systemctl --user start podman.socket"),
+        (False, 0, "podman system service --time=0 &"),
+    ):
+        monkeypatch.setattr(hosts.os.path, "isdir", lambda _, answer=systemd: answer)
+        monkeypatch.setattr(hosts.os, "geteuid", lambda answer=uid: answer)
+        assert hosts.podman_start() == command

@@ -13,7 +13,7 @@ from belljar.doctor.engine_items import unavailable
 from belljar.engines import podman
 from belljar.engines.docker import first_that_answers
 from belljar.engines.docker.engine import DockerEngine
-from belljar.engines.docker.hosts import Endpoint
+from belljar.engines.docker.hosts import Endpoint, podman_start
 from belljar.engines.podman.dialect import PodmanDialect
 from belljar.errors import EngineRefused, EngineUnavailable
 
@@ -82,7 +82,7 @@ def test_who_may_not_use_root_s_is_told_to_start_one_of_his_own(
     with pytest.raises(EngineRefused) as failed:
         podman.find()
     assert "usermod" not in str(failed.value)
-    assert "systemctl --user start podman.socket" in unavailable(failed.value)[0].fix
+    assert podman_start() in unavailable(failed.value)[0].fix
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, path: str) -> None:

@@ -36,7 +36,7 @@ def first_that_answers(usual: tuple[str, ...], dialect: Dialect) -> DockerEngine
         tried.append(f"what answers at {endpoint.host} is {_kind(found)}")
     if refused and not broken:
         raise EngineRefused(refused)
-    start = "`systemctl --user start podman.socket`" if dialect.name == "podman" else "`make engine` installs one"
+    start = f"`{hosts.podman_start()}`" if dialect.name == "podman" else "`make engine` installs one"
     raise EngineUnavailable(
         f"No {dialect.name.capitalize()} answers: {'; '.join(tried)}. Start one ({start}), or set DOCKER_HOST."
     )

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from belljar.engines.docker.hosts import Endpoint
+from belljar.engines.docker.hosts import Endpoint, podman_start
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.patience import about_to_wait, stretched
 
@@ -214,7 +214,7 @@ ADVICE = "; is it running? `belljar doctor` finds out"
 
 def _reason(error: Exception, endpoint: Endpoint) -> str:
     if isinstance(error, PermissionError):
-        own = "start one of your own (`systemctl --user start podman.socket`)"
+        own = f"start one of your own (`{podman_start()}`)"
         group = "add yourself to its group (`sudo usermod -aG docker $USER`, then log in again)"
         return f"you may not use {endpoint.host}; {own if 'podman' in endpoint.host else group}, or use sudo"
     said = (getattr(error, "strerror", None) or str(error) or "it closed the connection").lower()

@@ -67,3 +67,10 @@ def _context() -> Endpoint | None:
         ) from error
     certificates = _config() / "contexts/tls" / id / "docker"
     return Endpoint(host, str(certificates) if certificates.is_dir() else "", f"context {name}")
+
+
+def podman_start() -> str:
+    """The command that starts Podman's service, for the caller on this machine."""
+    if not os.path.isdir("/run/systemd/system"):
+        return "podman system service --time=0 &"
+    return "systemctl start podman.socket" if os.geteuid() == 0 else "systemctl --user start podman.socket"
