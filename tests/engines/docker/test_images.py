@@ -1,5 +1,9 @@
 """Docker's images: looked for, listed, and its refusals as one clear error."""
 
+import os
+import tarfile
+from pathlib import Path
+
 import pytest
 
 from belljar.engines.docker.engine import DockerEngine
@@ -15,3 +19,18 @@ def test_an_alias_that_cannot_be_is_one_clear_error(engine: DockerEngine, base_i
     with pytest.raises(EngineError, match="tagging") as failed:
         engine.image_tag(base_image, "NOT/A:name:at all")
     assert "\n" not in str(failed.value)
+
+
+def test_an_imported_image_has_the_name_that_it_was_given(engine: DockerEngine, tmp_path: Path) -> None:
+    """Podman 4.3 calls it `latest`, whatever tag the import names."""
+    (tmp_path / "file").write_text("one")
+    with tarfile.open(tmp_path / "root.tar", "w") as archive:
+        archive.add(tmp_path / "file", "file")
+    name = f"belljar-test-import:{os.urandom(6).hex()}"
+    engine.image_import(tmp_path / "root.tar", name, cwd="/", labels={"belljar-test": "yes"})
+    try:
+        assert engine.image_exists(name)
+        assert [name] == [each for image in engine.image_list("belljar-test") for each in image.names if each == name]
+    finally:
+        with engine._images_client("removing") as client:
+            client.remove_image(name, force=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 class Dialect:
     name = "docker"
-    names_begin = ""
+    names_begin: tuple[str, ...] = ()
     reaches_far = True
     """Whether its word is enough where the kernel cannot be asked, on another machine."""
     copies_links = True

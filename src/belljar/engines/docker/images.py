@@ -24,7 +24,7 @@ REGISTRY_SECONDS = 10.0
 
 class DockerImages:
     fetch_with = "docker pull"
-    names_begin = ""
+    names_begin: tuple[str, ...] = ()
     """What the engine puts before names without a registry."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -55,12 +55,10 @@ class DockerImages:
         return APIClient(base_url=self.client.endpoint.host, version="auto", timeout=timeout, **tls)
 
     def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
-        from docker.utils import parse_repository_tag
-
-        repository, tag = parse_repository_tag(reference)
         changes = [f"WORKDIR {cwd}", 'CMD ["bash"]', *(f"LABEL {key}={value}" for key, value in labels.items())]
         with self._images_client(f"importing {reference}") as client:
-            client.import_image(str(tar), repository=repository, tag=tag, changes=changes)
+            answer = client.import_image(str(tar), changes=changes)
+        self.image_tag(json.loads(answer)["status"], reference)  # Podman 4.3 drops the tag of a name given there
 
     def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
         with self._images_client(f"building {recipe.reference}") as client:
@@ -99,8 +97,9 @@ class DockerImages:
         return True
 
 
-def _stored(found: dict[str, Any], begin: str) -> StoredImage:
-    names = tuple(str(name).removeprefix(begin) for name in found.get("RepoTags") or [] if name != "<none>:<none>")
+def _stored(found: dict[str, Any], beginnings: tuple[str, ...]) -> StoredImage:
+    told = (str(name) for name in found.get("RepoTags") or [] if name != "<none>:<none>")
+    names = tuple(name[len(next((each for each in beginnings if name.startswith(each)), "")) :] for name in told)
     return StoredImage(
         str(found["Id"]), names, dict(found.get("Labels") or {}), int(found["Size"]), float(found["Created"])
     )

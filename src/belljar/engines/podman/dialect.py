@@ -28,7 +28,7 @@ PROCESSES = 1 << 15  # the limit that counts is the one of the cgroup
 
 class PodmanDialect(Dialect):
     name = "podman"
-    names_begin = "localhost/"
+    names_begin = ("localhost/", "docker.io/library/", "docker.io/")
     reaches_far = False
     copies_links = False
     extras = tuple(name for name in Dialect.extras if name != "Binds")
