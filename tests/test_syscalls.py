@@ -1,6 +1,7 @@
 """A system call that fails says why, and what it was about."""
 
 import os
+import threading
 
 import pytest
 
@@ -16,3 +17,9 @@ def test_a_failure_is_an_oserror_with_its_path() -> None:
 def test_an_answer_is_handed_on() -> None:
     GETPID = {"x86_64": 39, "aarch64": 172}[os.uname().machine]
     assert syscalls.syscall(GETPID) == os.getpid()
+
+
+def test_what_is_done_apart_gives_its_outcome_or_raises_it() -> None:
+    assert syscalls.apart(lambda: threading.current_thread().name, "of-its-own") == "of-its-own"
+    with pytest.raises(ZeroDivisionError):
+        syscalls.apart(lambda: 1 // 0, "of-its-own")

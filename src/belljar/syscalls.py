@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 # The same numbers on x86_64 and aarch64.
 OPEN_TREE, MOVE_MOUNT, OPENAT2, MOUNT_SETATTR, LANDLOCK_CREATE_RULESET = 428, 429, 437, 442, 444
@@ -16,6 +19,26 @@ MS_NOSUID, MS_NODEV, MS_NOATIME, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 1 << 10, 1 
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 
 libc = ctypes.CDLL(None, use_errno=True)
+T = TypeVar("T")
+
+
+def apart(work: Callable[[], T], name: str) -> T:
+    """What `work` gives in a thread that is for this alone: the namespaces that it enters are nobody else's."""
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name=name)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]
 
 
 def write_all(descriptor: int, data: bytes) -> None:

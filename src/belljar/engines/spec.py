@@ -113,6 +113,13 @@ class Mount:
     work: str = ""
     """overlay: its working directory, on the same file system as `upper`."""
 
+    def tmpfs_options(self) -> list[str]:
+        """As mount(8) takes them."""
+        options = ["nosuid", "nodev", f"size={self.size}", f"mode={self.mode:o}"]
+        options += [f"nr_inodes={self.inodes}"] if self.inodes else []
+        options += [f"uid={self.owner[0]}", f"gid={self.owner[1]}"] if self.owner is not None else []
+        return options if self.executable else [*options, "noexec"]
+
 
 @record
 class Protections:

@@ -19,6 +19,7 @@ from belljar.engines.spec import Mount
 from belljar.errors import ProtectionMissing, UsageError
 from belljar.layout import WORKSPACE
 from belljar.limits import Limits
+from belljar.records import record
 from belljar.staged import overlay
 from belljar.staged.swap import swap
 from belljar.workspace.beneath import Folder
@@ -31,11 +32,13 @@ Changes = Literal["direct", "staged"]
 MERGED = "merged"
 
 
+@record
 class Place:
     """The mount, and how to know it again inside."""
 
-    def __init__(self, mount: Mount, inode: tuple[int, int] | None, area: StagedArea | None = None) -> None:
-        self.mount, self.inode, self.area = mount, inode, area
+    mount: Mount
+    inode: tuple[int, int] | None
+    area: StagedArea | None = None
 
 
 def direct(workspace: Workspace, source: str) -> Place:

@@ -7,9 +7,19 @@ another mount namespace once it has a file-system state of its own, and no other
 from __future__ import annotations
 
 import os
-import threading
 
-from belljar.syscalls import AT_FDCWD, CLONE_FS, CLONE_NEWNS, MNT_DETACH, MOVE_MOUNT, OPEN_TREE, checked, libc, syscall
+from belljar.syscalls import (
+    AT_FDCWD,
+    CLONE_FS,
+    CLONE_NEWNS,
+    MNT_DETACH,
+    MOVE_MOUNT,
+    OPEN_TREE,
+    apart,
+    checked,
+    libc,
+    syscall,
+)
 
 _CLONE, _F_EMPTY_PATH = 1, 4
 
@@ -17,24 +27,18 @@ _CLONE, _F_EMPTY_PATH = 1, 4
 def swap(pid: int, source: str, target: str) -> None:
     """Put the mount at `source` in place of what process `pid` has at `target`. OSError where that is not allowed."""
     tree = syscall(OPEN_TREE, AT_FDCWD, os.fsencode(source), _CLONE | os.O_CLOEXEC)
-    failed: list[OSError] = []
 
     def inside() -> None:
+        checked(libc.unshare(CLONE_FS))
+        namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            checked(libc.unshare(CLONE_FS))
-            namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                checked(libc.setns(namespace, CLONE_NEWNS))
-            finally:
-                os.close(namespace)
-            checked(libc.umount2(os.fsencode(target), MNT_DETACH))
-            syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(target), _F_EMPTY_PATH)
-        except OSError as error:
-            failed.append(error)
+            checked(libc.setns(namespace, CLONE_NEWNS))
+        finally:
+            os.close(namespace)
+        checked(libc.umount2(os.fsencode(target), MNT_DETACH))
+        syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(target), _F_EMPTY_PATH)
 
-    thread = threading.Thread(target=inside, name="belljar-swap")
-    thread.start()
-    thread.join()
-    os.close(tree)
-    if failed:
-        raise failed[0]
+    try:
+        apart(inside, "belljar-swap")
+    finally:
+        os.close(tree)

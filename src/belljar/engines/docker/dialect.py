@@ -50,13 +50,7 @@ class Dialect:
         return next(names, "another profile")
 
     def tmpfs_options(self, mount: Mount) -> str:
-        words = ["rw", "exec" if mount.executable else "noexec", "nosuid", "nodev", f"size={mount.size}"]
-        words.append(f"mode={mount.mode:o}")
-        if mount.inodes:
-            words.append(f"nr_inodes={mount.inodes}")
-        if mount.owner is not None:
-            words += [f"uid={mount.owner[0]}", f"gid={mount.owner[1]}"]
-        return ",".join(words)
+        return ",".join(["rw", *(["exec"] if mount.executable else []), *mount.tmpfs_options()])
 
     def forgets_ulimits(self, rootless: bool) -> bool:
         """Whether what is asked of it is not done."""

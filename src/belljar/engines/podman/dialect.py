@@ -11,6 +11,7 @@ import os
 import resource
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +59,8 @@ class PodmanDialect(Dialect):
         return str(_profile_path(text))
 
     def tmpfs_options(self, mount: Mount) -> str:
-        executable = "exec" if mount.executable else "noexec"
         mode = 0o1777 if mount.owner is not None else mount.mode  # it cannot be given to the user inside
-        return f"rw,{executable},nosuid,nodev,size={mount.size},mode={mode:o}"
+        return super().tmpfs_options(replace(mount, mode=mode, inodes=0, owner=None))
 
     def forgets_ulimits(self, rootless: bool) -> bool:
         """A rootless Podman has its own, whatever its API is given (5.4)."""
