@@ -115,7 +115,7 @@ def test_a_namespace_that_an_engine_shares_is_mentioned() -> None:
         ("not in force: swap", "limits above"),
         ("starting: crun: cgroups in hybrid mode not supported, drop all controllers from cgroupv2", 'runtime="runc"'),
         ("workspace: something else than /w was mounted; the path was changed meanwhile", "PrivateMounts"),
-        ("something new", "fix what is named"),
+        ("something new", "fix what the message names"),
     ],
 )
 def test_each_failure_has_its_remedy(said: str, told: str) -> None:

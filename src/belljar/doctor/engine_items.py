@@ -25,7 +25,7 @@ REMEDIES = (
     (r"certificates|tls|ssl", "check DOCKER_CERT_PATH: it must hold ca.pem, cert.pem and key.pem"),
     (r"no engine is called", "set BELLJAR_ENGINE to one of those named"),
     (r"init.*permission denied|noexec", "set BELLJAR_RUN to a directory whose file system may execute programs"),
-    (r"ordinary user", "do what is named there once, or use rootless Podman or Docker"),
+    (r"ordinary user", "do once what the message says, or use rootless Podman or Docker"),
     (
         r"hybrid mode not supported",
         'crun needs cgroup v2; else choose runc: runtime="runc" in containers.conf, [engine]',
@@ -50,7 +50,8 @@ USER_DELEGATION = (
 def remedy(error: BelljarError) -> str:
     text = str(error).lower()
     return next(
-        (fix for pattern, fix in REMEDIES if re.search(pattern, text)), "fix what is named; nothing runs until then"
+        (fix for pattern, fix in REMEDIES if re.search(pattern, text)),
+        "fix what the message names; nothing runs until then",
     )
 
 
@@ -62,7 +63,7 @@ def unavailable(error: BelljarError, wanted: str = "auto") -> list[Check]:
     others = [re.sub(CALL_THE_DOCTOR, "", each) for each in getattr(error, "others", ())]
     return [
         Check("engine", False, re.sub(CALL_THE_DOCTOR, "", str(error)), fix),
-        *(Check("another engine", True, each, "do what is named there, and it is used instead") for each in others),
+        *(Check("another engine", True, each, "to use this engine instead, do what it says") for each in others),
     ]
 
 

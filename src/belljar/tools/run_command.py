@@ -42,6 +42,10 @@ class RunCommandResult(ToolResult):
             self.exit_code = 0 if self.success else BelljarError.exit_status
 
     @property
+    def stdout(self) -> str:
+        return self.output or ""
+
+    @property
     def content(self) -> str:
         return self.as_json()
 
@@ -50,7 +54,7 @@ class RunCommandResult(ToolResult):
         return self.as_json()
 
     def as_dict(self) -> dict[str, Any]:
-        shape: dict[str, Any] = {"exit_code": self.exit_code, "stdout": self.output or "", "stderr": self.stderr}
+        shape: dict[str, Any] = {"exit_code": self.exit_code, "stdout": self.stdout, "stderr": self.stderr}
         more = {"error": self.error, "hints": list(self.hints)}
         return {**shape, **{name: value for name, value in more.items() if value}}
 

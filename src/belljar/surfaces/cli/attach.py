@@ -19,7 +19,7 @@ from belljar.surfaces.cli.progress import Sink
 from belljar.surfaces.cli.session_commands import found, stop_if_done
 from belljar.surfaces.terminal.drawing import Drawing
 from belljar.surfaces.terminal.host import HostTerminal
-from belljar.surfaces.terminal.keys import Answers, DetachKeys, Keyboard, pass_size
+from belljar.surfaces.terminal.keys import Answers, DetachKeys, pass_keys, pass_size
 
 _WAIT_SECONDS = 30.0
 _REPLAYED = 64 << 10
@@ -39,14 +39,14 @@ async def _attach(args: Namespace, terminal: HostTerminal) -> int:
         console.note(f"attached to {shell.command}; Ctrl+P Ctrl+Q leaves it running")
         rows, columns = terminal.size
         shell.resize(rows, max(1, columns - 1))  # a change of size, so that a program draws itself anew
-        status = await Attached(shell, Keyboard(terminal), terminal).converse() or shell.exit_code or 0
+        status = await Attached(shell, terminal).converse() or shell.exit_code or 0
         await stop_if_done(box, shell)
         return status
 
 
 class Attached:
-    def __init__(self, shell: Shell, keyboard: Keyboard, terminal: HostTerminal) -> None:
-        self._shell, self._keyboard, self._terminal = shell, keyboard, terminal
+    def __init__(self, shell: Shell, terminal: HostTerminal) -> None:
+        self._shell, self._terminal = shell, terminal
         self._keys, self._answers = DetachKeys(), Answers()
         self._number: int | None = None  # of a signal that ended us
 
@@ -71,7 +71,7 @@ class Attached:
         return 128 + self._number if self._number else 0
 
     async def _pass_keys(self, scope: anyio.CancelScope) -> None:
-        await self._keyboard.pass_keys(self._shell.write, self._keys)
+        await pass_keys(self._shell.write, self._keys)
         scope.cancel()
 
     async def _leave_on_signal(self, scope: anyio.CancelScope) -> None:

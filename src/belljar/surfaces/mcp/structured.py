@@ -43,14 +43,14 @@ def output_schema(tool: str) -> dict[str, Any]:
 
 def once(fields: dict[str, Any], text: str) -> dict[str, Any]:
     """`fields` without the long texts that `text` holds."""
-    return {name: _inner(value, text) for name, value in fields.items() if not _is_told(value, text)}
+    return {
+        name: once(value, text) if isinstance(value, dict) else value
+        for name, value in fields.items()
+        if not _holds(text, value)
+    }
 
 
-def _inner(value: Any, text: str) -> Any:
-    return once(value, text) if isinstance(value, dict) else value
-
-
-def _is_told(value: Any, text: str) -> bool:
+def _holds(text: str, value: Any) -> bool:
     if not isinstance(value, str) or len(value) <= LONGEST_TWICE:
         return False
     return value in text or json.dumps(value)[1:-1] in text or json.dumps(value, ensure_ascii=False)[1:-1] in text
