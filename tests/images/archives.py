@@ -39,6 +39,14 @@ def tar(members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
     return buffer.getvalue()
 
 
+def pax(kind: bytes, key: str, value: str) -> bytes:
+    """A PAX header with one record."""
+    rest = f" {key}={value}\n".encode()
+    length = len(rest) + len(str(len(rest) + 8))
+    info, content = member("pax", str(length).encode().rjust(length - len(rest), b"0") + rest, type=kind)
+    return info.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % 512)
+
+
 def digest(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 

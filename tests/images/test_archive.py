@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 import tarfile
+import tracemalloc
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from tests.images.archives import member, tar
+from tests.images.archives import configuration, digest, link, member, pax, tar
 from tests.images.conftest import unpacked
 
 from belljar.errors import ImageInvalid
+from belljar.images.archive import Tar, plans
+from belljar.images.unpack import HEADER_MAX
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
@@ -62,6 +67,61 @@ def test_an_endless_sparse_map_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ImageInvalid):
         unpacked(tmp_path, tar([(info, content)]))
+
+
+def remembered(archive: bytes, path: Path) -> int:
+    """Bytes of memory that were needed at once to look at it, beyond what one header may take."""
+    path.write_bytes(archive)
+    tracemalloc.start()
+    with suppress(ImageInvalid):
+        plans(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak - 4 * HEADER_MAX
+
+
+@pytest.mark.parametrize(("kind", "key"), [(tarfile.XGLTYPE, "comment.{}"), (tarfile.XHDTYPE, "path")])
+def test_headers_of_many_members_are_not_kept(tmp_path: Path, kind: bytes, key: str) -> None:
+    empty = member("x")[0].tobuf()
+    parts = [pax(kind, key.format(n), f"{n}" + "v" * (3 << 20)) + empty for n in range(20)]
+    assert remembered(b"".join(parts) + bytes(1024), tmp_path / "archive.tar") < 0
+
+
+def test_many_images_with_one_large_configuration_do_not_fill_the_memory(tmp_path: Path) -> None:
+    config = json.dumps({"rootfs": {"diff_ids": [digest(b"")]}, "config": {"Env": ["x" * (3 << 20)]}}).encode()
+    listing = json.dumps([{"Config": "c", "Layers": ["l"]}] * 1000).encode()
+    path = tmp_path / "images.tar"
+    path.write_bytes(tar([member("c", config), member("l"), member("manifest.json", listing)]))
+    with pytest.raises(ImageInvalid, match="too large"):
+        plans(path)
+
+
+def test_a_layer_that_docker_saved_once_is_found_by_its_link(tmp_path: Path) -> None:
+    config = configuration([b"a", b"a", b"a"])
+    listing = json.dumps([{"Config": "c", "Layers": ["1/layer.tar", "2/layer.tar", "3/layer.tar"]}]).encode()
+    links = [link("1/layer.tar", "../2/layer.tar"), link("2/layer.tar", "3/layer.tar", tarfile.LNKTYPE)]
+    path = tmp_path / "saved.tar"
+    path.write_bytes(tar([*links, member("3/layer.tar", b"a"), member("c", config), member("manifest.json", listing)]))
+    [plan] = plans(path)
+    for layer in plan.layers:
+        with closing(layer.open()) as stream:
+            assert stream.read() == b"a"
+
+
+@pytest.mark.parametrize("target", ["../../etc/passwd", "/etc/passwd", "1", "3", ""])
+def test_a_link_in_an_archive_leads_nowhere_else(tmp_path: Path, target: str) -> None:
+    path = tmp_path / "saved.tar"
+    path.write_bytes(tar([link("1", target), link("3", "1"), member("x", b"x")]))
+    with pytest.raises(ImageInvalid, match="missing 1"):
+        Tar(path).open("1")
+
+
+def test_a_root_file_system_whose_end_is_missing_is_refused(tmp_path: Path) -> None:
+    """Cut between two members, where nothing else shows it."""
+    path = tmp_path / "root.tar"
+    path.write_bytes(tar([member("a", b"x" * 512), member("b", b"y")])[:1024])
+    with pytest.raises(ImageInvalid, match="its end is missing"):
+        plans(path)
 
 
 @pytest.mark.parametrize("cut", [100, 511, 700, 1300])

@@ -12,6 +12,7 @@ from tests.images.archives import docker_save, member, oci_layout, tar
 from tests.images.conftest import BASE, TOP, disk_bytes
 
 from belljar.errors import ImageInvalid, ImageMissing, UsageError
+from belljar.images import unpack
 from belljar.images.importing import import_images, import_root
 from belljar.images.store import LayeredImage, Store
 
@@ -137,6 +138,25 @@ def test_what_skopeo_fetches_is_imported(store: Store, tmp_path: Path) -> None:
 
     assert image.names == ("fetched:latest",)
     assert contents(store, image)["etc/name"] == b"base"
+
+
+def test_what_a_registry_sends_does_not_fill_the_disk(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = tmp_path / "skopeo"
+    endless.write_text("#!/bin/sh\nsleep 600\n")
+    endless.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(unpack, "KEEP_FREE", 1 << 62)
+
+    with pytest.raises(ImageInvalid, match="does not fit"):
+        import_images(store, "docker://example.test/tools:1")
+
+
+def test_a_name_too_long_for_a_file_is_not_taken(store: Store, tmp_path: Path) -> None:
+    [image] = import_images(store, str(docker_save(tmp_path / "one.tar", [BASE], ["a/" * 80 + "b"])))
+
+    assert image.names == ("one:latest",)
 
 
 def test_without_skopeo_a_registry_is_refused_clearly(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,6 +139,41 @@ def test_too_many_files_are_refused(tmp_path: Path) -> None:
         unpacked(tmp_path, tar([member(str(n)) for n in range(20)]), Allowance(entries=10))
 
 
+def test_the_directories_above_a_file_count_too(tmp_path: Path) -> None:
+    with pytest.raises(ImageInvalid, match="too many"):
+        unpacked(tmp_path, tar([member("a/" * 20 + "x")]), Allowance(entries=10))
+
+
+def test_a_path_that_no_program_could_open_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ImageInvalid, match="too long"):
+        unpacked(tmp_path, tar([member("a/" * 100_000 + "x")]))
+    assert list((tmp_path / "layer").iterdir()) == []
+
+
+def test_many_files_in_deep_directories_are_refused_before_they_take_hours(tmp_path: Path) -> None:
+    deep = [directory("a/" * 100 + str(n)) for n in range(20)]
+    with pytest.raises(ImageInvalid, match="too deep"):
+        unpacked(tmp_path, tar(deep), Allowance(steps=1000))
+
+
+def test_names_of_directories_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NAMES_MAX", 1000)
+    with pytest.raises(ImageInvalid, match="long names"):
+        unpacked(tmp_path, tar([directory("a" * 200 + str(n)) for n in range(20)]))
+
+
+@pytest.mark.parametrize("limit", ["KEEP_FREE", "KEEP_FREE_FILES"])
+def test_entries_without_content_fill_no_disk_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(module, limit, 1 << 62)
+    if limit == "KEEP_FREE_FILES" and not os.statvfs(tmp_path).f_files:
+        pytest.skip("this file system does not count its files")
+
+    with pytest.raises(ImageInvalid, match="does not fit"):
+        unpacked(tmp_path, tar([directory("d")]))
+
+
 def test_a_full_disk_is_noticed_before_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEEP_FREE", 1 << 62)
 

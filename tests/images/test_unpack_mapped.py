@@ -8,6 +8,8 @@ from typing import Any
 
 from tests.images.archives import link, member, tar
 
+from belljar.images.unpack import Allowance
+
 
 def child(archive: bytes, target: Path) -> dict[str, Any]:
     target.mkdir()
@@ -21,6 +23,7 @@ def test_it_unpacks_and_says_what_may_still_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "layer/file").read_bytes() == b"12345"
     assert left["bytes"] < 100
     assert left["entries"] == 9
+    assert left["steps"] < Allowance().steps
 
 
 def test_what_is_wrong_is_said_and_nothing_is_written_outside(tmp_path: Path) -> None:

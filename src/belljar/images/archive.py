@@ -17,13 +17,16 @@ from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from belljar.errors import ImageInvalid
-from belljar.images.unpack import Metered
+from belljar.images.unpack import NAMES_MAX, PATH_MAX, Metered, forget
 from belljar.patterns import lazy_pattern
 from belljar.records import record
 
 DOCUMENT_MAX = 4 << 20
+DOCUMENTS_MAX = 16 << 20
+"""Of all manifests and configurations that are read of one archive: what they say is held in memory."""
 LAYERS_MAX = 256
 MEMBERS_MAX = 100_000
+LINKS_MAX = 16
 INDEX_DEPTH = 3
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _DIGEST = lazy_pattern(r"sha256:([0-9a-f]{64})")
@@ -51,19 +54,24 @@ class Plan:
 
 
 class Files(Protocol):
+    documents_left: int
+    """Bytes that may still be read of manifests and configurations."""
+
     def open(self, name: str) -> IO[bytes]: ...
     def has(self, name: str) -> bool: ...
 
 
 def plans(path: Path) -> list[Plan]:
     """The images in a directory or in an uncompressed tar."""
-    files: Files = Directory(path) if path.is_dir() else Tar(path)
+    files = Directory(path) if path.is_dir() else Tar(path)
     if files.has("manifest.json"):
         return list(_docker_images(files))
     if files.has("index.json"):
         return list(_oci_images(files, _document(_read(files, "index.json")), ()))
-    if path.is_dir():
+    if isinstance(files, Directory):
         raise ImageInvalid(f"{path} is not an image: it has neither index.json nor manifest.json")
+    if files.is_cut:
+        raise ImageInvalid(f"{path} is not a whole tar archive: its end is missing")
     return [root_plan(path)]
 
 
@@ -75,6 +83,7 @@ def root_plan(tar: Path, labels: Mapping[str, str] | None = None) -> Plan:
 class Directory:
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.documents_left = DOCUMENTS_MAX
 
     def has(self, name: str) -> bool:
         return (self._path / name).is_file()
@@ -101,7 +110,10 @@ class Tar:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.documents_left = DOCUMENTS_MAX
         self._members: dict[str, tuple[int, int]] = {}
+        self._links: dict[str, str] = {}
+        self._names_left = NAMES_MAX
         with open(path, "rb") as file:
             try:
                 self._index(Metered(file, path.stat().st_size, hashed=False))
@@ -111,18 +123,40 @@ class Tar:
     def _index(self, stream: Metered) -> None:
         with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r:", errors="surrogateescape") as archive:
             for member in archive:
-                if member.isfile() and not member.issparse() and len(self._members) < MEMBERS_MAX:
-                    self._members[member.name.removeprefix("./")] = (member.offset_data, member.size)
-                archive.members = []  # type: ignore[attr-defined]
+                self._note(member)
+                forget(archive)
                 stream.begin_header()
+        self.is_cut = stream.ran_out
+
+    def _note(self, member: tarfile.TarInfo) -> None:
+        """Files, and links to them: `docker save` has a layer that two images share only once."""
+        names = len(member.name) + len(member.linkname)
+        if names > 2 * PATH_MAX or names > self._names_left or len(self._members) + len(self._links) >= MEMBERS_MAX:
+            return
+        self._names_left -= names
+        name = member.name.removeprefix("./")
+        if member.isfile() and not member.issparse():
+            self._members[name] = (member.offset_data, member.size)
+        elif member.issym():
+            self._links[name] = os.path.normpath(os.path.join(os.path.dirname(name), member.linkname))
+        elif member.islnk():
+            self._links[name] = member.linkname.removeprefix("./")
+
+    def _meant(self, name: str) -> str:
+        for _ in range(LINKS_MAX):
+            if name in self._members or name not in self._links:
+                break
+            name = self._links[name]
+        return name
 
     def has(self, name: str) -> bool:
-        return name in self._members
+        return self._meant(name) in self._members
 
     def open(self, name: str) -> IO[bytes]:
-        if name not in self._members:
+        meant = self._meant(name)
+        if meant not in self._members:
             raise ImageInvalid(f"the image is missing {name}")
-        return cast("IO[bytes]", _Part(self._path, *self._members[name]))
+        return cast("IO[bytes]", _Part(self._path, *self._members[meant]))
 
 
 class _Part:
@@ -206,7 +240,8 @@ def _read(files: Files, name: str, digest: str | None = None) -> bytes:
     stream = files.open(name)
     data = stream.read(DOCUMENT_MAX + 1)
     stream.close()
-    if len(data) > DOCUMENT_MAX:
+    files.documents_left -= len(data)
+    if len(data) > DOCUMENT_MAX or files.documents_left < 0:
         raise ImageInvalid(f"{name} is too large")
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
         raise ImageInvalid(f"{name} is damaged: its digest is wrong")

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import IO, cast
 
 from belljar.errors import ImageInvalid
+from belljar.images.unpack import CHUNK, LOOK_EVERY, Metered, check_room
 
 GZIP, BZIP2, XZ, ZSTD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"
 MARKS = (GZIP, BZIP2, XZ, ZSTD)
+XZ_MEMORY = 256 << 20
+"""`xz -9` makes what takes 65 MiB to read; an archive may claim to need 4 GiB. (zstd's program has its own limit.)"""
 
 
 class Peekable(io.RawIOBase):
@@ -37,6 +40,34 @@ class Peekable(io.RawIOBase):
         return len(data)
 
 
+class UnXz(io.RawIOBase):
+    """What `lzma.LZMAFile` does, in bounded memory."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self._begin()
+
+    def _begin(self) -> None:
+        self._stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while True:
+            more = b""
+            if self._stream.eof:
+                more = (self._stream.unused_data or self._source.read(CHUNK)).lstrip(b"\0")
+                if not more and not (more := self._source.read(CHUNK).lstrip(b"\0")):
+                    return 0
+                self._begin()
+            elif self._stream.needs_input and not (more := self._source.read(CHUNK)):
+                raise EOFError("it ends too early")
+            if data := self._stream.decompress(more, len(buffer)):
+                buffer[: len(data)] = data
+                return len(data)
+
+
 def is_compressed(path: Path) -> bool:
     with open(path, "rb") as file:
         return file.read(6).startswith(MARKS)
@@ -52,8 +83,7 @@ def plain(stream: IO[bytes], work: Path) -> Iterator[IO[bytes]]:
     elif start.startswith(BZIP2):
         yield cast("IO[bytes]", bz2.BZ2File(source))
     elif start.startswith(XZ):
-        with lzma.LZMAFile(source) as output:
-            yield cast("IO[bytes]", output)
+        yield cast("IO[bytes]", io.BufferedReader(UnXz(source), CHUNK))
     elif start.startswith(ZSTD):
         with _zstd(source, work) as piped:
             yield piped
@@ -67,15 +97,39 @@ def _zstd(source: IO[bytes], work: Path) -> Iterator[IO[bytes]]:
     if program is None:
         raise ImageInvalid("the image is compressed with zstd: install the program zstd")
     packed = work / "packed.zst"
-    with open(packed, "wb") as copy:
-        shutil.copyfileobj(source, copy, 1 << 20)
+    copy(source, packed)
     with (
         open(packed, "rb") as file,
         subprocess.Popen([program, "-dcq"], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process,
     ):
         assert process.stdout is not None
         try:
-            yield process.stdout
+            yield cast("IO[bytes]", _Whole(process))
         finally:
             process.kill()
             packed.unlink()
+
+
+class _Whole:
+    """What a program prints; an end that the program does not stand by is none."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def read(self, size: int = -1) -> bytes:
+        assert self._process.stdout is not None
+        data = self._process.stdout.read(size)
+        if not data and size and self._process.wait() != 0:
+            raise EOFError("it is damaged, or ends too early")
+        return data
+
+
+def copy(source: IO[bytes] | Metered, target: Path) -> None:
+    """To a new file, for as long as the disk has room."""
+    written = LOOK_EVERY
+    with open(target, "wb") as file:
+        while data := source.read(CHUNK):
+            if (written := written + len(data)) > LOOK_EVERY:
+                check_room(target.parent)
+                written = 0
+            file.write(data)

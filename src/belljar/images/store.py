@@ -35,7 +35,7 @@ from belljar.user_namespace import clear_away
 
 _DIGEST = lazy_pattern(r"[0-9a-f]{64}")
 _NAME = lazy_pattern(r"[a-z0-9]+(?:[._/:-][a-z0-9]+|__[a-z0-9]+)*(?::[\w][\w.-]{0,127})?", re.ASCII)
-_NAME_MAX = 200
+_NAME_MAX = 200  # as the name of a file, with `:latest` after it
 SHORT_ID = 12
 
 
@@ -64,7 +64,7 @@ class Pruned:
 
 def normal_name(name: str) -> str:
     """`debian` is `debian:latest`."""
-    if len(name) > _NAME_MAX or not _NAME.fullmatch(name):
+    if len(quote(name, safe="")) > _NAME_MAX or not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a name for an image; write for example tools:1.2")
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 

@@ -10,8 +10,10 @@ and no link in the archive can lead anywhere else. What a layer may hold is deci
     sparse files                                    written whole, holes counted like data
     `.wh.name`, `.wh..wh..opq`                      overlayfs's own form of the same: a 0:0 device, an attribute
     `..`, absolute names, members below a link      refused, and with them the whole archive
+    PAX settings for all members                    not taken: tarfile would keep them all in memory
 
-Sizes are bounded while they are written, never believed from a header.
+Sizes are bounded while they are written, never believed from a header; so are the number of files, of the directories
+above them, and of steps to get there.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from __future__ import annotations
 import hashlib
 import lzma
 import os
-import shutil
 import stat
 import tarfile
 import zlib
@@ -37,6 +38,15 @@ HEADER_MAX = 4 << 20
 """A long name or a PAX header is read into memory whole; real ones have a few hundred bytes."""
 KEEP_FREE = 1 << 30
 """Left on the disk whatever an archive claims to need."""
+KEEP_FREE_FILES = 50_000
+"""The same for file systems that can hold so many files and no more."""
+LOOK_EVERY = 64 << 20
+ENTRY_BYTES = 4096
+"""What the smallest entry may take of a disk."""
+PATH_MAX = 4096
+"""No program could open a longer one."""
+NAMES_MAX = 64 << 20
+"""Of names that are held in memory; real images have two."""
 LAST_ID = 65535
 NOBODY = 65534
 """Owner of what belongs to an id that a sandbox's user namespace does not hold."""
@@ -51,11 +61,18 @@ class Allowance:
 
     bytes: int = 32 << 30
     entries: int = 2_000_000
+    steps: int = 40_000_000
+    """From one directory to the next, in all paths together. A large image takes two million."""
 
     def take_entry(self) -> None:
         self.entries -= 1
         if self.entries < 0:
             raise ImageInvalid("the image holds too many files")
+
+    def take_steps(self, count: int) -> None:
+        self.steps -= count
+        if self.steps < 0:
+            raise ImageInvalid("the image holds too many files, too deep in too many directories")
 
     def take_bytes(self, count: int) -> None:
         self.bytes -= count
@@ -75,6 +92,8 @@ class Metered:
         self._position = 0
         self._header_left = HEADER_MAX
         self.in_header = True
+        self.ran_out = False
+        """In the middle of what was asked for: a whole archive ends with an empty header."""
         self.digest = hashlib.sha256()
 
     def begin_header(self) -> None:
@@ -85,13 +104,17 @@ class Metered:
             self._header_left -= size if size >= 0 else HEADER_MAX + 1
             if self._header_left < 0:
                 raise ImageInvalid("the archive has a header that is too large")
-        return self._take(size)
+        data = self._take(size)
+        self.ran_out = len(data) < size
+        return data
 
     def _take(self, size: int) -> bytes:
         try:
             data = self._stream.read(size)
-        except (EOFError, zlib.error, lzma.LZMAError) as error:
-            raise ImageInvalid(f"the archive's compression is damaged: {error}") from error
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            if isinstance(error, OSError) and error.errno:  # gzip and bz2 have none where the data is wrong
+                raise
+            raise ImageInvalid(f"the archive's compression cannot be undone: {error}") from error
         self._left -= len(data)
         if self._left < 0:
             raise ImageInvalid("the archive is larger than is allowed")
@@ -143,29 +166,44 @@ def _check_map(member: tarfile.TarInfo, most: int) -> None:
         end = start + length
 
 
+def forget(archive: tarfile.TarFile) -> None:
+    """What tarfile remembers of every member there was, and of every setting for all that follow."""
+    archive.members = []  # type: ignore[attr-defined]
+    archive.pax_headers = {}
+
+
+def check_room(path: Path) -> None:
+    """Whether there is enough left of a disk to go on filling it."""
+    status = os.statvfs(path)
+    files_left = status.f_favail if status.f_files else KEEP_FREE_FILES  # some file systems do not count
+    if status.f_bavail * status.f_frsize < KEEP_FREE or files_left < KEEP_FREE_FILES:
+        raise ImageInvalid("the image does not fit on the disk")
+
+
 class _Layer:
     def __init__(self, root: int, path: Path, allowance: Allowance) -> None:
         self._root, self._path, self._allowance = root, path, allowance
         self._privileged = os.geteuid() == 0
         self._until_look = 0
-        self._directory_modes: dict[tuple[str, ...], int] = {}
+        self._directory_modes: dict[str, int] = {}
+        self._names_left = NAMES_MAX
 
     def take(self, archive: tarfile.TarFile, stream: Metered) -> None:
         for member in archive:
             stream.in_header = False
-            self._allowance.take_entry()
+            self._take_entry()
             self._place(archive, member)
-            archive.members = []  # type: ignore[attr-defined]  # it would remember every one
+            forget(archive)
             stream.begin_header()
-        for parts, mode in sorted(self._directory_modes.items(), reverse=True):
-            with self._parent((*parts, "."), make=False) as directory:
+        for path, mode in sorted(self._directory_modes.items(), reverse=True):
+            with self._parent((*_parts(path), "."), make=False) as directory:
                 os.fchmod(directory, mode)
 
     def _place(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         parts = _parts(member.name)
         if not parts:
             if member.isdir():
-                self._directory_modes[()] = _mode(member)
+                self._directory_modes[""] = _mode(member)
             return
         name = parts[-1]
         with self._parent(parts, make=True) as parent:
@@ -197,10 +235,11 @@ class _Layer:
     @contextmanager
     def _parent(self, parts: tuple[str, ...], *, make: bool) -> Iterator[int]:
         """The directory that holds the last of `parts`, reached without following any link."""
+        self._allowance.take_steps(len(parts))
         at = os.dup(self._root)
         try:
             for name in parts[:-1]:
-                below = _step(at, name, make)
+                below = self._step(at, name, make)
                 os.close(at)
                 at = below
             yield at
@@ -215,7 +254,11 @@ class _Layer:
                 os.unlink(name, dir_fd=parent)
                 os.mkdir(name, 0o700, dir_fd=parent)
         self._own(parent, name, member)
-        self._directory_modes[parts] = _mode(member)  # in the end: we must be able to write into it until then
+        path = "/".join(parts)
+        self._names_left -= len(path)
+        if self._names_left < 0:
+            raise ImageInvalid("the image holds too many directories with long names")
+        self._directory_modes[path] = _mode(member)  # in the end: we must be able to write into it until then
 
     def _file(self, parent: int, name: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         _clear(parent, name)
@@ -257,34 +300,42 @@ class _Layer:
         if self._privileged:
             os.chown(name, _id(member.uid), _id(member.gid), dir_fd=parent, follow_symlinks=False)
 
+    def _step(self, at: int, name: str, make: bool) -> int:
+        try:
+            try:
+                return os.open(name, _DIRECTORY, dir_fd=at)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                self._take_entry()
+                os.mkdir(name, 0o755, dir_fd=at)
+                return os.open(name, _DIRECTORY, dir_fd=at)
+        except NotADirectoryError as error:  # also for a link, which O_NOFOLLOW does not follow
+            raise ImageInvalid(f"the archive has members below {name!r}, which is not a directory") from error
+
+    def _take_entry(self) -> None:
+        self._allowance.take_entry()
+        self._look(ENTRY_BYTES)
+
     def _spend(self, count: int) -> None:
         self._allowance.take_bytes(count)
-        self._until_look -= count
+        self._look(count)
+
+    def _look(self, written: int) -> None:
+        self._until_look -= written
         if self._until_look <= 0:
-            self._until_look = 64 << 20
-            if shutil.disk_usage(self._path).free < KEEP_FREE:
-                raise ImageInvalid("the image does not fit on the disk")
+            self._until_look = LOOK_EVERY
+            check_room(self._path)
 
 
 def in_user_namespace() -> bool:
     return Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]
 
 
-def _step(at: int, name: str, make: bool) -> int:
-    try:
-        try:
-            return os.open(name, _DIRECTORY, dir_fd=at)
-        except FileNotFoundError:
-            if not make:
-                raise
-            os.mkdir(name, 0o755, dir_fd=at)
-            return os.open(name, _DIRECTORY, dir_fd=at)
-    except NotADirectoryError as error:  # also for a link, which O_NOFOLLOW does not follow
-        raise ImageInvalid(f"the archive has members below {name!r}, which is not a directory") from error
-
-
 def _parts(name: str) -> tuple[str, ...]:
     """The path's steps; `./a/b` is what tar writes, everything that could lead out is refused."""
+    if len(name) > PATH_MAX:
+        raise ImageInvalid(f"the archive has a path that is too long: {name[:40]!r}…")
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise ImageInvalid(f"the archive has a path outside of it: {name!r}")

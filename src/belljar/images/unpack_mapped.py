@@ -37,7 +37,8 @@ def unpack_for_caller(stream: Metered, target: Path, allowance: Allowance) -> No
     facts: dict[str, Any] = json.loads(answer) if child.returncode == 0 else {"wrong": "the archive cannot be unpacked"}
     if "wrong" in facts:
         raise ImageInvalid(facts["wrong"])
-    allowance.bytes, allowance.entries = facts["bytes"], facts["entries"]
+    for name, left in facts.items():
+        setattr(allowance, name, left)
 
 
 def main(target: str, given: str) -> None:
