@@ -37,6 +37,8 @@ def test_named_files_only_and_the_directories_they_need(stage: Stage) -> None:
         apply(stage.area, ["nosuch"])
     with pytest.raises(UsageError, match="not a path below"):
         apply(stage.area, ["../x"])
+    (stage.merged / "..data").write_text("a name like any other")
+    assert apply(stage.area, ["..data"]).paths == ["..data"]
 
 
 def test_fifos_are_refused_with_a_word(stage: Stage) -> None:

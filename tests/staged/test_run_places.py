@@ -38,3 +38,11 @@ def test_what_the_host_s_own_git_directory_leads_to_is_held(stage: Stage, host: 
         (stage.merged / path).write_text("evil")
     assert apply(stage.area).held == wanted
     assert (host / "scripts" / "other").exists()
+
+
+def test_hooks_in_a_directory_whose_name_begins_with_two_dots_are_held(stage: Stage, host: Path) -> None:
+    (host / ".git").mkdir()
+    (host / ".git" / "config").write_text("[core]\n\thooksPath = ..hooks\n")
+    (stage.merged / "..hooks").mkdir()
+    (stage.merged / "..hooks" / "pre-commit").write_text("evil")
+    assert apply(stage.area).held == ["..hooks/pre-commit"]

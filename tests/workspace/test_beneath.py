@@ -215,3 +215,12 @@ def test_a_directory_that_is_swapped_for_a_link_all_the_time_never_leads_out(fol
         thread.join()
     assert b"outside" not in seen
     assert os.listdir(tmp_path / "outside") == ["file"]
+
+
+def test_a_path_is_named_below_its_folder_or_not_at_all(tmp_path: Path) -> None:
+    with Folder.at(tmp_path) as folder:
+        named = {path: beneath.named_below(folder.descriptor, path) for path in ("a/../b", "..b", "..", "../b", ".")}
+        assert named == {"a/../b": "b", "..b": "..b", "..": None, "../b": None, ".": None}
+        assert beneath.named_below(folder.descriptor, f"{tmp_path}/x") == "x"
+        assert beneath.named_below(folder.descriptor, "/etc/passwd") is None
+    assert beneath.parents("a/b/c") == ["a", "a/b"]

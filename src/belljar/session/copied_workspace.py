@@ -24,7 +24,7 @@ from belljar.staged.area import COPIED, StagedArea
 from belljar.staged.copying import is_users, make_whiteout, remove_tree
 from belljar.syscalls import write_all
 from belljar.tasks import a_few_at_once
-from belljar.workspace.beneath import Folder
+from belljar.workspace.beneath import Folder, parents
 
 DEEPEST = 128  # levels; as far as the init's tools go
 STATE_MAX = 1 << 30
@@ -109,7 +109,7 @@ class CopiedWorkspace:
                 record, parent = changed[path], path.rpartition("/")[0]
                 if parent and (parent not in now or now[parent][0] != "directory"):
                     continue  # it went with its directory
-                _parents(new, host, parent, modes)
+                _make_parents(new, host, path, modes)
                 if record is None:
                     make_whiteout(new, path)
                 elif record[0] == "directory":
@@ -172,11 +172,9 @@ def _key(record: Record | None) -> tuple[object, ...]:
     return (kind, target) if kind == "link" else (kind, mode) if kind == "directory" else (kind, mode, size, mtime)
 
 
-def _parents(new: Folder, host: Folder, path: str, modes: dict[str, int]) -> None:
+def _make_parents(new: Folder, host: Folder, path: str, modes: dict[str, int]) -> None:
     """Directories that did not change themselves: as they are on the host."""
-    parts = path.split("/") if path else []
-    for end in range(1, len(parts) + 1):
-        above = "/".join(parts[:end])
+    for above in parents(path):
         if not new.exists(above):
             new.mkdir(above, 0o700)
             with suppress(OSError):

@@ -44,6 +44,7 @@ from belljar.staged.saved import (
     tell_older,
     unlock,
 )  # fmt: skip
+from belljar.workspace import beneath
 from belljar.workspace.beneath import Folder
 
 Step = Callable[[str], None]
@@ -73,7 +74,7 @@ def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: b
     chosen = [change for change in changes if any(_covers(path, change.path) for path in wanted)]
     if not parents:
         return chosen
-    needed = {above for change in chosen for above in _parents(change.path)}
+    needed = {above for change in chosen for above in beneath.parents(change.path)}
     extra = [c for c in changes if c.path in needed and c.kind in ("added", "type") and c not in chosen]
     return [*extra, *chosen]
 
@@ -84,18 +85,13 @@ def has_changes(changes: Sequence[Change], path: str) -> bool:
 
 def _cleaned(path: str) -> str:
     cleaned = os.path.normpath(path)
-    if cleaned.startswith(("/", "..")) or "\0" in path:
+    if cleaned == ".." or cleaned.startswith(("/", "../")) or "\0" in path:
         raise UsageError(f"{path!r} is not a path below the workspace")
     return "" if cleaned == "." else cleaned
 
 
 def _covers(path: str, changed: str) -> bool:
     return not path or changed == path or changed.startswith(f"{path}/")
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def apply(

@@ -19,7 +19,7 @@ from belljar.staged.change import Change, Entry
 from belljar.staged.copying import DEEPEST, OPAQUE, fingerprint, is_whiteout, user_attributes
 from belljar.staged.run_files import RunsLater, link_runs_later, runs_later
 from belljar.staged.run_places import RunPlaces
-from belljar.workspace.beneath import Folder
+from belljar.workspace.beneath import Folder, parents
 
 LONGEST = 3800  # bytes of a directory's path: with the longest name in it the kernel still takes it
 CHUNK = 1 << 20
@@ -58,10 +58,8 @@ class Layers:
         return None
 
     def _hidden_by(self, layer: Folder, path: str) -> bool:
-        parts = path.split("/")
-        for end in range(1, len(parts)):
+        for above in parents(path):
             with suppress(OSError):
-                above = "/".join(parts[:end])
                 status = layer.stat(above)
                 if not stat.S_ISDIR(status.st_mode) or _is_opaque(layer, above):
                     return True

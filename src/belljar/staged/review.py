@@ -17,7 +17,7 @@ from belljar.staged.area import StagedArea
 from belljar.staged.change import Change
 from belljar.staged.copying import OPAQUE, copy_file, digest, make_whiteout, remove_tree
 from belljar.staged.layers import Layers, flattened
-from belljar.workspace.beneath import Folder
+from belljar.workspace.beneath import Folder, parents
 
 
 @record
@@ -145,8 +145,7 @@ class Review:
 
 def _cover(layers: Layers, upper: Folder, change: Change) -> None:
     """Lay the host's side over what the layers below say."""
-    parts = change.path.split("/")
-    for above in ("/".join(parts[:end]) for end in range(1, len(parts))):
+    for above in parents(change.path):
         if not upper.exists(above):
             upper.mkdir(above, 0o700)
             upper.chmod(above, (layers.holder(above) or layers.lower).stat(above).st_mode & 0o777)

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from belljar.staged.run_files import DIRECTORIES, Read, in_git
 from belljar.workspace import git_settings
-from belljar.workspace.beneath import Folder
+from belljar.workspace.beneath import Folder, named_below
 from belljar.workspace.survey import MARKS
 
 _READ = 1 << 20
@@ -47,7 +47,8 @@ class RunPlaces:
     def _targets_of(self, directory: str) -> frozenset[str]:
         if directory not in self._targets:
             found = [*self._links(directory), *self._settings(directory)]
-            self._targets[directory] = frozenset(place for each in found if (place := self._inside(each)))
+            at = self._host.descriptor
+            self._targets[directory] = frozenset(place for each in found if (place := named_below(at, each)))
         return self._targets[directory]
 
     def _links(self, directory: str) -> Iterator[str]:
@@ -75,11 +76,5 @@ class RunPlaces:
         with suppress(OSError):
             if stat.S_ISREG(self._host.stat(git).st_mode):
                 _, _, named = os.fsdecode(self._host.read(git, 4096)).strip().partition("gitdir: ")
-                return self._inside(posixpath.join(directory, named)) or git
+                return named_below(self._host.descriptor, posixpath.join(directory, named)) or git
         return git
-
-    def _inside(self, path: str) -> str | None:
-        if path.startswith("/"):
-            path = posixpath.relpath(path, os.readlink(f"/proc/self/fd/{self._host.descriptor}"))
-        path = posixpath.normpath(path)
-        return None if path.startswith("..") or path == "." or "\0" in path else path

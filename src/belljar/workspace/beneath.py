@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import posixpath
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -241,6 +242,20 @@ class Folder:
             yield descriptor, name
         finally:
             os.close(descriptor)
+
+
+def parents(path: str) -> list[str]:
+    """The directories that a relative path leads through, from the top down."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def named_below(folder: int, path: str) -> str | None:
+    """What a path says, relative to a folder or absolute on the host, as one below the folder; None: it is not."""
+    if path.startswith("/"):
+        path = posixpath.relpath(path, os.readlink(f"/proc/self/fd/{folder}"))
+    path = posixpath.normpath(path)
+    return None if path in (".", "..") or path.startswith("../") or "\0" in path else path
 
 
 def open_beneath(folder: int, path: str, flags: int = os.O_RDONLY, mode: int = 0) -> int:

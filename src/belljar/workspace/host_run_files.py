@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from belljar.patterns import lazy_pattern
 from belljar.workspace import git_settings
-from belljar.workspace.beneath import Folder, open_beneath
+from belljar.workspace.beneath import Folder, named_below, open_beneath
 
 _AGENT = lazy_pattern(rb"hooks|mcpServers|apiKeyHelper|statusLine|awsAuthRefresh|awsCredentialExport|\"env\"")
 _EDITOR = lazy_pattern(rb"allowAutomaticTasks|terminal\.integrated|[Pp]ath\"|[Ee]xecutable|[Ii]nterpreter|[Cc]ommand")
@@ -164,16 +164,9 @@ class HostRunFiles:
         if wanted := git_settings.lookup(content, "core", "hookspath"):
             tree = git_settings.lookup(content, "core", "worktree")
             top = posixpath.join(path, tree) if tree else posixpath.dirname(path)
-            if (place := self._inside(posixpath.join(top, wanted))) and place not in self._places:
+            if (place := named_below(self._root, posixpath.join(top, wanted))) and place not in self._places:
                 self._places[place] = _HOOKS
                 self._look_in(place, found)
-
-    def _inside(self, path: str) -> str | None:
-        """A path relative to the workspace, or absolute on the host, as one below the workspace."""
-        if path.startswith("/"):
-            path = posixpath.relpath(path, os.readlink(f"/proc/self/fd/{self._root}"))
-        path = posixpath.normpath(path)
-        return None if path.startswith("..") or path == "." else path
 
     # Looking.
 
