@@ -36,7 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.basetemp is None:
         # pytest's own is shared by all runs, and it stumbles over what a killed one left nested a thousand deep.
         config.option.basetemp = tempfile.mkdtemp(prefix="bj-")
-        config.add_cleanup(lambda: subprocess.run(["rm", "-rf", config.option.basetemp], check=False))
+        removal = ["rm", "-rf", "--one-file-system", config.option.basetemp]
+        config.add_cleanup(lambda: subprocess.run(removal, check=False))
     # A job in the background of a script ignores Ctrl+C, and so would every program that the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

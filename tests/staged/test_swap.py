@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from tests.session.test_staged_verbs import Open
 from tests.session.test_staged_verbs import _nothing_stays as _nothing_stays
-from tests.session.test_staged_verbs import engine_name as engine_name
-from tests.session.test_staged_verbs import place as place
-from tests.session.test_staged_verbs import staged as staged
 
-pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
+from belljar import Session
+
+pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.oci]
 
 
-async def test_a_hundred_deep_and_back_to_any(staged: Open) -> None:
-    if staged().host.engine_name != "oci":
-        pytest.skip("once is enough: the layers are the same")
-    async with staged() as box:
+async def test_a_hundred_deep_and_back_to_any(root_workspace: Path) -> None:
+    """On one engine, with the workspace that is mapped: the layers are the same everywhere."""
+    async with Session(root_workspace, changes="staged", engine="oci") as box:
         for number in range(100):
             await box.run(f"echo {number} > n; echo x > f{number}")
             await box.checkpoint(str(number))
