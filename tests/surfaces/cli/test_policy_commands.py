@@ -39,6 +39,7 @@ def test_a_policy_is_shown_with_what_each_of_its_rules_decides(tmp_path: Path) -
     )
     strict = {one["id"]: one["decision"] for one in belljar("policy", "show", "ci", "--json").json["rules"]}
     assert strict["data.drop"] == "deny"
+    assert "never asks because of a risk" in belljar("policy", "show", "permissive").stdout
     assert "no policy 'nope'" in belljar("policy", "show", "nope").complaint
 
 

@@ -37,13 +37,13 @@ def list_shipped(args: Namespace) -> int:
 def show(args: Namespace) -> int:
     """What a policy says, its bases' rules too: for a person who wants to know before a command is refused."""
     policy = Policy.load(args.name, prove=False)
-    rules = [(file, rule) for file in policy.files for rule in file.rules]
     if args.json:
-        told = [{"id": rule.id, "decision": _decides(policy, rule), "reason": rule.reason} for _, rule in rules]
-        console.document({**_about(policy), "rules": told})
+        rules = [{"id": rule.id, "decision": _decides(policy, rule), "reason": rule.reason} for rule in policy.rules]
+        console.document({**_about(policy), "rules": rules})
         return 0
     console.say(f"{policy}: {policy.files[0].description}")
-    console.say(f"asks from risk {policy.ask_at} on" if policy.ask == "ask" else "denies what it would ask about")
+    asks = "never asks because of a risk" if policy.ask_at == "never" else f"asks from risk {policy.ask_at} on"
+    console.say(asks if policy.ask == "ask" else "denies what it would ask about")
     if policy.allow_programs is not None:
         console.say(f"runs only: {', '.join(sorted(policy.allow_programs))}")
     for words, hosts in (("allowed", policy.network_allow), ("no host beyond", policy.network_ceiling)):
@@ -96,13 +96,12 @@ def test(args: Namespace) -> int:
     taught = [file for file in args.files if file.endswith(".toml") and is_knowledge(file)]
     for file in taught:
         check_knowledge(file)
-    policies = [Policy.load(file) for file in args.files if file.endswith(".toml") and file not in taught]
+    policies = [str(Policy.load(file)) for file in args.files if file.endswith(".toml") and file not in taught]
     score = score_files([file for file in args.files if not file.endswith(".toml")], Policy.load(args.policy))
     if args.json:
-        names = [f"{policy.name}@{policy.version}" for policy in policies]
-        console.document({**score.as_dict(), "policies": names, "knowledge": taught})
+        console.document({**score.as_dict(), "policies": policies, "knowledge": taught})
     else:
-        for name in [*taught, *(f"{policy.name}@{policy.version}" for policy in policies)]:
+        for name in [*taught, *policies]:
             console.say(f"{name}: its examples hold")
         if score.total:
             console.say(score.table())

@@ -40,7 +40,7 @@ def listing(args: Namespace) -> int:
     called = {id: name for name, id in names.known().items()}
     running = [{**each, "ended": False} for each in kept.running(host.default())]
     staged = staged_remains.summaries()
-    over = staged_remains.ended({each["id"] for each in running})
+    over = staged_remains.ended({each["id"] for each in running}, staged)
     there = [{**each, "name": called.get(each["id"]), "changes": staged.get(each["id"])} for each in [*running, *over]]
     rows = [
         (s["id"], s["name"] or "-", s["image"], _age(s["started"]), _until(s),

@@ -36,14 +36,13 @@ def summaries() -> dict[str, str]:
     return {area.id: summary(area) for area in StagedArea.all(hosts.default().staged_root)}
 
 
-def ended(running: set[str]) -> list[dict[str, Any]]:
+def ended(running: set[str], changes: dict[str, str]) -> list[dict[str, Any]]:
     """As `session list` shows them: sessions that are over, with changes that nobody decided about."""
-    areas = [area for area in StagedArea.all(hosts.default().staged_root) if _is_over(area, running)]
-    listed = [(area, summary(area)) for area in areas]
     return [
         {"id": area.id, "image": "-", "started": float(area.meta["created"]), "lease": 0.0, "ended": True,
-         "workspace": area.workspace, "changes": said}
-        for area, said in listed if said != NOTHING
+         "workspace": area.workspace}
+        for area in StagedArea.all(hosts.default().staged_root)
+        if changes.get(area.id, NOTHING) != NOTHING and _is_over(area, running)
     ]  # fmt: skip
 
 

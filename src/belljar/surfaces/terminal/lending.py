@@ -25,7 +25,7 @@ LONGEST_WAIT = 5.0  # for a task that only has to notice that it was cancelled
 class Lending:
     def __init__(self, terminal: HostTerminal, portal: BlockingPortal, program: Program) -> None:
         self._terminal, self._portal, self._program = terminal, portal, program
-        self._loop = portal.call(_loop)
+        self._loop = portal.call(asyncio.get_running_loop)
         self._back = Event()
         self._answers = Answers()
 
@@ -68,7 +68,3 @@ class Lending:
     def tell_size(self) -> None:
         """How large the terminal is now; in order with whatever else is started on the loop."""
         self._loop.call_soon_threadsafe(self._program.resize, *self._terminal.size)
-
-
-async def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
