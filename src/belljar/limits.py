@@ -3,7 +3,7 @@
 Defaults fit a day of coding on this machine: they grow with its memory and processors. What is asked for is honoured or
 refused, never quietly changed.
 
-A plain dataclass that checks itself: every command needs one, and a model of pydantic's takes longer to import than
+A plain record that checks itself: every command needs one, and a model of pydantic's takes longer to import than
 a sandbox takes to start.
 """
 
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from functools import cache
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from belljar.errors import UsageError, meant
 from belljar.patterns import lazy_pattern
+from belljar.records import record
 
 Size = int | str
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -80,7 +81,7 @@ def default_memory() -> int:
     return max(64 << 20, wanted >> 20 << 20)
 
 
-@dataclass(frozen=True, init=False)
+@record
 class Limits:
     """What one sandbox may use: `belljar.Limits(memory="4g", cpus=2, tmp="1g")`."""
 

@@ -13,7 +13,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from belljar.audit import masking
@@ -23,6 +22,8 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    from datetime import UTC, datetime  # most commands log nothing
+
     extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     head = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),

@@ -36,7 +36,6 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -66,7 +65,7 @@ def rotated_files(where: Path) -> list[Path]:
     return sorted(where.glob("audit.[0-9]*.jsonl"))
 
 
-@dataclass
+@dataclass(repr=False, eq=False)
 class Head:
     seq: int = 0
     hash: str = GENESIS
@@ -120,7 +119,8 @@ class Note(NamedTuple):
     fields: dict[str, Any]
 
     def record(self, seq: int, prev: str) -> dict[str, Any]:
-        when = datetime.fromtimestamp(self.time, UTC).isoformat(timespec="microseconds")
+        seconds, micros = divmod(round(self.time * 1e6), 1_000_000)
+        when = time.strftime(f"%Y-%m-%dT%H:%M:%S.{micros:06}+00:00", time.gmtime(seconds))
         kept = {name: _kept(name, value) for name, value in self.fields.items() if value is not None}
         return {"seq": seq, "time": when, "kind": self.kind, "pid": self.pid, **kept, "prev": prev}
 

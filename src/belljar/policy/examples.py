@@ -9,12 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from belljar import resources
+from belljar import __version__, resources
 from belljar.errors import PolicyError
-from belljar.toml_schema import line_of
 
 from .knowledge import Entry, check, read_file
-from .schema import located
 
 if TYPE_CHECKING:
     from .engine import Policy
@@ -26,6 +24,8 @@ def check_examples(policy: "Policy", remember: bool = True) -> None:
     stamp = hashlib.sha256(f"{_engine()}{policy.version}".encode()).hexdigest()
     if remember and resources.is_remembered(CHECKED, stamp):
         return
+    from belljar.toml_schema import line_of
+
     # Of files that are ours our tests do; an operator's knowledge may describe a name of their examples.
     for file in [file for file in policy.files if not file.shipped] or policy.files:
         for at, rule in enumerate(file.rules):
@@ -44,6 +44,8 @@ def check_examples(policy: "Policy", remember: bool = True) -> None:
 
 def check_entry(policy: "Policy", entry: Entry) -> None:
     """An entry's own examples: a command, and the effect that it must have (none, where it is harmless)."""
+    from .schema import located
+
     for command, wanted in entry.examples.items():
         effects = policy.judge(command).effects
         kinds = {one.kind for one in effects if one.kind not in ("exec", "exec.unknown") or "destroys" in one.flags}
@@ -70,7 +72,5 @@ def check_knowledge(path: str) -> None:
 
 @cache
 def _engine() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    found = sorted((path.name, path.stat()) for path in Path(__file__).parent.glob("*.py"))  # reading all takes longer
+    return repr([__version__, *((name, one.st_size, one.st_mtime_ns) for name, one in found)])

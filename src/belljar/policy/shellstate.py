@@ -48,7 +48,7 @@ class Feed:
         return text
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class ShellState:
     """A shell between two commands. `files` and `links` belong to the file system, so subshells share
     them."""

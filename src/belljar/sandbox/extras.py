@@ -21,7 +21,6 @@ from belljar.errors import ProtectionMissing, UsageError, WorkspaceError
 from belljar.layout import HOME, PRIVATE, WORKSPACE
 from belljar.patterns import lazy_pattern
 from belljar.records import record
-from belljar.sandbox.caches import opened
 from belljar.workspace.beneath import Folder
 from belljar.workspace.pinned import Workspace, mount_points, shown_as
 
@@ -119,6 +118,8 @@ def shown(
     home: str = HOME,
 ) -> Iterator[list[Extra]]:  # fmt: skip
     """The mounts to give to the engine, good while this is open; the workspace must be shown already."""
+    from belljar.sandbox.caches import opened
+
     owner = owner_of(workspace)
     with ExitStack() as held:
         found = [

@@ -20,8 +20,6 @@ from belljar.errors import ProtectionMissing, UsageError
 from belljar.layout import WORKSPACE
 from belljar.limits import Limits
 from belljar.records import record
-from belljar.staged import overlay
-from belljar.staged.swap import swap
 from belljar.workspace.beneath import Folder
 from belljar.workspace.pinned import Identity, Workspace, release_staging, shown_as
 
@@ -81,6 +79,8 @@ def _copied(limits: Limits, who: Identity) -> Mount:
 
 @contextmanager
 def _overlaid(area: StagedArea, source: str, run_dir: Path) -> Iterator[Place]:
+    from belljar.staged import overlay
+
     upper, *below = area.uppers
     if os.geteuid() != 0:
         if any(character in path for character in ",:\\" for path in (source, str(area.path))):
@@ -124,6 +124,8 @@ def can_remount(engine: Engine) -> bool:
 
 def remount(area: StagedArea, workspace: Workspace, run_dir: Path, pid: int) -> None:
     """Give a running sandbox the overlay that its area describes now: after a checkpoint, after a rollback."""
+    from belljar.staged.swap import swap
+
     owner = (area.path / "upper").stat()
     with (
         workspace.mapped_again(run_dir, owner.st_uid, owner.st_gid) as source,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ class Entry:
 
     def __init__(self, ledger: Ledger, digest: str) -> None:
         self._ledger, self.digest = ledger, digest
-        self.run = secrets.token_hex(6)
+        self.run = os.urandom(6).hex()
 
     def end(self, cause: str, exit_code: int | None = None, duration: float | None = None) -> None:
         """Only the first call counts: later ones change nothing."""

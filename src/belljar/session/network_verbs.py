@@ -13,13 +13,13 @@ from anyio import to_thread
 
 from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
-from belljar.network.allow import Allow, check_ceiling
 from belljar.network.client_settings import PORT, environment
 from belljar.session.verbs import Verbs
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
     from belljar.engines.spec import Network
+    from belljar.network.allow import Allow
     from belljar.policy import Policy
     from belljar.session.files import Files
     from belljar.session.init_tools import InitTools
@@ -30,6 +30,10 @@ ALLOWED = "allow.json"
 
 def under_policy(network: Network | Allow, policy: Policy) -> Allow | None:
     """What is asked for, if the policy's ceiling lets it through; with the hosts that the policy allows anyhow."""
+    if network == "none" and not policy.network_allow:
+        return None
+    from belljar.network.allow import Allow, check_ceiling
+
     if policy.network_ceiling is not None:
         if network == "full":
             raise UsageError("network: the policy sets a ceiling for hosts, so none gets the whole network")
@@ -84,6 +88,8 @@ class NetworkVerbs(Verbs):
 
         await box.allow_host("api.example.com")
         """
+        from belljar.network.allow import check_ceiling
+
         session = self._box
         if session.policy.network_ceiling is not None:
             check_ceiling(hosts, session.policy.network_ceiling)
@@ -99,6 +105,8 @@ class NetworkVerbs(Verbs):
         session, forwarding = self._box, self._door
         if session.network != "none":
             raise UsageError("this session has the whole network; there is no door to open")
+        from belljar.network.allow import Allow
+
         self.allow = under_policy(Allow(*hosts), session.policy)
         try:
             await self._open_door()
@@ -182,6 +190,8 @@ class NetworkVerbs(Verbs):
                 told = json.loads(own.read(ALLOWED, 1 << 20))
         except (OSError, ValueError):
             return
+        from belljar.network.allow import Allow
+
         self.allow = under_policy(Allow(*told["hosts"], ask_hosts=told["ask_hosts"]), self._box.policy)
         try:
             await self._open_door()

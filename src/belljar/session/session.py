@@ -22,7 +22,6 @@ from belljar.awaiting import all_pending, opening
 from belljar.engines.spec import Network
 from belljar.errors import BelljarError, UsageError
 from belljar.limits import Limits
-from belljar.network.allow import Allow
 from belljar.patience import stretched
 from belljar.policy import Policy
 from belljar.sandbox import extras
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
 
     from belljar.audit.writer import Audit
     from belljar.host import EngineName, Host
+    from belljar.network.allow import Allow
     from belljar.policy.approvals import Approvals
     from belljar.policy.verdict import Verdict
     from belljar.session.options import Approver
@@ -107,7 +107,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         self.host = hosts.chosen(host, engine)
         self.image, self.limits = image, limits or Limits()
         staged = checks.one_of("changes", changes, Changes) == "staged"
-        self.network: Network = "none" if isinstance(network, Allow) else network
+        self.network: Network = network if isinstance(network, str) else "none"
         self.env = dict(env or {})
         self._surroundings = Surroundings(self.network, self.limits, image, staged)
         self._ledger = Ledger(audit or self.host.audit)

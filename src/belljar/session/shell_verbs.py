@@ -11,7 +11,6 @@ from belljar.awaiting import all_pending
 from belljar.errors import ShellNotFound
 from belljar.link.frames import Flag
 from belljar.session import options as checks
-from belljar.session.background_shell import Shell
 from belljar.session.options import Command, Options
 from belljar.session.request import Request
 from belljar.session.result import Result
@@ -19,6 +18,7 @@ from belljar.session.running_command import RunningCommand
 from belljar.session.verbs import Verbs
 
 if TYPE_CHECKING:
+    from belljar.session.background_shell import Shell
     from belljar.session.persistent_shell import PersistentShell
 
 
@@ -34,6 +34,8 @@ class ShellVerbs(Verbs):
         shell = await box.start("npm run dev")
         chunk = await shell.read()
         """
+        from belljar.session.background_shell import Shell  # few sessions have one
+
         if ring is not None:
             checks.whole("ring", ring, 4096, 64 << 20)
         request = await self._box._admitted(command, options, "start", without=("stdin", "on_output", "output_limit"))
@@ -61,6 +63,8 @@ class ShellVerbs(Verbs):
 
     async def _take_over(self, running: RunningCommand) -> Shell | None:
         """A foreground command goes on as a background shell; None if it ended in that very moment."""
+        from belljar.session.background_shell import Shell
+
         shell = Shell.of(self._box, running)
         taken = await shell.take_over(running, self._box.limits.shell_output)
         return self._keep(shell) if taken else None
@@ -95,6 +99,8 @@ class ShellVerbs(Verbs):
 
         shells = await box.refresh()
         """
+        from belljar.session.background_shell import Shell
+
         for listed in await self._box.sandbox.link.list():
             if listed.flags & Flag.BACKGROUND:
                 shell = Shell.from_listed(self._box, listed)

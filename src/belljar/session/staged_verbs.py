@@ -12,7 +12,6 @@ from anyio import to_thread
 from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.sandbox import staging
-from belljar.session import scratch_copies
 from belljar.session.verbs import Verbs
 from belljar.workspace.beneath import Folder
 
@@ -147,6 +146,8 @@ class StagedVerbs(Verbs):
 
         point = await box.checkpoint("before refactor")
         """
+        from belljar.session import scratch_copies
+
         area = await self._quiet("a checkpoint")
         name = name or f"checkpoint {len(area.points) + 1}"
         if self._can_remount:
@@ -163,6 +164,8 @@ class StagedVerbs(Verbs):
 
         await box.rollback(point)
         """
+        from belljar.session import scratch_copies
+
         box, area = self._box, self._staged_area
         found = _point(area, point)
         for shell in await box.refresh():
@@ -215,6 +218,8 @@ class StagedVerbs(Verbs):
 
         if box.left_out(point): print("your virtual environment stays as it is")
         """
+        from belljar.session import scratch_copies
+
         return scratch_copies.left_out(self._box._plan, self._staged_area.beside(point))
 
     async def forget_checkpoint(self, point: Point) -> None:
@@ -261,6 +266,8 @@ class StagedVerbs(Verbs):
             await copied.copy_in()
             await self._box._aftermath.look()
         if base := box._plan.base:
+            from belljar.session import scratch_copies
+
             area = await to_thread.run_sync(_area, box.host.staged_root, base)
             if copied is not None:
                 await self._put(area, area.points[-1])

@@ -8,6 +8,7 @@ in it counts, and so does what cannot be read as git reads it.
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +25,12 @@ _ELSEWHERE = lazy_pattern(
 )
 _REMOTES = {"branch.*": {"remote", "pushremote"}, "remote": {"pushdefault"}}
 """The name of a remote. Where there is none of that name, git takes it for an address."""
-_LISTED = Path(__file__).with_name("harmless_git_settings.txt").read_text().replace("\n    ", " ").splitlines()
-_HARMLESS = {section: keys.split() for section, _, keys in (line.partition(": ") for line in _LISTED[1:])}
+
+
+@cache
+def _harmless() -> dict[str, list[str]]:
+    lines = Path(__file__).with_name("harmless_git_settings.txt").read_text().replace("\n    ", " ").splitlines()
+    return {section: keys.split() for section, _, keys in (line.partition(": ") for line in lines[1:])}
 
 
 class Setting(NamedTuple):
@@ -37,7 +42,7 @@ class Setting(NamedTuple):
     @property
     def harmless(self) -> bool:
         section = self.section if self.name is None else f"{self.section}.*"
-        if self.section in _WHOLE or self.key in _HARMLESS.get(section, ()):
+        if self.section in _WHOLE or self.key in _harmless().get(section, ()):
             return True
         addressed = self.key in _ADDRESSES.get(section, ()) or self.names_remote
         return addressed and _ELSEWHERE.fullmatch(self.value) is not None

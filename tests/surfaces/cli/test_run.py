@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.surfaces.invoking import Answer, belljar, start
 
-from belljar.errors import EngineError
+from belljar.errors import EngineError, WorkingDirectoryError
 from belljar.patience import about_to_wait
 from belljar.sandbox.launch import Plan
 from belljar.surfaces.cli import run as command
@@ -197,11 +197,50 @@ def test_a_hint_says_what_stood_in_the_way(workspace: Path) -> None:
     assert "network" in last
 
 
-def test_a_launch_begins_with_little_loaded() -> None:
-    slow = {"anyio", "asyncio", "concurrent.futures", "docker", "logging", "pydantic", "random", "ssl", "tempfile"}
-    program = f"import sys, belljar.surfaces.cli.run, belljar.engines.oci.engine; print(*({slow} & sys.modules.keys()))"
+SELDOM = {
+    "belljar.network.allow", "belljar.sandbox.caches", "belljar.session.background_shell", "belljar.session.pool",
+    "belljar.staged.area", "belljar.staged.overlay", "belljar.tools", "datetime", "docker", "pydantic", "random",
+    "secrets", "tempfile", "termios", "tomllib",
+}  # fmt: skip
+"""What a plain command never needs: each module costs it some tenths of a millisecond."""
+LATER = {"anyio", "asyncio", "belljar.link", "belljar.policy", "belljar.session", "concurrent.futures", "logging"}
+"""What is imported while the engine works."""
+
+
+def loaded(program: str, names: set[str], *argv: str) -> str:
+    """Those of `names` that a new Python has loaded when `program` is done."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
-    assert subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True).stdout == "\n"
+    program = f"import sys; {program}; print(*sorted({names} & sys.modules.keys()))"
+    return subprocess.run([sys.executable, "-c", program, *argv], env=env, capture_output=True, text=True).stdout
+
+
+def test_a_launch_begins_with_little_loaded() -> None:
+    assert loaded("import belljar.surfaces.cli.run, belljar.engines.oci.engine", SELDOM | LATER) == "\n"
+
+
+def test_a_plain_command_loads_nothing_that_only_others_need(workspace: Path) -> None:
+    program = "from belljar.surfaces.cli.main import main; main(sys.argv[1:])"
+    argv = ("run", "--workspace", str(workspace), "--", "echo", "ran")
+    at_first_use = {"random", "tempfile"}  # to install the init
+    assert loaded(program, SELDOM - at_first_use, *argv) == "ran\n\n"
+
+
+@pytest.mark.parametrize("cwd", ["/etc", "../beside", "sub/../..", "out"])
+def test_a_working_directory_outside_is_refused_before_anything_is_started(
+    workspace: Path, cwd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "out").symlink_to("/etc")
+    monkeypatch.setattr(command, "launch", lambda *_: pytest.fail("a sandbox was launched"))
+    early = EarlyLaunch(Plan(str(workspace)), cwd)
+    early.start()
+    with pytest.raises(WorkingDirectoryError, match="outside the workspace"):
+        early.wait()
+
+
+def test_a_wrong_working_directory_is_said_as_text_and_as_a_document(workspace: Path) -> None:
+    answer = run(workspace, "--cwd", "/etc", "--json", "true")
+    assert (answer.status, answer.json["error"]) == (2, "working_directory_invalid")
+    assert "Invalid working directory: /etc" in answer.stderr
 
 
 class Held:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from belljar import resources
 from belljar.engines.base import Description, Launched, Listed
 from belljar.engines.kernel_facts import boot_id, start_time
-from belljar.engines.oci import callers, cgroups, config, own_kernel, rootfs
+from belljar.engines.oci import callers, cgroups, config, rootfs
 from belljar.engines.oci.boxes import Box, Boxes, Process, is_name
 from belljar.engines.oci.runtime import DEFAULT, Runtime, forget, has_ended, noted
 from belljar.engines.spec import OWN_NAMESPACES, Image, Mount, SandboxSpec, User, has_own_kernel
@@ -129,7 +129,11 @@ class OciEngine:
         if process is None or not process.alive:
             raise EngineError(f"no such sandbox: {id}")
         claims = config.claims(self._boxes.config(id))
-        return Launched(id, process.pid, claims if self.shares_files else own_kernel.claims(claims, process.pid))
+        if not self.shares_files:
+            from belljar.engines.oci import own_kernel  # few runtimes have one
+
+            claims = own_kernel.claims(claims, process.pid)
+        return Launched(id, process.pid, claims)
 
     def state(self, id: str) -> str | None:
         """One that has ended is cleared away by whoever looks at it next."""
@@ -159,6 +163,8 @@ class OciEngine:
 
     @_translated
     def bridge(self, id: str, argv: Sequence[str]) -> Transport:
+        from belljar.engines.oci import own_kernel
+
         box = self._boxes.read(id)
         if box is None or self.shares_files:
             raise EngineError(f"no bridge leads to {id}")
@@ -167,6 +173,8 @@ class OciEngine:
 
     @_translated
     def install_init(self, binary: Path, image: str) -> str:
+        from belljar.engines.oci import own_kernel
+
         return own_kernel.install_init(binary, self._state)
 
     def _run(self, box: Box, spec: SandboxSpec, layers: Sequence[Path], at: str) -> None:

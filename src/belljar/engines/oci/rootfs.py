@@ -29,7 +29,6 @@ from typing import TypeVar
 from belljar.engines.spec import IdMap
 from belljar.errors import EngineError
 from belljar.records import record
-from belljar.staged import overlay
 from belljar.syscalls import (
     CLONE_FS,
     CLONE_NEWNS,
@@ -145,6 +144,8 @@ def assemble(root: Root, at: str) -> str:
     options += "" if root.mapped else ",userxattr"
     mount("overlay", f"{at}/root", "overlay", MS_NOSUID | MS_NODEV, options)
     if root.staged is not None:
+        from belljar.staged import overlay
+
         os.mkdir(f"{at}/{STAGED}", 0o755)
         upper, work = Path(root.staged.upper), Path(root.staged.work)
         overlay.mount(root.staged.lowers, upper, work, Path(at, STAGED), user_marks=not root.mapped)

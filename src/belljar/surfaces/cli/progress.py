@@ -21,7 +21,6 @@ import anyio
 from belljar.audit import log, masking
 from belljar.audit.masking import Known
 from belljar.errors import BelljarError
-from belljar.session.background_shell import Shell
 from belljar.session.result import Output, Result
 from belljar.session.session import Session
 from belljar.session.watched_run import Run
@@ -35,6 +34,7 @@ from belljar.surfaces.terminal.keys import Answers, DetachKeys
 from belljar.tasks import made_in_thread
 
 if TYPE_CHECKING:
+    from belljar.session.background_shell import Shell
     from belljar.surfaces.cli.run import EarlyLaunch
     from belljar.surfaces.terminal.drawing import Drawing
 
@@ -78,7 +78,7 @@ async def _run(
         tasks.start_soon(signals.listen, gate)
         async with opened(args, early, approve=streams.approver(args)) as box:
             ended = await _watch(box, args, signals, streams)
-            if isinstance(ended, Shell):
+            if not isinstance(ended, Result):
                 _leave(box, ended)
                 status, left = 0, True
             else:

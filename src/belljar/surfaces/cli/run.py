@@ -7,7 +7,9 @@ need is imported.
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
+from contextlib import suppress
 from threading import Event, Thread, Timer
 
 from belljar import host
@@ -31,7 +33,7 @@ def run(args: Namespace) -> int:
     streams = Streams.of(args)
     keepable = streams.pty and streams.terminal is not None  # somebody may detach
     plan = Plan(args.workspace, limits=limits(args), keepable=keepable, **plan_options(args))
-    early = None if args.session else EarlyLaunch(plan)
+    early = None if args.session else EarlyLaunch(plan, args.cwd)
     try:
         if early is not None:
             early.start()
@@ -46,8 +48,9 @@ def run(args: Namespace) -> int:
 class EarlyLaunch:
     """A launch that goes on while the rest is imported."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan, self.id, self._host = plan, rundir.new_session_id(), host.default()
+    def __init__(self, plan: Plan, cwd: str | None = None) -> None:
+        self._plan, self._cwd = plan, cwd
+        self.id, self._host = rundir.new_session_id(), host.default()
         self._waits, self._over = Event(), Event()
         self._launched: Launch | None = None
         self._failure: BaseException | None = None
@@ -72,12 +75,29 @@ class EarlyLaunch:
     def _launch(self) -> None:
         try:
             with heard_waiting(self._waits.set):
+                self._check_cwd()
                 self._launched = launch(self._plan, self.id, self._host)
         except BaseException as error:
             self._failure = error
         finally:
             self._over.set()
             self._waits.set()
+
+    def _check_cwd(self) -> None:
+        """The session looks again; here one that is wrong is refused before anything is made for it."""
+        if not self._cwd:
+            return
+        from belljar.workspace.cwd import inside
+
+        path, root = os.path.realpath(self._plan.workspace), None
+        with suppress(OSError):  # no workspace: the launch says so
+            if self._plan.changes == "direct" and self._host.connect().shares_files:
+                root = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            inside(path, self._cwd, root=root)
+        finally:
+            if root is not None:
+                os.close(root)
 
     def wait(self) -> None:
         self._over.wait()

@@ -14,14 +14,13 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from belljar.records import record
-from belljar.surfaces.terminal import host
-from belljar.surfaces.terminal.host import HostTerminal
 
 if TYPE_CHECKING:
     from anyio import CancelScope
 
     from belljar.session.options import Approver
     from belljar.session.watched_run import Run
+    from belljar.surfaces.terminal.host import HostTerminal
     from belljar.surfaces.terminal.keys import Answers, DetachKeys, Keyboard
 
 
@@ -38,17 +37,23 @@ class Streams:
 
     @classmethod
     def of(cls, args: Namespace) -> Streams:
-        terminal = HostTerminal.here()
+        terminal = _terminal()
         everywhere = terminal is not None and not args.json and os.isatty(1) and os.isatty(2)
         pty = everywhere if args.tty is None else args.tty
         stays = bool(args.session) and pty and terminal is not None
         return cls(pty, args.interactive or terminal is not None or _is_piped(), terminal, stays)
 
     def options(self, args: Namespace) -> dict[str, Any]:
-        env = {**(host.environment() if self.pty else {}), **dict(args.env)}
-        given = {"timeout": args.timeout, "env": env, "cwd": args.cwd}
+        given = {"timeout": args.timeout, "env": {**self._environment(), **dict(args.env)}, "cwd": args.cwd}
         size = self.terminal.size if self.terminal is not None else None
         return {**given, "pty": True, "size": size} if self.pty else {**given, "stdin": b"" if self.passed else None}
+
+    def _environment(self) -> dict[str, str]:
+        if not self.pty:
+            return {}
+        from belljar.surfaces.terminal import host
+
+        return host.environment()
 
     def lent(self) -> AbstractContextManager[None]:
         return self.terminal.raw() if self.pty and self.terminal is not None else nullcontext()
@@ -92,6 +97,14 @@ class Streams:
                 else:  # a raw terminal has no end but its own
                     running.kill()
             tasks.cancel_scope.cancel()
+
+
+def _terminal() -> HostTerminal | None:
+    if not os.isatty(0):
+        return None
+    from belljar.surfaces.terminal.host import HostTerminal
+
+    return HostTerminal.here()
 
 
 def _is_piped() -> bool:

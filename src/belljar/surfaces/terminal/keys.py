@@ -7,13 +7,15 @@ import signal
 from asyncio import Queue, QueueFull
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from anyio import to_thread
 
 from belljar.errors import SandboxLost
-from belljar.surfaces.terminal.host import HostTerminal
+
+if TYPE_CHECKING:
+    from belljar.surfaces.terminal.host import HostTerminal
 
 DETACH = b"\x10\x11"
 """Ctrl+P, Ctrl+Q: as Docker has it."""
