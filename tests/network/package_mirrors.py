@@ -14,7 +14,7 @@ NAME = "hellodoor"
 
 def lay_out(root: Path, url: str) -> None:
     """Below `root`, which is served at `url`."""
-    for make in (_pypi, _npm, _crates, _goproxy):
+    for make in (_pypi, _npm, _crates, _goproxy, _debian):
         for path, content in make(url).items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_bytes(content.encode() if isinstance(content, str) else content)
@@ -33,10 +33,9 @@ def _pypi(url: str) -> dict[str, str | bytes]:
 
 
 def _npm(url: str) -> dict[str, str | bytes]:
-    package = {"name": NAME, "version": "1.0.0", "main": "index.js"}
-    tarball = _tar(
-        {"package/package.json": json.dumps(package), "package/index.js": "console.log('hello from outside')"}
-    )
+    package = {"name": NAME, "version": "1.0.0", "main": "index.js", "bin": "index.js"}
+    program = "#!/usr/bin/env node\nconsole.log('hello from outside')"
+    tarball = _tar({"package/package.json": json.dumps(package), "package/index.js": program})
     dist = {"tarball": f"{url}/tarballs/{NAME}-1.0.0.tgz", "shasum": hashlib.sha1(tarball).hexdigest()}
     about = {"name": NAME, "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {**package, "dist": dist}}}
     return {f"npm/{NAME}": json.dumps(about), f"tarballs/{NAME}-1.0.0.tgz": tarball}
@@ -67,6 +66,19 @@ def _goproxy(url: str) -> dict[str, str | bytes]:
     }
 
 
+def _debian(url: str) -> dict[str, str | bytes]:
+    about = f"Package: {NAME}\nVersion: 1\nArchitecture: all\nMaintainer: nobody <n@example.test>\n"
+    program = {f"./usr/bin/{NAME}": "#!/bin/sh\necho hello from outside\n"}
+    parts = {"debian-binary": b"2.0\n", "control.tar.gz": _tar({"./control": f"{about}Description: hello\n"}),
+             "data.tar.gz": _tar(program, 0o755)}  # fmt: skip
+    package = b"!<arch>\n"
+    for name, content in parts.items():
+        package += f"{name:16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode()
+        package += content + b"\n" * (len(content) % 2)
+    sums = f"Filename: ./{NAME}.deb\nSize: {len(package)}\nSHA256: {hashlib.sha256(package).hexdigest()}\n"
+    return {f"deb/{NAME}.deb": package, "deb/Packages": f"{about}{sums}Description: hello\n"}
+
+
 def _zip(files: dict[str, str]) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
@@ -75,11 +87,11 @@ def _zip(files: dict[str, str]) -> bytes:
     return made.getvalue()
 
 
-def _tar(files: dict[str, str]) -> bytes:
+def _tar(files: dict[str, str], mode: int = 0o644) -> bytes:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
         for name, text in files.items():
             entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(text), 0o644
+            entry.size, entry.mode = len(text), mode
             archive.addfile(entry, io.BytesIO(text.encode()))
     return made.getvalue()

@@ -5,6 +5,7 @@ The server's certificate is signed by an authority of the test's own that the *h
 
 from __future__ import annotations
 
+import ensurepip
 import functools
 import shutil
 import subprocess
@@ -44,8 +45,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     trusted = tmp_path_factory.mktemp("trust") / "bundle.pem"
     trusted.write_bytes(trust_bundle() + world.pem)
     (root / "hello.txt").write_text("hello from outside\n")
-    (root / "deb").mkdir()
-    (root / "deb" / "Packages").write_text("")
     author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
     for command in (["init", "-q", "--bare", "repo.git"], ["-C", "repo.git", "config", "core.bare", "false"],
                     ["-C", "repo.git", *author, "--work-tree=.", "commit", "-q", "--allow-empty", "-m", "first"],
@@ -147,22 +146,43 @@ async def test_https_goes_over_a_bridge_too(
     assert site.keys == [KEY if headers else None]
 
 
-@pytest.mark.root
+APT = "-o Dir::Etc::sourcelist=/tmp/sources.list -o Dir::Etc::sourceparts=-"
+SYSTEM = ("/usr/bin/", "/usr/local/")
+
+
 @pytest.mark.oci
-async def test_apt_goes_through_with_root_inside(
-    site: Site, root_workspace: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("image", "command"),
+    [
+        ("base", f"apt-get update {APT} && apt-get install -y {APT} hellodoor && command -v hellodoor && hellodoor"),
+        ("base", "PYTHONPATH=/workspace/pip python3 -m pip install --break-system-packages --index-url {url}/simple "
+                 "hellodoor && python3 -c 'import hellodoor; print(hellodoor.__file__)'"),
+        ("node", "npm install -g --registry {url}/npm hellodoor && hellodoor && "
+                 "npm install -g --prefix /usr/local --registry {url}/npm hellodoor && "
+                 "readlink -f /usr/local/bin/hellodoor"),
+    ],
+    ids=["apt", "pip", "npm"],
+)  # fmt: skip
+async def test_packages_go_into_the_system_with_root_inside(
+    site: Site, root_workspace: Path, monkeypatch: pytest.MonkeyPatch, image: str, command: str
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", site.trusted)
     host = Host(engine="oci")
-    await to_thread.run_sync(catalog.ensure, await to_thread.run_sync(host.connect), "base")
-    async with opened(site, root_workspace, False, host=host, root=True) as box:
+    store = await to_thread.run_sync(host.connect)
+    if image != "base" and not await to_thread.run_sync(store.image_exists, catalog.reference(image)):
+        pytest.skip(f"the image {image} is not built here for oci: BELLJAR_ENGINE=oci belljar images build {image}")
+    await to_thread.run_sync(catalog.ensure, store, image)
+    [pip] = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
+    shutil.unpack_archive(pip, root_workspace / "pip", "zip")
+    async with opened(site, root_workspace, False, host=host, root=True, image=image) as box:
         led_home(box)
         await box.files.write("/tmp/sources.list", f"deb [trusted=yes] {site.url}/deb ./\n")
-        result = await box.run(
-            "apt-get update -o Dir::Etc::sourcelist=/tmp/sources.list -o Dir::Etc::sourceparts=-", timeout=60
-        )
-        assert result.ok, result.stderr
-        assert "Packages" in result.stdout
+        result = await box.run(command.format(url=site.url), timeout=120)
+    assert result.ok, result.output
+    assert "hello from outside" in result.stdout, result.output
+    assert any(line.startswith(SYSTEM) for line in result.stdout.splitlines()), result.output
+    assert {(visit["host"], visit["verdict"]) for visit in result.network} == {("site.test", "allowed")}
     host.close()
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ensurepip
 import os
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tests.engines.oci.conftest import needs_runc
+from tests.network.package_mirrors import lay_out
 
 import belljar
 from belljar.errors import ProtectionMissing, UsageError
@@ -42,21 +45,6 @@ async def script(box: belljar.Session, text: str) -> belljar.Result:
     return await box.run(["bash", "/workspace/.script"], timeout=120)
 
 
-CONTROL = """\
-Package: greeter
-Version: 1
-Architecture: all
-Maintainer: nobody <nobody@example.test>
-Description: says that it is there
-"""
-POSTINST = """\
-#!/bin/sh
-set -e
-useradd --system greeter
-chown greeter /var/lib/greeter
-"""
-
-
 def package(path: Path) -> None:
     """A Debian package with a program, a set-uid one, a set-gid directory and a script that adds a user."""
     tree = path.parent / "package"
@@ -87,13 +75,33 @@ async def test_a_debian_package_is_installed(box: belljar.Session) -> None:
 
 
 async def test_a_python_package_is_installed_into_the_system(box: belljar.Session) -> None:
-    """Without pip in the image: what pip does is write there."""
+    workspace = Path(box.workspace.path)
+    lay_out(workspace, "")
+    [pip] = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
+    shutil.unpack_archive(pip, workspace / "pip", "zip")
+
     result = await script(
         box,
-        """d=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); mkdir -p "$d"
-        echo 'word = "imported"' > "$d/greeting.py"; python3 -c 'import greeting; print(greeting.word)'""",
+        """PYTHONPATH=pip python3 -m pip install -q --break-system-packages --no-index wheels/*.whl
+        python3 -c 'import hellodoor; print(hellodoor.__file__)'""",
     )
-    assert result.stdout == "imported\n", result.output
+    said, where = result.stdout.splitlines()
+    assert said == "hello from outside", result.output
+    assert where.startswith("/usr/local/lib/"), result.output
+
+
+async def test_a_node_package_is_installed_into_the_system(host: Host, root_workspace: Path) -> None:
+    """By default into the home, from where it is on PATH; into the system when told so."""
+    if not host.connect().image_exists(catalog.reference("node")):
+        pytest.skip("the image node is not built here: BELLJAR_ENGINE=oci belljar images build node")
+    lay_out(root_workspace, "")
+    async with belljar.Session(root_workspace, host=host, root=True, image="node") as box:
+        result = await script(
+            box,
+            """npm install -g --silent --offline ./tarballs/*.tgz; hellodoor
+            npm install -g --silent --offline --prefix /usr/local ./tarballs/*.tgz; /usr/local/bin/hellodoor""",
+        )
+    assert result.stdout == "hello from outside\n" * 2, result.output
 
 
 async def test_root_s_files_in_the_workspace_belong_to_its_owner(box: belljar.Session) -> None:
