@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from tests.staged.conftest import Stage
 
 from belljar.staged.apply import apply, undo
+from belljar.staged.copying import digest
+from belljar.staged.layers import same_contents
 from belljar.staged.review import Review
+from belljar.workspace.beneath import Folder
 
 
 def test_set_id_bits_and_owners_are_the_hosts(stage: Stage) -> None:
@@ -35,6 +39,54 @@ def test_a_sparse_file_stays_sparse_and_attributes_come_along(stage: Stage) -> N
     assert status.st_size == (5 << 30) + 3
     assert status.st_blocks * 512 < 1 << 20
     assert os.getxattr(stage.host / "big", "user.note") == b"kept"
+
+
+def _read_so_far() -> int:
+    """Bytes, by this process."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def test_holes_cost_nothing_whatever_is_done_with_them(stage: Stage) -> None:
+    """A command makes as many as it likes for nothing: nobody on the host reads them."""
+    big, size, review = stage.merged / "big", 8 << 30, Review(stage.area)
+    with big.open("wb") as file:
+        file.write(b"begin\0")
+        file.seek(size)
+        file.write(b"end")
+    before = _read_so_far()
+    (change,) = review.changes()
+    review.apply_chosen({change: review.show(change)}, {})
+    assert review.changes() == [], "both have it now, and are compared"
+    with big.open("r+b") as file:
+        file.seek(size // 2)
+        file.write(b"x")
+    assert [each.kind for each in review.changes()] == ["modified"]
+    assert _read_so_far() - before < 64 << 20
+
+
+def test_a_digest_is_of_the_contents_and_not_of_how_they_lie_on_disk(tmp_path: Path) -> None:
+    dense = b"one" + bytes(300_000) + b"two" + bytes(70_000)
+    with Folder.at(tmp_path) as folder:
+        (tmp_path / "dense").write_bytes(dense)
+        with (tmp_path / "sparse").open("wb") as file:
+            file.write(b"one")
+            file.seek(300_003)
+            file.write(b"two")
+            file.truncate(len(dense))
+        assert digest(folder, "dense") == digest(folder, "sparse")
+        assert same_contents(folder, folder, "dense")
+        found = {digest(folder, "dense")}
+        for other in (
+            dense + b"\0",
+            dense[:-1],
+            b"\0" + dense[:-1],
+            dense.replace(b"two", b"twp"),
+            b"",
+            bytes(len(dense)),
+        ):
+            (tmp_path / "dense").write_bytes(other)
+            found.add(digest(folder, "dense"))
+        assert len(found) == 7
 
 
 @pytest.mark.parametrize("size", [5 << 30, 96 << 20])

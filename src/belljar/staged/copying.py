@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from belljar.workspace.beneath import Folder
 
-CHUNK = 8 << 20
+CHUNK, BLOCK = 8 << 20, 64 << 10
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
 DEEPEST = 200
 LEVELS, ROUNDS = 64, 4096  # a tree is removed so many levels at a time; each holds a descriptor
@@ -21,23 +21,24 @@ _NO_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPE
 def copy_data(source: int, target: int) -> None:
     size = os.fstat(source).st_size
     os.ftruncate(target, size)
-    for start, end in _extents(source, size):
+    for start, end in extents(size, source):
         _copy_range(source, target, start, end)
 
 
-def _extents(source: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where there is data; a file system that cannot tell says: everywhere."""
+def extents(size: int, *files: int) -> Iterator[tuple[int, int]]:
+    """Where any of these files has data. A hole costs a command nothing, however large: it must cost us nothing too."""
     at = 0
-    while at < size:
-        try:
-            start = os.lseek(source, at, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return
-            yield at, size
-            return
-        at = min(os.lseek(source, start, os.SEEK_HOLE), size)
+    while (start := min(_seek(each, at, os.SEEK_DATA, size) for each in files)) < size:
+        at = max(start + 1, *(_seek(each, start, os.SEEK_HOLE, size) for each in files))
         yield start, at
+
+
+def _seek(file: int, at: int, what: int, size: int) -> int:
+    """A file system that cannot tell says: there is data everywhere."""
+    try:
+        return min(os.lseek(file, at, what), size)
+    except OSError as error:
+        return at if what == os.SEEK_DATA and error.errno != errno.ENXIO else size
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:
@@ -96,11 +97,16 @@ def user_attributes(folder: Folder, path: str) -> dict[str, bytes]:
 
 
 def digest(folder: Folder, path: str) -> str:
-    """Of a regular file's contents, whatever its size."""
-    found = hashlib.sha256()
+    """Of a regular file's contents, whatever its size: its blocks that are not all zeros, each with its place."""
     with folder.file(path) as file:
-        while part := file.read(CHUNK):
-            found.update(part)
+        size = os.fstat(file.fileno()).st_size
+        found, after = hashlib.sha256(b"%d" % size), 0
+        for start, end in extents(size, file.fileno()):
+            for at in range(max(after, start - start % BLOCK), end, BLOCK):
+                block = os.pread(file.fileno(), BLOCK, at)
+                after = at + BLOCK
+                if block.count(0) < len(block):
+                    found.update(b"\n%d %d " % (at, len(block)) + block)
     return found.hexdigest()
 
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from belljar.staged import git_index
 from belljar.staged.change import Change, Entry
-from belljar.staged.copying import DEEPEST, OPAQUE, fingerprint, is_whiteout, user_attributes
+from belljar.staged.copying import DEEPEST, OPAQUE, extents, fingerprint, is_whiteout, user_attributes
 from belljar.staged.run_files import RunsLater, link_runs_later, runs_later
 from belljar.staged.run_places import RunPlaces
 from belljar.workspace.beneath import Folder, parents
@@ -228,10 +228,16 @@ def _reader(folder: Folder, path: str) -> Callable[[], bytes | None]:
 
 def same_contents(one: Folder, other: Folder, path: str) -> bool:
     with one.file(path) as ours, other.file(path) as theirs:
-        while part := ours.read(CHUNK):
-            if part != theirs.read(CHUNK):
-                return False
-        return not theirs.read(1)
+        files = ours.fileno(), theirs.fileno()
+        size, another = (os.fstat(each).st_size for each in files)
+        if size != another:
+            return False
+        for start, end in extents(size, *files):
+            for at in range(start, end, CHUNK):
+                mine, yours = (os.pread(each, min(CHUNK, end - at), at) for each in files)
+                if mine != yours:
+                    return False
+        return True
 
 
 def _is_opaque(layer: Folder, path: str) -> bool:
