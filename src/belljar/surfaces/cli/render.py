@@ -33,9 +33,12 @@ def _shown(match: re.Match[str]) -> str:
         return "" if _CONCEAL.search(text[2:-1]) else text
     if kind in ("crlf", "cr"):  # a lone CR would let a line rewrite itself
         return "\n"
-    if kind == "low":
-        return f"^{chr(ord(text) ^ 0x40)}"
-    return f"<U+{ord(text):04X}>"
+    return _spelled(match)
+
+
+def _spelled(match: re.Match[str]) -> str:
+    number = ord(match[0])
+    return f"^{chr(number ^ 0x40)}" if number < 0x80 else f"<U+{number:04X}>"
 
 
 def safe(text: str) -> str:
@@ -43,9 +46,15 @@ def safe(text: str) -> str:
     return _CONTROL.sub(_shown, text) if _ANY.search(text) else text
 
 
+def exact(text: str) -> str:
+    """`text` with newlines and tabs as its only controls, for what somebody looks at before he says yes: a colour can
+    hide a line, and a lone CR begin one that is not there."""
+    return _ANY.sub(_spelled, text)
+
+
 def plain(text: str) -> str:
     """`text` without any control, on one line: for what goes into a message of ours."""
-    return safe(text).replace("\x1b", "^[").replace("\n", "\\n").replace("\t", " ")
+    return exact(text).replace("\n", "\\n").replace("\t", " ")
 
 
 class Screen:
