@@ -33,6 +33,16 @@ def test_subordinate_ids_are_the_first_range_that_is_large_enough(tmp_path: Path
     assert user_namespace._first(file) == 200000
 
 
+def test_ids_that_are_offered_are_nobody_s(tmp_path: Path) -> None:
+    uids, gids = tmp_path / "subuid", tmp_path / "subgid"
+    assert user_namespace._unused([uids, gids]) == 100_000
+    uids.write_text("a:100000:65536\nb:300000:65536\nbroken\nc:x:y\n")
+    gids.write_text("a:165536:65536\n")
+    assert user_namespace._unused([uids, gids]) == 231_072
+    gids.write_text("a:165536:100000\n")
+    assert user_namespace._unused([uids, gids]) == 365_536
+
+
 def test_a_child_is_in_a_namespace_of_its_own_and_gone_after() -> None:
     with user_namespace.newborn() as child:
         assert os.stat(f"/proc/{child}/ns/user").st_ino != os.stat("/proc/self/ns/user").st_ino

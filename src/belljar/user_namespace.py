@@ -18,7 +18,7 @@ import pwd
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +29,8 @@ from belljar.syscalls import CLONE_NEWUSER, checked, libc
 
 COUNT = 65536
 """Subordinate ids that are needed: those that an image may use."""
+FIRST_UNUSED = 100_000
+"""Below are accounts."""
 MAP_SECONDS = 10.0
 _CLONE_VM = 0x00000100
 _WAIT_ALL = 0x40000000  # __WALL: the child raises no SIGCHLD, so that nobody else's wait sees it
@@ -47,16 +49,30 @@ class SubordinateIds:
 
 
 def lacking() -> str | None:
-    """Why this user cannot have a namespace with subordinate ids, and what to do; None where he can."""
-    for name in ("newuidmap", "newgidmap", "nsenter"):
-        if shutil.which(name) is None:
-            package = "util-linux" if name == "nsenter" else "uidmap"
-            return f"{name} is not installed (the package {package})"
-    for name in ("subuid", "subgid"):
-        if _first(Path("/etc", name)) is None:
-            last = f"--add-{name}s 100000-165535"
-            return f"you have no {COUNT} ids in /etc/{name}: `sudo usermod {last} {_user()}`"
-    return None
+    """Why this user cannot have a namespace with subordinate ids, all of it, and what to do; None where he can."""
+    programs = {"newuidmap": "uidmap", "newgidmap": "uidmap", "nsenter": "util-linux"}
+    found = [
+        f"{name} is not installed (the package {package})"
+        for name, package in programs.items()
+        if shutil.which(name) is None
+    ]
+    files = {name: Path("/etc", name) for name in ("subuid", "subgid")}
+    if missing := [name for name, path in files.items() if _first(path) is None]:
+        start = _unused(files.values())
+        options = " ".join(f"--add-{name}s {start}-{start + COUNT - 1}" for name in missing)
+        where = " and ".join(f"/etc/{name}" for name in missing)
+        found.append(f"you have no {COUNT} ids in {where}: `sudo usermod {options} {_user()}`")
+    return "; ".join(found) or None
+
+
+def _unused(files: Iterable[Path]) -> int:
+    """The first of so many ids that are nobody's yet: two users who share some can reach each other's sandboxes."""
+    start = FIRST_UNUSED
+    for taken, count in sorted(span for path in files for _, span in _spans(path)):
+        if start + COUNT <= taken:
+            break
+        start = max(start, taken + count)
+    return start
 
 
 def subordinate_ids() -> SubordinateIds:
@@ -160,14 +176,19 @@ def _map(program: str, child: int, own: int, first: int) -> None:
 
 
 def _first(file: Path) -> int | None:
-    """Where the caller's first range of enough ids begins; lines are `name or number:first:count`."""
+    """Where the caller's first range of enough ids begins."""
+    who = {_user(), str(os.getuid())}
+    return next((first for name, (first, count) in _spans(file) if name in who and count >= COUNT), None)
+
+
+def _spans(file: Path) -> list[tuple[str, tuple[int, int]]]:
+    """Whose, the first, how many; lines are `name or number:first:count`."""
     try:
         lines = [line.split(":") for line in file.read_text().splitlines()]
     except OSError:
-        return None
-    who = {_user(), str(os.getuid())}
-    found = (int(each[1]) for each in lines if len(each) == 3 and each[0] in who and int(each[2]) >= COUNT)
-    return next(found, None)
+        return []
+    numbered = [each for each in lines if len(each) == 3 and each[1].isdecimal() and each[2].isdecimal()]
+    return [(name, (int(first), int(count))) for name, first, count in numbered]
 
 
 def _user() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,10 +138,16 @@ def test_crun_which_would_limit_nothing_is_refused(user: OrdinaryUser) -> None:
     assert "crun limits nothing for who is not root where control groups are version 1: use runc" in done.stdout
 
 
-def test_without_subordinate_ids_it_stops_and_says_how_to_get_them(user: OrdinaryUser, tmp_path: Path) -> None:
+def test_all_that_is_missing_is_named_at_once_with_ids_that_are_nobody_s(user: OrdinaryUser, tmp_path: Path) -> None:
+    os.chown(tmp_path, user.uid + 1, user.uid + 1)
     someone = OrdinaryUser(user.uid + 1, tmp_path)
-    done = someone.python("-c", "from belljar.engines import oci; oci.find()", check=False)
-    assert "in /etc/subuid: `sudo usermod --add-subuids" in done.stderr
+    said = someone.python("-m", "belljar", "doctor", check=False).stdout
+    assert "in /etc/subuid and /etc/subgid: `sudo usermod --add-subuids" in said
+    assert f"mkdir -p $d/belljar-{someone.uid}; chown -R" in said
+    first, last = map(int, said.split("--add-subuids ")[1].split()[0].split("-"))
+    for line in Path("/etc/subuid").read_text().splitlines():
+        start, count = map(int, line.split(":")[1:])
+        assert last < start or first >= start + count, f"ids of {line} were offered to another"
 
 
 def test_images_of_a_user_s_store_can_be_removed_with_all_their_owners(user: OrdinaryUser) -> None:

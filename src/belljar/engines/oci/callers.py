@@ -123,10 +123,15 @@ class OrdinaryUser:
     )
 
     def __init__(self) -> None:
-        if reason := user_namespace.lacking():
-            raise EngineUnavailable(f"the engine oci cannot run for an ordinary user here: {reason}")
+        lacking = user_namespace.lacking()
+        reasons = [f"the engine oci cannot run for an ordinary user here: {lacking}"] if lacking else []
+        try:
+            self.groups = cgroups.delegated(os.getuid())
+        except EngineUnavailable as error:
+            reasons.append(str(error))
+        if reasons:  # all that is missing, so that it can be got in one go
+            raise EngineUnavailable("; ".join(reasons))
         self._ids = user_namespace.subordinate_ids()
-        self.groups = cgroups.delegated(os.getuid())
 
     def user(self, uid: int, gid: int, *, root: bool) -> User:
         """The caller himself, or root, is the caller outside; all others are his subordinate ids."""
