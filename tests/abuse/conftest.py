@@ -146,7 +146,7 @@ async def _keep_working(bystander: belljar.Session) -> None:
     while True:
         with anyio.fail_after(PROMPT):
             assert (await bystander.run("echo on")).stdout == "on\n"
-        await anyio.sleep(0.05)
+        await anyio.sleep(0.2)
 
 
 async def warmed_up(workspace: Path, engine: DockerEngine) -> Footprint:

@@ -321,9 +321,10 @@ async def test_a_shell_that_cannot_tell_its_variables_still_takes_commands(shell
 async def test_the_shell_tells_its_environment_at_once_while_a_command_runs(shell: PersistentShell) -> None:
     await shell.run("export A=1")
     await shell.settle()
+    runs = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(shell.run, "export A=2; sleep 60")
-        await anyio.sleep(0.1)
+        tasks.start_soon(lambda: shell.run("export A=2; echo up; sleep 60", on_output=lambda _: runs.set()))
+        await runs.wait()
         await shell.settle()
         assert shell.environment is not None
         assert shell.environment["A"] == "1"

@@ -114,13 +114,13 @@ async def test_command_not_found_error(tools: ToolRegistry) -> None:
 
 async def test_timeout_exceeded_sigterm_then_sigkill(box: Session, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, LOGGER)
-    tools = configured(box, kill_timeout=2000)
-    polite = await execute(tools, "python3", "-c", "import time; print(1, flush=True); time.sleep(60)", timeout=4000)
+    patient, prompt = configured(box, kill_timeout=60_000), configured(box, kill_timeout=100)
+    polite = await execute(patient, "python3", "-c", "import time; print(1, flush=True); time.sleep(60)", timeout=4000)
     assert (polite.status, polite.code, polite.output) == ("timeout", "TIMEOUT", "1\n")
     assert polite.result is not None
     assert polite.result.signal == 15
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
-    killed = await execute(tools, "python3", "-c", stubborn, timeout=4000)
+    killed = await execute(prompt, "python3", "-c", stubborn, timeout=4000)
     assert killed.status == "timeout"
     assert killed.result is not None
     assert killed.result.signal == 9

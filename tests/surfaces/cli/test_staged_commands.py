@@ -12,6 +12,7 @@ from tests.surfaces.invoking import belljar
 from tests.surfaces.real_terminal import Terminal
 
 from belljar import host
+from belljar.staged.area import StagedArea
 
 CHANGE = "echo two >> a.txt; echo new > b.txt; rm c.txt"
 
@@ -22,7 +23,8 @@ def place(workspace: Path, base_image: str) -> Iterator[Path]:
         (workspace / name).write_text("one\n")
         os.chown(workspace / name, workspace.stat().st_uid, workspace.stat().st_gid)
     yield workspace
-    belljar("prune", "--staged", "--yes")
+    for area in StagedArea.all(host.default().staged_root):
+        area.remove()
 
 
 def areas() -> list[str]:
