@@ -159,7 +159,8 @@ def annotate(name: str, network: Network) -> types.ToolAnnotations:
 
 def instruct(session: Session, directory: str) -> str:
     """What the model should know before its first command."""
-    staged = " Use list_changes, diff_changes and apply_changes to have them applied." if session.is_staged else ""
+    tools = " list_changes and diff_changes show what is kept aside, apply_changes asks the user to apply it."
+    staged = tools if session.is_staged else ""
     return (
         f"{surroundings(session)} The project is the directory {directory} of the user's machine.{staged} A denied "
         "command says why and what to do instead: do that, don't disguise the command. Some commands wait for the "
