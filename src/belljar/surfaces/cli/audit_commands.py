@@ -26,14 +26,10 @@ _BROKEN_STATUS = 1
 def verify(args: Namespace) -> int:
     with _readable():
         report = reader.verify(resources.state_path())
-    if args.json:
-        console.document(report.as_dict())
-    elif report.ok:
-        console.say(f"{resources.state_path()}: {report.records} records, the chain is intact")
-        for line in report.torn:
-            console.say(f"note: {line}")
-    else:
-        console.say(f"{report.at}: {report.fault}: {report.reason}")
+    intact = f"{resources.state_path()}: {report.records} records, the chain is intact"
+    broken = f"{report.at}: {report.fault}: {report.reason}"
+    notes = [f"note: {line}" for line in report.torn if report.ok]
+    console.answer(args, report.as_dict(), intact if report.ok else broken, *notes)
     return 0 if report.ok else _BROKEN_STATUS
 
 

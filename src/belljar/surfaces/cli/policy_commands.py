@@ -6,26 +6,24 @@ from argparse import Namespace
 
 from belljar.audit import masking
 from belljar.errors import PolicyDenied
-from belljar.policy import BUILT_IN, Policy, Verdict
+from belljar.policy import BUILT_IN, Policy
 from belljar.policy.examples import check_knowledge, is_knowledge
 from belljar.policy.rules import Rule
 from belljar.surfaces.cli import console
 from belljar.surfaces.cli.policy_score import score_files
 
 _WRONG_STATUS = 1
-_ASK_STATUS = 3
+_STATUSES = {"allow": 0, "ask": 3, "deny": PolicyDenied.exit_status}
 
 
 def check(args: Namespace) -> int:
     verdict = Policy.load(args.policy).judge(args.command)
-    if args.json:
-        effects = {"effects": verdict.explain().splitlines()} if args.explain else {}
-        console.document(masking.value(verdict.as_dict() | effects))
-    elif args.explain:
-        console.say(masking.text(verdict.explain()))
-    else:
-        _print(verdict)
-    return {"deny": PolicyDenied.exit_status, "ask": _ASK_STATUS}.get(verdict.decision, 0)
+    explained = verdict.explain() if args.explain else ""
+    facts = verdict.as_dict() | ({"effects": explained.splitlines()} if args.explain else {})
+    rules = "".join(f"\n  {rule.id}: {rule.reason}" for rule in verdict.rules)
+    said = explained or f"{verdict.decision} ({verdict.risk}){rules}"
+    console.answer(args, masking.value(facts), masking.text(said))
+    return _STATUSES[verdict.decision]
 
 
 def list_shipped(args: Namespace) -> int:
@@ -78,17 +76,9 @@ def _decides(policy: Policy, rule: Rule) -> str:
 def explain(args: Namespace) -> int:
     """For a person who asks why: the commands in it, the entries they were read by, the effects, the rules."""
     verdict = Policy.load(args.policy).judge(args.command)
-    if args.json:
-        console.document(masking.value({**verdict.as_dict(effects=True), "commands": verdict.commands()}))
-    else:
-        console.say(masking.text(verdict.explain(commands=True)))
-    return {"deny": PolicyDenied.exit_status, "ask": _ASK_STATUS}.get(verdict.decision, 0)
-
-
-def _print(verdict: Verdict) -> None:
-    console.say(f"{verdict.decision} ({verdict.risk})")
-    for rule in verdict.rules:
-        console.say(f"  {rule.id}: {masking.text(rule.reason)}")
+    facts = {**verdict.as_dict(effects=True), "commands": verdict.commands()}
+    console.answer(args, masking.value(facts), masking.text(verdict.explain(commands=True)))
+    return _STATUSES[verdict.decision]
 
 
 def test(args: Namespace) -> int:

@@ -20,7 +20,6 @@ from enum import Enum
 from functools import partial
 from queue import SimpleQueue
 from threading import Semaphore
-from typing import Any
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -114,10 +113,11 @@ class SafeMode:
     async def _hold(self) -> None:
         """Keeps the session open as long as we converse."""
         self._loop = asyncio.get_running_loop()
-        checkpoints: dict[str, Any] = (
-            {"checkpoints": "auto"} if self._args.changes == "staged" and not self._args.session else {}
+        approve, checkpoints = (
+            self._ask if self._terminal else None,
+            "auto" if self._args.changes == "staged" else "off",
         )
-        async with opened(self._args, approve=self._ask if self._terminal else None, **checkpoints) as self.box:
+        async with opened(self._args, approve=approve, checkpoints=checkpoints) as self.box:
             self.id = self.box.id
             self._events.put(None)
             await self._left.wait()

@@ -64,7 +64,8 @@ def _decide(review: Review, found: list[Change]) -> None:
         console.note(each)
     if len(shown) > MOST_LINES:
         console.note(f"… and {len(shown) - MOST_LINES} more; `belljar changes` lists them all")
-    answer = _understood(QUESTION.format(counted(found)))
+    while (answer := ask(QUESTION.format(counted(found)))[:1]) not in tuple("ynckq"):
+        pass  # whoever leaves (q) keeps
     if answer == "n":
         review.discard()
         console.note("discarded")
@@ -76,16 +77,6 @@ def _decide(review: Review, found: list[Change]) -> None:
     if left := review.changes():
         console.note(f"{counted(left)} kept as {review.area.id}")
     # An area without changes stays as long as its apply can be undone; `prune` and the next apply take it away.
-
-
-def _understood(question: str) -> str:
-    """y, n, c or k; whoever leaves (q) keeps."""
-    while True:
-        answer = ask(question)[:1]
-        if answer in ("y", "n", "c", "k"):
-            return answer
-        if answer == "q":
-            return "k"
 
 
 def report(result: Applied, done: str) -> None:
