@@ -6,7 +6,7 @@ import json
 import platform
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -91,6 +91,28 @@ def test_all_of_fcntl_is_allowed_but_what_holds_up_who_opens_a_file() -> None:
     allowed = {word for word in words if any(word & mask == value for mask, value in NO_LEASES)}
     assert {*range(1040)} - allowed == {1024}
     assert max(allowed) == 1039
+
+
+def _allows(name: str, *arguments: int) -> bool:
+    rules = [each for each in profile()["syscalls"] if name in each["names"] and each["action"] == "SCMP_ACT_ALLOW"]
+    return any(all(arguments[a["index"]] & a["value"] == a["valueTwo"] for a in rule["args"]) for rule in rules)
+
+
+def test_every_number_there_is_is_allowed_but_those_that_make_filters() -> None:
+    upper = 1 << 32
+    assert [option for option in range(128) if not _allows("prctl", option)] == [22]
+    assert _allows("prctl", 0x53564D41)
+    assert all(_allows("setsockopt", 0, level, 0) for level in range(512))
+    assert [option for option in range(128) if not _allows("setsockopt", 0, 1, option)] == [26, 50, 51, 52]
+    assert not _allows("prctl", upper | 22)
+    assert not _allows("setsockopt", 0, upper | 1, 26)
+    assert not _allows("setsockopt", 0, 1, upper | 50)
+
+
+@pytest.mark.parametrize("kind", get_args(Profile))
+def test_a_profile_is_short_enough_for_every_kernel(kind: Profile) -> None:
+    """176 rules came to more than the 4096 instructions that gVisor takes."""
+    assert len(profile(kind)["syscalls"]) <= 125
 
 
 async def probe(workspace: Path, what: str) -> dict[str, Any]:

@@ -33,6 +33,7 @@ _EPERM, _EINVAL, _ENOSYS, _EPROTONOSUPPORT = 1, 22, 38, 93
 # fs.aio-max-nr; translated filters, without which no container starts any more, out of net.core.bpf_jit_limit.
 MACHINE_WIDE = "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit seccomp"
 PR_SET_SECCOMP = 22
+PRCTL_LARGE = (0x41555856, 0x53564D41, 0x59616D61)  # PR_GET_AUXV, PR_SET_VMA, PR_SET_PTRACER
 SOL_SOCKET, SOCKET_FILTERS = 1, (26, 50, 51, 52)  # SO_ATTACH_FILTER, _BPF, _REUSEPORT_CBPF, _REUSEPORT_EBPF
 
 DEBUGGING = "ptrace process_vm_readv process_vm_writev kcmp"
@@ -42,6 +43,8 @@ NETLINK_AUDIT = 9
 # SOCK_STREAM as TCP, SOCK_DGRAM as UDP; 0 is the kernel's choice, which is the same.
 TYPE_AND_PROTOCOLS = {1: (0, 6), 2: (0, 17)}
 _INT = 0xFFFFFFFF
+_SMALL = (~0x7F & _INT, 0, 6)
+"""Of a word for `all_but`: what is below 128."""
 SOCKET_TYPE = _INT & ~(0o4000 | 0o2000000)  # all but SOCK_NONBLOCK and SOCK_CLOEXEC
 PRIO_PROCESS, IOPRIO_WHO_PROCESS = 0, 1
 # All of fcntl but F_SETLEASE (1024) and F_SETDELEG (1040): who opens a leased file waits for 45 seconds, on the host
@@ -142,14 +145,20 @@ def _of_oneself() -> list[Rule]:
 
 
 def _without_filters() -> list[Rule]:
-    """No filter of a socket's or of system calls; for the latter as a kernel answers that has none."""
+    """No filter of a socket's or of system calls; for the latter as a kernel answers that has none. Only numbers that
+    there are (options below 128, levels below 512) are told apart: with a rule for each bit of the rest the program
+    would be longer than a kernel takes (4096 instructions; gVisor's came to more)."""
     return [
-        *(_allow(["prctl"], _masked(0, mask, value)) for mask, value in all_but([PR_SET_SECCOMP])),
+        *(_allow(["prctl"], _masked(0, mask, value)) for mask, value in all_but([PR_SET_SECCOMP], *_SMALL)),
+        *(_allow(["prctl"], _masked(0, _INT, value)) for value in PRCTL_LARGE),
         _refuse(["prctl"], _EINVAL, _masked(0, _INT, PR_SET_SECCOMP)),
-        *(_allow(["setsockopt"], _masked(1, mask, value)) for mask, value in all_but([SOL_SOCKET])),
+        *(
+            _allow(["setsockopt"], _masked(1, mask, value))
+            for mask, value in all_but([SOL_SOCKET], ~0x1FF & _INT, 0, 8)
+        ),
         *(
             _allow(["setsockopt"], _masked(1, _INT, SOL_SOCKET), _masked(2, mask, value))
-            for mask, value in all_but(SOCKET_FILTERS)
+            for mask, value in all_but(SOCKET_FILTERS, *_SMALL)
         ),
     ]
 
