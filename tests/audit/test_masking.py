@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from belljar.audit import masking
 from belljar.audit.masking import MASK, Known
 
-SECRET = "hunter2secret"
+SECRET = "hunter2xyzzy"
+"""Holds nothing that text is searched for before it is looked at closely: each place must be found by itself."""
+assert not any(hint in SECRET for hint in masking._HINTS)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,23 @@ SECRET = "hunter2secret"
         f"JWT={SECRET} run",
         f"mongosh -u me -p {SECRET}",
         f"ldapsearch -D cn=me -w {SECRET} x",
+        f"mariadb -p{SECRET} db",
+        f"mysqldump -p{SECRET} db",
+        f"mongodump -p {SECRET}",
+        f"MY_PWD={SECRET} x",
+        f"curl 'example.invalid/blob?sv=1&sig={SECRET}'",
+        f"rabbitmqadmin -p {SECRET} list",
+        f"curl 'example.invalid/o?hmac={SECRET}'",
+        f"tool --user me:{SECRET}",
+        f"GPG_PASSPHRASE={SECRET} gpg",
+        f"MY_PASSWD={SECRET} x",
+        f"HTTP_PASS={SECRET} x",
+        f"GIT_CREDENTIAL={SECRET} x",
+        f"curl --cookie {SECRET} localhost",
+        f"wget --header 'Cookie: {SECRET}' localhost",
+        f"BEARER={SECRET} x",
+        f"REGISTRY_AUTH={SECRET} x",
+        f"SENTRY_DSN={SECRET} x",
         f"a-very-long-name.with.dots-and_a_token_in_it.and-more-behind-it-to-be-sure={SECRET}",
     ],
 )
@@ -59,11 +78,23 @@ def test_what_stands_where_a_secret_stands_is_masked(text: str) -> None:
 @pytest.mark.parametrize(
     "token",
     [
-        "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
-        "glpat-abcdefghijklmnopqrst",
+        "ghp_zyxwvutsrqponmlkjihgfedcba0123456789",
+        "glpat-tsrqponmlkjihgfedcba",
         "xoxb-1234567890-abcdef",
-        "AKIAABCDEFGHIJKLMNOP",
-        "sk-proj-abcdefghijklmnopqrstuv",
+        "AKIAPONMLKJIHGFEDCBA",
+        "sk-proj-vutsrqponmlkjihgfedcba",
+        # In two parts, so that nobody who looks for real ones takes these for such.
+        "ASIA" + "PONMLKJIHGFEDCBA",
+        "github_" + "pat_zyxwvutsrqponmlkjihgfedcba",
+        "sk_" + "live_ponmlkjihgfedcba",
+        "rk_" + "test_ponmlkjihgfedcba",
+        "AI" + "zazyxwvutsrqponmlkjihgfedcba0123456789",
+        "ya29" + ".ponmlkjihgfedcba",
+        "np" + "m_zyxwvutsrqponmlkjihgfedcba0123456789",
+        "py" + "pi-zyxwvutsrqponmlkjihgfedcba0123456789",
+        "h" + "f_zyxwvutsrqponmlkjihgfedcba",
+        "S" + "G.rqponmlkjihgfedcba.rqponmlkjihgfedcba",
+        "dop" + "_v1_0123456789abcdef0123456789abcdef",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc",
     ],
 )

@@ -3,6 +3,7 @@
 import os
 import socket
 import struct
+from itertools import pairwise
 
 import anyio
 import anyio.lowlevel
@@ -15,7 +16,7 @@ from belljar.errors import (
 )
 from belljar.link import frames, link
 from belljar.link.frames import Flag, From
-from belljar.link.link import Link
+from belljar.link.link import FRAMES_PER_WAKE, RECEIVE, Link
 from belljar.link.transport import SocketTransport
 
 
@@ -145,6 +146,25 @@ async def test_a_descriptor_without_its_frame_costs_the_connection(pair: Pair) -
         await execution.ended()
     for each in ends:
         os.close(each)
+
+
+async def test_the_loop_s_other_callers_get_their_turn_between_tiny_frames(pair: Pair) -> None:
+    execution, heard, turns = await running(pair, Flag.SHELL), 0, [0]
+
+    def hear(stream: int, data: bytes) -> None:
+        nonlocal heard
+        heard += 1
+
+    execution.on_output = hear
+    tiny = frames.HEADER.pack(9, From.OUTPUT, frames.STDOUT, 0, execution.id) + bytes(8) + b"x"
+    pair.init.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * RECEIVE)
+    sent = pair.init.send(tiny * (8 * RECEIVE // len(tiny))) // len(tiny)
+    assert sent > 2 * RECEIVE // len(tiny), "else one turn could take it all"
+    with anyio.fail_after(60):
+        while heard < sent:
+            await anyio.lowlevel.checkpoint()
+            turns.append(heard)
+    assert max(after - before for before, after in pairwise(turns)) <= RECEIVE // len(tiny) + FRAMES_PER_WAKE
 
 
 async def test_many_reads_of_one_shell_wait_at_once(pair: Pair) -> None:

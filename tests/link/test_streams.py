@@ -15,6 +15,7 @@ from tests.link.conftest import DIRECT, ENDED, Pair, passed, running
 from belljar.errors import SandboxLost
 from belljar.link import frames
 from belljar.link.frames import Flag, From, To
+from belljar.link.transport import DRAIN
 
 
 async def test_a_pipe_that_the_init_makes_block_again_blocks_nobody(pair: Pair) -> None:
@@ -49,24 +50,49 @@ def lingering() -> tuple[socket.socket, socket.socket]:
     return client, server
 
 
-@pytest.mark.parametrize("how", ["as a pipe", "without a frame", "never read"])
+@pytest.mark.parametrize("how", ["as a pipe", "without a frame", "never read", "more than is looked at"])
 async def test_closing_what_was_passed_never_waits(pair: Pair, how: str) -> None:
     execution = await running(pair, Flag.SHELL)
     client, server = lingering()
-    if how == "never read":
+    closed = how in ("never read", "more than is looked at")
+    if closed:
         pair.link.loop.remove_reader(pair.link._transport.fileno())
     if how == "without a frame":
         socket.send_fds(pair.init, [b"x"], [client.fileno()] * 20)
+    elif how == "more than is looked at":
+        for _ in range(DRAIN):
+            socket.send_fds(pair.init, [b"x"], [server.fileno()])
+        socket.send_fds(pair.init, [b"x"], [client.fileno()])
     else:
         passed(pair, execution.id, frames.STDOUT, client.fileno())
     client.close()  # the last to hold it is whoever takes it out of the queue
     begun = time.monotonic()
-    if how == "never read":
+    if closed:
         pair.link.close()
     with pytest.raises(SandboxLost):
         await execution.ended()
     assert time.monotonic() - begun < 30, "far less than the socket lingers"
     server.close()
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/proc/self/stat", "/"])
+async def test_what_can_be_read_and_is_no_pipe_costs_the_connection(pair: Pair, path: str) -> None:
+    """A device gives bytes without end, and nobody in the sandbox has to make them."""
+    execution, other = await running(pair, Flag.SHELL), os.open(path, os.O_RDONLY)
+    passed(pair, execution.id, frames.STDOUT, other)
+    os.close(other)
+    with anyio.fail_after(60), pytest.raises(SandboxLost, match="no pipe"):
+        await execution.ended()
+
+
+async def test_a_stream_that_has_a_pipe_comes_through_nothing_else(pair: Pair) -> None:
+    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    passed(pair, execution.id, frames.STDOUT, reading)
+    pair.output(execution.id, b"beside it")
+    with anyio.fail_after(60), pytest.raises(SandboxLost, match="broke the protocol"):
+        await execution.ended()
+    for each in (reading, writing):
+        os.close(each)
 
 
 async def test_input_that_is_still_under_way_is_not_overtaken(pair: Pair) -> None:

@@ -77,6 +77,16 @@ async def test_of_commands_that_end_in_every_way(box: Session, where: Path) -> N
     }  # fmt: skip
 
 
+async def test_of_a_call_that_was_given_up_at_once(box: Session, where: Path) -> None:
+    """Not only when the session is closed: whoever reads the trail meanwhile sees what still runs."""
+    with anyio.move_on_after(0.5):
+        await box.persistent.run("echo begun; sleep 60")
+    with anyio.move_on_after(0.5):
+        await box.run("sleep 61")
+    causes = {command: end["cause"] for command, end in ends(await records(box, where)).items()}
+    assert causes == {"echo begun; sleep 60": "killed", "sleep 61": "killed"}
+
+
 async def test_of_background_shells(workspace: Path, where: Path) -> None:
     async with Session(workspace, audit=Audit(where)) as box:
         await (await box.start("echo seen; exit 4")).wait()

@@ -83,7 +83,7 @@ def _pattern() -> re.Pattern[str]:
 # an alternation of them is tried at every character.
 _HINTS = (
     "token", "secret", "pass", "pwd", "credential", "key", "auth", "cookie", "bearer", "dsn", "://", "-u",
-    "--user", "mysql", "gh", "glpat-", "xox", "sk-", "k_live_", "k_test_", "akia", "asia", "aiza", "ya29.",
+    "mysql", "gh", "github_pat_", "glpat-", "xox", "sk-", "k_live_", "k_test_", "akia", "asia", "aiza", "ya29.",
     "npm_", "pypi-", "hf_", "sg.", "dop_", "eyj", "jwt", "login", "redis-cli", "zip", "7z", "ldap", "mongo", "mariadb",
     "rabbitmq", "sig", "hmac",
 )  # fmt: skip
