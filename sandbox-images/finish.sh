@@ -8,9 +8,10 @@ id sandbox >/dev/null 2>&1 || useradd --uid 1000 --home-dir /home/sandbox --no-c
 if [ -x /bin/bash-static ]; then mv -f /bin/bash-static /bin/bash; fi
 # Debian's small vim answers to `vi` alone; whole ones come first.
 if [ -x /usr/bin/vim.tiny ]; then update-alternatives --quiet --install /usr/bin/vim vim /usr/bin/vim.tiny 1; fi
-# Mount points: the root is read-only by the time they are needed.
-mkdir -p /workspace /home/sandbox /.belljar
-chown 1000:1000 /workspace /home/sandbox
+# Mount points: the root is read-only by the time they are needed. No home: runc gives a file system in memory the mode of
+# the directory that it hides, and Podman cannot name its owner, so nobody could write there.
+mkdir -p /workspace /.belljar
+chown 1000:1000 /workspace
 
 # A sandbox is thrown away: there is no system here that pip could break, and its own files go to the home directory.
 rm -f /usr/lib/python3*/EXTERNALLY-MANAGED

@@ -253,15 +253,17 @@ def test_commands_run_unprivileged_in_the_workspace(host: Host, engine: Engine, 
 
 
 def test_the_limits_hold(host: Host, engine: Engine, workspace: Path) -> None:
-    scratch, files, root, network = run(
+    scratch, home, files, root, network = run(
         host,
         workspace,
         "head -c 8M /dev/zero > /tmp/fill; stat -c %s /tmp/fill",
+        "head -c 8M /dev/zero > ~/fill; stat -c %s ~/fill",
         "ulimit -n",
         "python3 -c 'import os; os.mkdir(\"/opt/x\")' 2>&1 | tail -1",
         "cat /proc/net/route | wc -l; getent hosts localhost | head -1",
     )
     assert f"{4 << 20}\n" in scratch
+    assert f"{4 << 20}\n" in home
     assert files == "100\n"
     assert "Read-only file system" in root
     assert network.startswith("1\n")
