@@ -57,7 +57,7 @@ REASONS = {
     "sandbox/staging.py": OWN,
     "sandbox/scratch.py": OWN,
     "session/bash_channel.py": OWN,
-    "session/files.py": "a file of the host that the caller uploads",
+    "session/host_paths.py": "a file of the host that the caller uploads",
     "session/pool.py": KERNEL,
     "session/scratch_copies.py": OWN,
     "staged/area.py": OWN,

@@ -23,7 +23,7 @@ from belljar.errors import FileFailed, UsageError
 from belljar.layout import HOME, WORKSPACE
 from belljar.records import record
 from belljar.session.archive import CHUNK, Unpacker, packed, whole
-from belljar.workspace.beneath import Folder
+from belljar.session.host_paths import HostPath
 
 ROOTS = (WORKSPACE, HOME, "/tmp")
 READ_MAX = 256 << 20  # bytes that `read` keeps in memory; `download` has no such limit
@@ -90,8 +90,9 @@ def up_to(most: int, complaint: str, put: Callable[[bytes], None]) -> Callable[[
 
 @all_pending("box.files")
 class Files:
-    def __init__(self, run: RunTool) -> None:
-        self._run = run
+    def __init__(self, run: RunTool, workspace: Callable[[], int | None] = lambda: None) -> None:
+        """`workspace`: the descriptor of the host's, in which commands may leave links."""
+        self._run, self._workspace = run, workspace
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """A file's bytes, or some of them.
@@ -186,12 +187,13 @@ class Files:
 
         await box.files.upload("data.csv", "data.csv")
         """
-        if await to_thread.run_sync(os.path.isdir, source):
-            await self.mkdir(path)
-            with Folder.at(source) as folder:
+        here = self._here(source)
+        if await to_thread.run_sync(here.is_directory):
+            with here.folder() as folder:
+                await self.mkdir(path)
                 await self.unpack(packed(whole(folder)), path)
             return
-        with await to_thread.run_sync(open, source, "rb") as file:
+        with await to_thread.run_sync(here.file) as file:
             await self._put(path, os.fstat(file.fileno()).st_mode, file)
 
     async def get(self, path: str, sink: Sink) -> None:
@@ -220,10 +222,9 @@ class Files:
 
         await box.files.download("dist", "/tmp/dist")
         """
-        info = await self.stat(path)
+        info, here = await self.stat(path), self._here(target)
         if info.kind == "directory":
-            os.makedirs(target, exist_ok=True)
-            with Folder.at(target) as folder:
+            with here.folder(make=True) as folder:
                 unpacker = Unpacker(folder)
                 try:
                     await self._do("pack", path, sink=unpacker.feed)
@@ -232,10 +233,14 @@ class Files:
                 if not unpacker.done:
                     raise FileFailed(f"{path}: the archive ended early")
             return
-        into = await to_thread.run_sync(os.path.isdir, target)
-        name = os.path.join(target, posixpath.basename(path)) if into else os.fspath(target)
-        with Folder.at(os.path.dirname(name) or ".") as folder, folder.replacing(os.path.basename(name), 0o644) as file:
+        into, name = here, posixpath.basename(path)
+        if not await to_thread.run_sync(here.is_directory):
+            into, name = here.above()
+        with into.folder() as folder, folder.replacing(name, 0o644) as file:
             await self._do("get", path, sink=file)
+
+    def _here(self, path: str | os.PathLike[str]) -> HostPath:
+        return HostPath(path, self._workspace())
 
     # How a tool is run.
 

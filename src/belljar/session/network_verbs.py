@@ -63,7 +63,7 @@ class NetworkVerbs(Verbs):
         """The sandbox's files: `await box.files.read("src/app.py")`."""
         from belljar.session.files import Files
 
-        return Files(self.init_tools.run)
+        return Files(self.init_tools.run, lambda: self._box.workspace.descriptor)
 
     @cached_property
     def _forwarded(self) -> dict[int, Forwarded]:

@@ -1,0 +1,82 @@
+"""Paths of the host for `upload` and `download`: what a command left in the workspace leads nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from belljar import Session
+from belljar.errors import UsageError
+
+
+@pytest.fixture
+async def box(base_image: str, workspace: Path) -> AsyncIterator[Session]:
+    async with Session(workspace, policy="permissive") as session:
+        await session.files.mkdir("/tmp/tree")
+        await session.files.write("/tmp/tree/f", "from inside")
+        yield session
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    place = tmp_path / "outside"
+    place.mkdir(mode=0o755)
+    (place / "key").write_text("s3cret")
+    return place
+
+
+@pytest.mark.parametrize("target", ["out", "out/deeper", "sub/../out", "."])
+async def test_no_link_below_the_workspace_is_written_through(
+    box: Session, workspace: Path, outside: Path, target: str
+) -> None:
+    """A command plants it, and somebody fetches a directory or a file there."""
+    for name in ("out", "tree"):
+        assert (await box.run(["ln", "-s", str(outside), name])).ok
+    for source in ("/tmp/tree", "/tmp/tree/f"):
+        with suppress(UsageError):  # or the link itself is replaced
+            await box.files.download(source, workspace / target)
+    assert os.listdir(outside) == ["key"]
+
+
+@pytest.mark.parametrize("source", ["out", "out/key", "file"])
+async def test_no_link_below_the_workspace_is_read_through(
+    box: Session, workspace: Path, outside: Path, source: str
+) -> None:
+    assert (await box.run(["ln", "-s", str(outside), "out"])).ok
+    assert (await box.run(["ln", "-s", str(outside / "key"), "file"])).ok
+    with pytest.raises(UsageError, match="link"):
+        await box.files.upload(workspace / source, "/tmp/got")
+    assert "s3cret" not in (await box.run("cat /tmp/got /tmp/got/key")).stdout
+
+
+async def test_what_is_no_link_goes_both_ways_in_the_workspace(box: Session, workspace: Path) -> None:
+    await box.files.download("/tmp/tree", workspace / "new" / "tree")
+    await box.files.download("/tmp/tree/f", workspace / "new" / "g")
+    await box.files.download("/tmp/tree/f", workspace / "new")
+    assert sorted(os.listdir(workspace / "new")) == ["f", "g", "tree"]
+    assert (workspace / "new" / "tree" / "f").read_text() == "from inside"
+    await box.files.upload(workspace / "new", "/tmp/again")
+    await box.files.upload(workspace / "new" / "g", "/tmp/g")
+    assert (await box.run("cat /tmp/again/tree/f /tmp/g")).stdout == "from inside" * 2
+
+
+async def test_a_link_that_the_caller_made_elsewhere_is_his(box: Session, tmp_path: Path, outside: Path) -> None:
+    (tmp_path / "link").symlink_to(outside)
+    await box.files.download("/tmp/tree", tmp_path / "link")
+    await box.files.upload(tmp_path / "link" / "key", "/tmp/key")
+    assert (outside / "f").read_text() == "from inside"
+    assert (await box.run("cat /tmp/key")).stdout == "s3cret"
+
+
+async def test_the_workspace_by_another_name_is_the_same(
+    box: Session, workspace: Path, tmp_path: Path, outside: Path
+) -> None:
+    (tmp_path / "alias").symlink_to(workspace)
+    assert (await box.run(["ln", "-s", str(outside), "out"])).ok
+    with pytest.raises(UsageError, match="link"):
+        await box.files.download("/tmp/tree", tmp_path / "alias" / "out")
+    assert os.listdir(outside) == ["key"]
