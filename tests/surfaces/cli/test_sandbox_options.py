@@ -12,14 +12,26 @@ from belljar.surfaces.cli.main import main
 
 def test_variables_come_from_files_too(tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "vars"
-    file.write_text("# a comment\n\nONE=1 and a half\nTWO=2\nOURS\nNOBODY_HAS_THIS\n")
+    file.write_text("# a comment\n\nONE=1 and a half\nTWO=2\n")
     monkeypatch.setenv("OURS", "from here")
-    told = 'echo "$ONE|$TWO|$OURS|${NOBODY_HAS_THIS-unset}"'
-    answer = belljar("run", "--workspace", workspace, "--env-file", file, "-e", "TWO=two", told)
-    assert answer.stdout == "1 and a half|two|from here|unset\n"
+    told = 'echo "$ONE|$TWO|$OURS"'
+    answer = belljar("run", "--workspace", workspace, "--env-file", file, "-e", "TWO=two", "-e", "OURS", told)
+    assert answer.stdout == "1 and a half|two|from here\n"
     file.write_text("ONE =1\n")
     assert "line 1" in belljar("run", "--env-file", file, "ls").complaint
     assert belljar("run", "--env-file", tmp_path / "none", "ls").status == 2
+
+
+def test_no_file_chooses_which_of_our_variables_a_command_gets(
+    tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository's `.env` names a token; only the command line may."""
+    monkeypatch.setenv("CLOUD_TOKEN", "s3cretvalue")
+    (workspace / ".env").write_text("ONE=1\nCLOUD_TOKEN\n")
+    answer = belljar("run", "--workspace", workspace, "--env-file", workspace / ".env", "env")
+    assert (answer.status, answer.stdout) == (2, "")
+    assert "line 2: CLOUD_TOKEN has no value; `-e CLOUD_TOKEN` takes" in answer.complaint
+    assert "s3cretvalue" not in f"{answer}"
 
 
 @pytest.mark.parametrize(

@@ -332,7 +332,7 @@ def _yes(parser: Parser) -> None:
 def _command_options(parser: Parser) -> None:
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="kill it after this long: 90, 5m, 1h …")
     parser.add_argument("-e", "--env", action="append", type=variable, default=[], metavar="K=V",
-                        help="set a variable; may be repeated")  # fmt: skip
+                        help="set a variable; K alone takes yours; may be repeated")  # fmt: skip
     parser.add_argument("--env-file", action="append", type=env_file, default=[], metavar="FILE",
                         help="read variables from a file, one K=V per line; -e overrides")  # fmt: skip
     parser.add_argument("-w", "--cwd", metavar="DIR", help="working directory, inside the workspace")

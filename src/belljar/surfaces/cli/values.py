@@ -26,14 +26,17 @@ def count(text: str) -> int:
 
 
 def variable(text: str) -> tuple[str, str]:
+    """`NAME=value`; a NAME alone is taken from our own environment: its value is in no list of processes then."""
     name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a variable; write NAME=value")
-    return name, value
+    if not name or (not equals and name not in os.environ):
+        unset = f", and there is none of this name here to take: `{name}` is not set" if name.isidentifier() else ""
+        raise argparse.ArgumentTypeError(f"{text!r} is not a variable{unset}; write NAME=value")
+    return name, value if equals else os.environ[name]
 
 
 def env_file(path: str) -> list[tuple[str, str]]:
-    """As Docker reads it: `NAME=value` as it stands; a NAME alone is taken from our own environment."""
+    """As Docker reads it, but that each line has a value: the file may be a repository's, and would choose which of our
+    own variables a command gets."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read(_LONGEST_ENV_FILE).splitlines()
@@ -44,8 +47,11 @@ def env_file(path: str) -> list[tuple[str, str]]:
         name, equals, value = line.lstrip().partition("=")
         if not name or name.startswith("#"):
             continue
-        if name != name.strip() or (not equals and not name.isidentifier()):
+        if not equals and name.isidentifier():
+            raise argparse.ArgumentTypeError(
+                f"{path}, line {number}: {name} has no value; `-e {name}` takes that of your own environment"
+            )
+        if name != name.strip() or not equals:
             raise argparse.ArgumentTypeError(f"{path}, line {number}: {line!r} is not a variable; write NAME=value")
-        if equals or name in os.environ:
-            pairs.append((name, value if equals else os.environ[name]))
+        pairs.append((name, value))
     return pairs
