@@ -2,12 +2,13 @@
 
 `dataclass(frozen=True)` writes and compiles six methods for every class, which takes half a millisecond, and a command
 needs some eighty classes before it can start. A record is the same to whoever uses it (`fields`, `replace`, `asdict`,
-`==`, `hash`, `match`), but only its `__init__` is compiled, when the first one is made: the other methods are shared.
+`==`, `hash`, `match`), but only its `__init__` is compiled, when a few were made: the other methods are shared.
 """
 
 from __future__ import annotations
 
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from functools import partial
 from operator import attrgetter
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
@@ -31,16 +32,41 @@ def record(cls: type[T]) -> type[T]:
     return cls
 
 
+FEW = 64  # compiling an `__init__` takes longer than so many records take longer without it
+
+
 class _Init:
-    """Becomes the class's `__init__` when that is asked for."""
+    """Makes the first few records itself. Becomes the class's compiled `__init__` when more are made, when it is asked
+    for, or to say what is wrong with the arguments."""
 
     def __init__(self, cls: type, every: tuple[Field[Any], ...]) -> None:
-        self._of = cls, every
+        self._of, self._made = (cls, every), 0
 
     def __get__(self, one: Any, _: type) -> Any:
+        self._made += 1
+        return partial(self._fill, one) if one is not None and self._made <= FEW else self._compiled(one)
+
+    def _compiled(self, one: Any) -> Any:
         cls, every = self._of
         cls.__init__ = init = _init(cls, every)  # type: ignore[misc]
         return init if one is None else init.__get__(one)
+
+    def _fill(self, one: Any, /, *given: Any, **named: Any) -> None:
+        every, values, taken = self._of[1], one.__dict__, len(given)
+        for at, each in enumerate(every):
+            if at < len(given):
+                values[each.name] = given[at]
+            elif each.name in named:
+                values[each.name] = named[each.name]
+                taken += 1
+            elif each.default is not MISSING:
+                values[each.name] = each.default
+            elif each.default_factory is not MISSING:
+                values[each.name] = each.default_factory()
+            else:
+                self._compiled(one)(*given, **named)
+        if len(given) > len(every) or taken < len(given) + len(named):
+            self._compiled(one)(*given, **named)
 
 
 def _init(cls: type, every: tuple[Field[Any], ...]) -> Any:

@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
-from pathlib import Path
 
 from belljar.records import record
 
@@ -116,6 +115,8 @@ def place_of(path: str) -> tuple[str, str] | None:
 
 
 def _plain(path: str) -> str:
+    if "\\" not in path:
+        return path
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         path = path.replace(code, character)
     return path
@@ -172,7 +173,8 @@ def _namespace(pid: int | str, name: str) -> str:
 
 def read(path: str) -> str | None:
     try:
-        return Path(path).read_text()
+        with open(path) as file:
+            return file.read()
     except OSError:
         return None
 

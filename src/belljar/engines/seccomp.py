@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -62,8 +62,9 @@ Rule = dict[str, Any]
 Argument = dict[str, int | str]
 
 
+@cache
 def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, Any]:
-    """The profile in the form Docker takes (`--security-opt seccomp=…`)."""
+    """The profile in the form Docker takes (`--security-opt seccomp=…`). Not to be changed by whoever gets it."""
     debug = kind == "debug"
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
@@ -91,15 +92,17 @@ def profile_text(kind: Profile = "default", machine: str | None = None) -> str:
     return json.dumps(profile(kind, machine), separators=(",", ":"))
 
 
-def all_but(values: Iterable[int], mask: int = 0, prefix: int = 0, bit: int = 31) -> Iterator[tuple[int, int]]:
+def all_but(values: Iterable[int], mask: int = 0, prefix: int = 0, bit: int = 31) -> list[tuple[int, int]]:
     """Masks and values that together match every 32-bit word but these, whatever the upper half of the register holds;
     a comparison for "not equal" would look at that half too."""
+    found = []
     for this in (prefix, prefix | 1 << bit):
         within = [value for value in values if (value ^ this) >> bit == 0]
         if not within:
-            yield mask | 1 << bit, this
+            found.append((mask | 1 << bit, this))
         elif bit:
-            yield from all_but(within, mask | 1 << bit, this, bit - 1)
+            found += all_but(within, mask | 1 << bit, this, bit - 1)
+    return found
 
 
 def _families() -> list[Rule]:

@@ -88,11 +88,12 @@ def _await_exec(pid: int, init: tuple[int, int]) -> None:
 def missing(spec: SandboxSpec, evidence: Evidence) -> list[str]:
     kernel = evidence.kernel
     lacking = [*_processes(kernel, evidence.init), *_mounted(kernel, evidence.places)] if kernel is not None else []
+    asked = spec.protections
     for item in fields(Protections):
         witness = _WITNESSES.get(item.name)
         said = witness(spec, kernel) if witness and kernel is not None else None
         if said is None:
-            said = _compared(item.name, getattr(spec.protections, item.name), getattr(evidence.claims, item.name))
+            said = _compared(item.name, getattr(asked, item.name), getattr(evidence.claims, item.name))
         lacking += said
     return lacking
 

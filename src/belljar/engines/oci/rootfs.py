@@ -139,7 +139,7 @@ def assemble(root: Root, at: str) -> str:
         os.mkdir(f"{on}/{name}", 0o755)
         os.chown(f"{on}/{name}", *root.owner)
     os.mkdir(f"{at}/root", 0o755)
-    _skeleton(Path(on, "upper"), root)
+    _skeleton(f"{on}/upper", root)
     options = f"lowerdir={':'.join(names)},upperdir={on}/upper,workdir={on}/work"
     options += "" if root.mapped else ",userxattr"
     mount("overlay", f"{at}/root", "overlay", MS_NOSUID | MS_NODEV, options)
@@ -183,30 +183,31 @@ def _layer(path: Path, target: str, namespace: int) -> str:
     return target
 
 
-def _skeleton(upper: Path, root: Root) -> None:
+def _skeleton(upper: str, root: Root) -> None:
     made: set[str] = set()
     for target, mode in sorted(root.directories.items()):
         _make_directories(upper, target, root.owner, made)
-        os.chmod(upper / target.lstrip("/"), mode)
+        os.chmod(f"{upper}/{target.lstrip('/')}", mode)
     for target, text in root.files.items():
         _make_directories(upper, os.path.dirname(target), root.owner, made)
-        _write(upper / target.lstrip("/"), text, root.owner)
+        _write(f"{upper}/{target.lstrip('/')}", text, root.owner)
     _make_directories(upper, "/etc", root.owner, made)
-    _write(upper / "etc/resolv.conf", RESOLVER, root.owner)
+    _write(f"{upper}/etc/resolv.conf", RESOLVER, root.owner)
 
 
-def _make_directories(upper: Path, target: str, owner: tuple[int, int], made: set[str]) -> None:
+def _make_directories(upper: str, target: str, owner: tuple[int, int], made: set[str]) -> None:
     path = upper
     for part in target.strip("/").split("/"):
-        path = path / part
-        if str(path) not in made:
-            made.add(str(path))
+        path = f"{path}/{part}"
+        if path not in made:
+            made.add(path)
             os.mkdir(path, 0o755)
             os.chown(path, *owner)
 
 
-def _write(path: Path, text: str, owner: tuple[int, int]) -> None:
-    path.write_text(text)
+def _write(path: str, text: str, owner: tuple[int, int]) -> None:
+    with open(path, "w") as file:
+        file.write(text)
     os.chmod(path, 0o644)
     os.chown(path, *owner)
 
