@@ -26,7 +26,8 @@ async def rest_of(stream: SocketStream) -> bytes:
 @pytest.mark.parametrize(
     "first",
     ["\r\nGET / HTTP/1.1", "\n \r\nGET / HTTP/1.1", "get / HTTP/1.1", "M-SEARCH / HTTP/1.1", "GET\t/ HTTP/1.1",
-     "A" * 30 + " / HTTP/1.1", "A" * 5000 + " / HTTP/1.1", "PRI * HTTP/2.0"],
+     "A" * 30 + " / HTTP/1.1", "A" * 5000 + " / HTTP/1.1", "PRI * HTTP/2.0",
+     "\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + "\x7f\0\0\x01" * 2 + "\0P\0PGET / HTTP/1.1"],  # a PROXY header
 )  # fmt: skip
 async def test_no_disguise_of_a_request_reaches_another_host_in_a_tunnel(
     open_door: Opening, first: str, early: bool
@@ -45,6 +46,34 @@ async def test_no_disguise_of_a_request_reaches_another_host_in_a_tunnel(
     assert answer.startswith(b"HTTP/1.1 200 Connection")
     assert b"HTTP/1.1 4" in answer
     assert not reached
+
+
+@pytest.mark.parametrize("settings", [b"\0\0\0\4\0\0\0\0\0", b"\0\0\6\4\0\0\0\0\0\0\3\0\0\0\x64", b"\0\0"])
+async def test_a_client_that_waits_until_an_http2_server_speaks_reaches_no_other_host(
+    open_door: Opening, settings: bytes
+) -> None:
+    """Servers for gRPC send their settings at once. What speaks first is no HTTP/1, and was not looked at."""
+    reached = b""
+
+    async def served(stream: SocketStream) -> None:
+        nonlocal reached
+        await stream.send(settings)
+        reached = await stream.receive()
+
+    async with (
+        server(served) as port,
+        open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(NAMES)) as door,
+        await door.dial() as stream,
+    ):
+        await stream.send(connect(port))
+        heard = await stream.receive()
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError), anyio.fail_after(60):
+            while not heard.endswith(settings):
+                heard += await stream.receive()
+            await stream.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            await rest_of(stream)
+    assert reached == b""
+    assert ["tcp://" in record["reason"] for record in door.records] == [True]
 
 
 async def test_a_server_that_never_answers_is_left(open_door: Opening) -> None:

@@ -30,6 +30,7 @@ from belljar.network.tunnel import (
     first_words,
     looks_like_http,
     read_on_while_unclear,
+    speaks_http2,
     tunnel,
 )
 from belljar.network.visit import NOT_ALLOWED, Refused, Visit
@@ -243,6 +244,8 @@ class Door:
         server_first = b""
         if target.port not in (80, 443):
             first, server_first = await self._first_words(client, upstream, visit, first)
+        if speaks_http2(server_first):
+            raise Refused(f"{target.host}: HTTP/2 without TLS; allow 'tcp://{target.host}:{target.port}' for it")
         if server_first:  # so it is neither TLS nor HTTP
             meter.received(len(server_first))
             await client.send(server_first)

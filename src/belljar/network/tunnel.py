@@ -157,7 +157,8 @@ async def first_words(client: ByteStream, upstream: ByteStream) -> tuple[bytes, 
 
 _BLANK, _TOKEN = rb"[\r\n \t]*", rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
 _MAYBE_HTTP = lazy_pattern(_BLANK + _TOKEN + b"*")
-_HTTP = lazy_pattern(_BLANK + _TOKEN + b"+[ \t]")
+_HTTP = lazy_pattern(rb"[\r\n \t]|" + _TOKEN + b"+[ \t]")
+"""Also whatever begins with blanks: a binary PROXY header does, which a request for any host may follow."""
 UNCLEAR_MAX = 4096
 
 
@@ -170,3 +171,8 @@ async def read_on_while_unclear(client: ByteStream, first: bytes) -> bytes:
 
 def looks_like_http(data: bytes) -> bool:
     return _HTTP.match(data) is not None or (len(data) >= UNCLEAR_MAX and _MAYBE_HTTP.fullmatch(data) is not None)
+
+
+def speaks_http2(server_first: bytes) -> bool:
+    """Whether a server that speaks first begins with SETTINGS, as those for gRPC do: its requests name their hosts."""
+    return server_first[:1] == b"\0" and server_first[3:4] in (b"", b"\4")
