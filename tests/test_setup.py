@@ -334,6 +334,31 @@ def test_the_groups_of_the_project_are_no_extras_of_the_package() -> None:
 # The engine.
 
 
+@pytest.mark.parametrize(
+    ("there", "installed"),
+    [
+        ("nothing", [["runc", "mmdebstrap", "debian-archive-keyring", "ca-certificates"]]),
+        ("runc", []),
+        ("docker", []),
+    ],
+)
+def test_a_sandbox_needs_no_engine_but_runc(
+    there: str, installed: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make sandbox` where neither Docker nor Podman answers; `make test` also wants Docker's view of sandboxes."""
+    engines = _setup_engines()
+    asked: list[list[str]] = []
+    monkeypatch.setattr(engines, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(engines, "_places", list)
+    monkeypatch.setattr(engines, "_client_answers", lambda: there == "docker")
+    monkeypatch.setattr(engines, "_needs_no_daemon", lambda: there == "runc")
+    monkeypatch.setattr(engines, "may_install", lambda: True)
+    monkeypatch.setattr(engines, "apt_install", lambda _checkout, packages, *_: asked.append(packages))
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    engines.ensure(None, lambda *_: None, daemon=False)
+    assert asked == installed
+
+
 @pytest.mark.parametrize("kind", ["link", "file", "open to others"])
 def test_the_engine_s_lock_is_a_directory_that_nobody_else_can_hold(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -34,6 +34,7 @@ def reap(engine: Engine, root: Path | None = None) -> list[str]:
     reaped = {each.labels[LABEL + "session"] for each in gone}
     for path in unowned:
         if path.name not in living and not rundir.owned(path):
+            _destroy_unlisted(engine, path)
             rundir.remove_run_dir(path)
             reaped.add(path.name)
     for path in rundir.unborn_dirs(root):
@@ -41,6 +42,14 @@ def reap(engine: Engine, root: Path | None = None) -> list[str]:
     if reaped:
         log.info("reaped %s", ", ".join(sorted(reaped)))
     return sorted(reaped)
+
+
+def _destroy_unlisted(engine: Engine, path: Path) -> None:
+    """What an engine lost its notes of may run on until its lease ends, where nobody can reach it."""
+    facts = rundir.read_session(path)
+    if facts is not None and (id := facts.get("container")):
+        with suppress(EngineError):
+            engine.destroy(str(id))
 
 
 def _made_here(path: Path, engine: Engine) -> bool:

@@ -142,6 +142,25 @@ def test_a_lost_state_directory_takes_nothing_along(host: Host, engine: OciEngin
     assert groups(engine) == set()
 
 
+def test_a_kept_sandbox_ends_with_the_next_prune_if_its_notes_are_lost(
+    host: Host, engine: OciEngine, workspace: Path
+) -> None:
+    """Nobody could attach to it any more; its lease may be hours."""
+    kept = launch(Plan(str(workspace), keep=True, lease=3600), rundir.new_session_id(), host)
+    kept.transport.close()
+    assert kept.held is not None
+    kept.held.release()
+    living = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    shutil.rmtree(engine._state)
+
+    assert kept.id in reaper.reap(engine)
+
+    assert groups(engine) == {engine._group(living.launched.id)}
+    assert engine._caller.groups.processes(engine._group(living.launched.id))
+    living.discard()
+    assert groups(engine) == set()
+
+
 @pytest.mark.parametrize("pages", [2, 3, 5, 8])
 def test_a_full_disk_is_a_clear_error_and_nothing_is_left(
     engine: OciEngine, workspace: Path, tmp_path: Path, pages: int
