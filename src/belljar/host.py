@@ -87,25 +87,22 @@ class Host:
     @property
     def state_root(self) -> Path:
         """Where the audit trail, staged changes and caches are."""
-        return self._own_state()
+        return resources.own_directory(self._state) if self._state else resources.state_dir()
 
     @property
     def staged_root(self) -> Path:
         """Where staged changes are kept until they are applied or discarded."""
-        return self._own_state() / "staged"
+        return self.state_root / "staged"
 
     @property
     def caches_root(self) -> Path:
         """Where the caches are that sessions share, a directory for each owner."""
-        return self._own_state() / "caches"
-
-    def _own_state(self) -> Path:
-        return resources.own_directory(self._state) if self._state else resources.state_dir()
+        return self.state_root / "caches"
 
     @property
     def audit_root(self) -> Path:
         """The directory of the audit trail."""
-        return self._audit.where if self._audit is not None else self._own_state()
+        return self._audit.where if self._audit is not None else self.state_root
 
     @property
     def audit(self) -> Audit:
@@ -113,7 +110,7 @@ class Host:
             return self._audit
         from belljar.audit import writer as audits
 
-        where, mode = self._own_state(), os.environ.get("BELLJAR_AUDIT", "on").lower()
+        where, mode = self.state_root, os.environ.get("BELLJAR_AUDIT", "on").lower()
         with self._lock:
             if (where, mode) not in self._audits:
                 self._audits[where, mode] = audits.open_trail(where, mode)

@@ -17,11 +17,10 @@ from typing import Any
 
 from belljar.ancestry import untrusted
 from belljar.errors import EngineError, UsageError
+from belljar.layout import MACHINES
 
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent.parent
-# The names engines use for a machine, and the one in the binary's name.
-_MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 
 @cache
@@ -40,8 +39,8 @@ def extra(name: str) -> str:
 def init_binary(machine: str | None = None) -> Path:
     """The init for an engine's machine (this one's by default)."""
     asked = machine or os.uname().machine
-    known = _MACHINES.get(asked.lower())
-    if known is None:
+    known = MACHINES.get(asked.lower(), asked.lower())
+    if known not in MACHINES.values():
         raise EngineError(f"there is no init for {asked}: only for x86_64 and aarch64")
     name = f"belljar-init-{known}"
     for place in (Path(sys.prefix, "share", "belljar"), _PACKAGE / "_init"):

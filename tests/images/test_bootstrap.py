@@ -56,7 +56,7 @@ def test_a_bootstrap_that_fails_says_why_and_imports_nothing(
     (recipes / tiny / "packages").write_text("no-such-package-as-this\n")
     with pytest.raises(ImageMissing, match="no-such-package-as-this"):
         catalog.ensure(registry, tiny)
-    assert not registry.image_exists(catalog.reference(tiny))
+    assert registry.image(catalog.reference(tiny)) is None
 
 
 def test_the_mirrors_are_those_of_this_machine_or_mmdebstrap_s_own() -> None:

@@ -45,7 +45,7 @@ TRIES = {
 
 @pytest.fixture
 def built(engine: DockerEngine, image: str) -> str:
-    if image != "base" and not engine.image_exists(catalog.reference(image)):
+    if image != "base" and engine.image(catalog.reference(image)) is None:
         pytest.skip(f"the image {image} is not built here: belljar images build {image}")
     return image
 

@@ -219,7 +219,7 @@ async def workshop(site: Site, base_image: str, tmp_path_factory: pytest.TempPat
     """Every client at hand. The image `dev` takes minutes to build: where nobody did, that is left."""
     mounts = toolchains(tmp_path_factory.mktemp("tools"))
     store, wanted = Host().connect(), catalog.reference("dev")
-    image = "dev" if await to_thread.run_sync(store.image_exists, wanted) else "base"
+    image = "dev" if await to_thread.run_sync(store.image, wanted) else "base"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", site.trusted)
         workspace = tmp_path_factory.mktemp("workspace")

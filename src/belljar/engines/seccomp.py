@@ -22,10 +22,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from belljar.layout import MACHINES
+
 Profile = Literal["default", "debug", "root"]
 
 ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
-ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 _EPERM, _EINVAL, _ENOSYS, _EPROTONOSUPPORT = 1, 22, 38, 93
 
@@ -192,7 +193,7 @@ def _masked(index: int, mask: int, value: int) -> Argument:
 
 
 def _architecture(machine: str) -> str:
-    name = ALIASES.get(machine, machine)
+    name = MACHINES.get(machine, machine)
     if name not in ARCHITECTURES:
         raise ValueError(f"no seccomp profile for {machine}; known: {', '.join(ARCHITECTURES)}")
     return ARCHITECTURES[name]

@@ -74,7 +74,7 @@ class User:
     @property
     def outside(self) -> tuple[int, int]:
         """Who this is for the host."""
-        return _outside(self.uid, self.uid_map), _outside(self.gid, self.gid_map)
+        return outside(self.uid, self.uid_map), outside(self.gid, self.gid_map)
 
     def __str__(self) -> str:
         return f"{self.uid}:{self.gid}"
@@ -83,7 +83,7 @@ class User:
 BRIDGE_USER = User(65533, 65533)  # nobody else's, so that no command in the sandbox can signal the bridge
 
 
-def _outside(id: int, maps: tuple[IdMap, ...]) -> int:
+def outside(id: int, maps: tuple[IdMap, ...]) -> int:
     for each in maps:
         if each.inside <= id < each.inside + each.count:
             return each.outside + id - each.inside

@@ -18,6 +18,7 @@ from typing import IO, Any, Protocol, cast
 
 from belljar.errors import ImageInvalid
 from belljar.images.unpack import NAMES_MAX, PATH_MAX, Metered, forget
+from belljar.layout import MACHINES
 from belljar.patterns import lazy_pattern
 from belljar.records import record
 
@@ -28,7 +29,6 @@ LAYERS_MAX = 256
 MEMBERS_MAX = 100_000
 LINKS_MAX = 16
 INDEX_DEPTH = 3
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _DIGEST = lazy_pattern(r"sha256:([0-9a-f]{64})")
 
 
@@ -279,4 +279,4 @@ def _inside(name: str) -> list[str]:
 
 
 def _machine() -> str:
-    return _MACHINES.get(platform.machine(), platform.machine())
+    return next((name for name, kernels in MACHINES.items() if kernels == platform.machine()), platform.machine())

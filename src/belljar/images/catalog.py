@@ -65,7 +65,10 @@ class ImageStore(Protocol):
     fetch_with: str
     """How a person gets an image of somebody else's (`docker pull`)."""
 
-    def image_exists(self, reference: str) -> bool: ...
+    def image(self, reference: str) -> object | None:
+        """None: it has no such image."""
+        ...
+
     def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
         """An image from a root file system."""
         ...
@@ -107,7 +110,7 @@ def reference(name: str) -> str:
 def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> str:
     """The reference of an image that is there, building it first if it is ours and missing."""
     wanted = reference(name)
-    if store.image_exists(wanted):
+    if store.image(wanted) is not None:
         return wanted
     if name not in PARENTS:
         ours = ", ".join(PARENTS)
@@ -131,7 +134,7 @@ def build(store: ImageStore, name: str, progress: Progress = quiet, *, force: bo
         raise UsageError(f"no recipe for {name!r}; choose from {', '.join(PARENTS)}")
     wanted = reference(name)
     with resources.locked(resources.cache_dir() / f"{name}.lock"):  # two that need it at once build it once
-        if force or not store.image_exists(wanted):
+        if force or store.image(wanted) is None:
             with repeating(progress) as report:
                 _build(store, name, wanted, report)
     store.image_tag(wanted, f"belljar/{name}:latest")

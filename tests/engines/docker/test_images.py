@@ -11,8 +11,8 @@ from belljar.errors import EngineError
 
 
 def test_an_image_is_there_or_not(engine: DockerEngine, base_image: str) -> None:
-    assert engine.image_exists(base_image)
-    assert not engine.image_exists("belljar-test-nosuch:1")
+    assert engine.image(base_image) is not None
+    assert engine.image("belljar-test-nosuch:1") is None
 
 
 def test_an_alias_that_cannot_be_is_one_clear_error(engine: DockerEngine, base_image: str) -> None:
@@ -29,7 +29,7 @@ def test_an_imported_image_has_the_name_that_it_was_given(engine: DockerEngine, 
     name = f"belljar-test-import:{os.urandom(6).hex()}"
     engine.image_import(tmp_path / "root.tar", name, cwd="/", labels={"belljar-test": "yes"})
     try:
-        assert engine.image_exists(name)
+        assert engine.image(name) is not None
         assert [name] == [each for image in engine.image_list("belljar-test") for each in image.names if each == name]
     finally:
         with engine._images_client("removing") as client:

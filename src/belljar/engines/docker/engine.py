@@ -24,12 +24,12 @@ from belljar.engines.docker.image_links import ImageLinks
 from belljar.engines.docker.images import DockerImages
 from belljar.engines.spec import BRIDGE_USER, LABEL, Image, SandboxSpec, User, has_own_kernel
 from belljar.errors import EngineError, ImageMissing, UsageError
+from belljar.layout import MACHINES
 
 if TYPE_CHECKING:
     from belljar.engines.docker.bridge import Demultiplexed
 
 MINIMUM_API = (1, 41)
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 class DockerEngine(DockerImages):
@@ -44,7 +44,7 @@ class DockerEngine(DockerImages):
         self._image_links = ImageLinks(self.client, verbatim=self.dialect.copies_links)
         self._late_ulimits: dict[str, dict[str, int]] = {}
         self.about = self._about()
-        self.machine = _MACHINES.get(str(self.about["Arch"]), str(self.about["Arch"]))
+        self.machine = MACHINES.get(str(self.about["Arch"]), str(self.about["Arch"]))
         self._own_kernel = has_own_kernel(os.environ.get("BELLJAR_RUNTIME", ""))
         self.shares_files = self._shares_files()
         self.identity = f"{self.name} {os.path.realpath(endpoint.path) if endpoint.path else endpoint.host}"
@@ -177,9 +177,6 @@ class DockerEngine(DockerImages):
                 raise
             config = found.get("Config") or {}
             return Image(str(found["Id"]), tuple(config.get("Env") or ()), tuple(sorted(config.get("Volumes") or ())))
-
-    def image_exists(self, reference: str) -> bool:
-        return self.image(reference) is not None
 
     def describe(self) -> Description:
         with sensible("asking the engine about itself"):

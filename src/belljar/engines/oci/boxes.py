@@ -26,6 +26,7 @@ from belljar.engines.kernel_facts import start_time
 from belljar.errors import EngineError
 from belljar.patterns import lazy_pattern
 from belljar.records import record
+from belljar.resources import read_json
 
 UNBORN_SECONDS = 60  # two small files are written in less
 _NAME = lazy_pattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")
@@ -76,17 +77,17 @@ class Boxes:
             shutil.rmtree(made, ignore_errors=True)
 
     def read(self, name: str) -> Box | None:
-        facts = _read(self.path(name) / "box.json")
+        facts = read_json(self.path(name) / "box.json")
         return Box(**facts) if facts else None
 
     def config(self, name: str) -> dict[str, Any]:
-        found = _read(self.path(name) / "config.json")
+        found = read_json(self.path(name) / "config.json")
         if found is None:
             raise EngineError(f"no sandbox {name}")
         return found
 
     def process(self, name: str) -> Process | None:
-        facts = _read(self.path(name) / "process.json")
+        facts = read_json(self.path(name) / "process.json")
         return Process(**facts) if facts else None
 
     def started(self, name: str, process: Process) -> None:
@@ -120,11 +121,3 @@ def _rename_new(source: Path, target: Path) -> None:
     if target.exists():
         raise FileExistsError(target)
     source.rename(target)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        facts = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return facts if isinstance(facts, dict) else None

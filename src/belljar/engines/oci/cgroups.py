@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from belljar.engines.kernel_facts import parse_mounts, read
 from belljar.errors import EngineUnavailable
 from belljar.patience import stretched
 from belljar.patterns import lazy_pattern
@@ -207,11 +208,7 @@ def _mounts() -> tuple[str, ...]:
 @cache
 def _hierarchies() -> tuple[tuple[str, str], ...]:
     """The kind and the mount point of every hierarchy that is mounted whole."""
-    found = []
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        left, _, right = line.partition(" - ")
-        kind = right.split(" ", 1)[0]
-        root, point = left.split(" ")[3:5]
-        if kind in ("cgroup", "cgroup2") and root == "/":
-            found.append((kind, point))
-    return tuple(found)
+    mounts = parse_mounts(read("/proc/self/mountinfo") or "").items()
+    return tuple(
+        (each.kind, point) for point, each in mounts if each.kind in ("cgroup", "cgroup2") and each.root == "/"
+    )

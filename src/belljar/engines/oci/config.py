@@ -118,7 +118,8 @@ def _mappings(maps: tuple[IdMap, ...]) -> list[dict[str, int]]:
 def _mount(mount: Mount, staged: str) -> dict[str, Any]:
     mode = "ro" if mount.read_only else "rw"
     if mount.kind == "tmpfs":
-        return {"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": [mode, *_tmpfs(mount)]}
+        options = [mode, *mount.tmpfs_options()]
+        return {"destination": mount.target, "type": "tmpfs", "source": "tmpfs", "options": options}
     source = staged if mount.kind == "overlay" else mount.source
     options = ["bind", "rprivate", "nosuid", "nodev", mode, *_locked(source)]
     return {"destination": mount.target, "type": "bind", "source": source, "options": options}
@@ -131,15 +132,6 @@ def _locked(source: str) -> list[str]:
     except OSError:  # what is staged is mounted later, by us
         return []
     return [name for name, flag in LOCKED.items() if flags & flag]
-
-
-def _tmpfs(mount: Mount) -> list[str]:
-    options = ["nosuid", "nodev", f"size={mount.size}", f"mode={mount.mode:o}"]
-    if mount.inodes:
-        options.append(f"nr_inodes={mount.inodes}")
-    if mount.owner is not None:
-        options += [f"uid={mount.owner[0]}", f"gid={mount.owner[1]}"]
-    return options if mount.executable else [*options, "noexec"]
 
 
 def _resources(spec: SandboxSpec) -> dict[str, Any]:

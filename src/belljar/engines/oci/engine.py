@@ -236,9 +236,6 @@ class OciEngine:
         found = self._store.find(reference, with_names=False)
         return Image(found.id, found.env, found.volumes) if found else None
 
-    def image_exists(self, reference: str) -> bool:
-        return self._store.find(reference) is not None
-
     def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
         from belljar.images.importing import import_root
 

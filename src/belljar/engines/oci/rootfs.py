@@ -21,12 +21,11 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from belljar.engines.spec import IdMap
+from belljar.engines.spec import IdMap, outside
 from belljar.errors import EngineError
 from belljar.records import record
 from belljar.syscalls import (
@@ -37,6 +36,7 @@ from belljar.syscalls import (
     MS_NOSUID,
     MS_PRIVATE,
     MS_REC,
+    apart,
     checked,
     libc,
     mount,
@@ -90,7 +90,7 @@ class Root:
     @property
     def owner(self) -> tuple[int, int]:
         """Root inside, as the host knows it."""
-        return _outside(0, self.uid_map), _outside(0, self.gid_map)
+        return outside(0, self.uid_map), outside(0, self.gid_map)
 
 
 def place(sources: Sequence[str]) -> str:
@@ -103,25 +103,16 @@ def place(sources: Sequence[str]) -> str:
 
 def in_own_namespace(work: Callable[[], T]) -> T:
     """Call `work` in a thread with a mount namespace of its own, and wait for it."""
-    outcome: list[T] = []
-    failure: list[BaseException] = []
 
-    def run() -> None:
-        try:
-            leave_mounts()
-            outcome.append(work())
-        except BaseException as error:
-            failure.append(error)
+    def run() -> T:
+        leave_mounts()
+        return work()
 
-    thread = threading.Thread(target=run, name="belljar-oci")
-    thread.start()
-    thread.join()
-    if failure:
-        if isinstance(failure[0], OSError):
-            old = "; id-mapped layers need Linux 5.19" if _kernel() < (5, 19) else ""
-            raise EngineError(f"the root file system cannot be mounted: {failure[0]}{old}") from failure[0]
-        raise failure[0]
-    return outcome[0]
+    try:
+        return apart(run, "belljar-oci")
+    except OSError as error:
+        old = "; id-mapped layers need Linux 5.19" if _kernel() < (5, 19) else ""
+        raise EngineError(f"the root file system cannot be mounted: {error}{old}") from error
 
 
 def leave_mounts() -> None:
@@ -214,10 +205,6 @@ def _write(path: str, text: str, owner: tuple[int, int]) -> None:
 
 def _map_text(maps: tuple[IdMap, ...]) -> str:
     return "\n".join(f"{each.inside} {each.outside} {each.count}" for each in maps)
-
-
-def _outside(id: int, maps: tuple[IdMap, ...]) -> int:
-    return next(each.outside + id - each.inside for each in maps if each.inside <= id < each.inside + each.count)
 
 
 def _kernel() -> tuple[int, ...]:
