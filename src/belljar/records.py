@@ -32,7 +32,7 @@ def record(cls: type[T]) -> type[T]:
     return cls
 
 
-FEW = 64  # compiling an `__init__` takes longer than so many records take longer without it
+FEW = 128  # compiling an `__init__` takes longer than so many records take longer without it
 
 
 class _Init:
