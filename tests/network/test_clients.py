@@ -170,7 +170,7 @@ async def test_packages_go_into_the_system_with_root_inside(
     monkeypatch.setenv("SSL_CERT_FILE", site.trusted)
     host = Host(engine="oci")
     store = await to_thread.run_sync(host.connect)
-    if image != "base" and not await to_thread.run_sync(store.image_exists, catalog.reference(image)):
+    if image != "base" and await to_thread.run_sync(store.image, catalog.reference(image)) is None:
         pytest.skip(f"the image {image} is not built here for oci: BELLJAR_ENGINE=oci belljar images build {image}")
     await to_thread.run_sync(catalog.ensure, store, image)
     [pip] = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")

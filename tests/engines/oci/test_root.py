@@ -92,7 +92,7 @@ async def test_a_python_package_is_installed_into_the_system(box: belljar.Sessio
 
 async def test_a_node_package_is_installed_into_the_system(host: Host, root_workspace: Path) -> None:
     """By default into the home, from where it is on PATH; into the system when told so."""
-    if not host.connect().image_exists(catalog.reference("node")):
+    if host.connect().image(catalog.reference("node")) is None:
         pytest.skip("the image node is not built here: BELLJAR_ENGINE=oci belljar images build node")
     lay_out(root_workspace, "")
     async with belljar.Session(root_workspace, host=host, root=True, image="node") as box:
