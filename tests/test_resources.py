@@ -72,3 +72,19 @@ def test_a_file_that_holds_no_object_is_none(tmp_path: Path) -> None:
     (tmp_path / "fine").write_text('{"a": 1}')
     found = [resources.read_json(tmp_path / name) for name in ("list", "broken", "missing", "fine")]
     assert found == [None, None, None, {"a": 1}]
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
+def test_what_is_made_on_a_new_machine_can_be_used_again_whatever_the_umask_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int
+) -> None:
+    monkeypatch.delenv("BELLJAR_STATE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home/.local/state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home/.cache"))
+    before = os.umask(mask)
+    try:
+        for _ in range(2):
+            assert (resources.state_dir().stat().st_mode & 0o777, resources.cache_dir().is_dir()) == (0o700, True)
+    finally:
+        os.umask(before)
+    assert not [path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o022]

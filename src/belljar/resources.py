@@ -82,7 +82,9 @@ def own_directory(path: Path, others: int = 0o077, setting: str = "BELLJAR_STATE
     other files."""
     with suppress(OSError):  # who writes there says what is wrong
         check_ancestry(path.parent, setting)  # nothing is made where others choose what is there
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for parent in reversed(path.parents):
+            if not parent.exists():
+                parent.mkdir(mode=0o755, exist_ok=True)  # whatever the umask is: others may not write there
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.stat()
         if {path.lstat().st_uid, status.st_uid} != {os.geteuid()} or status.st_mode & others:
