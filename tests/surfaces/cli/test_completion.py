@@ -14,6 +14,7 @@ import pytest
 from tests.surfaces.cli.test_parser import COMMANDS
 from tests.surfaces.real_terminal import Terminal
 
+from belljar.surfaces.cli import completion
 from belljar.surfaces.cli.main import main
 
 
@@ -100,3 +101,11 @@ def test_tab_completes_and_tells_what_each_means(person: Callable[[str, str], Te
     terminal.insist("\t", "start a session and print its id")
     terminal.signal(signal.SIGKILL)
     terminal.status()
+
+
+def test_a_command_of_somebody_else_s_plays_with_no_terminal_at_a_tab(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(completion._KINDS, "ids", lambda: iter([("shell_1", "running: \x1b]52;c;aGk=\x07\x9b2J\ny")]))
+    assert completion.answer(["kill", "sh"]) == 0
+    assert capsys.readouterr().out == "shell_1\trunning: ^[]52;c;aGk=^G<U+009B>2J y\n"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from belljar.surfaces.cli import console
+from belljar.surfaces.cli import console, render
 from belljar.surfaces.cli.parser import build
 
 Pairs = Iterator[tuple[str, str]]
@@ -28,7 +28,8 @@ def answer(words: Sequence[str]) -> int:
     *before, last = words or ("",)
     found = sorted({pair for pair in _candidates(before, last) if pair[0].startswith(last)})
     for name, meaning in found:
-        sys.stdout.write(f"{name}\t{' '.join(meaning.split())}\n")
+        # A shell's command is its author's, and a shell that lists it may send it to the terminal as it stands.
+        sys.stdout.write(f"{name}\t{render.plain(' '.join(meaning.split()))}\n")
     return 0 if found else 1
 
 
