@@ -163,6 +163,14 @@ class Store:
                 found[path.name] = path.read_text()
         return found
 
+    def held_since_before(self, time: float) -> set[str]:
+        found = set()
+        for path in _entries(self._uses):
+            with suppress(OSError):
+                if path.stat().st_mtime < time:
+                    found.add(path.name)
+        return found
+
     # Removing
 
     def remove(self, reference: str) -> LayeredImage:

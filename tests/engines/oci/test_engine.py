@@ -161,6 +161,26 @@ def test_a_kept_sandbox_ends_with_the_next_prune_if_its_notes_are_lost(
     assert groups(engine) == set()
 
 
+def test_an_image_held_for_a_lost_state_directory_is_released(host: Host, engine: OciEngine, workspace: Path) -> None:
+    """In a store that outlives it. Those of the living and of the last hour stay."""
+    uses = engine._store.root / "uses"
+    living = launch(Plan(str(workspace)), rundir.new_session_id(), host)
+    dead, recent = (f"belljar-00000000-belljar-bj-{digit * 12}" for digit in "de")
+    for name in (dead, recent, engine._group(living.launched.id)):
+        (uses / name).touch()
+        if name != recent:
+            os.utime(uses / name, (1, 1))
+    other = OciEngine(workspace.parent / "another", store=engine._store)
+    try:
+        other.list()
+        assert not (uses / dead).exists()
+        assert (uses / recent).exists()
+        assert (uses / engine._group(living.launched.id)).exists()
+    finally:
+        living.discard()
+        (uses / recent).unlink()
+
+
 @pytest.mark.parametrize("pages", [2, 3, 5, 8])
 def test_a_full_disk_is_a_clear_error_and_nothing_is_left(
     engine: OciEngine, workspace: Path, tmp_path: Path, pages: int

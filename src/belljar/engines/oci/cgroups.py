@@ -117,6 +117,15 @@ class Place:
                         path.rmdir()
 
 
+def inhabited(names: set[str]) -> set[str]:
+    """Those of these groups that some process is in, wherever they are."""
+    found: set[str] = set()
+    for path in Path("/proc").glob("[0-9]*/cgroup") if names else ():
+        with suppress(OSError):
+            found |= names & {part for line in path.read_text().splitlines() for part in line.split("/")}
+    return found
+
+
 def ease_joining(pid: int) -> None:
     """Move a runtime to the group that it is in, so that moving its child does not take long.
 

@@ -214,8 +214,16 @@ class OciEngine:
             if not at.processes(self._group(name)) and self._boxes.read(name) is None:
                 self._clear(name, None)
         at.remove_abandoned()
+        self._release_abandoned()
         self._boxes.sweep()
         self._store.sweep()
+
+    def _release_abandoned(self) -> None:
+        """Images held for dead sandboxes whose state directory is gone: nobody else will ever release them."""
+        old = self._store.held_since_before(time.time() - cgroups.ABANDONED_SECONDS)
+        ours = {group for group in old if cgroups.ABANDONED.fullmatch(group)}
+        for group in ours - cgroups.inhabited(ours):
+            self._store.release(group)
 
     def _runtime(self, name: str) -> Runtime:
         if name not in self._runtimes:
