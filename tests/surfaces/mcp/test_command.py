@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,18 @@ def test_on_a_terminal_it_says_what_it_waits_for(workspace: Path) -> None:
     terminal.until("waiting for an MCP client on stdin")
     terminal.type("\x03")
     assert terminal.status() == 128 + signal.SIGINT
+
+
+def test_a_signal_in_the_moment_it_begins_to_read_ends_it(workspace: Path) -> None:
+    program = (
+        "import os, signal, sys; from mcp.server import stdio; from belljar.surfaces.cli.main import main\n"
+        "begin = stdio.stdio_server\n"
+        "def interrupted(): os.kill(os.getpid(), signal.SIGINT); return begin()\n"
+        "stdio.stdio_server = interrupted; sys.exit(main())"
+    )
+    command = [sys.executable, "-c", program, "mcp", "--workspace", str(workspace)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        try:
+            assert process.wait(60) == 128 + signal.SIGINT
+        finally:
+            process.kill()

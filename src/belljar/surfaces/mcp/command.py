@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+from anyio.abc import TaskStatus
 
 from belljar import resources
 from belljar.errors import UsageError
@@ -72,7 +73,7 @@ async def _serve_stdio(service: Service) -> int:
 
     server = service.server
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_on_signal, service)
+        await tasks.start(_end_on_signal, service)  # a signal before would cancel the reading, which cannot be
         async with stdio_server() as (incoming, outgoing):
             sys.stdout = sys.stderr  # a stray print would be flushed onto the protocol's pipe at exit
             await server.run(incoming, outgoing, server.create_initialization_options())
@@ -80,9 +81,10 @@ async def _serve_stdio(service: Service) -> int:
     return 0
 
 
-async def _end_on_signal(service: Service) -> None:
+async def _end_on_signal(service: Service, *, task_status: TaskStatus[None]) -> None:
     """Closes the session and leaves at once: a thread sits in read(0) and nothing can wake it."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        task_status.started()
         async for number in signals:
             await service.sandboxed.close()
             sys.stderr.flush()
