@@ -60,5 +60,5 @@ def test_every_example_type_checks(tmp_path: Path) -> None:
         for example in sorted(examples(module)):
             program += f"async def example_{program.count('async def')}({given}) -> None:\n{indent(example, '    ')}\n"
     assert program.count("async def") > 100
-    checked = strictly(program, tmp_path)
+    checked = strictly({tmp_path / "program.py": program})
     assert checked.returncode == 0, checked.stdout

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -97,15 +98,21 @@ def readme() -> list[str]:
 PROGRAMS = [ASYNC, SYNC, *readme()]
 
 
+def strictly(files: Mapping[Path, str]) -> subprocess.CompletedProcess[str]:
+    """Programs of a user's, all in one directory."""
+    for path, program in files.items():
+        path.write_text(program)
+    argv = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(ROOT / ".mypy_cache/users")]
+    place = next(iter(files)).parent
+    return subprocess.run([*argv, *(path.name for path in files)], capture_output=True, text=True, cwd=place)
+
+
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What mypy says of each program, all of them asked about at once."""
     place = tmp_path_factory.mktemp("programs")
     files = {place / f"program_{number}.py": program for number, program in enumerate([*PROGRAMS, *WRONG])}
-    for path, program in files.items():
-        path.write_text(program)
-    argv = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(ROOT / ".mypy_cache/users")]
-    checked = subprocess.run([*argv, *(path.name for path in files)], capture_output=True, text=True, cwd=place)
+    checked = strictly(files)
     assert checked.returncode == 1, checked.stderr
     lines = checked.stdout.splitlines()
     assert len(lines) == 1 + sum(line.startswith("program_") for line in lines), "a fault of none of them"
