@@ -25,7 +25,7 @@ def version(args: Namespace) -> int:
 
 def config(args: Namespace) -> int:
     found = settings.load()
-    rows = [(name, each.value, each.told_source) for name, each in found.items()]
+    rows = [(name, each.value, each.described_source) for name, each in found.items()]
     console.answer_table(args, {name: vars(each) for name, each in found.items()}, rows, "SETTING", "VALUE", "FROM")
     files = [
         f"{path}: {'read' if path.exists() else 'not there'}" for path in (settings.OPERATOR, settings.user_file())

@@ -41,9 +41,9 @@ class Setting:
     """What the operator enforces; a size, a count or a time may be less."""
 
     @property
-    def told_source(self) -> str:
-        told = " (enforced)" if self.value == self.bound else f" (at most {self.bound}, enforced)"
-        return self.source + (told if self.enforced else "")
+    def described_source(self) -> str:
+        bound = " (enforced)" if self.value == self.bound else f" (at most {self.bound}, enforced)"
+        return self.source + (bound if self.enforced else "")
 
 
 def user_file() -> Path:
@@ -146,10 +146,8 @@ def _within(name: str, value: Any, bound: str) -> bool:
 def apply(parser: argparse.ArgumentParser, settings: dict[str, Setting]) -> None:
     """As the options' defaults."""
     for action in _actions(parser) if settings else ():
-        setting = settings.get(action.dest) if action.option_strings else None
-        if setting is None:
-            continue
-        action.default = setting.value
+        if action.option_strings and action.dest in settings:
+            action.default = settings[action.dest].value
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
