@@ -113,7 +113,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 def test_a_proxy_without_descriptors_says_so_and_goes_on(base_image: str, workspace: Path, port: int) -> None:
     with process_with_a_door(USED_UP, workspace, port) as process:
-        before, by_number, by_name, later, usable = process.communicate(timeout=60)[0].splitlines()
+        before, by_number, by_name, later, usable = process.communicate(timeout=180)[0].splitlines()
     assert by_number.startswith("belljar: 127.0.0.1")
     assert "Too many open files" in by_number
     assert by_name.startswith("belljar: localhost")

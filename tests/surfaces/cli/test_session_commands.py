@@ -70,7 +70,7 @@ def test_logs_follow_to_the_end(session: str) -> None:
     shell = background(session, "until test -e /tmp/go; do sleep 0.05; done; echo late; exit 3")
     with start("logs", "-f", shell) as process:
         assert belljar("run", "--session", session, "touch /tmp/go").status == 0
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
         assert (process.returncode, out, err) == (0, b"late\n", b"")
     (ended,) = [each for each in belljar("shells", "--json").json if each["id"] == shell]
     assert (ended["status"], ended["exit_code"]) == ("failed", 3)
@@ -96,7 +96,7 @@ def test_a_denied_command_does_not_become_a_shell(session: str) -> None:
 
 def test_a_session_nobody_stops_ends_with_its_lease(workspace: Path, docker_client: object) -> None:
     id = belljar("session", "start", "--workspace", workspace, "--lease", "1").stdout.strip()
-    gone = subprocess.run(["docker", "wait", f"belljar-{id}"], capture_output=True, text=True, timeout=30, check=False)
+    gone = subprocess.run(["docker", "wait", f"belljar-{id}"], capture_output=True, text=True, timeout=120, check=False)
     assert gone.returncode == 0 or "No such container" in gone.stderr
     answer = belljar("run", "--session", id, "true")
     assert answer.status == 2
