@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -80,6 +82,23 @@ def test_a_web_page_cannot_come_in_even_with_the_token(served: Served) -> None:
     assert served.post(Authorization=f"Bearer {TOKEN}", Host="127.0.0.1:1") == 421
     assert served.post(Authorization=f"Bearer {TOKEN}", Origin="http://evil.example") == 403
     assert served.post(Authorization=f"Bearer {TOKEN}", Origin="null") == 403
+
+
+UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\r\nSec-WebSocket-Version: 13\r\n"
+
+
+def test_who_has_no_token_writes_nothing_to_the_log(workspace: Path) -> None:
+    """Whoever started the server may never read it: a full pipe held the server up for good."""
+    with serving(workspace, BELLJAR_MCP_TOKEN=TOKEN) as served:
+        port = int(served.url.split(":")[2].partition("/")[0])
+        for _ in range(600):
+            for said in (f"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{UPGRADE}\r\n", "no request\r\n\r\n"):
+                with socket.create_connection(("127.0.0.1", port), 20) as line:
+                    line.sendall(said.encode())
+                    line.recv(100)
+        assert served.post() == 401
+        assert served.process.stderr is not None
+        assert select.select([served.process.stderr], [], [], 0) == ([], [], [])
 
 
 def test_a_token_is_made_up_and_shown_when_none_is_given(workspace: Path) -> None:

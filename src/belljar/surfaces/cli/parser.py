@@ -244,7 +244,9 @@ def _tools(commands: Commands) -> None:
     mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), files, …, all; --staged adds its own")
     mcp.add_argument("--http", nargs="?", const="127.0.0.1:0", metavar="HOST:PORT",
                      help="serve streamable HTTP on this loopback address")  # fmt: skip
-    mcp.add_argument("--token", metavar="TOKEN", help="token that HTTP clients must send (default: a new one)")
+    mcp.add_argument("--token", metavar="TOKEN",
+                     help="token that HTTP clients must send (default: a new one); `ps` shows it, not so "
+                          "BELLJAR_MCP_TOKEN in the environment")  # fmt: skip
 
 
 def _upkeep(commands: Commands) -> None:

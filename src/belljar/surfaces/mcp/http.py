@@ -50,6 +50,7 @@ def serve_http(server: Server[Any], address: str, token: str | None) -> int:
             TokenGate(app, secret),
             log_config=None,
             access_log=False,
+            log_level="error",  # not a line for each request that is refused: anybody could fill a log, or a pipe
             http=Guarded,
             ws="none",
             backlog=BACKLOG,
