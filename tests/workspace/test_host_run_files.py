@@ -8,13 +8,38 @@ from pathlib import Path
 import pytest
 from tests.workspace.conftest import git
 
-from belljar.workspace import host_run_files
+from belljar.workspace import git_settings, host_run_files
 from belljar.workspace.host_run_files import HostRunFiles, Seen
 
 
 def test_nothing_changed_is_nothing_told(root: int) -> None:
     watch = HostRunFiles(root)
     assert watch.since(watch.before()) == ()
+
+
+def test_a_crowd_of_long_settings_is_told_and_not_read(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading them took the host minutes after a command that took two seconds."""
+    watch, settings, looked_at = HostRunFiles(root), git_settings.settings, 0
+
+    def counted(content: bytes) -> set[git_settings.Setting] | None:
+        nonlocal looked_at
+        looked_at += len(content)
+        return settings(content)
+
+    monkeypatch.setattr(git_settings, "settings", counted)
+    before = watch.before()
+    for number in range(100):
+        made = tmp_path / f"d{number}/.git"
+        made.mkdir(parents=True)
+        (made / "HEAD").write_text("ref: refs/heads/main\n")
+        (made / "config").write_text("[core]\nhooksPath = x\n[color]\n" + "ui = auto\n" * 20_000)
+    told = watch.since(before)
+    assert looked_at < 8 * host_run_files.READ
+    assert sum(len(content or b"") for _, content in watch._contents.values()) <= host_run_files.READ
+    assert len([name for name in told if name.endswith("config")]) >= 99
+    assert watch.since(watch.before()) == (".",), "where hooks may be that nobody looks at"
 
 
 def test_samples_and_other_files_do_not_run(root: int, tmp_path: Path) -> None:

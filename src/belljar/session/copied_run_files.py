@@ -18,7 +18,7 @@ from belljar.errors import BelljarError, FileFailed
 from belljar.session.files import FileInfo, Files
 from belljar.staged.change import KINDS
 from belljar.tasks import a_few_at_once
-from belljar.workspace.host_run_files import MARKS_BELOW, READ, HostRunFiles, Seen, may_be_hook
+from belljar.workspace.host_run_files import KEPT, MARKS_BELOW, HostRunFiles, Seen, may_be_hook
 
 ROUNDS = 4  # settings name directories of hooks, a new repository has settings
 BELOW = 64  # directories at the top that changed and are asked at once whether they are repositories
@@ -102,16 +102,24 @@ class CopiedRunFiles(HostRunFiles):
 
     async def _fetch_contents(self) -> None:
         async def fetch(path: str) -> None:
-            seen, content = paths[path], None
-            if stat.S_ISREG(seen.mode) and seen.size <= READ:
-                with suppress(FileFailed):
-                    content = await self._files.read(path, length=READ + 1)
-            self._fetched[path] = seen, content if content is not None and len(content) <= READ else None
+            with suppress(FileFailed):
+                seen, _ = self._fetched[path]
+                content = await self._files.read(path, length=seen.size + 1)
+                self._fetched[path] = seen, content if len(content) <= seen.size else None
 
         paths = {posixpath.join(place, name): seen for place in self._there for name, seen in self._entries(place)}
-        known = {path: self._fetched[path][0] for path in paths if path in self._fetched}
-        changed = [path for path, seen in paths.items() if known.get(path) != seen]
-        await a_few_at_once(fetch, [path for path in changed if self._reader(path)])
+        changed = {
+            path: (seen, None)
+            for path, seen in paths.items()
+            if self._reader(path) and self._fetched.get(path, (None,))[0] != seen
+        }
+        self._fetched = {path: known for path, known in self._fetched.items() if path in paths} | changed
+        room, wanted = KEPT - sum(len(content or b"") for _, content in self._fetched.values()), []
+        for path, (seen, _) in changed.items():
+            if stat.S_ISREG(seen.mode) and seen.size <= room:
+                room -= seen.size
+                wanted.append(path)
+        await a_few_at_once(fetch, wanted)
 
 
 def _seen(info: FileInfo) -> Seen:

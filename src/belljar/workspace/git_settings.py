@@ -87,6 +87,8 @@ def that_run(content: bytes) -> set[Setting] | None:
 
 def lookup(content: bytes, section: str, key: str) -> str | None:
     """The one value of `section.key`; None where there is none or the file cannot be read."""
+    if key.encode() not in content.lower():
+        return None
     for each in settings(content) or ():
         if (each.section, each.name, each.key) == (section, None, key):
             return each.value

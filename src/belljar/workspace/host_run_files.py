@@ -67,6 +67,7 @@ _GIT_DIRECTORY: Mapping[str, Reader | None] = {
 _ALL_OF = ("hooks", "remotes", "branches")
 """Of a git directory: what git runs, and where it keeps addresses of old."""
 READ = 256 << 10  # longer files are not looked through: they count as they are
+KEPT = READ  # of all files together: so much is compared after a command, and held in memory
 _TICK = 50_000_000  # a directory that changed so short a time ago (ns) may change again and look the same
 _LISTED = 4096  # entries of a directory that are looked at; of a larger one the directory counts as well
 _BELOW = 1024  # directories at the top that are looked at; each costs some microseconds per command
@@ -158,6 +159,8 @@ class HostRunFiles:
         """Where this git directory's settings say that its hooks are, if that is in the workspace."""
         config = posixpath.join(path, "config")
         content = self._read(config, found[config]) if config in found else None
+        if content is None and config in found and stat.S_ISREG(found[config].mode):
+            found["."] = self._unknown()
         if content == self._hook_paths[path] or content is None:
             return
         self._hook_paths[path] = content
@@ -278,7 +281,10 @@ class HostRunFiles:
         """Its content; None where that is not to be had."""
         known = self._contents.get(name)
         if known is None or known[0] != seen:
-            self._contents[name] = known = seen, self._content(name)
+            self._contents.pop(name, None)
+            room = KEPT - sum(len(content or b"") for _, content in self._contents.values())
+            content = self._content(name) if seen.size <= room else None
+            self._contents[name] = known = seen, content if len(content or b"") <= room else None
         return known[1]
 
     def _content(self, name: str) -> bytes | None:
