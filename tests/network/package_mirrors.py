@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
+
+import pytest
 
 NAME = "hellodoor"
 
@@ -18,6 +22,15 @@ def lay_out(root: Path, url: str) -> None:
         for path, content in make(url).items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def unpack_pip(target: Path) -> None:
+    """The pip that comes with Python, for an image without one: `PYTHONPATH=… python3 -m pip`."""
+    places = (Path(sysconfig.get_path("stdlib"), "ensurepip", "_bundled"), Path("/usr/share/python-wheels"))  # Debian's
+    wheels = [path for place in places for path in place.glob("pip-*.whl")]
+    if not wheels:
+        pytest.skip("this machine's Python comes without pip")
+    shutil.unpack_archive(wheels[0], target, "zip")
 
 
 def _pypi(url: str) -> dict[str, str | bytes]:

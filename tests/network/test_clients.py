@@ -5,7 +5,6 @@ The server's certificate is signed by an authority of the test's own that the *h
 
 from __future__ import annotations
 
-import ensurepip
 import functools
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 import requests
 from anyio import to_thread
 from tests.network.conftest import Names
-from tests.network.package_mirrors import lay_out
+from tests.network.package_mirrors import lay_out, unpack_pip
 
 from belljar import Allow, Host, Limits, Session
 from belljar.images import catalog
@@ -173,8 +172,7 @@ async def test_packages_go_into_the_system_with_root_inside(
     if image != "base" and await to_thread.run_sync(store.image, catalog.reference(image)) is None:
         pytest.skip(f"the image {image} is not built here for oci: BELLJAR_ENGINE=oci belljar images build {image}")
     await to_thread.run_sync(catalog.ensure, store, image)
-    [pip] = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
-    shutil.unpack_archive(pip, root_workspace / "pip", "zip")
+    await to_thread.run_sync(unpack_pip, root_workspace / "pip")
     async with opened(site, root_workspace, False, host=host, root=True, image=image) as box:
         led_home(box)
         await box.files.write("/tmp/sources.list", f"deb [trusted=yes] {site.url}/deb ./\n")

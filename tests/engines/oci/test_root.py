@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ensurepip
 import os
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tests.engines.oci.conftest import needs_runc
-from tests.network.package_mirrors import lay_out
+from tests.network.package_mirrors import lay_out, unpack_pip
 
 import belljar
 from belljar.errors import ProtectionMissing, UsageError
@@ -77,8 +75,7 @@ async def test_a_debian_package_is_installed(box: belljar.Session) -> None:
 async def test_a_python_package_is_installed_into_the_system(box: belljar.Session) -> None:
     workspace = Path(box.workspace.path)
     lay_out(workspace, "")
-    [pip] = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
-    shutil.unpack_archive(pip, workspace / "pip", "zip")
+    unpack_pip(workspace / "pip")
 
     result = await script(
         box,
