@@ -114,6 +114,7 @@ def test_a_namespace_that_an_engine_shares_is_mentioned() -> None:
         ('starting: exec: "/.belljar-1/init": permission denied', "BELLJAR_RUN"),
         ("not in force: swap", "limits above"),
         ("starting: crun: cgroups in hybrid mode not supported, drop all controllers from cgroupv2", 'runtime="runc"'),
+        ("creating the sandbox: Unknown runtime specified crun", "daemon.json"),
         ("workspace: something else than /w was mounted; the path was changed meanwhile", "PrivateMounts"),
         ("something new", "fix what the message names"),
     ],

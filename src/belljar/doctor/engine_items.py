@@ -30,6 +30,7 @@ REMEDIES = (
         r"hybrid mode not supported",
         'crun needs cgroup v2; else choose runc: runtime="runc" in containers.conf, [engine]',
     ),
+    (r"unknown.*runtime", "leave --runtime out, or name it to Docker: `runtimes` in /etc/docker/daemon.json"),
     (r"cgroup|memory limit|cpu limit|process limit|swap", "see the items on limits above"),
     (r"range of cpus", "the engine's machine has fewer processors than this one: give --cpus"),
     (

@@ -13,7 +13,7 @@ import pytest
 from tests import runtimes
 from tests.engines.oci.conftest import groups, needs_runc
 
-from belljar.engines.oci import OciEngine, cgroups
+from belljar.engines.oci import OciEngine, cgroups, runtime
 from belljar.engines.oci.runtime import Runtime, Starting
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
@@ -46,8 +46,11 @@ def test_a_runtime_that_fails_is_one_clear_line(host: Host, engine: OciEngine, w
 
 
 def test_without_a_runtime_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(EngineUnavailable, match="install"):
+    with pytest.raises(EngineUnavailable, match="install it, or use runc"):
         OciEngine(tmp_path, "no-such-runtime")
+    monkeypatch.setattr(runtime.shutil, "which", lambda *_, **__: None)
+    with pytest.raises(EngineUnavailable, match="install runc"):
+        OciEngine(tmp_path, "runc")
 
 
 @pytest.mark.parametrize("name", ["kata", "/usr/bin/kata-runtime"])

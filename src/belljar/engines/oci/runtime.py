@@ -45,7 +45,8 @@ class Runtime:
             raise EngineUnavailable(f"the runtime {name} was never tried with Belljar; use runc, crun or runsc")
         found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
         if found is None:
-            raise EngineUnavailable(f"the engine oci needs {name}, which is not installed: {INSTALL}")
+            how = INSTALL if self.kind == DEFAULT else "install it, or use runc"
+            raise EngineUnavailable(f"the engine oci needs {name}, which is not installed: {how}")
         self.program = os.path.realpath(found)
 
     @property
