@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from threading import Event, Thread, Timer
 
 from belljar import host
@@ -87,17 +87,15 @@ class EarlyLaunch:
         """The session looks again; here one that is wrong is refused before anything is made for it."""
         if not self._cwd:
             return
+        from belljar.workspace.beneath import Folder
         from belljar.workspace.cwd import inside
 
         path, root = os.path.realpath(self._plan.workspace), None
-        with suppress(OSError):  # no workspace: the launch says so
-            if self._plan.changes == "direct" and self._host.connect().shares_files:
-                root = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with ExitStack() as opened:
+            with suppress(OSError):  # no workspace: the launch says so
+                if self._plan.changes == "direct" and self._host.connect().shares_files:
+                    root = opened.enter_context(Folder.at(path)).descriptor
             inside(path, self._cwd, root=root)
-        finally:
-            if root is not None:
-                os.close(root)
 
     def wait(self) -> None:
         self._over.wait()
