@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.surfaces.cli.test_session_commands import session as session
 from tests.surfaces.invoking import belljar, start
+from tests.surfaces.real_terminal import Terminal
 
 
 def test_files_go_into_a_session_and_out_of_it(workspace: Path, tmp_path: Path) -> None:
@@ -26,6 +27,12 @@ def test_files_go_into_a_session_and_out_of_it(workspace: Path, tmp_path: Path) 
         assert belljar("cp", f"{session}:/etc/passwd", str(tmp_path / "x")).status == 2
     finally:
         belljar("session", "stop", session)
+
+
+def test_a_file_that_is_printed_plays_with_no_terminal(session: str) -> None:
+    assert belljar("run", "--session", session, r"printf 'a\033]52;c;aGk=\007\033[2Jb' > /tmp/odd").status == 0
+    assert belljar("cp", f"{session}:/tmp/odd", "-").stdout == "a\x1b]52;c;aGk=\x07\x1b[2Jb"
+    assert "a^[]52;c;aGk=^G^[[2Jb" in Terminal.belljar("cp", f"{session}:/tmp/odd", "-").rest()
 
 
 def test_a_forward_ends_with_its_session_and_says_that_nobody_listens_yet(workspace: Path) -> None:

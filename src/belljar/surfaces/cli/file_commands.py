@@ -10,6 +10,7 @@ import sys
 import tempfile
 from argparse import Namespace
 from pathlib import Path
+from typing import BinaryIO
 
 import anyio
 from anyio import to_thread
@@ -17,6 +18,7 @@ from anyio import to_thread
 from belljar.errors import SandboxLost, UsageError
 from belljar.session.session import Session
 from belljar.surfaces.cli import console, names
+from belljar.surfaces.cli.render import Screen
 from belljar.surfaces.cli.session_commands import sessions
 
 
@@ -64,8 +66,20 @@ async def _out(box: Session, path: str, target: str) -> None:
     with tempfile.TemporaryDirectory(prefix="belljar-cp-") as place:
         await box.files.download(path, f"{place}/file")
         with await to_thread.run_sync(open, f"{place}/file", "rb") as file:
-            await to_thread.run_sync(shutil.copyfileobj, file, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+            await to_thread.run_sync(_print, file)
+
+
+def _print(file: BinaryIO) -> None:
+    """On a terminal as what a command prints: the file is one of its."""
+    out = sys.stdout.buffer
+    if sys.stdout.isatty():
+        screen = Screen()
+        while part := file.read(1 << 16):
+            out.write(screen.feed(part))
+        out.write(screen.close())
+    else:
+        shutil.copyfileobj(file, out)
+    out.flush()
 
 
 async def forward(args: Namespace) -> int:
