@@ -84,6 +84,7 @@ LEADING_IN = {
     "home's parent": "RUN rm -rf /home && ln -s /workspace /home",
     "a volume that leads into the workspace": "RUN ln -s /workspace/below /data\nVOLUME /data",
     "a volume inside the workspace": "VOLUME /workspace/below",
+    "the same with more slashes": "VOLUME //workspace//below",
 }
 
 

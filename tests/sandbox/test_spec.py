@@ -109,13 +109,26 @@ def test_an_image_keeps_its_own_variables_but_not_who_the_user_is_nor_its_hooks(
 
 
 def test_an_image_s_volumes_become_memory(build: Any) -> None:
-    found = mounts(build(image=Image("img", volumes=("/data", "/tmp", "/workspace/"))))
+    found = mounts(build(image=Image("img", volumes=("/data", "/tmp", "/workspace/", "//home/sandbox"))))
     assert found["/data"].kind == "tmpfs"
     assert found["/workspace"].kind == "bind"
 
 
 @pytest.mark.parametrize(
-    "volume", ["/workspace/x", "/workspace/../workspace/x", "/.belljar-1", "/", "relative", "/proc/x", "/data/../dev"]
+    "volume",
+    [
+        "/workspace/x",
+        "/workspace/../workspace/x",
+        "/.belljar-1",
+        "/",
+        "relative",
+        "/proc/x",
+        "/data/../dev",
+        "//workspace//x",
+        "//",
+        "//proc",
+        "///sys/fs",
+    ],
 )
 def test_a_volume_that_leads_into_what_is_not_the_image_s_is_refused(build: Any, volume: str) -> None:
     with pytest.raises(UsageError, match="volume"):

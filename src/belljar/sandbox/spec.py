@@ -186,14 +186,19 @@ def _our_files(link: LinkPlan, private: str, brings_hosts: bool) -> list[Mount]:
 def _volume_covers(volumes: Sequence[str]) -> list[Mount]:
     """A volume that an image declares would be writable space on the host's disk; memory takes its place."""
     taken = (WORKSPACE, HOME, "/tmp", "/run", "/var/tmp", "/dev/shm")
-    return [_cover(path) for path in volumes if os.path.normpath(path) not in taken]
+    return [_cover(path) for path in volumes if _plain(path) not in taken]
+
+
+def _plain(path: str) -> str:
+    """As an engine takes it; Python leaves two slashes at the beginning as they are."""
+    return os.path.normpath(f"/{path.lstrip('/')}" if path.startswith("/") else path)
 
 
 NOT_THE_IMAGES = (WORKSPACE + "/", PRIVATE, "/proc", "/sys", "/dev")
 
 
 def _cover(path: str) -> Mount:
-    plain = os.path.normpath(path)
+    plain = _plain(path)
     if not plain.startswith("/") or plain == "/" or plain.startswith(NOT_THE_IMAGES):
         raise UsageError(f"the image declares a volume at {path!r}, which Belljar needs; use an image without it")
     return Mount("tmpfs", path, read_only=False, size=SMALL_TMPFS, mode=0o1777)
