@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -61,3 +62,17 @@ def test_a_bootstrap_that_fails_says_why_and_imports_nothing(
 
 def test_the_mirrors_are_those_of_this_machine_or_mmdebstrap_s_own() -> None:
     assert all(re.fullmatch(rf"deb \S+ {RELEASE}\S* main", source) for source in _host_sources())
+
+
+def test_a_build_that_is_stopped_ends_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ones take minutes; this one would take ten. Its child ends with it."""
+    slow = tmp_path / "mmdebstrap"
+    slow.write_text("#!/bin/sh\ntrap 'echo E: stopped >&2; exit 1' TERM\necho I: downloading packages >&2\nsleep 600\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def begun(fraction: float, text: str) -> None:
+        catalog.stop_building()
+
+    with pytest.raises(ImageMissing, match="stopped"):
+        bootstrap(["bash"], [tmp_path / "finish.sh"], tmp_path / "root.tar", begun)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from belljar.errors import ImageMissing
@@ -78,15 +80,34 @@ def bootstrap(
     last, stages = deque[str](maxlen=40), Stages(progress)
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True, errors="replace",
+        text=True, errors="replace", process_group=0,
     ) as process:  # fmt: skip
         assert process.stderr is not None
-        for line in process.stderr:
-            last.append(line.strip())
-            stages.read(line.strip())
+        _under_way.add(process)
+        try:
+            for line in process.stderr:
+                last.append(line.strip())
+                stages.read(line.strip())
+        except BaseException:
+            stop()
+            raise
+        finally:
+            _under_way.discard(process)
     if process.returncode:
         said = [line for line in last if line.startswith(("E:", "dpkg:"))] or [*last]
         raise ImageMissing(f"mmdebstrap could not build the image: {' / '.join(said[-5:])}")
+
+
+_under_way: set[subprocess.Popen[str]] = set()
+
+
+def stop() -> None:
+    """End what this process builds; whoever waits for it hears that it failed. Each is told once: mmdebstrap's children
+    end, then it clears away what they made."""
+    for process in tuple(_under_way):
+        _under_way.discard(process)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
 
 
 class Stages:

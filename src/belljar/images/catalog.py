@@ -170,6 +170,13 @@ def _build_on_parent(store: ImageStore, name: str, wanted: str, progress: Progre
     store.image_build(recipe, lambda line: _report_step(line, progress))
 
 
+def stop_building() -> None:
+    """End what this process builds from packages: whoever waits for it hears that it failed."""
+    from belljar.images import bootstrap
+
+    bootstrap.stop()
+
+
 def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:
     import tempfile
 

@@ -24,6 +24,7 @@ from belljar.surfaces.cli.streams import Streams
 
 PREPARATION_SECONDS = 0.5  # takes 20 ms, unless an image has to be built first
 SHORT_SECONDS = 1.0
+STOP_SECONDS = 1.0  # a launch that needs no image is over by then
 
 
 def run(args: Namespace) -> int:
@@ -112,6 +113,7 @@ class EarlyLaunch:
     def discard(self) -> None:
         """Undo a launch that was not taken."""
         if self._thread is not None:
-            self._over.wait()
+            while not self._over.wait(STOP_SECONDS):
+                catalog.stop_building()  # it may take minutes, and nobody waits for the image any more
             if self._launched is not None:
                 self._launched.discard()
