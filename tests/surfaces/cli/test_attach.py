@@ -42,6 +42,19 @@ def test_a_program_is_left_and_found_again(session: str) -> None:
     assert belljar("wait", id).status == 7
 
 
+def test_what_was_left_keeps_its_policy(workspace: Path) -> None:
+    terminal = Terminal.belljar("run", "--workspace", str(workspace), "--policy", "strict", "cat")
+    terminal.insist("x\r", "x\r\nx")
+    terminal.type("\x10\x11")
+    terminal.until("comes back")
+    assert terminal.status() == 0
+    (shell,) = belljar("shells", "--json").json
+    try:
+        assert belljar("run", "--session", shell["session"], "dd --help").status == 126
+    finally:
+        belljar("session", "stop", shell["session"])
+
+
 def test_only_the_end_of_a_long_past_is_shown(session: str) -> None:
     command = "seq -f 'line-%.0f' 300000; echo a'b'; read x; echo got-$x"
     id = belljar("start", "--session", session, "--tty", command).stdout.strip()

@@ -11,6 +11,18 @@ from tests.surfaces.cli.test_safe_mode import terminal as terminal
 from tests.surfaces.invoking import belljar, start
 from tests.surfaces.real_terminal import Terminal
 
+OWN_POLICY = """
+[policy]
+name = "own"
+extends = "default"
+
+[[rule]]
+id = "no.date"
+program = ["date"]
+decision = "deny"
+reason = "Not in this house."
+"""
+
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_while_it_opens(workspace: Path, tmp_path: Path, number: signal.Signals) -> None:
@@ -34,3 +46,31 @@ def test_safe_mode_works_in_a_session_that_goes_on(workspace: Path, tmp_path: Pa
         assert belljar("run", "--session", id, "cat /tmp/there").stdout == "left\n"
     finally:
         belljar("session", "stop", id)
+
+
+def test_a_session_is_judged_by_the_policy_that_it_was_started_with(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(OWN_POLICY)
+    id = belljar("session", "start", "--workspace", workspace, "--policy", "own.toml", cwd=tmp_path).stdout.strip()
+    try:
+        for command in (["run"], ["start"]):
+            assert "Not in this house." in belljar(*command, "--session", id, "date", cwd=workspace).complaint
+        refused = belljar("call", "--session", id, "Bash", "command=date", cwd=workspace)
+        assert "Not in this house." in refused.stdout
+        assert belljar("run", "--session", id, "--policy", "default", "date").status == 0
+        (tmp_path / "own.toml").unlink()
+        assert belljar("run", "--session", id, "date").status == 2
+    finally:
+        belljar("session", "stop", id)
+
+
+@pytest.mark.parametrize(
+    "option", ["--network=full", "--memory=64m", "--image=python", "--workspace=.", "--mount=/usr:/data", "--staged"]
+)
+@pytest.mark.parametrize("command", [["run", "true"], ["shell"], ["call", "Bash", "command=true"]])
+def test_a_session_takes_no_option_that_it_could_not_follow(command: list[str], option: str) -> None:
+    first, *rest = command
+    answer = belljar(first, option, "--session", "bj-0123456789ab", *rest)
+    flag = option.partition("=")[0]
+    assert (answer.status, answer.complaint) == (
+        2, f"belljar: {flag} and --session do not go together: use `belljar session start {flag}`",
+    )  # fmt: skip

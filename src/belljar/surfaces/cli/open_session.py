@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from belljar.errors import UsageError
 from belljar.images import catalog
-from belljar.policy import Policy, Verdict
+from belljar.policy import BUILT_IN, Policy, Verdict
+from belljar.sandbox import rundir
 from belljar.sandbox.sandbox import Sandbox
 from belljar.session.session import Session
 from belljar.surfaces.cli import afterwards, console, names
 from belljar.surfaces.cli.sandbox_options import limits, network_of, session_options
+from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
     from belljar.session.options import Approver
     from belljar.surfaces.cli.run import EarlyLaunch
+
+
+POLICY = "policy"
 
 
 def approve_all(_: Verdict) -> bool:
@@ -31,19 +37,35 @@ async def opened(
     args: Namespace, early: EarlyLaunch | None = None, approve: Approver | None = None, **options: Any
 ) -> AsyncIterator[Session]:
     """The session that the options name, or a new one that lives as long as this block."""
-    if getattr(args, "session", None) and getattr(args, "changes", "direct") == "staged":
-        raise UsageError("--staged and --session do not go together: use `belljar session start --staged`")
     approve = approve_all if getattr(args, "yes", False) else approve
     if early is not None:
         box = await _adopted(early, args, approve=approve)
     elif getattr(args, "session", None):
-        box = await Session.attach(names.session(args.session), policy=policy_of(args), approve=approve)
+        box = await _attached(args, names.session(args.session), approve)
     else:
         box = await planned(args, approve=approve, **options).open()
     try:
         yield box
     finally:
         await box.close()
+
+
+async def _attached(args: Namespace, id: str, approve: Approver | None) -> Session:
+    """Judged by the policy that it was started with, where no other is named."""
+    if not args.policy_said:
+        args.policy = _remembered(id) or args.policy
+    return await Session.attach(id, policy=policy_of(args), approve=approve)
+
+
+def remember_policy(box: Session, args: Namespace) -> None:
+    """For the commands that enter it later, from whatever directory."""
+    name = args.policy if args.policy in BUILT_IN else os.path.abspath(args.policy)
+    with Folder.at(box.sandbox.run_dir) as own:
+        own.write(f"{POLICY}.json", json.dumps({POLICY: name}).encode())
+
+
+def _remembered(id: str) -> str | None:
+    return (rundir.read_session(rundir.run_root() / id, POLICY) or {}).get(POLICY)
 
 
 async def _adopted(early: EarlyLaunch, args: Namespace, **options: Any) -> Session:

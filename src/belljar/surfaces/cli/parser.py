@@ -10,7 +10,7 @@ from belljar import __version__
 from belljar.errors import UsageError, meant
 from belljar.records import record
 from belljar.surfaces.cli import console, habits, settings
-from belljar.surfaces.cli.sandbox_options import add_engine_option, add_sandbox_options
+from belljar.surfaces.cli.sandbox_options import add_engine_option, add_sandbox_options, refuse_beside_session
 from belljar.surfaces.cli.values import count, env_file, seconds, variable
 
 DESCRIPTION = "Runs commands in containers: isolated from the host, visible to you."
@@ -353,7 +353,19 @@ def _settled(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
         settings.apply(parser, found)
         args = parser.parse_args(argv)
     settings.enforce(args, found)
+    if getattr(args, "session", None) and hasattr(args, "policy"):
+        said = _said(only, argv)
+        refuse_beside_session(said)
+        enforced = "policy" in found and found["policy"].enforced
+        args.policy_said = "policy" in said or enforced
     return args
+
+
+def _said(only: str | None, argv: Sequence[str]) -> set[str]:
+    """The options that stand on the command line itself."""
+    parser = build(only)
+    settings.forget(parser)
+    return set(vars(parser.parse_args(argv)))
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
+from collections.abc import Collection
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,15 @@ def add_sandbox_options(parser: ArgumentParser) -> None:
     for option in SANDBOX:
         group.add_argument(option.flag, dest=option.keyword, help=option.help, **option.more)
     add_limits(group)
+
+
+def refuse_beside_session(said: Collection[str]) -> None:
+    """A sandbox that is there already stays what it is; only who judges, and where it is, can be said."""
+    flags = {"workspace": "--workspace"} | {option.keyword: option.flag for option in SANDBOX}
+    flags |= {name: f"--{name}" for name in _HELP}
+    for keyword, flag in flags.items():
+        if keyword in said and keyword not in ("policy", "engine"):
+            raise UsageError(f"{flag} and --session do not go together: use `belljar session start {flag}`")
 
 
 def add_engine_option(parser: ArgumentParser) -> None:

@@ -150,6 +150,13 @@ def apply(parser: argparse.ArgumentParser, settings: dict[str, Setting]) -> None
             action.default = settings[action.dest].value
 
 
+def forget(parser: argparse.ArgumentParser) -> None:
+    """No defaults at all: what is parsed then holds only what was said."""
+    for action in _actions(parser):
+        if action.option_strings:
+            action.default = argparse.SUPPRESS
+
+
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
