@@ -62,8 +62,8 @@ class RunningCommand:
                 await see_through(self._end())
         finally:
             self.entry.end(_unfinished(self.execution.error or error), None, time.time() - self.conclusion.started)
-        if isinstance(error, CommandNotFound):
-            self._say_who_has_it(error)
+        if isinstance(self.execution.error, CommandNotFound):  # which may come here in a group of errors
+            self._say_who_has_it(self.execution.error)
 
     def _say_who_has_it(self, error: CommandNotFound) -> None:
         from belljar.session.hints import image_with  # most commands need none

@@ -59,6 +59,13 @@ def test_statuses_of_vectors_are_exact(workspace: Path, command: list[str], stat
     assert run(workspace, "--", *command).status == status
 
 
+def test_a_program_of_a_vector_that_another_image_has_is_told(workspace: Path) -> None:
+    answer = run(workspace, "--", "pytest", "-q")
+    assert (answer.status, answer.complaint) == (
+        127, "belljar: Command not found: pytest; the image 'base' has none, 'python' has",
+    )  # fmt: skip
+
+
 def test_a_timeout_is_124_and_said(workspace: Path) -> None:
     answer = run(workspace, "--timeout", "0.5", "echo before; sleep 60")
     assert (answer.status, answer.stdout) == (124, "before\n")
