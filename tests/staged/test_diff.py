@@ -26,6 +26,12 @@ def test_a_changed_line(stage: Stage) -> None:
     )
 
 
+def test_what_changed_in_git_is_counted(stage: Stage) -> None:
+    (stage.host / ".git").mkdir()
+    (stage.merged / ".git" / "HEAD").write_text("ref")
+    assert text(stage) == "diff --git a/.git b/.git\n# +1 in .git\n"
+
+
 def test_new_gone_mode_binary_and_no_newline(stage: Stage) -> None:
     (stage.merged / "new").write_text("n")
     (stage.merged / "b.txt").unlink()

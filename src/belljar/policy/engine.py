@@ -184,7 +184,7 @@ class Policy:
         return self._logged(verdict)
 
     def _refused(self, text: Canonical, state: ShellState) -> Verdict:
-        reason = f"Denied: the command cannot be judged, because {text.problem}."
+        reason = f"This cannot be judged: {text.problem}."
         finding = Finding("text.refused", "deny", "blocked", reason)
         digest = self._digest(text.text, state)
         return self._logged(Verdict("deny", "blocked", reason, (finding,), text.text, digest, str(self), (), (), state))

@@ -136,7 +136,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return shipped_tables.parsed(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"{path}: cannot be read: {error}") from error
+        raise PolicyError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     except ValueError as error:  # of tomllib
         raise PolicyError(f"{path}: {error}") from error
 

@@ -108,7 +108,7 @@ def read_rules(path: Path) -> RuleFile:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PolicyError(f"{path}: cannot be read: {error}") from error
+        raise PolicyError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     return parse_rules(text, str(path))
 
 

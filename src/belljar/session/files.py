@@ -283,7 +283,7 @@ def rooted(path: str) -> tuple[str, str]:
     for root in ROOTS:
         if full == root or full.startswith(f"{root}/"):
             return root, full[len(root) + 1 :]
-    raise UsageError(f"{path}: only files below {', '.join(ROOTS)} can be reached")
+    raise UsageError(f"only files below {', '.join(ROOTS)} can be reached, not {path}")
 
 
 def _records(data: bytes) -> Iterator[FileInfo]:

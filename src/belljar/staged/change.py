@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any, Literal
 
@@ -83,7 +84,7 @@ class Change:
         return {"path": self.path, "kind": self.kind, "binary": self.binary, "runs_later": self.runs_later, **sides}
 
 
-def counted(changes: list[Change]) -> str:
+def counted(changes: Iterable[Change]) -> str:
     """`+12 −3 ~40`, as `belljar session list` shows it."""
     marks = [change.mark for change in changes]
     parts = [f"{sign}{marks.count(mark)}" for mark, sign in (("+", "+"), ("-", "−"), ("~", "~")) if mark in marks]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from belljar.patterns import lazy_pattern
 from belljar.records import record
-from belljar.staged.change import Change, Entry
+from belljar.staged.change import Change, Entry, counted
 from belljar.staged.layers import Layers
 from belljar.staged.matching import Matcher
 from belljar.workspace.beneath import Folder
@@ -35,7 +35,7 @@ def of_sides(change: Change, sides: Sides | None) -> Iterator[str]:
     """A change as a diff; without `sides` as one that cannot be compared by lines."""
     yield f"diff --git {_name('a', change.path)} {_name('b', change.path)}\n"
     if change.members:
-        yield f"# {len(change.members)} changes in {quoted(change.path)}\n"
+        yield f"# {counted(change.members)} in {quoted(change.path)}\n"
         return
     yield from _modes(change)
     odd = [side.kind for side in (change.before, change.after) if side is not None and side.kind not in _MODES]

@@ -41,6 +41,8 @@ def test_no_file_chooses_which_of_our_variables_a_command_gets(
         (["run", "--bogus", "ls"], "--bogus"),
         (["run"], "no command given"),
         (["run", "--"], "no command given"),
+        (["run", " \n"], "no command given; it comes last: `belljar run … 'ls -la'`"),
+        (["check"], "no command given; it comes last: `belljar check … 'ls -la'`"),
         (["run", "--timeout", "soon", "ls"], "'soon' is not a time"),
         (["run", "--timeout", "-1", "ls"], "'-1' is not a time"),
         (["run", "--env", "NAME", "ls"], "'NAME' is not a variable"),

@@ -385,8 +385,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             args.command = words[0]
         elif words and " " in words[0]:
             raise UsageError(f"{words[1]!r} comes after the command's text; put options before it")
-        if not args.command:
-            raise UsageError("no command given; for example: belljar run 'ls -la'")
+        if not (args.command.strip() if isinstance(args.command, str) else args.command):
+            raise UsageError(f"no command given; it comes last: `{args.parser.prog} … 'ls -la'`")
     elif split < len(argv):
         raise UsageError("this command takes nothing after --")
     return args

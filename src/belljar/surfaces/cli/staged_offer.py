@@ -106,7 +106,7 @@ def lines(found: list[Change]) -> list[str]:
 def line(change: Change) -> str:
     """`~ src/app.py`, with what a person should know of it."""
     notes: list[str] = [change.kind] if change.kind in ("mode", "type") else []
-    notes += [f"{len(change.members)} changes"] if change.members else []
+    notes += [counted(change.members)] if change.members else []
     notes += ["the host would run it"] if change.runs_later else []
     return f"{change.mark} {quoted(change.path)}" + (f"  ({', '.join(notes)})" if notes else "")
 
