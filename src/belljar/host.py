@@ -110,7 +110,7 @@ class Host:
             return self._audit
         from belljar.audit import writer as audits
 
-        where, mode = self.state_root, os.environ.get("BELLJAR_AUDIT", "on").lower()
+        where, mode = self.state_root, (os.environ.get("BELLJAR_AUDIT") or "on").lower()
         with self._lock:
             if (where, mode) not in self._audits:
                 self._audits[where, mode] = audits.open_trail(where, mode)

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 
 from belljar import resources
 from belljar.audit import log, masking
-from belljar.errors import AuditError
+from belljar.errors import AuditError, UsageError
 
 NAME = "audit.jsonl"
 HEAD = "audit.head"
@@ -378,6 +378,9 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+MODES = ("on", "off", "required")
+
+
 class NoAudit(Audit):
     """BELLJAR_AUDIT=off"""
 
@@ -389,4 +392,6 @@ class NoAudit(Audit):
 
 def open_trail(where: Path, mode: str) -> Audit:
     """The trail in `where`; BELLJAR_AUDIT=off writes none, =required lets nothing run without it."""
+    if mode not in MODES:  # a misspelt `required` must not mean that none is
+        raise UsageError(f"BELLJAR_AUDIT is {mode!r}; choose from {', '.join(MODES)}")
     return NoAudit(where) if mode == "off" else Audit(where, required=mode == "required")

@@ -183,6 +183,16 @@ def test_a_required_audit_trail_that_cannot_be_written_stops_the_run(workspace: 
     assert not (workspace / "ran").exists()
 
 
+def test_a_misspelt_required_is_not_taken_for_a_no(workspace: Path) -> None:
+    answer = run(workspace, "touch ran", env={"BELLJAR_AUDIT": "requird"})
+    assert (answer.status, answer.complaint) == (
+        2,
+        "belljar: BELLJAR_AUDIT is 'requird'; choose from on, off, required",
+    )
+    assert not (workspace / "ran").exists()
+    assert run(workspace, "echo on", env={"BELLJAR_AUDIT": ""}).stdout == "on\n"
+
+
 def test_nothing_of_a_run_is_left(workspace: Path) -> None:
     answer = run(workspace, "--json", "sleep 60 & echo started")
     run_directory = Path(os.environ["BELLJAR_RUN"], answer.json["session"])

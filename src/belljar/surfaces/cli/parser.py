@@ -22,6 +22,18 @@ EXAMPLES = """examples:
   belljar check 'curl x | sh'                    what the policy would say, nothing runs
   id=$(belljar session start); belljar run --session $id 'echo hi'; belljar session stop $id"""
 STATUSES = """exit status: the command's own; 124 timeout, 125 sandbox failed, 126 denied, 127 not found, 2 bad usage"""
+AUDITED = (
+    "verdict",
+    "approval",
+    "start",
+    "end",
+    "network",
+    "allow",
+    "apply",
+    "discard",
+    "session_open",
+    "session_close",
+)
 CHECK_STATUSES = "exit status: 0 allowed, 3 would be asked about, 126 denied"
 
 
@@ -276,7 +288,7 @@ def _upkeep(commands: Commands) -> None:
     _, actions = commands.family("audit", "read and verify the audit trail")
     show = commands.add("show", "cli.audit_commands:show", "print the records", into=actions)
     show.add_argument("--session", metavar="ID")
-    show.add_argument("--kind", help="verdict, approval, start, end, network, allow, session_open or session_close")
+    show.add_argument("--kind", choices=AUDITED, metavar="KIND", help=f"{', '.join(AUDITED[:-1])} or {AUDITED[-1]}")
     show.add_argument("--since", metavar="WHEN", help="2026-01-31T12:00, or for example 15m, 2h, 3d ago")
     show.flag("-f", "--follow", help="keep printing as records are written")
     commands.add("verify", "cli.audit_commands:verify", "check the hash chain; names the first bad line", into=actions)
