@@ -48,6 +48,15 @@ def test_the_readme_s_workflow_does_what_it_says(workspace: Path) -> None:
     assert (report["cause"], report["exit_code"], report["policy"]) == ("exited", 0, "ci")
 
 
+def test_a_report_tells_who_was_asked_for_through_the_door(workspace: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    options = ("--workspace", workspace, "--allow", "good.example", "--report", report)
+    belljar("run", *options, "curl -sS http://evil.example/")
+    told = json.loads(report.read_text())
+    assert [(visit["host"], visit["verdict"]) for visit in told["network"]] == [("evil.example", "refused")]
+    assert (told["network_mode"], told["allow"]) == ("none", ["good.example"])
+
+
 def test_the_readme_s_workflow_fails_when_the_task_does(workspace: Path) -> None:
     (workspace / "agent-task.sh").write_text("#!/bin/sh\nexit 9\n")
     (workspace / "agent-task.sh").chmod(0o755)

@@ -33,7 +33,8 @@ class Report:
     def ended(self, result: Result, box: Session) -> None:
         facts = {name: value for name, value in result.as_dict().items() if name not in _OUTPUT}
         facts["hints"] = list(result.hints_for("cli"))
-        self._write({**facts, "session": box.id, "limits": box.limits.as_dict(), "network": box.network})
+        reach = {"network_mode": box.network, "allow": list(box.allow.hosts) if box.allow else []}
+        self._write({**facts, "session": box.id, "limits": box.limits.as_dict(), **reach})
         if what := unusual_end(result, self._args):
             annotate("Command was stopped", what)
 
