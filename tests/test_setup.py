@@ -107,6 +107,22 @@ def test_an_environment_of_somebody_else_is_left_as_it_is(tmp_path: Path) -> Non
         assert (venv / "data").read_text() == "mine"
 
 
+def test_an_environment_that_others_may_write_to_is_not_run(tmp_path: Path) -> None:
+    """Its programs would be run as the caller, root perhaps."""
+    python = tmp_path / "shared/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    python.chmod(0o755)
+    (tmp_path / "shared").chmod(0o777)
+    ended = subprocess.run(
+        [sys.executable, "-B", SETUP, "--venv", tmp_path / "shared", "run"], capture_output=True, text=True
+    )
+    assert ended.returncode == 1
+    assert f"others own {tmp_path}/shared or may write to it" in ended.stderr
+    assert os.listdir(tmp_path) == ["shared"]
+    assert os.listdir(tmp_path / "shared") == ["bin"]
+
+
 def test_a_place_that_cannot_be_written_is_told_with_what_to_do() -> None:
     command = [sys.executable, "-B", SETUP, "--venv", "/proc/nowhere", "run"]
     ended = subprocess.run(command, capture_output=True, text=True)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -49,8 +50,10 @@ class Checkout:
 
     def __enter__(self) -> Checkout:
         try:
+            self._refuse_others()
             self._foreign = self.venv.exists() and any(self.venv.iterdir()) and not self.own.exists()
             self.own.mkdir(parents=True, exist_ok=True)
+            self._refuse_others()  # what was not there before could be somebody's now
             self._lock = open(self.own / "lock", "a", opener=_unlinked)
         except OSError as error:
             raise SetupError(
@@ -70,6 +73,16 @@ class Checkout:
         except OSError:
             self._board.note("another `make` is setting up here; waiting for it")
             fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def _refuse_others(self) -> None:
+        """Programs of VENV are run. Who owns the place that the checkout is in has no need of that."""
+        untrusted = runpy.run_path(str(ROOT / "src/belljar/ancestry.py"))["untrusted"]
+        found = untrusted(self.own)
+        if found and found != untrusted(ROOT):
+            raise SetupError(
+                f"others own {found} or may write to it, and what is in {self.venv} will be run",
+                "choose another place with VENV=/some/directory",
+            )
 
     @property
     def foreign(self) -> bool:
