@@ -162,7 +162,7 @@ def instruct(session: Session, directory: str) -> str:
     tools = " list_changes and diff_changes show what is kept aside, apply_changes asks the user to apply it."
     staged = tools if session.is_staged else ""
     return (
-        f"{surroundings(session)} The project is the directory {directory} of the user's machine.{staged} A denied "
+        f"{surroundings(session)} The project is the directory {directory!r} of the user's machine.{staged} A denied "
         "command says why and what to do instead: do that, don't disguise the command. Some commands wait for the "
         "user's approval."
     )
