@@ -37,6 +37,17 @@ def test_no_policy_or_setting_is_read_from_the_workspace(prepared: Path, base_im
     assert not (prepared / "ran").exists()
 
 
+@pytest.mark.parametrize("path", [".:/nowhere", "/nowhere:"])
+def test_no_program_of_the_workspace_is_run_on_the_host(prepared: Path, path: str) -> None:
+    """PATH may lead there: a dot in it, or an empty entry by mistake."""
+    program = prepared / "runc"
+    program.write_text(f"#!/bin/sh\ntouch {prepared}/ran; echo runc version 9\n")
+    program.chmod(0o755)
+    said = belljar("doctor", cwd=prepared, env={"PATH": path, "BELLJAR_ENGINE": "oci"})
+    assert "runc version 9" not in said.stdout + said.stderr
+    assert not (prepared / "ran").exists()
+
+
 async def test_a_kept_session_whose_workspace_was_swapped_is_not_entered(base_image: str, workspace: Path) -> None:
     """By its path another directory would be looked at than the one that is mounted."""
     async with Session(workspace, keep=True, lease=60) as box:

@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The whole program; without `argv` it does not return but ends the process."""
     gc.set_threshold(100_000)  # imports make no garbage: looking for it took a tenth of a quick command's time
     console.open_streams()
+    _look_for_programs_elsewhere()
     try:
         status = _dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -33,6 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         _leave(status)
     afterwards.finish()
     return status
+
+
+def _look_for_programs_elsewhere() -> None:
+    """Not where we are called, a workspace as a rule, though PATH may say so (`.`, or an empty entry)."""
+    found = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    os.environ["PATH"] = os.pathsep.join(each for each in found if each.startswith("/")) or os.defpath
 
 
 def _leave(status: int) -> NoReturn:
