@@ -12,7 +12,7 @@ import pytest
 from tests.owners import OWNER, give, swept_directory
 from tests.staged.conftest import Stage, change_much, tree
 
-from belljar.errors import Conflict, UsageError
+from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged import saved
 from belljar.staged.apply import apply, undo
 from belljar.staged.area import StagedArea
@@ -88,6 +88,34 @@ def test_what_the_host_put_into_an_applied_directory_survives_an_undo(stage: Sta
     (stage.host / "new" / "mine").write_text("mine")
     undo(stage.area)
     assert [path.name for path in (stage.host / "new").iterdir()] == ["mine"]
+
+
+def test_a_link_in_the_place_of_an_applied_directory_leads_an_undo_nowhere(stage: Stage, tmp_path: Path) -> None:
+    """Nor does it stop it half-way, for good."""
+    before, outside = tree(stage.host), tmp_path / "outside"
+    (stage.merged / "new/deep").mkdir(parents=True)
+    (stage.merged / "new/deep/f").write_text("f")
+    apply(stage.area)
+    (stage.host / "new").rename(outside)
+    (stage.host / "new").symlink_to(outside)
+    undo(stage.area, force=True)
+    assert tree(stage.host) == before
+    assert (outside / "deep/f").read_text() == "f"
+
+
+def test_an_undo_that_a_link_stops_is_finished_once_it_is_gone(stage: Stage, tmp_path: Path) -> None:
+    before, outside = tree(stage.host), tmp_path / "outside"
+    (stage.merged / "dir/c.txt").write_text("changed")
+    apply(stage.area)
+    (stage.host / "dir").rename(outside)
+    (stage.host / "dir").symlink_to(outside)
+    with pytest.raises(BelljarError, match=r"taken back in part .*undo again"):
+        undo(stage.area, force=True)
+    assert (outside / "c.txt").read_text() == "changed"
+    (stage.host / "dir").unlink()
+    outside.rename(stage.host / "dir")
+    undo(stage.area)
+    assert tree(stage.host) == before
 
 
 def test_a_directory_in_a_files_place_is_not_taken_back_with_what_the_host_put_into_it(stage: Stage) -> None:

@@ -381,11 +381,16 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
                     refuse_removing(layers.lower, kept["saved"], kept["times"])
                 own.write("undo/begun", json.dumps(locked(layers.lower, paths)).encode())
             shut = json.loads(own.read("undo/begun", 1 << 30))
-            unlock(layers.lower, paths)
-            for one in reversed(kept["saved"]):
-                step(one["path"])
-                bring_back(own, layers.lower, one)
-            lock_again(layers.lower, {path: mode for path, mode in shut.items() if path not in paths})
+            try:
+                unlock(layers.lower, paths)
+                for one in reversed(kept["saved"]):
+                    step(one["path"])
+                    bring_back(own, layers.lower, one)
+                lock_again(layers.lower, {path: mode for path, mode in shut.items() if path not in paths})
+            except OSError as error:
+                raise BelljarError(
+                    f"taken back in part ({_said(error)}); once that is fixed, undo again: it does the rest"
+                ) from error
             _note_back(area, layers.lower, kept)
             tell_older(area, layers.lower, kept["saved"])
             forget_bases(own, paths, [".merged"])

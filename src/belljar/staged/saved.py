@@ -130,16 +130,16 @@ def refuse_removing(lower: Folder, kept: list[dict[str, Any]], times: dict[str, 
 
 
 def _remove_ours(lower: Folder, path: str) -> None:
-    """What was in a directory is gone already; what the host has put there since stays, and so does the directory."""
-    with suppress(FileNotFoundError):
-        if not stat.S_ISDIR(lower.stat(path).st_mode):
-            lower.unlink(path)
-            return
-        try:
+    """What was in a directory is gone already; what the host has put there since stays, and so does the directory.
+    Where the host has a file or a link in place of one on the way, nothing of ours is left."""
+    try:
+        if stat.S_ISDIR(lower.stat(path).st_mode):
             lower.rmdir(path)
-        except OSError as error:
-            if error.errno != errno.ENOTEMPTY:
-                raise
+        else:
+            lower.unlink(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENOTEMPTY):
+            raise
 
 
 def locked(lower: Folder, paths: Iterable[str]) -> dict[str, int]:
