@@ -43,8 +43,9 @@ def test_a_program_is_left_and_found_again(session: str) -> None:
 
 
 def test_what_was_left_keeps_its_policy(workspace: Path) -> None:
-    terminal = Terminal.belljar("run", "--workspace", str(workspace), "--policy", "strict", "cat")
-    terminal.insist("x\r", "x\r\nx")
+    (workspace / "text").write_text("begun\n")
+    terminal = Terminal.belljar("run", "--workspace", str(workspace), "--policy", "strict", "cat text -")
+    terminal.until("begun\r\n")  # not an echo of what was typed too early
     terminal.type("\x10\x11")
     terminal.until("comes back")
     assert terminal.status() == 0
