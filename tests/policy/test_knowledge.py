@@ -1,5 +1,6 @@
 """Knowledge as data: the shipped files, and an operator's own."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -316,6 +317,23 @@ def test_a_less_trusted_layer_cannot_allow(tmp_path: Path) -> None:
     allow = '\n[[allow]]\nrule = "delete.root"\nreason = "please"\n'
     layer = taught(tmp_path, policy=POLICY.replace('extends = "default"\n', "") + allow)
     assert Policy.load("default", layers=[layer]).judge("rm -rf /").decision == "deny"
+
+
+def test_a_policy_that_was_written_down_judges_as_before_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow = '\n[[allow]]\nrule = "delete.root"\nreason = "please"\n'
+    own, layer = taught(tmp_path), tmp_path / "layer.toml"
+    layer.write_text(f'[policy]\nname = "layer"\n{allow}')
+    monkeypatch.chdir(tmp_path)
+    policy = Policy.load(own.name).tighten(layer.name)
+    told = json.dumps(policy.as_dict())
+    own.unlink()
+    layer.unlink()
+    monkeypatch.chdir("/")
+    again = Policy.restored(json.loads(told))
+    assert (str(again), again.trusted) == (str(policy), policy.trusted)
+    assert again.judge("rm -rf /").decision == "deny"
 
 
 @pytest.mark.parametrize("allow", ['rule = "x"', 'reason = "y"', 'rule = "x"\nreason = " "', 'rul = "x"\nreason = "y"'])

@@ -9,7 +9,7 @@ from .call import PROGRAMS, Call, program
 from .expand import flat
 from .files import locate
 from .filters import clock
-from .marks import ATOM, FILE, HIDDEN, MAX_TEXT, NETWORK, SENSITIVE, UNKNOWN, has, known, solid, taints, unglob
+from .marks import ATOM, FILE, HIDDEN, MAX_TEXT, NETWORK, SENSITIVE, UNKNOWN, UNSET, has, known, solid, taints, unglob
 from .paths import resolve
 from .quoting import backslashes, whole
 from .shellstate import Feed
@@ -81,8 +81,10 @@ def _one(spec: str, pending: list[str]) -> str:
 def _declare(call: Call) -> str:
     for arg in call.args:
         name, equals, value = solid(arg).partition("=")
+        before = call.state.env.get(name := name.rstrip("+"), UNSET)
         if equals and not arg.startswith("-"):
-            call.machine.set(name.rstrip("+"), unglob(value), call.state)
+            call.machine.set(name, unglob(value), call.state)
+        call.state.declared(call.name, call.args, name, before, not equals) if name.isidentifier() else None
     return SENSITIVE if all(arg.startswith("-") for arg in call.args) else ""
 
 

@@ -35,8 +35,7 @@ def canonical(command: object) -> Canonical:
     text = command.replace("\r\n", "\n").strip(" \t\n")
     if _SURROGATE.search(text):
         return Canonical(text.encode("utf-8", "replace").decode(), "it contains an unpaired surrogate")
-    found = _CONTROL.search(text)
-    if found:
+    if found := _CONTROL.search(text):
         what = _NAMES.get(found[0], f"the control character U+{ord(found[0]):04X}")
         return Canonical(_CONTROL.sub("�", text), f"it contains {what}, {_DIFFERENTLY}")
     if not text:
@@ -77,15 +76,13 @@ def plain_words(text: str) -> list[str] | None:
     words: list[str] = []
     at, end = 0, len(text)
     while at < end:
-        match = _WORD.match(text, at)
-        if match is None:
+        if (match := _WORD.match(text, at)) is None:
             return None
         words.append(match[0])
         at = match.end()
         if at == end:
             break
-        gap = _GAP.match(text, at)
-        if gap is None:
+        if (gap := _GAP.match(text, at)) is None:
             return None
         at = gap.end()
     if not words or _RESERVED.match(words[0]):

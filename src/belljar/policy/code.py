@@ -36,10 +36,8 @@ def scan(call: Call, language: str, code: str, argv: list[str]) -> str:
         return _by_words(call, words, code)
     if NETWORK in code:
         call.emit("exec.network", show(code[:200]))
-    if language.startswith("python"):
-        out = scan_python(call, code, argv)
-        if out is not None:
-            return out
+    if language.startswith("python") and (out := scan_python(call, code, argv)) is not None:
+        return out
     if language.endswith(" hooks") and not expressions.search(_word("does"), code):
         return UNKNOWN  # a test that holds harmful text does nothing with it, unless it runs or deletes
     with call.machine.under(f"{call.name} ({language})"):

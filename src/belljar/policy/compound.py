@@ -96,7 +96,7 @@ def _for(machine: "Machine", node: Node, state: ShellState, feed: Feed) -> str:
     out, name = "", loop["Name"]["Value"]
     for item in items or [UNSET]:
         with nullcontext() if any(map(known, items)) else branch(machine, state):
-            state.env[name] = item
+            machine.set(name, item, state)
             out += machine.block(body, state, feed)
     return out
 
@@ -148,10 +148,9 @@ def _declaration(machine: "Machine", node: Node, state: ShellState, feed: Feed) 
     bare = [item.get("Value") or {} for item in args if item.get("Naked") and not item.get("Name")]
     options = [field for word in bare for field in machine.expander(state).fields(word)]
     for item in (item for item in args if item.get("Name")):
+        before = state.env.get(name := item["Name"]["Value"], UNSET)
         machine.assign(item, state)
-        name = item["Name"]["Value"]
-        if variant != "export" and any(re.search("[nlu]", option) for option in options):
-            state.env[name] = UNKNOWN  # a reference to another variable, or other letters
+        state.declared(variant, options, name, before, bool(item.get("Naked")))
     return machine.simple([variant, *options], state, feed) if options or not args else ""
 
 

@@ -1,5 +1,6 @@
 """The policy: canonical text → parse → effects → rules → verdict."""
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -114,6 +115,19 @@ class Policy:
     @classmethod
     def parse(cls, text: str, source: str = "<text>") -> "Policy":
         return cls(_with_bases(parse_rules(text, source)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for `restored`: the text of each file, as it is now, and the names of ours."""
+        files = [
+            {"name": file.name} if file.shipped else {"text": file.text, "source": os.path.abspath(file.source)}
+            for file in self.files
+        ]
+        return {"files": files, "trusted": self.trusted}
+
+    @classmethod
+    def restored(cls, told: Mapping[str, Any]) -> "Policy":
+        files = [_find(each["name"]) if "name" in each else parse_rules(**each) for each in told["files"]]
+        return cls(files, told["trusted"])
 
     def tighten(self, layer: "str | Path | Policy") -> "Policy":
         """This policy with a less trusted one on top. Nothing that either refuses is allowed by both together."""

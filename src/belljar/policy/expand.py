@@ -82,8 +82,7 @@ class Expander:
         return unglob(" ".join(self._fields(word["Parts"] or [], "", joined=True)))
 
     def heredoc(self, redirect: Node) -> str:
-        body = redirect.get("Hdoc")
-        if not body:
+        if not (body := redirect.get("Hdoc")):
             return ""
         quoted = any(part["Type"] != "Lit" or "\\" in part["Value"] for part in redirect["Word"]["Parts"])
         literal = "".join(str(part.get("Value", "")) for part in body["Parts"])

@@ -57,8 +57,7 @@ def fullmatch(pattern: str, text: str) -> Any:
 def found(pattern: str, text: str, most: int = 40) -> Iterator[Any]:
     matches = _capped(lambda: compiled(pattern).finditer(text[:MAX_SUBJECT], timeout=CAP))
     for _ in range(most):
-        match = _capped(lambda: next(matches, None))
-        if match is None:
+        if (match := _capped(lambda: next(matches, None))) is None:
             return
         yield match
 

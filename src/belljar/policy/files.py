@@ -24,8 +24,7 @@ CONTENTS = {
 def locate(path: str, state: ShellState, last: bool = True) -> tuple[str, str, frozenset[str]]:
     """Full path, class and flags of a word used as a path."""
     if UNSET in path:
-        bare = solid(path)
-        if not bare:
+        if not (bare := solid(path)):
             return UNSET, "unknown", frozenset({"unset"})
         full, kind, flags = locate(bare, state, last)
         return full, kind, flags | {"unset"}
@@ -49,8 +48,7 @@ def _by_tail(path: str) -> str:
 def read_path(machine: "Machine", path: str, state: ShellState) -> str:
     """Emit the read and give the contents: what this command wrote there, or a mark for what it is."""
     full, kind, flags = locate(path, state)
-    made = machine.read_file(path, state)
-    if made is not None:
+    if (made := machine.read_file(path, state)) is not None:
         return made
     if kind == "device" and "socket" in flags:
         socket_path(machine, full)

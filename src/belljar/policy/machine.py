@@ -27,9 +27,8 @@ from .shellstate import Feed, ShellState, Value
 from .verdict import Effect
 
 MAX_RECURSION = 3
-EVALUATES = ("let", "test", "[", "printf", "read", "unset", "declare", "local", "export", "typeset", "readonly")
+EVALUATES = " let test [ printf read unset wait declare local export typeset readonly "
 MAX_STEPS, MAX_DEPTH, MAX_EFFECTS, MAX_LITERALS = 3000, 40, 400, 100
-
 
 Dispatch = Callable[["Machine", list[str], ShellState, Feed], str]
 
@@ -92,8 +91,7 @@ class Machine:
             self.emit("exec.network", text)
         if SELF in text or not solid(text).strip():
             return ""
-        words = plain_words(text.strip())
-        if words:
+        if words := plain_words(text.strip()):
             return self.simple(words, state, feed or Feed())
         if not self._parsing:
             raise NeedsParser
@@ -132,8 +130,7 @@ class Machine:
     def write_file(self, path: str, text: str, state: ShellState, append: bool = False) -> None:
         full = resolve(path, state.cwd, state.links, state.home())
         full = flat(state.env.get(re.sub(r"^/(?:dev|proc/self)/fd/(\d+)$", r"&\1>", full), full))
-        stmts = self.sinks.get(full)
-        if stmts is not None:
+        if (stmts := self.sinks.get(full)) is not None:
             self.block(stmts, state.captured(), Feed(text))
             return
         planted(self, full, text)
@@ -213,7 +210,7 @@ class Machine:
         if not words:
             return ""
         name = solid(words[0])
-        for word in words[1:] if name in EVALUATES else ():
+        for word in words[1:] if f" {name} " in EVALUATES else ():
             self.subscripts(word, state)
         if len(self.literals) < MAX_LITERALS:
             self.literals += [word for word in words[1:] if " " in word]
@@ -255,14 +252,16 @@ class Machine:
         return is_program(self, name, state)
 
     def _body(self, name: str, words: list[str], state: ShellState, feed: Feed) -> str:
-        args, state.args = state.args, words[1:]
+        outer, state.args, state.hidden = (state.args, state.hidden, state.restless), words[1:], {}
         state.env["FUNCNAME"] = name
         try:
             with self.under(f"{name}()"):
                 body = state.functions[name]
                 return self.guarded(name, lambda: self.statement(body, state, feed), id(body))
-        finally:
-            state.args = args
+        finally:  # whether its `local` ran is not certain: the other pass goes on with the function's own
+            self.branched, back = self.branched or bool(state.hidden), {} if self.undo_branches else state.hidden
+            state.env, restless = {**state.env, **back}, state.restless - state.hidden.keys()
+            state.args, state.hidden, state.restless = outer[0], outer[1], outer[2] | restless
 
     def guarded(self, name: str, run: Callable[[], str], body: int = 0) -> str:
         """Recursion is followed a few levels. What starts itself in the background, or twice in a pipe, is a bomb."""
@@ -300,12 +299,12 @@ class Machine:
     def set(self, name: str, value: Value, state: ShellState, program: str = "") -> None:
         poisoned(self, name, flat(value), state, program)
         self.subscripts(flat(value), state)
-        if name == "PWD":
+        if expressions.fullmatch(named("set_by_bash"), name):
             return
-        element = re.fullmatch(r"(\w+)\[(.*)\]", name)
-        if element:
+        if element := re.fullmatch(r"(\w+)\[(.*)\]", name):
             name, value = element[1], _element(state.env.get(element[1], []), element[2], flat(value))
         state.env[name] = clip(value) if isinstance(value, str) else value
+        state.doubt(name, value) if name in state.restless else None
 
     def _array(self, node: Node, expander: Expander) -> Value:
         elements = node.get("Elems") or []

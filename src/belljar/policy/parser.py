@@ -112,8 +112,7 @@ class Parser:
 def _spawn() -> Child:
     import subprocess
 
-    program = shfmt()
-    if program is None:
+    if (program := shfmt()) is None:
         raise ParseError("the shell parser (shfmt) is not installed; install the package shfmt-py")
     try:
         child = subprocess.Popen(

@@ -4,6 +4,7 @@ Which function does what is data: [language.python.calls] names the functions (a
 kind. A kind is a word that is explained here, an effect, or the shell command that does the same (`rm -r {0}`).
 """
 
+import posixpath
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -53,8 +54,7 @@ class Called:
 
     def filled(self, word: str) -> str:
         """A word of the shell command that does the same. Where a condition picks some files, it is not all of them."""
-        found = re.fullmatch(r"\{(\d)(:o)?\}", word)
-        if not found:
+        if not (found := re.fullmatch(r"\{(\d)(:o)?\}", word)):
             return word
         value = self.args[int(found[1])] if int(found[1]) < len(self.args) else ATOM
         text = f"{value:o}" if found[2] and isinstance(value, int) else text_of(value)
@@ -107,10 +107,7 @@ def part(text: str) -> str:
 
 
 def joined(parts: list[str]) -> str:
-    path = ""
-    for one in parts:
-        path = one if one.startswith("/") or not path else f"{path.rstrip('/')}/{one}"
-    return path
+    return posixpath.join("", *parts)
 
 
 def formatted(template: str, args: list[Any]) -> str:

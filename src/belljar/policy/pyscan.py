@@ -201,10 +201,7 @@ class PythonScan:
         return self.names[node.id] if node.id in self.names else Ref(node.id)
 
     def _joinedstr(self, node: ast.JoinedStr) -> str:
-        text = ""
-        for piece in node.values:
-            text = clip(text + text_of(self.visit(piece)))
-        return text
+        return clip("".join(text_of(self.visit(piece)) for piece in node.values))
 
     def _list(self, node: ast.List) -> list[Any]:
         return self._values(node.elts)
@@ -319,8 +316,7 @@ def scan_python(call: Call, code: str, argv: list[str]) -> str | None:
 def _python(call: Call) -> str | None:
     args = [solid(arg) for arg in call.args]
     for index, arg in enumerate(args):
-        found = re.fullmatch(r"-[BEIOPSbdiqsuvx]*([cm])(.*)", arg, re.S)
-        if found:
+        if found := re.fullmatch(r"-[BEIOPSbdiqsuvx]*([cm])(.*)", arg, re.S):
             text = found[2] or (call.args[index + 1] if index + 1 < len(args) else "")
             rest = call.args[index + (1 if found[2] else 2) :]
             return call.scan("python", unglob(text), rest) if found[1] == "c" else _module(call, solid(text), rest)

@@ -105,8 +105,7 @@ class Reading:
         for effect in filter(None, (entry.effect, self._destroys())):
             self.emit(effect)
         for when in entry.when:
-            matches = self._matches(when, options)
-            if not matches:
+            if not (matches := self._matches(when, options)):
                 continue
             if when.effect:
                 self.emit(when.effect)

@@ -151,8 +151,7 @@ def _nonsense(data: dict[str, Any]) -> tuple[str, str]:
         if "risk" in rule and "decision" in rule and (rule["decision"] == "deny") != (rule["risk"] == "blocked"):
             return where, f"{told}: risk 'blocked' and decision 'deny' go together"
         for key in ("regex", "target"):
-            problem = expressions.fault(rule.get(key, ""))
-            if problem:
+            if problem := expressions.fault(rule.get(key, "")):
                 return f"{where}.{key}", f"{told}: {key} is not a regular expression: {problem}"
     for at, allow in enumerate(data.get("allow", ())):
         if not set(allow) - {"reason"}:

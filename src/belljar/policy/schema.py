@@ -40,13 +40,11 @@ def _meaning(entry: Entry) -> Iterator[str]:
         if word and word not in {*FILTERS, *PRINTS, "content", "ran"}:
             yield f"program.{entry.name}: {word!r} is nothing that a program prints"
     for words, verb in entry.verbs:
-        problem = _never(words, "" if entry.also else entry.name)
-        if problem:
+        if problem := _never(words, "" if entry.also else entry.name):
             yield f"program.{verb.name}: {' '.join(words)!r} {problem}"
     patterns = (text for when in entry.when for text in (when.args, when.arg, when.given, when.unless))
     for pattern in [entry.unless, *patterns]:
-        problem = expressions.fault(pattern)
-        if problem:
+        if problem := expressions.fault(pattern):
             yield f"program.{entry.name}: {pattern!r} is not a regular expression: {problem}"
 
 

@@ -19,8 +19,7 @@ def _xargs(call: Call) -> str:
     words = options.rest or ["echo"]
     if SELF in text and options.get("P", "max-procs") == "0":
         call.emit("process.forkbomb")
-    token = options.get("I") or ("{}" if options.has("i") else "")
-    if token:
+    if token := options.get("I") or ("{}" if options.has("i") else ""):
         return "".join(call.run([word.replace(token, item) for word in words], Feed()) for item in items)
     count = options.get("n", "max-args", "L", "max-lines")
     size = whole(count) if count.isdecimal() and whole(count) else 200

@@ -50,8 +50,7 @@ class Feed:
 
 @dataclass(slots=True, repr=False, eq=False)
 class ShellState:
-    """A shell between two commands. `files` and `links` belong to the file system, so subshells share
-    them."""
+    """A shell between two commands. `files` and `links` belong to the file system, so subshells share them."""
 
     cwd: str = WORKSPACE
     env: dict[str, Value] = field(default_factory=dict)
@@ -64,6 +63,8 @@ class ShellState:
     links: dict[str, str] = field(default_factory=dict)
     inherited: dict[str, Any] = field(default_factory=dict)  # functions of the shell that started this process
     feeds: dict[str, Any] = field(default_factory=dict)  # open descriptors; a subshell shares them, as it does offsets
+    hidden: dict[str, Value] | None = None  # in a function: what its own variables were outside
+    restless: frozenset[str] = frozenset()  # variables that do not become what they are given: read-only, references
 
     @classmethod
     def fresh(cls, cwd: str, env: Mapping[str, str] | None) -> "ShellState":
@@ -85,6 +86,7 @@ class ShellState:
         """The shell may as well be in the other state: what differs is not known, and of two functions both run."""
         for name in [one for one in {**self.env, **other.env} if self.env.get(one) != other.env.get(one)]:
             self.env[name] = UNKNOWN
+        self.restless |= other.restless
         for name, body in other.functions.items():
             if self.functions.setdefault(name, body) != body:
                 both = [{"Cmd": {"Type": "Subshell", "Stmts": [body]}}, self.functions[name]]
@@ -103,9 +105,23 @@ class ShellState:
         copy.feeds = {number: shallow(feed) for number, feed in self.feeds.items()}
         return copy
 
+    def declared(self, variant: str, options: list[str], name: str, before: Value, bare: bool) -> None:
+        """After `local`, `declare` or `readonly` of a variable; `bare`: it was given no value."""
+        letters = "".join(option[1:] for option in options if option[:1] == "-")
+        if self.hidden is not None and variant not in ("export", "readonly") and "g" not in letters:
+            self.hidden.setdefault(name, before)
+            self.env.update({name: UNSET} if bare else {})
+        if variant != "export" and set(letters) & set("nlu"):  # a reference to another variable, or other letters
+            self.doubt(name, self.env.get(name))
+        self.restless |= {name} if variant == "readonly" or "r" in letters else set()
+
+    def doubt(self, *names: Value | None) -> None:
+        """Nobody knows any more what these hold, whatever they are given."""
+        found = {name for name in names if isinstance(name, str) and name.isidentifier()}
+        self.restless, self.env = self.restless | found, {**self.env, **dict.fromkeys(found, UNKNOWN)}
+
     def home(self) -> str:
-        home = self.env.get("HOME", HOME)
-        return home if isinstance(home, str) else HOME
+        return home if isinstance(home := self.env.get("HOME", HOME), str) else HOME
 
     def get(self, name: str) -> Value:
         if name in self.env:

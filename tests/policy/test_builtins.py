@@ -1,0 +1,27 @@
+"""Commands of the shell's own that run text which they are given, or give another program a harmless name."""
+
+from __future__ import annotations
+
+import pytest
+
+from belljar.policy import Policy
+
+RUNNING = [
+    "fc -s",
+    "compgen -C 'rm -rf /workspace/*' x",
+    "compgen -W '$(rm -rf /workspace/*)'",
+    "complete -C 'rm -rf /workspace/*' x; compgen x",
+    "wait -n -p 'a[$(rm -rf /workspace/*)]'",
+    "hash -p /bin/rm ls; ls -rf /workspace",
+]
+HARMLESS = ["fc -l", "compgen -c | head", "compgen -W 'start stop' -- s", "compgen -f /tmp/", "complete -p", "wait -n"]
+
+
+@pytest.mark.parametrize("command", RUNNING)
+def test_what_a_builtin_would_run_is_judged(command: str) -> None:
+    assert Policy.load("default").judge(command).decision != "allow"
+
+
+@pytest.mark.parametrize("command", HARMLESS)
+def test_builtins_that_only_tell_are_allowed(command: str) -> None:
+    assert Policy.load("default").judge(command).decision == "allow"
