@@ -2,7 +2,8 @@
  * Where connections come from. Two ways, and nothing that runs inside can use either:
  *  - dial: sockets appear in a directory that the host owns and that is mounted read-only; we connect, and go on only if the
  *    listener is outside our PID namespace (SO_PEERCRED shows pid 0 for such a process);
- *  - listen: an abstract socket that anybody inside can reach, so the first frame must carry the token.
+ *  - listen: an abstract socket that anybody inside can reach, so callers with our own uid are hung up on, and the first frame must
+ *    carry the token.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -34,6 +35,17 @@ static bool outside(int fd)
     struct ucred peer;
     socklen_t length = sizeof peer;
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.pid == 0;
+}
+
+/*
+ * A command has our uid, a bridge another one. Commands are hung up on before they take a place: whoever calls all the time
+ * would push out a host that has not said hello yet. A kernel that names the asker himself (gVisor) does not know who calls.
+ */
+static bool a_command_s(int fd)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || (peer.pid != getpid() && peer.uid == getuid());
 }
 
 static void dial(const char *name)
@@ -99,7 +111,9 @@ void listener_event(void)
 {
     if (!directory) {
         int fd = accept4(listener_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
+        if (fd >= 0 && a_command_s(fd))
+            close(fd);
+        else if (fd >= 0)
             connection_admit(fd, 0);
         return;
     }

@@ -48,8 +48,11 @@ def call(*frames):
     s = socket.socket(socket.AF_UNIX)
     s.settimeout(5)
     s.connect("\\0belljar")
-    s.sendall(b"".join(frames))
-    print(s.recv(100))
+    try:
+        s.sendall(b"".join(frames))
+        print(s.recv(100))
+    except ConnectionError:
+        print(b"")
 def frame(kind, payload): return struct.pack("<IBBHQ", len(payload), kind, 0, 0, 0) + payload
 call(frame(1, struct.pack("<I", 1) + b"0" * 64))
 call(frame(14, b""))

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 WIRE = tomllib.loads((Path(__file__).resolve().parents[2] / "sandbox-images/init/wire.toml").read_text())
 VERSION: int = WIRE["version"]
+BRIDGE_USER = "65533:65533"  # not the commands' user, who is hung up on
 
 
 def _codes(table: str, *names: str) -> tuple[int, ...]:
@@ -388,7 +389,7 @@ class Box:
 
     def bridge(self) -> Connection:
         process = subprocess.Popen(
-            ["docker", "exec", "-i", self.name, "/.belljar/init", "--bridge"],
+            ["docker", "exec", "-i", "-u", BRIDGE_USER, self.name, "/.belljar/init", "--bridge"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
