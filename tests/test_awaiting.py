@@ -109,7 +109,7 @@ AT_THE_HOST = {"admit", "changes", "diff", "apply", "discard", "checkpoint"}
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_session_that_is_not_open_says_how_to_open_it(workspace: Path, call: str) -> None:
-    with pytest.raises(UsageError, match=r"write `async with belljar\.Session"):
+    with pytest.raises(UsageError, match=r"inside `async with belljar\.Session"):
         await CALLS[call](belljar.Session(workspace, changes="staged"))
 
 

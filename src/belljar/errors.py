@@ -85,6 +85,9 @@ class ShellNotFound(UsageError):
     code = "shell_not_found"
 
 
+UNANSWERED = " It needs an approval, which nobody gave (Session(approve=…); --yes)."
+
+
 class PolicyDenied(BelljarError):
     """The command was judged and refused, or needed an approval that nobody gave.
 
@@ -98,7 +101,8 @@ class PolicyDenied(BelljarError):
     exit_status = 126
 
     def __init__(self, verdict: Verdict, *, declined: bool = False) -> None:
-        super().__init__(verdict.reason)
+        nobody = verdict.decision == "ask" and not declined
+        super().__init__(f"{verdict.reason}{UNANSWERED}" if nobody else verdict.reason)
         self.verdict = verdict
         self.declined = declined
         """A person was asked and said no."""

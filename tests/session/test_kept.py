@@ -8,9 +8,9 @@ import pytest
 from tests.sandbox.test_reaper import Host, gone, reaped
 from tests.sandbox.test_reaper import host as host
 
-from belljar import Session
+from belljar import Policy, Session, sync
 from belljar.engines.docker.engine import DockerEngine
-from belljar.errors import SessionNotFound
+from belljar.errors import PolicyDenied, SessionNotFound
 
 
 async def test_a_kept_session_outlives_its_maker_and_can_be_entered_by_others(
@@ -60,3 +60,44 @@ async def test_a_lease_can_be_extended(engine: DockerEngine, workspace: Path) ->
     again = await Session.attach(id)
     await again.stop()
     await gone(engine, id)
+
+
+NO_DATE = """
+[policy]
+name = "house"
+[[rule]]
+id = "no.date"
+program = ["date"]
+decision = "deny"
+reason = "Not in this house."
+"""
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_whoever_enters_is_judged_by_the_policy_that_the_session_began_with(workspace: Path, keep: bool) -> None:
+    policy = Policy.load("default").tighten(Policy.parse(NO_DATE))
+    async with Session(workspace, keep=keep, policy=policy) as box:
+        again = await Session.attach(box.id)
+        assert str(again.policy) == str(policy)
+        with pytest.raises(PolicyDenied, match="house"):
+            await again.run("date")
+        await again.close()
+        named = await Session.attach(box.id, policy="default")
+        assert (await named.run("date")).exit_code == 0
+        await named.close()
+        with pytest.raises(PolicyDenied, match="house"):
+            await anyio.to_thread.run_sync(_enter_and_run, box.id, "date")
+        await box.stop()
+
+
+def _enter_and_run(id: str, command: str) -> None:
+    with sync.attach(id) as box:
+        box.run(command)
+
+
+async def test_a_session_whose_policy_is_not_known_is_not_entered_by_another(workspace: Path) -> None:
+    async with Session(workspace, keep=True, policy="strict") as box:
+        (box.sandbox.run_dir / "policy.json").unlink()
+        with pytest.raises(SessionNotFound, match="open"):
+            await Session.attach(box.id)
+        await box.stop()

@@ -144,6 +144,13 @@ async def test_what_a_command_exported_holds_also_when_it_ended_the_shells_outpu
     assert (result.stdout, result.restarted) == ("1\n", False)
 
 
+async def test_much_that_was_exported_holds_also_when_the_shells_output_ended(shell: PersistentShell) -> None:
+    """Bash takes a while to report it, and the shell is of no more use before that."""
+    many = "for i in {1..2000}; do export many_$i=${i}xxxxxxxxxxxxxxxx; done"
+    assert (await shell.run(f"{many}; exec >&-")).restarted
+    assert (await shell.run("echo $many_2000")).stdout == "2000xxxxxxxxxxxxxxxx\n"
+
+
 async def test_a_timed_out_command_leaves_a_usable_shell(shell: PersistentShell) -> None:
     await shell.run("cd sub; export KEPT=1")
     result = await shell.run("echo partial; sleep 60", timeout=3)

@@ -303,8 +303,16 @@ async def test_an_image_that_is_not_there(workspace: Path) -> None:
 
 
 async def test_a_session_that_is_not_open_says_so() -> None:
-    with pytest.raises(UsageError, match="not open"):
+    with pytest.raises(UsageError, match=r"not open, or closed again.*belljar\.sync: `with`"):
         await belljar.Session().run("true")
+
+
+async def test_a_question_that_nobody_answers_says_who_could(base_image: str, workspace: Path) -> None:
+    with pytest.raises(PolicyDenied, match=r"Session\(approve=…\)"):
+        await belljar.run("kubectl delete ns prod", workspace)
+    with pytest.raises(PolicyDenied) as declined:
+        await belljar.run("kubectl delete ns prod", workspace, approve=lambda verdict: False)
+    assert "approve=" not in str(declined.value)
 
 
 async def test_an_image_that_was_removed_is_not_run_from_memory(

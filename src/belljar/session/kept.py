@@ -11,7 +11,8 @@ from anyio import to_thread
 
 from belljar import host as hosts
 from belljar.awaiting import all_pending
-from belljar.errors import UsageError
+from belljar.errors import BelljarError, SessionNotFound, UsageError
+from belljar.policy import Policy
 from belljar.records import record
 from belljar.sandbox import rundir
 from belljar.session.verbs import Verbs
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from belljar.host import EngineName, Host
 
 METADATA = "metadata"
+POLICY = "policy"
 
 
 @record
@@ -61,6 +63,14 @@ def metadata(run_dir: Path) -> dict[str, str]:
     return {str(name): str(text) for name, text in (rundir.read_session(run_dir, METADATA) or {}).items()}
 
 
+def policy(run_dir: Path) -> Policy:
+    """What the session is judged by, whoever enters it: as it was when it began, also where its file is another now."""
+    told = rundir.read_session(run_dir, POLICY)
+    if told is None:
+        raise SessionNotFound(f"no session {run_dir.name} is open; `belljar session list` lists them")
+    return Policy.restored(told)
+
+
 @all_pending("box")
 class KeptVerbs(Verbs):
     metadata: dict[str, str]
@@ -88,13 +98,22 @@ class KeptVerbs(Verbs):
             raise UsageError("this sandbox ends with the process that started it; keep=True makes one that stays")
         session.extend(lease)
         session._plan = replace(session._plan, keep=True)
-        with Folder.at(sandbox.run_dir) as own:
-            own.write("session.json", json.dumps({**facts, "keep": True, "lease": lease}).encode())
+        self._write("session", {**facts, "keep": True, "lease": lease})
         self.metadata = {**self.metadata, **metadata}
         self._remember_metadata()
 
     def _remember_metadata(self) -> None:
         """Beside the session, for whoever lists it."""
         if self.metadata:
-            with Folder.at(self._box.sandbox.run_dir) as own:
-                own.write(f"{METADATA}.json", json.dumps(self.metadata).encode())
+            self._write(METADATA, self.metadata)
+
+    def _remember_policy(self) -> None:
+        self._write(POLICY, self._box.policy.as_dict())
+
+    def _write(self, name: str, facts: dict[str, Any]) -> None:
+        where = self._box.sandbox.run_dir
+        try:
+            with Folder.at(where) as own:
+                own.write(f"{name}.json", json.dumps(facts).encode())
+        except OSError as error:
+            raise BelljarError(f"Cannot write {where}/{name}.json: {error.strerror}") from error

@@ -204,12 +204,15 @@ class PersistentShell:
             if (bash := self._bash) is None:
                 return
             try:
-                with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(ANSWER_SECONDS)):
-                    await bash.settle()
+                await self._settle(bash)
                 self._learn()
             finally:
                 if bash.half_told:
                     await self._abandon(bash)
+
+    async def _settle(self, bash: Bash) -> None:
+        with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(ANSWER_SECONDS)):
+            await bash.settle()
 
     def _learn(self) -> None:
         if self._bash is not None:
@@ -307,6 +310,8 @@ class PersistentShell:
     async def _reported(self, bash: Bash, turn: _Turn, report: Report) -> ShellResult:
         used = bash.usage.end(await bash.look())
         await self._session._aftermath.look()
+        if report.closed:  # the next call ends it, and would not hear what it has yet to say of its variables
+            await self._settle(bash)
         self._learn()
         self._shell_judge.learn(turn.verdict)
         slow = time.monotonic() - turn.clock > FILLS_NO_MEMORY

@@ -57,7 +57,10 @@ if TYPE_CHECKING:
     from belljar.session.options import Approver
 
 LAST_LOOK_SECONDS = 1.0  # how long a closing session waits to hear how its shells ended
-_NOT_OPEN = "this session is not open; write `async with belljar.Session(...) as box:`, or `await box.open()` first"
+_NOT_OPEN = (
+    "this session is not open, or closed again: use it inside `async with belljar.Session(...) as box:` "
+    "(belljar.sync: `with`), or open() it first"
+)
 
 
 @all_pending("box")
@@ -169,6 +172,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
             self._ledger.record("session_open", image=self._plan.image, workspace=self.workspace.path,
                                network=self.network, policy=self.policy.name)  # fmt: skip
             self._remember_metadata()
+            self._remember_policy()
             await self._copy_in()
             await self._open_door()
         except BaseException:
@@ -185,7 +189,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     @classmethod
     async def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
-        """A session that another process keeps (`keep=True`).
+        """A session that another process keeps (`keep=True`), judged by its own policy unless `policy=` names another.
 
         box = await belljar.Session.attach("bj-0123456789ab")
         """
@@ -193,7 +197,8 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         host = cls(**options).host  # what is wrong with the options is said before anything is entered
         sandbox = await Sandbox.attach(id, host)
         try:
-            session = cls._of(sandbox.plan, keep=True, **{**options, "host": host, "engine": None})
+            own = {} if "policy" in options else {"policy": await to_thread.run_sync(kept.policy, sandbox.run_dir)}
+            session = cls._of(sandbox.plan, keep=True, **{**options, **own, "host": host, "engine": None})
             session._attached = True
             session._enter(sandbox)
             session.metadata = kept.metadata(sandbox.run_dir)

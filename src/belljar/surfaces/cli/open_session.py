@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,20 +10,17 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from belljar.images import catalog
-from belljar.policy import BUILT_IN, Policy, Verdict
+from belljar.policy import Policy, Verdict
 from belljar.sandbox import rundir
 from belljar.sandbox.sandbox import Sandbox
+from belljar.session import kept
 from belljar.session.session import Session
 from belljar.surfaces.cli import afterwards, console, names
 from belljar.surfaces.cli.sandbox_options import limits, network_of, session_options
-from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
     from belljar.session.options import Approver
     from belljar.surfaces.cli.run import EarlyLaunch
-
-
-POLICY = "policy"
 
 
 def approve_all(_: Verdict) -> bool:
@@ -52,20 +47,9 @@ async def opened(
 
 async def _attached(args: Namespace, id: str, approve: Approver | None) -> Session:
     """Judged by the policy that it was started with, where no other is named."""
-    if not args.policy_said:
-        args.policy = _remembered(id) or args.policy
-    return await Session.attach(id, policy=policy_of(args), approve=approve)
-
-
-def remember_policy(box: Session, args: Namespace) -> None:
-    """For the commands that enter it later, from whatever directory."""
-    name = args.policy if args.policy in BUILT_IN else os.path.abspath(args.policy)
-    with Folder.at(box.sandbox.run_dir) as own:
-        own.write(f"{POLICY}.json", json.dumps({POLICY: name}).encode())
-
-
-def _remembered(id: str) -> str | None:
-    return (rundir.read_session(rundir.run_root() / id, POLICY) or {}).get(POLICY)
+    own = None if args.policy_said else kept.policy(rundir.run_root() / id)
+    args.policy = args.policy if own is None else own.name
+    return await Session.attach(id, policy=policy_of(args, own), approve=approve)
 
 
 async def _adopted(early: EarlyLaunch, args: Namespace, **options: Any) -> Session:
@@ -90,8 +74,8 @@ def planned(args: Namespace, **options: Any) -> Session:
 NO_HOSTS = '[policy]\nname = "enforced"\n[network]\nceiling = []'
 
 
-def policy_of(args: Namespace) -> str | Policy:
+def policy_of(args: Namespace, own: Policy | None = None) -> str | Policy:
     """Where the operator allows no network, no policy, and nobody later on, opens a door either."""
     if not getattr(args, "no_hosts", False):
-        return args.policy  # type: ignore[no-any-return]
-    return Policy.load(args.policy).tighten(Policy.parse(NO_HOSTS))
+        return own or args.policy
+    return (own or Policy.load(args.policy)).tighten(Policy.parse(NO_HOSTS))

@@ -25,7 +25,7 @@ from belljar.session.result import Output, Result
 from belljar.session.session import Session
 from belljar.session.watched_run import Run
 from belljar.surfaces.cli import ci_report, console
-from belljar.surfaces.cli.open_session import opened, remember_policy
+from belljar.surfaces.cli.open_session import opened
 from belljar.surfaces.cli.remarks import remarks
 from belljar.surfaces.cli.render import Screen
 from belljar.surfaces.cli.signals import SignalGate
@@ -79,7 +79,7 @@ async def _run(
         async with opened(args, early, approve=streams.approver(args)) as box:
             ended = await _watch(box, args, signals, streams)
             if not isinstance(ended, Result):
-                _leave(box, args, ended)
+                _leave(box, ended)
                 status, left = 0, True
             else:
                 report.ended(ended, box)
@@ -130,9 +130,7 @@ def _hang_up(detach: DetachKeys, watching: anyio.CancelScope) -> None:
     watching.cancel()
 
 
-def _leave(box: Session, args: Namespace, shell: Shell) -> None:
-    if not args.session:
-        remember_policy(box, args)
+def _leave(box: Session, shell: Shell) -> None:
     box.stay(DETACHED_LEASE, detached="run")
     sys.stdout.write("\n")
     console.note(f"left running; `belljar attach {shell.id}` comes back, `belljar kill {shell.id}` ends it")

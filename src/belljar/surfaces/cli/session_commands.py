@@ -19,7 +19,7 @@ from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import TIMEOUT_STATUS, Output, decode
 from belljar.session.session import Session
 from belljar.surfaces.cli import asking, console, names, staged_remains
-from belljar.surfaces.cli.open_session import opened, planned, remember_policy
+from belljar.surfaces.cli.open_session import opened, planned
 from belljar.surfaces.cli.progress import Sink
 from belljar.surfaces.terminal.host import environment
 
@@ -30,7 +30,6 @@ async def start(args: Namespace) -> int:
     if args.name is not None:
         names.check(args.name)
     async with planned(args, keep=True, lease=args.lease) as box:
-        remember_policy(box, args)
         if args.name is not None:
             names.give(args.name, box.id)
         facts = {"session": box.id, "workspace": box.workspace.path, "lease": args.lease, "name": args.name}
@@ -65,7 +64,7 @@ def sessions() -> list[dict[str, Any]]:
 
 async def stop(args: Namespace) -> int:
     for given in args.sessions:
-        box = await Session.attach(names.session(given))
+        box = await Session.attach(names.session(given), policy="default")  # there is nothing to judge
         await box.stop()
     return console.answer(args, {"stopped": args.sessions})
 
