@@ -43,7 +43,7 @@ def test_a_sandbox_that_cannot_be_launched_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(doctor, "_launch_and_destroy", refuse)
     check = doctor._probe(Host())
     assert (check.ok, check.detail) == (False, "not in force: memory limit")
-    assert "limits above" in check.fix
+    assert "which limits" in check.fix
 
 
 @pytest.mark.root
@@ -56,3 +56,15 @@ def test_a_workspace_and_mounts_that_cannot_be_used_are_named_with_their_remedie
     assert "ext4" in found.pop("workspace ownership")
     assert "PrivateMounts" in found.pop("a real sandbox")
     assert not found
+
+
+@pytest.mark.root
+@pytest.mark.docker
+@pytest.mark.parametrize("scratch", [[], ["--tmp", "64m", "--home", "64m"]], ids=["a volume", "the workspace alone"])
+def test_a_run_whose_mounts_the_engine_does_not_see_says_why(
+    scratch: list[str], base_image: str, workspace: Path
+) -> None:
+    program = [sys.executable, "-m", "belljar", "run", "--workspace", str(workspace), *scratch, "true"]
+    done = subprocess.run(["unshare", "--mount", *program], capture_output=True, text=True)
+    assert done.returncode == 125
+    assert "PrivateMounts" in done.stderr

@@ -31,14 +31,14 @@ REMEDIES = (
         'crun needs cgroup v2; else choose runc: runtime="runc" in containers.conf, [engine]',
     ),
     (r"unknown.*runtime", "leave --runtime out, or name it to Docker: `runtimes` in /etc/docker/daemon.json"),
-    (r"cgroup|memory limit|cpu limit|process limit|swap", "see the items on limits above"),
+    (r"cgroup|memory limit|cpu limit|process limit|swap", "see which limits `belljar doctor` finds"),
     (r"range of cpus", "the engine's machine has fewer processors than this one: give --cpus"),
     (
         r"bind source path does not exist|something else than \S+ was mounted",
         "the engine does not see this process's mounts (is it in a container, or under systemd's PrivateMounts=?): run "
         "both in one mount namespace, or use BELLJAR_ENGINE=oci",
     ),
-    (r"no space left", "make room: see disk space"),
+    (r"no space left", "make room on the disk"),
     (r"selinux|label", "BELLJAR_SELINUX=type:container_t (or =disable) sets the label of sandboxes"),
 )
 CALL_THE_DOCTOR = r"; (?:is it running\? )?`belljar doctor` [a-z]+(?: [a-z]+)*"
@@ -49,11 +49,12 @@ USER_DELEGATION = (
 
 
 def remedy(error: BelljarError) -> str:
+    return known_remedy(error) or "fix what the message names; nothing runs until then"
+
+
+def known_remedy(error: BelljarError) -> str | None:
     text = str(error).lower()
-    return next(
-        (fix for pattern, fix in REMEDIES if re.search(pattern, text)),
-        "fix what the message names; nothing runs until then",
-    )
+    return next((fix for pattern, fix in REMEDIES if re.search(pattern, text)), None)
 
 
 def unavailable(error: BelljarError, wanted: str = "auto") -> list[Check]:

@@ -44,6 +44,8 @@ def test_records_can_be_filtered(where: Path, capsys: pytest.CaptureFixture[str]
     assert len(shown(capsys, "--since", "1h")) == 3
     assert shown(capsys, "--since", "2999-01-01T00:00") == []
     assert shown(capsys, "--kind", "apply") == []
+    assert main(["audit", "show", "--session", "nosuch"]) == 2
+    assert "no session nosuch" in capsys.readouterr().err
     assert main(["audit", "show", "--kind", "strat"]) == 2
     assert "did you mean 'start'?" in capsys.readouterr().err
 

@@ -120,3 +120,10 @@ def test_an_unexpected_error_is_one_line_with_a_hint(
     monkeypatch.setenv("BELLJAR_DEBUG", "1")
     main(["check", "ls"])
     assert "Traceback" in capfd.readouterr().err
+
+
+@pytest.mark.docker
+def test_a_runtime_that_the_engine_lacks_is_named_with_the_remedy(workspace: Path) -> None:
+    answer = belljar("run", "--workspace", workspace, "--engine", "docker", "--runtime", "nosuch", "true")
+    assert answer.status == 125
+    assert "leave --runtime out" in answer.complaint

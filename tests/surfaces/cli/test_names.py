@@ -11,6 +11,7 @@ from tests.surfaces.invoking import belljar
 def test_a_session_has_a_name_and_only_one_has_it(session: str, workspace: Path) -> None:
     assert belljar("run", "--session", "desk", "echo hi").stdout == "hi\n"
     assert [each["name"] for each in belljar("ps", "--json").json if each["id"] == session] == ["desk"]
+    assert session in belljar("audit", "show", "--session", "desk").stdout
     again = belljar("session", "start", "--workspace", workspace, "--name", "desk")
     assert again.status == 2
     assert "already" in again.complaint

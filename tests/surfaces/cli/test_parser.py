@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
+
 import pytest
 from tests.surfaces.invoking import belljar
 
+from belljar.errors import UsageError
 from belljar.surfaces.cli.main import main
 from belljar.surfaces.cli.parser import GROUPS, build, parse
 
@@ -50,6 +54,28 @@ def test_a_slip_is_answered_with_what_was_meant(args: list[str], meant: str, cap
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     assert capsys.readouterr().out.startswith(f"usage: belljar {command}")
+
+
+def test_every_option_and_argument_is_explained() -> None:
+    unexplained = [
+        (parser.prog, action.dest) for parser in _leaves(build()) for action in parser._actions if not action.help
+    ]
+    assert unexplained == []
+
+
+def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    families = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    yield from (leaf for family in families for each in family.choices.values() for leaf in _leaves(each))
+    if not families:
+        yield parser
+
+
+def test_paths_may_follow_two_dashes() -> None:
+    assert parse(["diff", "--", "-odd"]).paths == ["-odd"]
+    assert parse(["apply", "src", "--", "-odd"]).paths == ["src", "-odd"]
+    assert parse(["discard"]).paths == []
+    with pytest.raises(UsageError, match="nothing after --"):
+        parse(["ps", "--", "x"])
 
 
 def test_text_and_vectors_are_told_apart() -> None:

@@ -345,7 +345,9 @@ def test_the_history_is_the_person_s_own(terminal: Terminal) -> None:
     assert "echo one\r\n" in shown
     assert "builtin" not in shown
     terminal.line("fc -s echo")
-    terminal.until("one\r\n")
+    terminal.until("run it?")  # nobody saw what it runs
+    terminal.type("y\r")
+    terminal.until("\none\r\n")
     terminal.line(":quit")
     assert terminal.status() == 0
 

@@ -38,6 +38,29 @@ def test_the_user_goes_before_the_operator_but_not_before_what_is_enforced(files
         settings.enforce(Namespace(network="full"), found)
 
 
+def test_an_operator_may_allow_several_images(files: tuple[Path, Path]) -> None:
+    operator, user = files
+    operator.write_text('[enforce]\nimage = ["python", "base", "house/tools:1"]\n')
+    found = settings.load()
+    assert found["image"].value == "python"
+    assert found["image"].described_source == f"{operator} (of python, base or house/tools:1, enforced)"
+    for image in ("python", "base", "house/tools:1"):
+        settings.enforce(Namespace(image=image), found)
+    with pytest.raises(UsageError, match="--image must be python, base or house/tools:1 on this machine"):
+        settings.enforce(Namespace(image="debian"), found)
+    user.write_text('image = "base"\n')
+    assert settings.load()["image"].value == "base"
+    user.write_text('image = "debian"\n')
+    assert settings.load()["image"].value == "python"
+
+
+@pytest.mark.parametrize("line", ['policy = ["ci", "strict"]', 'memory = ["1g"]', "image = []", "image = [1, []]"])
+def test_what_cannot_be_listed_is_refused(line: str, files: tuple[Path, Path]) -> None:
+    files[0].write_text(f"[enforce]\n{line}\n")
+    with pytest.raises(UsageError, match="must be text or a number"):
+        settings.load()
+
+
 def test_they_are_the_options_defaults(files: tuple[Path, Path]) -> None:
     files[1].write_text('memory = "2g"\n')
     parser = build()

@@ -57,3 +57,8 @@ def test_what_is_no_parameter_is_answered_with_an_example(words: list[str]) -> N
     refused = belljar("call", "Bash", *words)
     assert refused.status == 2
     assert """write for example command=ls, or '{"command": "ls"}'""" in refused.complaint
+
+
+def test_a_value_of_the_wrong_kind_is_answered_with_the_kind() -> None:
+    refused = belljar("call", "Bash", "command=ls", "timeout=soon")
+    assert "timeout=soon: timeout takes JSON here (integer)" in refused.complaint

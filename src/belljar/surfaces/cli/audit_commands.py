@@ -16,7 +16,7 @@ from typing import Any
 from belljar import resources
 from belljar.audit import reader
 from belljar.errors import UsageError
-from belljar.surfaces.cli import console, render
+from belljar.surfaces.cli import console, names, render
 
 _DIGEST = 12
 _POLL_SECONDS = 0.2
@@ -35,6 +35,8 @@ def verify(args: Namespace) -> int:
 
 def show(args: Namespace) -> int:
     since = _moment(args.since) if args.since else None
+    if args.session and not args.session.startswith("bj-"):
+        args.session = names.session(args.session)
     wanted = (record for record in _records(args.follow) if _matches(record, args, since))
     with _readable():
         if args.json and not args.follow:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-from belljar.errors import BelljarError, PolicyDenied
+from belljar.errors import BelljarError, EngineError, EngineUnavailable, ImageMissing, PolicyDenied
 from belljar.surfaces.cli import afterwards, console
 
 
@@ -112,10 +112,20 @@ def _failed(error: BaseException) -> int:
     if isinstance(error, PolicyDenied):
         console.note(denial(error))
     elif isinstance(error, BelljarError | OSError):
-        console.note(str(error))
+        console.note(f"{error}{_remedy(error)}")
     else:
         console.note(f"unexpected {type(error).__name__}: {error} (BELLJAR_DEBUG=1 shows where)")
     return error.exit_status if isinstance(error, BelljarError) else 125
+
+
+def _remedy(error: BelljarError | OSError) -> str:
+    """What the doctor says of a sandbox that could not be made; other errors name their remedy themselves."""
+    if not isinstance(error, EngineError) or isinstance(error, EngineUnavailable | ImageMissing):
+        return ""
+    from belljar.doctor.engine_items import known_remedy
+
+    fix = known_remedy(error)
+    return f"; {fix}" if fix else ""
 
 
 def denial(error: PolicyDenied, hint: str = "; --yes approves") -> str:

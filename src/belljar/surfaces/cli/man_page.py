@@ -6,8 +6,8 @@ import argparse
 from argparse import Namespace
 
 from belljar import __version__
-from belljar.surfaces.cli import console
-from belljar.surfaces.cli.parser import CHECK_STATUSES, DESCRIPTION, EXAMPLES, GROUPS, STATUSES, build
+from belljar.surfaces.cli import console, examples
+from belljar.surfaces.cli.parser import CHECK_STATUSES, DESCRIPTION, GROUPS, STATUSES, build
 
 
 def man(args: Namespace) -> int:
@@ -25,7 +25,7 @@ def page() -> str:
         lines.append(f".SH {_text(group.title.upper())}")
         for name in group.names:
             lines += _command(top.choices[name])
-    lines += [".SH EXAMPLES", ".nf", *map(_text, EXAMPLES.splitlines()[1:]), ".fi", ".SH EXIT STATUS"]
+    lines += [".SH EXAMPLES", ".nf", *map(_text, examples.of("run").splitlines()[1:]), ".fi", ".SH EXIT STATUS"]
     lines += [_text(STATUSES.partition(": ")[2]), ".PP", _text(f"belljar check: {CHECK_STATUSES.partition(': ')[2]}")]
     lines += [".SH FILES", *map(_text, ("~/.config/belljar/config.toml", ".br", "/etc/belljar/config.toml"))]
     return "\n".join(lines)

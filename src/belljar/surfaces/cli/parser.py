@@ -9,31 +9,17 @@ from typing import Any, NoReturn
 from belljar import __version__
 from belljar.errors import UsageError, meant
 from belljar.records import record
-from belljar.surfaces.cli import console, habits, settings
+from belljar.surfaces.cli import console, examples, habits, settings
 from belljar.surfaces.cli.sandbox_options import add_engine_option, add_sandbox_options, refuse_beside_session
 from belljar.surfaces.cli.values import count, env_file, seconds, variable
 
 DESCRIPTION = "Runs commands in containers: isolated from the host, visible to you."
-EXAMPLES = """examples:
-  belljar run 'python3 -V; ls | head -3'         one command in a throwaway container, bash text
-  belljar run --timeout 60 -- make -j2 all       a program and its arguments, no shell
-  belljar run -it bash                           a shell inside; on a terminal -it is the default
-  belljar shell                                  safe mode: a prompt in the sandbox, every line checked first
-  belljar check 'curl x | sh'                    what the policy would say, nothing runs
-  id=$(belljar session start); belljar run --session $id 'echo hi'; belljar session stop $id"""
 STATUSES = """exit status: the command's own; 124 timeout, 125 sandbox failed, 126 denied, 127 not found, 2 bad usage"""
-AUDITED = (
-    "verdict",
-    "approval",
-    "start",
-    "end",
-    "network",
-    "allow",
-    "apply",
-    "discard",
-    "session_open",
-    "session_close",
-)
+AUDITED = ("verdict", "approval", "start", "end", "network", "allow", "apply", "discard", "session_open",
+           "session_close")  # fmt: skip
+COMMAND = "one argument: bash text; `-- CMD…`: argument vector"
+SESSION = "a session's id or name; `belljar ps` lists them"
+SHELL = "a background shell; `belljar shells` lists them"
 CHECK_STATUSES = "exit status: 0 allowed, 3 would be asked about, 126 denied"
 
 
@@ -42,6 +28,9 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*args, **options)
         self.allow_abbrev = False
+
+    def format_help(self) -> str:
+        return f"{super().format_help()}\n{examples.of(self.prog.removeprefix('belljar '))}\n"
 
     def flag(self, *names: str, help: str) -> None:
         self.add_argument(*names, action="store_true", help=help)
@@ -87,7 +76,7 @@ class Program(Parser):
         for group in GROUPS:
             lines = [f"    {name:<12} {summaries[name]}" for name in group.names if name in summaries]
             parts.append(f"{group.title}:\n" + "\n".join(lines) + "\n")
-        parts.append(f"`belljar help COMMAND` shows the options of a command.\n\n{EXAMPLES}\n\n{STATUSES}\n")
+        parts.append(f"`belljar help COMMAND` shows the options of a command.\n\n{examples.of('run')}\n\n{STATUSES}\n")
         return "\n".join(parts)
 
 
@@ -135,9 +124,12 @@ def build(only: str | None = None) -> Parser:
 
 
 def _run(commands: Commands) -> None:
-    run = commands.add("run", "cli.run:run", "run one command in a throwaway container",
-                       epilog="On a terminal Ctrl+P Ctrl+Q leaves the command running; `belljar attach` comes back.\n\n"
-                              f"{EXAMPLES}\n\n{STATUSES}")  # fmt: skip
+    run = commands.add(
+        "run",
+        "cli.run:run",
+        "run one command in a throwaway container",
+        epilog=f"On a terminal Ctrl+P Ctrl+Q leaves the command running; `belljar attach` comes back.\n\n{STATUSES}",
+    )
     add_sandbox_options(run)
     _command_options(run)
     _session(run)
@@ -148,7 +140,7 @@ def _run(commands: Commands) -> None:
     tty.add_argument("-T", "--no-tty", dest="tty", action="store_false", default=None, help="give it no terminal")
     _yes(run)
     run.add_argument("--report", metavar="FILE", help="write verdict, cause, timing and resources as JSON")
-    run.add_argument("command", nargs="...", metavar="CMD", help="one argument: bash text; `-- CMD…`: argument vector")
+    run.add_argument("command", nargs="...", metavar="CMD", help=COMMAND)
 
 
 def _work(commands: Commands) -> None:
@@ -160,56 +152,53 @@ def _work(commands: Commands) -> None:
     shell.add_argument("--timeout", type=seconds, metavar="SECONDS", help="kill a command after this long")
     check = commands.add("check", "cli.policy_commands:check", "show the policy's verdict on a command; nothing runs",
                          epilog=CHECK_STATUSES)  # fmt: skip
-    check.add_argument("--policy", default="default", metavar="P")
+    _policy(check)
     check.flag("--explain", help="show the effects that the policy found")
-    check.add_argument("command", nargs="*", metavar="CMD")
+    check.add_argument("command", nargs="*", metavar="CMD", help=COMMAND)
 
 
 def _sessions(commands: Commands) -> None:
     _, actions = commands.family("session", "start, list and stop long-lived sandboxes")
     start = commands.add("start", "cli.session_commands:start", "start a session and print its id", into=actions)
     add_sandbox_options(start)
-    start.add_argument("--name", help="a name to use instead of the id")
+    start.add_argument("--name", metavar="NAME", help="a name to use instead of the id")
     start.add_argument("--lease", type=seconds, default=3600.0, metavar="SECONDS",
                        help="the sandbox ends after this long with nobody connected (default 3600)")  # fmt: skip
     commands.add("list", "cli.session_commands:listing", "list sessions", into=actions)
     stop = commands.add("stop", "cli.session_commands:stop", "end sessions and all that runs in them", into=actions)
-    stop.add_argument("sessions", nargs="+", metavar="ID")
+    stop.add_argument("sessions", nargs="+", metavar="ID", help=SESSION)
     commands.add("ps", "cli.session_commands:listing", "list sessions, like `session list`")
     stats = commands.add("stats", "cli.stats:stats", "show the memory and processes of sessions; live on a terminal")
     stats.add_argument("sessions", nargs="*", metavar="ID", help="only these")
     stats.flag("--once", help="print once and exit")
     background = commands.add("start", "cli.session_commands:background",
                               "start a background shell in a session and print its id")  # fmt: skip
-    background.add_argument("--session", metavar="ID", required=True)
-    background.add_argument("--policy", default="default", metavar="P")
+    background.add_argument("--session", metavar="ID", required=True, help=SESSION)
+    _policy(background)
     background.flag("-t", "--tty", help="give it a terminal, to `belljar attach` to")
     _yes(background)
     _command_options(background)
-    background.add_argument("command", nargs="...", metavar="CMD")
+    background.add_argument("command", nargs="...", metavar="CMD", help=COMMAND)
     shells = commands.add("shells", "cli.session_commands:shells", "list background shells")
     shells.add_argument("--session", metavar="ID", help="only of this session")
     logs = commands.add("logs", "cli.session_commands:logs", "print the output of a background shell")
-    logs.add_argument("id", metavar="ID")
+    logs.add_argument("id", metavar="ID", help=SHELL)
     logs.flag("-f", "--follow", help="keep printing until it ends")
     logs.add_argument("-n", "--lines", type=count, metavar="N", help="only the last N lines")
     attach = commands.add("attach", "cli.attach:attach", "enter a background shell; Ctrl+P Ctrl+Q leaves it")
-    attach.add_argument("id", metavar="ID")
+    attach.add_argument("id", metavar="ID", help=SHELL)
     wait = commands.add("wait", "cli.session_commands:wait", "wait for a background shell and exit with its status")
-    wait.add_argument("id", metavar="ID")
+    wait.add_argument("id", metavar="ID", help=SHELL)
     wait.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up after this long (status 124)")
     kill = commands.add("kill", "cli.session_commands:kill", "end a background shell and all its processes")
-    kill.add_argument("ids", nargs="+", metavar="ID")
+    kill.add_argument("ids", nargs="+", metavar="ID", help=SHELL)
     copied = commands.add("cp", "cli.file_commands:copy", "copy files into a session, or out of it")
     copied.add_argument("source", metavar="SRC", help="a path here, `ID:PATH` in a session, or - for stdin")
     copied.add_argument("target", metavar="DST", help="the same; - is stdout")
     forwarded = commands.add("forward", "cli.file_commands:forward", "make a port of a session reachable on 127.0.0.1")
-    forwarded.add_argument(
-        "sessions",
-        nargs="*",
-        metavar="[ID] [HERE:]PORT",
-        help="the session, not needed if there is only one; port here (default: a free one), and inside",
-    )
+    forwarded.add_argument("sessions", nargs="*", metavar="[ID] [HERE:]PORT",
+                           help="the session, not needed if there is only one; port here (default: a free one), and "
+                                "inside")  # fmt: skip
     forwarded.add_argument("--session", metavar="ID", help="the session, instead of naming it first")
     forwarded.add_argument("--at", type=int, default=0, metavar="PORT", help="port here, as in HERE:PORT")
 
@@ -244,13 +233,9 @@ def _tools(commands: Commands) -> None:
     add_sandbox_options(call)
     _session(call)
     _yes(call)
-    call.add_argument("tool", metavar="TOOL")
-    call.add_argument(
-        "parameters",
-        nargs="*",
-        metavar="JSON|NAME=VALUE",
-        help="""parameters: '{"command": "ls"}', or command=ls timeout=5000""",
-    )
+    call.add_argument("tool", metavar="TOOL", help="one that `belljar tools` lists")
+    given = """parameters: '{"command": "ls"}', or command=ls timeout=5000"""
+    call.add_argument("parameters", nargs="*", metavar="JSON|NAME=VALUE", help=given)
     mcp = commands.add("mcp", "mcp.command:serve", "serve the tools to an MCP client, on stdio or on loopback HTTP")
     add_sandbox_options(mcp)
     mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), files, …, all; --staged adds its own")
@@ -273,7 +258,7 @@ def _upkeep(commands: Commands) -> None:
     add.add_argument("source", metavar="FILE|DIR", help="from `docker save`, an OCI layout, or a root file system")
     add.add_argument("--name", metavar="NAME", help="name for it, instead of the archive's own")
     remove = commands.add("remove", "cli.image_commands:remove", "remove images of the engine `oci`", into=actions)
-    remove.add_argument("names", nargs="+", metavar="NAME")
+    remove.add_argument("names", nargs="+", metavar="NAME", help="one that `belljar images list` shows")
     unused = commands.add("prune", "cli.image_commands:prune", "remove nameless images and unused layers of `oci`",
                           into=actions)  # fmt: skip
     for each in (remove, unused):
@@ -287,7 +272,7 @@ def _upkeep(commands: Commands) -> None:
     prune.flag("--yes", help="do not ask")
     _, actions = commands.family("audit", "read and verify the audit trail")
     show = commands.add("show", "cli.audit_commands:show", "print the records", into=actions)
-    show.add_argument("--session", metavar="ID")
+    show.add_argument("--session", metavar="ID", help="only of this session")
     show.add_argument("--kind", choices=AUDITED, metavar="KIND", help=f"{', '.join(AUDITED[:-1])} or {AUDITED[-1]}")
     show.add_argument("--since", metavar="WHEN", help="2026-01-31T12:00, or for example 15m, 2h, 3d ago")
     show.flag("-f", "--follow", help="keep printing as records are written")
@@ -303,23 +288,24 @@ def _upkeep(commands: Commands) -> None:
     show.add_argument("name", metavar="NAME", help="a shipped policy, or a file")
     why = commands.add("explain", "cli.policy_commands:explain", "show how a command is read: entries, effects, rules",
                        into=actions)  # fmt: skip
-    why.add_argument("--policy", default="default", metavar="P")
-    why.add_argument("command", nargs="*", metavar="CMD")
+    _policy(why)
+    why.add_argument("command", nargs="*", metavar="CMD", help=COMMAND)
     test = commands.add("test", "cli.policy_commands:test", "judge the commands of files against what they expect",
                         into=actions)  # fmt: skip
-    test.add_argument("files", nargs="+", metavar="FILE")
-    test.add_argument("--policy", default="default", metavar="P")
+    lines = """a policy or knowledge file (.toml), or lines of {"command": …, "expect": "allow"}"""
+    test.add_argument("files", nargs="+", metavar="FILE", help=lines)
+    _policy(test)
 
 
 def _about(commands: Commands) -> None:
     help = commands.add("help", "cli.about:help", "show this list, or the options of one command")
-    help.add_argument("topic", nargs="*", metavar="COMMAND")
+    help.add_argument("topic", nargs="*", metavar="COMMAND", help="such as run, or session start")
     commands.add("version", "cli.about:version", "show the version")
     commands.add("config", "cli.about:config", "show the settings, and where each comes from")
     schema = commands.add("schema", "cli.schemas:schema", "print the JSON Schema of what --json prints")
     schema.add_argument("schema", nargs="?", metavar="NAME", help="which schema; without a name, lists them")
     completion = commands.add("completion", "cli.completion:completion", "print a completion script")
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="for this shell")
     commands.add("man", "cli.man_page:man", "print the manual page (belljar man | man -l -)")
 
 
@@ -337,6 +323,12 @@ GROUPS = (
 
 def _session(parser: Parser) -> None:
     parser.add_argument("--session", metavar="ID", help="run in this session (see `belljar session start`)")
+
+
+def _policy(parser: Parser) -> None:
+    parser.add_argument(
+        "--policy", default="default", metavar="P", help="default, strict, ci, permissive, literal or a file"
+    )
 
 
 def _yes(parser: Parser) -> None:
@@ -399,6 +391,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             raise UsageError(f"{words[1]!r} comes after the command's text; put options before it")
         if not (args.command.strip() if isinstance(args.command, str) else args.command):
             raise UsageError(f"no command given; it comes last: `{args.parser.prog} … 'ls -la'`")
+    elif hasattr(args, "paths"):
+        args.paths += argv[split + 1 :]
     elif split < len(argv):
         raise UsageError("this command takes nothing after --")
     return args

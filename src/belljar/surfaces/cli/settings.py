@@ -28,6 +28,8 @@ ENFORCE = "enforce"
 LIMITS = ("memory", "cpus", "pids", "disk", "tmp", "home", "shm", "fsize")
 TIMES = ("timeout", "lease")
 SETTABLE = ("image", "policy", "network", "engine", *LIMITS, "runtime", *TIMES)
+LISTABLE = ("image", "engine", "runtime")
+"""Of these the operator may enforce several: anybody chooses one of them, who says nothing gets the first."""
 _CHOICES = {"network": NETWORKS, "engine": ENGINES}
 _DOOR = {"allow": "--allow", "allow_preset": "--allow-preset", "ask_hosts": "--ask-hosts"}
 
@@ -37,13 +39,15 @@ class Setting:
     value: str
     source: str
     enforced: bool = False
-    bound: str = ""
-    """What the operator enforces; a size, a count or a time may be less."""
+    bound: tuple[str, ...] = ()
+    """What the operator enforces: one of these. A size, a count or a time may be less."""
 
     @property
     def described_source(self) -> str:
-        bound = " (enforced)" if self.value == self.bound else f" (at most {self.bound}, enforced)"
-        return self.source + (bound if self.enforced else "")
+        if not self.enforced:
+            return self.source
+        limit = "of" if len(self.bound) > 1 else "at most"
+        return f"{self.source} ({'' if (self.value,) == self.bound else f'{limit} {_either(self.bound)}, '}enforced)"
 
 
 def user_file() -> Path:
@@ -62,10 +66,13 @@ def load(workspace: str | None = None) -> dict[str, Setting]:
     user = user_file()
     mine = {} if workspace is not None and _is_below(user, workspace) else _read(user)
     found = _checked(operator, OPERATOR, ENFORCE) | _checked(mine, user)
-    for name, bound in _checked(enforced, OPERATOR).items():
-        asked = found.get(name, bound)
-        kept = asked if _within(name, asked.value, bound.value) else bound
-        found[name] = Setting(kept.value, kept.source, enforced=True, bound=bound.value)
+    for name, value in enforced.items():
+        listed = value if isinstance(value, list) and value and name in LISTABLE else [value]
+        bounds = [_checked({name: each}, OPERATOR)[name] for each in listed]
+        bound = tuple(each.value for each in bounds)
+        asked = found.get(name, bounds[0])
+        kept = asked if _within(name, asked.value, bound) else bounds[0]
+        found[name] = Setting(kept.value, kept.source, enforced=True, bound=bound)
     return found
 
 
@@ -136,10 +143,10 @@ def _amount(name: str, value: Any) -> float | None:
     return seconds(str(value)) if name in TIMES else None
 
 
-def _within(name: str, value: Any, bound: str) -> bool:
-    most = _amount(name, bound)
+def _within(name: str, value: Any, bound: tuple[str, ...]) -> bool:
+    most = _amount(name, bound[0])
     if value is None or most is None:
-        return str(value) == bound
+        return str(value) in bound
     return (_amount(name, value) or 0) <= most
 
 
@@ -171,16 +178,20 @@ def enforce(args: argparse.Namespace, settings: dict[str, Setting]) -> None:
         if not setting.enforced or not hasattr(args, name):
             continue
         if not _allowed(name, getattr(args, name), setting.bound):
-            must = "must be" if _amount(name, setting.bound) is None else "may be at most"
-            raise UsageError(f"--{name} {must} {setting.bound} on this machine ({OPERATOR} enforces it)")
+            must = "must be" if _amount(name, setting.bound[0]) is None else "may be at most"
+            raise UsageError(f"--{name} {must} {_either(setting.bound)} on this machine ({OPERATOR} enforces it)")
     network = settings.get("network")
-    args.no_hosts = network is not None and network.bound == "none"
+    args.no_hosts = network is not None and network.bound == ("none",)
     for name, flag in _DOOR.items() if args.no_hosts else ():
         if getattr(args, name, None):
             raise UsageError(f"{flag}: there is no network on this machine ({OPERATOR} enforces it)")
 
 
-def _allowed(name: str, value: Any, bound: str) -> bool:
+def _either(choices: tuple[str, ...]) -> str:
+    return " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
+
+
+def _allowed(name: str, value: Any, bound: tuple[str, ...]) -> bool:
     try:
         return _within(name, value, bound)
     except limits.LimitsError as error:

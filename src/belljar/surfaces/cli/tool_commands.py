@@ -47,11 +47,20 @@ def _parameters(words: list[str], schema: dict[str, Any]) -> Any:
         raise UsageError(f"{next(word for word in words if '=' not in word)!r} is no parameter; {_example(schema)}")
     pairs = [word.partition("=")[::2] for word in words]
     known = schema["properties"]
-    return {name: text if _is_text(known.get(name, {})) else _json(text, schema) for name, text in pairs}
+    return {name: text if _is_text(known.get(name, {})) else _value(name, text, schema) for name, text in pairs}
 
 
 def _is_text(field: dict[str, Any]) -> bool:
     return any(each.get("type", "string") == "string" for each in field.get("anyOf", [field]))
+
+
+def _value(name: str, text: str, schema: dict[str, Any]) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        field = schema["properties"][name]
+        kinds = " or ".join(str(each["type"]) for each in field.get("anyOf", [field]) if each.get("type") != "null")
+        raise UsageError(f"{name}={text}: {name} takes JSON here ({kinds}); {_example(schema)}") from None
 
 
 def _json(text: str, schema: dict[str, Any]) -> Any:
