@@ -22,12 +22,18 @@ CONTRACT_TOOLS = ("useradd", "newuidmap", "nsenter", "unshare", "setpriv", "runc
 OPENED = """
 set -e
 held=$1; shift
-while [ "$1" != -- ]; do
-    mkdir -p "$held/$2"; mount --rbind "$2" "$held/$2"
+keep() { mkdir -p "$held/$2"; mount --rbind "$2" "$held/$2"; }
+show() {
     mountpoint -q "$1" || mount -t tmpfs -o mode=755 none "$1"
     mkdir -p "$2"; mount --rbind "$held/$2" "$2"
-    shift 2
-done
+}
+each() {  # all are kept before one home is hidden: several may be in it
+    step=$1; shift
+    while [ "$1" != -- ]; do "$step" "$1" "$2"; shift 2; done
+}
+each keep "$@"
+each show "$@"
+while [ "$1" != -- ]; do shift; done
 shift
 exec "$@"
 """

@@ -211,6 +211,27 @@ def test_a_failure_is_told_with_its_reason_what_to_do_and_the_log(tmp_path: Path
     assert not (tmp_path / "venv/.belljar/step.done").exists()
 
 
+def test_an_engine_that_may_not_be_used_is_put_right_before_the_next_try(tmp_path: Path) -> None:
+    program = tmp_path / "venv/bin/belljar"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho 'belljar: you may not use it; log in again' >&2; exit 125\n")
+    program.chmod(0o755)
+    code = f"""
+import io, pathlib, steps
+from board import Board, SetupError
+from checkout import Checkout
+with Checkout(pathlib.Path({str(tmp_path / "venv")!r}), Board(io.StringIO())) as checkout:
+    try:
+        steps.image(checkout, lambda *_: None)
+    except SetupError as error:
+        print(error.reason, error.remedy, sep="\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=SETUP, capture_output=True, text=True, timeout=PATIENCE)
+    reason, remedy = done.stdout.splitlines()
+    assert reason == "building the base image failed: you may not use it; log in again"
+    assert remedy.startswith("put that right, then run the same command again")
+
+
 # The board.
 
 

@@ -166,4 +166,5 @@ def image(checkout: Checkout, report: Report) -> None:
         status, last = checkout.attempt(command, heard, environment=settings)
     if status:
         said = next((line for line in reversed(last) if line.startswith("belljar: ")), last[-1] if last else "")
-        raise SetupError(f"building the base image failed: {said.removeprefix('belljar: ')}", AGAIN, str(checkout.log))
+        remedy = f"put that right, then {AGAIN}"
+        raise SetupError(f"building the base image failed: {said.removeprefix('belljar: ')}", remedy, str(checkout.log))

@@ -50,14 +50,15 @@ def test_a_missing_image_of_somebody_else_says_what_to_do(engine: DockerEngine) 
         catalog.ensure(engine, "nobody/nothing:1")
 
 
-def test_an_image_made_from_ours_is_not_listed_as_ours() -> None:
+def test_an_image_made_from_ours_is_not_listed_as_ours_but_by_each_of_its_names() -> None:
     """It has inherited our labels."""
     labels = {catalog.LABEL: "base", catalog.RECIPE_LABEL: "x"}
     ours = catalog.StoredImage("sha256:1", ("belljar/base:0123", "belljar/base:latest"), labels, 1, 0.0)
-    theirs = catalog.StoredImage("sha256:2", ("tools:1",), labels, 1, 0.0)
+    theirs = catalog.StoredImage("sha256:2", ("tools:1", "house/tools:1"), labels, 1, 0.0)
     listed = catalog.listing(SimpleNamespace(image_list=lambda label: [ours, theirs]))  # type: ignore[arg-type]
     assert [(image.name, image.reference) for image in listed] == [
         ("base", "belljar/base:0123"),
+        ("house/tools:1", "house/tools:1"),
         ("tools:1", "tools:1"),
     ]
 

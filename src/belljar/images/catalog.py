@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -143,17 +143,21 @@ def build(store: ImageStore, name: str, progress: Progress = quiet, *, force: bo
 
 
 def listing(store: ImageStore) -> list[Image]:
-    images = [_described(found) for found in store.image_list(LABEL)]
+    images = [image for found in store.image_list(LABEL) for image in _described(found)]
     return sorted(images, key=lambda image: (image.name, not image.current, image.reference))
 
 
-def _described(found: StoredImage) -> Image:
+def _described(found: StoredImage) -> Iterator[Image]:
+    """Once by our name, and once by each that somebody else gave it, or one made from it: labels go on."""
     name = found.labels[LABEL]
-    if found.names and not any(each.startswith(f"belljar/{name}:") for each in found.names):
-        return Image(found.names[0], found.names[0], found.size, found.created, False)  # made from ours: labels go on
-    exact = [each for each in found.names if not each.endswith(":latest")]
-    current = name in PARENTS and reference(name) in found.names
-    return Image(name, (exact or [*found.names] or [found.id])[0], found.size, found.created, current)
+    ours = [each for each in found.names if each.startswith(f"belljar/{name}:")]
+    if ours or not found.names:
+        exact = [each for each in ours if not each.endswith(":latest")]
+        current = name in PARENTS and reference(name) in ours
+        yield Image(name, (exact or ours or [found.id])[0], found.size, found.created, current)
+    for other in found.names:
+        if other not in ours:
+            yield Image(other, other, found.size, found.created, False)
 
 
 def _build(store: ImageStore, name: str, wanted: str, progress: Progress) -> None:

@@ -26,9 +26,10 @@ def limit(pid: int) -> bool:
     options = _options(read(f"/proc/{pid}/mountinfo") or "")
     if options is None:
         return False
-    if "max" not in options:
-        with suppress(OSError), Folder.at(f"/proc/{pid}/root") as root:
-            _reconfigure(root, options | {"max": str(TERMINALS)})
+    if "max" in options:
+        return True
+    with suppress(OSError), Folder.at(f"/proc/{pid}/root") as root:
+        _reconfigure(root, options | {"max": str(TERMINALS)})
     return "max" in (_options(read(f"/proc/{pid}/mountinfo") or "") or {})
 
 
