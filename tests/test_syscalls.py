@@ -20,6 +20,6 @@ def test_an_answer_is_handed_on() -> None:
 
 
 def test_what_is_done_apart_gives_its_outcome_or_raises_it() -> None:
-    assert syscalls.apart(lambda: threading.current_thread().name, "of-its-own") == "of-its-own"
+    assert syscalls.in_new_thread(lambda: threading.current_thread().name, "of-its-own") == "of-its-own"
     with pytest.raises(ZeroDivisionError):
-        syscalls.apart(lambda: 1 // 0, "of-its-own")
+        syscalls.in_new_thread(lambda: 1 // 0, "of-its-own")

@@ -20,7 +20,7 @@ def test_a_tree_goes_whatever_its_modes_and_links(tmp_path: Path) -> None:
     (locked / "file").touch()
     (locked / "link").symlink_to(outside)
     locked.chmod(0)
-    user_namespace.clear_away(tmp_path / "tree")
+    user_namespace.remove_tree(tmp_path / "tree")
     assert not (tmp_path / "tree").exists()
     assert (outside / "kept").exists()
     assert outside.stat().st_mode & 0o777 == 0o755
@@ -44,7 +44,7 @@ def test_ids_that_are_offered_are_nobody_s(tmp_path: Path) -> None:
 
 
 def test_a_child_is_in_a_namespace_of_its_own_and_gone_after() -> None:
-    with user_namespace.newborn() as child:
+    with user_namespace.child_in_new_namespace() as child:
         assert os.stat(f"/proc/{child}/ns/user").st_ino != os.stat("/proc/self/ns/user").st_ino
     assert not Path(f"/proc/{child}").exists()
 
@@ -68,7 +68,7 @@ def test_a_directory_that_is_swapped_for_a_link_does_not_lead_out(
         plain(name, **options)
 
     monkeypatch.setattr(os, "unlink", swapping)
-    user_namespace.clear_away(top)
+    user_namespace.remove_tree(top)
     assert outside.stat().st_mode & 0o777 == 0o555
     assert os.listdir(outside) == ["file"]
     assert not top.exists()
@@ -90,6 +90,6 @@ def test_what_locks_its_owner_out_is_removed(tmp_path: Path) -> None:
         os.waitpid(child, 0)
     else:
         os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
-        user_namespace.clear_away(top)
+        user_namespace.remove_tree(top)
         os._exit(0)
     assert not top.exists()

@@ -1,6 +1,6 @@
-"""Whether others could put another file in the place of a path: what sshd asks about a user's keys.
+"""Checks that nobody else could replace the file at a path, as sshd does for a user's keys.
 
-The standard library only: the init's build, which runs before Belljar is installed, loads this file by its path.
+Uses the standard library only: the init's build loads this file by its path, before Belljar is installed.
 """
 
 from __future__ import annotations
@@ -8,53 +8,55 @@ from __future__ import annotations
 import os
 import stat
 
-_MOST_LINKS = 40  # as the kernel
+_MOST_LINKS = 40  # the kernel's limit
 
 
 def untrusted(path: str | os.PathLike[str]) -> str | None:
-    """The first directory or link on the way to `path`, or itself, that others own or may write; None if there is none.
+    """The first part of `path` (a directory, a link or the file itself) that others own or may write; None: there is
+    none.
 
-    In a directory with the sticky bit (/tmp) others cannot replace what is ours. What is not there yet is not judged.
+    In a directory with the sticky bit (/tmp) others cannot replace our files. Parts that do not exist yet are not
+    checked.
     """
-    # Whoever owns / needs no tricks. In a user namespace that is not 0.
+    # Whoever owns / can do anything already. In a user namespace that owner is not 0.
     trusted = {0, os.geteuid(), os.stat("/").st_uid}
-    here, links = "/", 0
-    rest = os.path.join(os.getcwd(), path).split("/")[::-1]
-    while rest:
-        name = rest.pop()
+    directory, links = "/", 0
+    remaining = os.path.join(os.getcwd(), path).split("/")[::-1]
+    while remaining:
+        name = remaining.pop()
         if name in ("", "."):
             continue
-        found = os.path.dirname(here) if name == ".." else os.path.join(here, name)
+        current = os.path.dirname(directory) if name == ".." else os.path.join(directory, name)
         try:
-            status = os.lstat(found)
+            status = os.lstat(current)
         except FileNotFoundError:
             return None
         if status.st_uid not in trusted:
-            return found
+            return current
         if stat.S_ISLNK(status.st_mode):
-            target, links = os.readlink(found), links + 1
+            target, links = os.readlink(current), links + 1
             if links > _MOST_LINKS:
-                return found
-            rest += target.split("/")[::-1]
-            here = "/" if target.startswith("/") else here
+                return current
+            remaining += target.split("/")[::-1]
+            directory = "/" if target.startswith("/") else directory
             continue
-        if _others_write(status):
-            return found
-        here = found
+        if _others_may_write(status):
+            return current
+        directory = current
     return None
 
 
-def _others_write(status: os.stat_result) -> bool:
+def _others_may_write(status: os.stat_result) -> bool:
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
         return False
     if status.st_mode & stat.S_IWOTH:
         return True
-    return bool(status.st_mode & stat.S_IWGRP) and not _only_ours(status.st_gid)
+    return bool(status.st_mode & stat.S_IWGRP) and not _is_private_group(status.st_gid)
 
 
-def _only_ours(gid: int) -> bool:
-    """Whether nobody else is in the group: a umask of 002, usual on some systems, lets one's own group write."""
-    import grp  # rarely asked
+def _is_private_group(gid: int) -> bool:
+    """Whether nobody else is in the group: with a umask of 002, the default on some systems, it may write."""
+    import grp  # rarely needed
     import pwd
 
     try:

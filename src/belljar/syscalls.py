@@ -1,5 +1,4 @@
-"""System calls that Python has no function for, or none that is enough. What fails raises OSError, with what it was
-about."""
+"""System calls that Python lacks or offers only in part. A failure raises OSError with the path or purpose."""
 
 from __future__ import annotations
 
@@ -22,37 +21,37 @@ libc = ctypes.CDLL(None, use_errno=True)
 T = TypeVar("T")
 
 
-def apart(work: Callable[[], T], name: str) -> T:
-    """What `work` gives in a thread that is for this alone: the namespaces that it enters are nobody else's."""
-    outcome: list[T] = []
-    failure: list[BaseException] = []
+def in_new_thread(work: Callable[[], T], name: str) -> T:
+    """Call `work` in a new thread and return its result. Namespaces that it enters end with the thread."""
+    results: list[T] = []
+    failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            outcome.append(work())
+            results.append(work())
         except BaseException as error:
-            failure.append(error)
+            failures.append(error)
 
     thread = threading.Thread(target=run, name=name)
     thread.start()
     thread.join()
-    if failure:
-        raise failure[0]
-    return outcome[0]
+    if failures:
+        raise failures[0]
+    return results[0]
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """A disk that is nearly full takes a part."""
+    """Write all of `data`: `write` may take only a part of it, for example when the disk is nearly full."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
-def checked(answer: int, what: str | None = None) -> int:
-    if answer < 0:
+def checked(result: int, what: str | None = None) -> int:
+    if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), what)
-    return answer
+    return result
 
 
 def syscall(number: int, *arguments: object, what: str | None = None) -> int:
@@ -60,5 +59,5 @@ def syscall(number: int, *arguments: object, what: str | None = None) -> int:
 
 
 def mount(source: str, target: str | Path, kind: str | None, flags: int, options: str | None = None) -> None:
-    kinds, data = kind.encode() if kind else None, os.fsencode(options) if options else None
-    checked(libc.mount(os.fsencode(source), os.fsencode(target), kinds, ctypes.c_ulong(flags), data), os.fspath(target))
+    type, data = kind.encode() if kind else None, os.fsencode(options) if options else None
+    checked(libc.mount(os.fsencode(source), os.fsencode(target), type, ctypes.c_ulong(flags), data), os.fspath(target))

@@ -1,7 +1,7 @@
-"""Four things that are easy to get wrong about tasks, each done once.
+"""Four things about tasks that are easy to get wrong, each done once.
 
-A cancellation may come at any await, from anyio or straight from asyncio, also a second time while the first is being
-dealt with. What must not be left half done goes through here.
+A cancellation may arrive at any await, from anyio or from asyncio, and a second one while the first is being handled.
+Work that must not be left half done goes through this module.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 
 import anyio
@@ -18,11 +18,11 @@ from anyio.abc import TaskGroup
 
 T = TypeVar("T")
 
-LEFT_BEHIND_SECONDS = 3.0  # how long a cancelled caller waits for what it began to be undone; then it happens beside us
+UNDO_SECONDS = 3.0  # how long a cancelled caller waits for `undo`; after that it goes on in the background
 
 
 async def see_through(work: Coroutine[Any, Any, T]) -> T:
-    """The outcome of `work`, which is never cancelled; a cancellation meanwhile is raised when it is done."""
+    """Run `work` to its end without ever cancelling it; raise a cancellation that came meanwhile afterwards."""
     task = asyncio.get_running_loop().create_task(work)
     cancelled: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
@@ -33,7 +33,7 @@ async def see_through(work: Coroutine[Any, Any, T]) -> T:
                 cancelled = error
     if cancelled is not None:
         if not task.cancelled():
-            task.exception()  # dropped: the cancellation goes first
+            task.exception()  # read so that asyncio does not log it; the cancellation takes precedence
         raise cancelled
     return task.result()
 
@@ -41,56 +41,50 @@ async def see_through(work: Coroutine[Any, Any, T]) -> T:
 async def made_in_thread(
     make: Callable[[], T], undo: Callable[[T], object], limiter: anyio.CapacityLimiter | None = None
 ) -> T:
-    """What `make` makes in a thread. A caller that is cancelled meanwhile leaves nothing: the thread undoes it."""
-    if limiter is None:
-        return await _made(make, undo)
-    async with limiter:
-        return await _made(make, undo)
-
-
-async def _made(make: Callable[[], T], undo: Callable[[T], object]) -> T:
+    """Call `make` in a thread and return its result. If the caller is cancelled meanwhile, the thread calls `undo`."""
     made: Future[T] = Future()
-    taken: Future[bool] = Future()
-    """Whether the caller took it, or was cancelled."""
-    over: Future[None] = Future()
+    accepted: Future[bool] = Future()
+    """False: the caller was cancelled."""
+    finished: Future[None] = Future()
 
     def work() -> None:
         try:
             made.set_result(make())
-            if not taken.result():
+            if not accepted.result():
                 undo(made.result())
         except BaseException as error:
             if not made.done():
                 made.set_exception(error)
         finally:
-            over.set_result(None)
+            finished.set_result(None)
 
-    threading.Thread(target=work, name="belljar-launch", daemon=True).start()
-    try:
-        found = await asyncio.shield(asyncio.wrap_future(made))
-    except asyncio.CancelledError:
-        taken.set_result(False)
-        await see_through(_for_a_while(over))
-        raise
-    except BaseException:
-        taken.set_result(False)
-        raise
-    taken.set_result(True)
-    return found
+    async with limiter or nullcontext():
+        threading.Thread(target=work, name="belljar-launch", daemon=True).start()
+        try:
+            result = await asyncio.shield(asyncio.wrap_future(made))
+        except asyncio.CancelledError:
+            accepted.set_result(False)
+            await see_through(_wait_for_undo(finished))
+            raise
+        except BaseException:
+            accepted.set_result(False)
+            raise
+        accepted.set_result(True)
+        return result
 
 
-async def _for_a_while(over: Future[None]) -> None:
-    await asyncio.wait([asyncio.wrap_future(over)], timeout=LEFT_BEHIND_SECONDS)
+async def _wait_for_undo(finished: Future[None]) -> None:
+    await asyncio.wait([asyncio.wrap_future(finished)], timeout=UNDO_SECONDS)
 
 
 @asynccontextmanager
 async def beside() -> AsyncIterator[TaskGroup]:
-    """A task group for company of the block: it ends with it, and an error of the block comes out as it is."""
+    """A task group that is cancelled when the block ends; an exception of the block is raised unwrapped."""
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
             yield tasks
-        except Exception as error:  # carried past the group, which would wrap it
+        except Exception as error:  # kept for after the group, which would wrap it in an ExceptionGroup
             failure = error
         tasks.cancel_scope.cancel()
     if failure is not None:
@@ -98,20 +92,20 @@ async def beside() -> AsyncIterator[TaskGroup]:
 
 
 async def a_few_at_once(work: Callable[[T], Awaitable[None]], items: Iterable[T], most: int = 8) -> None:
-    """`work` for each of them; no more are begun after a failure, and the first comes out as it is."""
-    waiting, failures = iter(items), list[Exception]()
+    """Await `work` for each item, `most` at once. After a failure no more begin; the first is raised unwrapped."""
+    remaining, failures = iter(items), list[Exception]()
 
-    async def take() -> None:
-        for item in waiting:
+    async def worker() -> None:
+        for item in remaining:
             try:
                 await work(item)
-            except Exception as error:  # carried past the group, which would wrap it
+            except Exception as error:  # kept for after the group, which would wrap it in an ExceptionGroup
                 failures.append(error)
             if failures:
                 return
 
     async with anyio.create_task_group() as tasks:
         for _ in range(most):
-            tasks.start_soon(take)
+            tasks.start_soon(worker)
     if failures:
         raise failures[0]

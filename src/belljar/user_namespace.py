@@ -1,12 +1,12 @@
-"""A user namespace of one's own: an ordinary user is root in it, and his subordinate ids are the other users.
+"""A user namespace in which an ordinary user is root, and his subordinate ids are the other users.
 
-In it he may mount, chown and unpack an image, all of it only with what is his: that is how the engine `oci` works for
-who is not root. Ids there are those of an image on disk: 0 is the user himself, 1 to 65536 are his subordinate ids.
+There he may mount, chown and unpack an image, but only with his own files. The engine `oci` uses this when its caller
+is not root. Ids in the namespace are those of an image on disk: 0 is the user, 1 to 65536 are his subordinate ids.
 
-A namespace needs a process to be born in: a child that only sleeps. It is made with clone(2) straight into libc's
-`sleep`, so no Python runs in it (this process has threads), and it ends by itself should we be killed before we end it.
-It shares our memory instead of copying our tables of it, which would take longer than all the rest.
-newuidmap and newgidmap, which are set-uid root, write its maps; a descriptor keeps it; nsenter runs programs in it.
+A new namespace needs a process. We clone(2) a child straight into libc's `sleep`: no Python runs in it (this process
+has threads), and it ends by itself if we are killed first. It shares our memory, because copying our page tables would
+take longer than everything else. The set-uid programs newuidmap and newgidmap write its maps, a descriptor keeps the
+namespace alive, and nsenter runs programs in it.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from belljar.records import record
 from belljar.syscalls import CLONE_NEWUSER, checked, libc
 
 COUNT = 65536
-"""Subordinate ids that are needed: those that an image may use."""
+"""How many subordinate ids are needed: as many as an image may use."""
 FIRST_UNUSED = 100_000
-"""Below are accounts."""
+"""Lower ids may be accounts."""
 MAP_SECONDS = 10.0
 _CLONE_VM = 0x00000100
-_WAIT_ALL = 0x40000000  # __WALL: the child raises no SIGCHLD, so that nobody else's wait sees it
+_WAIT_ALL = 0x40000000  # __WALL: the child raises no SIGCHLD, so no other wait in this process reaps it
 _CHILD_SECONDS = 5
 _CHILD_STACK = 64 << 10
 _PATH = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_DEEPEST = 256  # levels that are unlocked; each holds a descriptor
+_DEEPEST = 256  # directory levels that are unlocked; each holds a descriptor
 
 
 @record
 class SubordinateIds:
-    """The first of them."""
+    """The first id of each range."""
 
     uid: int
     gid: int
 
 
-def lacking() -> str | None:
-    """Why this user cannot have a namespace with subordinate ids, all of it, and what to do; None where he can."""
+def missing_requirements() -> str | None:
+    """Everything that keeps this user from having such a namespace, and what to do about it; None: nothing does."""
     programs = {"newuidmap": "uidmap", "newgidmap": "uidmap", "nsenter": "util-linux"}
-    found = [
+    problems = [
         f"{name} is not installed (the package {package})"
         for name, package in programs.items()
         if shutil.which(name) is None
@@ -61,30 +61,30 @@ def lacking() -> str | None:
         start = _unused(files.values())
         options = " ".join(f"--add-{name}s {start}-{start + COUNT - 1}" for name in missing)
         where = " and ".join(f"/etc/{name}" for name in missing)
-        found.append(f"you have no {COUNT} ids in {where}: `sudo usermod {options} {_user()}`")
-    return "; ".join(found) or None
+        problems.append(f"you have no {COUNT} ids in {where}: `sudo usermod {options} {_user()}`")
+    return "; ".join(problems) or None
 
 
 def _unused(files: Iterable[Path]) -> int:
-    """The first of so many ids that are nobody's yet: two users who share some can reach each other's sandboxes."""
+    """The first of COUNT ids that nobody has. Two users who share ids could reach each other's sandboxes."""
     start = FIRST_UNUSED
-    for taken, count in sorted(span for path in files for _, span in _spans(path)):
-        if start + COUNT <= taken:
+    for first, count in sorted(span for path in files for _, span in _spans(path)):
+        if start + COUNT <= first:
             break
-        start = max(start, taken + count)
+        start = max(start, first + count)
     return start
 
 
 def subordinate_ids() -> SubordinateIds:
     uid, gid = _first(Path("/etc/subuid")), _first(Path("/etc/subgid"))
     if uid is None or gid is None:
-        raise EngineUnavailable(lacking() or "you have no subordinate ids")
+        raise EngineUnavailable(missing_requirements() or "you have no subordinate ids")
     return SubordinateIds(uid, gid)
 
 
 @contextlib.contextmanager
-def newborn() -> Iterator[int]:
-    """A child in a new user namespace without maps, for as long as this is open."""
+def child_in_new_namespace() -> Iterator[int]:
+    """The pid of a child in a new user namespace that has no maps yet. The child is killed when the block ends."""
     stack = ctypes.create_string_buffer(_CHILD_STACK)
     top = (ctypes.addressof(stack) + _CHILD_STACK) & ~0xF
     seconds, flags = max(1, round(stretched(_CHILD_SECONDS))), CLONE_NEWUSER | _CLONE_VM
@@ -99,37 +99,32 @@ def newborn() -> Iterator[int]:
         del stack
 
 
-def of_process(pid: int) -> int:
+def open_namespace(pid: int) -> int:
     return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def command(argv: Sequence[str]) -> tuple[list[str], tuple[int, ...]]:
-    """`argv` as root of the caller's namespace: what to run, and the descriptors to pass on."""
-    namespace = _own()
+    """The command that runs `argv` as root of the caller's namespace, and the descriptors that it must inherit."""
+    namespace = _caller_namespace()
     entry = ["nsenter", f"--user=/proc/self/fd/{namespace}", "--setuid", "0", "--setgid", "0", "--"]
     return [*entry, *argv], (namespace,)
 
 
-def run(argv: Sequence[str]) -> None:
-    entering, descriptors = command(argv)
-    subprocess.run(entering, pass_fds=descriptors, stdin=subprocess.DEVNULL, capture_output=True, check=True)
-
-
-def clear_away(path: Path) -> None:
-    """Remove a tree as well as can be: also what belongs to a subordinate id of the caller's, has a mode that locks
-    him out, or is nested more deeply than Python can follow. No link in it is followed, whoever swaps it meanwhile."""
+def remove_tree(path: Path) -> None:
+    """Remove a tree if possible, even where files belong to the caller's subordinate ids, modes lock him out, or it is
+    nested more deeply than Python can follow. Follows no link, even one that is swapped in meanwhile."""
     _remove(path)
     if path.exists():
         with contextlib.suppress(OSError):
             _unlock(os.open(path, _PATH), 0)
         _remove(path)
     if path.exists():
-        words = ["rm", "-rf", "--", str(path)]
+        argv: list[str] = ["rm", "-rf", "--", str(path)]
+        descriptors: tuple[int, ...] = ()
         with contextlib.suppress(subprocess.SubprocessError, OSError, EngineUnavailable):
-            if os.geteuid() == 0 or lacking():
-                subprocess.run(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-            else:
-                run(words)
+            if os.geteuid() != 0 and not missing_requirements():
+                argv, descriptors = command(argv)
+            subprocess.run(argv, pass_fds=descriptors, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _remove(path: Path) -> None:
@@ -138,7 +133,7 @@ def _remove(path: Path) -> None:
 
 
 def _unlock(directory: int, depth: int) -> None:
-    """Let the owner into this directory and those below it; takes the descriptor over."""
+    """Give the owner access to this directory and those below it; closes the descriptor."""
     try:
         os.chmod(f"/proc/self/fd/{directory}", 0o700)
         with contextlib.closing(os.scandir(f"/proc/self/fd/{directory}")) as entries:
@@ -150,45 +145,45 @@ def _unlock(directory: int, depth: int) -> None:
         os.close(directory)
 
 
-def inside(id: int, own: int, first: int) -> int:
-    """What an id of this machine is called in the caller's namespace."""
+def id_inside(id: int, own: int, first: int) -> int:
+    """The id in the caller's namespace for an id of this machine."""
     return 0 if id == own else id - first + 1
 
 
 @cache
-def _own() -> int:
+def _caller_namespace() -> int:
     ids = subordinate_ids()
     try:
-        with newborn() as child:
+        with child_in_new_namespace() as child:
             _map("newuidmap", child, os.getuid(), ids.uid)
             _map("newgidmap", child, os.getgid(), ids.gid)
-            return of_process(child)
+            return open_namespace(child)
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        raise EngineUnavailable(f"no user namespace with subordinate ids can be made: {said.strip()}") from error
+        reason = getattr(error, "stderr", None) or str(error)
+        raise EngineUnavailable(f"cannot make a user namespace with subordinate ids: {reason.strip()}") from error
 
 
 def _map(program: str, child: int, own: int, first: int) -> None:
-    words = [program, str(child), "0", str(own), "1", "1", str(first), str(COUNT)]
+    argv = [program, str(child), "0", str(own), "1", "1", str(first), str(COUNT)]
     subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=stretched(MAP_SECONDS)
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=stretched(MAP_SECONDS)
     )
 
 
 def _first(file: Path) -> int | None:
-    """Where the caller's first range of enough ids begins."""
-    who = {_user(), str(os.getuid())}
-    return next((first for name, (first, count) in _spans(file) if name in who and count >= COUNT), None)
+    """The first id of the caller's first range that is large enough."""
+    names = {_user(), str(os.getuid())}
+    return next((first for name, (first, count) in _spans(file) if name in names and count >= COUNT), None)
 
 
 def _spans(file: Path) -> list[tuple[str, tuple[int, int]]]:
-    """Whose, the first, how many; lines are `name or number:first:count`."""
+    """Each valid line, `name or number:first:count`, as (name, (first, count))."""
     try:
         lines = [line.split(":") for line in file.read_text().splitlines()]
     except OSError:
         return []
-    numbered = [each for each in lines if len(each) == 3 and each[1].isdecimal() and each[2].isdecimal()]
-    return [(name, (int(first), int(count))) for name, first, count in numbered]
+    valid = [fields for fields in lines if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal()]
+    return [(name, (int(first), int(count))) for name, first, count in valid]
 
 
 def _user() -> str:

@@ -31,7 +31,7 @@ from belljar.errors import EngineError, ImageInvalid, ImageMissing, UsageError
 from belljar.patterns import lazy_pattern
 from belljar.records import record
 from belljar.syscalls import libc
-from belljar.user_namespace import clear_away
+from belljar.user_namespace import remove_tree
 
 _DIGEST = lazy_pattern(r"[0-9a-f]{64}")
 _NAME = lazy_pattern(r"[a-z0-9]+(?:[._/:-][a-z0-9]+|__[a-z0-9]+)*(?::[\w][\w.-]{0,127})?", re.ASCII)
@@ -110,7 +110,7 @@ class Store:
             except OSError as error:
                 raise EngineError(f"the image store {self.root} cannot be written: {error.strerror}") from error
             finally:
-                clear_away(directory)
+                remove_tree(directory)
 
     def add_layer(self, made: Path, digest: str, size: int) -> None:
         """Take over `made`, a directory that holds the layer's `root`."""
@@ -208,7 +208,7 @@ class Store:
 
     def _clear_work(self) -> None:
         for path in _entries(self._work):
-            clear_away(path)  # nobody works here: importers share the lock that we hold alone
+            remove_tree(path)  # nobody works here: importers share the lock that we hold alone
 
     def _names_but(self, image: LayeredImage, reference: str) -> list[str]:
         with suppress(UsageError):
@@ -231,7 +231,7 @@ class Store:
             freed += self._layer_size(path.name)
             gone = self._work / f"gone-{path.name}"
             path.rename(gone)  # in one step: half a layer must not be found
-            clear_away(gone)
+            remove_tree(gone)
         return len(unneeded), freed
 
     # Inside

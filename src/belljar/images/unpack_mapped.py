@@ -21,7 +21,7 @@ from belljar.images.unpack import CHUNK, Allowance, Metered, unpack
 
 
 def unpack_for_caller(stream: Metered, target: Path, allowance: Allowance) -> None:
-    if os.geteuid() == 0 or user_namespace.lacking() is not None:
+    if os.geteuid() == 0 or user_namespace.missing_requirements() is not None:
         unpack(stream, target, allowance)
         return
     program = [sys.executable, "-P", "-m", __spec__.name, str(target), json.dumps(asdict(allowance))]

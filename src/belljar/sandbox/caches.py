@@ -62,7 +62,7 @@ class Kept:
     def remove(self) -> bool:
         """Whether it is gone; one that a sandbox has mounted stays."""
         if self.path.is_dir():
-            user_namespace.clear_away(self.path)
+            user_namespace.remove_tree(self.path)
             return True
         with resources.locked(self.path.with_suffix(".lock")):
             if (used := _in_use(self.path)) is not None:
@@ -107,7 +107,7 @@ def opened(root: Path, name: str, owner: tuple[int, int], staging: Path) -> Iter
 @contextmanager
 def _directory(path: Path, owner: tuple[int, int], most: int) -> Iterator[Workspace]:
     if path.is_dir() and _larger(path, most):
-        user_namespace.clear_away(path)
+        user_namespace.remove_tree(path)
     with _owned(path, owner) as found:
         yield found
 

@@ -15,7 +15,7 @@ import time
 import weakref
 from pathlib import Path
 
-from belljar.syscalls import CLONE_NEWNET, apart, libc
+from belljar.syscalls import CLONE_NEWNET, in_new_thread, libc
 
 SHARE = 20  # a look that took one millisecond is not taken again for so many
 _SOCK_DIAG, _BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
@@ -81,7 +81,7 @@ class Listening:
             return frozenset()
 
     def _enter(self) -> None:
-        apart(self._make_inside, "belljar-listening")
+        in_new_thread(self._make_inside, "belljar-listening")
         self._entered = True
         if self._closed:
             self.close()

@@ -61,7 +61,7 @@ def forget_layers(root: Path) -> None:
         with suppress(OSError):
             for each in list((root / LAYERS).iterdir()):
                 if each.name.partition(".")[0] not in named:  # a layer, or what belongs to one
-                    user_namespace.clear_away(each) if each.is_dir() else each.unlink()
+                    user_namespace.remove_tree(each) if each.is_dir() else each.unlink()
 
 
 class StagedArea:
@@ -119,7 +119,7 @@ class StagedArea:
         with suppress(FileNotFoundError):
             self.path.rename(gone)
             # Of what Docker mounted for an ordinary user the kernel's own empty work directory may stay: it is root's.
-            user_namespace.clear_away(gone)
+            user_namespace.remove_tree(gone)
         forget_layers(self.path.parent)
 
     # What is in it.
@@ -261,7 +261,7 @@ class StagedArea:
         upper.rename(gone)
         self._note(layers=list(layers), points=[each.as_dict() for each in points])
         self._new_upper(status)
-        user_namespace.clear_away(gone)
+        user_namespace.remove_tree(gone)
         forget_layers(self.path.parent)
 
     def forget(self, point: Point) -> None:

@@ -15,8 +15,8 @@ from belljar.syscalls import (
     MNT_DETACH,
     MOVE_MOUNT,
     OPEN_TREE,
-    apart,
     checked,
+    in_new_thread,
     libc,
     syscall,
 )
@@ -39,6 +39,6 @@ def swap(pid: int, source: str, target: str) -> None:
         syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(target), _F_EMPTY_PATH)
 
     try:
-        apart(inside, "belljar-swap")
+        in_new_thread(inside, "belljar-swap")
     finally:
         os.close(tree)

@@ -41,7 +41,7 @@ def mount_exchanged(directory: int, target: Path, uids: tuple[int, int], gids: t
     Mounts below the directory are not carried along. Raises OSError where the kernel, the file system or our
     rights do not allow it.
     """
-    with user_namespace.newborn() as child:
+    with user_namespace.child_in_new_namespace() as child:
         namespace = _mapped(child, _exchange(*uids), _exchange(*gids))
     try:
         mount_mapped(directory, target, namespace, read_only=False)
@@ -72,7 +72,7 @@ def _exchange(one: int, other: int) -> str:
 def _mapped(child: int, uid_map: str, gid_map: str) -> int:
     Path(f"/proc/{child}/uid_map").write_text(uid_map)
     Path(f"/proc/{child}/gid_map").write_text(gid_map)
-    return user_namespace.of_process(child)
+    return user_namespace.open_namespace(child)
 
 
 def owned_namespace(uid_map: str, gid_map: str, owner: tuple[int, int]) -> int:
@@ -83,7 +83,7 @@ def owned_namespace(uid_map: str, gid_map: str, owner: tuple[int, int]) -> int:
     """
     with contextlib.ExitStack() as stack:
         with _effective(*owner):
-            child = stack.enter_context(user_namespace.newborn())
+            child = stack.enter_context(user_namespace.child_in_new_namespace())
         return _mapped(child, uid_map, gid_map)
 
 

@@ -32,6 +32,6 @@ def test_only_the_caller_is_somebody_outside(own: int, root: bool) -> None:
 def test_files_of_an_image_belong_inside_to_whom_the_image_says(own: int) -> None:
     """On disk they belong to ids of the caller's namespace, where root is the caller."""
     known = outside(callers._shifted(0, own, FIRST))
-    assert all(user_namespace.inside(known[id], own, FIRST) == id for id in (0, 1, 33, 1000, LAST))
+    assert all(user_namespace.id_inside(known[id], own, FIRST) == id for id in (0, 1, 33, 1000, LAST))
     unprivileged = outside(callers._shifted(own, own, FIRST))
-    assert all(user_namespace.inside(unprivileged[id], own, FIRST) == id for id in (1, 33, 999, LAST))
+    assert all(user_namespace.id_inside(unprivileged[id], own, FIRST) == id for id in (1, 33, 999, LAST))

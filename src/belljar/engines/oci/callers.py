@@ -123,7 +123,7 @@ class OrdinaryUser:
     )
 
     def __init__(self) -> None:
-        lacking = user_namespace.lacking()
+        lacking = user_namespace.missing_requirements()
         reasons = [f"the engine oci cannot run for an ordinary user here: {lacking}"] if lacking else []
         try:
             self.groups = cgroups.delegated(os.getuid())
@@ -141,7 +141,7 @@ class OrdinaryUser:
     def maps(self, user: User) -> Maps:
         def called(maps: tuple[IdMap, ...], own: int, first: int) -> tuple[IdMap, ...]:
             return tuple(
-                IdMap(each.inside, user_namespace.inside(each.outside, own, first), each.count) for each in maps
+                IdMap(each.inside, user_namespace.id_inside(each.outside, own, first), each.count) for each in maps
             )
 
         ids = self._ids

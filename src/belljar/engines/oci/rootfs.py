@@ -7,7 +7,7 @@ of mounts has never changed. Nothing has to be unmounted afterwards, whoever was
     <place>/0 …      the image's layers, each mapped to the sandbox's own ids (idmapped mounts)
     <place>/upper    what lies on top: the places things are mounted at, and whatever a writable root is changed by
     <place>/root     overlayfs of these
-    <place>/staged   overlayfs of a workspace whose changes are kept apart
+    <place>/staged   overlayfs of a workspace whose changes are kept in_new_thread
     <place>/userns   the sandbox's user namespace, for the runtime to join
 
 Layers belong to ids 0 to 65535 on disk. Mapped, they belong to ids that nobody has on this machine. An ordinary user
@@ -36,8 +36,8 @@ from belljar.syscalls import (
     MS_NOSUID,
     MS_PRIVATE,
     MS_REC,
-    apart,
     checked,
+    in_new_thread,
     libc,
     mount,
 )
@@ -109,7 +109,7 @@ def in_own_namespace(work: Callable[[], T]) -> T:
         return work()
 
     try:
-        return apart(run, "belljar-oci")
+        return in_new_thread(run, "belljar-oci")
     except OSError as error:
         old = "; id-mapped layers need Linux 5.19" if _kernel() < (5, 19) else ""
         raise EngineError(f"the root file system cannot be mounted: {error}{old}") from error
