@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 from pathlib import Path
 
@@ -20,6 +21,15 @@ async def test_a_set_id_file_in_the_workspace_stops_the_run(base_image: str, wor
     (deep / "tool").write_text("x")
     (deep / "tool").chmod(bits)
     with pytest.raises(ProtectionMissing, match=r"a/b/tool.*chmod"):
+        await belljar.run("true", workspace)
+
+
+@pytest.mark.root  # who else may give a file capabilities
+async def test_a_file_with_capabilities_in_the_workspace_stops_the_run(base_image: str, workspace: Path) -> None:
+    (workspace / "tool").write_text("x")
+    (workspace / "tool").chmod(0o755)
+    os.setxattr(workspace / "tool", "security.capability", struct.pack("<5I", 0x02000001, 1 << 7, 0, 0, 0))
+    with pytest.raises(ProtectionMissing, match=r"tool.*setcap -r"):
         await belljar.run("true", workspace)
 
 

@@ -25,10 +25,10 @@ LinkKind = Literal["socket", "exec"]
 LABEL = "org.belljar."
 SPEC_LABEL = LABEL + "spec"
 # What root inside may do, all of it only to its own namespace's things, and the kernel's numbers: what it takes to
-# install packages.
+# install packages. Not CAP_SETFCAP: root's workspace is mapped, so a capability on a file there would be the host's.
 ROOT_CAPABILITIES = {
     "CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4, "CAP_KILL": 5, "CAP_SETGID": 6,
-    "CAP_SETUID": 7, "CAP_SETPCAP": 8, "CAP_NET_BIND_SERVICE": 10, "CAP_SETFCAP": 31,
+    "CAP_SETUID": 7, "CAP_SETPCAP": 8, "CAP_NET_BIND_SERVICE": 10,
 }  # fmt: skip
 OWN_NAMESPACES = frozenset({"cgroup", "ipc", "pid", "uts"})
 TERMINALS = 128

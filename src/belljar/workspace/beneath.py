@@ -208,6 +208,10 @@ class Folder:
 
     # Extended attributes: there is no *at call, so through the descriptor's own name in /proc.
 
+    def xattr_names(self, path: str) -> list[str]:
+        with self._itself(path) as name:
+            return os.listxattr(name)
+
     def xattrs(self, path: str) -> dict[str, bytes]:
         with self._itself(path) as name:
             return {each: os.getxattr(name, each) for each in os.listxattr(name)}

@@ -138,7 +138,7 @@ class Workspace:
         """Make sure that the container with this PID 1 has got the pinned directory and no other, and that it holds
         nothing that must not be given to it. `expected` is another directory that stands in for it: an overlay."""
         self._survey = self._survey or survey(self._descriptor)
-        self._survey.refuse_set_id(self.path)
+        self._survey.refuse_privileged(self.path)
         self._refuse_mounts_below(init_pid)
         try:
             with Folder.at(f"/proc/{init_pid}/root") as root:

@@ -1,7 +1,8 @@
 """One walk over the whole workspace while its sandbox starts: what must not be given to it, and what to watch in it.
 
-Set-id files. No call inside can set these bits, and writing clears them, but writing through a shared mapping does not:
-what runs as its owner could be replaced from inside. Directories may have the bit (their files inherit the group).
+Privileged files: set-id ones, and those with capabilities. No call inside can give these, and writing takes them away,
+but writing through a shared mapping does not: what runs as its owner could be replaced from inside. Directories may
+have the bit (their files inherit the group).
 
 Git directories. Each has hooks and settings that the host's git will run and obey: the workspace's own, nested ones,
 submodules', worktrees', bare ones.
@@ -15,12 +16,14 @@ import shlex
 import stat
 import threading
 import time
+from contextlib import suppress
 
 from belljar.errors import ProtectionMissing
 from belljar.workspace.beneath import Folder
 
 _TOLD = 3
 _SET_ID = stat.S_ISUID | stat.S_ISGID
+_CAPABILITIES = "security.capability"
 MARKS = ("HEAD", "objects", "refs")
 """What git takes a directory for one of its own by."""
 _MOST = 256
@@ -50,7 +53,7 @@ class Survey:
     """Runs in a thread from the beginning; whoever asks for something waits for its end."""
 
     def __init__(self, workspace: int) -> None:
-        self._set_id: list[str] = []
+        self._privileged: list[str] = []
         self._marks: dict[str, set[str]] = {}
         self._failure: OSError | None = None
         self._folder = Folder.of(workspace)
@@ -69,8 +72,15 @@ class Survey:
         above, _, name = path.rpartition("/")
         if name in MARKS:
             self._marks.setdefault(name, set()).add(above)
-        if mode & _SET_ID and mode & 0o111 and stat.S_ISREG(mode) and len(self._set_id) < _TOLD:
-            self._set_id.append(path)
+        if mode & 0o111 and stat.S_ISREG(mode) and len(self._privileged) < _TOLD and self._is_privileged(path, mode):
+            self._privileged.append(path)
+
+    def _is_privileged(self, path: str, mode: int) -> bool:
+        if mode & _SET_ID:
+            return True
+        with suppress(OSError):  # gone meanwhile, or a file system without attributes
+            return _CAPABILITIES in self._folder.xattr_names(path)
+        return False
 
     def git_directories(self) -> list[str]:
         """Relative to the workspace; those nearest to it first."""
@@ -78,18 +88,18 @@ class Survey:
         found = set.intersection(*(self._marks.get(mark, set()) for mark in MARKS))
         return sorted(found, key=lambda path: (path.count("/"), path))[:_MOST]
 
-    def refuse_set_id(self, workspace: str) -> None:
+    def refuse_privileged(self, workspace: str) -> None:
         self._thread.join()
-        if self._set_id or self._failure:
+        if self._privileged or self._failure:
             self._forget()
-        if self._set_id:
-            names = ", ".join(os.path.join(workspace, name) for name in self._set_id)
+        if self._privileged:
+            names = ", ".join(os.path.join(workspace, name) for name in self._privileged)
             raise ProtectionMissing(
-                f"workspace: these files run as their owner, and a command could replace them: {names}; "
-                "take the bit away (chmod ug-s) or move them elsewhere"
+                f"workspace: these files run with more rights than their caller's, and a command could replace them: "
+                f"{names}; take the rights away (chmod ug-s, setcap -r) or move them elsewhere"
             )
         if (failure := self._failure) is not None:
-            said = f"workspace: set-id files cannot be looked for in {workspace}: {failure.strerror}"
+            said = f"workspace: privileged files cannot be looked for in {workspace}: {failure.strerror}"
             if failure.errno == errno.ENAMETOOLONG:
                 top = os.path.join(workspace, str(failure.filename).partition("/")[0])
                 said += f"; it is of no use to other programs either: rm -rf -- {shlex.quote(top)}"

@@ -107,6 +107,28 @@ async def test_root_s_files_in_the_workspace_belong_to_its_owner(box: belljar.Se
     assert (Path(box.workspace.path) / "made").stat().st_uid == os.geteuid()
 
 
+GIVE_CAPABILITIES = """
+import os, shutil, struct
+for place in ("/workspace/capable", "/usr/bin/capable"):
+    shutil.copy("/usr/bin/id", place)
+    for value in (struct.pack("<5I", 0x02000001, 1 << 7, 0, 0, 0), struct.pack("<6I", 0x03000001, 1 << 7, 0, 0, 0, 0)):
+        try:
+            os.setxattr(place, "security.capability", value)
+            print("BREACH", place)
+        except OSError as refused:
+            print(refused.strerror)
+"""
+
+
+async def test_no_file_gets_a_capability(box: belljar.Session) -> None:
+    """On root's workspace it would be the host's own, for whoever runs that file there."""
+    path = Path(box.workspace.path, "give.py")
+    path.write_text(GIVE_CAPABILITIES)
+    result = await box.run(["python3", "/workspace/give.py"], timeout=60)
+    assert result.stdout.splitlines() == ["Operation not permitted"] * 4, result.output
+    assert "security.capability" not in os.listxattr(path.with_name("capable"))
+
+
 async def test_no_set_id_file_comes_to_be(box: belljar.Session) -> None:
     result = await script(
         box,
