@@ -56,3 +56,26 @@ def test_what_a_repository_prepared_is_refused_before_anything_runs(
     assert "--report" in answer.complaint
     assert (outside / "bashrc").read_text() == "the user's own\n"
     assert not (workspace / "ran").exists()
+
+
+def test_no_link_is_followed_where_the_workspace_has_another_name(
+    workspace: Path, outside: Path, tmp_path: Path
+) -> None:
+    """As $PWD has it, for who went there through a link."""
+    (workspace / "link").symlink_to(outside)
+    (tmp_path / "alias").symlink_to(workspace)
+    answer = belljar("run", "--workspace", workspace, "--report", tmp_path / "alias" / "link" / "bashrc", "touch ran")
+    assert (answer.status, (workspace / "ran").exists()) == (2, False)
+    assert (outside / "bashrc").read_text() == "the user's own\n"
+
+
+def test_no_link_of_a_session_s_commands_is_followed(workspace: Path, outside: Path) -> None:
+    """Its workspace is not where we are called."""
+    (workspace / "link").symlink_to(outside)
+    id = belljar("session", "start", "--workspace", workspace).stdout.strip()
+    try:
+        answer = belljar("run", "--session", id, "--report", workspace / "link" / "bashrc", "touch ran", cwd=outside)
+    finally:
+        belljar("session", "stop", id)
+    assert (answer.status, (workspace / "ran").exists()) == (2, False)
+    assert (outside / "bashrc").read_text() == "the user's own\n"

@@ -80,3 +80,47 @@ async def test_the_workspace_by_another_name_is_the_same(
     with pytest.raises(UsageError, match="link"):
         await box.files.download("/tmp/tree", tmp_path / "alias" / "out")
     assert os.listdir(outside) == ["key"]
+
+
+@pytest.mark.parametrize("target", ["through/f", "up/../out/f", "through"])
+async def test_no_way_of_the_caller_s_own_leads_through_a_link_of_a_command(
+    box: Session, workspace: Path, tmp_path: Path, outside: Path, target: str
+) -> None:
+    """His link leads to a place in the workspace that was a directory when he made it."""
+    (workspace / "sub").mkdir()
+    (tmp_path / "through").symlink_to(workspace / "out")
+    (tmp_path / "up").symlink_to(workspace / "sub")
+    assert (await box.run(["ln", "-s", str(outside), "out"])).ok
+    for source in ("/tmp/tree", "/tmp/tree/f"):
+        with suppress(UsageError):  # or the caller's link is replaced
+            await box.files.download(source, tmp_path / target)
+    with pytest.raises(UsageError, match="link"):
+        await box.files.upload(tmp_path / "up/../out/key", "/tmp/got")
+    assert os.listdir(outside) == ["key"]
+
+
+async def test_a_path_that_leaves_the_workspace_again_goes_through_no_link(
+    box: Session, workspace: Path, tmp_path: Path, outside: Path
+) -> None:
+    (outside / "sub").mkdir()
+    assert (await box.run(["ln", "-s", str(outside / "sub"), "out"])).ok
+    await box.files.download("/tmp/tree/f", f"{workspace}/out/../../f")
+    assert (tmp_path / "f").read_text() == "from inside"
+    await box.files.download("/tmp/tree", f"{workspace}/out/../../new")
+    assert (tmp_path / "new" / "f").read_text() == "from inside"
+
+
+async def test_links_without_end_lead_nowhere(box: Session, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UsageError, match="too many links"):
+        await box.files.download("/tmp/tree", tmp_path / "loop" / "f")
+
+
+async def test_what_has_no_path_of_its_own_can_be_brought_in(box: Session) -> None:
+    """`belljar cp <(program) ID:file`"""
+    reading, writing = os.pipe()
+    os.write(writing, b"said")
+    os.close(writing)
+    await box.files.upload(f"/proc/self/fd/{reading}", "/tmp/piped")
+    os.close(reading)
+    assert await box.files.read("/tmp/piped") == b"said"

@@ -1,22 +1,24 @@
-"""A path of the host that the caller gives for `upload` or `download`.
+"""A path of the host that the caller gives, for `upload`, `download` or a report.
 
 His own links are followed, but none below the session's workspace: a command may have put it there, to have a file
-written elsewhere or one from elsewhere brought in. By whatever name the path reaches the workspace, from there on it is
-opened beneath the workspace's descriptor.
+written elsewhere or one from elsewhere brought in. So the path is followed here, link by link: by whatever way it comes
+to the workspace, from there on it is opened beneath the workspace's descriptor.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import PurePath
 from typing import BinaryIO
 
 from belljar.errors import UsageError
 from belljar.workspace.beneath import Folder, parents
+
+_MOST_LINKS = 40  # as the kernel
 
 
 class HostPath:
@@ -24,8 +26,10 @@ class HostPath:
         """`workspace`: its descriptor; None: there is none to look out for."""
         self._path = os.fspath(path)
         self._workspace = workspace
-        self._below = _below(self._path, workspace) if workspace is not None else None
+        self._below: str | None = None
         """The path beneath the workspace; None: it is elsewhere."""
+        if workspace is not None:
+            self._path, self._below = _found(self._path, os.fstat(workspace))
 
     def is_directory(self) -> bool:
         if self._below is None:
@@ -58,8 +62,8 @@ class HostPath:
 
     def above(self) -> tuple[HostPath, str]:
         """The directory that it is in, and its name there."""
-        full = os.path.abspath(self._path)
-        return HostPath(os.path.dirname(full), self._workspace), os.path.basename(full)
+        above, name = os.path.split(self._path.rstrip("/"))
+        return HostPath(above or ("/" if self._path.startswith("/") else "."), self._workspace), name
 
     @contextmanager
     def _top(self) -> Iterator[Folder]:
@@ -76,12 +80,29 @@ class HostPath:
                 ) from error
 
 
-def _below(path: str, workspace: int) -> str | None:
-    """From the top down: the first directory that is the workspace counts."""
-    full, root = PurePath(os.path.abspath(path)), os.fstat(workspace)
-    for above in (*reversed(full.parents), full):
-        with suppress(OSError):
-            if os.path.samestat(os.stat(above), root):
-                found = full.relative_to(above).as_posix()
-                return "" if found == "." else found
-    return None
+def _found(path: str, workspace: os.stat_result) -> tuple[str, str | None]:
+    """The path, and what of it is beneath the workspace, where no link is followed, so that `..` is what it says."""
+    here, links = "/", 0
+    rest = os.path.join(os.getcwd(), path).split("/")[::-1]
+    while True:
+        if _is(here, workspace):
+            below = posixpath.normpath("/".join(rest[::-1]))
+            if below != ".." and not below.startswith("../"):
+                return path, "" if below == "." else below
+            path, rest = os.path.join(here, below), below.split("/")[::-1]
+        if not rest:
+            return path, None
+        name = rest.pop()
+        here = os.path.dirname(here) if name == ".." else os.path.normpath(os.path.join(here, name))
+        with suppress(OSError):  # it is no link, or nobody can say
+            target, links = os.readlink(here), links + 1
+            if links > _MOST_LINKS:
+                raise UsageError(f"{path}: it leads through too many links")
+            rest += target.split("/")[::-1]
+            here = "/" if target.startswith("/") else os.path.dirname(here)
+
+
+def _is(path: str, workspace: os.stat_result) -> bool:
+    with suppress(OSError):
+        return os.path.samestat(os.lstat(path), workspace)
+    return False

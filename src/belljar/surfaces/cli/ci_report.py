@@ -7,10 +7,13 @@ import os
 import stat
 import sys
 from argparse import Namespace
-from pathlib import Path
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from belljar.errors import BelljarError, PolicyDenied, UsageError
+from belljar.sandbox import rundir
+from belljar.session.host_paths import HostPath
+from belljar.surfaces.cli import names
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ class Report:
         self._args = args
         self._folder: Folder | None = None
         if args.report:
-            self._folder, self._name = _place(args.report, args.workspace)
+            self._folder, self._name = _place(args)
             self._write({"cause": None})  # a place that cannot be written is said before anything runs
 
     def ended(self, result: Result, box: Session) -> None:
@@ -56,23 +59,31 @@ class Report:
             raise UsageError(f"--report {self._args.report}: {error.strerror}") from None
 
 
-def _place(report: str, workspace: str) -> tuple[Folder, str]:
+def _place(args: Namespace) -> tuple[Folder, str]:
     """The directory of the report, opened before any command can move it, and its name there.
 
     Links below the workspace are not followed: a repository or a command may have put them there.
     """
-    path, root = Path(os.path.abspath(report)), Path(os.path.abspath(workspace))
-    try:
-        if path == root or not path.is_relative_to(root):
-            folder = Folder.at(path.parent)
-        else:
-            with Folder.at(root) as top:
-                folder = top.folder(path.parent.relative_to(root).as_posix())
-        if folder.exists(path.name) and not stat.S_ISREG(folder.stat(path.name).st_mode):
-            raise UsageError(f"--report {report}: this exists and is not a regular file")
-    except OSError as error:
-        raise UsageError(f"--report {report}: {error.strerror}") from None
-    return folder, path.name
+    with ExitStack() as opened:
+        top: Folder | None = None
+        with suppress(OSError):  # whoever launches says that there is none
+            top = opened.enter_context(Folder.at(_workspace(args)))
+        try:
+            where, name = HostPath(args.report, top.descriptor if top else None).above()
+            folder = Folder.of(opened.enter_context(where.folder()).descriptor)
+            if folder.exists(name) and not stat.S_ISREG(folder.stat(name).st_mode):
+                raise UsageError(f"{args.report}: this exists and is not a regular file")
+        except OSError as error:
+            raise UsageError(f"--report {args.report}: {error.strerror}") from None
+        except UsageError as error:
+            raise UsageError(f"--report {error}") from None
+    return folder, name
+
+
+def _workspace(args: Namespace) -> str:
+    """That of the session, if one is named: its commands wrote there."""
+    about = rundir.read_session(rundir.run_root() / names.session(args.session)) if args.session else None
+    return str(about["workspace"]) if about else str(args.workspace)
 
 
 def unusual_end(result: Result, args: Namespace) -> str | None:
