@@ -136,7 +136,7 @@ def _no_engine() -> str | None:
 
 
 def _no_bridge() -> str | None:
-    return _reason_of(daemon) or (None if daemon().dialect.reaches_far else "podman's files are always shared")
+    return _reason_of(daemon) or (None if daemon().dialect.works_remotely else "podman's files are always shared")
 
 
 def _no_oci() -> str | None:

@@ -1,4 +1,4 @@
-"""Engines: what runs the containers, each in a folder of its own behind the verbs of `base.Engine`.
+"""Container engines, each in its own folder behind the verbs of `base.Engine`.
 
 May import: images, link, workspace, policy, audit and what is below them; never sandbox or session.
 """
@@ -14,7 +14,7 @@ from belljar.errors import EngineRefused, EngineUnavailable, NamedEngineUnavaila
 if TYPE_CHECKING:
     from belljar.engines.base import Engine
 
-# Name → the module whose `find()` gives it, in the order in which `auto` asks.
+# Name → the module whose `find()` returns the engine, in the order in which `auto` tries them.
 KNOWN = {
     "docker": "belljar.engines.docker",
     "podman": "belljar.engines.podman",
@@ -24,31 +24,31 @@ VARIABLE = "BELLJAR_ENGINE"
 
 
 def connect(name: str = "auto") -> Engine:
-    """The engine of that name, looked for anew (a `Host` keeps what it found). Blocking: call it from a thread.
+    """Connect to the engine of that name; nothing is cached here. Blocking: call it from a thread.
 
     `auto`: the one that BELLJAR_ENGINE names, else the first that answers.
     """
-    wanted = os.environ.get(VARIABLE) or "auto" if name == "auto" else name
-    if wanted == "auto":
+    chosen = os.environ.get(VARIABLE) or "auto" if name == "auto" else name
+    if chosen == "auto":
         return _first_that_answers()
-    if wanted not in KNOWN:
-        raise UsageError(f"there is no engine {wanted!r}; choose from auto, {', '.join(KNOWN)}")
-    found: Engine = import_module(KNOWN[wanted]).find()
-    return found
+    if chosen not in KNOWN:
+        raise UsageError(f"there is no engine {chosen!r}; choose from auto, {', '.join(KNOWN)}")
+    engine: Engine = import_module(KNOWN[chosen]).find()
+    return engine
 
 
 def _first_that_answers() -> Engine:
-    tried: list[EngineUnavailable] = []
+    errors: list[EngineUnavailable] = []
     for name in KNOWN:
         try:
             return connect(name)
         except NamedEngineUnavailable:
             raise
         except EngineUnavailable as error:
-            tried.append(error)
-    if refused := [error for error in tried if isinstance(error, EngineRefused)]:
-        # The shortest way for a person; the doctor tells of the others.
-        told = EngineRefused(f"{refused[0]}; `belljar doctor` shows what else there is")
-        told.others = tuple(str(error) for error in tried if error is not refused[0])
-        raise told
-    raise EngineUnavailable(" ".join(dict.fromkeys(map(str, tried))))
+            errors.append(error)
+    if refused := [error for error in errors if isinstance(error, EngineRefused)]:
+        # An engine that only refuses access is the easiest to fix; the doctor explains the others.
+        first = EngineRefused(f"{refused[0]}; `belljar doctor` shows what else there is")
+        first.others = tuple(str(error) for error in errors if error is not refused[0])
+        raise first
+    raise EngineUnavailable(" ".join(dict.fromkeys(map(str, errors))))

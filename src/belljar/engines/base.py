@@ -1,7 +1,7 @@
-"""What Belljar needs of a container engine: a handful of verbs and a byte stream. All of them block.
+"""What Belljar needs from a container engine: a handful of verbs and a byte stream. All verbs block.
 
-An engine is a folder with a `find() -> Engine` and a line in `engines.KNOWN`. It translates a `SandboxSpec`, answers in
-the words of `Protections`, and raises nothing but `EngineError`. `tests/engines/test_contract.py` is what it must pass.
+An engine is a folder with a `find() -> Engine` and a line in `engines.KNOWN`. It translates a `SandboxSpec`, reports
+what is in force as `Protections`, and raises only `EngineError`. It must pass `tests/engines/test_contract.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @record
 class Launched:
-    """A container that runs."""
+    """A running container."""
 
     id: str
     pid: int
@@ -42,7 +42,7 @@ class Listed:
 
 @record
 class Description:
-    """What an engine says of itself, for `doctor`. None: it does not say."""
+    """What an engine reports about itself, for `doctor`. None: unknown."""
 
     version: str
     cgroup_version: str | None = None
@@ -52,41 +52,41 @@ class Description:
     seccomp: bool | None = None
     rootless: bool = False
     does_without: tuple[str, ...] = ()
-    """What its sandboxes lack here that others have, each in words for people."""
+    """Features that its sandboxes lack on this machine, each as a sentence for people."""
     user_remapping: bool = False
     user_namespaces: bool = False
-    """Whether each sandbox has one of its own, in which nobody is anybody outside."""
+    """Whether each sandbox has its own, in which no id is a user of the host."""
     access_control: str = ""
     """apparmor, selinux or none."""
     access_control_gap: str = ""
-    """Why sandboxes do without it all the same."""
+    """Why sandboxes cannot use it all the same."""
     storage: str = ""
     data_root: str = ""
 
 
 class Engine(ImageStore, Protocol):
     name: str
-    """docker, podman, oci …: what `BELLJAR_ENGINE` calls it."""
+    """Its name in `BELLJAR_ENGINE`: docker, podman, oci …"""
     host: str
-    """Where it answers, for people."""
+    """Its address, for people."""
     identity: str
-    """Which engine this is: a session is only looked for, or reaped, at the engine that made it."""
+    """Identifies this engine: a session is found and reaped only through the engine that made it."""
     machine: str
-    """Its architecture, as `uname -m` says it."""
+    """Its architecture, as in `uname -m`."""
     shares_files: bool
-    """Whether a directory of this machine can be mounted with its sockets working, and its processes seen."""
+    """Whether sandboxes can mount directories of this machine with working sockets, and their processes are visible."""
 
     leaves_remains: bool
-    """Whether a sandbox that ended by itself leaves something behind that only `destroy` takes away."""
+    """Whether a sandbox that ended by itself leaves something behind that only `destroy` removes."""
     own_namespaces: frozenset[str]
-    """Those that it gives each sandbox (of `spec.OWN_NAMESPACES`)."""
+    """Which of `spec.OWN_NAMESPACES` each sandbox gets."""
 
     def user(self, uid: int, gid: int, *, root: bool = False) -> User:
-        """How this engine has a process run that is this user on the host; `root`: and root inside."""
+        """The `User` of a sandbox whose processes are this uid and gid on the host; `root`: they are root inside."""
         ...
 
     def create(self, spec: SandboxSpec, name: str) -> str:
-        """Its id. Repeated with the same name it is the same container."""
+        """Returns the container's id. A second call with the same name returns the same container."""
         ...
 
     def start(self, id: str) -> Launched: ...
@@ -94,27 +94,27 @@ class Engine(ImageStore, Protocol):
     def inspect(self, id: str) -> Launched: ...
 
     def state(self, id: str) -> str | None:
-        """running, paused, exited, ...; None: it does not exist."""
+        """running, paused, exited …; None: it does not exist."""
         ...
 
     def destroy(self, id: str) -> None:
-        """By id or name. Gone when this returns; a container that is gone already is fine."""
+        """Remove a container by id or name, and wait until it is gone. It is no error if it does not exist."""
         ...
 
     def list(self) -> list[Listed]:
-        """The sandboxes of Belljar, whoever made them."""
+        """All of Belljar's sandboxes, whoever made them."""
         ...
 
     def bridge(self, id: str, argv: Sequence[str]) -> Transport:
-        """A byte stream to `argv`, run in a container whose files we do not share."""
+        """Run `argv` in a container that shares no files with us, and return a byte stream to it."""
         ...
 
     def install_init(self, binary: Path, image: str) -> str:
-        """Where files are not shared: the name of a volume that holds the init."""
+        """For engines that share no files: put the init into a volume and return the volume's name."""
         ...
 
     def image(self, reference: str) -> Image | None:
-        """None: it has no such image."""
+        """None: there is no such image."""
         ...
 
     def describe(self) -> Description: ...

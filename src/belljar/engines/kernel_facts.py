@@ -1,6 +1,6 @@
-"""What the kernel says of a sandbox's PID 1, whatever engine made it: one pass over /proc and its cgroups.
+"""What the kernel reports about a sandbox's PID 1, whichever engine made it, from /proc and its cgroups.
 
-A file that cannot be read (an engine elsewhere, a caller who is not root) is no fact.
+A file that cannot be read (a remote engine, a caller who is not root) leaves its fact empty.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from belljar.records import record
 
 NAMESPACES = ("net", "mnt", "pid", "ipc", "uts", "cgroup", "user")
-# Ours → (cgroup v1 controller and file, cgroup v2 file).
+# Our name → (cgroup v1 controller, its v1 file, its v2 file).
 _CGROUP_FILES = {
     "memory": ("memory", "memory.limit_in_bytes", "memory.max"),
     "swap": ("memory", "memory.memsw.limit_in_bytes", "memory.swap.max"),
@@ -30,7 +30,7 @@ class MountFact:
     device: str
     """major:minor."""
     root: str
-    """What of its file system is mounted."""
+    """The part of the file system that is mounted."""
     read_only: bool
     kind: str
 
@@ -44,19 +44,19 @@ class KernelFacts:
     """Hard limits by their name in /proc/PID/limits."""
     cgroup: Mapping[str, str] = field(default_factory=dict)
     unified: bool = False
-    """Whether the cgroup values are version 2's."""
+    """Whether the cgroup values come from version 2."""
     routes: int | None = None
     shared: frozenset[str] | None = None
-    """Namespaces that are the host's own."""
+    """Namespaces that it shares with the host."""
     mounts: Mapping[str, MountFact] = field(default_factory=dict)
-    """What is on top at each mount point."""
+    """The topmost mount at each mount point."""
     executable: tuple[int, int] | None = None
-    """Device and inode of the program that runs."""
+    """Device and inode of the program."""
     host_swap: bool = True
 
 
 def gather(pid: int) -> KernelFacts | None:
-    """None where the process cannot be seen at all."""
+    """None: the process is not visible."""
     status = read(f"/proc/{pid}/status")
     if status is None:
         return None
@@ -77,10 +77,10 @@ def gather(pid: int) -> KernelFacts | None:
 
 def executable(pid: int) -> tuple[int, int] | None:
     try:
-        found = os.stat(f"/proc/{pid}/exe")
+        status = os.stat(f"/proc/{pid}/exe")
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def parse_status(text: str) -> dict[str, str]:
@@ -93,18 +93,18 @@ def parse_limits(text: str) -> dict[str, str]:
 
 
 def parse_mounts(text: str) -> dict[str, MountFact]:
-    found = {}
+    mounts = {}
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
         _, _, device, root, point, options = left.split(" ")[:6]
         kind, _, super_options = right.split(" ", 2)
         read_only = "ro" in options.split(",") or "ro" in super_options.split(",")
-        found[_plain(point)] = MountFact(device, _plain(root), read_only, kind)
-    return found
+        mounts[_unescaped(point)] = MountFact(device, _unescaped(root), read_only, kind)
+    return mounts
 
 
 def place_of(path: str) -> tuple[str, str] | None:
-    """Device and place in its file system of a path of ours: what mountinfo says of a bind mount of it."""
+    """The device of a path of ours and its place in that file system, as mountinfo shows them for a bind mount."""
     mounts = parse_mounts(read("/proc/self/mountinfo") or "")
     above = [point for point in mounts if point == "/" or path == point or path.startswith(point + "/")]
     if not above:
@@ -114,9 +114,7 @@ def place_of(path: str) -> tuple[str, str] | None:
     return mounts[point].device, "/".join([mounts[point].root.rstrip("/"), *([rest] if rest else [])]) or "/"
 
 
-def _plain(path: str) -> str:
-    if "\\" not in path:
-        return path
+def _unescaped(path: str) -> str:
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         path = path.replace(code, character)
     return path
@@ -128,7 +126,7 @@ def gather_cgroup(membership: str) -> tuple[dict[str, str], bool]:
 
 
 def cgroup_files(membership: str, files: Mapping[str, tuple[str, str, str]]) -> tuple[dict[str, str], bool]:
-    """The contents of files of a process's cgroups, and whether those are version 2's."""
+    """The contents of these files in a process's cgroups, and whether they come from version 2."""
     paths = {}
     for line in membership.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -147,17 +145,17 @@ def cgroup_files(membership: str, files: Mapping[str, tuple[str, str, str]]) -> 
 
 @cache
 def _cgroup_mounts() -> dict[str, str]:
-    """Controller ("" for version 2) → where its whole hierarchy is mounted."""
-    found = {}
+    """Controller ("" for version 2) → the mount point of its whole hierarchy."""
+    points = {}
     for line in (read("/proc/self/mountinfo") or "").splitlines():
         left, _, right = line.partition(" - ")
         kind, _, options = right.split(" ", 2)
         root, point = left.split()[3:5]
         if root == "/" and kind == "cgroup2":
-            found[""] = point
+            points[""] = point
         elif root == "/" and kind == "cgroup":
-            found.update(dict.fromkeys(options.split(" ")[-1].split(","), point))
-    return found
+            points.update(dict.fromkeys(options.split(" ")[-1].split(","), point))
+    return points
 
 
 def _shared(pid: int) -> frozenset[str] | None:
@@ -184,6 +182,6 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process that lives started, in ticks since boot; with the pid it names one process for good."""
+    """When a living process started, in ticks since boot. Pid and start time together identify one process."""
     fields = (read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
     return int(fields[19]) if fields and fields[0] not in "ZX" else None

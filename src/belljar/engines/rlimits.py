@@ -1,5 +1,5 @@
-"""Resource limits put on a sandbox from outside, where its engine does not: before it runs anything, its PID 1 and all
-that it has forked meanwhile are given them. Lowering the limits of a process of one's own needs no privilege."""
+"""Resource limits for a sandbox whose engine does not set them: set from outside on PID 1 and the processes it has
+forked, before any command runs. Lowering the limits of one's own processes needs no privilege."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NUMBERS = {
 
 
 def impose(pid: int, limits: Mapping[str, int]) -> None:
-    """A parent first: what it forks from then on inherits them, and what it forked before is among its children."""
+    """The parent first: children that it forks later inherit the limits, earlier ones are in its list of children."""
     try:
         for name, value in limits.items():
             _, hard = resource.prlimit(pid, _NUMBERS[name])
-            most = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.prlimit(pid, _NUMBERS[name], (most, most))
+            limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.prlimit(pid, _NUMBERS[name], (limit, limit))
     except ProcessLookupError:
         return
     except (OSError, ValueError) as error:

@@ -1,16 +1,15 @@
 """The system calls a sandbox may make: an allow-list, for the native architecture only.
 
-Everything that is not named here fails with EPERM. Three facts shape the list:
+Every other call fails with EPERM. Three facts shape the list:
 
-- Arguments are compared as 64 bits while the kernel looks at fewer. An `int` is therefore compared by
-  equality (upper bits set: no match, refused), and a flag word by a mask over the bits the kernel reads.
-- A filter cannot look behind a pointer. `clone3` and `openat2` carry their flags in a struct, so they answer
-  ENOSYS, on which every libc falls back to `clone` and `openat`, whose flags can be seen.
-- Files made in the workspace may belong to root outside (an idmapped mount). A set-uid file would be root's
-  for anybody on the host, so no call may create one or set the bit.
+- A filter compares 64 bits of an argument, while the kernel may use fewer. So an `int` is compared for
+  equality (with upper bits set it does not match and is refused), and flags by a mask over the bits that count.
+- A filter cannot follow a pointer. `clone3` and `openat2` carry their flags in a struct, so they return
+  ENOSYS; every libc then falls back to `clone` and `openat`, whose flags are visible.
+- Files made in the workspace may belong to root outside (an idmapped mount). A set-uid file there would give
+  root to anybody on the host, so no call may create one or set the bit.
 
-A call from another architecture (int 0x80, x32) kills the process: that is libseccomp's answer to an
-architecture the filter does not hold.
+libseccomp kills a process that makes a call for another architecture (int 0x80, x32).
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 
 _EPERM, _EINVAL, _ENOSYS, _EPROTONOSUPPORT = 1, 22, 38, 93
 
-# What these take comes out of one number for the whole machine, which one sandbox could use up: contexts out of
-# fs.aio-max-nr; translated filters, without which no container starts any more, out of net.core.bpf_jit_limit.
+# Each of these uses up a quota of the whole machine: AIO contexts count against fs.aio-max-nr, compiled filters against
+# net.core.bpf_jit_limit, and no container starts once that is exhausted.
 MACHINE_WIDE = "io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit seccomp"
 PR_SET_SECCOMP = 22
 PRCTL_LARGE = (0x41555856, 0x53564D41, 0x59616D61)  # PR_GET_AUXV, PR_SET_VMA, PR_SET_PTRACER
@@ -41,20 +40,20 @@ DEBUGGING = "ptrace process_vm_readv process_vm_writev kcmp"
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, NETLINK_ROUTE = 1, 2, 10, 16, 0
 NETLINK_AUDIT = 9
-# SOCK_STREAM as TCP, SOCK_DGRAM as UDP; 0 is the kernel's choice, which is the same.
+# SOCK_STREAM as TCP, SOCK_DGRAM as UDP; protocol 0 lets the kernel choose, with the same result.
 TYPE_AND_PROTOCOLS = {1: (0, 6), 2: (0, 17)}
 _INT = 0xFFFFFFFF
 _SMALL = (~0x7F & _INT, 0, 6)
-"""Of a word for `all_but`: what is below 128."""
+"""Arguments of `all_but` for values below 128."""
 SOCKET_TYPE = _INT & ~(0o4000 | 0o2000000)  # all but SOCK_NONBLOCK and SOCK_CLOEXEC
 PRIO_PROCESS, IOPRIO_WHO_PROCESS = 0, 1
-# All of fcntl but F_SETLEASE (1024) and F_SETDELEG (1040): who opens a leased file waits for 45 seconds, on the host
+# All of fcntl but F_SETLEASE (1024) and F_SETDELEG (1040): opening a leased file blocks for 45 seconds, on the host
 # too. Few rules, since fcntl is called often: below 1024, 1025, 1026 and 1027, 1028 to 1031, 1032 to 1039.
 NO_LEASES = ((~0x3FF, 0), (~0, 1025), (~1, 1026), (~3, 1028), (~7, 1032))
 CLONE_NEW_ANY = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 O_CREAT_OR_TMPFILE = 0o100 | 0o20000000
 SET_ID_BITS = 0o6000
-# TIOCSTI types on a terminal, TIOCLINUX and TIOCSETD reach code (line disciplines) that is loaded for whoever asks.
+# TIOCSTI puts input into a terminal; TIOCLINUX and TIOCSETD reach kernel modules that are loaded on demand.
 TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)
 ADDR_NO_RANDOMIZE = 0x0040000
 PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
@@ -65,7 +64,7 @@ Argument = dict[str, int | str]
 
 @cache
 def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, Any]:
-    """The profile in the form Docker takes (`--security-opt seccomp=…`). Not to be changed by whoever gets it."""
+    """The profile in Docker's form (`--security-opt seccomp=…`). It is cached: do not change it."""
     debug = kind == "debug"
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
@@ -76,12 +75,15 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
             *_families(),
             *_without_set_id(),
             *(_for_root() if kind == "root" else []),
-            *_of_oneself(),
+            *_own_process(),
             *(_allow(["ioctl"], _masked(1, mask, value)) for mask, value in all_but(TERMINAL_TRICKS)),
             *(_allow(["fcntl"], _masked(1, mask & _INT, value)) for mask, value in NO_LEASES),
             *_without_filters(),
             _allow(["clone"], _masked(0, CLONE_NEW_ANY, 0)),
-            *_personalities((*PERSONALITIES, ADDR_NO_RANDOMIZE) if debug else PERSONALITIES),
+            *(
+                _allow(["personality"], _equal(0, value))
+                for value in (*PERSONALITIES, *([ADDR_NO_RANDOMIZE] if debug else []))
+            ),
             _refuse(["clone3", "openat2", *MACHINE_WIDE.split()], _ENOSYS),
             *([_allow(sorted(DEBUGGING.split()))] if debug else []),
         ],
@@ -94,20 +96,20 @@ def profile_text(kind: Profile = "default", machine: str | None = None) -> str:
 
 
 def all_but(values: Iterable[int], mask: int = 0, prefix: int = 0, bit: int = 31) -> list[tuple[int, int]]:
-    """Masks and values that together match every 32-bit word but these, whatever the upper half of the register holds;
-    a comparison for "not equal" would look at that half too."""
-    found = []
-    for this in (prefix, prefix | 1 << bit):
-        within = [value for value in values if (value ^ this) >> bit == 0]
+    """Masks and values that together match every 32-bit word except `values`, whatever the upper half of the register
+    holds. A comparison for "not equal" would include that half."""
+    pairs = []
+    for start in (prefix, prefix | 1 << bit):
+        within = [value for value in values if (value ^ start) >> bit == 0]
         if not within:
-            found.append((mask | 1 << bit, this))
+            pairs.append((mask | 1 << bit, start))
         elif bit:
-            found += all_but(within, mask | 1 << bit, this, bit - 1)
-    return found
+            pairs += all_but(within, mask | 1 << bit, start, bit - 1)
+    return pairs
 
 
 def _families() -> list[Rule]:
-    """By protocol too: SCTP, DCCP, MPTCP, SMC, UDP-Lite and L2TP are large, seldom used and loaded on demand."""
+    """Checks the protocol too: SCTP, DCCP, MPTCP, SMC, UDP-Lite and L2TP are large modules, loaded on demand."""
     internet = [
         _allow(["socket"], _equal(0, family), _masked(1, SOCKET_TYPE, type), _equal(2, protocol))
         for family in (AF_INET, AF_INET6)
@@ -119,27 +121,27 @@ def _families() -> list[Rule]:
 
 
 def _without_set_id() -> list[Rule]:
-    """Calls that take a file mode, as long as it holds neither set-uid nor set-gid."""
+    """Calls that take a file mode, if it has neither set-uid nor set-gid."""
     mode_at = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "mknod": 1, "mknodat": 2}
     mode_at |= {"creat": 1, "open": 2, "openat": 3}
     flags_at = {"open": 1, "openat": 2}
     clean = [_allow([name], _masked(index, SET_ID_BITS, 0)) for name, index in mode_at.items()]
-    # Without O_CREAT the mode register is whatever the caller left in it.
+    # Without O_CREAT the mode register may hold anything.
     plain = [_allow([name], _masked(index, O_CREAT_OR_TMPFILE, 0)) for name, index in flags_at.items()]
     return [*clean, *plain]
 
 
 def _for_root() -> list[Rule]:
-    """So that packages can be installed: set-id bits are still never set, but asking for them is no error; and where
-    there is no audit (useradd, su) there is none to write to, instead of one that is forbidden."""
+    """Lets packages be installed. Asking for a set-id bit succeeds without setting it, and the audit socket (useradd,
+    su) does not exist instead of being forbidden."""
     mode_at = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
-    asked = (0o2000, 0o4000, 0o6000)
-    modes = [_refuse([name], 0, _masked(index, SET_ID_BITS, bits)) for name, index in mode_at.items() for bits in asked]
+    ids = (0o2000, 0o4000, 0o6000)
+    modes = [_refuse([name], 0, _masked(index, SET_ID_BITS, bits)) for name, index in mode_at.items() for bits in ids]
     return [*modes, _refuse(["socket"], _EPROTONOSUPPORT, _equal(0, AF_NETLINK), _equal(2, NETLINK_AUDIT))]
 
 
-def _of_oneself() -> list[Rule]:
-    """Calls that change a process's limits or priority, for the caller alone: PID 1 and the keepers have its uid."""
+def _own_process() -> list[Rule]:
+    """Calls that change limits or priority, for the calling process only: PID 1 and the keepers have the same uid."""
     by_pid = ["prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"]
     return [
         _allow(by_pid, _equal(0, 0)),
@@ -149,9 +151,9 @@ def _of_oneself() -> list[Rule]:
 
 
 def _without_filters() -> list[Rule]:
-    """No filter of a socket's or of system calls; for the latter as a kernel answers that has none. Only numbers that
-    there are (options below 128, levels below 512) are told apart: with a rule for each bit of the rest the program
-    would be longer than a kernel takes (4096 instructions; gVisor's came to more)."""
+    """No socket filters and no seccomp filters; the latter fail as on a kernel without seccomp. Only option numbers
+    below 128 and levels below 512 are distinguished: one rule for each further bit would exceed the kernel's limit of
+    4096 instructions (under gVisor it did)."""
     return [
         *(_allow(["prctl"], _masked(0, mask, value)) for mask, value in all_but([PR_SET_SECCOMP], *_SMALL)),
         *(_allow(["prctl"], _masked(0, _INT, value)) for value in PRCTL_LARGE),
@@ -165,10 +167,6 @@ def _without_filters() -> list[Rule]:
             for mask, value in all_but(SOCKET_FILTERS, *_SMALL)
         ),
     ]
-
-
-def _personalities(values: Iterable[int]) -> list[Rule]:
-    return [_allow(["personality"], _equal(0, value)) for value in values]
 
 
 def _freely_allowed() -> set[str]:

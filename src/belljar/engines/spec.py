@@ -1,8 +1,8 @@
-"""One sandbox in neutral words: who runs in it, what is mounted, what it may use. No engine's vocabulary is here.
+"""One sandbox in words that no engine owns: who runs in it, what is mounted, what it may use.
 
 `sandbox.spec.build_spec` fills it in; an engine translates it (Docker: `docker/create_body.py`). `protections` is what
-must be in force once it runs: the engine answers in the same words (`Launched.claims`), and `sandbox.verification`
-compares the two, and both with the kernel.
+must be in force once it runs. The engine reports what is (`Launched.claims`), and `sandbox.verification` compares the
+two with each other and with the kernel.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LinkKind = Literal["socket", "exec"]
 
 LABEL = "org.belljar."
 SPEC_LABEL = LABEL + "spec"
-# What root inside may do, all of it only to its own namespace's things, and the kernel's numbers: what it takes to
-# install packages. Not CAP_SETFCAP: root's workspace is mapped, so a capability on a file there would be the host's.
+# What root inside needs to install packages, with the kernel's numbers. Each works only within its own namespaces.
+# Not CAP_SETFCAP: root's workspace is mapped, so a capability on a file there would be valid on the host.
 ROOT_CAPABILITIES = {
     "CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4, "CAP_KILL": 5, "CAP_SETGID": 6,
     "CAP_SETUID": 7, "CAP_SETPCAP": 8, "CAP_NET_BIND_SERVICE": 10,
@@ -35,17 +35,17 @@ TERMINALS = 128
 """Pseudo terminals that a sandbox may have open."""
 OWN_KERNELS = ("runsc",)
 KERNEL_BYTES, KERNEL_THREADS = 32 << 20, 64
-"""What such a kernel has in its sandbox's control group for itself (seen: gVisor, 25 MiB and 31 threads)."""
+"""What such a kernel itself takes of its sandbox's limits (measured with gVisor: 25 MiB and 31 threads)."""
 
 
 def has_own_kernel(runtime: str) -> bool:
-    """Whether its sandboxes are processes of a kernel of its own: this machine sees neither them nor their sockets."""
+    """Whether this runtime brings its own kernel: this machine sees neither its processes nor their sockets."""
     return runtime.rpartition("/")[2] in OWN_KERNELS
 
 
 @record
 class Image:
-    """What of an image matters here: its reference (best its id), environment and declared volumes."""
+    """An image's reference (preferably its id), environment and declared volumes."""
 
     ref: str
     env: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Image:
 
 @record
 class IdMap:
-    """`count` ids from `inside` on are those from `outside` on, on the host."""
+    """Maps `count` ids that start at `inside` to those that start at `outside` on the host."""
 
     inside: int
     outside: int
@@ -66,33 +66,33 @@ class User:
     uid: int
     gid: int
     uid_map: tuple[IdMap, ...] = ()
-    """Empty: no user namespace, ids inside are the host's."""
+    """Empty: no user namespace, so ids inside are the host's."""
     gid_map: tuple[IdMap, ...] = ()
     root_inside: bool = False
-    """Whether uid 0 inside is accepted: only where the maps make it somebody unprivileged outside."""
+    """Whether uid 0 inside is accepted. Only where the maps make it an unprivileged id outside."""
 
     @property
     def outside(self) -> tuple[int, int]:
-        """Who this is for the host."""
+        """The uid and gid on the host."""
         return outside(self.uid, self.uid_map), outside(self.gid, self.gid_map)
 
     def __str__(self) -> str:
         return f"{self.uid}:{self.gid}"
 
 
-BRIDGE_USER = User(65533, 65533)  # nobody else's, so that no command in the sandbox can signal the bridge
+BRIDGE_USER = User(65533, 65533)  # an id that no command has, so no command can signal the bridge
 
 
 def outside(id: int, maps: tuple[IdMap, ...]) -> int:
-    for each in maps:
-        if each.inside <= id < each.inside + each.count:
-            return each.outside + id - each.inside
+    for span in maps:
+        if span.inside <= id < span.inside + span.count:
+            return span.outside + id - span.inside
     return id
 
 
 @record
 class Mount:
-    """A place in the sandbox that does not come from its image. Always nosuid and nodev, never shared or recursive."""
+    """A mount in the sandbox. Always nosuid and nodev, never shared or recursive."""
 
     kind: Literal["bind", "tmpfs", "volume", "overlay"]
     target: str
@@ -102,19 +102,19 @@ class Mount:
     size: int = 0
     """tmpfs: bytes."""
     inodes: int = 0
-    """tmpfs: files and directories."""
+    """tmpfs: how many files and directories it may hold."""
     mode: int = 0o755
-    """tmpfs: of its top directory."""
+    """tmpfs: mode of its top directory."""
     owner: tuple[int, int] | None = None
-    """tmpfs: of its top directory, ids inside; None is root."""
+    """tmpfs: uid and gid inside of its top directory; None: root."""
     executable: bool = True
     upper: str = ""
-    """overlay: where changes go."""
+    """overlay: the directory that takes the changes."""
     work: str = ""
     """overlay: its working directory, on the same file system as `upper`."""
 
     def tmpfs_options(self) -> list[str]:
-        """As mount(8) takes them."""
+        """In the form of mount(8)."""
         options = ["nosuid", "nodev", f"size={self.size}", f"mode={self.mode:o}"]
         options += [f"nr_inodes={self.inodes}"] if self.inodes else []
         options += [f"uid={self.owner[0]}", f"gid={self.owner[1]}"] if self.owner is not None else []
@@ -123,9 +123,9 @@ class Mount:
 
 @record
 class Protections:
-    """What stands between a sandbox and its host; the same words for what was asked and for what an engine reports.
+    """What protects the host from a sandbox. Used both for what is required and for what an engine reports.
 
-    None: the engine does not say. That is only accepted where the kernel does.
+    None: the engine does not report it. That is accepted only where the kernel shows it.
     """
 
     user: str | None = None
@@ -137,7 +137,7 @@ class Protections:
     ulimits: frozenset[tuple[str, int]] | None = None
     read_only_root: bool | None = None
     capabilities: frozenset[str] | None = None
-    """Those left."""
+    """Those that are not dropped."""
     no_new_privileges: bool | None = None
     seccomp: str | None = None
     """The name of the profile."""
@@ -146,7 +146,7 @@ class Protections:
     masked_paths: frozenset[str] | None = None
     readonly_paths: frozenset[str] | None = None
     extras: frozenset[str] | None = None
-    """Whatever else it was given: devices, groups, ports, foreign mounts, privileged mode."""
+    """Anything that must not be there: devices, groups, ports, foreign mounts, privileged mode."""
     removes_itself: bool | None = None
 
 
@@ -158,47 +158,47 @@ class SandboxSpec:
     """PID 1: our init with its arguments."""
     cwd: str
     env: Mapping[str, str]
-    """All of it: nothing of the image's environment is added."""
+    """The whole environment: no variable of the image is added."""
     mounts: tuple[Mount, ...]
     limits: Limits
     network: Network
     link: LinkKind
-    """socket: the init dials a socket in a mounted directory; exec: it is reached by running its bridge."""
+    """socket: the init connects to a socket in a mounted directory; exec: the host runs a bridge to the init."""
     hostname: str
     masked_paths: tuple[str, ...]
     readonly_paths: tuple[str, ...]
     seccomp: Profile = "default"
     machine: str | None = None
-    """The engine's architecture, where it is not ours."""
+    """The engine's architecture, if it differs from ours."""
     capabilities: frozenset[str] = frozenset()
-    """Of PID 1; only ever within a user namespace."""
+    """Of PID 1; only within a user namespace."""
     writable_root: bool = False
     root_changes: str = ""
-    """Where a writable root's changes go: an empty directory of the host; without one they are held in memory."""
+    """An empty directory of the host for the changes to a writable root; empty: they are kept in memory."""
     runtime: str = ""
-    """A runtime the engine knows by name (runsc, kata …); empty: its default."""
+    """A runtime that the engine knows by this name (runsc, kata …); empty: its default."""
     security_label: str = ""
     """For SELinux: the process label (`type:container_t`), or `disable`."""
     own_namespaces: frozenset[str] = OWN_NAMESPACES
-    """Besides mounts and the network."""
+    """Besides the mount and network namespaces, which every sandbox has."""
     brings_hosts: bool = False
-    """/etc/hosts and /etc/hostname are among the mounts, so the engine need not set up a network to write them."""
+    """/etc/hosts and /etc/hostname are mounted, so the engine need not set up a network to write them."""
     workspace: str = ""
-    """Where the workspace is on the host, for people."""
+    """The workspace's path on the host, for people."""
     private: str = ""
-    """The directory inside that holds our own files; another one in each sandbox."""
+    """The directory inside that holds our own files; each sandbox has another name for it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Environment of PID 1 that is never printed."""
+    """Environment variables of PID 1 that are never printed."""
 
     @property
     def memory(self) -> int:
-        """The control group's limit."""
+        """The limit of the control group."""
         return self.limits.memory + KERNEL_BYTES * has_own_kernel(self.runtime)
 
     @property
     def pids(self) -> int:
-        """The control group's limit."""
+        """The limit of the control group."""
         return self.limits.pids + KERNEL_THREADS * has_own_kernel(self.runtime)
 
     @property
@@ -213,7 +213,7 @@ class SandboxSpec:
 
     @property
     def ulimits(self) -> dict[str, int]:
-        """Soft and hard alike."""
+        """Soft and hard limits are the same."""
         limits = self.limits
         return {"core": 0, "nofile": limits.nofile, "fsize": limits.fsize, "memlock": limits.memlock}
 
@@ -223,27 +223,27 @@ class SandboxSpec:
 
     @cached_property
     def digest(self) -> str:
-        """The same for two sandboxes that differ only in whose they are."""
+        """Equal for two sandboxes that differ only in their user and host paths."""
         text = json.dumps(vars(self._anonymous()), sort_keys=True, default=_plain)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def as_dict(self) -> dict[str, Any]:
-        """For people: no secret in it."""
-        shown: dict[str, Any] = json.loads(json.dumps(vars(replace(self, secrets={})), default=_plain))
-        del shown["secrets"]
-        return shown
+        """For people: without secrets."""
+        document: dict[str, Any] = json.loads(json.dumps(vars(replace(self, secrets={})), default=_plain))
+        del document["secrets"]
+        return document
 
     def _anonymous(self) -> SandboxSpec:
         def neutral(text: str) -> str:
             return text.replace(self.private, "/.belljar") if self.private else text
 
-        plain = {"source": "", "upper": "", "work": "", "owner": None}
-        mounts = tuple(replace(each, target=neutral(each.target), **plain) for each in self.mounts)  # type: ignore[arg-type]
+        blank = {"source": "", "upper": "", "work": "", "owner": None}
+        mounts = tuple(replace(mount, target=neutral(mount.target), **blank) for mount in self.mounts)  # type: ignore[arg-type]
         argv = tuple(neutral(word) for word in self.argv)
         user = User(0, 0, root_inside=self.user.root_inside)
         return replace(self, user=user, mounts=mounts, argv=argv, private="", root_changes="", labels={}, secrets={})
 
 
 def _plain(value: Any) -> Any:
-    """For JSON, without the copies that `asdict` makes of everything."""
+    """For JSON: `asdict` would copy everything first."""
     return sorted(value) if isinstance(value, frozenset) else vars(value)

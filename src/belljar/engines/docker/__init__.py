@@ -10,35 +10,36 @@ from belljar.errors import EngineError, EngineRefused, EngineUnavailable, NamedE
 
 
 def find() -> DockerEngine:
-    usual = (hosts.DEFAULT, f"unix://{hosts.runtime_directory()}/docker.sock")
-    return first_that_answers(usual, Dialect())
+    sockets = (hosts.DEFAULT, f"unix://{hosts.runtime_directory()}/docker.sock")
+    return first_that_answers(sockets, Dialect())
 
 
-def first_that_answers(usual: tuple[str, ...], dialect: Dialect) -> DockerEngine:
-    tried: list[str] = []
+def first_that_answers(sockets: tuple[str, ...], dialect: Dialect) -> DockerEngine:
+    """The engine that the settings name, or the first of `sockets` where an engine of this dialect answers."""
+    reasons: list[str] = []
     refused, broken = "", False
-    for endpoint in hosts.candidates(usual):
+    for endpoint in hosts.candidates(sockets):
         try:
-            found = DockerEngine(endpoint, dialect)
+            engine = DockerEngine(endpoint, dialect)
         except EngineUnavailable as error:
             if endpoint.named_by:
                 raise NamedEngineUnavailable(f"{error} ({endpoint.named_by} names it)") from error
-            tried.append(reason := str(error).partition(": ")[2].removesuffix(ADVICE))
+            reasons.append(reason := str(error).partition(": ")[2].removesuffix(ADVICE))
             if isinstance(error.__cause__, PermissionError):
                 refused = f"{dialect.name.capitalize()} is there, but {reason}"
             elif not isinstance(error.__cause__, FileNotFoundError):
-                broken = True  # its own service that fails is nearer to a user than another's that refuses
+                broken = True  # the user's own broken service matters more than one that refuses access
             continue
         except EngineError as error:
             raise NamedEngineUnavailable(str(error)) if endpoint.named_by else error from None
-        if _kind(found) == dialect.name:
-            return found
-        tried.append(f"what answers at {endpoint.host} is {_kind(found)}")
+        if _kind(engine) == dialect.name:
+            return engine
+        reasons.append(f"what answers at {endpoint.host} is {_kind(engine)}")
     if refused and not broken:
         raise EngineRefused(refused)
     start = f"`{hosts.podman_start()}`" if dialect.name == "podman" else "`make engine` installs one"
     raise EngineUnavailable(
-        f"No {dialect.name.capitalize()} answers: {'; '.join(tried)}. Start one ({start}), or set DOCKER_HOST."
+        f"No {dialect.name.capitalize()} answers: {'; '.join(reasons)}. Start one ({start}), or set DOCKER_HOST."
     )
 
 

@@ -1,4 +1,4 @@
-"""The link's byte stream through `exec`: the engine wraps what the bridge prints in headers; this unwraps it."""
+"""The link's byte stream through `exec`. The engine puts a header before each piece of output; this removes them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ STDOUT = 1
 
 
 class Demultiplexed:
-    """A `Transport` over the hijacked connection of an exec; `first` is what of the stream was read already."""
+    """A `Transport` over the hijacked connection of an exec; `first` is the part of the stream read already."""
 
     bridged = True
 
     def __init__(self, connection: socket.socket, first: bytes = b"") -> None:
         self._socket = connection
         self._socket.setblocking(False)
-        self.pipes: deque[int] = deque()  # none: descriptors do not travel over a network
+        self.pipes: deque[int] = deque()  # always empty: descriptors cannot cross a network
         self._raw = b""
         self._missing = 0
-        self._wanted = False
+        self._is_stdout = False
         self._ready = self._unwrap(first)
 
     def fileno(self) -> int:
@@ -38,18 +38,18 @@ class Demultiplexed:
 
     def recv(self, size: int, /) -> bytes:
         if self._ready:
-            found, self._ready = self._ready, b""
-            return found
+            ready, self._ready = self._ready, b""
+            return ready
         try:
             data = self._socket.recv(size)
         except ssl.SSLWantReadError:
             raise BlockingIOError from None
         if not data:
             return b""
-        found = self._unwrap(data)
-        if not found:
+        content = self._unwrap(data)
+        if not content:
             raise BlockingIOError  # only a header, or the bridge's stderr, so far
-        return found
+        return content
 
     def _unwrap(self, data: bytes) -> bytes:
         self._raw += data
@@ -58,12 +58,12 @@ class Demultiplexed:
             if not self._missing:
                 if len(self._raw) < HEADER:
                     break
-                self._wanted = self._raw[0] == STDOUT
+                self._is_stdout = self._raw[0] == STDOUT
                 self._missing = int.from_bytes(self._raw[4:HEADER], "big")
                 self._raw = self._raw[HEADER:]
                 continue
             part, self._raw = self._raw[: self._missing], self._raw[self._missing :]
             self._missing -= len(part)
-            if self._wanted:
+            if self._is_stdout:
                 parts.append(part)
         return b"".join(parts)

@@ -1,4 +1,4 @@
-"""What the engine's inspect document claims, in the neutral words of `Protections`."""
+"""The engine's inspect document as `Protections`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NETWORKS = {"none": "none", "bridge": "full", "default": "full"}
 
 def claims(document: Mapping[str, Any], dialect: Dialect, machine: str) -> Protections:
     config = document.get("HostConfig") or {}
-    options = [str(each) for each in config.get("SecurityOpt") or []]
+    options = [str(option) for option in config.get("SecurityOpt") or []]
     memory, swap = int(config.get("Memory") or 0), int(config.get("MemorySwap") or 0)
     return Protections(
         user=str((document.get("Config") or {}).get("User") or ""),
@@ -24,7 +24,7 @@ def claims(document: Mapping[str, Any], dialect: Dialect, machine: str) -> Prote
         ulimits=_ulimits(config.get("Ulimits")),
         read_only_root=config.get("ReadonlyRootfs"),
         capabilities=_capabilities(config),
-        no_new_privileges=any(each in ("no-new-privileges", "no-new-privileges:true") for each in options),
+        no_new_privileges=any(option in ("no-new-privileges", "no-new-privileges:true") for option in options),
         seccomp=_seccomp(options, dialect, machine),
         network=_NETWORKS.get(config.get("NetworkMode") or "", config.get("NetworkMode")),
         own_namespaces=dialect.claimed_namespaces(config),
@@ -36,21 +36,21 @@ def claims(document: Mapping[str, Any], dialect: Dialect, machine: str) -> Prote
 
 
 def _capabilities(config: Mapping[str, Any]) -> frozenset[str] | None:
-    if [str(each).upper() for each in config.get("CapDrop") or []] != ["ALL"]:
+    if [str(name).upper() for name in config.get("CapDrop") or []] != ["ALL"]:
         return None
-    return frozenset(str(each) for each in config.get("CapAdd") or [])
+    return frozenset(str(name) for name in config.get("CapAdd") or [])
 
 
 def _seccomp(options: list[str], dialect: Dialect, machine: str) -> str | None:
-    given = [each.removeprefix("seccomp=") for each in options if each.startswith("seccomp=")]
-    return dialect.profile_name(given[0], machine) if len(given) == 1 else None
+    profiles = [option.removeprefix("seccomp=") for option in options if option.startswith("seccomp=")]
+    return dialect.profile_name(profiles[0], machine) if len(profiles) == 1 else None
 
 
-def _ulimits(given: Any) -> frozenset[tuple[str, int]] | None:
-    if not given:
+def _ulimits(limits: Any) -> frozenset[tuple[str, int]] | None:
+    if not limits:
         return None
-    return frozenset((str(each["Name"]), max(int(each["Soft"]), int(each["Hard"]))) for each in given)
+    return frozenset((str(limit["Name"]), max(int(limit["Soft"]), int(limit["Hard"]))) for limit in limits)
 
 
-def _paths(given: Any) -> frozenset[str] | None:
-    return None if given is None else frozenset(str(each) for each in given)
+def _paths(paths: Any) -> frozenset[str] | None:
+    return None if paths is None else frozenset(str(path) for path in paths)

@@ -1,10 +1,9 @@
 """Plain HTTP to an engine with Docker's API, over a unix socket, TCP or TLS. Blocking.
 
 docker-py takes longer to import than a sandbox takes to start, and loses bytes that arrive with the headers of a
-hijacked stream. So what every sandbox needs is spoken here; docker-py is left to what is rare (`images.py`).
+hijacked stream. So every request that a sandbox needs is made here; docker-py is only for rare ones (`images.py`).
 
-A connection that breaks is tried again for a while: every verb here may be repeated. An answer, or a silence that
-outlasts its deadline, is final.
+A broken connection is retried for a while: every request here may be repeated. An answer or a timeout is final.
 """
 
 from __future__ import annotations
@@ -26,15 +25,16 @@ from belljar.patience import about_to_wait, stretched
 if TYPE_CHECKING:
     import ssl
 
-QUICK_SECONDS = 15.0  # to look at something
-SLOW_SECONDS = 60.0  # to create, start or remove: an engine that imports an image at the same time takes its time
+QUICK_SECONDS = 15.0  # for queries
+SLOW_SECONDS = 60.0  # to create, start or remove: slow while the engine imports an image
 RETRY_SECONDS = 2.0
 ANSWER_MAX = 64 << 20
 MESSAGE_MAX = 400
+_UNQUOTED = b"-._~/:@0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class Answered(EngineError):
-    """The engine answered, but not what was hoped for."""
+    """The engine answered with an error."""
 
     def __init__(self, doing: str, status: int, message: str) -> None:
         super().__init__(f"{doing}: {message or f'the engine answered with status {status}'}")
@@ -54,18 +54,18 @@ class Client:
         self, doing: str, method: str, path: str, body: Any = None, *,
         expected: tuple[int, ...] = (200, 201, 204, 304), seconds: float = QUICK_SECONDS,
     ) -> Any:  # fmt: skip
-        """The JSON of the answer. `doing` begins the message of an error; `body` is a document, or bytes of a tar."""
+        """Returns the answer's JSON. `doing` starts the error message; `body` is a document, or the bytes of a tar."""
         _, content = self.request(doing, method, path, body, expected=expected, seconds=seconds)
         try:
             return json.loads(content) if content.strip() else {}
         except ValueError as error:
-            raise EngineError(f"{doing}: the engine sent an answer that cannot be understood") from error
+            raise EngineError(f"{doing}: the engine's answer is not JSON") from error
 
     def request(
         self, doing: str, method: str, path: str, body: Any = None, *,
         expected: tuple[int, ...], seconds: float = QUICK_SECONDS,
     ) -> tuple[bytes, bytes]:  # fmt: skip
-        """The head of the answer, and what it holds."""
+        """Returns the head and the content of the answer."""
         give_up = time.monotonic() + stretched(RETRY_SECONDS)
         pause = 0.02
         while True:
@@ -78,7 +78,7 @@ class Client:
             pause = min(pause * 2, 0.3)
 
     def stream(self, doing: str, path: str, body: Any) -> tuple[socket.socket, bytes]:
-        """A connection that the engine has given up to a stream, and what of the stream came with its answer."""
+        """Returns a connection that the engine turned into a raw stream, and the bytes of it that came already."""
         deadline = time.monotonic() + stretched(QUICK_SECONDS)
         try:
             connection = self._connect(deadline)
@@ -144,23 +144,19 @@ class Client:
 
 
 @contextmanager
-def sensible(doing: str) -> Iterator[None]:
-    """An answer of another shape than every engine's is one clear error."""
+def expected_shape(doing: str) -> Iterator[None]:
+    """Turns the errors of reading an answer with an unexpected shape into one clear EngineError."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise EngineError(
-            f"{doing}: the engine sent an answer that cannot be understood ({type(error).__name__}: {error})"
+            f"{doing}: the engine's answer has an unexpected form ({type(error).__name__}: {error})"
         ) from error
 
 
 def quote(text: str) -> str:
-    """For a path or a query; urllib's would cost more time than the request."""
-    return "".join(c if (c.isalnum() and c.isascii()) or c in "-._~/:@" else _escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in character.encode())
+    """For a path or a query. Importing urllib for it would take longer than the request."""
+    return "".join(chr(byte) if byte in _UNQUOTED else f"%{byte:02X}" for byte in text.encode())
 
 
 def _request(method: str, path: str, body: Any, version: str, more: str = "") -> bytes:
@@ -171,7 +167,7 @@ def _request(method: str, path: str, body: Any, version: str, more: str = "") ->
 
 
 def _receive(connection: socket.socket, deadline: float) -> bytes:
-    """All that comes until the other side closes; an engine that drips is no better than one that is silent."""
+    """Read until the other side closes. The deadline is for the whole answer, however slowly it trickles in."""
     answer = bytearray()
     while part := connection.recv(1 << 16):
         answer += part
@@ -199,14 +195,14 @@ def _status(head: bytes) -> int:
 
 
 def _message(content: bytes) -> str:
-    """What the engine said, in one line that a person can read."""
+    """The engine's error message, in one line that a person can read."""
     try:
         document = json.loads(content)
-        said = str(document["message"]) if isinstance(document, dict) and "message" in document else ""
+        text = str(document["message"]) if isinstance(document, dict) and "message" in document else ""
     except ValueError:
-        said = content.decode(errors="replace")
-    said = re.sub(r"seccomp=\{.*\}", "seccomp=…", " ".join(said.split()))  # engines quote the whole profile
-    return said if len(said) <= MESSAGE_MAX else f"{said[: MESSAGE_MAX - 100]} … {said[-90:]}"
+        text = content.decode(errors="replace")
+    text = re.sub(r"seccomp=\{.*\}", "seccomp=…", " ".join(text.split()))  # engines quote the whole profile
+    return text if len(text) <= MESSAGE_MAX else f"{text[: MESSAGE_MAX - 100]} … {text[-90:]}"
 
 
 ADVICE = "; is it running? `belljar doctor` finds out"
@@ -217,8 +213,8 @@ def _reason(error: Exception, endpoint: Endpoint) -> str:
         own = f"start one of your own (`{podman_start()}`)"
         group = "add yourself to its group (`sudo usermod -aG docker $USER`, then log in again)"
         return f"you may not use {endpoint.host}; {own if 'podman' in endpoint.host else group}, or use sudo"
-    said = (getattr(error, "strerror", None) or str(error) or "it closed the connection").lower()
-    return f"the engine at {endpoint.host} cannot be reached ({said}){ADVICE}"
+    reason = (getattr(error, "strerror", None) or str(error) or "it closed the connection").lower()
+    return f"the engine at {endpoint.host} cannot be reached ({reason}){ADVICE}"
 
 
 def _address(host: str) -> tuple[str, int]:
@@ -229,7 +225,7 @@ def _address(host: str) -> tuple[str, int]:
 
 
 def _tls(endpoint: Endpoint) -> ssl.SSLContext:
-    import ssl  # only where it is needed: it takes as long to load as a request takes
+    import ssl  # slow to import, and needed by few
 
     directory = Path(endpoint.certificates)
     try:

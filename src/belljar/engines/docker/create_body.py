@@ -1,4 +1,4 @@
-"""A `SandboxSpec` as the document of POST /containers/create."""
+"""Turns a `SandboxSpec` into the document for POST /containers/create."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OOM_SCORE = 500
 
 
 def create_body(spec: SandboxSpec, dialect: Dialect | None = None) -> dict[str, Any]:
-    spoken = dialect or Dialect()
+    dialect = dialect or Dialect()
     return {
         "Image": spec.image.ref,
         "Entrypoint": list(spec.argv),
@@ -28,29 +28,29 @@ def create_body(spec: SandboxSpec, dialect: Dialect | None = None) -> dict[str, 
         "AttachStdin": False,
         "AttachStdout": False,
         "AttachStderr": False,
-        # Without the engine's network set-up a start takes half the time.
+        # Without the engine's network set-up a start takes half as long.
         "NetworkDisabled": spec.brings_hosts,
         "Healthcheck": {"Test": ["NONE"]},
         "StopSignal": "SIGTERM",
         "StopTimeout": STOP_SECONDS,
         "HostConfig": {
-            **_isolation(spec, spoken),
-            **_resources(spec, spoken),
-            "Mounts": [_mount(each) for each in spec.mounts if not _is_map_entry(each)],
-            "Tmpfs": {each.target: spoken.tmpfs_options(each) for each in spec.mounts if _is_map_entry(each)},
+            **_isolation(spec, dialect),
+            **_resources(spec, dialect),
+            "Mounts": [_mount(mount) for mount in spec.mounts if not _belongs_in_tmpfs(mount)],
+            "Tmpfs": {mount.target: dialect.tmpfs_options(mount) for mount in spec.mounts if _belongs_in_tmpfs(mount)},
         },
     }
 
 
 def _environment(spec: SandboxSpec) -> list[str]:
-    """A bare name makes the engine drop the image's variable."""
+    """A name without a value makes the engine drop that variable of the image."""
     image = {entry.partition("=")[0] for entry in spec.image.env}
-    given = {**spec.env, **spec.secrets}
-    return [*(f"{name}={value}" for name, value in given.items()), *sorted(image - given.keys())]
+    ours = {**spec.env, **spec.secrets}
+    return [*(f"{name}={value}" for name, value in ours.items()), *sorted(image - ours.keys())]
 
 
-def _is_map_entry(mount: Mount) -> bool:
-    """`Tmpfs` takes every option of the kernel's; `Mounts` cannot say inodes or owner, but covers a declared volume."""
+def _belongs_in_tmpfs(mount: Mount) -> bool:
+    """`Tmpfs` takes every mount option. `Mounts` takes neither inodes nor owner, but it covers a declared volume."""
     return mount.kind == "tmpfs" and bool(mount.inodes)
 
 
@@ -67,7 +67,7 @@ def _mount(mount: Mount) -> dict[str, Any]:
 
 
 def _overlay(mount: Mount) -> dict[str, Any]:
-    """An unnamed volume of the engine's own driver: it mounts the overlay, and goes with its container."""
+    """An unnamed volume: the engine's own driver mounts the overlay, and removes it with the container."""
     layers = f"lowerdir={mount.source},upperdir={mount.upper},workdir={mount.work},userxattr"
     return {"Name": "local", "Options": {"type": "overlay", "device": "overlay", "o": layers}}
 

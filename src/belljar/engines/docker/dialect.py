@@ -1,4 +1,4 @@
-"""How Docker's API is spelled: Docker's own way, and the hooks where another engine with that API differs."""
+"""Docker's own form of its API, with a method for each point where another engine with that API differs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 class Dialect:
     name = "docker"
-    names_begin: tuple[str, ...] = ()
-    reaches_far = True
-    """Whether its word is enough where the kernel cannot be asked, on another machine."""
+    name_prefixes: tuple[str, ...] = ()
+    """What the engine puts before the names of images without a registry."""
+    works_remotely = True
+    """Whether its own report suffices on another machine, whose kernel cannot be checked."""
     copies_links = True
-    """Whether a link that is copied out of a container comes as it is, not as what it leads to."""
-    # Anything in one of these of the HostConfig is something that was not asked for.
+    """Whether it copies a link out of a container as a link, not as its target."""
+    # These fields of the HostConfig must be empty: we ask for none of them.
     extras: tuple[str, ...] = (
         "Privileged", "CapAdd", "Devices", "DeviceRequests", "DeviceCgroupRules", "GroupAdd", "Binds", "VolumesFrom",
         "PortBindings", "PublishAllPorts", "ExtraHosts", "Sysctls", "OomKillDisable",
@@ -30,7 +31,7 @@ class Dialect:
         return ["no-new-privileges", f"seccomp={self.seccomp(spec)}", *label]
 
     def access_control_gap(self) -> str:
-        """Why sandboxes do without AppArmor where the engine has it."""
+        """Why sandboxes cannot use AppArmor although the engine has it."""
         return ""
 
     def can_limit(self, client: Client, info: Mapping[str, Any]) -> dict[str, bool | None]:
@@ -41,19 +42,18 @@ class Dialect:
         return self.profile_option(profile_text(spec.seccomp, spec.machine))
 
     def profile_option(self, text: str) -> str:
-        """How the engine is given a profile."""
+        """The form in which the engine takes a profile."""
         return text
 
     def profile_name(self, option: str, machine: str) -> str:
-        """Which of our profiles a security option of the engine's holds."""
+        """Which of our profiles this security option holds."""
         names = (name for name in ("default", "debug") if option == self.profile_option(profile_text(name, machine)))
         return next(names, "another profile")
 
     def tmpfs_options(self, mount: Mount) -> str:
         return ",".join(["rw", *(["exec"] if mount.executable else []), *mount.tmpfs_options()])
 
-    def forgets_ulimits(self, rootless: bool) -> bool:
-        """Whether what is asked of it is not done."""
+    def ignores_ulimits(self, rootless: bool) -> bool:
         return False
 
     def ulimits(self, spec: SandboxSpec) -> dict[str, int]:
@@ -63,7 +63,7 @@ class Dialect:
         return ""
 
     def rootless_user(self, uid: int, gid: int) -> User:
-        """Its user namespace has one id of the host's besides the subordinate ones: root inside is the caller."""
+        """Its user namespace maps root inside to the caller, and all other ids to subordinate ones."""
         return User(0, 0, (IdMap(0, uid),), (IdMap(0, gid),), root_inside=True)
 
     def own_namespaces(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""An engine with Docker's API: a container's life, never its commands. Blocking.
+"""An engine with Docker's API. It starts and ends containers; commands go over the link. Blocking.
 
-Repeating is safe for all verbs: a container has a name of its own, so a create that was lost on the way is found again
-by that name; starting, destroying and looking are idempotent. Commands go over the link and are never repeated.
+Every request may be repeated: a container has a unique name, so a create whose answer was lost is found again by that
+name, and the other verbs are idempotent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from belljar.engines.base import Description, Launched, Listed
 from belljar.engines.docker.claims import claims
-from belljar.engines.docker.client import SLOW_SECONDS, Answered, quote, sensible
+from belljar.engines.docker.client import SLOW_SECONDS, Answered, expected_shape, quote
 from belljar.engines.docker.create_body import create_body
 from belljar.engines.docker.dialect import Dialect
 from belljar.engines.docker.hosts import Endpoint
@@ -38,7 +38,7 @@ class DockerEngine(DockerImages):
     def __init__(self, endpoint: Endpoint, dialect: Dialect | None = None) -> None:
         super().__init__(endpoint)
         self.dialect = dialect or Dialect()
-        self.name, self.host, self.names_begin = self.dialect.name, endpoint.host, self.dialect.names_begin
+        self.name, self.host, self.name_prefixes = self.dialect.name, endpoint.host, self.dialect.name_prefixes
         self.own_namespaces = self.dialect.own_namespaces()
         self._volumes: set[str] = set()
         self._image_links = ImageLinks(self.client, verbatim=self.dialect.copies_links)
@@ -50,11 +50,11 @@ class DockerEngine(DockerImages):
         self.identity = f"{self.name} {os.path.realpath(endpoint.path) if endpoint.path else endpoint.host}"
 
     def close(self) -> None:
-        """Nothing is held between two requests."""
+        """Nothing to close: each request has its own connection."""
 
     def _about(self) -> dict[str, Any]:
         doing = f"connecting to {self.host}"
-        with sensible(doing):
+        with expected_shape(doing):
             about = self.client.ask(doing, "GET", "/version")
             version = tuple(int(part) for part in about["ApiVersion"].split("."))
             if version < MINIMUM_API:
@@ -63,11 +63,11 @@ class DockerEngine(DockerImages):
                 )
             if about["Os"] != "linux":
                 raise EngineError(f"{self.host} runs {about['Os']} containers; Belljar needs Linux ones")
-            found: dict[str, Any] = {**about, "Arch": str(about["Arch"])}
-            return found
+            document: dict[str, Any] = {**about, "Arch": str(about["Arch"])}
+            return document
 
     def _shares_files(self) -> bool:
-        if not self.dialect.reaches_far:
+        if not self.dialect.works_remotely:
             if self.client.endpoint.path is None:
                 raise EngineError(
                     f"{self.name} at {self.host}: use one on this machine, whose kernel Belljar can check"
@@ -75,18 +75,18 @@ class DockerEngine(DockerImages):
             return True
         if self._own_kernel:
             return False
-        if given := os.environ.get("BELLJAR_LINK"):
-            return given != "bridge"
+        if link := os.environ.get("BELLJAR_LINK"):
+            return link != "bridge"
         return self.client.endpoint.path is not None and "Desktop" not in json.dumps(self.about.get("Platform"))
 
     @cached_property
     def info(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.client.ask("asking the engine about itself", "GET", "/info")
-        return found
+        info: dict[str, Any] = self.client.ask("asking the engine about itself", "GET", "/info")
+        return info
 
     @cached_property
     def rootless(self) -> bool:
-        """Whether its root is an ordinary user of this machine: the owner of its socket, then."""
+        """Whether it runs as an ordinary user of this machine, who then owns its socket."""
         path = self.client.endpoint.path
         try:
             return bool(path and os.stat(path).st_uid) and "name=rootless" in (self.info.get("SecurityOptions") or [])
@@ -95,21 +95,21 @@ class DockerEngine(DockerImages):
 
     def user(self, uid: int, gid: int, *, root: bool = False) -> User:
         if root:
-            raise UsageError(f"root inside needs a user namespace of the sandbox's own, which {self.name} has none of: "
-                             "choose the engine oci (--engine oci)")  # fmt: skip
+            raise UsageError(f"--root needs a user namespace for each sandbox, which {self.name} does not have: "
+                             "use the engine oci (--engine oci)")  # fmt: skip
         return self.dialect.rootless_user(uid, gid) if self.rootless and uid == os.geteuid() else User(uid, gid)
 
     # A container's life.
 
     def create(self, spec: SandboxSpec, name: str) -> str:
         doing = "creating the sandbox"
-        with sensible(doing):
+        with expected_shape(doing):
             try:
                 self._image_links.refuse(spec)
                 body = create_body(spec, self.dialect)
                 path = f"/containers/create?name={quote(name)}"
                 id = _id(self.client.ask(doing, "POST", path, body, seconds=SLOW_SECONDS))
-                if self.dialect.forgets_ulimits(self.rootless):
+                if self.dialect.ignores_ulimits(self.rootless):
                     self._late_ulimits[id] = spec.ulimits
                 return id
             except Answered as error:
@@ -117,27 +117,27 @@ class DockerEngine(DockerImages):
                     raise ImageMissing(f"{error.message}; `belljar images list` lists the images") from error
                 if error.status != 409 and "already in use" not in error.message:  # Podman answers with 500
                     raise
-                return _id(self._document(name, doing))  # our own earlier try, whose answer was lost
+                return _id(self._document(name, doing))  # made by our own earlier request, whose answer was lost
 
     def start(self, id: str) -> Launched:
         self.client.ask("starting the sandbox", "POST", f"/containers/{quote(id)}/start", {}, seconds=SLOW_SECONDS)
         launched = self.inspect(id)
-        if launched.pid and (late := self._late_ulimits.pop(id, None)):
+        if launched.pid and (ulimits := self._late_ulimits.pop(id, None)):
             from belljar.engines.rlimits import impose
 
-            impose(launched.pid, late)
+            impose(launched.pid, ulimits)
         return launched
 
     def inspect(self, id: str) -> Launched:
         doing = "looking at the sandbox"
-        with sensible(doing):
-            found = self._document(id, doing)
-            pid = int(found["State"]["Pid"])
-            return Launched(_id(found), pid, claims(found, self.dialect, self.machine))
+        with expected_shape(doing):
+            document = self._document(id, doing)
+            pid = int(document["State"]["Pid"])
+            return Launched(_id(document), pid, claims(document, self.dialect, self.machine))
 
     def state(self, id: str) -> str | None:
         doing = "looking at the sandbox"
-        with sensible(doing):
+        with expected_shape(doing):
             try:
                 return str(self._document(id, doing)["State"]["Status"])
             except Answered as error:
@@ -146,11 +146,11 @@ class DockerEngine(DockerImages):
                 raise
 
     def _document(self, id: str, doing: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.client.ask(doing, "GET", f"/containers/{quote(id)}/json")
-        return found
+        document: dict[str, Any] = self.client.ask(doing, "GET", f"/containers/{quote(id)}/json")
+        return document
 
     def destroy(self, id: str) -> None:
-        # 404: it is gone; 409: it is being removed already.
+        # 404: it is gone; 409: somebody is removing it.
         self.client.ask(
             "removing the sandbox", "DELETE", f"/containers/{quote(id)}?force=1&v=1",
             expected=(200, 204, 404, 409), seconds=SLOW_SECONDS,
@@ -158,9 +158,9 @@ class DockerEngine(DockerImages):
 
     def list(self) -> list[Listed]:
         doing = "listing sandboxes"
-        wanted = quote(json.dumps({"label": [LABEL + "session"]}))
-        with sensible(doing):
-            rows = self.client.ask(doing, "GET", f"/containers/json?all=1&filters={wanted}")
+        filters = quote(json.dumps({"label": [LABEL + "session"]}))
+        with expected_shape(doing):
+            rows = self.client.ask(doing, "GET", f"/containers/json?all=1&filters={filters}")
             return [
                 Listed(r["Id"], r["State"], r.get("Labels") or {}, r.get("Image", ""), _seconds(r.get("Created", 0)))
                 for r in rows
@@ -168,18 +168,18 @@ class DockerEngine(DockerImages):
 
     def image(self, reference: str) -> Image | None:
         doing = f"looking at image {reference}"
-        with sensible(doing):
+        with expected_shape(doing):
             try:
-                found = self.client.ask(doing, "GET", f"/images/{quote(reference)}/json")
+                image = self.client.ask(doing, "GET", f"/images/{quote(reference)}/json")
             except Answered as error:
                 if error.status == 404:
                     return None
                 raise
-            config = found.get("Config") or {}
-            return Image(str(found["Id"]), tuple(config.get("Env") or ()), tuple(sorted(config.get("Volumes") or ())))
+            config = image.get("Config") or {}
+            return Image(str(image["Id"]), tuple(config.get("Env") or ()), tuple(sorted(config.get("Volumes") or ())))
 
     def describe(self) -> Description:
-        with sensible("asking the engine about itself"):
+        with expected_shape("asking the engine about itself"):
             info = self.info
             options = " ".join(info.get("SecurityOptions") or [])
             return Description(
@@ -196,23 +196,23 @@ class DockerEngine(DockerImages):
                 data_root=str(info.get("DockerRootDir") or ""),
             )
 
-    # Where files are not shared: the init in a volume, the link through `exec`.
+    # For engines that share no files: the init in a volume, the link through `exec`.
 
     def bridge(self, id: str, argv: Sequence[str]) -> Demultiplexed:
         from belljar.engines.docker.bridge import Demultiplexed
 
         doing = "connecting to the sandbox"
-        wanted = {
+        body = {
             "Cmd": list(argv), "User": str(BRIDGE_USER), "Tty": False,
             "AttachStdin": True, "AttachStdout": True, "AttachStderr": True,
         }  # fmt: skip
-        with sensible(doing):
-            made = self.client.ask(doing, "POST", f"/containers/{quote(id)}/exec", wanted)["Id"]
-            return Demultiplexed(*self.client.stream(doing, f"/exec/{quote(made)}/start", {"Detach": False}))
+        with expected_shape(doing):
+            exec_id = self.client.ask(doing, "POST", f"/containers/{quote(id)}/exec", body)["Id"]
+            return Demultiplexed(*self.client.stream(doing, f"/exec/{quote(exec_id)}/start", {"Detach": False}))
 
     def install_init(self, binary: Path, image: str) -> str:
         """Put the init into a volume of the engine, once per engine and version."""
-        mode = 0o755 if self._own_kernel else 0o711  # executable, but readable by root alone; gVisor reads as the user
+        mode = 0o755 if self._own_kernel else 0o711  # only root may read it; gVisor, though, reads it as the user
         name = f"belljar-init-{hashlib.sha256(binary.read_bytes()).hexdigest()[:16]}-{mode:o}"
         if name not in self._volumes:
             self._fill_volume(name, _tar(binary, mode), image)
@@ -220,23 +220,23 @@ class DockerEngine(DockerImages):
         return name
 
     def _fill_volume(self, name: str, archive: bytes, image: str) -> None:
-        doing, at = "installing the init", "/.belljar-init"
-        mount = {"Type": "volume", "Source": name, "Target": at, "VolumeOptions": {"NoCopy": True}}
+        doing, target = "installing the init", "/.belljar-init"
+        mount = {"Type": "volume", "Source": name, "Target": target, "VolumeOptions": {"NoCopy": True}}
         body = {"Image": image, "Cmd": ["/none"], "Entrypoint": [], "HostConfig": {"Mounts": [mount]}}
-        with sensible(doing):
+        with expected_shape(doing):
             holder = quote(self.client.ask(doing, "POST", "/containers/create", body, seconds=SLOW_SECONDS)["Id"])
             try:
-                path = f"/containers/{holder}/archive?path={quote(at)}"
+                path = f"/containers/{holder}/archive?path={quote(target)}"
                 self.client.ask(doing, "PUT", path, archive, seconds=SLOW_SECONDS)
             finally:
-                self.destroy(holder)  # with the volumes that the image declares
+                self.destroy(holder)  # also removes the volumes that the image declares
 
 
 def _id(answer: Any) -> str:
-    found = answer["Id"]
-    if not isinstance(found, str):
-        raise TypeError("its Id is no text")
-    return found
+    id = answer["Id"]
+    if not isinstance(id, str):
+        raise TypeError("its Id is not a string")
+    return id
 
 
 def _seconds(created: Any) -> int:

@@ -1,4 +1,4 @@
-"""Where an engine with Docker's API may answer: DOCKER_HOST, Docker's contexts, the usual sockets."""
+"""Where to look for an engine with Docker's API: DOCKER_HOST, Docker's contexts, the default sockets."""
 
 from __future__ import annotations
 
@@ -19,32 +19,29 @@ class Endpoint:
     host: str
     """unix:///path or tcp://name:port."""
     certificates: str = ""
-    """A directory with ca.pem, cert.pem and key.pem, where it speaks TLS."""
+    """With TLS: a directory with ca.pem, cert.pem and key.pem."""
     named_by: str = ""
-    """The setting that names it; no other engine may stand in for it then."""
+    """The setting that names it; then no other engine may be used instead."""
 
     @property
     def path(self) -> str | None:
-        """Of its socket, where it is one of this machine."""
+        """The path of its socket, if it is on this machine."""
         return self.host.removeprefix("unix://") if self.host.startswith("unix://") else None
 
 
-def candidates(usual: tuple[str, ...]) -> list[Endpoint]:
-    """The one that the settings name, or else the usual places of this kind of engine."""
+def candidates(sockets: tuple[str, ...]) -> list[Endpoint]:
+    """The endpoint that the settings name, or else these sockets."""
     if host := os.environ.get("DOCKER_HOST"):
-        certificates = (os.environ.get("DOCKER_CERT_PATH") or str(_config())) if _verifies() else ""
+        verifies = os.environ.get("DOCKER_TLS_VERIFY")
+        certificates = (os.environ.get("DOCKER_CERT_PATH") or str(_config())) if verifies else ""
         return [Endpoint(host.replace("http+docker://", "unix://"), certificates, "DOCKER_HOST")]
     if named := _context():
         return [named]
-    return [Endpoint(host) for host in dict.fromkeys(usual)]
+    return [Endpoint(host) for host in dict.fromkeys(sockets)]
 
 
 def runtime_directory() -> str:
     return os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.geteuid()}")
-
-
-def _verifies() -> bool:
-    return bool(os.environ.get("DOCKER_TLS_VERIFY"))
 
 
 def _config() -> Path:
@@ -52,15 +49,15 @@ def _config() -> Path:
 
 
 def _context() -> Endpoint | None:
-    """Docker's own choice of an engine (`docker context use`), unless that is the default one."""
-    chosen = read_json(_config() / "config.json") or {}  # if broken the docker command goes on with its defaults, too
-    name = os.environ.get("DOCKER_CONTEXT") or str(chosen.get("currentContext") or "")
+    """The engine chosen with `docker context use`, unless it is the default one."""
+    config = read_json(_config() / "config.json") or {}  # the docker command ignores a broken file, too
+    name = os.environ.get("DOCKER_CONTEXT") or str(config.get("currentContext") or "")
     if name in ("", "default"):
         return None
     id = hashlib.sha256(name.encode()).hexdigest()
     try:
-        about = json.loads((_config() / "contexts/meta" / id / "meta.json").read_text())
-        host = str(about["Endpoints"]["docker"]["Host"])
+        context = json.loads((_config() / "contexts/meta" / id / "meta.json").read_text())
+        host = str(context["Endpoints"]["docker"]["Host"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NamedEngineUnavailable(
             f"Docker's context {name!r} cannot be read; `docker context ls` lists them"

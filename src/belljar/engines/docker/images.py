@@ -1,6 +1,6 @@
 """The image verbs of an engine with Docker's API (`images.catalog.ImageStore`).
 
-Building and importing are rare and take streams, so docker-py speaks them."""
+Building and importing are rare and need streams, so docker-py does them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from belljar.engines.docker.client import Client, quote, sensible
+from belljar.engines.docker.client import Client, expected_shape, quote
 from belljar.engines.docker.hosts import Endpoint
 from belljar.errors import EngineError
 from belljar.images.catalog import Recipe, StoredImage
@@ -18,14 +18,13 @@ from belljar.images.catalog import Recipe, StoredImage
 if TYPE_CHECKING:
     from docker import APIClient
 
-# A registry that cannot be reached must not hold up the way that needs none.
+# Do not wait longer for an unreachable registry: an image can be built without one.
 REGISTRY_SECONDS = 10.0
 
 
 class DockerImages:
     fetch_with = "docker pull"
-    names_begin: tuple[str, ...] = ()
-    """What the engine puts before names without a registry."""
+    name_prefixes: tuple[str, ...] = ()
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.client = Client(endpoint)
@@ -41,8 +40,8 @@ class DockerImages:
             finally:
                 client.close()
         except (DockerException, OSError) as error:
-            said = error.explanation if isinstance(error, APIError) else error
-            raise EngineError(f"{doing}: {said}") from error
+            reason = error.explanation if isinstance(error, APIError) else error
+            raise EngineError(f"{doing}: {reason}") from error
 
     def _docker_py(self, timeout: float | None) -> APIClient:
         from docker import APIClient
@@ -58,7 +57,7 @@ class DockerImages:
         changes = [f"WORKDIR {cwd}", 'CMD ["bash"]', *(f"LABEL {key}={value}" for key, value in labels.items())]
         with self._images_client(f"importing {reference}") as client:
             answer = client.import_image(str(tar), changes=changes)
-        self.image_tag(json.loads(answer)["status"], reference)  # Podman 4.3 drops the tag of a name given there
+        self.image_tag(json.loads(answer)["status"], reference)  # Podman 4.3 would drop the tag of a name in the import
 
     def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
         with self._images_client(f"building {recipe.reference}") as client:
@@ -77,10 +76,10 @@ class DockerImages:
         self.client.ask(f"tagging {reference}", "POST", path)
 
     def image_list(self, label: str) -> list[StoredImage]:
-        wanted = quote(json.dumps({"label": [label]}))
-        with sensible(doing := "listing the images"):
-            found = self.client.ask(doing, "GET", f"/images/json?filters={wanted}")
-            return [_stored(each, self.names_begin) for each in found]
+        filters = quote(json.dumps({"label": [label]}))
+        with expected_shape(doing := "listing the images"):
+            images = self.client.ask(doing, "GET", f"/images/json?filters={filters}")
+            return [_stored(image, self.name_prefixes) for image in images]
 
     def registry_has(self, reference: str) -> bool:
         from docker.errors import DockerException
@@ -97,9 +96,9 @@ class DockerImages:
         return True
 
 
-def _stored(found: dict[str, Any], beginnings: tuple[str, ...]) -> StoredImage:
-    told = (str(name) for name in found.get("RepoTags") or [] if name != "<none>:<none>")
-    names = tuple(name[len(next((each for each in beginnings if name.startswith(each)), "")) :] for name in told)
+def _stored(image: dict[str, Any], prefixes: tuple[str, ...]) -> StoredImage:
+    tags = (str(tag) for tag in image.get("RepoTags") or [] if tag != "<none>:<none>")
+    names = tuple(tag.removeprefix(next((prefix for prefix in prefixes if tag.startswith(prefix)), "")) for tag in tags)
     return StoredImage(
-        str(found["Id"]), names, dict(found.get("Labels") or {}), int(found["Size"]), float(found["Created"])
+        str(image["Id"]), names, dict(image.get("Labels") or {}), int(image["Size"]), float(image["Created"])
     )

@@ -1,4 +1,4 @@
-"""Podman, through its service with Docker's API; what it spells otherwise is in `dialect.py`."""
+"""Podman, through its service with Docker's API; `dialect.py` holds the differences."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from belljar.engines.podman.dialect import PodmanDialect
 
 
 def find() -> DockerEngine:
-    own = f"unix://{hosts.runtime_directory()}/podman/podman.sock"
-    return first_that_answers((own, "unix:///run/podman/podman.sock"), PodmanDialect())
+    user_socket = f"unix://{hosts.runtime_directory()}/podman/podman.sock"
+    return first_that_answers((user_socket, "unix:///run/podman/podman.sock"), PodmanDialect())
