@@ -15,6 +15,8 @@ from tests.vm.disk import CHECKOUT, Disk
 BOOT_SECONDS = 900
 # A processor without cmpxchg16b: with newer models Linux 6.12 was seen to panic under QEMU 7.2's emulation.
 EMULATED = ["-accel", "tcg,thread=multi", "-cpu", "Nehalem,-cx16"]
+# On a busy machine an emulated timer can miss the check that the kernel makes of it at boot, and the kernel panics.
+KERNEL = "root=/dev/vda rw console=ttyS0 panic=-1 no_timer_check"
 NATIVE = ["-accel", "kvm", "-cpu", "host"]
 
 
@@ -28,7 +30,7 @@ class Machine:
             ["qemu-system-x86_64", *(NATIVE if has_kvm() else EMULATED), "-machine", "q35", "-snapshot",
              "-smp", str(processors), "-m", memory, "-display", "none", "-no-reboot", "-monitor", "none",
              "-serial", f"file:{self.console}", "-device", "virtio-rng-pci",
-             "-kernel", disk.kernel, "-initrd", disk.initrd, "-append", "root=/dev/vda rw console=ttyS0 panic=-1",
+             "-kernel", disk.kernel, "-initrd", disk.initrd, "-append", KERNEL,
              "-drive", f"file={disk.file},format=raw,if=virtio,cache=unsafe",
              "-nic", f"user,restrict=on,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:{self._port}-:22"],
             stdin=subprocess.DEVNULL,
