@@ -24,9 +24,9 @@ def test_no_two_errors_share_a_code() -> None:
     assert len(set(codes)) == len(codes)
 
 
-def test_a_name_that_nobody_knows_is_answered_with_the_one_meant() -> None:
-    assert errors.meant("memroy", ["memory", "cpus"]) == "did you mean 'memory'?"
-    assert errors.meant("x", ["b", "a"]) == "choose from a, b"
+def test_an_unknown_name_gets_a_suggestion() -> None:
+    assert errors.suggestion("memroy", ["memory", "cpus"]) == "did you mean 'memory'?"
+    assert errors.suggestion("x", ["b", "a"]) == "choose from a, b"
 
 
 def test_a_conflict_names_every_path() -> None:

@@ -30,8 +30,8 @@ LAYERS = [
     {"network", "staged"},
     {"images", "link", "workspace", "policy", "audit"},
     {"user_namespace"},
-    {"limits", "resources", "patience", "tasks", "awaiting"},
-    {"ancestry", "layout", "errors", "syscalls", "records", "patterns", "tables", "toml_schema"},
+    {"limits", "resources", "patience", "tasks", "awaiting", "toml_schema"},
+    {"ancestry", "layout", "errors", "syscalls", "records", "patterns", "tables"},
 ]
 # `belljar/__init__` names everything that is public, and loads it on first use.
 EXEMPT = {"__init__", "_init"}

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from belljar.errors import UsageError
-from belljar.patience import VARIABLE, about_to_wait, heard_waiting, stretched
+from belljar.patience import VARIABLE, about_to_wait, on_wait, stretched
 
 
 def test_deadlines_are_stretched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,20 +16,20 @@ def test_deadlines_are_stretched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "nan", "inf", "much", "1e9"])
-def test_what_is_no_factor_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_factor_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, given)
     with pytest.raises(UsageError, match=VARIABLE):
         stretched(10)
 
 
-def test_whoever_listens_hears_of_a_wait_in_the_same_thread() -> None:
-    heard: list[str] = []
+def test_the_callback_is_called_for_waits_of_its_own_thread() -> None:
+    calls: list[str] = []
     about_to_wait()
-    with heard_waiting(lambda: heard.append("waits")):
+    with on_wait(lambda: calls.append("waits")):
         other = threading.Thread(target=about_to_wait)
         other.start()
         other.join()
-        assert heard == []
+        assert calls == []
         about_to_wait()
     about_to_wait()
-    assert heard == ["waits"]
+    assert calls == ["waits"]

@@ -3,7 +3,7 @@
 import jsonschema
 import pytest
 
-from belljar.toml_schema import line_of, meant, problems
+from belljar.toml_schema import did_you_mean, line_of, problems
 
 SCHEMA = {
     "type": "object",
@@ -26,7 +26,7 @@ risk = "high"
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "expected"),
     [
         ({"name": "main", "kind": "one", "hosts": ["a"]}, []),
         ({"name": "main", "hosts": "a"}, []),
@@ -38,9 +38,9 @@ risk = "high"
         ({"name": "main", "hosts": [3]}, [("hosts[0]", "hosts[0] is text, not 3")]),
     ],
 )
-def test_a_mistake_is_told_with_its_place(data: dict[str, object], told: list[tuple[str, str]]) -> None:
-    assert list(problems(data, SCHEMA)) == told
-    assert jsonschema.Draft202012Validator(SCHEMA).is_valid(data) == (not told)
+def test_a_mistake_is_reported_with_its_place(data: dict[str, object], expected: list[tuple[str, str]]) -> None:
+    assert list(problems(data, SCHEMA)) == expected
+    assert jsonschema.Draft202012Validator(SCHEMA).is_valid(data) == (not expected)
 
 
 @pytest.mark.parametrize(("where", "line"), [("name", 1), ("rule[0].id", 3), ("rule[1]", 4), ("rule[1].risk", 6)])
@@ -48,5 +48,5 @@ def test_a_place_has_a_line(where: str, line: int) -> None:
     assert line_of(TEXT, where) == line
 
 
-def test_nothing_is_meant_by_a_word_that_is_like_no_other() -> None:
-    assert meant("zzz", ["main"]) == ""
+def test_a_word_unlike_all_others_gets_no_suggestion() -> None:
+    assert did_you_mean("zzz", ["main"]) == ""

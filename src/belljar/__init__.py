@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Loaded on first use: the command line answers `--help` without paying for the engine's client.
-_HOMES = {
+# Loaded on first use, so that `belljar --help` does not import the engine's client.
+_MODULES = {
     "errors": "BelljarError Conflict PolicyDenied SandboxLost",
     "host": "Host",
     "limits": "Limits",
@@ -36,7 +36,7 @@ _HOMES = {
     "staged.change": "Change",
     "tools": "ToolRegistry",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = [
     "Allow", "BelljarError", "Change", "Conflict", "Ended", "Host", "Limits", "Output", "Policy", "PolicyDenied",
     "Pool", "Result", "SandboxLost", "Session", "Shell", "Started", "ToolRegistry", "Verdict", "errors", "run", "sync",
@@ -46,11 +46,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in ("errors", "sync"):
         return import_module(f"belljar.{name}")
-    if name in _HOME_OF:
-        return getattr(import_module(f"belljar.{_HOME_OF[name]}"), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(f"belljar.{_MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'belljar' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """So that Tab, and `python -m pydoc belljar`, know the names that were not used yet."""
+    """Lists the names that are not loaded yet too, for Tab and for `python -m pydoc belljar`."""
     return sorted({*globals(), *__all__})

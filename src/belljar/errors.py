@@ -1,4 +1,4 @@
-"""Everything that can go wrong on Belljar's side.
+"""The errors that Belljar raises.
 
     BelljarError                      125
     ├── UsageError                      2   the call itself is wrong; nothing was started
@@ -17,12 +17,12 @@
     │   ├── ImageMissing              125
     │   └── ProtectionMissing         125   a protection could not be applied, so the run was stopped
     ├── FileFailed                      1   a file of the sandbox could not be read or written
-    ├── Conflict                        1   staged changes meet changes of the host's own; nothing was applied
+    ├── Conflict                        1   files with staged changes have changed on the host too; nothing was applied
     ├── AuditError                    125   the audit trail cannot be written, so nothing runs
     └── SandboxLost                   125   the sandbox went away under a command
 
-A program that fails is not an error: that is `Result.cause`. Each class knows its code (for machines) and the
-exit status the command line derives from it.
+A program that fails is not an error: see `Result.cause`. Each class has a code for machines and the exit status of the
+command line.
 """
 
 from __future__ import annotations
@@ -34,16 +34,21 @@ if TYPE_CHECKING:
     from belljar.policy import Verdict
 
 
-def meant(name: str, names: Collection[str]) -> str:
-    """For a name that nobody knows: the one that was meant, or those there are."""
-    from difflib import get_close_matches  # here: it takes longer to import than most commands to run
+def closest(name: str, names: Collection[str]) -> str | None:
+    """The name that an unknown one is most like."""
+    from difflib import get_close_matches  # imported here: only needed for errors
 
-    close = get_close_matches(name, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(sorted(names))}"
+    return next(iter(get_close_matches(name, names, 1)), None)
+
+
+def suggestion(name: str, names: Collection[str]) -> str:
+    """For an unknown name: the one that was probably meant, or a list of all."""
+    close = closest(name, names)
+    return f"did you mean {close!r}?" if close else f"choose from {', '.join(sorted(names))}"
 
 
 class BelljarError(Exception):
-    """Whatever goes wrong on our side: `except belljar.BelljarError as error: print(error.code, error)`.
+    """The base of all errors that Belljar raises.
 
     try:
         await box.run("make")
@@ -101,8 +106,8 @@ class PolicyDenied(BelljarError):
     exit_status = 126
 
     def __init__(self, verdict: Verdict, *, declined: bool = False) -> None:
-        nobody = verdict.decision == "ask" and not declined
-        super().__init__(f"{verdict.reason}{UNANSWERED}" if nobody else verdict.reason)
+        unanswered = verdict.decision == "ask" and not declined
+        super().__init__(f"{verdict.reason}{UNANSWERED}" if unanswered else verdict.reason)
         self.verdict = verdict
         self.declined = declined
         """A person was asked and said no."""
@@ -139,14 +144,14 @@ class EngineUnavailable(EngineError):
 
 
 class NamedEngineUnavailable(EngineUnavailable):
-    """The engine that the settings name (DOCKER_HOST, a context) does not answer: no other may stand in for it."""
+    """The engine that the settings name (DOCKER_HOST, a context) does not answer. No other engine is tried."""
 
 
 class EngineRefused(EngineUnavailable):
     """An engine is there, but this user may not use it."""
 
     others: tuple[str, ...] = ()
-    """What the engines that were tried besides it said."""
+    """The errors of the other engines that were tried."""
 
 
 class ImageMissing(EngineError):
@@ -158,7 +163,7 @@ class ProtectionMissing(EngineError):
 
 
 class FileFailed(BelljarError):
-    """A file of the sandbox could not be read or written; `errno` is the kernel's number, 0 where there is none."""
+    """A file of the sandbox could not be read or written; `errno` is the kernel's error number, or 0."""
 
     code = "file_failed"
     exit_status = 1
@@ -169,7 +174,7 @@ class FileFailed(BelljarError):
 
 
 class Conflict(BelljarError):
-    """Staged changes that cannot be applied without losing what the host changed meanwhile: path → both sides.
+    """Staged changes cannot be applied: the same files have changed on the host. `paths` says why for each path.
 
     try:
         await box.apply()

@@ -1,13 +1,13 @@
-"""Where sandboxes are run from: one engine, one run directory, one audit trail and the pools that are open.
+"""A host holds what sandboxes share: one engine, one run directory, one audit trail and the open pools.
 
-Everything that used to be one per process is one per `Host`, so two of them with different engines and state live side
-by side in one process. Most programs never see one: `Session`, `Pool` and `run` use the default, which follows the
-environment (BELLJAR_ENGINE, BELLJAR_RUN, BELLJAR_STATE, BELLJAR_AUDIT).
+Two hosts with different engines and state can be used in one process. Most programs need none of their own: `Session`,
+`Pool` and `run` use a default host, which follows the environment (BELLJAR_ENGINE, BELLJAR_RUN, BELLJAR_STATE,
+BELLJAR_AUDIT).
 
     host = belljar.Host(engine="docker", run="/run/tenant-a", state="/var/lib/tenant-a")
     async with belljar.Session("/srv/a", host=host) as box: ...
 
-May import: engines, audit and sandbox.rundir. Sandbox, session and what is above them are given one.
+May import: engines, audit and sandbox.rundir. The layers above get a host as an argument.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Host:
         state: str | PathLike[str] | None = None,
         audit: Audit | None = None,
     ) -> None:
-        """What is not given follows the environment. `run` must be a directory that only its owner can enter."""
+        """Whatever is left out follows the environment. `run` must be a directory that only its owner can enter."""
         self._name = None if engine is None else check_engine(engine)
         self._run = None if run is None else Path(os.path.abspath(run))
         self._state = None if state is None else Path(os.path.abspath(state))
@@ -57,23 +57,23 @@ class Host:
         self._engine: Engine | None = None
         self._portal: BlockingPortal | None = None
         self.pools: list[Pool] = []
-        """Those that are open; each belongs to the event loop that opened it."""
+        """The open pools; each belongs to the event loop that opened it."""
         self.reaping = threading.Lock()
-        """Taken by the first launch, for good: the remains of dead processes are looked for once."""
+        """The first launch takes it and keeps it, so that the remains of dead processes are looked for only once."""
 
     @property
     def engine_name(self) -> EngineName:
         return self._name or check_engine(os.environ.get("BELLJAR_ENGINE") or "auto")
 
     def connect(self) -> Engine:
-        """The engine, found once. Blocking: call it from a thread."""
+        """The engine, looked for at the first call. Blocking: call it from a thread."""
         with self._lock:
             if self._engine is None:
                 self._engine = engines.connect(self.engine_name)
             return self._engine
 
     def forget(self) -> None:
-        """Look for the engine again at the next `connect` (another DOCKER_HOST, a restarted engine)."""
+        """Make the next `connect` look for the engine again (another DOCKER_HOST, a restarted engine)."""
         with self._lock:
             engine, self._engine = self._engine, None
         if engine is not None:
@@ -96,7 +96,7 @@ class Host:
 
     @property
     def caches_root(self) -> Path:
-        """Where the caches are that sessions share, a directory for each owner."""
+        """Where the caches are that sessions share: a directory for each owner."""
         return self.state_root / "caches"
 
     @property
@@ -117,14 +117,14 @@ class Host:
             return self._audits[where, mode]
 
     def portal(self) -> BlockingPortal:
-        """The way into the event loop that serves this host's blocking callers (belljar.sync)."""
+        """The portal to the event loop that serves this host's blocking callers (belljar.sync)."""
         with self._lock:
             if self._portal is None:
                 self._portal = _start_loop()
             return self._portal
 
     def close(self) -> None:
-        """Let go of the engine, the trail and the loop; open sessions and pools must be closed before."""
+        """Close the engine, the audit trail and the event loop. Close open sessions and pools first."""
         self.forget()
         for audit in self._audits.values():
             audit.close()
@@ -135,7 +135,7 @@ class Host:
 
 
 def _start_loop() -> BlockingPortal:
-    """An event loop in a thread that does not keep the process alive."""
+    """Start an event loop in a daemon thread, which does not keep the process alive."""
     from concurrent.futures import Future
 
     import anyio
@@ -162,7 +162,7 @@ _default_lock = threading.Lock()
 
 
 def default(engine: EngineName | None = None) -> Host:
-    """The process's own host; one for each engine that is asked for by name."""
+    """The process's default host; there is one for each engine name."""
     with _default_lock:
         if engine not in _default_hosts:
             _default_hosts[engine] = Host(engine=engine)
@@ -170,7 +170,7 @@ def default(engine: EngineName | None = None) -> Host:
 
 
 def chosen(host: Host | None, engine: EngineName | None) -> Host:
-    """What `host=` and `engine=` of a public function mean together."""
+    """The host that the options `host=` and `engine=` of a public function select."""
     if host is None:
         return default(engine)
     if not isinstance(host, Host):

@@ -1,10 +1,8 @@
-"""What one sandbox may use. Every field is documented under itself; sizes take "512m", "1g" or bytes.
+"""The limits of one sandbox. Each field has its own documentation. A size is text such as "512m" or "1g", or bytes.
 
-Defaults fit a day of coding on this machine: they grow with its memory and processors. What is asked for is honoured or
-refused, never quietly changed.
+Defaults grow with the machine's memory and processors. A given value is used as it is or refused, never changed.
 
-A plain record that checks itself: every command needs one, and a model of pydantic's takes longer to import than
-a sandbox takes to start.
+This is a record that checks itself, not a pydantic model: importing pydantic takes longer than starting a sandbox.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from functools import cache
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
-from belljar.errors import UsageError, meant
+from belljar.errors import UsageError, suggestion
 from belljar.patterns import lazy_pattern
 from belljar.records import record
 
@@ -50,17 +48,16 @@ def _number(default: float | None, least: float, most: float = inf, read: type =
 
 
 ENOUGH_MEMORY = 2 << 30
-# Files that are held in memory count as memory: together they may take so much of it, which leaves room for commands.
 IN_MEMORY = ("tmp", "home", "shm")
-IN_MEMORY_SHARE = 7 / 8
-INODE_SIZE = 4 << 10  # what is reckoned for a file in memory, its name included
+IN_MEMORY_SHARE = 7 / 8  # of the memory limit that files in memory may take; commands need the rest
+INODE_SIZE = 4 << 10  # estimated memory of an empty file, with its name
 
 
 @cache
 def machine_memory() -> int:
-    """Of this machine, or of the group that we are in ourselves."""
+    """The memory of this machine, or less if our own control group has a limit."""
     bounds = [_number_in("/sys/fs/cgroup/memory.max"), _number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes")]
-    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *(each for each in bounds if each))
+    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *filter(None, bounds))
 
 
 def _number_in(path: str) -> int:
@@ -77,31 +74,31 @@ def machine_cpus() -> int:
 
 def default_memory() -> int:
     """2 GiB, or an eighth of a larger machine; never more than half of it."""
-    wanted = min(max(ENOUGH_MEMORY, machine_memory() // 8), machine_memory() // 2)
-    return max(64 << 20, wanted >> 20 << 20)
+    memory = min(max(ENOUGH_MEMORY, machine_memory() // 8), machine_memory() // 2)
+    return max(64 << 20, memory >> 20 << 20)
 
 
 @record
 class Limits:
-    """What one sandbox may use: `belljar.Limits(memory="4g", cpus=2, tmp="1g")`."""
+    """The limits of one sandbox: `belljar.Limits(memory="4g", cpus=2, tmp="1g")`."""
 
     memory: int = _size(None, 16 << 20)
-    """Memory of all processes together, no swap on top; 2 GiB, or an eighth of a larger machine."""
+    """Memory of all processes together, without swap. Default: 2 GiB, or an eighth of a larger machine."""
     cpus: float = _number(None, 0.01, 1024, float)
-    """Processor time, in cores; all that the machine has."""
+    """Processor time, in cores. Default: all cores of the machine."""
     pids: int = _number(1024, 16, 4_194_304)
     """Processes and threads alive at once."""
     shm: int = _size(None)
-    """/dev/shm, held in memory; an eighth of it."""
+    """Size of /dev/shm, which is in memory. Default: an eighth of the memory."""
     tmp: int = _size(None, 1 << 20)
-    """/tmp, held in memory; a quarter of it. As large as `disk`: on that volume."""
+    """Size of /tmp. Default: on the volume, as large as `disk`; without a volume in memory, a quarter of it."""
     home: int = _size(None, 1 << 20)
-    """The home directory, held in memory; a quarter of it. As large as `disk`: on that volume."""
+    """Size of the home directory. Default: as for `tmp`."""
     disk: int | None = _size(None)
-    """A volume on disk for /tmp, home and a writable root, in place of memory. 0: none, as where `tmp` or `home` are
-    given; None: 4 GiB where one can be had."""
+    """Size of a volume on disk for /tmp, home and a writable root. 0: no volume, they are in memory; the default if
+    `tmp` or `home` is given. None: 4 GiB where a volume is possible."""
     inodes: int = _number(None, 1024)
-    """Files and directories in each of /tmp and the home directory; one for every 16 KiB of memory."""
+    """Files and directories in each of /tmp and the home directory. Default: one for every 16 KiB of memory."""
     nofile: int = _number(4096, 64, 1_048_576)
     """Open descriptors per process."""
     fsize: int = _size(16 << 30, 1 << 20)
@@ -113,7 +110,7 @@ class Limits:
     shell_output: int = _size(1 << 20, 4 << 10, 64 << 20)
     """How much of each output stream a background shell keeps (the newest)."""
 
-    if TYPE_CHECKING:  # what may be given; the fields say what it becomes
+    if TYPE_CHECKING:  # what the constructor takes; the fields have the types after checking
 
         def __init__(
             self,
@@ -135,26 +132,25 @@ class Limits:
 
     else:
 
-        def __init__(self, **given: Any) -> None:
-            self._read(given)
+        def __init__(self, **options: Any) -> None:
+            self._read(options)
 
-    def _read(self, given: dict[str, Any]) -> None:
-        names = [each.name for each in fields(self)]
-        for name in given:
+    def _read(self, options: dict[str, Any]) -> None:
+        names = [limit.name for limit in fields(self)]
+        for name in options:
             if name not in names:
-                raise LimitsError(f"there is no limit {name!r}; {meant(name, names)}")
-        asked = {name for name, value in given.items() if value is not None}
-        for each in fields(self):
-            value = given[each.name] if each.name in asked else each.default
-            checked = value if value is None else _checked(each.name, value, **each.metadata)
-            object.__setattr__(self, each.name, checked)
-        if "disk" not in given and asked & {"tmp", "home", "inodes"}:
+                raise LimitsError(f"there is no limit {name!r}; {suggestion(name, names)}")
+        explicit = {name for name, value in options.items() if value is not None}
+        for limit in fields(self):
+            value = options[limit.name] if limit.name in explicit else limit.default
+            object.__setattr__(self, limit.name, value if value is None else checked(limit.name, value))
+        if "disk" not in options and explicit & {"tmp", "home", "inodes"}:
             object.__setattr__(self, "disk", 0)
-        self._scale(asked)
+        self._set_defaults(explicit)
         self._refuse_too_much_in_memory()
 
-    def _scale(self, asked: set[str]) -> None:
-        """What was not asked for grows with the machine, and with what was."""
+    def _set_defaults(self, explicit: set[str]) -> None:
+        """Limits that were not given depend on the machine, and on those that were."""
 
         def default(name: str, value: float) -> None:
             if getattr(self, name) is None:
@@ -163,23 +159,23 @@ class Limits:
         default("memory", default_memory())
         default("cpus", float(machine_cpus()))
         default("inodes", max(1024, self.memory // (4 * INODE_SIZE)))
-        left = max(0, self.memory - sum(getattr(self, name) for name in IN_MEMORY if name in asked))
+        left = max(0, self.memory - sum(getattr(self, name) for name in IN_MEMORY if name in explicit))
         default("tmp", self.disk or left // 4)
         default("home", self.disk or left // 4)
         default("shm", left // 8)
 
     def on_volume(self, name: str) -> bool:
-        """Whether /tmp or home (`name`) is there, where there is a volume."""
+        """Whether "tmp" or "home" is on the volume, if there is one."""
         return self.disk is None or bool(getattr(self, name) == self.disk)
 
     def _refuse_too_much_in_memory(self) -> None:
-        held = [name for name in IN_MEMORY if not self.disk or not self.on_volume(name)]
-        together, room = sum(getattr(self, name) for name in held), int(self.memory * IN_MEMORY_SHARE)
-        if together > room:
+        in_memory = [name for name in IN_MEMORY if not self.disk or not self.on_volume(name)]
+        total, room = sum(getattr(self, name) for name in in_memory), int(self.memory * IN_MEMORY_SHARE)
+        if total > room:
             raise LimitsError(
-                f"memory: /tmp, the home directory and /dev/shm are held in memory: together {_shown(together)}, which "
+                f"memory: /tmp, the home directory and /dev/shm are held in memory: together {_shown(total)}, which "
                 f"leaves too little of {_shown(self.memory)}; give more memory (at least "
-                f"{_shown(int(together / IN_MEMORY_SHARE) + 1)}) or less tmp, home and shm"
+                f"{_shown(int(total / IN_MEMORY_SHARE) + 1)}) or less tmp, home and shm"
             )
         if self.inodes > self.memory // INODE_SIZE:
             raise LimitsError(
@@ -196,17 +192,13 @@ def _shown(size: int) -> str:
 
 
 def checked(name: str, given: Any) -> int | float:
-    """One limit by itself, as the number that it is."""
-    each = next(each for each in fields(Limits) if each.name == name)
-    found: int | float = _checked(name, given, **each.metadata)
-    return found
-
-
-def _checked(name: str, given: Any, read: Any, least: float, most: float) -> Any:
+    """The value of one limit as a number, within its bounds."""
+    metadata = next(limit.metadata for limit in fields(Limits) if limit.name == name)
+    read, least, most = metadata["read"], metadata["least"], metadata["most"]
     try:
-        value = read(given)
+        value: int | float = read(given)
         if isinstance(given, bool) or value != value or (isinstance(given, float) and value != given):
-            raise ValueError(f"{given!r} is not a number that fits")
+            raise ValueError(f"{given!r} is not a valid number")
     except (ValueError, TypeError, OverflowError) as error:
         raise LimitsError(f"{name}: {error}") from None
     if not least <= value <= most or not isfinite(value):

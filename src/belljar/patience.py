@@ -1,10 +1,10 @@
-"""How long Belljar waits for others: an engine, an init, a disk. One setting stretches every such deadline.
+"""How long Belljar waits for an engine, an init or a disk. One setting stretches every such deadline.
 
-Deadlines are wall-clock time, so they must fit a slow or busy machine too. `BELLJAR_PATIENCE=3` makes all of them three
-times as long. Time limits that a caller sets (`timeout=`) are not stretched.
+Deadlines are wall-clock time, so they may be too short on a slow or busy machine. `BELLJAR_PATIENCE=3` makes all of
+them three times as long. Time limits that a caller sets (`timeout=`) are not stretched.
 
-Waiting is time for something else: whoever has nothing to do but wait for a program or a daemon says so with
-`about_to_wait`, and whoever has other work for such a time listens with `heard_waiting`.
+A thread calls `about_to_wait` before it waits for a program or a daemon. `on_wait` registers a function that is called
+then: `belljar run` uses it to import modules while the engine works.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from math import isfinite
 from belljar.errors import UsageError
 
 VARIABLE = "BELLJAR_PATIENCE"
-_listening = threading.local()
+_thread = threading.local()
 
 
 def patience() -> float:
-    given = os.environ.get(VARIABLE) or "1"
+    text = os.environ.get(VARIABLE) or "1"
     try:
-        factor = float(given)
+        factor = float(text)
     except ValueError:
         factor = 0.0
     if not isfinite(factor) or not 0.001 <= factor <= 1000:
-        raise UsageError(f"{VARIABLE} is {given!r}; it must be a number between 0.001 and 1000, such as 3")
+        raise UsageError(f"{VARIABLE} is {text!r}; it must be a number between 0.001 and 1000, such as 3")
     return factor
 
 
 def stretched(seconds: float) -> float:
-    """A deadline of this many seconds, as this machine needs it."""
+    """Seconds, multiplied by BELLJAR_PATIENCE."""
     return seconds * patience()
 
 
 @contextmanager
-def heard_waiting(listener: Callable[[], None]) -> Iterator[None]:
-    """Meanwhile `listener` is called whenever this thread is about to wait."""
-    _listening.listener = listener
+def on_wait(callback: Callable[[], None]) -> Iterator[None]:
+    """Within this block `callback` is called whenever this thread is about to wait."""
+    _thread.callback = callback
     try:
         yield
     finally:
-        del _listening.listener
+        del _thread.callback
 
 
 def about_to_wait() -> None:
-    listener = getattr(_listening, "listener", None)
-    if listener is not None:
-        listener()
+    callback = getattr(_thread, "callback", None)
+    if callback is not None:
+        callback()

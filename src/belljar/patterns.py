@@ -1,6 +1,6 @@
 """Regular expressions that are compiled when they are first used.
 
-A command needs few of the hundred that its modules define, and compiling one takes a tenth of a millisecond.
+The modules that a command imports define about a hundred, of which it needs few. Compiling one takes 0.1 ms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class _Pattern:
         self._source = (text, flags)
 
     def __getattr__(self, name: str) -> Any:
-        """Reached once for each method that is used."""
-        found = getattr(re.compile(*self._source), name)
-        setattr(self, name, found)
-        return found
+        """Called once for each method that is used."""
+        method = getattr(re.compile(*self._source), name)
+        setattr(self, name, method)
+        return method

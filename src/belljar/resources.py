@@ -1,6 +1,7 @@
-"""Where the files that ship beside the code are: in the wheel next to it, in a checkout at the top.
+"""Where Belljar finds its own files, and where it keeps state and caches.
 
-The init is compiled: in the wheel it is next to the code, for a checkout in the environment that runs it.
+Shipped files are next to the code in a wheel, and at the top of a checkout. The compiled init of a checkout is in the
+Python environment that runs it.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ def directory(name: str) -> Path:
 
 
 def extra(name: str) -> str:
-    """How an optional part is installed, where it is missing."""
+    """How to install a missing optional part."""
     in_checkout = not (_PACKAGE / "policies").is_dir()
     return f"`make setup` in {_CHECKOUT}" if in_checkout else f"pip install 'belljar-sandbox[{name}]'"
 
 
 def init_binary(machine: str | None = None) -> Path:
-    """The init for an engine's machine (this one's by default)."""
-    asked = machine or os.uname().machine
-    known = MACHINES.get(asked.lower(), asked.lower())
-    if known not in MACHINES.values():
-        raise EngineError(f"there is no init for {asked}: only for x86_64 and aarch64")
-    name = f"belljar-init-{known}"
+    """The init for an engine's machine (by default this one)."""
+    machine = machine or os.uname().machine
+    architecture = MACHINES.get(machine.lower(), machine.lower())
+    if architecture not in MACHINES.values():
+        raise EngineError(f"there is no init for {machine}: only for x86_64 and aarch64")
+    name = f"belljar-init-{architecture}"
     for place in (Path(sys.prefix, "share", "belljar"), _PACKAGE / "_init"):
         if (place / name).is_file():
             return place / name
     raise EngineError(
-        f"{name} is missing: in a checkout `make setup` builds it, or `python sandbox-images/init/build.py {known}`"
+        f"{name} is missing: run `make setup` in the checkout, or `python sandbox-images/init/build.py {architecture}`"
     )
 
 
@@ -58,36 +59,21 @@ def state_path() -> Path:
 
 
 def state_dir() -> Path:
-    """The same, to write to: only its owner may look into it."""
-    path = state_path()
-    if not os.environ.get("BELLJAR_STATE"):  # a directory that was named may be there for others, too
-        _close(path)
-    return own_directory(path)
+    """The state directory, created if missing. Only its owner may enter it."""
+    return own_directory(state_path())
 
 
-def _close(path: Path) -> None:
-    """Take from others the right to look into it; where they may even write, it is too late for that."""
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            status = os.fstat(descriptor)
-            if status.st_uid == os.geteuid() and status.st_mode & 0o077 and not status.st_mode & 0o022:
-                os.fchmod(descriptor, 0o700)
-        finally:
-            os.close(descriptor)
-
-
-def own_directory(path: Path, others: int = 0o077, setting: str = "BELLJAR_STATE") -> Path:
-    """Made if it is not there. One that others own, may enter or could replace is refused: they could lead us to
-    other files."""
-    with suppress(OSError):  # who writes there says what is wrong
-        check_ancestry(path.parent, setting)  # nothing is made where others choose what is there
+def own_directory(path: Path, forbidden: int = 0o077, setting: str = "BELLJAR_STATE") -> Path:
+    """A directory of this user's own, created if missing. Refused if its mode has `forbidden` bits, or if other users
+    own it or could replace it: they could make us use files of their choice."""
+    with suppress(OSError):  # the caller's first write reports it
+        check_ancestry(path.parent, setting)
         for parent in reversed(path.parents):
             if not parent.exists():
-                parent.mkdir(mode=0o755, exist_ok=True)  # whatever the umask is: others may not write there
+                parent.mkdir(mode=0o755, exist_ok=True)  # not the umask's mode: others must not write there
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.stat()
-        if {path.lstat().st_uid, status.st_uid} != {os.geteuid()} or status.st_mode & others:
+        if {path.lstat().st_uid, status.st_uid} != {os.geteuid()} or status.st_mode & forbidden:
             raise UsageError(
                 f"{path} must be a directory that only you can enter: `chmod 700` it, or set {setting} to another"
             )
@@ -96,16 +82,16 @@ def own_directory(path: Path, others: int = 0o077, setting: str = "BELLJAR_STATE
 
 
 def check_ancestry(path: Path, setting: str) -> None:
-    if found := untrusted(path):
+    if directory := untrusted(path):
         raise UsageError(
-            f"{path} cannot be used: others own {found} or may write to it, so they could put something else in its "
-            f"place; set {setting} to a directory elsewhere"
+            f"{path} cannot be used: other users own {directory} or may write to it, so they could replace it; "
+            f"set {setting} to a directory elsewhere"
         )
 
 
 @contextmanager
 def locked(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Hold the lock file. A link is refused and nothing is truncated: it might lead to somebody's file."""
+    """Hold a lock file. A link is refused and nothing is truncated: the path might lead to another user's file."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, how)
@@ -115,32 +101,31 @@ def locked(path: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None where there is none, or something else."""
+    """The JSON object in a file, or None if the file does not hold one."""
     try:
-        found = json.loads(path.read_bytes())
+        data = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return data if isinstance(data, dict) else None
 
 
 def cache_dir() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    # Earlier versions let others look into it.
     path = own_directory(Path(home) / "belljar", 0o022, "XDG_CACHE_HOME")
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)  # says why, where it could not be made
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)  # raises the error that `own_directory` suppressed
     return path
 
 
 def is_remembered(kind: str, key: str) -> bool:
-    """Whether some process of this user said so before."""
+    """Whether a process of this user has called `remember` with this before."""
     with suppress(OSError, UsageError):
         return (cache_dir() / kind / key).is_file()
     return False
 
 
 def remember(kind: str, key: str) -> None:
-    """That something was looked at, for other processes. Where there is no place of our own for it, they look again."""
+    """Note for later processes that something was checked. Without a cache directory they check again."""
     with suppress(OSError, UsageError):
-        notes = cache_dir() / kind
-        notes.mkdir(mode=0o700, exist_ok=True)
-        (notes / key).touch()
+        directory = cache_dir() / kind
+        directory.mkdir(mode=0o700, exist_ok=True)
+        (directory / key).touch()

@@ -1,8 +1,8 @@
-"""The shipped policies and what they know of programs, parsed when Belljar is installed.
+"""The shipped policy files, parsed when Belljar is installed.
 
-Parsing these TOML files takes longer than judging most commands. `make setup` and the wheel's build put them into one
-JSON file beside the init, each under the digest of its text. A text that is not in there, an operator's or one that
-was edited since, is parsed as ever.
+Parsing these TOML files takes longer than judging most commands. `make setup` and the wheel's build put the results
+into one JSON file beside the init, each under the digest of its text. A text that is not in it (an operator's own file,
+or one edited since) is parsed as usual.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ NAME = "policies.json"
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Not to be changed by whoever gets it."""
-    found = _shipped().get(digest(text))
-    if found is not None:
-        return found
+    """The tables of a TOML text. The result is shared: do not change it."""
+    shipped = _shipped().get(digest(text))
+    if shipped is not None:
+        return shipped
     import tomllib
 
     return tomllib.loads(text)
 
 
 def ships(text: str) -> bool:
-    """Whether it is a file of ours: what must hold for those is checked by our tests, not at every start."""
+    """Whether this is a shipped file. Those are checked by our tests, not at every start."""
     return digest(text) in _shipped()
 
 
@@ -43,7 +43,7 @@ def write(policies: Path, target: Path) -> None:
 
 
 def digest(text: str) -> str:
-    import hashlib  # it brings OpenSSL along
+    import hashlib  # imported here: it loads OpenSSL
 
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
@@ -52,8 +52,8 @@ def digest(text: str) -> str:
 def _shipped() -> dict[str, dict[str, Any]]:
     for place in (Path(sys.prefix, "share", "belljar"), Path(__file__).parent / "_init"):
         with suppress(OSError, ValueError):
-            found: dict[str, dict[str, Any]] = json.loads((place / NAME).read_bytes())
-            return found
+            tables: dict[str, dict[str, Any]] = json.loads((place / NAME).read_bytes())
+            return tables
     return {}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from belljar import tables
-from belljar.errors import PolicyError, meant
+from belljar.errors import PolicyError, suggestion
 from belljar.records import record
 
 from . import expressions
@@ -173,7 +173,7 @@ def check_ids(files: Sequence[RuleFile]) -> None:
                 raise _wrong(file.source, file.text, f"rule[{at}].id", told)
         for at, allow in enumerate(file.allows):
             for one in sorted(allow.rule - ids.keys()):
-                told = f"there is no rule {one!r}; {meant(one, ids)}"
+                told = f"there is no rule {one!r}; {suggestion(one, ids)}"
                 raise _wrong(file.source, file.text, f"allow[{at}].rule", told)
 
 

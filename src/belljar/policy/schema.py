@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from belljar.toml_schema import line_of, meant, problems
+from belljar.toml_schema import did_you_mean, line_of, problems
 
 from . import expressions
 from .knowledge import Entry, policies_directory, read_entry
@@ -35,7 +35,7 @@ def _meaning(entry: Entry) -> Iterator[str]:
     roles = [*entry.options.values(), *(when.role for when in entry.when), entry.stdin]
     for role in [*roles, *(word.rstrip("*…") for word in entry.operands.split())]:
         if role and role.partition(":")[0] not in {*ONE, *MANY}:
-            yield f"program.{entry.name}: there is no role {role!r}{meant(role, {*ONE, *MANY})}"
+            yield f"program.{entry.name}: there is no role {role!r}{did_you_mean(role, {*ONE, *MANY})}"
     for word in [entry.prints, *(when.prints for when in entry.when)]:
         if word and word not in {*FILTERS, *PRINTS, "content", "ran"}:
             yield f"program.{entry.name}: {word!r} is nothing that a program prints"

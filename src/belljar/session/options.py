@@ -12,7 +12,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from belljar.engines.spec import Network
-from belljar.errors import UsageError, WorkspaceError, meant
+from belljar.errors import UsageError, WorkspaceError, suggestion
 from belljar.limits import Limits
 from belljar.sandbox.rundir import check_session_id
 from belljar.sandbox.staging import Changes
@@ -114,7 +114,7 @@ def known(given: Collection[str], names: Collection[str], where: str) -> None:
     """Refuse what is none of `names`, with a guess at what was meant."""
     for name in given:
         if name not in names:
-            raise UsageError(f"{where} takes no option {name!r}; {meant(name, names)}")
+            raise UsageError(f"{where} takes no option {name!r}; {suggestion(name, names)}")
 
 
 def check(given: Mapping[str, Any], where: str, without: Collection[str] = ()) -> Options:

@@ -1,4 +1,4 @@
-"""Names that people give to sessions: a file for each, beside the sessions' own directories, that holds an id."""
+"""Names of sessions. Each is a file in the run directory that holds the session's id."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from belljar.errors import SessionNotFound, UsageError, meant
+from belljar.errors import SessionNotFound, UsageError, closest
 from belljar.patterns import lazy_pattern
 from belljar.sandbox import rundir
 
@@ -18,7 +18,7 @@ def _directory() -> Path:
 
 
 def check(name: str) -> str:
-    """A name that is free."""
+    """Refuse a name that is malformed or taken."""
     if not _NAME.fullmatch(name) or name.startswith(("bj-", "shell_")):
         raise UsageError(f"{name!r} is not a name for a session; use letters, digits, dots and dashes")
     if name in known():
@@ -33,7 +33,7 @@ def give(name: str, id: str) -> None:
 
 
 def known() -> dict[str, str]:
-    """Names and ids of the sessions that are still there; names of others are dropped."""
+    """Name → id of the sessions that still exist. Names of ended sessions are removed."""
     found = {}
     with suppress(OSError):
         for entry in _directory().iterdir():
@@ -45,17 +45,18 @@ def known() -> dict[str, str]:
     return found
 
 
-def session(given: str) -> str:
-    """The id that was meant, by id or by name."""
-    if is_id(given):
-        return given
+def session(id_or_name: str) -> str:
+    """The id of a session that is named by its id or its name."""
+    if is_id(id_or_name):
+        return id_or_name
     names = known()
-    if given in names:
-        return names[given]
-    if not _NAME.fullmatch(given):
-        return rundir.check_session_id(given)
-    guess = meant(given, names)
-    raise SessionNotFound(f"no session {given}; {guess if '?' in guess else '`belljar session list` lists them'}")
+    if id_or_name in names:
+        return names[id_or_name]
+    if not _NAME.fullmatch(id_or_name):
+        return rundir.check_session_id(id_or_name)
+    close = closest(id_or_name, names)
+    hint = f"did you mean {close!r}?" if close else "`belljar session list` lists them"
+    raise SessionNotFound(f"no session {id_or_name}; {hint}")
 
 
 def is_id(text: str) -> bool:

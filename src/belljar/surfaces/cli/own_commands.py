@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from belljar.errors import BelljarError, UsageError
+from belljar.errors import BelljarError, UsageError, closest
 from belljar.policy.verdict import DECISIONS
 from belljar.records import record
 from belljar.surfaces.cli import console, staged_offer
@@ -44,8 +43,8 @@ def _known(mode: SafeMode, name: str) -> Own:
         return there[name]
     if name in COMMANDS:
         raise UsageError(f"{name} is not available in this session; `belljar shell --staged` has it")
-    close = get_close_matches(name, there, 1)
-    raise UsageError(f"there is no {name}; {f'did you mean {close[0]}?' if close else ':help lists the commands'}")
+    close = closest(name, there)
+    raise UsageError(f"there is no {name}; {f'did you mean {close}?' if close else ':help lists the commands'}")
 
 
 def available(mode: SafeMode) -> dict[str, Own]:

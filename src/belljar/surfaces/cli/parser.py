@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from belljar import __version__
-from belljar.errors import UsageError, meant
+from belljar.errors import UsageError, closest, suggestion
 from belljar.records import record
 from belljar.surfaces.cli import console, examples, habits, settings
 from belljar.surfaces.cli.sandbox_options import add_engine_option, add_sandbox_options, refuse_beside_session
@@ -48,22 +48,23 @@ class Parser(argparse.ArgumentParser):
             word = unknown[0].partition("=")[0]
             if word in options:
                 chosen.error(f"{word} goes behind the command: `{chosen.prog} {word}`")
-            guess = habits.OPTIONS.get(word) or (_option_meant(word, options) if word.startswith("--") else "")
-            chosen.error(f"unrecognized arguments: {' '.join(unknown)}{f'; {guess}' if guess else ''}")
+            hint = habits.OPTIONS.get(word) or _similar_option(word, options)
+            chosen.error(f"unrecognized arguments: {' '.join(unknown)}{f'; {hint}' if hint else ''}")
         return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            of_ours = meant(str(value), [str(choice) for choice in action.choices])
-            guess = habits.COMMANDS.get(str(value), of_ours) if self.prog == "belljar" else of_ours
-            what = "there is no command" if isinstance(action, argparse._SubParsersAction) else "invalid choice:"
-            raise argparse.ArgumentError(None if "command" in what else action, f"{what} {value!r}; {guess}")
+            hint = suggestion(str(value), [str(choice) for choice in action.choices])
+            if isinstance(action, argparse._SubParsersAction):
+                hint = habits.COMMANDS.get(str(value), hint) if self.prog == "belljar" else hint
+                raise argparse.ArgumentError(None, f"there is no command {value!r}; {hint}")
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
 
 
-def _option_meant(word: str, options: Sequence[str]) -> str:
-    """Without the dashes: they are alike in all."""
-    said = meant(word[2:], [each[2:] for each in options])
-    return said.replace("mean '", "mean '--") if said.startswith("did") else ""
+def _similar_option(word: str, options: Sequence[str]) -> str:
+    """Compared without the leading dashes, which all of them share."""
+    close = closest(word[2:], [option[2:] for option in options]) if word.startswith("--") else None
+    return f"did you mean '--{close}'?" if close else ""
 
 
 class Program(Parser):

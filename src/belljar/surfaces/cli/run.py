@@ -14,7 +14,7 @@ from threading import Event, Thread, Timer
 
 from belljar import host
 from belljar.images import catalog
-from belljar.patience import heard_waiting
+from belljar.patience import on_wait
 from belljar.sandbox import rundir
 from belljar.sandbox.launch import Launch, Plan, launch, reap_remains
 from belljar.surfaces.cli import afterwards, ci_report, console
@@ -75,7 +75,7 @@ class EarlyLaunch:
 
     def _launch(self) -> None:
         try:
-            with heard_waiting(self._waits.set):
+            with on_wait(self._waits.set):
                 self._check_cwd()
                 self._launched = launch(self._plan, self.id, self._host)
         except BaseException as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any, get_args
 
-from belljar.errors import UsageError, meant
+from belljar.errors import UsageError, suggestion
 from belljar.session.result import Cause
 from belljar.surfaces.cli import console
 
@@ -121,6 +121,6 @@ def schema(args: Namespace) -> int:
         rows = ((name, each["description"]) for name, each in SCHEMAS.items())
         return console.answer_table(args, sorted(SCHEMAS), rows, "SCHEMA", "OF")
     if name not in SCHEMAS:
-        raise UsageError(f"there is no schema {name!r}; {meant(name, SCHEMAS)}")
+        raise UsageError(f"there is no schema {name!r}; {suggestion(name, SCHEMAS)}")
     console.document({"$schema": DIALECT, "title": f"belljar {name}", **SCHEMAS[name]})
     return 0

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from belljar import limits
-from belljar.errors import UsageError, meant
+from belljar.errors import UsageError, suggestion
 from belljar.records import record
 from belljar.surfaces.cli.sandbox_options import ENGINES, NETWORKS
 from belljar.surfaces.cli.values import seconds
@@ -103,7 +103,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _checked(given: dict[str, Any], path: Path, *tables: str) -> dict[str, Setting]:
     for name, value in given.items():
         if name not in SETTABLE:
-            raise UsageError(f"{path}: there is no setting {name!r}; {meant(name, [*SETTABLE, *tables])}")
+            raise UsageError(f"{path}: there is no setting {name!r}; {suggestion(name, [*SETTABLE, *tables])}")
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise UsageError(f"{path}: {name} must be text or a number")
     return {name: Setting(_value(name, str(value), path), str(path)) for name, value in given.items()}
