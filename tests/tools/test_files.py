@@ -80,7 +80,7 @@ async def test_a_file_that_is_not_shown_whole_says_so_and_how_to_go_on(files: To
     (place / "long").write_text("x\n" * 5000)
     first = await files.call("read_file", {"path": "long"})
     assert (first.metadata.truncated, first.metadata.shown) == (True, 2000)
-    assert first.text.startswith("Lines 1 to 2000 of 5000; offset=2001 goes on.\n")
+    assert first.text.startswith("Lines 1 to 2000 of 5000; offset=2001 continues.\n")
     last = await files.call("read_file", {"path": "long", "offset": 4001})
     assert (last.metadata.truncated, last.message) == (False, None)
 

@@ -1,7 +1,7 @@
-"""What all tools share: parameters in, one result out, and one place where errors become the family's own words.
+"""The base of all tools: parameters in, one result out.
 
-call → check (every wrong parameter at once) → is there a session? → execute
-     ← the family's result; a refusal of the policy or a failure of ours becomes one too, by `refused` and `failed`
+`call` checks the parameters (and reports every wrong one), needs an open session, and calls `execute`. A refusal of the
+policy (`refused`) and an error of Belljar's (`failed`) become results too, in the words of the tool's family.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OUT_OF_MEMORY = "Command ended: the sandbox's memory limit was reached"
 NOT_APPROVED = "Command needs an approval that was not given"
 DECLINED = "Declined by a person"
 SUMMARY_LENGTH = 60
-MARK_LENGTH = 50  # what says how much is missing is never longer
+MARK_LENGTH = 50  # the longest "[... N characters truncated ...]"
 
 
 class Fields(dict[str, Any]):
@@ -53,13 +53,13 @@ class Fields(dict[str, Any]):
 
 @dataclass
 class ToolResult:
-    """How a call came out. Families change the shape of `as_dict`, never what the words mean."""
+    """The result of a call. Families change the shape of `as_dict`, never the meaning of the fields."""
 
     success: bool
     output: str | None = None
     """What the command printed."""
     error: str | None = None
-    """Why the call failed, in words that a model can act on."""
+    """Why the call failed. A model reads this and acts on it."""
     metadata: Fields = field(default_factory=Fields)
     message: str | None = None
     problems: list[Problem] = field(default_factory=list)
@@ -67,7 +67,7 @@ class ToolResult:
     code: str | None = None
     """The kind of failure, for machines."""
     result: Result | None = None
-    """The core's own result, where a command ran."""
+    """The session's result, if a command ran."""
 
     @property
     def content(self) -> Any:
@@ -79,18 +79,18 @@ class ToolResult:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """What stood in the command's way, and what a model can do about it or ask for."""
+        """What hindered the command, and what a model can do about it or ask for."""
         return self.result.hints_for("agent") if self.result is not None else ()
 
     @property
-    def said(self) -> str:
-        """The family's words, and what the command printed."""
+    def message_and_output(self) -> str:
+        """The family's message, and what the command printed."""
         return "\n".join(part for part in (self.error, self.message, self.output) if part)
 
     @property
     def text(self) -> str:
         """What a model reads."""
-        return "\n".join(part for part in (self.said, *(f"Hint: {hint}" for hint in self.hints)) if part)
+        return "\n".join(part for part in (self.message_and_output, *(f"Hint: {hint}" for hint in self.hints)) if part)
 
     def as_dict(self) -> dict[str, Any]:
         return {"success": self.success, "output": self.output, "error": self.error, "metadata": dict(self.metadata)}
@@ -104,7 +104,7 @@ class ToolResult:
 
 @record
 class Call:
-    """What a caller may add to the parameters: a listener, and a way to stop."""
+    """What a caller may pass besides the parameters: a callback for output, and an event that aborts the call."""
 
     on_output: Callable[[Output], None] | None = None
     abort: anyio.Event | None = None
@@ -114,25 +114,25 @@ class Call:
         return self.abort is not None and self.abort.is_set()
 
     async def watch(self, stop: Callable[[], object], work: Awaitable[T]) -> T:
-        """The outcome of `work`; `stop` is called when the caller aborts meanwhile."""
+        """The result of `work`. `stop` is called if the caller aborts meanwhile."""
         if self.abort is None:
             return await work
         abort = self.abort
 
-        async def wait() -> None:
+        async def stop_on_abort() -> None:
             await abort.wait()
             with suppress(SandboxLost):
                 stop()
 
         async with beside() as tasks:
-            tasks.start_soon(wait)
+            tasks.start_soon(stop_on_abort)
             return await work
         raise AssertionError("unreachable")
 
     async def carry_out(
         self, box: Session, request: Request, on_event: Callable[[Event], None] | None = None
     ) -> Result:
-        """A command that was admitted, to its end or until the caller aborts it."""
+        """Run an admitted command to its end, or until the caller aborts it."""
         if self.abort is None and on_event is None:
             return await box.run(request)
         async with box.stream(request) as run:
@@ -155,7 +155,7 @@ class Tool(ABC):
     default_risk: ClassVar[str] = "high"
     runs_commands: ClassVar[bool] = True
     summed_up: ClassVar[str] = "Run: {command}"
-    """A call in a few words, with its parameters in their places."""
+    """A short description of a call, with `{parameter}` placeholders."""
     Params: ClassVar[type[Params]]
     Config: ClassVar[type[Config]] = Config
     Answer: ClassVar[type[ToolResult]] = ToolResult
@@ -181,11 +181,11 @@ class Tool(ABC):
         return self._box.policy if self._box is not None else Policy.load("default")
 
     async def judging(self) -> Policy:
-        """The policy, loaded in a thread where that was not done before: its examples are checked then."""
+        """The policy. The first call loads it in a thread, since loading checks the policy's examples."""
         return self.policy if "policy" in vars(self) else await to_thread.run_sync(lambda: self.policy)
 
     def described(self) -> str:
-        """The description that a model gets: the tool, and the sandbox that it runs in."""
+        """The description that a model gets: of the tool, and of the sandbox it runs in."""
         return f"{self.description}\n\n{surroundings(self._box)}" if self.runs_commands else self.description
 
     @classmethod
@@ -200,18 +200,18 @@ class Tool(ABC):
             return self.fail(NO_SESSION, code="no_session")
         try:
             command = self.command(params) if self.dry_run else None
-            done = await (self.rehearse(params, command) if command else self.execute(params, call or Call()))
+            result = await (self.rehearse(params, command) if command else self.execute(params, call or Call()))
         except PolicyDenied as denial:
             refusal = await self.refused(params, denial.verdict)
             return _declined(refusal) if denial.declined else refusal
         except BelljarError as error:
             return self.failed(params, error)
-        if done.hints:
-            done.metadata["hints"] = list(done.hints)
-        return done
+        if result.hints:
+            result.metadata["hints"] = list(result.hints)
+        return result
 
     async def checked(self, given: object) -> Any:
-        """The parameters, or all that is wrong with them; where that takes a verdict, it is had here."""
+        """The parameters, or a list of problems. Families that need a verdict to check parameters override this."""
         return self.check(given)
 
     def check(self, given: object) -> Any:
@@ -221,11 +221,11 @@ class Tool(ABC):
     async def execute(self, params: Any, call: Call) -> ToolResult: ...
 
     def command(self, params: Any) -> Command | None:
-        """What would run; None for a tool that runs nothing."""
+        """The command that a call runs; None for a tool that runs nothing."""
         return str(params.command) if self.runs_commands else None
 
     async def rehearse(self, params: Any, command: Command) -> ToolResult:
-        """A dry run: checked and judged, not run."""
+        """A dry run: check and judge the command, but do not run it."""
         verdict = await judged(await self.judging(), command)
         if verdict.decision == "deny":
             return await self.refused(params, verdict)
@@ -235,38 +235,38 @@ class Tool(ABC):
         )
 
     def summary(self, given: Mapping[str, Any]) -> str:
-        words = {name: shorten(str(value or "")) for name, value in given.items()}
-        return self.summed_up.format_map(defaultdict(str, words))
+        values = {name: shorten(str(value or "")) for name, value in given.items()}
+        return self.summed_up.format_map(defaultdict(str, values))
 
     def risk(self, given: object) -> str:
-        """Blocking: it judges. In an event loop call it from a thread."""
+        """The policy's risk of a call. Blocking: in an event loop call it from a thread."""
         params = self.check(given)
         command = None if isinstance(params, list) else self.command(params)
         return self.default_risk if command is None else str(self.policy.judge(command).risk)
 
-    # Where a call ends early, in the family's own words.
+    # Results of calls that did not run; families override these for their own wording.
 
     def fail(self, error: str, **more: Any) -> ToolResult:
         return self.Answer(False, error=error, **more)
 
     def invalid(self, problems: list[Problem]) -> ToolResult:
-        said = "; ".join(problem.message for problem in problems)
+        messages = "; ".join(problem.message for problem in problems)
         errors = [problem.as_dict() for problem in problems]
         return self.fail(
-            f"Invalid parameters: {said}", code="invalid", problems=problems, metadata=Fields(errors=errors)
+            f"Invalid parameters: {messages}", code="invalid", problems=problems, metadata=Fields(errors=errors)
         )
 
     async def refused(self, params: Any, verdict: Verdict) -> ToolResult:
         why = "Command blocked for security reasons" if verdict.decision == "deny" else NOT_APPROVED
-        said = f"{why}: {verdict.canonical}\n{verdict.reason}"
-        return self.fail(said, code="policy_denied", metadata=Fields(verdict=verdict.as_dict()))
+        message = f"{why}: {verdict.canonical}\n{verdict.reason}"
+        return self.fail(message, code="policy_denied", metadata=Fields(verdict=verdict.as_dict()))
 
     def failed(self, params: Any, error: BelljarError) -> ToolResult:
         return self.fail(str(error), code=error.code)
 
 
 def _declined(refusal: ToolResult) -> ToolResult:
-    """Say that a person declined, not a rule: else a model looks for another way to do the same."""
+    """Say that a person declined. A model that takes it for a rule looks for another way to do the same."""
     refusal.error = (refusal.error or "").replace(NOT_APPROVED, DECLINED) or None
     refusal.message = (refusal.message or "").replace(NOT_APPROVED, DECLINED) or None
     refusal.metadata["declined"] = True
@@ -274,26 +274,26 @@ def _declined(refusal: ToolResult) -> ToolResult:
 
 
 def surroundings(box: Session | None) -> str:
-    """What a model should know of the sandbox, so that it need not find out by trial and error."""
-    said = (
+    """What a model should know about the sandbox, so that it need not find out by trial and error."""
+    text = (
         "Commands run in a sandbox: a Linux container of its own, not the user's machine. The project is mounted at "
         "/workspace, the working directory; what you change there {}. The rest of the system is read-only, /tmp "
         "and the home directory are scratch, and there is no root, sudo or docker."
     )
     staged = box is not None and box.is_staged
-    said = said.format("is kept aside until the user applies it" if staged else "is real")
+    text = text.format("is kept aside until the user applies it" if staged else "is real")
     if box is None:
-        return f"{said} By default there is no network."
+        return f"{text} By default there is no network."
     limits = box.limits
     network = "There is no network." if box.network == "none" else "The network can be reached."
     return (
-        f"{said} Image: {box.image}. {network} Limits: {limits.memory >> 20} MiB of memory, {limits.cpus:g} CPUs, "
+        f"{text} Image: {box.image}. {network} Limits: {limits.memory >> 20} MiB of memory, {limits.cpus:g} CPUs, "
         f"{limits.pids} processes. The policy {box.policy.name!r} judges each command before it runs."
     )
 
 
 def why_failed(result: Result, timeout: str, call: Call) -> str:
-    """In the words that the families share; `timeout` with its unit."""
+    """The message that most families use. `timeout` has its unit."""
     if result.cause == "killed" and call.aborted:
         return "Command aborted"
     return {
@@ -308,7 +308,8 @@ def shorten(command: str) -> str:
 
 
 def truncate(text: str, limit: int, missing: int = 0) -> tuple[str, bool]:
-    """Head and tail of `text` within `limit` characters; between them, how much is missing (`missing`: before this)."""
+    """Head and tail of `text` within `limit` characters, and whether anything is missing. The mark between says how
+    much; `missing` characters were lost before."""
     if len(text) <= limit:
         return text, missing > 0
     room = max(0, limit - MARK_LENGTH)

@@ -18,13 +18,11 @@ DEFAULT_TIMEOUT = 120_000
 MIN_TIMEOUT = 1_000
 MAX_TIMEOUT = 600_000
 MAX_OUTPUT_SIZE = 30_000
-ONE_READ = 512 << 10  # a read that gives more may have left some
-MOST_READS = 200  # as much as the largest ring holds; a shell that prints faster is read on by the next call
+ONE_READ = 512 << 10  # after a read of more bytes than this, there may be more to read
+MOST_READS = 200  # enough for the largest ring; if a shell prints faster, the next call continues
 RESTARTED = "[The shell was restarted: directory and exported variables hold; functions, options and jobs are gone.]"
 EXITED = "[That ended the shell. The next command starts a new one, with directory and exports as before this one.]"
-
-
-ENTERED = " || exit\n"
+ENTERED = " || exit\n"  # ends the line that we put before a command to enter a directory outside the workspace
 
 
 class BashParams(Params):
@@ -64,21 +62,21 @@ Usage notes:
 
     async def execute(self, params: BashParams, call: Call) -> ToolResult:
         if params.run_in_background:
-            return self._shell(params, await self.box.start(**await self._apart(params)))
+            return self._background(params, await self.box.start(**await self._own_bash(params)))
         if params.yield_after is not None:
-            options = await self._apart(params)
+            options = await self._own_bash(params)
             seconds = params.yield_after / 1000
-            came = await self.box.yielding(**options, timeout=params.timeout / 1000, yield_after=seconds)
-            if isinstance(came, Shell):
-                return self._shell(params, came)
-            return _shaped(params, came, self.box.persistent.cwd, call)
+            outcome = await self.box.yielding(**options, timeout=params.timeout / 1000, yield_after=seconds)
+            if isinstance(outcome, Shell):
+                return self._background(params, outcome)
+            return _shaped(params, outcome, self.box.persistent.cwd, call)
         shell = self.box.persistent
         work = shell.run(params.command, timeout=params.timeout / 1000, on_output=call.on_output)
         result = await call.watch(shell.interrupt, work)
         return _shaped(params, result, result.cwd, call, result)
 
-    async def _apart(self, params: BashParams) -> dict[str, Any]:
-        """A bash of its own that starts where the persistent shell is."""
+    async def _own_bash(self, params: BashParams) -> dict[str, Any]:
+        """Options for a separate bash that starts with the persistent shell's directory and environment."""
         shell = self.box.persistent
         await shell.settle()
         if shell.environment is None:
@@ -88,28 +86,28 @@ Usage notes:
             return {"command": params.command, "cwd": shell.cwd, **options}
         return {"command": f"cd -- {shlex.quote(shell.cwd)}{ENTERED}{params.command}", **options}
 
-    def _shell(self, params: BashParams, shell: Shell) -> ToolResult:
+    def _background(self, params: BashParams, shell: Shell) -> ToolResult:
         so_far = shell.so_far.text if shell.so_far else ""
         output, truncated = truncate(so_far, MAX_OUTPUT_SIZE)
-        said = f"Command running in background with ID: {shell.id}"
-        facts = Fields(
+        message = f"Command running in background with ID: {shell.id}"
+        metadata = Fields(
             shell_id=shell.id, bash_id=shell.id, command=params.command, status=shell.status, truncated=truncated
         )
-        return ToolResult(True, f"{output}\n{said}" if output else said, metadata=facts)
+        return ToolResult(True, f"{output}\n{message}" if output else message, metadata=metadata)
 
 
 def _shaped(params: BashParams, result: Result, cwd: str, call: Call, turn: ShellResult | None = None) -> ToolResult:
     output, truncated = truncate(result.output, MAX_OUTPUT_SIZE, result.bytes_omitted)
     restarted = turn is not None and turn.restarted
-    facts = Fields(
+    metadata = Fields(
         command=params.command, exit_code=result.exit_code, cause=result.cause, working_directory=cwd,
         duration_ms=milliseconds(result.duration), truncated=truncated, restarted=restarted,
     )  # fmt: skip
     if turn is not None and restarted:
-        facts["note"] = EXITED if turn.shell_ended and turn.cause == "exited" else RESTARTED
+        metadata["note"] = EXITED if turn.shell_ended and turn.cause == "exited" else RESTARTED
     failure = OUT_OF_MEMORY if result.cause == "out_of_memory" else why_failed(result, f"{params.timeout}ms", call)
     error = None if result.ok else failure
-    return ToolResult(result.ok, output, error, facts, facts.get("note"), code=result.cause, result=result)
+    return ToolResult(result.ok, output, error, metadata, metadata.get("note"), code=result.cause, result=result)
 
 
 class _ShellTool(Tool):
@@ -132,15 +130,15 @@ class BashOutputParams(Params):
 
 
 class BashOutputResult(ToolResult):
-    """What was printed is in `stdout` and `stderr`, apart; it is not sent a second time as `output`."""
+    """The output is in `stdout` and `stderr`, so `output` is left out."""
 
     def as_dict(self) -> dict[str, Any]:
         shape = super().as_dict()
         return {name: value for name, value in shape.items() if name != "output" or "stdout" not in self.metadata}
 
 
-def _within(stdout: str, stderr: str) -> tuple[str, str, bool]:
-    """Both within the family's size together; stderr is the shorter and the more telling of the two."""
+def _within_limit(stdout: str, stderr: str) -> tuple[str, str, bool]:
+    """Both together within MAX_OUTPUT_SIZE. stderr is kept first: it is usually shorter and says what went wrong."""
     stderr, cut = truncate(stderr, MAX_OUTPUT_SIZE if not stdout else MAX_OUTPUT_SIZE // 2)
     stdout, cut_too = truncate(stdout, MAX_OUTPUT_SIZE - len(stderr))
     return stdout, stderr, cut or cut_too
@@ -165,17 +163,17 @@ Usage:
         chunks = [await shell.read(params.filter)]
         while chunks[-1].looked_at > ONE_READ and len(chunks) < MOST_READS:
             chunks.append(await shell.read(params.filter))
-        stdout, stderr, truncated = _within(
+        stdout, stderr, truncated = _within_limit(
             decode(b"".join(chunk.stdout_bytes for chunk in chunks)),
             decode(b"".join(chunk.stderr_bytes for chunk in chunks)),
         )
         dropped = sum(sum(chunk.dropped) for chunk in chunks)
-        facts = Fields(
+        metadata = Fields(
             bash_id=params.bash_id, status=chunks[-1].status, exit_code=chunks[-1].exit_code, stdout=stdout,
             stderr=stderr, dropped_bytes=dropped, truncated=truncated,
         )  # fmt: skip
         gap = f"[... {dropped} bytes of earlier output were dropped ...]\n" if dropped else ""
-        return BashOutputResult(True, gap + stdout + stderr, metadata=facts)
+        return BashOutputResult(True, gap + stdout + stderr, metadata=metadata)
 
 
 class KillShellParams(Params):
@@ -199,9 +197,9 @@ Usage:
         shell = await self.find(params.shell_id)
         ended = await shell.poll() != "running"
         await shell.kill()
-        said = f"Shell {shell.id} had already ended" if ended else f"Shell {shell.id} terminated"
+        message = f"Shell {shell.id} had already ended" if ended else f"Shell {shell.id} terminated"
         return ToolResult(
-            True, said, metadata=Fields(shell_id=shell.id, status=shell.status, exit_code=shell.exit_code)
+            True, message, metadata=Fields(shell_id=shell.id, status=shell.status, exit_code=shell.exit_code)
         )
 
 
@@ -219,18 +217,18 @@ class ListShells(_ShellTool):
     async def execute(self, params: ListShellsParams, call: Call) -> ToolResult:
         shells = [_listed(shell) for shell in await self.box.refresh()]
         lines = [f"{shell['id']}  {shell['status']}  {shell['command']}" for shell in shells]
-        facts = Fields(shells=shells, removed=await self.box.cleanup() if params.cleanup else 0)
-        return ToolResult(True, "\n".join(lines) or "No background shells", metadata=facts)
+        metadata = Fields(shells=shells, removed=await self.box.cleanup() if params.cleanup else 0)
+        return ToolResult(True, "\n".join(lines) or "No background shells", metadata=metadata)
 
 
-def _asked(shell: Shell) -> str:
-    """The command without our own first line, which enters a directory outside the workspace."""
+def _own_command(shell: Shell) -> str:
+    """The command without the first line that `_own_bash` may have added."""
     first, entered, rest = shell.command.partition(ENTERED)
     return rest if entered and first.startswith("cd -- ") and "\n" not in first else shell.command
 
 
 def _listed(shell: Shell) -> dict[str, Any]:
     return {
-        "id": shell.id, "command": _asked(shell), "status": shell.status, "exit_code": shell.exit_code,
+        "id": shell.id, "command": _own_command(shell), "status": shell.status, "exit_code": shell.exit_code,
         "pid": shell.pid, "started": shell.started,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Family C: `execute_command` ("Спецификация: Command Execution"): an argument vector, an allowlist, few at a time."""
+"""Family C: `execute_command` ("Спецификация: Command Execution"): no shell, an allowlist, few calls at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pydantic import Field
 from belljar.errors import BelljarError, CommandNotFound
 from belljar.policy import Policy, Verdict
 from belljar.session.judging import judged
-from belljar.session.request import Request
 from belljar.session.result import Event, Output, Result, Started, decode
 from belljar.tools.base import Call, Fields, Tool, ToolResult, milliseconds
 from belljar.tools.parameters import Config, Integer, Params, Problem, Text
@@ -25,7 +24,7 @@ log = logging.getLogger("belljar.tools.execute_command")
 
 class ExecuteCommandConfig(Config):
     timeout: int = Field(default=300_000, ge=1)
-    """Milliseconds, where the call gives none."""
+    """Milliseconds, if the call gives no timeout."""
     max_concurrent: int = Field(default=3, ge=1)
     max_output_bytes: int = Field(default=10 << 20, ge=1)
     kill_timeout: int = Field(default=10_000, ge=0)
@@ -84,7 +83,7 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         return self._box.policy.tighten(self.config.policy) if self.config.policy else self._box.policy
 
     async def checked(self, given: object) -> ExecuteCommandParams | list[Problem]:
-        """The document's list knows no case: what is on it runs by the name that it has there."""
+        """The document's allowlist ignores case: `LS` runs `ls`."""
         params: ExecuteCommandParams | list[Problem] = self.check(given)
         if isinstance(params, list) or (lower := params.command.lower()) == params.command:
             return params
@@ -105,35 +104,19 @@ grep sed awk sort uniq wc pwd whoami echo date."""
             self._places.acquire_nowait()
         except anyio.WouldBlock:
             if not self.config.queue:
-                said = f"Concurrent limit exceeded: {self.config.max_concurrent} commands are running"
-                return self.fail(said, code="CONCURRENT_LIMIT_EXCEEDED")
+                message = f"Concurrent limit exceeded: {self.config.max_concurrent} commands are running"
+                return self.fail(message, code="CONCURRENT_LIMIT_EXCEEDED")
             await self._places.acquire()
         try:
-            return await self._run(params, request, call)
+            log.info("Executing command: %s", " ".join(self.command(params)))
+            result = await call.carry_out(self.box, request, _log_event)
         finally:
             self._places.release()
-
-    async def _run(self, params: ExecuteCommandParams, request: Request, call: Call) -> ToolResult:
-        log.info("Executing command: %s", " ".join(self.command(params)))
-        result = await call.carry_out(self.box, request, _log_event)
         _log_end(params.command, result)
-        return self._shape(params, result, call)
-
-    def _shape(self, params: ExecuteCommandParams, result: Result, call: Call) -> ToolResult:
-        code, said = _failure(params.command, result, call)
-        sizes = {"output_size_bytes": len(result.stdout_bytes), "error_size_bytes": len(result.stderr_bytes)}
-        return CommandExecutionResult(
-            result.ok,
-            decode(result.stdout_bytes),  # all up to `max_output_bytes`: there is no gap to tell of
-            "\n".join(part for part in (decode(result.stderr_bytes), said) if part),
-            Fields(duration_ms=milliseconds(result.duration), **sizes),
-            code=code,
-            result=result,
-            exit_code=result.exit_code,
-        )
+        return _shaped(params, result, call)
 
     def fail(self, error: str, *, code: str = "EXECUTION_FAILED", **more: Any) -> ToolResult:
-        """What never ran has no exit code; the document's codes are a closed set."""
+        """The document has a fixed set of codes, in capitals. A command that never ran has no exit code."""
         sizes = {"duration_ms": 0, "output_size_bytes": 0, "error_size_bytes": 0}
         more["metadata"] = Fields(sizes, **more.get("metadata", {}))
         return super().fail(error, code=code if code.isupper() else "EXECUTION_FAILED", **more)
@@ -144,15 +127,15 @@ grep sed awk sort uniq wc pwd whoami echo date."""
 
     async def refused(self, params: ExecuteCommandParams, verdict: Verdict) -> ToolResult:
         log.error("Command validation failed: %s", params.command)
-        # "bash -c" is on the document's denylist as if it were a name
+        # The document's denylist has "bash -c" as if it were a program's name, so judge the words separately too.
         words = params.command.split()
-        meant = await judged(await self.judging(), [*words, *params.args]) if len(words) > 1 else verdict
-        denied_by = {finding.id for finding in (*verdict.rules, *meant.rules) if finding.decision == "deny"}
-        unlisted = bool(denied_by) and denied_by <= NOT_LISTED
+        split = await judged(await self.judging(), [*words, *params.args]) if len(words) > 1 else verdict
+        denied_by = {finding.id for finding in (*verdict.rules, *split.rules) if finding.decision == "deny"}
+        unlisted = denied_by == {NOT_LISTED}
         code = "COMMAND_NOT_WHITELISTED" if unlisted else "COMMAND_BLACKLISTED"
-        said = "Command not in whitelist" if unlisted else "Command is blacklisted"
-        facts = Fields(verdict=verdict.as_dict())
-        return self.fail(f"{said}: {verdict.canonical}. {verdict.reason}", code=code, metadata=facts)
+        message = "Command not in whitelist" if unlisted else "Command is blacklisted"
+        metadata = Fields(verdict=verdict.as_dict())
+        return self.fail(f"{message}: {verdict.canonical}. {verdict.reason}", code=code, metadata=metadata)
 
     def failed(self, params: ExecuteCommandParams, error: BelljarError) -> ToolResult:
         log.error("Command execution error: %s", params.command)
@@ -160,8 +143,22 @@ grep sed awk sort uniq wc pwd whoami echo date."""
         return self.fail(str(error), code=code)
 
 
-NOT_LISTED = frozenset({"allowlist"})
-"""The finding that means: nothing against it but that it is not on the list."""
+NOT_LISTED = "allowlist"
+"""The finding of a program that is not on the allowlist."""
+
+
+def _shaped(params: ExecuteCommandParams, result: Result, call: Call) -> CommandExecutionResult:
+    code, message = _failure(params.command, result, call)
+    sizes = {"output_size_bytes": len(result.stdout_bytes), "error_size_bytes": len(result.stderr_bytes)}
+    return CommandExecutionResult(
+        result.ok,
+        decode(result.stdout_bytes),  # complete: the command is killed at `max_output_bytes`
+        "\n".join(part for part in (decode(result.stderr_bytes), message) if part),
+        Fields(duration_ms=milliseconds(result.duration), **sizes),
+        code=code,
+        result=result,
+        exit_code=result.exit_code,
+    )
 
 
 def _log_event(event: Event) -> None:
@@ -183,7 +180,7 @@ def _failure(command: str, result: Result, call: Call) -> tuple[str | None, str]
 
 
 def _log_end(command: str, result: Result) -> None:
-    """The log lines of the document. The init sent the signals; they are logged when the command has ended."""
+    """The log lines that the document asks for. The init sends the signals; they are logged after the command's end."""
     if result.cause in ("timeout", "output_limit"):
         log.debug("Signal %s sent to process", "SIGTERM")
         if result.signal == 9:

@@ -1,7 +1,7 @@
-"""Family `files`: read, write, edit, list and search, in any image. Off unless asked for (`--tools files`).
+"""Family `files`: read, write, edit, list and search, in any image. Off by default (`--tools files`).
 
-Each is judged by the policy like the command that would do the same (`cat`, `tee`, `ls`, `grep -r`), and reaches only
-the workspace, the sandbox's home and /tmp; no link leads out of there.
+The policy judges each call like the command that does the same (`cat`, `tee`, `ls`, `grep -r`). Only the workspace, the
+sandbox's home and /tmp can be reached; links that lead elsewhere are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from belljar.tools.parameters import Integer, Params, Text
 READ_LINES = 2000
 SHOWN = 30_000  # characters
 FILE_MAX = 10 << 20
-BINARY_BYTES = 8000  # that are looked at for a NUL, as git does
+BINARY_BYTES = 8000  # a NUL among these first bytes means a binary file, as for git
 
 
 class FileParams(Params):
@@ -65,14 +65,14 @@ class FileTool(Tool):
         return await self.work(params)
 
     def question(self, params: Any) -> str:
-        """What it would do, for a person who is asked."""
+        """What the call would do, for the person who is asked to approve it."""
         return f"{self.title.lower()}: {params.path}"
 
     @abstractmethod
     async def work(self, params: Any) -> ToolResult: ...
 
     async def content_of(self, path: str) -> tuple[bytes, int]:
-        """And its mode."""
+        """A file's content and its mode."""
         info = await self.box.files.stat(path)
         if info.size > FILE_MAX:
             raise BelljarError(f"{path} has {info.size} bytes: too large for this tool; use grep, head, tail or sed")
@@ -100,9 +100,9 @@ class ReadFile(FileTool):
         text, cut = truncate(numbered, SHOWN)
         last = params.offset - 1 + len(shown)
         more = last < len(lines)
-        facts = Fields(path=params.path, lines=len(lines), shown=len(shown), truncated=cut or more)
-        said = f"Lines {params.offset} to {last} of {len(lines)}; offset={last + 1} goes on." if more else None
-        return ToolResult(True, text, metadata=facts, message=said)
+        metadata = Fields(path=params.path, lines=len(lines), shown=len(shown), truncated=cut or more)
+        message = f"Lines {params.offset} to {last} of {len(lines)}; offset={last + 1} continues." if more else None
+        return ToolResult(True, text, metadata=metadata, message=message)
 
 
 class WriteFile(FileTool):
@@ -143,18 +143,18 @@ class EditFile(FileTool):
     async def work(self, params: EditParams) -> ToolResult:
         data, mode = await self.content_of(params.path)
         old, new = params.old.encode(), params.new.encode()
-        found = data.count(old)
-        if found == 0:
+        count = data.count(old)
+        if count == 0:
             return self.fail(
                 f"The text was not found in {params.path}; read the file and copy it exactly", code="not_found"
             )
-        if found > 1 and not params.replace_all:
+        if count > 1 and not params.replace_all:
             return self.fail(
-                f"The text occurs {found} times in {params.path}; include more of the lines around it", code="ambiguous"
+                f"The text occurs {count} times in {params.path}; include more of the lines around it", code="ambiguous"
             )
         await self.box.files.write(params.path, data.replace(old, new), mode=mode)
         return ToolResult(
-            True, message=f"Replaced {found} in {params.path}", metadata=Fields(path=params.path, replaced=found)
+            True, message=f"Replaced {count} in {params.path}", metadata=Fields(path=params.path, replaced=count)
         )
 
 
@@ -166,10 +166,9 @@ class ListFiles(FileTool):
     Params = ListParams
 
     async def work(self, params: ListParams) -> ToolResult:
-        found = await self.box.files.list(params.path, depth=params.depth)
-        lines = [_shown(each) for each in found]
-        text, cut = truncate("\n".join(lines), SHOWN)
-        return ToolResult(True, text, metadata=Fields(path=params.path, entries=len(found), truncated=cut))
+        entries = await self.box.files.list(params.path, depth=params.depth)
+        text, cut = truncate("\n".join(map(_shown, entries)), SHOWN)
+        return ToolResult(True, text, metadata=Fields(path=params.path, entries=len(entries), truncated=cut))
 
 
 class SearchFiles(FileTool):
@@ -180,9 +179,10 @@ class SearchFiles(FileTool):
     Params = SearchParams
 
     async def work(self, params: SearchParams) -> ToolResult:
-        found = await self.box.files.search(params.pattern, params.path, most=params.limit)
-        text, cut = truncate("\n".join(f"{each.path}:{each.line}:{each.text}" for each in found), SHOWN)
-        return ToolResult(True, text, metadata=Fields(matches=len(found), truncated=cut or len(found) == params.limit))
+        matches = await self.box.files.search(params.pattern, params.path, most=params.limit)
+        text, cut = truncate("\n".join(f"{match.path}:{match.line}:{match.text}" for match in matches), SHOWN)
+        truncated = cut or len(matches) == params.limit
+        return ToolResult(True, text, metadata=Fields(matches=len(matches), truncated=truncated))
 
 
 def _shown(entry: Any) -> str:

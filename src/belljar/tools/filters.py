@@ -1,4 +1,4 @@
-"""What a host may forbid beyond the policy: programs by name, variables by pattern."""
+"""What a tool's configuration may forbid beyond the policy: programs and environment variables, by pattern."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CommandFiltered(BelljarError):
 
 class FilterConfig(Config):
     allowed_commands: tuple[str, ...] | None = None
-    """Programs that may run, as names or patterns; None: any."""
+    """Programs that may run, as names or patterns; None: all."""
     blocked_commands: tuple[str, ...] = ()
     """Programs that may not."""
     allowed_environment: tuple[str, ...] = ("*",)
@@ -27,17 +27,17 @@ class FilterConfig(Config):
     blocked_environment: tuple[str, ...] = Field(
         default=("LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "ENV", "PROMPT_COMMAND", "BASH_FUNC_*")
     )
-    """Variables that a call may not set: by default those that make a program run something else."""
+    """Variables that a call may not set. By default those that make a program run other code."""
 
     def check(self, verdict: Verdict) -> None:
-        """Every program that the command would run, also inside pipes and substitutions."""
+        """Check every program that the command would run, also inside pipes and substitutions."""
         for program in programs(verdict):
             unlisted = self.allowed_commands is not None and not _matches(program, self.allowed_commands)
             if unlisted or _matches(program, self.blocked_commands):
                 raise CommandFiltered(f"Command not allowed by configuration: {program}")
 
     def sift(self, environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-        """What may be set, and the names of what may not."""
+        """The variables that may be set, and the names of the others."""
         kept = {
             name: value
             for name, value in environment.items()

@@ -1,4 +1,4 @@
-"""Parameters as data: all that is wrong with a call at once, and the JSON Schema that says what would be right."""
+"""The parameters of tools: checking them, with every problem at once, and their JSON Schema."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class Params(BaseModel):
 
 
 class Config(BaseModel):
-    """What the host decides about a tool; the model never sees it."""
+    """A tool's configuration, set by the program that runs Belljar. The model never sees it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 5.0 is an integer there."""
+def _to_integer(value: Any) -> Any:
+    """JSON has one kind of number, so 5.0 is an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _spoken(value: str) -> str:
+def _not_blank(value: str) -> str:
     if not value.strip():
         raise PydanticCustomError("missing", "is blank")
     return value
 
 
-Integer = Annotated[int, BeforeValidator(_whole)]
-Text = Annotated[str, Field(min_length=1), AfterValidator(_spoken)]
+Integer = Annotated[int, BeforeValidator(_to_integer)]
+Text = Annotated[str, Field(min_length=1), AfterValidator(_not_blank)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ P = TypeVar("P", bound=Params)
 
 
 def check(model: type[P], given: object) -> P | list[Problem]:
-    """The parameters, or everything that is wrong with them. A null counts as not given."""
+    """The parameters, or a list of all problems. A parameter that is null counts as left out."""
     if not isinstance(given, Mapping):
         return [Problem("", "The parameters must be an object", "INVALID_TYPE")]
-    said = {name: value for name, value in given.items() if value is not None or name not in model.model_fields}
+    values = {name: value for name, value in given.items() if value is not None or name not in model.model_fields}
     try:
-        return model.model_validate(said)
+        return model.model_validate(values)
     except ValidationError as error:
         return [_problem(model, detail) for detail in error.errors(include_url=False)]
 
@@ -76,8 +76,8 @@ def configured(name: str, model: type[Config], given: Mapping[str, Any]) -> Conf
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise UsageError(f"the configuration of {name} is wrong: {wrong}") from error
+        details = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
+        raise UsageError(f"the configuration of {name} is wrong: {details}") from error
 
 
 def _problem(model: type[Params], detail: ErrorDetails) -> Problem:
@@ -91,19 +91,19 @@ def _problem(model: type[Params], detail: ErrorDetails) -> Problem:
 
 
 def schema(model: type[Params]) -> dict[str, Any]:
-    """JSON Schema 2020-12 of the parameters, without what only pydantic wants to know."""
-    made = model.model_json_schema()
-    properties = {name: _property(value) for name, value in made.get("properties", {}).items()}
-    shape = {"type": "object", "properties": properties, "required": made.get("required", [])}
+    """JSON Schema 2020-12 of the parameters, without the keys that only pydantic uses."""
+    generated = model.model_json_schema()
+    properties = {name: _property(value) for name, value in generated.get("properties", {}).items()}
+    shape = {"type": "object", "properties": properties, "required": generated.get("required", [])}
     return {**shape, "additionalProperties": False}
 
 
-_NAMES = {"ge": "minimum", "le": "maximum"}  # as pydantic leaves them behind a validator of ours
+_NAMES = {"ge": "minimum", "le": "maximum"}  # pydantic does not translate these for a type with a validator
 
 
-def _property(made: dict[str, Any]) -> dict[str, Any]:
-    """`string or null, default null` is pydantic's way to say optional; the schema's way is `string`."""
-    kinds = [kind for kind in made.pop("anyOf", []) if kind != {"type": "null"}]
-    made |= kinds[0] if kinds else {}
-    named = {_NAMES.get(key, key): value for key, value in made.items()}
+def _property(generated: dict[str, Any]) -> dict[str, Any]:
+    """pydantic writes an optional text as "string or null, default null". Here it is just a string."""
+    kinds = [kind for kind in generated.pop("anyOf", []) if kind != {"type": "null"}]
+    generated |= kinds[0] if kinds else {}
+    named = {_NAMES.get(key, key): value for key, value in generated.items()}
     return {key: value for key, value in named.items() if key != "title" and (key, value) != ("default", None)}

@@ -1,4 +1,4 @@
-"""All tools in one place: look one up, describe them to a model, call one."""
+"""The registry of tools: find one, describe them to a model, call one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FAMILIES: dict[str, tuple[type[Tool], ...]] = {
     "shell_execute": (ShellExecute,),
     "run_command": (RunCommand,),
 }
-"""The customer's five; a registry has these by default."""
+"""The families that a registry has by default."""
 ON_REQUEST: dict[str, tuple[type[Tool], ...]] = {
     "files": (ReadFile, WriteFile, EditFile, ListFiles, SearchFiles),
     "staged": (ListChanges, DiffChanges, ApplyChanges, DiscardChanges),
@@ -61,11 +61,11 @@ class ToolRegistry:
             raise UsageError("dry_run must be True or False, and families a tuple of names")
         self.box = box
         self._tools: dict[str, Tool] = {}
-        wanted = [kind for family in families for kind in _known(family, FAMILIES | ON_REQUEST)]
+        classes = [tool for family in families for tool in _lookup(family, FAMILIES | ON_REQUEST)]
         for name in config or {}:
-            _known(name, {kind.name: kind for kind in wanted})
-        for kind in wanted:
-            self.register(kind(box, (config or {}).get(kind.name), dry_run=dry_run))
+            _lookup(name, {tool.name: tool for tool in classes})
+        for tool in classes:
+            self.register(tool(box, (config or {}).get(tool.name), dry_run=dry_run))
 
     def register(self, tool: Tool | type[Tool]) -> None:
         """Add a tool of your own: `tools.register(MyTool)`."""
@@ -76,14 +76,14 @@ class ToolRegistry:
 
     def get(self, name: str) -> Tool:
         """One tool: `tools.get("Bash")`."""
-        return _known(name, self._tools)
+        return _lookup(name, self._tools)
 
     def names(self) -> Sequence[str]:
         """`tools.names()` is ["terminal-run", "Bash", …]."""
         return [*self._tools]
 
     def list(self) -> Sequence[Tool]:
-        """All of them: `for tool in tools.list(): print(tool.name, tool.description)`."""
+        """All tools: `for tool in tools.list(): print(tool.name, tool.description)`."""
         return [*self._tools.values()]
 
     def __iter__(self) -> Iterator[Tool]:
@@ -94,7 +94,7 @@ class ToolRegistry:
 
     def schemas(self, format: Format = "anthropic") -> Schemas:
         """What a model API takes as its tools: `tools.schemas("openai")`."""
-        shape = _known(format, _SHAPES)
+        shape = _lookup(format, _SHAPES)
         return [shape(tool) for tool in self]
 
     async def call(
@@ -105,14 +105,14 @@ class ToolRegistry:
         on_output: Callable[[Output], None] | None = None,
         abort: anyio.Event | None = None,
     ) -> ToolResult:
-        """Wrong parameters, refusals and failures are results too; only an unknown tool raises.
+        """Call a tool. Wrong parameters, refusals and failures are results too; only an unknown tool raises.
 
         print((await tools.call("Bash", {"command": "ls"})).text)
         """
         return await self.get(name).call({} if params is None else params, Call(on_output, abort))
 
     def summary(self, name: str, params: Mapping[str, Any]) -> str:
-        """A call in a few words: `tools.summary("Bash", {"command": "ls"})` is "Run: ls"."""
+        """A short description of a call: `tools.summary("Bash", {"command": "ls"})` is "Run: ls"."""
         return self.get(name).summary(params)
 
     def risk(self, name: str, params: Mapping[str, Any]) -> str:
@@ -124,10 +124,10 @@ class ToolRegistry:
         return self.get(name).is_available
 
 
-def _known(name: str, among: Mapping[str, T]) -> T:
-    if name not in among:
-        raise UsageError(f"Unknown: {name}; choose from {', '.join(among)}")
-    return among[name]
+def _lookup(name: str, known: Mapping[str, T]) -> T:
+    if name not in known:
+        raise UsageError(f"Unknown: {name}; choose from {', '.join(known)}")
+    return known[name]
 
 
 def _named(tool: Tool) -> dict[str, Any]:

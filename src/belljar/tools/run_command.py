@@ -21,7 +21,7 @@ _ONE_WORD = lazy_pattern(r"[\w./+@%:,=-]+")
 
 class RunCommandConfig(FilterConfig):
     environment: dict[str, str] = Field(default={})
-    """All that a command finds in its environment."""
+    """The whole environment of a command."""
 
 
 class RunCommandParams(Params):
@@ -32,7 +32,7 @@ class RunCommandParams(Params):
 
 @dataclass
 class RunCommandResult(ToolResult):
-    """Always `exit_code`, `stdout` and `stderr`; `error` where its output does not say what went wrong."""
+    """Always has `exit_code`, `stdout` and `stderr`; `error` if the output does not say what went wrong."""
 
     exit_code: int | None = None
     stderr: str = ""
@@ -69,7 +69,7 @@ Returns JSON: {"exit_code", "stdout", "stderr"}."""
     Answer = RunCommandResult
 
     def command(self, params: RunCommandParams) -> Command:
-        """A single word needs no shell either way; and a shell would put variables of its own into the environment."""
+        """A single word runs without a shell, which would add variables of its own to the environment."""
         if params.args is not None or _ONE_WORD.fullmatch(params.command):
             return [params.command, *(params.args or [])]
         return params.command
@@ -88,9 +88,9 @@ Returns JSON: {"exit_code", "stdout", "stderr"}."""
 
     async def refused(self, params: RunCommandParams, verdict: Verdict) -> ToolResult:
         why = "Command blocked" if verdict.decision == "deny" else NOT_APPROVED
-        said = f"{why}: {verdict.canonical}. {verdict.reason}"
+        message = f"{why}: {verdict.canonical}. {verdict.reason}"
         return RunCommandResult(
-            False, error=said, code="policy_denied", exit_code=126, metadata=Fields(verdict=verdict.as_dict())
+            False, error=message, code="policy_denied", exit_code=126, metadata=Fields(verdict=verdict.as_dict())
         )
 
     def failed(self, params: RunCommandParams, error: BelljarError) -> ToolResult:

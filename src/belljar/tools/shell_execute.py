@@ -33,11 +33,11 @@ class ShellExecuteResult(ToolResult):
 
     @property
     def content(self) -> list[dict[str, str]]:
-        said = (self.message or self.error or self.output, self.error)
-        return [{"type": "text", "text": text} for text in dict.fromkeys(said) if text]
+        texts = (self.message or self.error or self.output, self.error)
+        return [{"type": "text", "text": text} for text in dict.fromkeys(texts) if text]
 
     @property
-    def said(self) -> str:
+    def message_and_output(self) -> str:
         printed = (self.metadata.get(name) for name in ("stdout", "stderr", "partial_stdout", "partial_stderr"))
         return "\n".join(part for part in (*(block["text"] for block in self.content), *printed) if part)
 
@@ -64,18 +64,19 @@ class ShellExecute(Tool):
         )  # fmt: skip
         self.config.check(request.verdict)
         result = await call.carry_out(self.box, request)
-        facts = Fields(
+        metadata = Fields(
             _printed(params, result), command=params.command, working_directory=cwd,
             cpu_time_ms=milliseconds(result.cpu_time), peak_memory_bytes=result.peak_memory,
         )  # fmt: skip
         if filtered:
-            facts["filtered_environment"] = filtered
+            metadata["filtered_environment"] = filtered
         failure = why_failed(result, f"{params.timeout} seconds", call)
-        said, detail = "Command executed successfully" if result.ok else failure, self._detail(result)
-        return ShellExecuteResult(result.ok, None, detail, facts, said, code=result.cause, result=result)
+        message = "Command executed successfully" if result.ok else failure
+        detail = self._detail(result)
+        return ShellExecuteResult(result.ok, None, detail, metadata, message, code=result.cause, result=result)
 
     def _detail(self, result: Result) -> str | None:
-        """The reason in plain words, where there is more to say than an exit code."""
+        """The reason for a failure, if there is more to say than the exit code."""
         if result.cause == "out_of_memory" or result.oom_kills:
             limit, peak = self.box.limits.memory >> 20, result.peak_memory >> 20
             return f"Resource exhaustion: the memory limit of {limit} MiB was reached (largest process: {peak} MiB)"

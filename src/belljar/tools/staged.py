@@ -1,8 +1,8 @@
-"""Family `staged`: what an agent may do with a staged session's changes. Off unless asked for (`mcp --staged`).
+"""Family `staged`: what an agent may do with a staged session's changes. Off by default (`mcp --staged`).
 
-Looking and taking back are the agent's own business: nothing outside the sandbox changes. Writing into the user's
-workspace is the user's: `apply_changes` shows a person the diff and needs a yes. Where nobody can be asked, it says
-which command applies them by hand.
+An agent may look at changes and discard them: nothing outside the sandbox changes. To write them into the user's
+workspace, `apply_changes` shows a person the diff and needs a yes. If nobody can be asked, it names the command with
+which the user can apply them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from belljar.tools.base import Call, Fields, Tool, ToolResult, truncate
 from belljar.tools.parameters import Params, Text
 
 SHOWN = 30_000  # characters
-LONGEST_ASKED = 15_000
+LONGEST_QUESTION = 15_000
 
 
 class PathsParams(Params):
@@ -53,8 +53,8 @@ class ListChanges(StagedTool):
     async def execute(self, params: NoParams, call: Call) -> ToolResult:
         changes = await self.box.changes()
         text = "\n".join(f"{change.mark} {change.path}" for change in changes)
-        found = [{"path": change.path, "kind": change.kind} for change in changes]
-        return ToolResult(True, truncate(text, SHOWN)[0] or "Nothing has changed", metadata=Fields(changes=found))
+        listed = [{"path": change.path, "kind": change.kind} for change in changes]
+        return ToolResult(True, truncate(text, SHOWN)[0] or "Nothing has changed", metadata=Fields(changes=listed))
 
 
 class DiffChanges(StagedTool):
@@ -73,8 +73,8 @@ class DiscardChanges(StagedTool):
     default_risk = "high"
 
     async def execute(self, params: PathsParams, call: Call) -> ToolResult:
-        gone = await self.box.discard(params.paths)
-        return ToolResult(True, f"{len(gone)} discarded", metadata=Fields(paths=gone))
+        discarded = await self.box.discard(params.paths)
+        return ToolResult(True, f"{len(discarded)} discarded", metadata=Fields(paths=discarded))
 
 
 class ApplyChanges(StagedTool):
@@ -84,33 +84,34 @@ class ApplyChanges(StagedTool):
     default_risk = "critical"
 
     async def execute(self, params: PathsParams, call: Call) -> ToolResult:
-        seen = await self.box.show(params.paths)
-        if not seen:
+        shown = await self.box.show(params.paths)
+        if not shown:
             return ToolResult(True, "Nothing has changed")
-        held = [change.path for change in seen if change.runs_later]
-        wanted = [change for change in seen if not change.runs_later]
-        if not wanted:
+        held = [change.path for change in shown if change.runs_later]
+        texts = {change: shown[change].text for change in shown if not change.runs_later}
+        if not texts:
             return self.fail(f"The host would run these by itself: {', '.join(held)}. {self._by_hand()}")
-        question = _question({change: seen[change].text for change in wanted}, self.box.policy.name)
-        if len(question.canonical) > LONGEST_ASKED:
+        question = _question(texts, self.box.policy.name)
+        if len(question.canonical) > LONGEST_QUESTION:
             return self.fail(f"There is too much to show a person here. {self._by_hand()}")
         try:
             await self.box.ask(question)
         except PolicyDenied as denied:
             return self.fail("The user declined." if denied.declined else f"Nobody can be asked. {self._by_hand()}")
         try:
-            done = await self.box.apply_shown(seen)
+            applied = await self.box.apply_shown(shown)
         except Conflict as error:
             return self.fail(f"Nothing was applied: {error}. Ask again.")
         rest = f"; not applied, because the host would run them: {', '.join(held)}" if held else ""
-        return ToolResult(True, f"{len(done.paths)} applied{rest}", metadata=Fields(paths=done.paths, held=done.held))
+        metadata = Fields(paths=applied.paths, held=applied.held)
+        return ToolResult(True, f"{len(applied.paths)} applied{rest}", metadata=metadata)
 
     def _by_hand(self) -> str:
         return f"The user can run: belljar diff --session {self.box.id}, then belljar apply --session {self.box.id}"
 
 
 def _question(changes: Mapping[Change, str], policy: str) -> Verdict:
-    """In the words that approvals know; the digest binds the answer to these very changes."""
+    """The question as a verdict, which approvals understand. The digest binds the answer to exactly these changes."""
     reason = f"A yes writes changes of the sandbox into the real workspace ({counted([*changes])})."
     listed = "".join(_line(change, text) for change, text in changes.items())
     text = f"{listed}\n{''.join(changes.values())}"

@@ -42,7 +42,7 @@ class TerminalRunParams(Params):
 @dataclass
 class TerminalResult(ToolResult):
     @property
-    def said(self) -> str:
+    def message_and_output(self) -> str:
         return "\n".join(part for part in (self.output, self.message) if part)
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ Use this to run builds, tests, scripts and tools of the project."""
         return [Problem(p.parameter, TOO_SHORT, p.code) if p.code == "INVALID_RANGE" else p for p in params]
 
     async def checked(self, given: object) -> TerminalRunParams | list[Problem]:
-        """As the document has it: a dangerous command and a bad timeout are reported together."""
+        """The document wants a dangerous command and a bad timeout reported together."""
         params = self.check(given)
         command = given.get("command") if isinstance(given, dict) else None
         if not isinstance(params, list) or not isinstance(command, str) or not command.strip():
@@ -80,7 +80,7 @@ Use this to run builds, tests, scripts and tools of the project."""
         return params
 
     def risk(self, given: object) -> str:
-        """High by default in this family, whatever the command."""
+        """In this family the risk is high or worse, whatever the command."""
         risk = super().risk(given)
         return risk if risk in ("critical", "blocked") else self.default_risk
 
@@ -117,15 +117,15 @@ Use this to run builds, tests, scripts and tools of the project."""
 
     async def refused(self, params: Any, verdict: Verdict) -> ToolResult:
         log.warning("Dangerous command blocked: %s", shorten(verdict.canonical))
-        said = DANGEROUS if verdict.decision == "deny" else f"{NOT_APPROVED}."
-        refusal = self.invalid([Problem("command", said, "DANGEROUS_COMMAND")])
-        refusal.error = refusal.message = f"{said} {verdict.reason}"
+        message = DANGEROUS if verdict.decision == "deny" else f"{NOT_APPROVED}."
+        refusal = self.invalid([Problem("command", message, "DANGEROUS_COMMAND")])
+        refusal.error = refusal.message = f"{message} {verdict.reason}"
         refusal.code, refusal.metadata = "policy_denied", Fields(refusal.metadata, verdict=verdict.as_dict())
         return refusal
 
 
 class _Counter:
-    """Counts characters as they pass, since a result keeps only so many."""
+    """Counts all characters of the output, since a result keeps only a part of them."""
 
     def __init__(self, call: Call) -> None:
         self.characters = 0
