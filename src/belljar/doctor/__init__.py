@@ -1,7 +1,7 @@
-"""First aid: what this machine and its engine can and cannot do for a sandbox, item by item, and how to fix it.
+"""Checks what this machine and its engine can do for a sandbox, and says how to fix what they cannot.
 
-Most items are read off the machine and the engine's own description; the last ones are tried for real: an idmapped
-mount, and a sandbox that is launched, verified against the kernel and taken away again.
+Most checks read the kernel's files and the engine's description of itself. Two are real trials: an idmapped mount, and
+a sandbox that is launched, verified against the kernel and removed.
 
 May import: everything but surfaces, tools and session.
 """
@@ -26,7 +26,7 @@ NEEDED_FOR_A_SANDBOX = ("init", "image base", machine_items.RUN_DIRECTORY)
 
 
 def examine(engine: Engine | None = None, workspace: str = ".", host: Host | None = None) -> list[Check]:
-    """Every check there is, in the order a person would fix things. Blocking."""
+    """All checks, in the order in which a person would fix them. Blocking."""
     host = host or hosts.default()
     try:
         machine = machine_items.checks(host.run_root, workspace)
@@ -47,7 +47,7 @@ def examine(engine: Engine | None = None, workspace: str = ".", host: Host | Non
 
 
 def _probe(host: Host) -> Check:
-    """A sandbox as every command gets it: launching it verifies each protection against the kernel."""
+    """Launch a sandbox as every command gets it. A launch verifies each protection against the kernel."""
     name = "a real sandbox"
     with tempfile.TemporaryDirectory(prefix="belljar-doctor-") as workspace:
         try:

@@ -13,17 +13,17 @@ from belljar.records import record
 class Check:
     name: str
     ok: bool
-    """False: sandboxes cannot run, or not as they should, until it is fixed."""
+    """False: until this is fixed sandboxes cannot run, or not properly."""
     detail: str
     fix: str = ""
-    """What to do about it; with `ok`, what would be better still."""
+    """What to do about it. For a check that is ok: what would improve it."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def first_line(path: str) -> str:
-    """Of a file of the kernel's; empty where it is not there."""
+    """The first line of a kernel file; empty if it does not exist."""
     try:
         return Path(path).read_text().partition("\n")[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""What the engine says of itself, and what that means for a sandbox."""
+"""Checks of the engine, from its description of itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from belljar.errors import BelljarError
 
 INSTALL = "install and start Docker 20.10 or newer (`make engine` does it on Debian) or Podman, or set DOCKER_HOST"
 INSTALL_PODMAN = f"install Podman 4 or newer and start its service (`{podman_start()}`), or set DOCKER_HOST"
-# What an error says → what to do.
+# Pattern of an error message → what to do.
 REMEDIES = (
     (r"you may not use \S*podman", f"`{podman_start()}` starts one of your own; or use sudo"),
     (r"you may not use", "`sudo usermod -aG docker $USER`, then log in again; or use sudo"),
@@ -41,7 +41,7 @@ REMEDIES = (
     (r"no space left", "make room on the disk"),
     (r"selinux|label", "BELLJAR_SELINUX=type:container_t (or =disable) sets the label of sandboxes"),
 )
-CALL_THE_DOCTOR = r"; (?:is it running\? )?`belljar doctor` [a-z]+(?: [a-z]+)*"
+DOCTOR_HINT = r"; (?:is it running\? )?`belljar doctor` [a-z]+(?: [a-z]+)*"  # superfluous in the doctor's own report
 USER_DELEGATION = (
     "let systemd give you the controllers: `systemctl edit user@.service` with [Service] Delegate=cpu cpuset io memory "
     "pids, then log in again"
@@ -57,15 +57,15 @@ def known_remedy(error: BelljarError) -> str | None:
     return next((fix for pattern, fix in REMEDIES if re.search(pattern, text)), None)
 
 
-def unavailable(error: BelljarError, wanted: str = "auto") -> list[Check]:
-    """The engine that cannot be used, and what stands in the way of the others."""
+def unavailable(error: BelljarError, engine_name: str = "auto") -> list[Check]:
+    """Why the engine cannot be used, and why the others cannot."""
     text = str(error).lower()
-    install = INSTALL_PODMAN if wanted == "podman" else INSTALL
+    install = INSTALL_PODMAN if engine_name == "podman" else INSTALL
     fix = install if "cannot be reached" in text and "you may not" not in text else remedy(error)
-    others = [re.sub(CALL_THE_DOCTOR, "", each) for each in getattr(error, "others", ())]
+    others = [re.sub(DOCTOR_HINT, "", message) for message in getattr(error, "others", ())]
     return [
-        Check("engine", False, re.sub(CALL_THE_DOCTOR, "", str(error)), fix),
-        *(Check("another engine", True, each, "to use this engine instead, do what it says") for each in others),
+        Check("engine", False, re.sub(DOCTOR_HINT, "", str(error)), fix),
+        *(Check("another engine", True, message, "to use this engine instead, do what it says") for message in others),
     ]
 
 
@@ -80,36 +80,36 @@ def checks(engine: Engine, about: Description) -> list[Check]:
 
 
 def judge(about: Description, host_has_swap: bool) -> list[Check]:
-    """What the engine's description of itself means for us."""
+    """Checks that need only the engine's description of itself."""
     return [
         *_limits(about, host_has_swap),
         _seccomp(about),
         _users(about),
         _access_control(about),
         _storage(about),
-        *(Check("does without", True, each) for each in about.does_without),
+        *(Check("does without", True, feature) for feature in about.does_without),
     ]
 
 
 def _link(engine: Engine) -> Check:
-    shared = "socket: the engine shares this machine's files"
-    return Check("link", True, shared if engine.shares_files else "bridged through the engine's exec")
+    socket = "socket: the engine shares this machine's files"
+    return Check("link", True, socket if engine.shares_files else "bridged through the engine's exec")
 
 
 def _staged(engine: Engine, *, root: bool) -> Check:
     if not engine.shares_files:
         return Check("staged workspaces", True, "copied into the sandbox's memory and out again, within a bound")
-    how = "an overlay of ours" if root else "an overlay that the engine mounts; checkpoints copy what changed"
-    return Check("staged workspaces", True, how)
+    mounted = "an overlay that Belljar mounts" if root else "an overlay that the engine mounts; checkpoints are copies"
+    return Check("staged workspaces", True, mounted)
 
 
 def _limits(about: Description, host_has_swap: bool) -> Iterator[Check]:
     detail = f"version {about.cgroup_version}, driver {about.cgroup_driver}"
-    fine = about.cgroup_driver != "none"
-    yield Check("cgroups", fine, detail, "" if fine else _limits_fix(about))
+    ok = about.cgroup_driver != "none"
+    yield Check("cgroups", ok, detail, "" if ok else _limits_fix(about))
     for name, key in (("memory limit", "memory"), ("process limit", "pids"), ("cpu limit", "cpus")):
-        fine = bool(about.can_limit.get(key))
-        yield Check(name, fine, "enforceable" if fine else "not supported", "" if fine else _limits_fix(about))
+        ok = bool(about.can_limit.get(key))
+        yield Check(name, ok, "enforceable" if ok else "not supported", "" if ok else _limits_fix(about))
     if about.can_limit.get("swap"):
         yield Check("swap limit", True, "enforceable")
     elif host_has_swap:

@@ -1,4 +1,4 @@
-"""The init and the images: what a sandbox is started from."""
+"""Checks of the init and the images that sandboxes are started from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def checks(engine: Engine) -> Iterator[Check]:
     if engine.image(reference) is not None:
         yield Check("image base", True, reference)
         return
-    yield _way_to_images(engine)
+    yield _image_source(engine)
     yield Check("image base", False, f"{reference} is not built yet", "run `belljar images build base`")
 
 
@@ -31,8 +31,8 @@ def _init(engine: Engine) -> Check:
     return Check("init", True, f"{binary.name}, {binary.stat().st_size >> 10} KiB")
 
 
-def _way_to_images(engine: Engine) -> Check:
-    """Asked only where an image is missing: a registry that does not answer takes ten seconds to say so."""
+def _image_source(engine: Engine) -> Check:
+    """Only checked if an image is missing: it takes ten seconds if no registry answers."""
     name = "image sources"
     if engine.registry_has(catalog.ROOT_IMAGE):
         return Check(name, True, "a registry answers")

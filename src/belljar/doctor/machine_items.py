@@ -1,4 +1,4 @@
-"""What this machine brings: a run directory, mapped workspaces, the kernel's features, room."""
+"""Checks of this machine: directories, workspace ownership, kernel features, disk space."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from belljar.workspace import idmap, uids
 
 LOW_DISK = 1 << 30
 LOW_RUN = 16 << 20
-LEAST_STATE = 1 << 20  # of a trail or of staged changes: with less there is no work to be done
-_LANDLOCK_VERSION = 1
-_KEEPS_APART = 2  # version 1 would keep commands from moving files between directories, so the init does without
-_SIGNALS_ARE_SCOPED = 6  # the version of Landlock from which on commands can be kept from signalling each other
-
+LEAST_STATE = 1 << 20  # the least room for an audit trail and staged changes
+_LANDLOCK_VERSION = 1  # the flag that asks for the version
+_KEEPS_APART = 2  # the init does not use version 1: it forbids commands to move files between directories
+_SIGNALS_ARE_SCOPED = 6  # from this version on commands cannot signal each other
 
 RUN_DIRECTORY, OTHER_RUN_DIRECTORY = "run directory", "set BELLJAR_RUN to a directory of your own"
 
@@ -61,7 +60,7 @@ def run_directory(root: Path) -> Check:
 
 
 def state_directory(host: Host) -> Check:
-    """Really written to: a full disk can still make directories."""
+    """Writes a file: on a full disk directories can still be created."""
     name, fix = "state directory", "make it writable and give it room, or set BELLJAR_STATE to a directory of your own"
     try:
         root = host.state_root
@@ -92,7 +91,7 @@ def owner_mapping(run_root: Path, workspace: str) -> Check:
 def _try_idmap(run_root: Path, workspace: str) -> None:
     run_root.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    # Not a TemporaryDirectory, which would delete what is mounted there should the unmounting fail.
+    # Not a TemporaryDirectory: if unmounting fails it would delete the mounted files.
     target = Path(tempfile.mkdtemp(dir=run_root, prefix="doctor-"))
     try:
         idmap.mount_exchanged(descriptor, target, (0, 1000), (0, 1000))
@@ -117,7 +116,7 @@ def user_ids(run_root: Path) -> Check:
 
 
 def own_files(workspace: str) -> Check:
-    """Nothing can stop a command from changing its workspace, and what is changed in our own files runs on the host."""
+    """Commands can change their workspace. If Belljar's code is in it, they can change what runs on the host."""
     name = "belljar's own files"
     own = {Path(__file__).resolve().parent.parent, resources.directory("policies").resolve()}
     inside = sorted(str(path) for path in own if path.is_relative_to(os.path.realpath(workspace)))
@@ -160,7 +159,7 @@ def user_namespaces() -> Check:
 
 
 def crash_handler() -> Check:
-    """A pattern with a pipe is run by the kernel, on the host, whatever limit a container has on core files."""
+    """If the core pattern is a pipe, the kernel runs that program on the host, whatever a container's core limit is."""
     pattern, detail = first_line("/proc/sys/kernel/core_pattern"), "crashes in a sandbox leave nothing on this machine"
     if pattern.startswith("|"):
         detail = f"crashes in a sandbox are passed to this machine's crash handler ({pattern[1:].split()[0]})"
@@ -168,11 +167,10 @@ def crash_handler() -> Check:
 
 
 def default_limits() -> Check:
-    """What a sandbox gets when nothing else is asked for."""
-    found = Limits()
-    sizes = ", ".join(f"{name} {getattr(found, name) >> 20} MiB" for name in ("memory", "tmp", "home", "shm"))
+    limits = Limits()
+    sizes = ", ".join(f"{name} {getattr(limits, name) >> 20} MiB" for name in ("memory", "tmp", "home", "shm"))
     stretch = f"; deadlines × {patience():g}" if patience() != 1 else ""
-    detail = f"{found.cpus:g} cpus, {found.pids} processes, {sizes}, files up to {found.fsize >> 30} GiB{stretch}"
+    detail = f"{limits.cpus:g} cpus, {limits.pids} processes, {sizes}, files up to {limits.fsize >> 30} GiB{stretch}"
     return Check("limits by default", True, detail)
 
 
@@ -183,7 +181,7 @@ def scratch_volume(shares_files: bool) -> Check:
 
 
 def disk(run_root: Path, data_root: str) -> Check:
-    """Room for images and sandboxes, and for the run directory, which is often in memory."""
+    """Free space for images and sandboxes, and in the run directory, which is often in memory."""
     images = data_root if Path(data_root or "/none").is_dir() else "/var/lib" if Path("/var/lib").is_dir() else "/"
     places = (
         (images, LOW_DISK, "`docker image prune`, `belljar prune`, or more disk"),

@@ -1,11 +1,11 @@
-"""The same names, blocking: for programs that have no event loop.
+"""The blocking API, with the same names: for programs that have no event loop.
 
     from belljar import sync
     with sync.Session(workspace=".") as box:
         result = box.run("make test", timeout=60)
 
-Each host has one event loop in a thread of its own that serves all of its blocking callers, from any thread.
-Callbacks (`approve`, `on_output`) are called in that thread: they must not call back into here.
+Each host has one event loop, in a thread of its own, for all blocking calls from any thread. Callbacks (`approve`,
+`on_output`) are called in that thread: they must not call this API.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run(command: Command, workspace: str | PathLike[str] = ".", **options: Unpac
 
 
 def attach(id: str, **options: Unpack[AttachOptions]) -> Session:
-    """A session that another process keeps.
+    """Enter a session that another process keeps.
 
     with belljar.sync.attach("bj-0123456789ab") as box: ...
     """

@@ -1,4 +1,4 @@
-"""How a name of the asynchronous API becomes a blocking one: same name, same signature, same types."""
+"""Turns names of the asynchronous API into blocking ones: same name, same signature, same types."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ R = TypeVar("R")
 
 
 class Facade(Generic[A]):
-    """An object of the asynchronous API, and the loop that it lives in."""
+    """A blocking object: wraps one of the asynchronous API and the event loop that it lives in."""
 
     def __init__(self, loop: Loop, of: A) -> None:
         self._loop, self._of = loop, of
 
 
 class Same(Generic[R]):
-    """An attribute, read from the object itself."""
+    """An attribute, read from the wrapped object."""
 
     def __init__(self, doc: str = "") -> None:
         self.__doc__ = doc
@@ -35,7 +35,7 @@ class Same(Generic[R]):
 
 
 def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
-    """A coroutine method, waited for."""
+    """A coroutine method that the caller waits for."""
     return _wrapped(method, lambda facade: facade._loop.call)
 
 
@@ -49,12 +49,11 @@ def same(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, 
     return _wrapped(method, lambda _: operator.call)
 
 
-def _wrapped(method: Callable[..., Any], way_of: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
-    """With the example of its docstring as a blocking caller writes it."""
-
+def _wrapped(method: Callable[..., Any], caller_of: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
     @wraps(method)
     def call(self: Any, /, *args: Any, **options: Any) -> Any:
-        return way_of(self)(getattr(self._of, method.__name__), *args, **options)
+        return caller_of(self)(getattr(self._of, method.__name__), *args, **options)
 
+    # The example in the docstring, as a blocking caller writes it.
     call.__doc__ = (call.__doc__ or "").replace("await ", "").replace("async with", "with")
     return call

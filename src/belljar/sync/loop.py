@@ -1,4 +1,4 @@
-"""The way from a blocking caller into a host's event loop."""
+"""Calls from blocking code into a host's event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Loop:
         self._portal = host.portal()
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any, **options: Any) -> T:
-        """What the function gives there. A caller that is interrupted (Ctrl+C) takes its call with it."""
+        """Run a function in the event loop and return its result. If the caller is interrupted (Ctrl+C), so is the
+        function."""
         try:
             future: Future[T] = self._portal.start_task_soon(partial(function, *args, **options))
         except RuntimeError as error:

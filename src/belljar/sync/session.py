@@ -77,7 +77,7 @@ class Session(Facade[sessions.Session]):
     approvals = Same[Approvals]("Answers that hold for more than one command.")
     is_open = Same[bool]()
     is_staged = Same[bool]("Whether changes are kept aside until someone applies them.")
-    metadata = Same[dict[str, str]]("What was said about it when it was opened.")
+    metadata = Same[dict[str, str]]("The notes that it was opened with.")
     usage = same(sessions.Session.usage)
 
     # Commands and shells.
@@ -103,10 +103,10 @@ class Session(Facade[sessions.Session]):
     def yielding(self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]) -> Result | Shell:
         """Run a command; after `yield_after` seconds it goes on as a background shell.
 
-        came = box.yielding("make", yield_after=10)
+        outcome = box.yielding("make", yield_after=10)
         """
-        came = self._loop.call(self._of.yielding, command, yield_after=yield_after, **options)
-        return Shell(self._loop, came) if isinstance(came, background_shell.Shell) else came
+        outcome = self._loop.call(self._of.yielding, command, yield_after=yield_after, **options)
+        return Shell(self._loop, outcome) if isinstance(outcome, background_shell.Shell) else outcome
 
     def shells(self) -> builtins.list[Shell]:
         """The background shells that are known here: `[shell.status for shell in box.shells()]`."""
@@ -144,7 +144,7 @@ class Session(Facade[sessions.Session]):
         return self._loop.call(self._of.diff, paths, against=against._of if against else None)
 
     def fork(self, **options: Unpack[ClaimOptions]) -> Session:
-        """A session of its own that begins with these files: `twin = box.fork()`."""
+        """A separate session that starts with the same files: `twin = box.fork()`."""
         return Session.__new__(Session)._wrap(self._loop.call(self._of.fork, **options))
 
     # Files and network.
