@@ -42,7 +42,7 @@ def test_a_capable_engine_passes_without_a_remark() -> None:
 
 @pytest.mark.parametrize(
     ("shares", "root", "how"),
-    [(True, True, "overlay of ours"), (True, False, "engine mounts"), (False, True, "copied")],
+    [(True, True, "overlay that Belljar mounts"), (True, False, "engine mounts"), (False, True, "copied")],
 )
 def test_how_workspaces_are_staged_is_told(shares: bool, root: bool, how: str) -> None:
     engine: Any = SimpleNamespace(shares_files=shares)

@@ -29,4 +29,4 @@ def test_an_init_or_an_image_that_is_missing_is_named(engine: DockerEngine, monk
 def test_without_a_registry_images_come_from_packages(engine: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DockerEngine, "registry_has", lambda self, reference: False)
     monkeypatch.setattr(image_items.shutil, "which", lambda name: "/usr/bin/mmdebstrap")
-    assert image_items._way_to_images(engine).ok
+    assert image_items._image_source(engine).ok
