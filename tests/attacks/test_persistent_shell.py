@@ -1,4 +1,4 @@
-"""What runs in the persistent shell, or beside it, lies about where the shell is or jams its channel."""
+"""Commands in the persistent shell that lie about where the shell is, or jam its channel."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from belljar import PolicyDenied, Session
 from belljar.session.persistent_shell import PersistentShell
 
-# As the loop: takes the nonce of this call from the channel that bash keeps, and reports on its own.
+# Does what the loop does: reads the nonce of this call from the channel, and reports.
 FORGE = r"""
 for fd in 9 12 13 14; do
   [[ -e /dev/fd/$fd ]] || continue
   read -t 0.2 -rN 16 -u $fd nonce 2>/dev/null && [[ $nonce =~ ^[0-9a-f]{16}$ ]] && break
 done
 for fd in 8 10 11 12 13 14; do
-  printf 's%s 0 - /tmp/build\0' "$nonce" 1>&$fd; printf 's%s 0 -\0' "$nonce" 1>&$fd
+  printf 's%s 0 - \0' "$nonce" 1>&$fd
 done 2>/dev/null
 """
 # The same from a process of its own, through /proc.
@@ -27,7 +27,7 @@ pid=$PPID
 for fd in 9 12 13 14; do
   read -t 0.2 -rN 16 nonce 2>/dev/null </proc/$pid/fd/$fd && [[ $nonce =~ ^[0-9a-f]{16}$ ]] && break
 done
-for fd in 8 11; do printf 's%s 0 -\0' "$nonce" 2>/dev/null >/proc/$pid/fd/$fd; done
+for fd in 8 11; do printf 's%s 0 - \0' "$nonce" 2>/dev/null >/proc/$pid/fd/$fd; done
 sleep 5
 """
 

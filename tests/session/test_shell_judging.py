@@ -1,4 +1,4 @@
-"""What is known of a shell is known of that one: the next has other functions, and is judged with those."""
+"""Commands of a persistent shell are judged with the state of that shell, and never with that of an earlier one."""
 
 from __future__ import annotations
 
@@ -52,13 +52,31 @@ async def test_a_verdict_from_before_the_shell_was_in_doubt_is_not_recalled(plac
             await shell.run("rm -rf *")
 
 
+async def test_a_command_that_comes_again_in_the_same_state_is_not_judged_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Session(place) as box:
+        for _ in range(2):  # the first sets $_, so the second is judged in another state
+            await box.persistent.run("echo again")
+        admit, remembered = box._judge.admit, []
+
+        async def noting(*given: object, **facts: object) -> object:
+            remembered.append(facts["known"])
+            return await admit(*given, **facts)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(box._judge, "admit", noting)
+        await box.persistent.run("echo again")
+        await box.persistent.run("echo again")
+        assert None not in remembered
+
+
 async def test_a_new_shell_recalls_no_verdict_of_the_last(place: Path) -> None:
     async with Session(place) as box:
         shell = box.persistent
         await shell.run("true")
-        assert shell._shell_judge._judged
+        assert shell._shell_judge._verdicts
         shell._shell_judge.forget()
-        assert not shell._shell_judge._judged
+        assert not shell._shell_judge._verdicts
 
 
 async def test_variables_are_unknown_after_a_script_that_nobody_read_or_a_branch(place: Path) -> None:

@@ -70,8 +70,6 @@ def tell(kind: str, fields: Mapping[str, Any]) -> None:
         _commands.info("Executing command: %s", fields.get("command"), extra=extra)
     elif kind == "end" and fields.get("cause") == "timeout":
         _commands.error("Command timeout exceeded", extra=extra)
-    elif kind == "end" and fields.get("cause") == "refused":
-        _commands.info("Command not run yet: judged again, the shell's variables had changed", extra=extra)
     elif kind == "end":
         word = "executed" if fields.get("exit_code") == 0 else "failed"
         _commands.info("Command %s (exit: %s)", word, fields.get("exit_code"), extra=extra)

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2161,SC2034,SC2154,SC2128,SC2064,SC2102,SC2016
-# What the bash of a persistent shell runs; bash_channel.py tells the story. Sent as one line without its comments.
+# The loop that a persistent shell's bash runs; bash_channel.py explains it. It is sent as one line, without comments.
 # [step]
 __bj_step() {
   __bj_s=$? __bj_f=-;
@@ -12,16 +12,14 @@ __bj_step() {
     builtin read -rN 16 -u 9 __bj_n;
   fi;
   if [[ $__bj_t ]]; then builtin printf '\e]777;%s\a' "$__bj_n" >&7; fi;
-  builtin printf 's%s %s %s\0' "$__bj_n" "$__bj_s" "$__bj_f" >&8 || builtin exit 1;
+  __bj_c='';
   if builtin export -p >|/dev/fd/6 && builtin mapfile -d '' __bj_v </dev/fd/6 && [[ $__bj_v != "$__bj_e" ]]; then
-    __bj_e=$__bj_v __bj_g=$__bj_n; builtin printf 'e%s %s\0' "$__bj_n" "$__bj_e" >&8;
+    __bj_e=$__bj_v __bj_c=$__bj_v;
   fi;
-  while {
-    __bj='' __bj_h=''; builtin read -rN 24 -u 9 __bj_h;
-    if [[ $__bj_h == *00000000 ]]; then IFS= builtin read -rd '' -u 9 __bj;
-    else builtin read -rN "${__bj_h:16}" -u 9 __bj; fi;
-    [[ $__bj && $__bj_h != "$__bj_g"* && $__bj_h != -* ]];
-  } do builtin read -rN 16 -u 9 __bj_n; builtin printf 'r%s\0' "$__bj_n" >&8; done;
+  builtin printf 's%s %s %s %s\0' "$__bj_n" "$__bj_s" "$__bj_f" "$__bj_c" >&8 || builtin exit 1;
+  __bj='' __bj_h=''; builtin read -rN 8 -u 9 __bj_h;
+  if [[ $__bj_h == 00000000 ]]; then IFS= builtin read -rd '' -u 9 __bj;
+  else builtin read -rN "$__bj_h" -u 9 __bj; fi;
   if [[ -z $__bj ]]; then __bj_x=; builtin exit 0; fi;
   if [[ $__bj_t ]]; then
     if [[ $__bj_p ]]; then builtin history -s -- "$__bj_p"; fi; __bj_p=$__bj;
@@ -37,7 +35,7 @@ __bj_step() {
 __bj_last() { return "$__bj_s"; };
 builtin readonly -f __bj_step __bj_last;
 builtin readonly __bj_t;
-builtin shopt -s expand_aliases; __bj_x='' __bj_e='' __bj_g='' __bj_p='' __bj=1;
+builtin shopt -s expand_aliases; __bj_x='' __bj_e='' __bj_p='' __bj=1;
 # [loop]
 while { [[ $__bj ]]; } 2>/dev/null; do
   while { __bj_step; } 2>/dev/null; do

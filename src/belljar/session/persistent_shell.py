@@ -1,8 +1,8 @@
-"""The persistent shell: one bash per session whose directory, variables, functions, options and jobs hold.
+"""The persistent shell: one bash per session that keeps its directory, variables, functions, options and jobs.
 
-A bash that ended (exit, exec, kill, a timeout, Ctrl+C, a cancelled call) is replaced by the next call, with the
-directory and the exported variables of the last report; the result says so. All else that was known of the old one goes
-with it: what a cancelled call printed, and the functions that the next command would otherwise be judged with.
+When the bash has ended (exit, exec, kill, a timeout, Ctrl+C, a cancelled call), the next call starts a new one with the
+directory and the exported variables of the last report, and its result says so. Everything else is forgotten: the
+output of a cancelled call, and the functions that the next command would otherwise be judged with.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from belljar.link.remote_command import PATIENCE
 from belljar.patience import stretched
 from belljar.records import record
 from belljar.session import options as checks
-from belljar.session.bash_channel import Bash, BashState, Phase, Report
+from belljar.session.bash_channel import Bash, BashState, Report
 from belljar.session.capture import Listener
 from belljar.session.conclusion import Conclusion, cause_of
 from belljar.session.result import LOST_STATUS, Capture, Cause, Output, Result, Stream
@@ -37,31 +37,31 @@ if TYPE_CHECKING:
     from belljar.session.ledger import Entry
     from belljar.session.session import Session
 
-INTERRUPT_SECONDS = 2.0  # how long a command may think about Ctrl+C before it is ended
-ANSWER_SECONDS = 2.0  # how long an idle shell may take to report its variables
-FILLS_NO_MEMORY = 0.005  # seconds; nothing runs out of memory in less, so a quick success is not looked into
+INTERRUPT_SECONDS = 2.0  # a command that has not ended so long after Ctrl+C is killed
+REPORT_SECONDS = 2.0  # how long a new shell may take to report its state
+FILLS_NO_MEMORY = 0.005  # seconds; nothing runs out of memory in less, so a quick success is not checked for it
 
 
 @record
 class ShellResult(Result):
-    """One call's result. Its memory is that of the largest process seen in it: one that lived for less than a few
-    hundredths of a second may not have been."""
+    """The result of one call. `peak_memory` is sampled: a process that lived only a few hundredths of a second may be
+    missing from it."""
 
     restarted: bool = False
-    """The shell had to be replaced: directory and exported variables hold, functions, options and jobs are gone."""
+    """The shell was replaced: its directory and exported variables were kept; functions, options and jobs are gone."""
     shell_ended: bool = False
-    """It was this very call that ended it; the next one starts the new one."""
+    """This call ended the shell; the next one starts a new one."""
     cwd: str = WORKSPACE
 
 
 @dataclass
 class _Turn:
-    """One call, while it runs."""
+    """A call that is running."""
 
     conclusion: Conclusion
     verdict: Verdict
     entry: Entry | None = None
-    clock: float = field(default_factory=time.monotonic)
+    begun: float = field(default_factory=time.monotonic)
     interrupted: bool = False
 
 
@@ -73,16 +73,16 @@ class PersistentShell:
         self._bash_state: BashState | None = None
         self._shell_judge = ShellJudge(session)
         self._replaced = False
-        """It ended between calls, or with one that was cancelled: the next result says so."""
+        """The shell ended between calls or with a cancelled one: the next result says so."""
         self._lock = anyio.Lock(fast_acquire=True)
         self._turn: _Turn | None = None
         self._listener = Listener(None)
         self._order = 0
-        self._captures = self._fresh()
+        self._captures = self._new_captures()
         self._terminal: Mapping[str, str] | None = None
         self._size = (24, 80)
-        self._first = ""
-        """Text that goes ahead of the next command."""
+        self._prelude = ""
+        """Text that is run before the next command."""
 
     @property
     def cwd(self) -> str:
@@ -96,7 +96,7 @@ class PersistentShell:
 
     @property
     def ended(self) -> bool:
-        """The last call ended the shell itself; the next one starts a new one."""
+        """Whether no shell runs; the next call starts one."""
         return self._bash is None or self._bash.execution.over
 
     async def run(
@@ -107,7 +107,7 @@ class PersistentShell:
         grace: float = GRACE,
         on_output: Callable[[Output], None] | None = None,
     ) -> ShellResult:
-        """One command in the shell. Calls take turns; what a job printed since the last one comes first.
+        """Run a command in the shell. Calls take turns. Output of jobs since the last call comes first in the result.
 
         await box.persistent.run("cd src"); await box.persistent.run("make")
         """
@@ -115,26 +115,23 @@ class PersistentShell:
             raise UsageError("the persistent shell runs text; a list of arguments is for Session.run")
         checks.check_command(command)
         checks.check({"timeout": timeout, "grace": grace, "on_output": on_output}, "persistent.run")
-        _ = self._session._aftermath  # open, and in this loop
+        _ = self._session._aftermath  # raises unless the session is open, in this event loop
         async with self._lock:
             verdict = await self._judge(command)
             self._listener = listener = Listener(on_output)
             try:
                 self._repeat_pending()
-                while (result := await self._call(verdict, timeout, grace)) is None:
-                    verdict = await self._judge(command)  # again, with the variables as they are now
+                while self._retire():  # the shell ended while its command was judged: judge again, for a new one
+                    verdict = await self._judge(command)
+                result = await self._call(verdict, timeout, grace)
                 if listener.failure is not None:
-                    self._replaced = result.restarted  # which the caller does not get to see
+                    self._replaced = result.restarted  # the caller does not see this result
                     raise listener.failure
                 return result
             finally:
                 self._listener = Listener(None)
 
-    async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult | None:
-        """None when nothing ran, because the verdict was about another shell than there is now: one with variables that
-        the last call changed meanwhile, or one that has just ended."""
-        if self._retire():
-            return None
+    async def _call(self, verdict: Verdict, timeout: float | None, grace: float) -> ShellResult:
         conclusion = Conclusion.begun(self._session, verdict)
         bash = self._begin()
         self._turn = turn = _Turn(conclusion, verdict)
@@ -143,10 +140,10 @@ class PersistentShell:
         finally:
             self._turn = None
             if turn.entry is not None:
-                turn.entry.end("killed", None, time.monotonic() - turn.clock)  # if nothing better was said before
+                turn.entry.end("killed", None, time.monotonic() - turn.begun)  # unless its end is recorded already
 
     def interrupt(self) -> None:
-        """Ctrl+C for the running call, which is killed if that does not end it: `box.persistent.interrupt()`."""
+        """Send Ctrl+C to the running call, and kill it if that does not end it: `box.persistent.interrupt()`."""
         if self._turn is not None and self._bash is not None and not self._bash.execution.over:
             self._turn.interrupted = True
             self._bash.execution.signal(signal.SIGINT)
@@ -155,7 +152,7 @@ class PersistentShell:
     # On a terminal, for a person.
 
     def use_terminal(self, env: Mapping[str, str]) -> None:
-        """What runs from now on has a terminal: one stream of output, keys as input, job control. Ctrl+C is a key."""
+        """Give the shell a terminal: one stream of output, keys as input, job control. Ctrl+C is a key."""
         self._terminal = env
         self._begin()
 
@@ -169,13 +166,13 @@ class PersistentShell:
             self._bash.execution.resize(rows, cols)
 
     def workspace_moved(self) -> None:
-        """The directory it stands in was mounted anew: it enters it again before the next command."""
-        self._first += 'builtin cd -- "$PWD"\n' if self._bash is not None else ""
+        """The workspace was remounted: enter the current directory again before the next command."""
+        self._prelude += 'builtin cd -- "$PWD"\n' if self._bash is not None else ""
 
     def export(self, variables: Mapping[str, str]) -> None:
-        """The session's have grown: a shell that runs already learns them before the next command."""
+        """Set variables in a shell that runs already, before its next command."""
         words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-        self._first += f"builtin export {words}\n" if self._bash is not None else ""
+        self._prelude += f"builtin export {words}\n" if self._bash is not None else ""
 
     def kill(self) -> None:
         """End the shell and all it runs; the next call starts a new one: `box.persistent.kill()`."""
@@ -187,14 +184,14 @@ class PersistentShell:
         self.kill()
         async with self._lock:
             bash = self._bash
-            self.kill()  # also one that a call began which was waiting already
+            self.kill()  # also a shell that was started by a call that waited for the lock before this one
             self._drop()
             self._bash_state, self._replaced = None, False
             if bash is not None:
-                await self._bury(bash)
+                await self._forget_output(bash)
 
     async def settle(self) -> None:
-        """Bring `cwd` and `environment` up to date; while a call runs they are those that it began with.
+        """Wait until a new shell has reported `cwd` and `environment`; while a call runs they are those it began with.
 
         await box.persistent.settle()
         """
@@ -204,15 +201,12 @@ class PersistentShell:
             if (bash := self._bash) is None:
                 return
             try:
-                await self._settle(bash)
+                with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(REPORT_SECONDS)):
+                    await bash.settle()
                 self._learn()
             finally:
-                if bash.half_told:
+                if bash.is_cut_off:
                     await self._abandon(bash)
-
-    async def _settle(self, bash: Bash) -> None:
-        with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(ANSWER_SECONDS)):
-            await bash.settle()
 
     def _learn(self) -> None:
         if self._bash is not None:
@@ -224,17 +218,17 @@ class PersistentShell:
         self._shell_judge.forget()
 
     def _retire(self) -> bool:
-        """Whether there was a shell that takes no more text."""
+        """Drop a shell that can run nothing more; whether there was one."""
         if self._bash is None or not (self._bash.closed or self._bash.execution.over):
             return False
-        self._replaced |= not self._bash.closed  # which was told when it was
-        self.kill()  # a shell that cannot print is of no use
+        self._replaced |= not self._bash.closed  # the call that closed it has reported it
+        self.kill()  # a shell whose output is closed is useless
         self._drop()
         return True
 
     async def _judge(self, command: str) -> Verdict:
         self._retire()
-        if self._bash is not None and self._bash.phase is Phase.IDLE:
+        if self._bash is not None and self._bash.state is not None:
             self._shell_judge.unsure |= not await self._bash.is_idle()
         self._learn()
         return await self._shell_judge.admit(command, self._bash_state)
@@ -246,26 +240,20 @@ class PersistentShell:
             terminal = self._terminal is not None
             env = {**session.env, **(self._terminal or {})}
             self._bash = Bash(session.sandbox.link, env, self._bash_state, self._take, terminal=terminal)
-            session._aftermath.new_oom_kills()  # what was killed before is not this one's
+            session._aftermath.new_oom_kills()  # earlier kills do not count for this shell
             if terminal:
                 self._bash.execution.resize(*self._size)
         return self._bash
 
-    async def _take_turn(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> ShellResult | None:
-        first, self._first = self._first, ""
+    async def _take_turn(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> ShellResult:
         try:
-            report = await self._exchange(bash, turn, first, timeout, grace)
-            if report is None and bash.refused and not bash.execution.over:
-                if turn.entry is not None:
-                    turn.entry.end("refused")
-                self._first = first + self._first
-                return None
+            report = await self._exchange(bash, turn, timeout, grace)
             if report is None:
                 body = await bash.execution.ended()
                 await self._session._aftermath.look()
                 return self._ended(bash, turn, body)
             if timeout is not None or turn.interrupted:
-                spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.clock)
+                spare = 0.0 if timeout is None or turn.interrupted else timeout - (time.monotonic() - turn.begun)
                 bash.disarm(spare)
             return await self._reported(bash, turn, report)
         except SandboxLost as lost:
@@ -276,45 +264,43 @@ class PersistentShell:
         finally:
             bash.usage.stop()
 
-    async def _exchange(
-        self, bash: Bash, turn: _Turn, first: str, timeout: float | None, grace: float
-    ) -> Report | None:
-        await bash.tell(first + turn.verdict.canonical, self._bash_state, timeout, grace)
+    async def _exchange(self, bash: Bash, turn: _Turn, timeout: float | None, grace: float) -> Report | None:
+        prelude, self._prelude = self._prelude, ""
+        await bash.tell(prelude + turn.verdict.canonical, timeout, grace)
         turn.entry = self._session._ledger.start(turn.verdict, self.cwd)
         bash.usage.begin()
         if timeout is None:
             return await bash.answer()
         with anyio.move_on_after(timeout + grace + stretched(SAFETY_NET)):
             return await bash.answer()
-        await self._session.sandbox.link.ping()  # what came while our own loop stood still is heard before this
+        # Our own event loop may have stood still: whatever had arrived by then is handled before the reply to this.
+        await self._session.sandbox.link.ping()
         with anyio.move_on_after(PATIENCE):
             return await bash.answer()
         self._session.sandbox.link.close("its init missed a deadline")
         return None
 
     async def _abandon(self, bash: Bash) -> None:
-        """Of a call that was cancelled nobody waits for the result: what it printed is not the next one's."""
+        """After a cancelled call: kill the shell, so that nothing of the call reaches the next one."""
         self._drop()
         self._replaced = True
         with contextlib.suppress(SandboxLost):
             bash.execution.kill()
-        await self._bury(bash)
+        await self._forget_output(bash)
 
-    async def _bury(self, bash: Bash) -> None:
-        """Nothing more is heard of it, and what was is forgotten."""
+    async def _forget_output(self, bash: Bash) -> None:
+        """Forget the output of a killed shell, and wait for its end."""
         bash.execution.on_output = None
-        self._captures = self._fresh()
+        self._captures = self._new_captures()
         with contextlib.suppress(SandboxLost), anyio.move_on_after(stretched(LAST_WORDS), shield=True):
             await bash.execution.ended()
 
     async def _reported(self, bash: Bash, turn: _Turn, report: Report) -> ShellResult:
         used = bash.usage.end(await bash.look())
         await self._session._aftermath.look()
-        if report.closed:  # the next call ends it, and would not hear what it has yet to say of its variables
-            await self._settle(bash)
         self._learn()
         self._shell_judge.learn(turn.verdict)
-        slow = time.monotonic() - turn.clock > FILLS_NO_MEMORY
+        slow = time.monotonic() - turn.begun > FILLS_NO_MEMORY
         oom_kills = self._session._aftermath.new_oom_kills() if report.status or slow else 0
         cause: Cause = "out_of_memory" if oom_kills and report.status == 128 + signal.SIGKILL else "exited"
         if turn.interrupted:
@@ -331,29 +317,30 @@ class PersistentShell:
         self, turn: _Turn, cause: Cause, status: int, body: frames.EndedBody | None, *, shell_ended: bool = False,
         **more: Any,
     ) -> ShellResult:  # fmt: skip
-        captures, self._captures = self._captures, self._fresh()
+        captures, self._captures = self._captures, self._new_captures()
         more |= {"cwd": self.cwd, "shell_ended": shell_ended, "restarted": self._replaced or shell_ended}
         self._replaced = False
-        result = turn.conclusion.of(ShellResult, captures, cause, status, time.monotonic() - turn.clock, body, **more)
+        result = turn.conclusion.of(ShellResult, captures, cause, status, time.monotonic() - turn.begun, body, **more)
         if turn.entry is not None:
             turn.entry.concluded(result)
         return result
 
     # Output.
 
-    def _fresh(self) -> tuple[Capture, Capture]:
+    def _new_captures(self) -> tuple[Capture, Capture]:
         return Capture("stdout", self._session.limits.output), Capture("stderr", self._session.limits.output)
 
     def _take(self, stream: int, data: bytes) -> None:
         self._order += 1
         capture = self._captures[stream == frames.STDERR]
         capture.add(self._order, data)
-        self._tell(capture.stream, data)
+        self._pass_on(capture.stream, data)
 
-    def _tell(self, stream: Stream, data: bytes) -> None:
+    def _pass_on(self, stream: Stream, data: bytes) -> None:
         if not self._listener.tell(stream, data):
             self.kill()
 
     def _repeat_pending(self) -> None:
+        """Give a new listener the output that came before its call."""
         for piece in sorted((p for c in self._captures for p in (*c.head, *c.tail)), key=lambda p: p.order):
-            self._tell(piece.stream, bytes(piece.data))
+            self._pass_on(piece.stream, bytes(piece.data))
