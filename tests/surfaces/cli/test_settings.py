@@ -179,3 +179,17 @@ def test_a_mistake_names_the_file(files: tuple[Path, Path], text: str, said: str
     files[1].write_text(text)
     with pytest.raises(UsageError, match=said):
         settings.load()
+
+
+def test_a_link_of_another_user_s_to_a_file_of_ours_is_not_followed(files: tuple[Path, Path]) -> None:
+    """As root with his HOME: the policy and the runtime that it names would be those beside his link."""
+    if os.geteuid() != 0:
+        pytest.skip("takes another user")
+    _, user = files
+    ours = user.parents[1] / "ours.toml"
+    ours.write_text('runtime = "bin/runc"\n')
+    user.symlink_to(ours)
+    assert settings.load()["runtime"].value == str(user.parent / "bin" / "runc")
+    os.chown(user.parent, 4711, 4711)
+    with pytest.raises(UsageError, match=f"others own {user.parent}"):
+        settings.load()

@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+from belljar.ancestry import untrusted
 from belljar.errors import NamedEngineUnavailable
 from belljar.records import record
 from belljar.resources import read_json
@@ -37,7 +38,9 @@ def candidates(sockets: tuple[str, ...]) -> list[Endpoint]:
         return [Endpoint(host.replace("http+docker://", "unix://"), certificates, "DOCKER_HOST")]
     if named := _context():
         return [named]
-    return [Endpoint(host) for host in dict.fromkeys(sockets)]
+    # Not where another user may listen (`sudo -E` brings his XDG_RUNTIME_DIR).
+    places = [host for host in dict.fromkeys(sockets) if not untrusted(os.path.dirname(host.removeprefix("unix://")))]
+    return [Endpoint(host) for host in places]
 
 
 def runtime_directory() -> str:
@@ -55,8 +58,15 @@ def _context() -> Endpoint | None:
     if name in ("", "default"):
         return None
     id = hashlib.sha256(name.encode()).hexdigest()
+    meta = _config() / "contexts/meta" / id / "meta.json"
+    for file in (_config() / "config.json", meta):  # root with another user's HOME would be led to an engine of his
+        if found := untrusted(file):
+            raise NamedEngineUnavailable(
+                f"Docker's context {name!r} is not used: others own {found} or may write to it; DOCKER_HOST names an "
+                "engine, DOCKER_CONTEXT=default takes this machine's"
+            )
     try:
-        context = json.loads((_config() / "contexts/meta" / id / "meta.json").read_text())
+        context = json.loads(meta.read_text())
         host = str(context["Endpoints"]["docker"]["Host"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NamedEngineUnavailable(

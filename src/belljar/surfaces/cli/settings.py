@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from belljar import limits
+from belljar.ancestry import untrusted
 from belljar.errors import UsageError, suggestion
 from belljar.records import record
 from belljar.surfaces.cli.sandbox_options import ENGINES, NETWORKS
@@ -92,6 +93,8 @@ def _read(path: Path) -> dict[str, Any]:
             raise UsageError(
                 f"{path} can be written by other users, so it is not read; run chmod go-w on it, and own it"
             )
+        if found := untrusted(path):  # their link may lead to a file of ours, whose paths would be relative to theirs
+            raise UsageError(f"{path} is not read: others own {found} or may write to it; BELLJAR_CONFIG names another")
         import tomllib
 
         try:
