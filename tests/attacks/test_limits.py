@@ -22,6 +22,42 @@ async def test_there_is_no_swap_on_top(attacker: Attacker) -> None:
     assert set(result.stdout.split()) <= {str(512 << 20), "0"}
 
 
+FILL_SOCKETS = """
+import socket
+held, taken = [], 0
+for _ in range(400):
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind(("127.0.0.1", 0))
+    receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+    receiver.setblocking(False)
+    held.append(receiver)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.connect(receiver.getsockname())
+        sender.setblocking(False)
+        try:
+            for _ in range(100):
+                sender.send(bytes(60000))
+        except OSError:
+            pass
+for receiver in held:
+    try:
+        while True:
+            taken += len(receiver.recv(60000))
+    except BlockingIOError:
+        pass
+print(taken)
+"""
+
+
+@pytest.mark.root  # who else may write to a daemon's control groups
+async def test_what_sockets_hold_is_bounded(attacker: Attacker) -> None:
+    """What version 1 of control groups does not count comes out of what the whole machine has for sockets."""
+    result = await attacker.python(FILL_SOCKETS)
+    assert result.cause in ("exited", "out_of_memory")
+    assert int(result.stdout or 0) < 512 << 20, result.output
+    assert (await attacker.bash("echo usable")).stdout == "usable\n"
+
+
 async def test_a_fork_bomb_stops_at_the_process_limit(attacker: Attacker) -> None:
     script = """
 import os, time

@@ -1,7 +1,11 @@
-"""What a process's control group uses."""
+"""What a process's control group uses, and what its sockets may."""
 
 import os
+from pathlib import Path
 
+import pytest
+
+from belljar.engines import kernel_facts
 from belljar.sandbox import cgroup
 
 
@@ -10,3 +14,15 @@ def test_a_living_process_has_a_usage_and_a_dead_one_none() -> None:
     assert cgroup.oom_kills(os.getpid()) >= 0
     assert cgroup.usage(2**22 + 1) == {}
     assert cgroup.oom_kills(2**22 + 1) == 0
+
+
+@pytest.mark.parametrize("unified", [False, True])
+def test_sockets_are_limited_where_they_are_counted_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unified: bool
+) -> None:
+    monkeypatch.setattr(kernel_facts, "_cgroup_mounts", lambda: {"memory": str(tmp_path), "": str(tmp_path)})
+    monkeypatch.setattr(cgroup, "read", lambda path: "0::/group\n" if unified else "4:memory:/group\n")
+    (tmp_path / "group").mkdir()
+    cgroup.limit_sockets(1, 4096)
+    written = {path.name: path.read_text() for path in (tmp_path / "group").iterdir()}
+    assert written == ({} if unified else {"memory.kmem.tcp.limit_in_bytes": "4096"})

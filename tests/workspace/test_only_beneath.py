@@ -49,6 +49,7 @@ REASONS = {
     "policy/": OPERATOR,
     "resources.py": OWN,
     "sandbox/caches.py": OWN,
+    "sandbox/cgroup.py": KERNEL,
     "sandbox/extras.py": OWN,
     "sandbox/init_file.py": OWN,
     "sandbox/launch.py": OWN,

@@ -127,20 +127,25 @@ def gather_cgroup(membership: str) -> tuple[dict[str, str], bool]:
 
 def cgroup_files(membership: str, files: Mapping[str, tuple[str, str, str]]) -> tuple[dict[str, str], bool]:
     """The contents of these files in a process's cgroups, and whether they come from version 2."""
+    paths, unified = cgroup_paths(membership, files)
+    texts = {name: read(path) for name, path in paths.items()}
+    return {name: text for name, text in texts.items() if text is not None}, unified
+
+
+def cgroup_paths(membership: str, files: Mapping[str, tuple[str, str, str]]) -> tuple[dict[str, str], bool]:
+    """Where they are; a file that a version does not have is not there."""
     paths = {}
     for line in membership.splitlines():
         _, controllers, path = line.split(":", 2)
         paths.update(dict.fromkeys(controllers.split(","), path))
     mounts = _cgroup_mounts()
     unified = "memory" not in paths
-    texts = {}
+    found = {}
     for name, (controller, first, second) in files.items():
-        key = "" if unified else controller
-        if key in mounts and key in paths:
-            text = read(f"{mounts[key]}{paths[key]}/{second if unified else first}")
-            if text is not None:
-                texts[name] = text
-    return texts, unified
+        key, file = ("", second) if unified else (controller, first)
+        if file and key in mounts and key in paths:
+            found[name] = f"{mounts[key]}{paths[key]}/{file}"
+    return found, unified
 
 
 @cache

@@ -33,6 +33,8 @@ ROOT_CAPABILITIES = {
 OWN_NAMESPACES = frozenset({"cgroup", "ipc", "pid", "uts"})
 TERMINALS = 128
 """Pseudo terminals that a sandbox may have open."""
+SOCKET_MEMORY, SOCKET_MEMORY_SHARE = 64 << 20, 16
+"""What the buffers of a sandbox's internet sockets may take: this share of its memory, and never more than so much."""
 OWN_KERNELS = ("runsc",)
 KERNEL_BYTES, KERNEL_THREADS = 32 << 20, 64
 """What such a kernel itself takes of its sandbox's limits (measured with gVisor: 25 MiB and 31 threads)."""
@@ -195,6 +197,11 @@ class SandboxSpec:
     def memory(self) -> int:
         """The limit of the control group."""
         return self.limits.memory + KERNEL_BYTES * has_own_kernel(self.runtime)
+
+    @property
+    def socket_memory(self) -> int:
+        """The control group's limit where that is one apart (version 1)."""
+        return min(SOCKET_MEMORY, self.memory // SOCKET_MEMORY_SHARE)
 
     @property
     def pids(self) -> int:

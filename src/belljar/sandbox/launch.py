@@ -32,7 +32,7 @@ from belljar.layout import HOME
 from belljar.limits import Limits
 from belljar.patience import stretched
 from belljar.records import record
-from belljar.sandbox import extras, rundir, scratch, staging, terminals, verification
+from belljar.sandbox import cgroup, extras, rundir, scratch, staging, terminals, verification
 from belljar.sandbox.extras import Extra, Pairs
 from belljar.sandbox.init_file import local_link
 from belljar.sandbox.rundir import RunDir
@@ -139,6 +139,7 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
             each.check(launched.pid)
         if pid:
             terminals.limit(pid)
+            cgroup.limit_sockets(pid, spec.socket_memory)
         bridge = [spec.argv[0], "--bridge"]
         transport = listener.accept(launched.pid) if listener else engine.bridge(launched.id, bridge)
         undo.append(transport.close)
