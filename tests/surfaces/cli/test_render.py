@@ -65,6 +65,18 @@ def test_what_is_exact_has_no_control_but_newlines_and_tabs(text: str) -> None:
     assert exact(shown) == shown
 
 
+@pytest.mark.parametrize("hidden", "\xad\u034f\u115f\u180e\u206a\u2800\u3164\ufe01\uffa0\U000e0101\u200d\ufe0f")
+def test_what_is_exact_hides_no_character(hidden: str) -> None:
+    """A variable whose name is a filler, a word that is not the one it looks like."""
+    for text in (f"if (a{hidden}) run({hidden})", f"{hidden}x", f"=\u00e9{hidden}{hidden}\u200b\u200d"):
+        assert hidden not in exact(text).replace("\u00e9" + 2 * hidden, "")
+
+
+@pytest.mark.parametrize("text", ["⚠\ufe0f", "👩\u200d💻", "❤\ufe0f\u200d🔥", "می\u200cخواهم", "grüße"])
+def test_what_honest_text_is_made_of_stays(text: str) -> None:
+    assert exact(text) == safe(text) == text
+
+
 @given(st.text())
 def test_safe_is_stable(text: str) -> None:
     assert safe(safe(text)) == safe(text)

@@ -13,16 +13,23 @@ import re
 
 from belljar.patterns import lazy_pattern
 
+# What takes no room, turns the text around, or is blank and yet a letter: two lines that look alike are then two
+# programs. All that Unicode calls ignorable, but for the joiners that honest text is full of.
+_UNSEEN = (
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
 _LONGEST_SGR = 64
 _SGR = lazy_pattern(r"\x1b\[[0-9;:]*m")
 _UNFINISHED = lazy_pattern(r"\x1b(?:\[[0-9;:]*)?\Z|\r\Z")
 _CONTROL = lazy_pattern(
     r"(?P<sgr>\x1b\[[0-9;:]{0,60}m)|(?P<crlf>(?<!\r)\r+\n)|(?P<cr>\r)|(?P<low>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f])|(?P<high>[\x80-\x9f])"
-    "|(?P<odd>[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f])"
+    f"|(?P<odd>[{_UNSEEN}])"
 )
-_ANY = lazy_pattern(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)  # as above; looking for one of a class is ten times as fast as trying each kind at each place
+# As above; looking for one of a class is ten times as fast as trying each kind at each place.
+_ANY = lazy_pattern(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]")
+_JOINERS = lazy_pattern("(?:^|(?<=[\x00-\x7f]))[\u200c\u200d\ufe0e\ufe0f]+")
+"""Emoji and some scripts need these; behind ASCII they only hide."""
 _CONCEAL = lazy_pattern(r"(?:^|;)0*8(?:;|$)")
 RESET = "\x1b[0m"
 
@@ -37,8 +44,7 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def _spelled(match: re.Match[str]) -> str:
-    number = ord(match[0])
-    return f"^{chr(number ^ 0x40)}" if number < 0x80 else f"<U+{number:04X}>"
+    return "".join(f"^{chr(each ^ 0x40)}" if each < 0x80 else f"<U+{each:04X}>" for each in map(ord, match[0]))
 
 
 def safe(text: str) -> str:
@@ -49,7 +55,7 @@ def safe(text: str) -> str:
 def exact(text: str) -> str:
     """`text` with newlines and tabs as its only controls, for what somebody looks at before he says yes: a colour can
     hide a line, and a lone CR begin one that is not there."""
-    return _ANY.sub(_spelled, text)
+    return _JOINERS.sub(_spelled, _ANY.sub(_spelled, text))
 
 
 def plain(text: str) -> str:

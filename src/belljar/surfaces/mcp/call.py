@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from belljar.policy import Verdict
 from belljar.session.result import Output
 from belljar.surfaces import words
+from belljar.surfaces.cli import render
 
 PROGRESS_SECONDS = 0.05
 """Two notifications of one call are never closer together than this."""
@@ -115,7 +116,7 @@ def form(verdict: Verdict) -> dict[str, Any]:
 
 def _visible(text: str) -> str:
     """On one line; characters that don't show (bidirectional, zero width, controls) spelled out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in render.exact(text))
 
 
 class Progress:
