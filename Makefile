@@ -80,9 +80,9 @@ soak: ## hours of use in minutes: leaks, orphans, drift
 	@"$(BIN)/python" -m pytest -m soak $(TESTS) </dev/null
 	@"$(BIN)/python" -m tests.soak
 
-fuzz: setup ## the policy and the frame parsers, at length (by hand)
-	@"$(BIN)/python" -c 'import atheris' 2>/dev/null || "$(BIN)/python" -m pip install -q --only-binary :all: --group fuzz
-	@"$(BIN)/python" -m tests.fuzz
+fuzz: setup ## the policy, the frame parsers and the link, at length; FUZZ='10 link' says how many minutes and what
+	@"$(BIN)/python" -c 'import atheris' 2>/dev/null || "$(BIN)/python" -m pip install -q --only-binary :all: 'atheris>=3'
+	@"$(BIN)/python" -m tests.fuzz $(FUZZ)
 
 clean: ## remove what these targets made here, and ended sandboxes; images and the engine stay
 	@test ! -x "$(BIN)/belljar" || "$(BIN)/belljar" prune >&2 || true

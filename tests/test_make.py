@@ -27,6 +27,10 @@ def test_make_alone_lists_the_targets() -> None:
     assert [target for target in TARGETS if f"make {target} " not in listed] == []
 
 
+def test_one_part_of_the_fuzzing_can_be_asked_for() -> None:
+    assert make("--dry-run", "fuzz", "FUZZ=10 link").stdout.endswith("-m tests.fuzz 10 link\n")
+
+
 def test_a_second_setup_has_nothing_to_do() -> None:
     assert make("setup").returncode == 0
     again = make("setup")

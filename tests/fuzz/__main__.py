@@ -1,13 +1,14 @@
 """`make fuzz`: the policy and the frame parsers of both sides, at length. Every `make test` fuzzes them briefly.
 
-    python -m tests.fuzz [MINUTES] [TARGET …]        (default: 10 minutes for each of them)
+    make fuzz FUZZ='[MINUTES] [TARGET …]'        (default: 10 minutes for each of them)
 
     raw      any bytes get a verdict
     scripts  so do scripts that a grammar makes
     plain    plain commands get the same verdict without the parser
     frames   the host's decoder
     init     the init's, in C, with sanitizers
-    link     the host's whole side of a link, against a hostile init in a process of its own
+    link     the host's whole side of a link, against a hostile init in a process of its own; prints by how much the host
+             grew and its longest stall, and fails where either is more than it may be
 
 What is found stops the run; libFuzzer leaves the input in a file here and says its name.
 """

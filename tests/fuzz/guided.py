@@ -13,7 +13,7 @@ import warnings
 import atheris
 
 with atheris.instrument_imports(include=["belljar"]):
-    import belljar.frames
+    import belljar.link.decoder
 
     import belljar.policy
 

@@ -180,7 +180,8 @@ def at_length(seconds: float) -> None:
         fuzz(100, seed, findings)
         seed += 100
     grown, stall = findings.growth / 1e6, findings.longest_stall * 1000
-    print(f"  {findings.rounds} connections, grown by {grown:.1f} MB, longest stall {stall:.1f} ms")
+    print(f"  {findings.rounds} connections, grown by {grown:.1f} MB (at most {GROWTH / 1e6:.1f}), ", end="")
+    print(f"longest stall {stall:.1f} ms (at most {STALL * 1000:.0f})")
     print(f"  the stall: {findings.stalled_in[:200]}")
     if findings.growth > GROWTH or findings.longest_stall > STALL or findings.errors:
         sys.exit(f"hostile init: a bound was broken {findings.errors[:3]}")
