@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +13,7 @@ import anyio
 import pytest
 from anyio import to_thread
 from tests.abuse.conftest import PROMPT, Footprint, nothing_left, warmed_up
+from tests.private_engine import PrivateEngine
 
 import belljar
 from belljar import engines, host
@@ -51,66 +49,6 @@ async def test_a_container_that_is_taken_away_mid_command_is_told(
 # The engine: a private one, so that nobody else is hurt.
 
 
-class PrivateEngine:
-    """A daemon of our own, with its own everything, and one small image."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self.host = f"unix://{place}/docker.sock"
-        self._log = (place / "log").open("wb")
-        self._daemon: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        # Its containerd died with it, but where nobody reaps zombies a new daemon would wait for that one to answer.
-        for name in ("pid", "exec/containerd/containerd.pid"):
-            (self.place / name).unlink(missing_ok=True)
-        options = ["--data-root", f"{self.place}/data", "--exec-root", f"{self.place}/exec", "-H", self.host,
-                   "--pidfile", f"{self.place}/pid", "--bridge=none", "--iptables=false",
-                   "--storage-driver=vfs"]  # fmt: skip
-        # In a network namespace of its own: a daemon without a bridge deletes the interface docker0, whosever it is.
-        command = ["unshare", "--net", "dockerd", *options]
-        self._daemon = subprocess.Popen(command, stdout=self._log, stderr=self._log)
-        deadline = time.monotonic() + 120
-        while self.docker("version", check=False).returncode:
-            assert self._daemon.poll() is None, (self.place / "log").read_text()[-2000:]
-            assert time.monotonic() < deadline, "the private engine does not start"
-            time.sleep(0.1)
-
-    def kill(self) -> None:
-        assert self._daemon is not None
-        self._daemon.kill()
-        self._daemon.wait()
-
-    def docker(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(["docker", "-H", self.host, *arguments], check=check, capture_output=True, timeout=60)
-
-    def close(self) -> None:
-        if self._daemon is not None and self._daemon.poll() is None:
-            for container in self.docker("ps", "-aq", check=False).stdout.decode().split():
-                self.docker("rm", "-f", container, check=False)
-            self._daemon.terminate()
-            self._daemon.wait(30)
-        self._log.close()
-        for process in self._left():  # the keepers of containers whose engine was killed
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for mount in [each for each in mounts if each.startswith(str(self.place))]:
-            subprocess.run(["umount", "-l", mount], check=False)
-        shutil.rmtree(self.place, ignore_errors=True)
-
-    def _left(self) -> list[int]:
-        commands = {int(path.parent.name): _command(path) for path in Path("/proc").glob("[0-9]*/cmdline")}
-        return [pid for pid, command in commands.items() if f"{self.place}/exec".encode() in command]
-
-
-def _command(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
-
-
 def image_of(place: Path) -> Path:
     """Bash and what it needs, from this machine: loading the base image would take longer than the test."""
     tar = place / "image.tar"
@@ -134,7 +72,7 @@ def private(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateEngine]:
     interfaces = set(os.listdir("/sys/class/net"))
     place = Path(f"/run/belljar-engine-{os.getpid()}")
     place.mkdir()
-    engine = PrivateEngine(place)
+    engine = PrivateEngine(place, "--storage-driver=vfs")
     try:
         engine.start()
         engine.docker("import", str(image_of(place)), "small:latest")

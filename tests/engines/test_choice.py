@@ -33,7 +33,7 @@ def test_an_engine_that_is_there_but_not_for_us_is_all_that_is_said(monkeypatch:
             raise PermissionError(13, "Permission denied")
         raise FileNotFoundError(2, "No such file or directory")
 
-    def absent() -> None:
+    def absent(runtime: str) -> None:
         raise EngineUnavailable("a page about control groups")
 
     for name in (engines.VARIABLE, "DOCKER_HOST", "DOCKER_CONTEXT"):

@@ -118,6 +118,7 @@ def spec(engine: Engine, workspace: Path) -> Iterator[SandboxSpec]:
         yield build_spec(
             image=image, workspace=pinned, limits=LIMITS, link=link, lease_seconds=60,
             labels=rundir.owner_labels(run_dir.path.name, 60, False), user=engine.user(identity.uid, identity.gid),
+            runtime=engine.runtime,
         )  # fmt: skip
     run_dir.close()
 

@@ -9,6 +9,7 @@ from tests.sandbox.test_verification import LIMITS
 
 from belljar.engines import kernel_facts
 from belljar.engines.kernel_facts import MountFact, gather, parse_limits, parse_mounts, parse_status
+from belljar.engines.spec import Protections
 
 
 def test_a_path_s_place_in_its_file_system_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +62,13 @@ def test_the_kernel_s_tables_are_read_by_their_columns() -> None:
     assert parse_status("Name:\tbash\nUid:\t1\t2\n") == {"Name": "bash", "Uid": "1\t2"}
     line = "36 35 98:0 /mnt1 /a\\040b rw,noatime master:1 - ext4 /dev/root ro,errors=continue\n"
     assert parse_mounts(line) == {"/a b": MountFact("98:0", "/mnt1", True, "ext4")}
+
+
+def test_limits_of_a_control_group_are_the_kernel_s_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Protections(memory=1 << 30, pids=100, cpus=1.0, user="1:1")
+    group = {"memory": str(1 << 30), "pids": "100", "quota": "100000", "period": "100000"}
+    monkeypatch.setattr(kernel_facts, "gather_cgroup", lambda _: (group, False))
+    assert kernel_facts.limited_by_its_group(told, 1) == told
+    group |= {"memory": str(8 << 30), "pids": "max", "quota": "-1"}
+    found = kernel_facts.limited_by_its_group(told, 1)
+    assert (found.memory, found.pids, found.cpus, found.user) == (8 << 30, None, None, "1:1")

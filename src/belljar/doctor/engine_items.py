@@ -28,7 +28,8 @@ REMEDIES = (
     (r"ordinary user", "do once what the message says, or use rootless Podman or Docker"),
     (
         r"hybrid mode not supported",
-        'crun needs cgroup v2; else choose runc: runtime="runc" in containers.conf, [engine]',
+        'crun refuses control groups of both versions: use runc (leave --runtime out; Podman: runtime="runc" in '
+        "containers.conf, [engine]), or --engine oci, which hides one of them from it",
     ),
     (r"unknown.*runtime", "leave --runtime out, or name it to Docker: `runtimes` in /etc/docker/daemon.json"),
     (r"cgroup|memory limit|cpu limit|process limit|swap", "see which limits `belljar doctor` finds"),

@@ -26,6 +26,7 @@ _LANDLOCK_VERSION = 1  # the flag that asks for the version
 _KEEPS_APART = 2  # the init does not use version 1: it forbids commands to move files between directories
 _SIGNALS_ARE_SCOPED = 6  # from this version on commands cannot signal each other
 
+LANDLOCK = "landlock"
 RUN_DIRECTORY, OTHER_RUN_DIRECTORY = "run directory", "set BELLJAR_RUN to a directory of your own"
 
 
@@ -127,7 +128,7 @@ def own_files(workspace: str) -> Check:
 
 
 def landlock() -> Check:
-    name, version = "landlock", landlock_version()
+    name, version = LANDLOCK, landlock_version()
     if version >= _SIGNALS_ARE_SCOPED:
         return Check(name, True, f"version {version}: commands of one sandbox are kept apart")
     if version >= _KEEPS_APART:

@@ -20,20 +20,22 @@ KNOWN = {
     "podman": "belljar.engines.podman",
     "oci": "belljar.engines.oci",
 }
-VARIABLE = "BELLJAR_ENGINE"
+VARIABLE, RUNTIME = "BELLJAR_ENGINE", "BELLJAR_RUNTIME"
 
 
-def connect(name: str = "auto") -> Engine:
+def connect(name: str = "auto", runtime: str | None = None) -> Engine:
     """Connect to the engine of that name; nothing is cached here. Blocking: call it from a thread.
 
-    `auto`: the one that BELLJAR_ENGINE names, else the first that answers.
+    `auto`: the one that BELLJAR_ENGINE names, else the first that answers. `runtime`: which of its runtimes, empty for
+    the one that it takes by itself; else the one that BELLJAR_RUNTIME names.
     """
     chosen = os.environ.get(VARIABLE) or "auto" if name == "auto" else name
     if chosen == "auto":
         return _first_that_answers()
     if chosen not in KNOWN:
         raise UsageError(f"there is no engine {chosen!r}; choose from auto, {', '.join(KNOWN)}")
-    engine: Engine = import_module(KNOWN[chosen]).find()
+    asked = os.environ.get(RUNTIME, "") if runtime is None else runtime
+    engine: Engine = import_module(KNOWN[chosen]).find(asked)
     return engine
 
 

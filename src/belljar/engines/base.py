@@ -53,6 +53,8 @@ class Description:
     rootless: bool = False
     does_without: tuple[str, ...] = ()
     """Features that its sandboxes lack on this machine, each as a sentence for people."""
+    own_kernel: bool = False
+    """Whether sandboxes run on a kernel of their runtime's, not on this machine's."""
     user_remapping: bool = False
     user_namespaces: bool = False
     """Whether each sandbox has its own, in which no id is a user of the host."""
@@ -76,6 +78,10 @@ class Engine(ImageStore, Protocol):
     shares_files: bool
     """Whether sandboxes can mount directories of this machine with working sockets, and their processes are visible."""
 
+    is_here: bool
+    """Whether its processes are this machine's, and so can be counted."""
+    runtime: str
+    """The one that its sandboxes are made with; empty: the one that it takes by itself."""
     leaves_remains: bool
     """Whether a sandbox that ended by itself leaves something behind that only `destroy` removes."""
     own_namespaces: frozenset[str]

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cache
+from typing import TypeVar
 
+from belljar.engines.spec import Protections
 from belljar.records import record
 
+N = TypeVar("N", int, float)
 NAMESPACES = ("net", "mnt", "pid", "ipc", "uts", "cgroup", "user")
 # Our name → (cgroup v1 controller, its v1 file, its v2 file).
 _CGROUP_FILES = {
@@ -146,6 +149,30 @@ def cgroup_paths(membership: str, files: Mapping[str, tuple[str, str, str]]) -> 
         if file and key in mounts and key in paths:
             found[name] = f"{mounts[key]}{paths[key]}/{file}"
     return found, unified
+
+
+def limited_by_its_group(told: Protections, pid: int) -> Protections:
+    """What an engine says, but for the limits of its control group, which the kernel knows. Silence is no limit.
+
+    For a sandbox with a kernel of its own: of all that is in force there, this alone can be seen from here.
+    """
+    found = gather_cgroup(read(f"/proc/{pid}/cgroup") or "")[0]
+    quota, period = _number(found.get("quota")), _number(found.get("period"))
+    return replace(
+        told,
+        memory=_at_most(_number(found.get("memory")), told.memory),
+        pids=_at_most(_number(found.get("pids")), told.pids),
+        cpus=_at_most(quota / period if quota and period else None, told.cpus),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def _at_most(found: N | None, told: N | None) -> N | None:
+    """A kernel rounds down."""
+    return told if found and told and found <= told else found
 
 
 @cache

@@ -39,6 +39,12 @@ OWN_KERNELS = ("runsc",)
 KERNEL_BYTES, KERNEL_THREADS = 32 << 20, 64
 """What such a kernel itself takes of its sandbox's limits (measured with gVisor: 25 MiB and 31 threads)."""
 
+DOES_WITHOUT_THIS_KERNEL = (
+    "what is in force inside is the runtime's word; limits of the control group are the kernel's",
+    "commands of one sandbox see each other's processes: there is no Landlock",
+    "no --root, --disk, --mount, --cache, --network full; staged workspaces and checkpoints are copies",
+)
+
 
 def has_own_kernel(runtime: str) -> bool:
     """Whether this runtime brings its own kernel: this machine sees neither its processes nor their sockets."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from belljar import engines, resources
 from belljar.engines.base import Engine, Launched
-from belljar.engines.spec import Image, Mount, Network, SandboxSpec
+from belljar.engines.spec import Image, Mount, Network, SandboxSpec, has_own_kernel
 from belljar.errors import BelljarError, EngineError, ImageMissing, SandboxLost, SessionNotFound, UsageError
 from belljar.images import catalog
 from belljar.layout import HOME
@@ -253,7 +253,7 @@ def _spec(
         seccomp="debug" if plan.debug else "default",
         machine=None if engine.machine == os.uname().machine else engine.machine,
         user=user, own_namespaces=engine.own_namespaces, root=plan.root, scratch=disk,
-        extras=[each.mount for each in more], door=plan.door,
+        extras=[each.mount for each in more], door=plan.door, runtime=engine.runtime,
     )  # fmt: skip
 
 
@@ -268,7 +268,7 @@ def _scratch(plan: Plan, engine: Engine, run_dir: RunDir) -> AbstractContextMana
 
 def _facts(id: str, plan: Plan, engine: Engine, workspace: Workspace, launched: Launched) -> dict[str, object]:
     return {
-        "id": id, "container": launched.id, "engine": engine.identity, "image": plan.image,
+        "id": id, "container": launched.id, "engine": engine.identity, "runtime": engine.runtime, "image": plan.image,
         "workspace": workspace.path, "network": plan.network, "door": plan.door, "lease": plan.lease, "keep": plan.keep,
         "limits": plan.limits.as_dict(), "debug": plan.debug, "changes": plan.changes, "root": plan.root,
         "mounts": plan.mounts, "cache": plan.cache, "started": time.time(),
@@ -280,7 +280,7 @@ def attach(id: str, host: Host) -> Launch:
     facts = rundir.read_session(path)
     if facts is None:
         raise SessionNotFound(f"no session {id}; `belljar session list` lists them")
-    engine = _engine_of(facts, host)
+    engine = engine_of(facts, host)
     if facts.get("engine", engine.identity) != engine.identity:
         raise SessionNotFound(f"session {id} runs on another engine ({facts['engine']}), not on {engine.identity}")
     try:
@@ -315,12 +315,15 @@ def _pairs(facts: dict[str, Any], name: str) -> Pairs:
     return tuple((str(one), str(other)) for one, other in facts.get(name, ()))
 
 
-def _engine_of(facts: dict[str, Any], host: Host) -> Engine:
-    """The engine that made a session, where the host may take any."""
+def engine_of(facts: dict[str, Any], host: Host) -> Engine:
+    """The engine that made a session, where the host may take any; with the runtime that it was made with."""
     engine = host.connect()
     name = str(facts.get("engine", "")).replace(":", " ").partition(" ")[0]
-    if name in engines.KNOWN and name != engine.name and host.engine_name == "auto":
-        return engines.connect(name)
+    runtime = str(facts.get("runtime", ""))
+    if name == engine.name and has_own_kernel(runtime) == has_own_kernel(engine.runtime):
+        return engine
+    if name in engines.KNOWN and (name == engine.name or host.engine_name == "auto"):
+        return engines.connect(name, runtime)
     return engine
 
 

@@ -111,6 +111,7 @@ def build_spec(
     scratch: Scratch | None = None,
     extras: Sequence[Mount] = (),
     door: bool = False,
+    runtime: str = "",
 ) -> SandboxSpec:
     """`place` is what goes to /workspace (staging.py); `machine` is the engine's architecture if it isn't ours."""
     if network not in NETWORKS:
@@ -150,7 +151,7 @@ def build_spec(
         capabilities=frozenset(ROOT_CAPABILITIES) if root else frozenset(),
         writable_root=root,
         root_changes=_changes(runs_as, scratch) if root and scratch else "",
-        runtime=os.environ.get("BELLJAR_RUNTIME", ""),
+        runtime=runtime,
         security_label=os.environ.get("BELLJAR_SELINUX", ""),
         own_namespaces=own_namespaces,
         brings_hosts=brings_hosts,

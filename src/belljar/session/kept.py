@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +13,11 @@ from anyio import to_thread
 
 from belljar import host as hosts
 from belljar.awaiting import all_pending
-from belljar.errors import BelljarError, SessionNotFound, UsageError
+from belljar.errors import BelljarError, EngineUnavailable, SessionNotFound, UsageError
 from belljar.policy import Policy
 from belljar.records import record
 from belljar.sandbox import rundir
+from belljar.sandbox.launch import engine_of
 from belljar.session.verbs import Verbs
 from belljar.workspace.beneath import Folder
 
@@ -45,8 +48,8 @@ def facts(host: Host) -> list[dict[str, Any]]:
 
 def running(host: Host) -> list[dict[str, Any]]:
     """The same with those that end with their process (`belljar mcp`, `run`, a program's); `owner`: its id."""
-    alive = {each.id: each.labels for each in host.connect().list() if each.state == "running"}
     read = [(path, rundir.read_session(path)) for path in rundir.run_dirs(host.run_root)]
+    alive = _alive(host, [about for _, about in read if about])
     found = [
         {
             **about,
@@ -57,6 +60,18 @@ def running(host: Host) -> list[dict[str, Any]]:
         if about and about["container"] in alive
     ]
     return sorted(found, key=lambda each: float(each["started"]))
+
+
+def _alive(host: Host, sessions: Sequence[dict[str, Any]]) -> dict[str, Mapping[str, str]]:
+    """The labels of all sandboxes that run, of every engine that made one of these sessions."""
+    engine = host.connect()
+    asked = {engine.identity: engine}
+    for about in sessions:
+        if str(about.get("engine")) not in asked:
+            with suppress(EngineUnavailable):
+                engine = engine_of(about, host)
+                asked[engine.identity] = engine
+    return {each.id: each.labels for engine in asked.values() for each in engine.list() if each.state == "running"}
 
 
 def metadata(run_dir: Path) -> dict[str, str]:

@@ -309,7 +309,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     def usage(self) -> dict[str, int]:
         """Memory (bytes) and processes of the whole sandbox: `box.usage()["memory"]`; empty for an engine elsewhere."""
-        return usage(self.sandbox.launched.pid) if self.sandbox.engine.shares_files else {}
+        return usage(self.sandbox.launched.pid) if self.sandbox.engine.is_here else {}
 
     # Commands.
 

@@ -213,7 +213,7 @@ def test_where_neither_docker_nor_podman_answers_it_is_the_engine(monkeypatch: p
     from belljar import engines
     from belljar.engines import docker, podman
 
-    def nobody() -> OciEngine:
+    def nobody(runtime: str) -> OciEngine:
         raise EngineUnavailable("nobody answers")
 
     monkeypatch.delenv("BELLJAR_ENGINE", raising=False)

@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from anyio import to_thread
 from tests import runtimes
 
 import belljar
-from belljar.engines.oci import callers, own_kernel
-from belljar.engines.spec import Protections
+from belljar.engines.oci import OciEngine, callers, own_kernel
+from belljar.engines.oci.runtime import noted
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
 
@@ -79,16 +80,6 @@ def test_what_it_cannot_do_is_refused(gvisor: Host, workspace: Path) -> None:
         engine.user(1000, 1000, root=True)
 
 
-def test_the_limits_of_its_group_are_the_kernel_s_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Protections(memory=1 << 30, pids=100, cpus=1.0, user="1:1")
-    group = {"memory": str(1 << 30), "pids": "100", "quota": "100000", "period": "100000"}
-    monkeypatch.setattr(own_kernel, "gather_cgroup", lambda _: (group, False))
-    assert own_kernel.claims(told, 1) == told
-    group |= {"memory": str(8 << 30), "pids": "max", "quota": "-1"}
-    found = own_kernel.claims(told, 1)
-    assert (found.memory, found.pids, found.cpus, found.user) == (8 << 30, None, None, "1:1")
-
-
 def test_the_init_is_installed_once(tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"an init")
@@ -109,3 +100,24 @@ def test_an_ordinary_user_cannot_have_it(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(EngineUnavailable, match="needs root"):
         callers.current(own_kernel=True)
+
+
+@needs_runsc
+@pytest.mark.root
+async def test_who_does_not_name_its_runtime_enters_it_all_the_same_and_nothing_is_left(
+    gvisor: Host, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with belljar.Session(workspace, host=gvisor, keep=True, lease=60) as box:
+        id = box.id
+    monkeypatch.delenv("BELLJAR_RUNTIME")
+    plain = Host(engine="oci")
+    assert id in [each.id for each in await belljar.Session.list(host=plain)]
+    again = await belljar.Session.attach(id, host=plain)
+    assert (await again.run("uname -r")).stdout == "4.4.0\n"
+    name = again.sandbox.launched.id
+    await again.stop()
+    engine = plain.connect()
+    assert isinstance(engine, OciEngine)
+    await to_thread.run_sync(engine.destroy, name)
+    assert name not in noted(engine._notes) | set(engine._boxes.names())
+    assert not [path for path in engine._notes.glob("*/*") if name in path.name]

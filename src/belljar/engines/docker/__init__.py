@@ -9,18 +9,18 @@ from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import EngineError, EngineRefused, EngineUnavailable, NamedEngineUnavailable
 
 
-def find() -> DockerEngine:
+def find(runtime: str = "") -> DockerEngine:
     sockets = (hosts.DEFAULT, f"unix://{hosts.runtime_directory()}/docker.sock")
-    return first_that_answers(sockets, Dialect())
+    return first_that_answers(sockets, Dialect(), runtime)
 
 
-def first_that_answers(sockets: tuple[str, ...], dialect: Dialect) -> DockerEngine:
+def first_that_answers(sockets: tuple[str, ...], dialect: Dialect, runtime: str = "") -> DockerEngine:
     """The engine that the settings name, or the first of `sockets` where an engine of this dialect answers."""
     reasons: list[str] = []
     refused, broken = "", False
     for endpoint in hosts.candidates(sockets):
         try:
-            engine = DockerEngine(endpoint, dialect)
+            engine = DockerEngine(endpoint, dialect, runtime)
         except EngineUnavailable as error:
             if endpoint.named_by:
                 raise NamedEngineUnavailable(f"{error} ({endpoint.named_by} names it)") from error

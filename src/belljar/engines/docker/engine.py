@@ -22,7 +22,16 @@ from belljar.engines.docker.dialect import Dialect
 from belljar.engines.docker.hosts import Endpoint
 from belljar.engines.docker.image_links import ImageLinks
 from belljar.engines.docker.images import DockerImages
-from belljar.engines.spec import BRIDGE_USER, LABEL, Image, SandboxSpec, User, has_own_kernel
+from belljar.engines.kernel_facts import limited_by_its_group
+from belljar.engines.spec import (
+    BRIDGE_USER,
+    DOES_WITHOUT_THIS_KERNEL,
+    LABEL,
+    Image,
+    SandboxSpec,
+    User,
+    has_own_kernel,
+)
 from belljar.errors import EngineError, ImageMissing, UsageError
 from belljar.layout import MACHINES
 
@@ -30,12 +39,13 @@ if TYPE_CHECKING:
     from belljar.engines.docker.bridge import Demultiplexed
 
 MINIMUM_API = (1, 41)
+OWN_KERNEL_ARGUMENTS = ("--network=none", "--oci-seccomp")
 
 
 class DockerEngine(DockerImages):
     leaves_remains = False
 
-    def __init__(self, endpoint: Endpoint, dialect: Dialect | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, dialect: Dialect | None = None, runtime: str = "") -> None:
         super().__init__(endpoint)
         self.dialect = dialect or Dialect()
         self.name, self.host, self.name_prefixes = self.dialect.name, endpoint.host, self.dialect.name_prefixes
@@ -45,7 +55,8 @@ class DockerEngine(DockerImages):
         self._late_ulimits: dict[str, dict[str, int]] = {}
         self.about = self._about()
         self.machine = MACHINES.get(str(self.about["Arch"]), str(self.about["Arch"]))
-        self._own_kernel = has_own_kernel(os.environ.get("BELLJAR_RUNTIME", ""))
+        self.runtime, self._own_kernel = runtime, has_own_kernel(runtime)
+        self.is_here = endpoint.path is not None and "Desktop" not in json.dumps(self.about.get("Platform"))
         self.shares_files = self._shares_files()
         self.identity = f"{self.name} {os.path.realpath(endpoint.path) if endpoint.path else endpoint.host}"
 
@@ -77,7 +88,7 @@ class DockerEngine(DockerImages):
             return False
         if link := os.environ.get("BELLJAR_LINK"):
             return link != "bridge"
-        return self.client.endpoint.path is not None and "Desktop" not in json.dumps(self.about.get("Platform"))
+        return self.is_here
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -104,6 +115,8 @@ class DockerEngine(DockerImages):
     def create(self, spec: SandboxSpec, name: str) -> str:
         doing = "creating the sandbox"
         with expected_shape(doing):
+            if self._own_kernel:
+                self._check_own_kernel(spec)
             try:
                 self._image_links.refuse(spec)
                 body = create_body(spec, self.dialect)
@@ -119,6 +132,21 @@ class DockerEngine(DockerImages):
                     raise
                 return _id(self._document(name, doing))  # made by our own earlier request, whose answer was lost
 
+    def _check_own_kernel(self, spec: SandboxSpec) -> None:
+        """Such a runtime is told by its own arguments what it would otherwise leave out without a word."""
+        if spec.network != "none":
+            raise EngineError(
+                f"{self.runtime} has no network to give: name the hosts that are needed (--allow HOST), or leave "
+                "--runtime out"
+            )
+        known = (self.info.get("Runtimes") or {}).get(self.runtime)
+        if known and not set(OWN_KERNEL_ARGUMENTS) <= set(known.get("runtimeArgs") or ()):
+            raise EngineError(
+                f"Docker does not tell {self.runtime} to put our seccomp profile in force: its entry in "
+                f'/etc/docker/daemon.json needs "runtimeArgs": {json.dumps(OWN_KERNEL_ARGUMENTS)} beside its "path"; '
+                "then `systemctl reload docker`"
+            )
+
     def start(self, id: str) -> Launched:
         self.client.ask("starting the sandbox", "POST", f"/containers/{quote(id)}/start", {}, seconds=SLOW_SECONDS)
         launched = self.inspect(id)
@@ -133,7 +161,10 @@ class DockerEngine(DockerImages):
         with expected_shape(doing):
             document = self._document(id, doing)
             pid = int(document["State"]["Pid"])
-            return Launched(_id(document), pid, claims(document, self.dialect, self.machine))
+            claimed = claims(document, self.dialect, self.machine)
+            if self._own_kernel and self.is_here:
+                claimed = limited_by_its_group(claimed, pid)
+            return Launched(_id(document), pid, claimed)
 
     def state(self, id: str) -> str | None:
         doing = "looking at the sandbox"
@@ -189,6 +220,8 @@ class DockerEngine(DockerImages):
                 can_limit=self.dialect.can_limit(self.client, info),
                 seccomp="name=seccomp" in options,
                 rootless="name=rootless" in options,
+                does_without=DOES_WITHOUT_THIS_KERNEL if self._own_kernel else (),
+                own_kernel=self._own_kernel,
                 user_remapping="name=userns" in options,
                 access_control=next((name for name in ("apparmor", "selinux") if f"name={name}" in options), ""),
                 access_control_gap=self.dialect.access_control_gap(),

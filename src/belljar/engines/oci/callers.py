@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from belljar import user_namespace
 from belljar.engines.oci import cgroups, rootfs
 from belljar.engines.oci.runtime import ROOT, Runtime, Starting
-from belljar.engines.spec import IdMap, SandboxSpec, User
+from belljar.engines.spec import DOES_WITHOUT_THIS_KERNEL, IdMap, SandboxSpec, User
 from belljar.errors import EngineError, EngineUnavailable
 
 LAST_ID = rootfs.LAST_ID
@@ -90,11 +90,7 @@ class Superuser:
 class KernelOwner(Superuser):
     """Root, for a runtime with a kernel of its own: what keeps ids apart is that kernel, not a user namespace."""
 
-    missing: tuple[str, ...] = (
-        "what is in force inside is the runtime's word; limits of the control group are the kernel's",
-        "commands of one sandbox see each other's processes: there is no Landlock",
-        "no --root, --disk, --mount, --cache; staged workspaces and checkpoints are copies",
-    )
+    missing: tuple[str, ...] = DOES_WITHOUT_THIS_KERNEL
 
     def __init__(self) -> None:
         if os.geteuid() != 0:

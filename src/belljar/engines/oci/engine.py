@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from belljar import resources
 from belljar.engines.base import Description, Launched, Listed
-from belljar.engines.kernel_facts import boot_id, start_time
+from belljar.engines.kernel_facts import boot_id, limited_by_its_group, start_time
 from belljar.engines.oci import callers, cgroups, config, rootfs
 from belljar.engines.oci.boxes import Box, Boxes, Process, is_name
 from belljar.engines.oci.runtime import DEFAULT, Runtime, forget, has_ended, noted
@@ -40,8 +40,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 StoredImages = list[catalog.StoredImage]  # inside the class `list` is a verb
 
 
-def find() -> OciEngine:
-    return OciEngine(resources.state_dir() / "oci")
+def find(runtime: str = "") -> OciEngine:
+    return OciEngine(resources.state_dir() / "oci", runtime)
 
 
 def _translated(verb: F) -> F:
@@ -60,18 +60,18 @@ def _translated(verb: F) -> F:
 
 class OciEngine:
     name = "oci"
-    leaves_remains = True
+    leaves_remains = is_here = True
     own_namespaces = OWN_NAMESPACES
     fetch_with = catalog.OCI_FETCHES
 
     def __init__(self, state: Path, runtime: str = "", store: Store | None = None) -> None:
-        self._runtime_name = runtime or os.environ.get("BELLJAR_RUNTIME") or DEFAULT
-        self.shares_files = not has_own_kernel(self._runtime_name)
+        self.runtime = runtime or DEFAULT
+        self.shares_files = not has_own_kernel(self.runtime)
         self._caller = callers.current(own_kernel=not self.shares_files)
-        self._state = Path(os.path.abspath(state), "" if self.shares_files else Path(self._runtime_name).name)
+        self._state = Path(os.path.abspath(state))
         self._notes = self._state / "runtime"
         self._runtimes: dict[str, Runtime] = {}
-        self._runtime(self._runtime_name)
+        self._runtime(self.runtime)
         self._boxes = Boxes(self._state)
         self._store = store or Store()
         self._waiting: dict[str, tuple[SandboxSpec, Sequence[Path], str]] = {}
@@ -101,7 +101,7 @@ class OciEngine:
         image = self._store.find(spec.image.ref, with_names=False)
         if image is None:
             raise ImageMissing(f"no image {spec.image.ref}; `belljar images list` lists them")
-        runtime = self._runtime(spec.runtime or self._runtime_name)
+        runtime = self._runtime(spec.runtime or self.runtime)
         if runtime.own_kernel == self.shares_files or (spec.link == "socket") != self.shares_files:
             raise EngineError(f"the sandbox was meant for another runtime than {runtime.name}")
         group = self._group(name)
@@ -129,11 +129,8 @@ class OciEngine:
         if process is None or not process.alive:
             raise EngineError(f"no such sandbox: {id}")
         claims = config.claims(self._boxes.config(id))
-        if not self.shares_files:
-            from belljar.engines.oci import own_kernel  # few runtimes have one
-
-            claims = own_kernel.claims(claims, process.pid)
-        return Launched(id, process.pid, claims)
+        told = claims if self.shares_files else limited_by_its_group(claims, process.pid)
+        return Launched(id, process.pid, told)
 
     def state(self, id: str) -> str | None:
         """One that has ended is cleared away by whoever looks at it next."""
@@ -191,10 +188,7 @@ class OciEngine:
         group = box.cgroup if box else self._group(name)
         if not self._caller.groups.clear(group):
             raise EngineError(f"the control group {group} cannot be removed")
-        if self.shares_files:
-            forget(self._notes, name)
-        else:
-            self._runtime(self._runtime_name).delete(name)
+        forget(self._notes, name)
         self._store.release(group)
         self._boxes.remove(name)
 
@@ -271,14 +265,15 @@ class OciEngine:
         can = {"memory": "memory", "pids": "pids", "cpus": "cpu"}
         limits: dict[str, bool | None] = {ours: theirs in controllers for ours, theirs in can.items()}
         return Description(
-            version=self._runtime(self._runtime_name).version(),
+            version=self._runtime(self.runtime).version(),
             cgroup_version=cgroups.version(),
             cgroup_driver="systemd" if groups.systemd else "cgroupfs",
             can_limit={**limits, "swap": groups.counts_swap()},
             seccomp=Path("/proc/sys/kernel/seccomp").is_dir(),
             rootless=self._caller.rootless,
             does_without=self._caller.missing,
-            user_namespaces=True,
+            own_kernel=not self.shares_files,
+            user_namespaces=self.shares_files,
             storage="overlay",
             data_root=str(self._state),
         )

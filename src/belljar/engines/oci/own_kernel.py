@@ -15,16 +15,12 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from belljar.engines.kernel_facts import gather_cgroup, read
 from belljar.engines.oci.runtime import environment
-from belljar.engines.spec import BRIDGE_USER, Protections
+from belljar.engines.spec import BRIDGE_USER
 from belljar.link.transport import SocketTransport
-
-N = TypeVar("N", int, float)
 
 
 class Bridged(SocketTransport):
@@ -76,24 +72,3 @@ def install_init(binary: Path, state: Path) -> str:
                 os.rename(made, target)
                 os.mkdir(made)
     return str(target)
-
-
-def claims(told: Protections, pid: int) -> Protections:
-    """What the runtime was told, but for the control group's limits, which the kernel knows. Silence is no limit."""
-    found = gather_cgroup(read(f"/proc/{pid}/cgroup") or "")[0]
-    quota, period = _number(found.get("quota")), _number(found.get("period"))
-    return replace(
-        told,
-        memory=_at_most(_number(found.get("memory")), told.memory),
-        pids=_at_most(_number(found.get("pids")), told.pids),
-        cpus=_at_most(quota / period if quota and period else None, told.cpus),
-    )
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
-
-
-def _at_most(found: N | None, told: N | None) -> N | None:
-    """A kernel rounds down."""
-    return told if found and told and found <= told else found

@@ -28,6 +28,7 @@ INSTALL = "install runc (Debian, Ubuntu, Fedora: the package `runc`)"
 # gVisor takes our seccomp profile only when asked to, and would put an overlay of its own over a root file system that
 # is one already.
 OPTIONS = {"runsc": ("--network=none", "--oci-seccomp", "--overlay2=none")}
+GVISOR_NOTE = "_sandbox:"
 UNTRIED = ("kata", "kata-runtime")
 
 
@@ -78,13 +79,6 @@ class Runtime:
         )  # fmt: skip
         return Starting(self.kind, process, log, pid_file)
 
-    def delete(self, name: str) -> None:
-        """By the program, where more belongs to a container than its note (`forget`)."""
-        subprocess.run(
-            [*self._command(), "delete", "--force", name], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, timeout=stretched(ANSWER_SECONDS),
-        )  # fmt: skip
-
     def hidden(self) -> tuple[str, ...]:
         """What crun is not to see: it wants no part of a machine whose control groups are of both versions, though the
         limits are all version 1's, which it knows."""
@@ -128,8 +122,9 @@ class Starting:
 
 
 def noted(root: Path) -> set[str]:
-    """The containers that any runtime has a note of: a directory for each, below one for each runtime."""
-    return {path.name for path in root.glob("*/[!.]*") if path.is_dir()}
+    """The containers that any runtime has a note of, below a directory for each runtime: a directory, gVisor a file."""
+    found = [(path, path.name.partition(GVISOR_NOTE)) for path in root.glob("*/[!.]*")]
+    return {name for path, (name, is_gvisors, _) in found if is_gvisors or path.is_dir()}
 
 
 def forget(root: Path, name: str) -> None:
@@ -137,6 +132,9 @@ def forget(root: Path, name: str) -> None:
     would take twenty milliseconds to do the same.)"""
     for notes in root.glob("*"):
         shutil.rmtree(notes / name, ignore_errors=True)
+        if has_own_kernel(notes.name):
+            for path in (*notes.glob(f"{name}{GVISOR_NOTE}*"), notes / f"runsc-{name}.sock"):
+                path.unlink(missing_ok=True)
 
 
 def environment() -> dict[str, str]:

@@ -7,6 +7,6 @@ from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.podman.dialect import PodmanDialect
 
 
-def find() -> DockerEngine:
+def find(runtime: str = "") -> DockerEngine:
     user_socket = f"unix://{hosts.runtime_directory()}/podman/podman.sock"
-    return first_that_answers((user_socket, "unix:///run/podman/podman.sock"), PodmanDialect())
+    return first_that_answers((user_socket, "unix:///run/podman/podman.sock"), PodmanDialect(), runtime)

@@ -10,6 +10,7 @@ from typing import Any
 from belljar.errors import EngineError
 from belljar.host import default
 from belljar.sandbox.cgroup import usage
+from belljar.sandbox.launch import engine_of
 from belljar.session import kept
 from belljar.surfaces.cli import console, names
 
@@ -38,13 +39,13 @@ def stats(args: Namespace) -> int:
 
 def _rows(wanted: set[str]) -> list[dict[str, Any]]:
     called = {id: name for name, id in names.known().items()}
-    engine = default().connect()
     rows = []
     for each in kept.running(default()):
         if wanted and each["id"] not in wanted:
             continue
         try:
-            used = usage(engine.inspect(each["container"]).pid) if engine.shares_files else {}
+            engine = engine_of(each, default())
+            used = usage(engine.inspect(each["container"]).pid) if engine.is_here else {}
         except EngineError:
             continue  # it has just ended
         limits = each.get("limits") or {}

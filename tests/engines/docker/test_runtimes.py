@@ -1,0 +1,130 @@
+"""Docker with other runtimes than runc, on a daemon of our own that knows them: `python -m tests.runtimes` has both."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests import runtimes
+from tests.private_engine import PrivateEngine
+
+import belljar
+from belljar.engines import connect
+from belljar.engines.docker.engine import OWN_KERNEL_ARGUMENTS
+from belljar.engines.oci import cgroups
+from belljar.errors import EngineError
+from belljar.host import Host
+from belljar.images import catalog
+from belljar.images.store import Store
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+PROGRAMS = {name: runtimes.found(name) for name in ("crun", "runsc")}
+# What a runtime can get wrong; the rest of the contract is Docker's own and was tried with runc.
+PART = "launch or commands_run or limits_hold or dead_host"
+WHOLE = os.environ.get("BELLJAR_ABUSE") == "full"
+
+pytestmark = [
+    pytest.mark.dockerd,
+    pytest.mark.skipif(None in PROGRAMS.values(), reason=f"needs crun and runsc: {runtimes.FETCH}"),
+]
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[PrivateEngine]:
+    place = Path(f"/run/belljar-runtimes-{os.getpid()}")
+    place.mkdir()
+    known = {
+        "crun": {"path": str(_crun(place))},
+        "runsc": {"path": PROGRAMS["runsc"], "runtimeArgs": OWN_KERNEL_ARGUMENTS},
+        "silent/runsc": {"path": PROGRAMS["runsc"]},
+    }
+    (place / "daemon.json").write_text(json.dumps({"runtimes": known}))
+    engine = PrivateEngine(place, "--config-file", f"{place}/daemon.json")
+    try:
+        engine.start()
+        _load_base(engine)
+        yield engine
+    finally:
+        engine.close()
+
+
+def _crun(place: Path) -> Path:
+    """Started where it does not see what it refuses (hybrid control groups), as the engine oci does it."""
+    hidden = " ".join(cgroups.unified_beside_version_1())
+    script = place / "crun"
+    script.write_text(
+        f'#!/bin/sh\nexec unshare --mount sh -c \'[ -z "{hidden}" ] || umount {hidden}; exec "$@"\' '
+        f'sh {PROGRAMS["crun"]} "$@"\n'
+    )
+    script.chmod(0o755)
+    return script
+
+
+def _load_base(engine: PrivateEngine) -> None:
+    """From the store of `oci`: its one layer is there as files."""
+    reference = catalog.reference("base")
+    catalog.ensure(connect("oci", ""), "base")
+    store = Store()
+    image = store.find(reference)
+    assert image is not None
+    [layer] = store.layer_directories(image)
+    with subprocess.Popen(["tar", "-C", str(layer), "-c", "."], stdout=subprocess.PIPE) as tar:
+        imported = ["docker", "-H", engine.host, "import", "-", reference]
+        subprocess.run(imported, stdin=tar.stdout, check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(("runtime", "link"), [("crun", "socket"), ("runsc", "bridge")])
+def test_it_keeps_the_contract(daemon: PrivateEngine, tmp_path: Path, runtime: str, link: str) -> None:
+    chosen = link if WHOLE else f"{link} and ({PART})"
+    tests = ["-m", "pytest", "-q", "-n0", "-pno:cacheprovider", "-k", chosen, "tests/engines/test_contract.py"]
+    given = {"BELLJAR_TEST_ENGINES": "docker", "BELLJAR_RUNTIME": runtime, "DOCKER_HOST": daemon.host}
+    done = subprocess.run(
+        [sys.executable, *tests, f"--basetemp={tmp_path}/contract"], cwd=CHECKOUT, env={**os.environ, **given},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+
+
+@pytest.fixture
+def gvisor(daemon: PrivateEngine, monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setenv("DOCKER_HOST", daemon.host)
+    monkeypatch.setenv("BELLJAR_RUNTIME", "runsc")
+    return Host(engine="docker")
+
+
+async def test_a_session_is_entered_by_who_does_not_name_its_runtime(
+    gvisor: Host, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with belljar.Session(workspace, host=gvisor, keep=True, lease=60) as box:
+        id = box.id
+        await box.run("echo kept > /tmp/x")
+        assert box.usage()["memory"]
+    monkeypatch.delenv("BELLJAR_RUNTIME")
+    other = Host(engine="docker")
+    assert id in [each.id for each in await belljar.Session.list(host=other)]
+    again = await belljar.Session.attach(id, host=other)
+    assert (await again.run("cat /tmp/x; uname -r")).stdout == "kept\n4.4.0\n"
+    await again.stop()
+
+
+async def test_staged_changes_and_shells_work_on_a_kernel_of_its_own(gvisor: Host, workspace: Path) -> None:
+    async with belljar.Session(workspace, host=gvisor, changes="staged") as box:
+        shell = await box.start("echo made > file; cat file")
+        assert (await shell.wait()).stdout == "made\n"
+        assert [change.path for change in await box.changes()] == ["file"]
+    assert not (workspace / "file").exists()
+
+
+def test_what_it_cannot_do_is_told(gvisor: Host, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert any("Landlock" in each for each in gvisor.connect().describe().does_without)
+    with pytest.raises(EngineError, match="has no network to give"):
+        belljar.sync.run("true", workspace, host=gvisor, network="full")
+    monkeypatch.setenv("BELLJAR_RUNTIME", "silent/runsc")
+    with pytest.raises(EngineError, match="does not tell silent/runsc to put our seccomp profile in force"):
+        belljar.sync.run("true", workspace, host=Host(engine="docker"))
