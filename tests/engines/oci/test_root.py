@@ -193,7 +193,7 @@ def test_more_capabilities_than_were_asked_for_stop_the_run(host: Host, workspac
 def test_an_engine_without_user_namespaces_refuses(workspace: Path) -> None:
     host = Host(engine="docker")
     catalog.ensure(host.connect(), "base")
-    with pytest.raises(UsageError, match="choose the engine oci"):
+    with pytest.raises(UsageError, match="use the engine oci"):
         launch(Plan(str(workspace), root=True), rundir.new_session_id(), host)
 
 
