@@ -7,8 +7,8 @@
     plain    plain commands get the same verdict without the parser
     frames   the host's decoder
     init     the init's, in C, with sanitizers
-    link     the host's whole side of a link, against a hostile init in a process of its own; prints by how much the host
-             grew and its longest stall, and fails where either is more than it may be
+    link     the host's whole side of a link, against a hostile init in a process of its own; prints by how much the
+             host grew and its longest stall, and fails where either is more than it may be
 
 What is found stops the run; libFuzzer leaves the input in a file here and says its name.
 """

@@ -14,7 +14,6 @@ import atheris
 
 with atheris.instrument_imports(include=["belljar"]):
     import belljar.link.decoder
-
     import belljar.policy
 
     for module in pkgutil.iter_modules(belljar.policy.__path__, "belljar.policy."):
