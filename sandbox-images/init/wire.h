@@ -1,4 +1,4 @@
-/* Generated from sandbox-images/init/wire.toml by wire.py beside it: change that. */
+/* Generated from wire.toml by sandbox-images/init/wire.py: edit wire.toml and run wire.py. */
 /* clang-format off */
 #ifndef BELLJAR_WIRE_H
 #define BELLJAR_WIRE_H

@@ -10,7 +10,7 @@ HERE = Path(__file__).resolve().parent
 TABLE = HERE / "wire.toml"
 HEADER = HERE / "wire.h"
 MODULE = HERE.parent.parent / "src" / "belljar" / "link" / "wire.py"
-GENERATED = "Generated from sandbox-images/init/wire.toml by wire.py beside it: change that."
+GENERATED = "Generated from wire.toml by sandbox-images/init/wire.py: edit wire.toml and run wire.py."
 
 
 def _most(table: dict[str, Any], side: str, bound: int | str) -> int:

@@ -60,7 +60,7 @@ def test_a_list_is_read_back() -> None:
 
 
 def test_a_list_of_more_commands_than_there_can_be_is_refused_before_it_is_read() -> None:
-    with pytest.raises(FrameError, match="the most there can be"):
+    with pytest.raises(FrameError, match="there can be at most"):
         frames.parse_list(frames.u32(frames.LISTED_MAX + 1))
 
 

@@ -20,7 +20,7 @@ async def test_an_answer_needs_a_question_of_its_kind_command_and_tag() -> None:
     questions.ask(From.READ_REPLY, 7, 1, most=10)
     for kind, id, tag, size in ((From.PONG, 0, 0, 0), (From.READ_REPLY, 8, 1, 0), (From.READ_REPLY, 7, 2, 0),
                                 (From.READ_REPLY, 7, 1, 11)):  # fmt: skip
-        with pytest.raises(FrameError, match="an answer to no question"):
+        with pytest.raises(FrameError, match="an answer without a question"):
             questions.answer(None, kind, id, tag, size=size)
 
 

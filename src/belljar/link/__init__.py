@@ -1,4 +1,4 @@
-"""The byte stream between the host and a sandbox's init: frames, transports and the commands spoken over them.
+"""The connection between the host and a sandbox's init: frames, transports, and the commands that run over it.
 
 May import: errors only.
 """

@@ -1,6 +1,6 @@
-"""Whole files through a command's own pipes, past the event loop: a thread moves bytes between file and pipe.
+"""Copies whole files through a command's own pipes, in a thread instead of the event loop.
 
-The sandbox has the other end of the pipe and may never read or write: the thread looks up often enough to be stopped.
+The sandbox has the other end of the pipe and may never read or write, so the thread often checks whether to stop.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from contextlib import suppress
 from belljar.syscalls import write_all
 
 PIECE = 1 << 20
-LOOK_UP_MS = 100
+CHECK_MS = 100
 
 
 def pour(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
-    """A file into a pipe, until its end or until nobody reads any more. Both descriptors are closed."""
+    """Copy a file into a pipe, to its end or until nobody reads any more. Closes both descriptors."""
     try:
-        widen(pipe)
+        enlarge(pipe)
         with suppress(BrokenPipeError):
-            _poured(file, pipe, stopped)
+            _copy_into_pipe(file, pipe, stopped)
     finally:
         os.close(file)
         os.close(pipe)
 
 
-def _poured(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
-    """Copied, not spliced: pages of the host's file are nothing for a pipe that the sandbox holds."""
+def _copy_into_pipe(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
+    """Does not splice: that would put pages of the host's file into a pipe that the sandbox holds."""
     buffer = memoryview(bytearray(PIECE))
     left = buffer[:0]
     while not stopped():
@@ -45,56 +45,52 @@ def _poured(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
 
 
 def spill(pipe: int, file: int, ended: Callable[[], bool]) -> int:
-    """A pipe into a file; how many bytes. Once whoever wrote to it has ended, an empty pipe is the end.
+    """Copy a pipe into a file and return the number of bytes. Once the writer has `ended`, an empty pipe is the end.
 
-    Both descriptors are closed."""
+    Closes both descriptors."""
     try:
-        return _spilled(pipe, file, ended)
+        return _copy_from_pipe(pipe, file, ended)
     finally:
         os.close(file)
         os.close(pipe)
 
 
-def _spilled(pipe: int, file: int, ended: Callable[[], bool]) -> int:
-    total, move = 0, _spliced
+def _copy_from_pipe(pipe: int, file: int, ended: Callable[[], bool]) -> int:
+    total, can_splice = 0, True
     while True:
         last = ended()
         try:
-            moved = move(pipe, file)
+            moved = os.splice(pipe, file, PIECE) if can_splice else _read_and_write(pipe, file)
         except BlockingIOError:
             if last:
                 return total
             _wait(pipe, select.POLLIN)
             continue
         except OSError as error:
-            if error.errno != errno.EINVAL or move is _copied:
+            if error.errno != errno.EINVAL or not can_splice:
                 raise
-            move = _copied  # a file system that cannot take pages
+            can_splice = False  # not every file system supports it
             continue
         if not moved:
             return total
         total += moved
 
 
-def _spliced(pipe: int, file: int) -> int:
-    return os.splice(pipe, file, PIECE)
-
-
-def _copied(pipe: int, file: int) -> int:
+def _read_and_write(pipe: int, file: int) -> int:
     data = os.read(pipe, PIECE)
     write_all(file, data)
     return len(data)
 
 
-def widen(pipe: int) -> bool:
-    """Whether it holds more from now on."""
-    with suppress(OSError):  # this user's pipes are as wide as they may be
+def enlarge(pipe: int) -> bool:
+    """Returns whether the pipe holds more from now on."""
+    with suppress(OSError):  # this user's quota for pipes is used up
         return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) < PIECE <= fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIECE)
     return False
 
 
-def _wait(descriptor: int, what: int) -> bool:
-    """Whether something can be done now."""
+def _wait(descriptor: int, events: int) -> bool:
+    """Returns whether the descriptor is ready."""
     poll = select.poll()
-    poll.register(descriptor, what)
-    return bool(poll.poll(LOOK_UP_MS))
+    poll.register(descriptor, events)
+    return bool(poll.poll(CHECK_MS))

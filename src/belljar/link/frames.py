@@ -1,8 +1,8 @@
-"""The messages between host and init, as bytes. Pure: no socket, no clock.
+"""Packs and parses the messages between host and init. Pure: no socket, no clock.
 
 A frame is a 16-byte header (payload length, kind, stream, zero, command id) and a payload. The constants come from one
-table for both sides (sandbox-images/init/wire.toml). What comes from a sandbox is not trusted: any frame that is not
-exactly of its form is a `FrameError`, which costs the sandbox its connection.
+table for both sides (sandbox-images/init/wire.toml). Frames from a sandbox are not trusted: a malformed one is a
+`FrameError`, and the host closes the connection.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ LISTED_MAX = wire.LIVE_MAX + wire.RETAINED_MAX
 
 
 class FrameError(Exception):
-    """The other side sent something that is not a frame, or that nobody asked for."""
+    """The other side sent a malformed or an unexpected frame."""
 
 
 class VersionMismatch(FrameError):
-    """Both sides are sound, but of different releases."""
+    """The two sides are of different releases."""
 
 
 def frame(kind: To, id: int = 0, payload: bytes = b"", stream: int = 0) -> bytes:
@@ -60,7 +60,7 @@ def spawn(
 
 
 def milliseconds(seconds: float | None) -> int:
-    """Milliseconds for the wire; 0 means none, so anything above zero is at least one."""
+    """Milliseconds for the wire, where 0 means none; so any time above zero is at least one."""
     return 0 if not seconds or seconds <= 0 else max(1, min(int(seconds * 1000), 0xFFFFFFFF))
 
 
@@ -73,7 +73,7 @@ def u64(value: int) -> bytes:
 
 
 def read(id: int, out_from: int, err_from: int, limit: int, wait_ms: int, tag: int = 0) -> bytes:
-    """`tag` comes back with the answer: of several reads of one command, the later may be answered first."""
+    """The answer carries `tag`: several reads of one command may be answered in any order."""
     return frame(To.READ, id, struct.pack("<QQII", out_from, err_from, limit, wait_ms), tag)
 
 
@@ -97,7 +97,7 @@ class Welcome(NamedTuple):
     boot: int
     live: int
     isolation: int
-    """The Landlock ABI that keeps commands apart; 0: they can reach each other."""
+    """The Landlock ABI that separates commands; 0: they can reach each other."""
 
 
 @record
@@ -113,19 +113,19 @@ class ReadReply:
 
 @record
 class CommandState:
-    """What the kernel says of a running command, reported by the init."""
+    """What the kernel shows of a running command, reported by the init."""
 
     cpu_us: int
     peak: int
-    """Resident bytes of the largest process that lives."""
+    """Resident bytes of the largest living process."""
     oom_kills: int
     """In the whole sandbox, so far."""
     cwd: str | None
-    """None: it is not known."""
+    """None: unknown."""
     waits: bool
-    """It waits for something to come on its control stream."""
+    """Whether it waits for input on its control stream."""
     stopped: bool = False
-    """A signal stopped it."""
+    """Whether a signal stopped it."""
 
 
 @record
@@ -151,14 +151,14 @@ _CAUSES = frozenset(EndCause)
 
 def _unpack(form: struct.Struct, payload: bytes | memoryview) -> tuple[int, ...]:
     if len(payload) < form.size:
-        raise FrameError(f"{len(payload)} bytes where {form.size} were due")
+        raise FrameError(f"a payload of {len(payload)} bytes instead of {form.size}")
     return form.unpack_from(payload)
 
 
 def parse_ended(payload: bytes | memoryview) -> EndedBody:
     body = EndedBody._make(_unpack(_ENDED, payload)[:-1])
     if body.cause not in _CAUSES or body.exit_code > 255 or body.signal > 127:
-        raise FrameError("an ending that cannot be")
+        raise FrameError("an impossible exit status")
     return body
 
 
@@ -180,8 +180,8 @@ def parse_read_reply(payload: bytes) -> ReadReply:
 def parse_list(payload: bytes) -> list[Listed]:
     (count,) = _unpack(_U32, payload)
     if count > LISTED_MAX:
-        raise FrameError(f"a list of {count} commands, where {LISTED_MAX} is the most there can be")
-    rest, listed = memoryview(payload)[4:], []  # a view, since what is left would be copied for every entry
+        raise FrameError(f"a list of {count} commands; there can be at most {LISTED_MAX}")
+    rest, listed = memoryview(payload)[4:], []  # a view: slices of bytes would copy the rest for every entry
     for _ in range(count):
         id, state, flags, pid, started, out_total, err_total = _unpack(_LISTED, rest)
         ended = _parse_end(state, rest[_LISTED.size :])
@@ -192,7 +192,7 @@ def parse_list(payload: bytes) -> list[Listed]:
         listed.append(Listed(id, flags, pid, started, out_total, err_total, ended, bytes(rest[4 : 4 + tag_len])))
         rest = rest[4 + tag_len :]
     if rest:
-        raise FrameError("a list with something behind it")
+        raise FrameError("a list with extra bytes after it")
     return listed
 
 
@@ -221,7 +221,7 @@ def parse_state(payload: bytes) -> CommandState:
 
 
 def parse_welcome(payload: bytes) -> Welcome:
-    """What the init says of itself, if it speaks our version."""
+    """Raises VersionMismatch if the init speaks another version."""
     welcome = Welcome._make(_unpack(_WELCOME, payload))
     if welcome.version != VERSION:
         raise VersionMismatch(

@@ -1,7 +1,7 @@
-"""A thread that tells the init behind a bridge that its host lives, also while the host's event loop stands still.
+"""A thread that tells an init behind a bridge that the host is alive, even while the host's event loop is blocked.
 
-On this machine the kernel tells the init when the host dies: its socket closes. Behind a bridge a dead host only leaves
-silence, so the init gives up a connection that is silent for 25 s, and then its lease runs.
+On this machine the init's socket closes when the host dies. Behind a bridge nothing closes, so the init drops a
+connection that is silent for 25 s; then its lease starts to run.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-EVERY = 5.0  # seconds; an init waits five times as long
+EVERY = 5.0  # seconds; the init waits five times as long
 
 
 class Heartbeat:

@@ -1,18 +1,18 @@
 """One connection to a sandbox's init.
 
-Theory of operation. A link has no task of its own: the event loop calls `_readable` when bytes are there, and that
-call decodes, checks and hands each frame to its command at once; so a small command costs one wake-up, and opening or
-closing a link may happen in any task. Sending never blocks either: what the kernel does not take waits in `_outbox`.
+Theory of operation. A link has no task of its own. The event loop calls `_readable` when bytes arrive; that call
+decodes and checks each frame and passes it to its command at once. So a short command costs one wake-up, and a link may
+be opened and closed in any task. Sending never blocks: what the kernel does not accept waits in `_outbox`.
 
-The host accepts only what it asked for. Before the greeting nothing but a greeting is heard; each kind of frame has a
-handler, and a command takes only those of its state (remote_command.py); an answer needs its question; output needs
-credit, on every stream. So whatever an init sends, it costs the host a bounded amount of memory, and at most
-FRAMES_PER_WAKE frames go by before the event loop's other callers get their turn.
+The host accepts only frames that it expects. Before the greeting that is only a greeting. Each kind of frame has a
+handler, a command accepts only the kinds of its phase (remote_command.py), an answer needs a question, and output needs
+credit on its stream. So an init can cost the host only a bounded amount of memory, and after at most FRAMES_PER_WAKE
+frames the other callbacks of the event loop get their turn.
 
-A cut network or a paused container leaves a stream silent, not closed. While anything is awaited, silence is answered
-with a PING, then with the question `still_alive` to the engine, then the link counts as lost and everything that waits
-on it learns so. Time in which the event loop itself stood still is nobody's silence. The init in turn gives up a host
-behind a bridge that says nothing; heartbeat.py sees to that from a thread of its own.
+When the network is cut or the container paused, the stream falls silent without being closed. If that happens while we
+wait for something, we send a PING, then ask the engine (`still_alive`), and finally close the link; everything that
+waits on it then fails. Time during which our own event loop was blocked does not count. In turn the init drops a
+bridged host that is silent; heartbeat.py prevents that from its own thread.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from belljar.link.remote_command import CREDIT, Execution
 from belljar.link.spawn_errors import spawn_error
 from belljar.link.transport import Transport
 
-RECEIVE = 64 << 10  # the allocator serves it from its heap; what it maps anew for each try costs ten times the try
-SMALL = 4096  # after so little there is hardly more to receive, and a try costs a system call
+RECEIVE = 64 << 10  # a larger buffer would be mapped anew for each try, at ten times the cost
+SMALL = 4096  # after fewer bytes there is hardly more to receive, so the next system call is saved
 _OTHER_LOOP = "this session belongs to another event loop: open it in the one that uses it, or use belljar.sync.Session"
-RECEIVES_PER_WAKE = 8  # then the loop's other callers get their turn
-FRAMES_PER_WAKE = 512  # likewise, where the frames are tiny
-LEFT = 1024  # commands we no longer follow, whose last words may still be under way
-LAST_WORDS = 64  # frames that each of them may still send
+RECEIVES_PER_WAKE = 8  # then other callbacks of the event loop get their turn
+FRAMES_PER_WAKE = 512  # likewise, for tiny frames
+FORGOTTEN_MAX = 1024  # commands we no longer follow, whose last frames may still arrive
+LATE_FRAMES_MAX = 64  # how many frames each of them may still send
 
-PULSE = 1.0  # how often silence is looked at while something is awaited
+PULSE = 1.0  # how often silence is checked while we wait for something
 SUSPECT = 2.2  # silence after which the engine is asked
-GIVE_UP = 60.0  # silence after which even a container said to be running is given up
+GIVE_UP = 60.0  # silence after which the link is closed, even if the engine says that the container runs
 
 REFUSABLE = frozenset({To.SIGNAL, To.RESIZE, To.DEADLINE, To.KILL, To.READ, To.BACKGROUND, To.STATE})
 """What the init may answer with ERROR."""
 
-OF_THOSE_LEFT = frozenset({From.INPUT_ACK, From.STARTED, From.SPAWN_ERROR})
+LATE_KINDS = frozenset({From.INPUT_ACK, From.STARTED, From.SPAWN_ERROR})
 
 Handler = Callable[["Link", int, int, bytes], None]
 
@@ -61,7 +61,7 @@ class Link:
         self.loop = asyncio.get_running_loop()
         self.lost: SandboxLost | None = None
         self.isolation = 0
-        """The Landlock ABI that keeps this sandbox's commands apart; 0: none does."""
+        """The Landlock ABI that separates this sandbox's commands; 0: they are not separated."""
         self._transport = transport
         self._still_alive = still_alive
         self._decoder = Decoder()
@@ -70,11 +70,12 @@ class Link:
         self._writing = False
         self._refusable = 0
         self._commands: dict[int, Execution] = {}
-        self._left: dict[int, int] = {}
+        self._forgotten: dict[int, int] = {}
+        """Id → how many late frames it may still send."""
         self._questions = Questions()
-        self._heard = time.monotonic()
+        self._last_received = time.monotonic()
         self._pulse: asyncio.TimerHandle | None = None
-        self._asking: asyncio.Task[None] | None = None
+        self._asking_engine: asyncio.Task[None] | None = None
         self._when_lost: list[Callable[[], None]] = []
         self.bridged = transport.bridged
         self._heartbeat = Heartbeat(self._beat) if transport.bridged else None
@@ -83,7 +84,7 @@ class Link:
     # Asking.
 
     async def hello(self, token: bytes = b"") -> int:
-        """Greets the init; its boot id tells whether it is still the same one."""
+        """Greet the init and return its boot id, which tells whether it is still the same init."""
         boot: int = await self._ask(To.HELLO, From.WELCOME, payload=frames.u32(frames.VERSION) + token)
         return boot
 
@@ -108,7 +109,7 @@ class Link:
             deadline_ms=milliseconds(deadline), grace_ms=milliseconds(grace), ring=ring,
             credit=0 if flags & Flag.BACKGROUND else CREDIT, tag=tag, rows=size[0], cols=size[1],
         ))  # fmt: skip
-        # The rest is made ready while the command starts: nothing of it is heard before the loop's next turn.
+        # The command starts while we prepare the rest: its frames are not read before the loop runs again.
         program = "bash" if flags & Flag.SHELL else os.fsdecode(argv[0])
         self._commands[id] = execution = Execution(self, id, program, os.fsdecode(cwd), flags=flags, paced=paced)
         return execution
@@ -121,7 +122,7 @@ class Link:
         return reply
 
     async def state(self, id: int) -> frames.CommandState:
-        """What the kernel says of a command: its directory, what it has used so far."""
+        """What the kernel shows of a command: its directory, what it has used so far."""
         state: frames.CommandState = await self._ask(To.STATE, From.STATE_REPLY, id)
         return state
 
@@ -142,7 +143,7 @@ class Link:
         return self._questions.ask(answer, id)
 
     def shutdown(self) -> None:
-        """Everything in the sandbox is killed and its PID 1 exits."""
+        """Kill everything in the sandbox; its PID 1 exits."""
         with contextlib.suppress(SandboxLost):
             self.send(frames.frame(To.SHUTDOWN))
 
@@ -150,27 +151,27 @@ class Link:
         self.send(frames.frame(To.LEASE, 0, frames.u32(milliseconds(seconds))))
 
     def join(self, id: int) -> Execution:
-        """A command that somebody else started, to write to."""
+        """Attach to a command that somebody else started, to write to it."""
         if id not in self._commands:
             self._commands[id] = Execution(self, id, joined=True)
         return self._commands[id]
 
     def leave(self, id: int, ended: frames.EndedBody) -> None:
-        """What was joined is over; who still writes to it learns so."""
+        """End the handle of a joined command that is over, so that writers stop waiting."""
         if (execution := self._commands.get(id)) is not None:
             self.forget(execution)
             execution.end(ended)
 
     def forget(self, execution: Execution) -> None:
-        """No longer followed here: it is over, or goes on in the background."""
+        """Stop following a command: it is over, or goes on in the background."""
         if self._commands.pop(execution.id, None) is not None:
-            self._left[execution.id] = LAST_WORDS
-            if len(self._left) > LEFT:
-                del self._left[next(iter(self._left))]
+            self._forgotten[execution.id] = LATE_FRAMES_MAX
+            if len(self._forgotten) > FORGOTTEN_MAX:
+                del self._forgotten[next(iter(self._forgotten))]
 
     @property
     def follows_nothing(self) -> bool:
-        """No command of ours runs, and the init is there."""
+        """Whether the link is up and no command of ours runs."""
         return not self._commands and self.lost is None
 
     def when_lost(self, callback: Callable[[], None]) -> None:
@@ -204,7 +205,7 @@ class Link:
             raise SandboxLost(str(self.lost))
         if data[4] in REFUSABLE:
             self._refusable += 1
-        self._expect()
+        self._start_pulse()
         if not self._put(data):
             raise SandboxLost(str(self.lost)) from None
         if self._outbox:
@@ -229,9 +230,11 @@ class Link:
             self.loop.remove_writer(self._transport.fileno())
 
     def _beat(self) -> None:
-        """On the heartbeat's thread: the host lives, whatever its event loop is doing."""
+        """Runs on the heartbeat's thread: tells the init that the host is alive."""
         if self.lost is None:
-            with contextlib.suppress(OSError, RuntimeError):  # a loss is the loop's to notice, if it is still there
+            with contextlib.suppress(
+                OSError, RuntimeError
+            ):  # the event loop notices a loss itself, unless it is closed
                 self._outbox.put(frames.frame(To.HEARTBEAT))
                 if self._outbox:
                     self.loop.call_soon_threadsafe(self._watch_for_room)
@@ -242,7 +245,7 @@ class Link:
         try:
             self._receive()
         except (BlockingIOError, InterruptedError, SandboxLost):
-            pass  # SandboxLost: sending failed, and everybody knows already
+            pass  # SandboxLost: sending failed, and the link is closed already
         except frames.VersionMismatch as error:
             self.close(str(error))
         except FrameError as error:
@@ -251,26 +254,26 @@ class Link:
             self.close(f"the sandbox went away ({error.strerror or error})")
 
     def _receive(self) -> None:
-        taken = 0
+        handled = 0
         for _ in range(RECEIVES_PER_WAKE):
             with self._outbox.lock:
                 data = self._transport.recv(RECEIVE)
             if not data:
                 self.close("the sandbox ended")
                 return
-            self._heard = time.monotonic()
-            found = self._decoder.feed(data)
-            for kind, stream, id, payload in found:
+            self._last_received = time.monotonic()
+            received = self._decoder.feed(data)
+            for kind, stream, id, payload in received:
                 handler = self._handlers.get(kind)
                 if handler is None:
-                    raise FrameError(f"a frame of kind {kind} that nobody asked for")
+                    raise FrameError(f"an unexpected frame of kind {kind}")
                 handler(self, stream, id, payload)
                 if self.lost is not None:
                     return
             if self._transport.pipes and not self._decoder.midway:
                 raise FrameError("a descriptor that belongs to no stream")
-            taken += len(found)
-            if len(data) < SMALL or taken >= FRAMES_PER_WAKE:
+            handled += len(received)
+            if len(data) < SMALL or handled >= FRAMES_PER_WAKE:
                 return
 
     def _take_welcome(self, _stream: int, _id: int, payload: bytes) -> None:
@@ -279,13 +282,13 @@ class Link:
         self._questions.answer(welcome.boot, From.WELCOME)
 
     def _command(self, kind: From, id: int) -> Execution | None:
-        """Whom a frame is for; None for the last words to somebody who left."""
+        """The command a frame belongs to; None: a late frame of a command that was forgotten."""
         execution = self._commands.get(id)
-        if execution is None and kind in OF_THOSE_LEFT and self._left.get(id, 0) > 0:
-            self._left[id] -= 1
+        if execution is None and kind in LATE_KINDS and self._forgotten.get(id, 0) > 0:
+            self._forgotten[id] -= 1
             return None
         if execution is None or kind not in execution.accepts:
-            raise FrameError(f"a frame of kind {kind} that its command did not wait for")
+            raise FrameError(f"a frame of kind {kind} that its command does not expect")
         return execution
 
     def _take_ended(self, _stream: int, id: int, payload: bytes) -> None:
@@ -301,7 +304,7 @@ class Link:
 
     def _take_pipe(self, stream: int, id: int, payload: bytes) -> None:
         if not self._transport.pipes:
-            raise FrameError("a pipe that did not come")
+            raise FrameError("a PIPE frame without its descriptor")
         if (execution := self._command(From.PIPE, id)) is not None:
             execution.take_pipe(stream, frames.parse_u64(payload), self._transport.pipes.popleft())
 
@@ -322,7 +325,7 @@ class Link:
         code, _ = frames.parse_error(payload)
         self._refusable -= 1
         if self._refusable < 0:
-            raise FrameError("a refusal of nothing")
+            raise FrameError("an error without a request")
         if code != errno.ENOENT:
             return
         gone = ShellNotFound("Shell not found")
@@ -332,38 +335,35 @@ class Link:
 
     # Silence.
 
-    def _expect(self) -> None:
+    def _start_pulse(self) -> None:
         if self._pulse is None:
-            self._heard = time.monotonic()
-            self._pulse = self.loop.call_later(PULSE, self._listen, self._heard + PULSE)
+            self._last_received = time.monotonic()
+            self._pulse = self.loop.call_later(PULSE, self._check_silence, self._last_received + PULSE)
 
-    def _listen(self, due: float) -> None:
+    def _check_silence(self, due: float) -> None:
         self._pulse = None
-        if self.lost is not None or not self._awaited():
+        if self.lost is not None or not (self._commands or self._questions or self._outbox):
             return
         now = time.monotonic()
         if now - due > PULSE:
-            self._heard = now  # our own loop stood still; what came meanwhile was not read yet
-        silence = now - self._heard
+            self._last_received = now  # our own loop was blocked; bytes may have arrived that are not read yet
+        silence = now - self._last_received
         if silence > GIVE_UP:
             self.close("the sandbox stopped answering")
             return
-        if (silence >= PULSE * 0.9 or now == self._heard) and From.PONG not in self._questions:
+        if (silence >= PULSE * 0.9 or now == self._last_received) and From.PONG not in self._questions:
             with contextlib.suppress(SandboxLost):
                 self._ask(To.PING, From.PONG, payload=bytes(8))
-        if silence > SUSPECT and self._asking is None:
-            self._asking = self.loop.create_task(self._ask_engine())
+        if silence > SUSPECT and self._asking_engine is None:
+            self._asking_engine = self.loop.create_task(self._ask_engine())
         if self.lost is None and self._pulse is None:
-            self._pulse = self.loop.call_later(PULSE, self._listen, time.monotonic() + PULSE)
-
-    def _awaited(self) -> bool:
-        return bool(self._commands or self._questions or self._outbox)
+            self._pulse = self.loop.call_later(PULSE, self._check_silence, time.monotonic() + PULSE)
 
     async def _ask_engine(self) -> None:
-        heard = self._heard
+        last_received = self._last_received
         alive = self._still_alive is not None and await self._still_alive()
-        self._asking = None
-        if not alive and heard == self._heard:
+        self._asking_engine = None
+        if not alive and last_received == self._last_received:
             self.close("the sandbox stopped answering (paused, killed or cut off)")
 
 

@@ -1,7 +1,7 @@
-"""What goes to the init: sent at once if the kernel takes it, kept in order if not.
+"""Bytes for the init: sent at once if the kernel accepts them, otherwise queued in order.
 
-The event loop and the heartbeat's thread both send, so each whole frame goes under a lock, which receiving shares:
-a TLS connection does not bear both at once.
+The event loop and the heartbeat's thread both send, so a lock covers each whole frame. Receiving takes the same lock,
+because a TLS connection cannot send and receive at once.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ class Outbox:
     def __init__(self, transport: Transport) -> None:
         self.lock = threading.Lock()
         self._transport = transport
-        self._kept: deque[bytes] = deque()
+        self._queue: deque[bytes] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._kept)
+        return bool(self._queue)
 
     def put(self, data: bytes = b"") -> None:
-        """Send what can be sent, in order, and keep the rest; OSError when the other side is gone."""
+        """Send as much as possible, in order, and queue the rest. Raises OSError when the other side is gone."""
         with self.lock:
             if data:
-                self._kept.append(data)
+                self._queue.append(data)
             try:
                 self._send()
             except (BlockingIOError, InterruptedError):
                 return
 
     def _send(self) -> None:
-        while self._kept:
-            part = self._kept[0]
+        while self._queue:
+            part = self._queue[0]
             sent = self._transport.send(part)
             if sent < len(part):
-                self._kept[0] = part[sent:]
+                self._queue[0] = part[sent:]
                 return
-            self._kept.popleft()
+            self._queue.popleft()

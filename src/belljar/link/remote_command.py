@@ -1,10 +1,10 @@
-"""One command, as seen from the host's end of the link.
+"""One command, as the host's side of the link sees it.
 
     ASKED ──STARTED──▶ RUNNING ──ENDED──▶ DRAINING ──pipes read──▶ OVER
 
-A failed start or a lost link leads straight to OVER. Each state takes only the frames that can come in it; any other
-costs the sandbox its connection. Of a shell with a control stream the init passes all pipes: what the shell printed is
-then read before what it reported.
+A failed start or a lost link leads straight to OVER. Each phase accepts only the frames that can come in it; for any
+other the host closes the connection. For a shell with a control stream the init passes all pipes, so that we can read
+what the shell printed before what it reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CREDIT", "INPUT_WINDOW", "UNLIMITED", "Execution", "Phase"]
 
-PATIENCE = 30.0  # for an init that answers, but has not ended a command that is past its deadline
+PATIENCE = 30.0  # how long after its deadline a command may still run, if the init answers
 
 
 class Phase(Enum):
@@ -43,7 +43,7 @@ class Phase(Enum):
 
 
 ACCEPTED = {
-    # It may be killed before it is said to have started; what is written to it at once may be taken before, too.
+    # A command may be killed, and input for it acknowledged, before it is reported as started.
     Phase.ASKED: frozenset({From.STARTED, From.SPAWN_ERROR, From.INPUT_ACK, From.ENDED}),
     Phase.RUNNING: frozenset({From.OUTPUT, From.ENDED, From.INPUT_ACK, From.PIPE}),
     Phase.JOINED: frozenset({From.INPUT_ACK}),
@@ -68,7 +68,7 @@ class Execution:
         self._inputs = {STDIN: InputStream(STDIN, loop), CONTROL: InputStream(CONTROL, loop)}
         self._outcome: frames.EndedBody | Exception | None = None
         self._failure: Exception | None = None
-        """Raised by `on_output`; it ends the command, not the link."""
+        """What `on_output` raised; it ends the command, not the link."""
         self._file: int | None = None
         self._spilling: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -78,22 +78,22 @@ class Execution:
 
     async def started(self) -> int:
         while self.phase is Phase.ASKED:
-            await self._news()
+            await self._wait_for_change()
         if self.error:
             raise self.error
         return self.pid
 
     async def ended(self) -> frames.EndedBody:
         while self.phase is not Phase.OVER:
-            await self._news()
+            await self._wait_for_change()
         if failed := self._failure or self.error:
             raise failed
         assert isinstance(self._outcome, frames.EndedBody)
         return self._outcome
 
     async def ended_within(self, seconds: float | None) -> frames.EndedBody:
-        """Its end. The init keeps the deadline; one that is past it by so much, answers and does not end the command is
-        given up. Time in which our own event loop stood still does not count: what came meanwhile is heard first."""
+        """Wait for the end. The init enforces the deadline; if it misses it by `seconds` and PATIENCE although it still
+        answers, the link is closed. The ping makes sure that frames which came while our loop was blocked are read."""
         if seconds is not None and not await self._over_after(seconds):
             await self.link.ping()
             if not await self._over_after(PATIENCE):
@@ -101,17 +101,17 @@ class Execution:
         return await self.ended()
 
     async def _over_after(self, seconds: float) -> bool:
-        handle = self.link.loop.call_later(seconds, self._tell_all)
+        handle = self.link.loop.call_later(seconds, self._wake_waiters)
         until = self.link.loop.time() + seconds
         try:
             while self.phase is not Phase.OVER and self.link.loop.time() < until:
-                await self._news()
+                await self._wait_for_change()
         finally:
             handle.cancel()
         return self.phase is Phase.OVER
 
-    async def _news(self) -> None:
-        # A future for each that waits: one that is cancelled takes nothing from the others, and no shield is needed.
+    async def _wait_for_change(self) -> None:
+        # One future for each waiter: cancelling one does not affect the others, and no shield is needed.
         waiter: asyncio.Future[None] = self.link.loop.create_future()
         self._waiters.append(waiter)
         await waiter
@@ -129,12 +129,12 @@ class Execution:
 
     @property
     def direct(self) -> bool:
-        """What is written to its control stream goes past the init."""
+        """Whether its control stream is a pipe that we write to directly."""
         return self._inputs[CONTROL].feed is not None
 
     @property
     def joined(self) -> bool:
-        """Others may have written to it before us."""
+        """Whether others may have written to it before us."""
         return self.phase is Phase.JOINED
 
     # Steering.
@@ -155,55 +155,55 @@ class Execution:
         self.link.send(frames.frame(To.RESIZE, self.id, rows.to_bytes(2, "little") + cols.to_bytes(2, "little")))
 
     async def state(self) -> frames.CommandState:
-        """What the kernel says of it now."""
+        """What the kernel shows of it now."""
         return await self.link.state(self.id)
 
     async def input(self, data: bytes, stream: int = STDIN, *, ahead: bytes = b"") -> None:
-        """Hand `data` to the command; `ahead` is a frame that goes with it, to wake the init once instead of twice."""
-        to = self._inputs[stream]
+        """Send `data` to the command. The frame `ahead` is sent with it, to wake the init once instead of twice."""
+        target = self._inputs[stream]
         if stream == STDIN and self._own_stdin:
-            await self._feed(to)
-            if to.feed is None:
+            await self._wait_for_pipe(target)
+            if target.feed is None:
                 return
-        if to.feed is not None:
+        if target.feed is not None:
             if ahead:
                 self.link.send(ahead)
-            await to.write(data)
+            await target.write(data)
             return
         view = memoryview(data)
         while view and not self.over:
-            if to.window <= 0:
-                await to.wait_for_room()
+            if target.window <= 0:
+                await target.wait_for_room()
                 continue
-            part, view = view[: to.window], view[to.window :]
-            to.sent += len(part)
+            part, view = view[: target.window], view[target.window :]
+            target.sent += len(part)
             self.link.send(ahead + frames.frame(To.INPUT, self.id, bytes(part), stream))
             ahead = b""
 
     @property
     def _own_stdin(self) -> bool:
-        """The init passes the pipe, and takes nothing for it."""
+        """Whether stdin is a pipe that the init passes; it accepts no INPUT frames for it."""
         return self.flags & (Flag.DIRECT | Flag.CONTROL) == Flag.DIRECT
 
-    async def _feed(self, to: InputStream) -> None:
-        while to.feed is None and not to.closed:
-            await to.wait_for_room()
+    async def _wait_for_pipe(self, target: InputStream) -> None:
+        while target.feed is None and not target.closed:
+            await target.wait_for_room()
 
     async def pour(self, file: int) -> None:
-        """A file into stdin, from where it stands to its end; only of a command whose stdin is passed."""
-        to = self._inputs[STDIN]
-        await self._feed(to)
-        if to.feed is None:
+        """Copy a file from its current position to stdin; only for a command whose stdin pipe is passed to us."""
+        stdin = self._inputs[STDIN]
+        await self._wait_for_pipe(stdin)
+        if stdin.feed is None:
             return
         stopped = Event()
         try:
-            work = partial(bulk.pour, os.dup(file), os.dup(to.feed), stopped.is_set)
+            work = partial(bulk.pour, os.dup(file), os.dup(stdin.feed), stopped.is_set)
             await asyncio.shield(self.link.loop.create_task(to_thread.run_sync(work)))
         finally:
             stopped.set()
 
     def spill(self, file: int) -> None:
-        """What comes through a pipe of stdout goes to this file, not to `on_output`."""
+        """Write what comes through stdout's pipe to this file, not to `on_output`."""
         self._file = file
 
     def close_input(self, stream: int = STDIN) -> None:
@@ -213,14 +213,14 @@ class Execution:
             self.link.send(frames.frame(To.INPUT, self.id, b"", stream))
 
     def background(self, ring: int) -> None:
-        """The command goes on without us; what it printed and was not sent stays readable."""
+        """Let the command go on without us; output that was not sent yet stays readable."""
         for stream in self._outputs:
             self._close_pipe(stream)
-        taken = frames.u64(self._outputs[0].received) + frames.u64(self._outputs[1].received)
-        self.link.send(frames.frame(To.BACKGROUND, self.id, frames.u32(ring) + taken))
+        received = frames.u64(self._outputs[0].received) + frames.u64(self._outputs[1].received)
+        self.link.send(frames.frame(To.BACKGROUND, self.id, frames.u32(ring) + received))
 
     def abandon(self) -> None:
-        """Kill it and let its remaining output drain into nothing."""
+        """Kill it and drop its remaining output."""
         if self.link.lost is not None or self.over:
             return
         self.kill()
@@ -232,7 +232,7 @@ class Execution:
                 stream.listen(self._read_pipe, paced=False)
 
     def consumed(self, number: int, count: int) -> None:
-        """Output was taken; the init may send as much again."""
+        """Output was consumed, so the init may send as much again."""
         stream = self._outputs[number - STDOUT]
         stream.consumed += count
         if stream.muted:
@@ -240,14 +240,14 @@ class Execution:
         if not self.over and (grant := stream.renew(self.id)):
             self.link.send(grant)
 
-    # What the link tells us: one handler for each kind of frame.
+    # One handler for each kind of frame.
 
     def take_started(self, _stream: int, payload: bytes) -> None:
         self.pid = frames.parse_u32(payload)
         self._enter(Phase.RUNNING)
         if self.flags & Flag.BACKGROUND:
             self._enter(Phase.JOINED)
-        self._tell_all()
+        self._wake_waiters()
 
     def take_output(self, number: int, data: bytes) -> None:
         if number == STDIN:
@@ -262,13 +262,13 @@ class Execution:
         self._inputs[number].acknowledge(frames.parse_u64(payload), self.joined)
 
     def take_pipe(self, number: int, offset: int, passed: int) -> None:
-        """From `offset` on, this stream comes through a pipe of its own; what comes in place of stdin is written to."""
-        asked: tuple[int, ...] = (STDOUT, STDERR)
+        """From `offset` on this stream comes through a pipe. For the number of stdin we get the writing end."""
+        expected: tuple[int, ...] = (STDOUT, STDERR)
         if self.flags & Flag.DIRECT:
-            asked += (STDIN,) if self._own_stdin else (STDIN, CONTROL)
-        if self.flags & (Flag.PTY | Flag.BACKGROUND) or number not in asked:
+            expected += (STDIN,) if self._own_stdin else (STDIN, CONTROL)
+        if self.flags & (Flag.PTY | Flag.BACKGROUND) or number not in expected:
             close_passed([passed])
-            raise FrameError("a pipe that nobody asked for")
+            raise FrameError("an unexpected pipe")
         if number == STDIN:
             self._inputs[STDIN if self._own_stdin else CONTROL].adopt(passed, offset)
             return
@@ -295,7 +295,7 @@ class Execution:
                 stream.close()
         self._enter(Phase.DRAINING)
         for stream in self._outputs:
-            if stream.pipe is not None and not self._is_spilling(stream):  # else it was read before what came with it
+            if stream.pipe is not None and not self._is_spilling(stream):
                 self._read_pipe(stream.number)
         self._settle()
 
@@ -316,7 +316,7 @@ class Execution:
             self.consumed(stream.number, len(data))
 
     def _fail(self, failure: Exception) -> None:
-        """Whoever takes the output raised: that ends this command, and nothing else."""
+        """The consumer of the output raised: that ends this command, and nothing else."""
         self._failure = failure
         try:
             self.abandon()
@@ -331,9 +331,9 @@ class Execution:
             if data is None:
                 if not draining:
                     return
-                data = b""  # its tree is dead; whoever still holds the pipe is somebody else
+                data = b""  # the command's processes are dead; another process still holds the pipe open
             if number == CONTROL:
-                self._read_what_was_printed()
+                self._read_printed_output()
             if not data:
                 self._close_pipe(stream)
                 return
@@ -345,10 +345,10 @@ class Execution:
                 stream.listen(self._read_pipe, paced=True)
                 return
             if len(data) < READ and not draining:
-                return  # it was all
+                return  # the pipe is empty
 
-    def _read_what_was_printed(self) -> None:
-        """Before a report that was read already: at most a pipe's worth."""
+    def _read_printed_output(self) -> None:
+        """Called before a report is delivered: what was printed comes first. At most one full pipe each."""
         for stream in self._outputs[:2]:
             if stream.pipe is not None:
                 self._read_pipe(stream.number)
@@ -368,13 +368,13 @@ class Execution:
         self._enter(Phase.OVER)
         for stream in self._inputs.values():
             stream.close()
-        self._tell_all()
+        self._wake_waiters()
         callbacks, self._when_ended = self._when_ended, []
         for callback in callbacks:
             callback()
-        self.on_output = None  # nothing of a command that is over waits for the collector of cycles
+        self.on_output = None  # breaks a reference cycle
 
-    def _tell_all(self) -> None:
+    def _wake_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -382,7 +382,7 @@ class Execution:
 
 
 def _credit(number: int, flags: int) -> int:
-    """What the init may send at first: nothing on a stream that was not asked for."""
+    """How much the init may send at first: nothing on a stream that the command does not have."""
     if flags & Flag.BACKGROUND:
         return 0
     if number == STDERR:
@@ -391,7 +391,7 @@ def _credit(number: int, flags: int) -> int:
 
 
 def _read(pipe: int | None) -> bytes | None:
-    """None: nothing now."""
+    """None: nothing to read now."""
     if pipe is None:
         return b""
     try:

@@ -1,8 +1,8 @@
-"""The streams of one command, as the host's end of the link keeps count of them.
+"""Flow control of one command's streams, on the host's side of the link.
 
-Output comes in frames, within the credit that the host grants and renews as it is consumed. A flood is read past the
-init: it passes the reading end of the command's pipe, and from then on the pipe itself holds the command back. Input
-has a window the other way round: at most INPUT_WINDOW bytes that the init has not acknowledged.
+Output comes in frames, within a credit that the host renews as the output is consumed. For a flood of output the init
+passes us the reading end of the command's pipe; from then on the full pipe holds the command back. Input has a window:
+at most INPUT_WINDOW bytes may be unacknowledged.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from belljar.link.transport import close_passed, reopened
 
 CREDIT = 1 << 20
 INPUT_WINDOW = 256 << 10
-READ = (128 << 10) - 64  # as much as the allocator serves from its heap; what it maps anew for each read costs more
-READS_PER_WAKE = 8  # then the loop's other callers get their turn
+READ = (128 << 10) - 64  # a larger buffer would be mapped anew for each read, which is slower
+READS_PER_WAKE = 8  # then other callbacks of the event loop get their turn
 UNLIMITED = (1 << 63) - 1
 
 
@@ -35,13 +35,13 @@ class OutputStream:
         self._loop = loop
 
     def count_frame(self, length: int) -> None:
-        """Output came in a frame."""
+        """Count output that came in a frame."""
         if self.received + length > self.granted or self.pipe is not None:
             raise FrameError("output beyond its credit")
         self.received += length
 
     def renew(self, id: int) -> bytes:
-        """The frame that grants more, if it is time for one."""
+        """The frame that grants more credit; empty: not needed yet."""
         goal = self.consumed + CREDIT
         if self.pipe is not None or goal - self.granted < CREDIT // 2:
             return b""
@@ -49,24 +49,24 @@ class OutputStream:
         return frames.frame(To.CREDIT, id, frames.u64(goal), self.number)
 
     def drain(self, id: int) -> bytes:
-        """The frame that lets everything come, to be dropped."""
+        """The frame that grants unlimited credit, for output that will be dropped."""
         self.granted = UNLIMITED
         return frames.frame(To.CREDIT, id, frames.u64(UNLIMITED), self.number)
 
     @property
     def behind(self) -> bool:
-        """A full window came that nobody consumed."""
+        """Whether a full window of output is not consumed yet."""
         return self.received - self.consumed >= CREDIT
 
     def adopt(self, passed: int, offset: int) -> None:
-        """From `offset` on the output comes through a pipe of its own."""
+        """From `offset` on the output comes through the pipe `passed`."""
         if self.pipe is not None or offset != self.received:
             close_passed([passed])
-            raise FrameError("a pipe that does not fit")
+            raise FrameError("a pipe at the wrong offset")
         self.pipe = reopened(passed, to_write=False)
 
     def listen(self, wake: Callable[[int], None], *, paced: bool) -> None:
-        """Read the pipe while its output is taken; at the latest a full window behind, let it fill."""
+        """Read the pipe. A paced stream that is a full window behind pauses, and the pipe fills up."""
         if self.pipe is None:
             return
         self.muted = paced and self.behind
@@ -91,9 +91,9 @@ class InputStream:
         self.number = number
         self.sent = self.acked = 0
         self.joined_at: int | None = None
-        """Of a command that others may have written to: how much they had, once that is known."""
+        """For a command that others may have written to: how much they had written when we joined; None: unknown."""
         self.feed: int | None = None
-        """The pipe itself, where the init passed it."""
+        """The pipe to write to, if the init passed it."""
         self.closed = False
         self._room: asyncio.Event | None = None
         self._loop = loop
@@ -107,22 +107,22 @@ class InputStream:
             self.joined_at = max(0, total - self.sent)
         total -= self.joined_at or 0
         if not joined and not self.acked < total <= self.sent:
-            raise FrameError("an acknowledgement of what was never sent")
+            raise FrameError("an acknowledgement of bytes that were never sent")
         self.acked = min(max(total, self.acked), self.sent)
         self.wake()
 
     def adopt(self, passed: int, offset: int) -> None:
         if self.feed is not None:
             close_passed([passed])
-            raise FrameError("a pipe that does not fit")
+            raise FrameError("a second pipe for one stream")
         if offset == self.sent and not self.closed:
             self.feed = reopened(passed, to_write=True)
             self.wake()
-        else:  # something is still under way through the init, and must not be overtaken
+        else:  # earlier input is still on its way through the init and must arrive first
             close_passed([passed])
 
     async def write(self, data: bytes) -> None:
-        """Past the init."""
+        """Write to the pipe directly."""
         view = memoryview(data)
         while view and self.feed is not None:
             try:
@@ -130,7 +130,7 @@ class InputStream:
             except BrokenPipeError:
                 return
             except BlockingIOError:
-                if not bulk.widen(self.feed):
+                if not bulk.enlarge(self.feed):
                     await self._until_writable(self.feed)
 
     async def _until_writable(self, feed: int) -> None:

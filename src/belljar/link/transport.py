@@ -1,8 +1,8 @@
 """The byte streams a link can run over, and the descriptors that come with them.
 
-Whatever a sandbox passes is not trusted. A pipe is opened anew by the host, so that its flags are the host's alone (the
-sandbox could make a shared one block); what is no pipe is closed beside the event loop, since closing a socket may wait
-(SO_LINGER), and so may closing a connection in whose queue such a socket lies.
+Descriptors from a sandbox are not trusted. The host reopens a pipe, because the flags of a shared one could be changed
+by the sandbox (to block us). Anything else is closed in a thread: closing a socket may wait (SO_LINGER), and so may
+closing a connection with such a socket in its queue.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Protocol
 from belljar.link.frames import FrameError
 from belljar.link.wire import PASSED_MAX
 
-SPACE = socket.CMSG_SPACE(253 * 4)  # as many as the kernel passes at once: what does not fit, it would close right here
-DRAIN = 64  # messages that may be queued when a connection is closed
+SPACE = socket.CMSG_SPACE(253 * 4)  # the kernel's maximum: descriptors that do not fit it would close in our thread
+DRAIN = 64  # messages to read before a connection is closed
 
 
 class Transport(Protocol):
     """A non-blocking byte stream."""
 
     pipes: deque[int]
-    """Descriptors that came with the bytes."""
+    """Descriptors received with the bytes."""
     bridged: bool
-    """The other end cannot tell a dead host from a silent one."""
+    """Whether the other end cannot tell a dead host from a silent one."""
 
     def fileno(self) -> int: ...
     def recv(self, size: int, /) -> bytes: ...
@@ -40,7 +40,7 @@ class Transport(Protocol):
 
 
 class SocketTransport:
-    """A unix socket whose other end may pass us pipes."""
+    """A unix socket over which the init may pass us pipes."""
 
     bridged = False
 
@@ -51,20 +51,20 @@ class SocketTransport:
         self.fileno, self.send = connected.fileno, connected.send
 
     def recv(self, size: int, /) -> bytes:
-        data, extras, _, _ = self._socket.recvmsg(size, SPACE, socket.MSG_CMSG_CLOEXEC)
-        if extras:
-            self._take(extras)
+        data, ancillary, _, _ = self._socket.recvmsg(size, SPACE, socket.MSG_CMSG_CLOEXEC)
+        if ancillary:
+            self._take_descriptors(ancillary)
         return data
 
-    def _take(self, extras: list[tuple[int, int, bytes]]) -> None:
-        for level, kind, payload in extras:
+    def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, payload in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 self.pipes.extend(memoryview(payload[: len(payload) // 4 * 4]).cast("i"))
         if len(self.pipes) > PASSED_MAX:
             raise FrameError("more descriptors than there are streams")
 
     def close(self) -> None:
-        """Without waiting, whatever was passed and not taken yet."""
+        """Never blocks, whatever descriptors are still queued."""
         drained = False
         with contextlib.suppress(OSError, FrameError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -82,11 +82,11 @@ class SocketTransport:
         if drained:
             self._socket.close()
         else:
-            _beside(self._socket.close)
+            _in_thread(self._socket.close)
 
 
 def close_passed(descriptors: Iterable[int]) -> None:
-    """Close what a sandbox passed; nothing but a pipe is closed here and now."""
+    """Close descriptors that a sandbox passed: pipes at once, all others in a thread."""
     others = []
     for descriptor in descriptors:
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -94,15 +94,15 @@ def close_passed(descriptors: Iterable[int]) -> None:
         else:
             others.append(descriptor)
     if others:
-        _beside(lambda: deque(map(os.close, others), 0))
+        _in_thread(lambda: deque(map(os.close, others), 0))
 
 
 def reopened(descriptor: int, *, to_write: bool) -> int | None:
-    """A pipe of the host's own, made of one that was passed, which is closed in any case; None: nobody reads it."""
+    """Open a passed pipe again with flags of our own; None: nobody reads it. Always closes `descriptor`."""
     mode = os.O_WRONLY if to_write else os.O_RDONLY
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            raise FrameError("a descriptor that is no pipe")
+            raise FrameError("a descriptor that is not a pipe")
         if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != mode:
             raise FrameError("the wrong end of a pipe")
         return os.open(f"/proc/self/fd/{descriptor}", mode | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -114,5 +114,5 @@ def reopened(descriptor: int, *, to_write: bool) -> int | None:
         close_passed([descriptor])
 
 
-def _beside(close: Callable[[], object]) -> None:
-    _thread.start_new_thread(close, ())  # `Thread.start` would wait until it runs
+def _in_thread(close: Callable[[], object]) -> None:
+    _thread.start_new_thread(close, ())  # `Thread.start` would wait until the thread runs
