@@ -139,8 +139,9 @@ def test_crun_which_would_limit_nothing_is_refused(user: OrdinaryUser) -> None:
 
 
 def test_all_that_is_missing_is_named_at_once_with_ids_that_are_nobody_s(user: OrdinaryUser, tmp_path: Path) -> None:
-    os.chown(tmp_path, user.uid + 1, user.uid + 1)
-    someone = OrdinaryUser(user.uid + 1, tmp_path)
+    uid = 0x10000000 + os.getpid()  # of no account: the next one after `user` may be that of another run
+    os.chown(tmp_path, uid, uid)
+    someone = OrdinaryUser(uid, tmp_path)
     said = someone.python("-m", "belljar", "doctor", check=False).stdout
     assert "in /etc/subuid and /etc/subgid: `sudo usermod --add-subuids" in said
     assert f"mkdir -p $d/belljar-{someone.uid}; chown -R" in said
