@@ -26,7 +26,7 @@ def test_it_unpacks_and_says_what_may_still_be_written(tmp_path: Path) -> None:
     assert left["steps"] < Allowance().steps
 
 
-def test_what_is_wrong_is_said_and_nothing_is_written_outside(tmp_path: Path) -> None:
+def test_an_invalid_archive_is_reported_and_writes_nothing_outside(tmp_path: Path) -> None:
     answer = child(tar([link("out", ".."), member("out/file", b"x")]), tmp_path / "layer")
-    assert "wrong" in answer
+    assert "error" in answer
     assert not (tmp_path / "file").exists()

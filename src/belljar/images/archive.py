@@ -1,6 +1,6 @@
-"""What is in a file that claims to be an image: of `docker save`, an OCI layout, or the tar of a root file system.
+"""Reads a file that should hold images: from `docker save`, an OCI layout, or the tar of a root file system.
 
-Which of them it is, its contents say. Nothing is unpacked here: the answer is a plan, with the layers as streams.
+Its contents tell which. Nothing is unpacked here: the result is a plan with the layers as streams.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from belljar.records import record
 
 DOCUMENT_MAX = 4 << 20
 DOCUMENTS_MAX = 16 << 20
-"""Of all manifests and configurations that are read of one archive: what they say is held in memory."""
+"""All manifests and configurations of one archive together: they are held in memory."""
 LAYERS_MAX = 256
 MEMBERS_MAX = 100_000
 LINKS_MAX = 16
@@ -36,9 +36,9 @@ _DIGEST = lazy_pattern(r"sha256:([0-9a-f]{64})")
 class Layer:
     open: Callable[[], IO[bytes]]
     digest: str | None = None
-    """As it lies there, perhaps compressed."""
+    """Digest of the stored, perhaps compressed, bytes."""
     diff_id: str | None = None
-    """Of its uncompressed tar."""
+    """Digest of the uncompressed tar."""
 
 
 @record
@@ -55,7 +55,7 @@ class Plan:
 
 class Files(Protocol):
     documents_left: int
-    """Bytes that may still be read of manifests and configurations."""
+    """How many more bytes of manifests and configurations may be read."""
 
     def open(self, name: str) -> IO[bytes]: ...
     def has(self, name: str) -> bool: ...
@@ -89,7 +89,7 @@ class Directory:
         return (self._path / name).is_file()
 
     def open(self, name: str) -> IO[bytes]:
-        """No link is followed: a layout that came with a checkout must not make us read something else."""
+        """Follows no link: a layout from a checkout must not make us read other files."""
         at = os.open(self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for part in _inside(name):
@@ -106,7 +106,7 @@ class Directory:
 
 
 class Tar:
-    """The files of a tar archive, read where they lie."""
+    """The files of a tar archive, read in place."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -129,7 +129,7 @@ class Tar:
         self.is_cut = stream.ran_out
 
     def _note(self, member: tarfile.TarInfo) -> None:
-        """Files, and links to them: `docker save` has a layer that two images share only once."""
+        """Records files and links to them: `docker save` stores a layer that two images share only once."""
         names = len(member.name) + len(member.linkname)
         if names > 2 * PATH_MAX or names > self._names_left or len(self._members) + len(self._links) >= MEMBERS_MAX:
             return
@@ -142,7 +142,7 @@ class Tar:
         elif member.islnk():
             self._links[name] = member.linkname.removeprefix("./")
 
-    def _meant(self, name: str) -> str:
+    def _resolve(self, name: str) -> str:
         for _ in range(LINKS_MAX):
             if name in self._members or name not in self._links:
                 break
@@ -150,17 +150,17 @@ class Tar:
         return name
 
     def has(self, name: str) -> bool:
-        return self._meant(name) in self._members
+        return self._resolve(name) in self._members
 
     def open(self, name: str) -> IO[bytes]:
-        meant = self._meant(name)
-        if meant not in self._members:
+        target = self._resolve(name)
+        if target not in self._members:
             raise ImageInvalid(f"the image is missing {name}")
-        return cast("IO[bytes]", _Part(self._path, *self._members[meant]))
+        return cast("IO[bytes]", _Part(self._path, *self._members[target]))
 
 
 class _Part:
-    """A stretch of a file."""
+    """A part of a file."""
 
     def __init__(self, path: Path, offset: int, size: int) -> None:
         self._file, self._left = path.open("rb"), size
@@ -186,10 +186,10 @@ def _docker_images(files: Files) -> Iterator[Plan]:
 
 def _oci_images(files: Files, index: Mapping[str, Any], names: tuple[str, ...], depth: int = 0) -> Iterator[Plan]:
     entries = [_mapping(entry) for entry in _list(index.get("manifests"))]
-    fitting = [entry for entry in entries if _fits(_mapping(entry.get("platform")))]
-    if not fitting or depth > INDEX_DEPTH:
+    usable = [entry for entry in entries if _is_ours(_mapping(entry.get("platform")))]
+    if not usable or depth > INDEX_DEPTH:
         raise ImageInvalid(f"the image does not support {_machine()}")
-    for entry in fitting if depth == 0 else fitting[:1]:
+    for entry in usable if depth == 0 else usable[:1]:
         document = _document(_read(files, *_blob(entry)))
         own = _names(_mapping(entry.get("annotations"))) or names
         if "manifests" in document:
@@ -225,7 +225,7 @@ def _names(annotations: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(annotations[key]) for key in keys if key in annotations)[:1]
 
 
-def _fits(target: Mapping[str, Any]) -> bool:
+def _is_ours(target: Mapping[str, Any]) -> bool:
     return (target.get("architecture", _machine()), target.get("os", "linux")) == (_machine(), "linux")
 
 

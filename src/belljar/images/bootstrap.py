@@ -1,7 +1,7 @@
-"""A root filesystem from Debian packages, for where no image registry can be reached.
+"""Builds a root filesystem from Debian packages, for machines that reach no image registry.
 
-mmdebstrap runs on the host with the host's own package mirrors, so where `apt-get install` works this works.
-It writes a tar file, imported only once it is whole: a bootstrap that fails half-way leaves no image behind.
+mmdebstrap runs on the host with the host's own package mirrors, so it works wherever `apt-get install` works.
+It writes a tar file that is imported only when complete: a failed bootstrap leaves no image behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from belljar.images.progress import Progress
 
 RELEASE = "bookworm"
 
-# mmdebstrap's stages as it names them, and about how far along each begins.
+# mmdebstrap's names of its stages → the fraction of the whole at which each begins, roughly.
 _STAGES = {
     "running apt-get update": 0.02,
     "downloading packages": 0.1,
@@ -32,18 +32,18 @@ _STAGES = {
     "creating tarball": 0.9,
 }
 _STEPS = {"Get:": 4, "Unpacking ": 1, "Setting up ": 2}
-"""What apt and dpkg print once for each package, and which word names it."""
+"""What apt and dpkg print once for each package → the index of the word that names the package."""
 
 
-# What a script inside needs to reach a package index as this machine does; finish.sh takes it away again.
-_LEND = (
+# Copies what a script inside needs to reach a package index as this machine does; finish.sh removes it again.
+_COPY_NETWORK_FILES = (
     "for file in resolv.conf hosts ssl/certs/ca-certificates.crt; do "
     'if [ -e "/etc/$file" ] && [ -d "$(dirname "$1/etc/$file")" ]; then cp -L "/etc/$file" "$1/etc/$file"; fi; done'
 )
 
 
 def fetch(images: list[str], into: Path, progress: Progress) -> None:
-    """What Debian does not have, with this machine's own clients and their settings."""
+    """Fetch what Debian does not have, with this machine's own clients and their settings."""
     into.mkdir(exist_ok=True)
     if "python" in images:
         progress(0.0, "fetching uv")
@@ -66,12 +66,12 @@ def fetch(images: list[str], into: Path, progress: Progress) -> None:
 def bootstrap(
     packages: list[str], scripts: list[Path], tar: Path, progress: Progress, fetched: Path | None = None
 ) -> None:
-    """Write a root filesystem with `packages` to `tar`, with `scripts` run inside it, one after the other. They find
-    what was fetched for them in /.fetched."""
+    """Write a root filesystem with `packages` to `tar`, after running `scripts` inside it one by one. They find what
+    `fetch` fetched in /.fetched."""
     program = _mmdebstrap()
     command = [
         program, "--verbose", "--variant=minbase", "--format=tar", f"--include={','.join(packages)}",
-        f"--customize-hook={_LEND}",
+        f"--customize-hook={_COPY_NETWORK_FILES}",
         *([f'--customize-hook=cp -r {shlex.quote(str(fetched))} "$1/.fetched"'] if fetched else []),
         *(f'--customize-hook=chroot "$1" sh -s < {shlex.quote(str(script))}' for script in scripts),
         RELEASE, str(tar), *_host_sources(),
@@ -83,7 +83,7 @@ def bootstrap(
         text=True, errors="replace", process_group=0,
     ) as process:  # fmt: skip
         assert process.stderr is not None
-        _under_way.add(process)
+        _running.add(process)
         try:
             for line in process.stderr:
                 last.append(line.strip())
@@ -92,26 +92,26 @@ def bootstrap(
             stop()
             raise
         finally:
-            _under_way.discard(process)
+            _running.discard(process)
     if process.returncode:
-        said = [line for line in last if line.startswith(("E:", "dpkg:"))] or [*last]
-        raise ImageMissing(f"mmdebstrap could not build the image: {' / '.join(said[-5:])}")
+        errors = [line for line in last if line.startswith(("E:", "dpkg:"))] or [*last]
+        raise ImageMissing(f"mmdebstrap could not build the image: {' / '.join(errors[-5:])}")
 
 
-_under_way: set[subprocess.Popen[str]] = set()
+_running: set[subprocess.Popen[str]] = set()
 
 
 def stop() -> None:
-    """End what this process builds; whoever waits for it hears that it failed. Each is told once: mmdebstrap's children
-    end, then it clears away what they made."""
-    for process in tuple(_under_way):
-        _under_way.discard(process)
+    """Stop the builds of this process, which then fail. Signals each only once: mmdebstrap's children end, and then it
+    removes what they made."""
+    for process in tuple(_running):
+        _running.discard(process)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
 
 
 class Stages:
-    """How far mmdebstrap is, from what it and apt print: the stage, and in it the packages that are done."""
+    """Estimates mmdebstrap's progress from what it and apt print: the stage, and the packages done in it."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -138,23 +138,23 @@ class Stages:
 
 
 def _mmdebstrap() -> str:
-    """Installing it on the host is for the host's owner to decide: `make images` does, we only say so."""
-    found = shutil.which("mmdebstrap")
-    if not found:
+    """We never install it ourselves, since that is the machine owner's decision; `make images` does."""
+    program = shutil.which("mmdebstrap")
+    if not program:
         raise ImageMissing(
             "no image registry can be reached, and mmdebstrap, which needs none, is not installed: "
             "`sudo apt-get install mmdebstrap`, or `make images` in a checkout"
         )
-    return found
+    return program
 
 
 def _host_sources() -> list[str]:
-    """The mirrors this host uses for our release; none on another release, for mmdebstrap to use its own."""
+    """The mirrors that this host uses for our release; empty on another release, where mmdebstrap uses its own."""
     if not shutil.which("apt-get"):
         return []
-    wanted = ["Identifier: Packages", "Component: main", "Origin: Debian"]
+    filters = ["Identifier: Packages", "Component: main", "Origin: Debian"]
     listing = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", *wanted],
+        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", *filters],
         stdin=subprocess.DEVNULL, capture_output=True, text=True,
     ).stdout  # fmt: skip
     pairs = [tuple(line.split()) for line in dict.fromkeys(listing.splitlines())]

@@ -1,9 +1,8 @@
-"""The images sandboxes start from: four of our own, and any other the engine already has.
+"""The images that sandboxes start from: four of our own, and any other that the engine has.
 
-An image of ours is named by what it is made of: `belljar/base:<digest of its recipe>` (and `:latest` for people).
-A changed recipe is another name, so nothing ever runs on a stale image. Where a registry can be reached it is
-built from its Dockerfile; where none can, bootstrapped from the same list of packages. Everything here blocks:
-call it in a thread.
+Our images are named after their recipe: `belljar/base:<digest of its recipe>` (and `:latest` for people). A changed
+recipe has another name, so nothing runs on a stale image. If a registry can be reached, an image is built from its
+Dockerfile, otherwise from the same list of Debian packages. Everything here blocks: call it in a thread.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from belljar.records import record
 ROOT_IMAGE = "debian:bookworm-slim"
 PARENTS: dict[str, str | None] = {"base": None, "python": "base", "node": "base", "dev": "python"}
 INSTALLERS = {"python": "python/install.sh", "node": "node/install.sh", "dev": "node/install.sh"}
-"""Run inside, with the network, after the packages: what Debian does not have."""
+"""Scripts that run inside, with the network, after the packages: they install what Debian does not have."""
 OCI_FETCHES = "belljar images import"
 LABEL = "org.belljar.image"
 RECIPE_LABEL = "org.belljar.recipe"
@@ -37,11 +36,11 @@ _REGISTRY_MEMORY_SECONDS = 3600.0
 
 @record
 class StoredImage:
-    """An image as an engine has it."""
+    """An image that an engine has."""
 
     id: str
     names: tuple[str, ...]
-    """With their tags: belljar/base:latest …"""
+    """With tags: belljar/base:latest …"""
     labels: Mapping[str, str]
     size: int
     created: float
@@ -63,24 +62,24 @@ class ImageStore(Protocol):
     """What an engine must be able to do with images."""
 
     fetch_with: str
-    """How a person gets an image of somebody else's (`docker pull`)."""
+    """The command that gets an image from elsewhere (`docker pull`)."""
 
     def image(self, reference: str) -> object | None:
-        """None: it has no such image."""
+        """None: there is no such image."""
         ...
 
     def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
-        """An image from a root file system."""
+        """Make an image from the tar of a root file system."""
         ...
 
     def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
-        """Only asked for where `registry_has` said yes."""
+        """Called only if `registry_has` returned True."""
         ...
 
     def image_tag(self, reference: str, alias: str) -> None: ...
     def image_list(self, label: str) -> list[StoredImage]: ...
     def registry_has(self, reference: str) -> bool:
-        """Whether this image could be fetched from where it is published."""
+        """Whether a registry can be reached that has this image."""
         ...
 
 
@@ -91,24 +90,24 @@ class Image:
     size: int
     created: float
     current: bool
-    """Whether it was made from the recipe this version of Belljar has."""
+    """Whether it was made from this version's recipe."""
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
 watcher: Progress = quiet
-"""Told of builds that nobody else watches; the command line puts its progress bar here."""
+"""Gets the progress of builds that have no other; the command line puts its progress bar here."""
 
 
 @cache
 def reference(name: str) -> str:
-    """What to ask the engine for: one of our names becomes its exact image, anything else stays as it is."""
+    """The engine's reference: a name of ours becomes its exact image, any other stays as it is."""
     return f"belljar/{name}:{_digest(name)}" if name in PARENTS else name
 
 
 def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> str:
-    """The reference of an image that is there, building it first if it is ours and missing."""
+    """The reference of an existing image; one of ours is built first if it is missing."""
     wanted = reference(name)
     if store.image(wanted) is not None:
         return wanted
@@ -121,10 +120,10 @@ def ensure(store: ImageStore, name: str, progress: Progress | None = None) -> st
 
 
 def _in_our_store(name: str) -> bool:
-    """Imported with `belljar images import`, which is for the engine oci."""
+    """Whether it was imported with `belljar images import`, which is for the engine oci."""
     from belljar.images.store import Store
 
-    with suppress(UsageError):  # no name at all
+    with suppress(UsageError):  # not a valid name
         return Store().find(name) is not None
     return False
 
@@ -133,7 +132,7 @@ def build(store: ImageStore, name: str, progress: Progress = quiet, *, force: bo
     if name not in PARENTS:
         raise UsageError(f"no recipe for {name!r}; choose from {', '.join(PARENTS)}")
     wanted = reference(name)
-    with resources.locked(resources.cache_dir() / f"{name}.lock"):  # two that need it at once build it once
+    with resources.locked(resources.cache_dir() / f"{name}.lock"):  # build it only once
         if force or store.image(wanted) is None:
             with repeating(progress) as report:
                 _build(store, name, wanted, report)
@@ -148,7 +147,7 @@ def listing(store: ImageStore) -> list[Image]:
 
 
 def _described(found: StoredImage) -> Iterator[Image]:
-    """Once by our name, and once by each that somebody else gave it, or one made from it: labels go on."""
+    """One entry for our name, and one for each other name. Images made from ours inherit its label."""
     name = found.labels[LABEL]
     ours = [each for each in found.names if each.startswith(f"belljar/{name}:")]
     if ours or not found.names:
@@ -175,7 +174,7 @@ def _build_on_parent(store: ImageStore, name: str, wanted: str, progress: Progre
 
 
 def stop_building() -> None:
-    """End what this process builds from packages: whoever waits for it hears that it failed."""
+    """Stop what this process builds from packages; the build fails."""
     from belljar.images import bootstrap
 
     bootstrap.stop()
@@ -188,7 +187,7 @@ def _import_bootstrapped(store: ImageStore, name: str, wanted: str, progress: Pr
 
     progress(0.0, f"building {wanted} from Debian packages")
     with tempfile.TemporaryDirectory(prefix="belljar-image-") as directory:
-        # For an ordinary user mmdebstrap works under ids that may enter neither this directory nor his home.
+        # For an ordinary user mmdebstrap runs under ids that could otherwise enter neither this directory nor his home.
         Path(directory).chmod(0o755)
         tar, fetched = Path(directory, "root.tar"), Path(directory, "fetched")
         recipes = [INSTALLERS[each] for each in _lineage(name) if each in INSTALLERS]
@@ -207,7 +206,7 @@ def _readable(script: Path, directory: Path) -> Path:
 
 
 def _report_step(line: str, progress: Progress) -> None:
-    """Docker's `Step 2/5 : RUN …` tells how far it is; everything else is just a line."""
+    """Docker's `Step 2/5 : RUN …` gives the fraction; any other line has none."""
     words = line.split()
     if len(words) > 1 and words[0] == "Step" and "/" in words[1]:
         step, _, steps = words[1].partition("/")
@@ -225,7 +224,7 @@ def _recipes() -> Path:
 
 
 def _lineage(name: str) -> list[str]:
-    """The image and what it stands on, from the bottom up."""
+    """The image and those it is built on, the lowest first."""
     parent = PARENTS[name]
     return [*(_lineage(parent) if parent else []), name]
 

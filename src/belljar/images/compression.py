@@ -1,4 +1,4 @@
-"""Archives without their compression: gzip, bzip2, xz, and zstd where its program is installed."""
+"""Decompresses archives: gzip, bzip2, xz, and zstd if its program is installed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from belljar.images.unpack import CHUNK, LOOK_EVERY, Metered, check_room
 GZIP, BZIP2, XZ, ZSTD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"
 MARKS = (GZIP, BZIP2, XZ, ZSTD)
 XZ_MEMORY = 256 << 20
-"""`xz -9` makes what takes 65 MiB to read; an archive may claim to need 4 GiB. (zstd's program has its own limit.)"""
+"""Output of `xz -9` takes 65 MiB; an archive may claim to need 4 GiB. (zstd's program has its own limit.)"""
 
 
 class Peekable(io.RawIOBase):
-    """A stream whose beginning can be looked at."""
+    """A stream whose first bytes can be inspected before it is read."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -41,7 +41,7 @@ class Peekable(io.RawIOBase):
 
 
 class UnXz(io.RawIOBase):
-    """What `lzma.LZMAFile` does, in bounded memory."""
+    """Like `lzma.LZMAFile`, in bounded memory."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -75,7 +75,7 @@ def is_compressed(path: Path) -> bool:
 
 @contextmanager
 def plain(stream: IO[bytes], work: Path) -> Iterator[IO[bytes]]:
-    """The stream as it was before it was compressed, or as it is."""
+    """The decompressed stream; one that is not compressed is returned as it is."""
     peeked = Peekable(stream)
     start, source = peeked.beginning, cast("IO[bytes]", io.BufferedReader(peeked, 1 << 18))
     if start.startswith(GZIP):
@@ -111,7 +111,7 @@ def _zstd(source: IO[bytes], work: Path) -> Iterator[IO[bytes]]:
 
 
 class _Whole:
-    """What a program prints; an end that the program does not stand by is none."""
+    """A program's output. Raises EOFError at its end if the program failed."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -125,7 +125,7 @@ class _Whole:
 
 
 def copy(source: IO[bytes] | Metered, target: Path) -> None:
-    """To a new file, for as long as the disk has room."""
+    """Copy to a new file. Raises ImageInvalid when the disk gets full."""
     written = LOOK_EVERY
     with open(target, "wb") as file:
         while data := source.read(CHUNK):

@@ -1,4 +1,4 @@
-"""Images into the store: unpacked, checked against their digests, and only then given a name. Blocking."""
+"""Imports images into the store: unpacks them, checks their digests, then names them. Blocking."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from belljar.patterns import lazy_pattern
 
 OURS = "belljar/"
 WATCH_SECONDS = 0.25
-"""Between looks at a disk that somebody else fills: a tenth of what must stay free, at 400 MB/s."""
+"""How often the disk is checked while skopeo fills it: at 400 MB/s, a tenth of the space that must stay free."""
 _LIKE_AN_ID = lazy_pattern(r"[0-9a-f]{12,}:latest")
 _TRANSPORT = lazy_pattern(r"(docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage):.+")
 
 
 def import_images(store: Store, source: str, name: str | None = None, progress: Progress = quiet) -> list[LayeredImage]:
-    """Import every image of a file or directory; `name` replaces the names that the archive gives.
+    """Import every image of a file or directory; `name` replaces the names in the archive.
 
-    skopeo's `docker://debian:12` and its other transports are fetched with skopeo first, and so is a plain `debian:12`
-    that is no file.
+    `docker://debian:12` and skopeo's other transports are fetched with skopeo first. So is a plain `debian:12`, if
+    there is no such file.
     """
-    given = [normal_name(name)] if name else []
+    chosen = [normal_name(name)] if name else []
     if not Path(source).exists() and _is_name(source):
         source = f"docker://{source}"
     with store.adding() as work:
         if _TRANSPORT.fullmatch(source):
             path = _fetched(source, work, progress)
-            given = given or _names([source.rpartition("//")[2]])
+            chosen = chosen or _names([source.rpartition("//")[2]])
         else:
             path = _readable(Path(source), work)
         found = plans(path)
-        if given and len(found) > 1:
+        if chosen and len(found) > 1:
             raise UsageError(f"{source} holds {len(found)} images; --name works for one image only")
         importer = _Importer(store, work, progress)
-        return [importer.add(plan, given or _names(list(plan.names)) or [_stem(source)]) for plan in found]
+        return [importer.add(plan, chosen or _names(list(plan.names)) or [_stem(source)]) for plan in found]
 
 
 def import_root(store: Store, tar: Path, names: list[str], labels: Mapping[str, str]) -> LayeredImage:
-    """The tar of a root file system that we made ourselves."""
+    """Import the tar of a root file system that we made ourselves."""
     with store.adding() as work:
         return _Importer(store, work, quiet).add(root_plan(tar, labels), names)
 
@@ -94,7 +94,7 @@ class _Importer:
 
 
 def _readable(path: Path, work: Path) -> Path:
-    """The path, or an uncompressed copy of what is there."""
+    """The path itself, or the path of an uncompressed copy."""
     if not path.is_dir() and not path.is_file():
         raise UsageError(f"{path} is neither a file nor a directory")
     if path.is_dir() or not is_compressed(path):
@@ -118,14 +118,14 @@ def _fetched(source: str, work: Path, progress: Progress) -> Path:
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         errors="replace", env={**os.environ, "TMPDIR": str(work)},
     ) as process:  # fmt: skip
-        said = _watched(process, work)
+        errors = _wait_and_watch_disk(process, work)
     if process.returncode:
-        raise ImageMissing(f"skopeo could not fetch {source}: {said.strip()[-300:]}")
+        raise ImageMissing(f"skopeo could not fetch {source}: {errors.strip()[-300:]}")
     return target
 
 
-def _watched(process: subprocess.Popen[str], work: Path) -> str:
-    """What it says at last. Whatever a registry sends, it does not fill the disk."""
+def _wait_and_watch_disk(process: subprocess.Popen[str], work: Path) -> str:
+    """Returns the program's stderr. Kills it before what a registry sends fills the disk."""
     try:
         while True:
             with suppress(subprocess.TimeoutExpired):
@@ -136,14 +136,12 @@ def _watched(process: subprocess.Popen[str], work: Path) -> str:
 
 
 def _names(names: list[str]) -> list[str]:
-    """What an archive calls itself, except by a name of ours or what could be an id: it would take its place."""
-    found = []
+    """The valid ones, without those that could replace an image of ours or look like an id."""
+    valid = []
     for name in names:
-        try:
-            found.append(normal_name(name))
-        except UsageError:
-            continue
-    return [name for name in found if not name.startswith(OURS) and not _LIKE_AN_ID.fullmatch(name)]
+        with suppress(UsageError):
+            valid.append(normal_name(name))
+    return [name for name in valid if not name.startswith(OURS) and not _LIKE_AN_ID.fullmatch(name)]
 
 
 def _is_name(source: str) -> bool:

@@ -1,4 +1,4 @@
-"""The progress of a build, reported to a watcher, and repeated while a stage goes on."""
+"""Reports the progress of a build, and repeats the report while a stage goes on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ REPEAT_SECONDS = 5.0
 
 
 def quiet(fraction: float | None, text: str) -> None:
-    """For whoever does not watch."""
+    """Shows nothing."""
 
 
 @contextmanager
 def repeating(progress: Progress, seconds: float = REPEAT_SECONDS) -> Iterator[Progress]:
-    """Repeats the last word with the time it has taken: a stage of a minute must not look like a hang."""
+    """Repeats the last report with the time it has taken, so that a long stage does not look like a hang."""
     last: list[tuple[float | None, str, float]] = []
     over = threading.Event()
 

@@ -1,15 +1,15 @@
 """Images without a daemon: a content-addressed store of layers, images and names below the state directory.
 
     images/
-        lock                 shared by whoever adds or uses, exclusive for whoever removes
+        lock                 shared while adding or using, exclusive while removing
         layers/<diff id>/    one layer: `root/` is its tree, `layer.json` its size
-        manifests/<id>.json  an image: its layers from the bottom up, what of its configuration matters
+        manifests/<id>.json  an image: its layers from the bottom up, and the parts of its configuration that we need
         names/<name>         a name; the file holds the image's id
-        uses/<sandbox>       an image that a sandbox runs on, so that nobody removes it from under it
-        work/<random>/       an import under way, or the remains of a dead one
+        uses/<sandbox>       the image that a sandbox uses, which must not be removed
+        work/<random>/       an import in progress, or the remains of one that was killed
 
-Everything is made in `work` and renamed into place, a layer before the image that needs it and an image before its
-name. So a process that is killed at any moment leaves a store that is whole, and at most a directory in `work`.
+Everything is made in `work` and renamed into place: a layer before its image, an image before its name. So a process
+that is killed at any moment leaves a consistent store, and at most a directory in `work`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from belljar.user_namespace import remove_tree
 
 _DIGEST = lazy_pattern(r"[0-9a-f]{64}")
 _NAME = lazy_pattern(r"[a-z0-9]+(?:[._/:-][a-z0-9]+|__[a-z0-9]+)*(?::[\w][\w.-]{0,127})?", re.ASCII)
-_NAME_MAX = 200  # as the name of a file, with `:latest` after it
+_NAME_MAX = 200  # with `:latest` it must fit into a file name
 SHORT_ID = 12
 
 
@@ -75,10 +75,10 @@ class Store:
         self._layers, self._manifests = self.root / "layers", self.root / "manifests"
         self._names, self._uses, self._work = self.root / "names", self.root / "uses", self.root / "work"
 
-    # Looking
+    # Finding
 
     def find(self, reference: str, *, with_names: bool = True) -> LayeredImage | None:
-        """By name, by id, or by the beginning of an id that means only one."""
+        """By name, by id, or by a unique prefix of an id."""
         for id in self._ids(reference):
             if (image := self._read(id, None if with_names else {})) is not None:
                 return image
@@ -100,9 +100,9 @@ class Store:
 
     @contextmanager
     def adding(self) -> Iterator[Path]:
-        """A directory to work in; nothing that is in the store goes away meanwhile."""
+        """A directory to work in. Nothing in the store is removed meanwhile."""
         with self._locked(fcntl.LOCK_SH):
-            import tempfile  # not to find an image
+            import tempfile  # slow to import, and not needed to find an image
 
             directory = Path(tempfile.mkdtemp(dir=self._work))
             try:
@@ -113,13 +113,13 @@ class Store:
                 remove_tree(directory)
 
     def add_layer(self, made: Path, digest: str, size: int) -> None:
-        """Take over `made`, a directory that holds the layer's `root`."""
+        """Move `made`, a directory that holds the layer's `root`, into the store."""
         (made / "layer.json").write_text(json.dumps({"size": size}))
         _flush(made)
         try:
             made.rename(self._layers / digest)
         except OSError:
-            if not self.has_layer(digest):  # somebody else was faster
+            if not self.has_layer(digest):  # another import may have added it first
                 raise
 
     def add_image(self, work: Path, image: LayeredImage, names: list[str]) -> LayeredImage:
@@ -145,7 +145,7 @@ class Store:
     # Using
 
     def hold(self, image: LayeredImage, sandbox: str) -> None:
-        """Until `release`, the image stays; raises ImageMissing where it has just gone."""
+        """Keep the image until `release`. Raises ImageMissing if it was just removed."""
         with self._locked(fcntl.LOCK_SH):
             if self._read(image.id, {}) is None:
                 raise ImageMissing(f"the image {image.id[:SHORT_ID]} was removed")
@@ -174,7 +174,7 @@ class Store:
     # Removing
 
     def remove(self, reference: str) -> LayeredImage:
-        """The name; and the image too if that was its last one, or if it was asked for by its id."""
+        """Remove the name. Remove the image too if that was its last name, or if `reference` is its id."""
         with self._locked(fcntl.LOCK_EX):
             image = self.find(reference)
             if image is None:
@@ -190,7 +190,7 @@ class Store:
         return image
 
     def prune(self) -> Pruned:
-        """Remove images that have no name and no sandbox, layers that no image has, and what dead imports left."""
+        """Remove images without name and sandbox, layers without image, and what killed imports left."""
         with self._locked(fcntl.LOCK_EX):
             used = set(self.held().values())
             idle = [image for image in self.images() if not image.names and image.id not in used]
@@ -201,14 +201,14 @@ class Store:
         return Pruned(tuple(image.id for image in idle), layers, freed)
 
     def sweep(self) -> None:
-        """Remove what dead imports left, if nobody is at work."""
+        """Remove what killed imports left, unless an import is in progress."""
         if _entries(self._work):
             with suppress(BlockingIOError), self._locked(fcntl.LOCK_EX | fcntl.LOCK_NB):
                 self._clear_work()
 
     def _clear_work(self) -> None:
         for path in _entries(self._work):
-            remove_tree(path)  # nobody works here: importers share the lock that we hold alone
+            remove_tree(path)  # no import is using it: we hold the lock exclusively
 
     def _names_but(self, image: LayeredImage, reference: str) -> list[str]:
         with suppress(UsageError):
@@ -229,19 +229,19 @@ class Store:
         freed = 0
         for path in unneeded:
             freed += self._layer_size(path.name)
-            gone = self._work / f"gone-{path.name}"
-            path.rename(gone)  # in one step: half a layer must not be found
-            remove_tree(gone)
+            removed = self._work / f"gone-{path.name}"
+            path.rename(removed)  # at once, so that nobody finds half a layer
+            remove_tree(removed)
         return len(unneeded), freed
 
-    # Inside
+    # Internals
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
         try:
             for directory in (self._layers, self._manifests, self._names, self._uses, self._work):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.root.chmod(0o700)  # layers hold set-id-free but otherwise foreign files: nobody else's business
+            self.root.chmod(0o700)  # layers hold files of any origin: no other user may reach them
             descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise EngineError(f"the image store {self.root} cannot be used: {error.strerror}") from error
@@ -290,8 +290,8 @@ class Store:
 
 
 def _root() -> Path:
-    if given := os.environ.get("BELLJAR_IMAGES"):  # a layer there that is a link would show the sandbox what it names
-        return resources.own_directory(Path(given), 0o022, "BELLJAR_IMAGES")
+    if path := os.environ.get("BELLJAR_IMAGES"):  # others could make a layer a link to any directory of this user
+        return resources.own_directory(Path(path), 0o022, "BELLJAR_IMAGES")
     return resources.state_dir() / "images"
 
 
@@ -318,7 +318,7 @@ def _put(work: Path, target: Path, text: str) -> None:
 
 
 def _flush(path: Path) -> None:
-    """To the disk before it gets its name: a power cut must not leave a layer that only looks whole."""
+    """Write to the disk before the rename, so that a power cut cannot leave a layer that only looks complete."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         libc.syncfs(descriptor)

@@ -1,19 +1,19 @@
-"""One layer's tar archive, unpacked as a directory. The archive is hostile until proven otherwise.
+"""Unpacks one layer's tar archive into a directory. The archive is not trusted.
 
-Every member is placed by walking down from the layer's own directory with descriptors that follow no link, so no name
-and no link in the archive can lead anywhere else. What a layer may hold is decided here:
+Each member is reached from the layer's own directory through descriptors that follow no link, so no name or link in
+the archive can lead out of it. What a layer may hold:
 
     directories, files, symbolic links, FIFOs       as they are, owner and mode included
-    set-id and file capabilities                    dropped: nothing in a sandbox may become somebody else
+    set-id and file capabilities                    dropped: no program in a sandbox may change its user
     hard links                                      only to a file of the same layer
     devices, extended attributes                    left out
     sparse files                                    written whole, holes counted like data
-    `.wh.name`, `.wh..wh..opq`                      overlayfs's own form of the same: a 0:0 device, an attribute
+    `.wh.name`, `.wh..wh..opq`                      become overlayfs's own marks: a 0:0 device, an attribute
     `..`, absolute names, members below a link      refused, and with them the whole archive
-    PAX settings for all members                    not taken: tarfile would keep them all in memory
+    PAX settings for all members                    ignored: tarfile would keep them all in memory
 
-Sizes are bounded while they are written, never believed from a header; so are the number of files, of the directories
-above them, and of steps to get there.
+Sizes are limited while data is written, whatever the headers say. The number of files and directories, and the steps
+it takes to reach them, are limited too.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from belljar.syscalls import write_all
 
 CHUNK = 1 << 20
 HEADER_MAX = 4 << 20
-"""A long name or a PAX header is read into memory whole; real ones have a few hundred bytes."""
+"""A long name or a PAX header is held in memory; real ones have a few hundred bytes."""
 KEEP_FREE = 1 << 30
-"""Left on the disk whatever an archive claims to need."""
+"""Bytes that must stay free on the disk."""
 KEEP_FREE_FILES = 50_000
-"""The same for file systems that can hold so many files and no more."""
+"""Inodes that must stay free, on file systems that have a fixed number of them."""
 LOOK_EVERY = 64 << 20
 ENTRY_BYTES = 4096
-"""What the smallest entry may take of a disk."""
+"""What the smallest entry may take on the disk."""
 PATH_MAX = 4096
-"""No program could open a longer one."""
+"""No program could open a longer path."""
 NAMES_MAX = 64 << 20
-"""Of names that are held in memory; real images have two."""
+"""Bytes of names held in memory; real images have 2 MiB."""
 LAST_ID = 65535
 NOBODY = 65534
-"""Owner of what belongs to an id that a sandbox's user namespace does not hold."""
+"""Owner of files whose id is not in a sandbox's user namespace."""
 WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -62,7 +62,7 @@ class Allowance:
     bytes: int = 32 << 30
     entries: int = 2_000_000
     steps: int = 40_000_000
-    """From one directory to the next, in all paths together. A large image takes two million."""
+    """Steps from one directory to the next, in all paths together. A large image takes two million."""
 
     def take_entry(self) -> None:
         self.entries -= 1
@@ -83,8 +83,8 @@ class Allowance:
 class Metered:
     """A stream that is hashed and counted as it is read, forwards only.
 
-    While tarfile reads headers (`in_header`) it may read HEADER_MAX per member: long names, PAX headers and maps of
-    sparse files go into memory whole.
+    While tarfile reads headers (`in_header`) it may read HEADER_MAX per member: it holds long names, PAX headers and
+    maps of sparse files in memory.
     """
 
     def __init__(self, stream: IO[bytes], most: int, *, hashed: bool = True) -> None:
@@ -93,7 +93,7 @@ class Metered:
         self._header_left = HEADER_MAX
         self.in_header = True
         self.ran_out = False
-        """In the middle of what was asked for: a whole archive ends with an empty header."""
+        """Whether the last read came up short: a complete archive ends with an empty header."""
         self.digest = hashlib.sha256()
 
     def begin_header(self) -> None:
@@ -112,7 +112,7 @@ class Metered:
         try:
             data = self._stream.read(size)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            if isinstance(error, OSError) and error.errno:  # gzip and bz2 have none where the data is wrong
+            if isinstance(error, OSError) and error.errno:  # errors of gzip and bz2 about the data have none
                 raise
             raise ImageInvalid(f"the archive's compression cannot be undone: {error}") from error
         self._left -= len(data)
@@ -133,14 +133,14 @@ class Metered:
             pass
 
     def drain(self) -> str:
-        """Read to the end; the digest of everything there was."""
+        """Read to the end and return the digest of the whole stream."""
         while self._take(CHUNK):
             pass
         return self.digest.hexdigest()
 
 
 def unpack(stream: Metered, target: Path, allowance: Allowance) -> None:
-    """Unpack into `target`, a new directory. Raises ImageInvalid and leaves the mess to the caller to remove."""
+    """Unpack into `target`, a new directory. After ImageInvalid the caller must remove it."""
     root = os.open(target, _DIRECTORY)
     try:
         stream.begin_header()
@@ -155,7 +155,7 @@ def unpack(stream: Metered, target: Path, allowance: Allowance) -> None:
 
 
 def _check_map(member: tarfile.TarInfo, most: int) -> None:
-    """The parts of a sparse file lie one behind the other: with any other map tarfile may read for ever."""
+    """Checks that the parts of a sparse file are in order and do not overlap: otherwise tarfile may read for ever."""
     end = 0
     parts: list[tuple[int, int]] = getattr(member, "sparse", None) or []
     for start, length in parts:
@@ -167,15 +167,15 @@ def _check_map(member: tarfile.TarInfo, most: int) -> None:
 
 
 def forget(archive: tarfile.TarFile) -> None:
-    """What tarfile remembers of every member there was, and of every setting for all that follow."""
+    """Drop what tarfile remembers of earlier members, and its settings for all later ones."""
     archive.members = []  # type: ignore[attr-defined]
     archive.pax_headers = {}
 
 
 def check_room(path: Path) -> None:
-    """Whether there is enough left of a disk to go on filling it."""
+    """Raises ImageInvalid when the disk gets full."""
     status = os.statvfs(path)
-    files_left = status.f_favail if status.f_files else KEEP_FREE_FILES  # some file systems do not count
+    files_left = status.f_favail if status.f_files else KEEP_FREE_FILES  # some file systems report none
     if status.f_bavail * status.f_frsize < KEEP_FREE or files_left < KEEP_FREE_FILES:
         raise ImageInvalid("the image does not fit on the disk")
 
@@ -229,12 +229,12 @@ class _Layer:
 
     @property
     def _namespace(self) -> str:
-        """Of overlayfs's marks: in a user namespace it reads others than root's."""
+        """The namespace of overlayfs's attributes: "trusted" for root, "user" in a user namespace."""
         return "trusted" if self._privileged and not in_user_namespace() else "user"
 
     @contextmanager
     def _parent(self, parts: tuple[str, ...], *, make: bool) -> Iterator[int]:
-        """The directory that holds the last of `parts`, reached without following any link."""
+        """Open the directory that holds the last of `parts` without following any link."""
         self._allowance.take_steps(len(parts))
         at = os.dup(self._root)
         try:
@@ -258,7 +258,7 @@ class _Layer:
         self._names_left -= len(path)
         if self._names_left < 0:
             raise ImageInvalid("the image holds too many directories with long names")
-        self._directory_modes[path] = _mode(member)  # in the end: we must be able to write into it until then
+        self._directory_modes[path] = _mode(member)  # set at the end: until then we must be able to write into it
 
     def _file(self, parent: int, name: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         _clear(parent, name)
@@ -290,7 +290,7 @@ class _Layer:
             raise ImageInvalid(f"{member.name!r} is a hard link to {member.linkname!r}, which is not there") from error
 
     def _hide(self, parent: int, name: str) -> None:
-        """Overlayfs's whiteout: what the layers below have by this name is gone."""
+        """Make overlayfs's whiteout, which hides this name in lower layers."""
         if name in ("", ".", "..") or "/" in name or name.startswith(WHITEOUT):
             raise ImageInvalid("the archive has a whiteout without a name")
         _clear(parent, name)
@@ -310,7 +310,7 @@ class _Layer:
                 self._take_entry()
                 os.mkdir(name, 0o755, dir_fd=at)
                 return os.open(name, _DIRECTORY, dir_fd=at)
-        except NotADirectoryError as error:  # also for a link, which O_NOFOLLOW does not follow
+        except NotADirectoryError as error:  # raised for a link too, because of O_NOFOLLOW
             raise ImageInvalid(f"the archive has members below {name!r}, which is not a directory") from error
 
     def _take_entry(self) -> None:
@@ -333,7 +333,7 @@ def in_user_namespace() -> bool:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """The path's steps; `./a/b` is what tar writes, everything that could lead out is refused."""
+    """The parts of a path like `./a/b`; raises ImageInvalid for a path that could lead out."""
     if len(name) > PATH_MAX:
         raise ImageInvalid(f"the archive has a path that is too long: {name[:40]!r}…")
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
@@ -343,7 +343,7 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 def _clear(parent: int, name: str) -> None:
-    """A later member replaces an earlier one, but never a directory."""
+    """Remove an earlier member of this name. A directory is never replaced."""
     try:
         os.unlink(name, dir_fd=parent)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""`unpack` for an ordinary user: by root of his own user namespace, so that files get the owners an image gives them.
+"""`unpack` for an ordinary user: runs as root of his own user namespace, so that files get the image's owners.
 
-Without subordinate ids everything belongs to the user himself. The child is this module as a program: an archive on
-stdin, what may still be written on the command line, what is left of that or what is wrong on stdout.
+Without subordinate ids all files belong to the user. The child runs this module as a program. It reads the archive
+from stdin, takes the target and the allowance as arguments, and prints the remaining allowance or the error as JSON.
 """
 
 from __future__ import annotations
@@ -34,20 +34,22 @@ def unpack_for_caller(stream: Metered, target: Path, allowance: Allowance) -> No
             while data := stream.read(CHUNK):
                 child.stdin.write(data)
         answer = child.stdout.read()
-    facts: dict[str, Any] = json.loads(answer) if child.returncode == 0 else {"wrong": "the archive cannot be unpacked"}
-    if "wrong" in facts:
-        raise ImageInvalid(facts["wrong"])
-    for name, left in facts.items():
+    result: dict[str, Any] = (
+        json.loads(answer) if child.returncode == 0 else {"error": "the archive cannot be unpacked"}
+    )
+    if "error" in result:
+        raise ImageInvalid(result["error"])
+    for name, left in result.items():
         setattr(allowance, name, left)
 
 
-def main(target: str, given: str) -> None:
-    allowance = Allowance(**json.loads(given))
+def main(target: str, allowed: str) -> None:
+    allowance = Allowance(**json.loads(allowed))
     try:
         unpack(Metered(sys.stdin.buffer, sys.maxsize, hashed=False), Path(target), allowance)
         answer: dict[str, object] = asdict(allowance)
     except ImageInvalid as error:
-        answer = {"wrong": str(error)}
+        answer = {"error": str(error)}
     sys.stdout.write(json.dumps(answer))
 
 
