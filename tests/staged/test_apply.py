@@ -8,14 +8,19 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.staged.conftest import Stage, change_much, tree
 
 from belljar.errors import BelljarError, Conflict, UsageError
 from belljar.staged.apply import apply, undo
+from belljar.staged.copying import copy_file
 from belljar.staged.diff import unified
+from belljar.workspace.beneath import Folder
 from belljar.workspace.idmap import unmount
 
 
@@ -226,3 +231,46 @@ def test_what_the_host_does_with_an_applied_file_is_its_own_business(stage: Stag
         (stage.area.path / "upper" / "a.txt").write_text("sandbox again\n")
         with pytest.raises(Conflict):
             apply(stage.area)
+
+
+def test_the_workspace_s_owner_gets_nothing_of_root_s_by_swapping_names(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He may rename whatever is in his directories, also what root made there, between any two steps of root's."""
+    secrets = [stage.host / f"secret{number}" for number in range(4)]
+    for path in stage.host.rglob("*"):
+        os.chown(path, 4711, 4711, follow_symlinks=False)
+    os.chown(stage.host, 4711, 4711)
+    (stage.merged / "made").mkdir()
+    (stage.merged / "new").write_text("from inside")
+    (stage.merged / "pointer").symlink_to("a.txt")
+    (stage.merged / "a.txt").chmod(0o777)
+    for path in secrets:
+        path.mkdir(mode=0o700) if path == secrets[0] else path.touch(mode=0o600)
+    (secrets[0] / "key").write_text("s3cret")
+    inodes = [path.stat().st_ino for path in secrets]
+    there = dict(zip(("made", "new", "pointer", "a.txt"), secrets, strict=True))
+
+    def swap(name: str, path: str) -> None:
+        if (secret := there[name]).exists() and os.path.lexists(stage.host / path):
+            os.rename(stage.host / path, stage.host / f"{name}.away")
+            os.rename(secret, stage.host / path)
+
+    def then(function: Callable[..., Any], name: str, at: int) -> Callable[..., Any]:
+        def called(*given: Any, **more: Any) -> Any:
+            found = function(*given, **more)
+            swap(name, str(given[at]))
+            return found
+
+        return called
+
+    monkeypatch.setattr(Folder, "mkdir", then(Folder.mkdir, "made", 1))
+    monkeypatch.setattr(Folder, "symlink", then(Folder.symlink, "pointer", 2))
+    monkeypatch.setattr("belljar.staged.apply.copy_file", then(copy_file, "new", 3))
+    for name in there:
+        with suppress(BelljarError):
+            apply(stage.area, [name], force=True, step=lambda said: swap("a.txt", said.removeprefix("chmod ")))
+    left = {path.lstat().st_ino: path.lstat() for path in stage.host.rglob("*")}
+    kept = [left[inode] for inode in inodes if inode in left]
+    assert [path for path in secrets if path.exists()] == []
+    assert [(status.st_uid, status.st_mode & 0o777) for status in kept] == [(0, 0o700), *[(0, 0o600)] * (len(kept) - 1)]

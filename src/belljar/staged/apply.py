@@ -45,7 +45,7 @@ from belljar.staged.saved import (
     unlock,
 )  # fmt: skip
 from belljar.workspace import beneath
-from belljar.workspace.beneath import Folder
+from belljar.workspace.beneath import Folder, Owner
 
 Step = Callable[[str], None]
 """Told before each step; tests are killed there."""
@@ -300,7 +300,8 @@ def _do(layers: Layers, one: dict[str, Any], temporary: str) -> None:
     elif one["do"] == "mkdir":
         with suppress(FileExistsError):
             lower.mkdir(path, 0o700)
-            _owned_like(lower, path, path.rpartition("/")[0])
+            if owner := _owner_of(lower, path.rpartition("/")[0]):
+                lower.give(path, owner)
     elif one["do"] == "chmod":
         lower.chmod(path, one["mode"] & 0o777)
     else:
@@ -313,20 +314,22 @@ def _put(layers: Layers, one: dict[str, Any], temporary: str) -> None:
     beside = f"{parent}/{temporary}" if parent else temporary
     remove_tree(lower, beside)
     holder = layers.holder(path)
+    owner = _owner_of(lower, path if lower.exists(path) else parent)
     try:
         if one["do"] == "link":
             lower.symlink(one["target"], beside)
+            if owner:
+                lower.give(beside, owner)
         elif "text" in one:
-            lower.write(beside, base64.b64decode(one["text"]), one["mode"] & 0o777)
+            lower.write(beside, base64.b64decode(one["text"]), one["mode"] & 0o777, owner)
             if holder is not None:
                 copy_attributes(holder, path, lower, beside)
         else:
             if holder is None:
                 raise UsageError(f"{path} is no longer among the staged changes")
-            copy_file(holder, path, lower, beside, one["mode"])
+            copy_file(holder, path, lower, beside, one["mode"], owner=owner)
             if "digest" in one and digest(lower, beside) != one["digest"]:
                 raise OSError(errno.ESTALE, "changed in the sandbox since it was shown", path)
-        _owned_like(lower, beside, path if lower.exists(path) else parent)
         lower.rename(beside, path)
     except BaseException:
         with suppress(OSError):
@@ -334,11 +337,12 @@ def _put(layers: Layers, one: dict[str, Any], temporary: str) -> None:
         raise
 
 
-def _owned_like(folder: Folder, path: str, model: str) -> None:
-    """What was there keeps its owner; what is new belongs to whom its directory belongs to."""
-    if os.geteuid() == 0:
-        status = folder.stat(model)
-        folder.chown(path, status.st_uid, status.st_gid)
+def _owner_of(folder: Folder, model: str) -> Owner | None:
+    """What was there keeps its owner; what is new belongs to whom its directory belongs to. None: only root decides."""
+    if os.geteuid() != 0:
+        return None
+    status = folder.stat(model)
+    return status.st_uid, status.st_gid
 
 
 def recover(area: StagedArea, step: Step = lambda name: None) -> bool:

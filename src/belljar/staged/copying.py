@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 
-from belljar.workspace.beneath import Folder
+from belljar.workspace.beneath import Folder, Owner
 
 CHUNK, BLOCK = 8 << 20, 64 << 10
 OPAQUE = ("trusted.overlay.opaque", "user.overlay.opaque")
@@ -55,11 +55,17 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
         at += done
 
 
-def copy_file(source: Folder, path: str, target: Folder, name: str, mode: int = 0o600, *, wait: bool = True) -> None:
-    """`name` must not exist. Data and user attributes; no owner, no set-id bit."""
+def copy_file(
+    source: Folder, path: str, target: Folder, name: str, mode: int = 0o600, *, owner: Owner | None = None,
+    wait: bool = True,
+) -> os.stat_result:  # fmt: skip
+    """`name` must not exist. Data and user attributes; no set-id bit. What was copied, as it was before."""
     with source.file(path) as file:
+        status = os.fstat(file.fileno())
         created = target.create(name)
         try:
+            if owner is not None:
+                os.fchown(created, *owner)
             copy_data(file.fileno(), created)
             _copy_attributes(file.fileno(), created)
             os.fchmod(created, mode & 0o777)
@@ -67,6 +73,7 @@ def copy_file(source: Folder, path: str, target: Folder, name: str, mode: int = 
                 os.fsync(created)
         finally:
             os.close(created)
+    return status
 
 
 def _copy_attributes(source: int, target: int) -> None:

@@ -80,14 +80,15 @@ def saved(
         status = lower.stat(path)
     except OSError:
         return {"path": path, "kind": "absent"}
+    if is_file := stat.S_ISREG(status.st_mode):
+        status = copy_file(lower, path, own, f"undo.new/{slot}")  # whose it is: not another's that was there before
     kept = {
         "path": path, "slot": slot, "mode": stat.S_IMODE(status.st_mode), "uid": status.st_uid, "gid": status.st_gid,
         "mtime": status.st_mtime_ns, "ctime": status.st_ctime_ns,
     }  # fmt: skip
     if stat.S_ISLNK(status.st_mode):
         return {**kept, "kind": "link", "target": lower.readlink(path)}
-    if stat.S_ISREG(status.st_mode):
-        copy_file(lower, path, own, f"undo.new/{slot}")
+    if is_file:
         return {**kept, "kind": "file"}
     if stat.S_ISDIR(status.st_mode):
         names = enumerate(lower.names(path) if whole else ())
@@ -173,6 +174,7 @@ def _is_untouched(lower: Folder, path: str, ctime: int) -> bool:
 
 def bring_back(own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "undo") -> None:
     path = one["path"]
+    owner = (one["uid"], one["gid"]) if os.geteuid() == 0 and "uid" in one else None
     if one["kind"] in ("file", "link") and _is_untouched(lower, path, one["ctime"]):
         return
     if one["kind"] == "directory":
@@ -180,6 +182,8 @@ def bring_back(own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "
             remove_tree(lower, path)
         with suppress(FileExistsError):
             lower.mkdir(path, 0o700)
+            if owner:
+                lower.give(path, owner)
         for inside in one["inside"]:
             if not lower.exists(inside["path"]):
                 bring_back(own, lower, inside, kept_in)
@@ -192,12 +196,12 @@ def bring_back(own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "
         remove_tree(lower, beside)
         if one["kind"] == "link":
             lower.symlink(one["target"], beside)
+            if owner:
+                lower.give(beside, owner)
         else:
-            copy_file(own, f"{kept_in}/{one['slot']}", lower, beside, one["mode"])
+            copy_file(own, f"{kept_in}/{one['slot']}", lower, beside, one["mode"], owner=owner)
         if lower.exists(path) and stat.S_ISDIR(lower.stat(path).st_mode):
             remove_tree(lower, path)
         lower.rename(beside, path)
     if one["kind"] in ("directory", "link", "file"):
-        if os.geteuid() == 0:
-            lower.chown(path, one["uid"], one["gid"])
         lower.utime(path, (one["mtime"], one["mtime"]))

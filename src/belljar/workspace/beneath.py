@@ -32,6 +32,10 @@ DEEPEST = 4096  # levels that `walk` goes down
 HELD = 64  # of these so many hold a descriptor
 
 
+Owner = tuple[int, int]
+"""uid and gid."""
+
+
 class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
@@ -169,7 +173,7 @@ class Folder:
             return os.open(name, _NEW, mode, dir_fd=parent)
 
     @contextmanager
-    def replacing(self, path: str, mode: int = 0o600) -> Iterator[BinaryIO]:
+    def replacing(self, path: str, mode: int = 0o600, owner: Owner | None = None) -> Iterator[BinaryIO]:
         """A new file that takes the name when all went well; readers see the old one or the new one, whole.
 
         A link by that name is replaced, not followed. What is written is on disk before the name changes.
@@ -179,6 +183,8 @@ class Folder:
             descriptor = os.open(temporary, _NEW, mode & 0o777, dir_fd=parent)
             try:
                 with os.fdopen(descriptor, "wb") as file:
+                    if owner is not None:
+                        os.fchown(descriptor, *owner)
                     yield file
                     file.flush()
                     os.fsync(file.fileno())
@@ -188,18 +194,29 @@ class Folder:
                     os.unlink(temporary, dir_fd=parent)
                 raise
 
-    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
-        with self.replacing(path, mode) as file:
+    def write(self, path: str, data: bytes, mode: int = 0o600, owner: Owner | None = None) -> None:
+        with self.replacing(path, mode, owner) as file:
             file.write(data)
 
     def chmod(self, path: str, mode: int) -> None:
-        """Of a file or directory; a link has no mode. Never gives a set-id bit."""
+        """Of a file or directory; a link has no mode. Never gives a set-id bit. Root in somebody else's folder leaves
+        what is root's as it is: the folder's owner may have put it in the place of what was meant."""
         with self._itself(path) as name:
+            if os.geteuid() == 0 and os.fstat(self.descriptor).st_uid != 0 and os.stat(name).st_uid == 0:
+                return
             os.chmod(name, mode & 0o1777)
 
-    def chown(self, path: str, uid: int, gid: int) -> None:
-        with self._parent(path) as (parent, name):
-            os.chown(name, uid, gid, dir_fd=parent, follow_symlinks=False)
+    def give(self, path: str, owner: Owner) -> None:
+        """To somebody else: a link or an empty directory that was just made. Whoever owns the folder may put a file of
+        root's in its place, so nothing else is given away by its name."""
+        descriptor = self.open(path, os.O_PATH)
+        try:
+            name, mode = f"/proc/self/fd/{descriptor}", os.fstat(descriptor).st_mode
+            if not stat.S_ISLNK(mode) and (not stat.S_ISDIR(mode) or os.listdir(name)):
+                raise OSError(errno.EBUSY, "something else was put in the place of what was just made", path)
+            os.chown(name, *owner)
+        finally:
+            os.close(descriptor)
 
     def utime(self, path: str, times: tuple[int, int]) -> None:
         """Access and change time, in nanoseconds."""
