@@ -48,7 +48,7 @@ class StagedVerbs(Verbs):
     def _review(self) -> Review:
         from belljar.staged.review import Review
 
-        return Review(self._staged_area)
+        return Review(self._staged_area, self._box._ledger.record)
 
     async def changes(self) -> list[Change]:
         """What is not as it is on the host.
@@ -81,10 +81,8 @@ class StagedVerbs(Verbs):
         await box.apply(["src/app.py"])
         """
         await self.copy_out()
-        box, review = self._box, self._review
-        done = await to_thread.run_sync(lambda: review.apply(paths, force=force, merge=merge, runs_later=runs_later))
-        box._ledger.record("apply", paths=done.paths[:1000], held=done.held)
-        return done
+        review = self._review
+        return await to_thread.run_sync(lambda: review.apply(paths, force=force, merge=merge, runs_later=runs_later))
 
     async def show(self, paths: Iterable[str] | None = None) -> dict[Change, Shown]:
         """All changes, or those at or below some paths, for somebody who decides about them.
@@ -106,11 +104,9 @@ class StagedVerbs(Verbs):
         await box.apply_shown({change: shown for change, shown in seen.items() if change.path == "app.py"})
         """
         wanted = {change: shown for change, shown in seen.items() if not change.runs_later}
+        held = [change.path for change in seen if change.runs_later]
         review = self._review
-        done = await to_thread.run_sync(lambda: review.apply_chosen(wanted, {}))
-        done.held = [change.path for change in seen if change.runs_later]
-        self._box._ledger.record("apply", paths=done.paths[:1000], held=done.held)
-        return done
+        return await to_thread.run_sync(lambda: review.apply_chosen(wanted, {}, held))
 
     async def undo_apply(self) -> list[str]:
         """Take the last apply back, once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from itertools import chain
 from tempfile import TemporaryDirectory
@@ -47,8 +47,10 @@ def left_without_workspace(area: StagedArea) -> list[Change]:
 
 
 class Review:
-    def __init__(self, area: StagedArea) -> None:
+    def __init__(self, area: StagedArea, record: Callable[..., None] | None = None) -> None:
         self.area = area
+        self._record = record
+        """Writes the audit trail: a kind, and what was decided."""
 
     def changes(self) -> list[Change]:
         return self.area.changes()
@@ -60,7 +62,7 @@ class Review:
     def apply(
         self, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False, runs_later: bool = False
     ) -> Applied:
-        return apply(self.area, paths, force=force, merge=merge, runs_later=runs_later)
+        return self._applied(apply(self.area, paths, force=force, merge=merge, runs_later=runs_later))
 
     def show(self, change: Change) -> Shown:
         """For somebody who decides about it."""
@@ -68,9 +70,11 @@ class Review:
             sides = diffs.text_sides(layers, change)
             return Shown("".join(diffs.of_sides(change, sides)), {} if sides is not None else _digests(layers, change))
 
-    def apply_chosen(self, seen: Mapping[Change, Shown], contents: Mapping[str, bytes]) -> Applied:
+    def apply_chosen(
+        self, seen: Mapping[Change, Shown], contents: Mapping[str, bytes], held: Iterable[str] = ()
+    ) -> Applied:
         """Changes that somebody saw and said yes to, whole or (`contents`) in part; all at once. What is read here and
-        is as it was shown is what is applied: a sandbox may still run."""
+        is as it was shown is what is applied: a sandbox may still run. `held`: what the caller left out."""
         texts: dict[str, bytes] = {}
         digests: dict[str, str] = {}
         with self.area.layers() as layers:
@@ -81,10 +85,11 @@ class Review:
                 if sides is not None and change.after is not None and change.after.kind == "file":
                     texts[change.path] = b"".join(sides.new)
                 digests |= shown.digests
-        if not seen:
-            return Applied()
-        paths, contents = [each.path for each in seen], {**texts, **contents}
-        return apply(self.area, paths, contents=contents, digests=digests, runs_later=True, seen=seen)
+        done, paths, contents = Applied(), [each.path for each in seen], {**texts, **contents}
+        if seen:
+            done = apply(self.area, paths, contents=contents, digests=digests, runs_later=True, seen=seen)
+        done.held += held
+        return self._applied(done)
 
     def with_hunks(self, path: str, chosen: list[int]) -> bytes:
         """The host's text with only these hunks of the sandbox's, counted from 0 as in its diff."""
@@ -111,12 +116,17 @@ class Review:
         return sides
 
     def undo(self, *, force: bool = False) -> list[str]:
-        return undo(self.area, force=force)
+        back = undo(self.area, force=force)
+        self._note("undo", back)
+        return back
 
     def discard(self, paths: Iterable[str] | None = None) -> list[str]:
         """Take changes of an ended session back, all or some; what they were. What was applied can still be undone."""
-        if paths is None:
-            return self._discard_all()
+        gone = self._discard_all() if paths is None else self._discard_some(paths)
+        self._note("discard", gone)
+        return gone
+
+    def _discard_some(self, paths: Iterable[str]) -> list[str]:
         with self.area.locked(), Folder.at(self.area.path / "upper") as upper:
             with self.area.layers() as layers:
                 found = select(layers.changes(), paths, parents=False)
@@ -141,6 +151,14 @@ class Review:
             else:
                 self.area.remove()
         return found
+
+    def _applied(self, done: Applied) -> Applied:
+        self._note("apply", done.paths, held=done.held)
+        return done
+
+    def _note(self, kind: str, paths: list[str], **more: list[str]) -> None:
+        if self._record is not None and (paths or any(more.values())):
+            self._record(kind, paths=paths[:1000], **more)
 
 
 def _cover(layers: Layers, upper: Folder, change: Change) -> None:

@@ -149,6 +149,10 @@ def test_an_ask_shows_risk_and_effects_and_takes_no_yes_or_always(terminal: Term
     assert "privilege.sudo" not in shown  # our words, not the policy's
     terminal.type("n\r")
     terminal.until("you declined")
+    terminal.line("sudo true; touch no")
+    terminal.until("[a]lways:")
+    terminal.type("\x04")
+    assert terminal.until("belljar: not run: you declined").endswith("\n")
     terminal.line("sudo true; touch yes")
     terminal.until("[a]lways:")
     terminal.type("y\r")

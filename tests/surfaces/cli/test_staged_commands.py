@@ -226,7 +226,7 @@ def test_a_merge_that_fails_says_that_the_same_lines_changed(place: Path) -> Non
 def test_safe_mode_has_the_verbs_and_undoes_a_risky_command(place: Path) -> None:
     terminal = Terminal.belljar("shell", "--staged", "--workspace", place)
     terminal.line(":undo")
-    terminal.until("there is no checkpoint to go back to; `discard` takes")
+    terminal.until("no risky command has run; :discard drops changes")
     terminal.line("mkdir -p sub && cd sub && echo two > ../a.txt")
     terminal.until("exit 0")
     terminal.line("rm -rf ../*.txt; ls ..")
@@ -261,3 +261,14 @@ def test_safe_mode_without_staging_does_not_offer_the_verbs(place: Path) -> None
     terminal.until("not available in this session; `belljar shell --staged` has it")
     terminal.line(":quit")
     terminal.rest()
+
+
+def test_the_audit_trail_tells_what_was_decided_after_the_session(place: Path) -> None:
+    id = run_staged(place)
+    belljar("apply", "a.txt", cwd=place)
+    belljar("apply", "--undo", cwd=place)
+    belljar("discard", "b.txt", cwd=place)
+    belljar("apply", cwd=place)
+    records = belljar("audit", "show", "--session", id, "--json").json
+    decided = [(each["kind"], each["paths"]) for each in records if "paths" in each]
+    assert decided == [("apply", ["a.txt"]), ("undo", ["a.txt"]), ("discard", ["b.txt"]), ("apply", ["a.txt", "c.txt"])]

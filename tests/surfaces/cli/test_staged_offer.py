@@ -70,3 +70,14 @@ def test_choosing_asks_for_empty_directories_and_not_for_what_cannot_be_applied(
     assert (place / "full" / "x").exists()
     run_staged(place, "echo y > y")
     assert belljar("changes", cwd=place).stdout == "+ y\n", "the FIFO that is left stands in nobody's way"
+
+
+def test_ctrl_c_at_the_question_after_safe_mode_keeps_the_changes(place: Path) -> None:
+    terminal = Terminal.belljar("shell", "--staged", "--workspace", place)
+    terminal.line("echo new > b.txt")
+    terminal.until("±1")
+    terminal.line("exit")
+    terminal.until("[k]eep for later: ")
+    terminal.insist("\x03", "+1 kept as bj-")
+    terminal.rest()
+    assert not (place / "b.txt").exists()

@@ -114,6 +114,8 @@ def _paths(command: str, words: list[str], *flags: str) -> list[str] | None:
 
 def _undo(mode: SafeMode, _: list[str]) -> None:
     """Back to before the last risky command; asked again, to before the one before it."""
+    if not mode.box.checkpoints():
+        raise UsageError("no risky command has run; :discard drops changes, `belljar apply --undo` takes :apply back")
     point = _asked(mode, "rollback")
     _asked(mode, "forget_checkpoint", point)
     console.note(f"the files are as they were {point.name}")

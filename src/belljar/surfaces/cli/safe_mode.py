@@ -300,6 +300,7 @@ class SafeMode:
             with self._in(Phase.ASKING), self._gate:
                 return input(question).strip().lower()
         except (EOFError, KeyboardInterrupt):
+            sys.stderr.write("\n")
             return "no"
 
 

@@ -15,7 +15,8 @@ timer breaks every wait into short ones.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 LONGEST_WAIT = 0.5
 
@@ -50,3 +51,19 @@ class SignalGate:
         if self._open:
             self.check()
         self._on_signal(number)
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """While a person is asked when the sandbox is gone: Ctrl+C is an answer, every other signal ends us at once."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: leave, signal.SIGHUP: leave}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -22,7 +22,7 @@ from belljar.staged.diff import lines_counted, quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names
 from belljar.surfaces.cli.session_commands import sessions
-from belljar.surfaces.cli.staged_offer import choose, line, lines, report
+from belljar.surfaces.cli.staged_offer import choose, line, lines, report, reviewed
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def _stat(args: Namespace, review: Review) -> int:
 
 
 def apply(args: Namespace) -> int:
-    review = _review(args)
+    review = reviewed(_review(args).area)
     if args.undo:
         return _undo(args, review)
     if args.patch:
@@ -115,7 +115,7 @@ def _answer(args: Namespace, result: Applied, done: str) -> int:
 
 
 def discard(args: Namespace) -> int:
-    review = _review(args)
+    review = reviewed(_review(args).area)
     id, paths = review.area.id, args.paths or None
     gone = anyio.run(_asked, id, lambda box: box.discard(paths)) if _runs(id) else review.discard(paths)
     return _answer(args, Applied(gone), "discarded")

@@ -6,12 +6,14 @@ import sys
 
 from belljar import host as hosts
 from belljar.errors import BelljarError, UsageError
+from belljar.session.ledger import Ledger
 from belljar.staged.apply import Applied
 from belljar.staged.area import StagedArea
 from belljar.staged.change import Change, counted
 from belljar.staged.diff import quoted
 from belljar.staged.review import Review, Shown
 from belljar.surfaces.cli import console
+from belljar.surfaces.cli.signals import answering
 
 QUESTION = "Apply these changes ({})? [y]es, [n]o (discard), [c]hoose, [k]eep for later: "
 MOST_LINES = 40
@@ -24,10 +26,12 @@ def ask(question: str) -> str:
     sys.stderr.write(question)
     sys.stderr.flush()
     try:
-        answer = sys.stdin.readline()
+        with answering():
+            answer = sys.stdin.readline()
     except KeyboardInterrupt:
-        sys.stderr.write("\n")
         answer = ""
+    if not answer:
+        sys.stderr.write("\n")
     return answer.strip().lower() if answer else "q"
 
 
@@ -43,9 +47,16 @@ def conclude(id: str, *, ask: bool) -> None:
         console.note(f"{error}; the changes are kept as {area.id}")
 
 
+def reviewed(area: StagedArea) -> Review:
+    """What is decided about it is in the audit trail, also when its session is over."""
+    ledger = Ledger(hosts.default().audit)
+    ledger.session = area.id
+    return Review(area, ledger.record)
+
+
 def _offer(area: StagedArea, asked: bool) -> None:
     """What changed, and what shall become of it."""
-    review = Review(area)
+    review = reviewed(area)
     found = review.changes()
     if area.incomplete:
         console.note(f"some changes are lost: {area.incomplete}")
