@@ -116,6 +116,7 @@ def test_a_namespace_that_an_engine_shares_is_mentioned() -> None:
         ("starting: crun: cgroups in hybrid mode not supported, drop all controllers from cgroupv2", 'runtime="runc"'),
         ("creating the sandbox: Unknown runtime specified crun", "daemon.json"),
         ("workspace: something else than /w was mounted; the path was changed meanwhile", "PrivateMounts"),
+        ("creating: Range of CPUs is from 0.01 to 2.00, as there are only 2 CPUs available", "no more than that"),
         ("something new", "fix what the message names"),
     ],
 )

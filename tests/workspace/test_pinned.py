@@ -7,6 +7,7 @@ import pwd
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tests import descriptors
@@ -72,6 +73,20 @@ def test_a_name_that_is_not_utf8_is_one_clear_error(tmp_path: Path) -> None:
     os.mkdir(path)
     with pytest.raises(WorkspaceError, match="UTF-8"):
         Workspace.open(os.fsdecode(path))
+
+
+def test_a_directory_that_the_caller_may_not_read_is_one_clear_error() -> None:
+    with TemporaryDirectory(dir="/tmp") as path:
+        os.chmod(path, 0)
+        caller = os.geteuid()
+        try:
+            if caller == 0:
+                os.seteuid(65534)
+            with pytest.raises(WorkspaceError, match="you may not read it; choose a directory of your own"):
+                Workspace.open(path)
+        finally:
+            os.seteuid(caller)
+            os.chmod(path, 0o700)
 
 
 @pytest.mark.parametrize(

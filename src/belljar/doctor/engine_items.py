@@ -33,7 +33,7 @@ REMEDIES = (
     ),
     (r"unknown.*runtime", "leave --runtime out, or name it to Docker: `runtimes` in /etc/docker/daemon.json"),
     (r"cgroup|memory limit|cpu limit|process limit|swap", "see which limits `belljar doctor` finds"),
-    (r"range of cpus", "the engine's machine has fewer processors than this one: give --cpus"),
+    (r"range of cpus", "give --cpus no more than that"),
     (
         r"bind source path does not exist|something else than \S+ was mounted",
         "the engine does not see this process's mounts (is it in a container, or under systemd's PrivateMounts=?): run "

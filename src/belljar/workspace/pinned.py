@@ -249,6 +249,8 @@ def _pin(path: str | os.PathLike[str]) -> int:
     if not text or "\0" in text:
         raise WorkspaceError("workspace: the path is empty or holds a NUL byte")
     try:
+        if os.path.isdir(text) and not os.access(text, os.R_OK | os.X_OK, effective_ids=True):
+            raise WorkspaceError(f"workspace {text!r}: you may not read it; choose a directory of your own")
         return os.open(text, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise WorkspaceError(f"workspace {text!r} does not exist") from error

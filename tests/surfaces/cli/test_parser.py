@@ -33,7 +33,7 @@ def test_help_for_one_command_is_its_own(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("args", "meant"),
     [
-        (["rnu", "ls"], "did you mean 'run'?"),
+        (["rnu", "ls"], "did you mean 'run'? See `belljar --help`"),
         (["session", "lst"], "did you mean 'list'?"),
         (["run", "--memroy", "1g", "ls"], "did you mean '--memory'?"),
         (["run", "--network", "none ", "ls"], "did you mean 'none'?"),

@@ -11,12 +11,12 @@ from belljar.errors import UsageError, closest, suggestion
 from belljar.records import record
 from belljar.surfaces.cli import console, examples, habits, settings
 from belljar.surfaces.cli.sandbox_options import add_engine_option, add_sandbox_options, refuse_beside_session
-from belljar.surfaces.cli.values import count, env_file, seconds, variable
+from belljar.surfaces.cli.values import count, env_file, named, seconds, variable
 
 DESCRIPTION = "Runs commands in containers: isolated from the host, visible to you."
 STATUSES = """exit status: the command's own; 124 timeout, 125 sandbox failed, 126 denied, 127 not found, 2 bad usage"""
-AUDITED = ("verdict", "approval", "start", "end", "network", "allow", "apply", "discard", "session_open",
-           "session_close")  # fmt: skip
+AUDITED = ("verdict", "approval", "start", "end", "network", "allow", "apply", "undo", "discard",
+           "session_open", "session_close")  # fmt: skip
 COMMAND = "one argument: bash text; `-- CMD…`: argument vector"
 SESSION = "a session's id or name; `belljar ps` lists them"
 SHELL = "a background shell; `belljar shells` lists them"
@@ -38,7 +38,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.endswith("required: ACTION") and self._subparsers:
             message = f"say what to do: {', '.join(self._subparsers._group_actions[0].choices or ())}"
-        raise UsageError(f"{message}; see `{self.prog} --help`")
+        see = f"see `{self.prog} --help`"
+        raise UsageError(f"{message} S{see[1:]}" if message.endswith("?") else f"{message}; {see}")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = self.parse_known_args(args, namespace)
@@ -174,14 +175,14 @@ def _sessions(commands: Commands) -> None:
     stats.flag("--once", help="print once and exit")
     background = commands.add("start", "cli.session_commands:background",
                               "start a background shell in a session and print its id")  # fmt: skip
-    background.add_argument("--session", metavar="ID", required=True, help=SESSION)
+    background.add_argument("--session", type=named, metavar="ID", required=True, help=SESSION)
     _policy(background)
     background.flag("-t", "--tty", help="give it a terminal, to `belljar attach` to")
     _yes(background)
     _command_options(background)
     background.add_argument("command", nargs="...", metavar="CMD", help=COMMAND)
     shells = commands.add("shells", "cli.session_commands:shells", "list background shells")
-    shells.add_argument("--session", metavar="ID", help="only of this session")
+    shells.add_argument("--session", type=named, metavar="ID", help="only of this session")
     logs = commands.add("logs", "cli.session_commands:logs", "print the output of a background shell")
     logs.add_argument("id", metavar="ID", help=SHELL)
     logs.flag("-f", "--follow", help="keep printing until it ends")
@@ -200,7 +201,7 @@ def _sessions(commands: Commands) -> None:
     forwarded.add_argument("sessions", nargs="*", metavar="[ID] [HERE:]PORT",
                            help="the session, not needed if there is only one; port here (default: a free one), and "
                                 "inside")  # fmt: skip
-    forwarded.add_argument("--session", metavar="ID", help="the session, instead of naming it first")
+    forwarded.add_argument("--session", type=named, metavar="ID", help="the session, instead of naming it first")
     forwarded.add_argument("--at", type=int, default=0, metavar="PORT", help="port here, as in HERE:PORT")
 
 
@@ -215,7 +216,8 @@ def _changes(commands: Commands) -> None:
     point.add_argument("name", nargs="?", metavar="NAME", help="name of the checkpoint (default: checkpoint 1, 2 …)")
     back.add_argument("name", nargs="?", metavar="NAME", help="name of the checkpoint (default: the last)")
     for each in (listed, shown, taken, dropped, point, back):
-        each.add_argument("--session", metavar="ID", help="which session; not needed if this directory has only one")
+        each.add_argument("--session", type=named, metavar="ID",
+                          help="which session; not needed if this directory has only one")  # fmt: skip
     for each in (listed, shown, taken, dropped):
         each.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
     listed.flag("--all", help="also what is in new directories, which are one line each")
@@ -273,7 +275,7 @@ def _upkeep(commands: Commands) -> None:
     prune.flag("--yes", help="do not ask")
     _, actions = commands.family("audit", "read and verify the audit trail")
     show = commands.add("show", "cli.audit_commands:show", "print the records", into=actions)
-    show.add_argument("--session", metavar="ID", help="only of this session")
+    show.add_argument("--session", type=named, metavar="ID", help="only of this session")
     show.add_argument("--kind", choices=AUDITED, metavar="KIND", help=f"{', '.join(AUDITED[:-1])} or {AUDITED[-1]}")
     show.add_argument("--since", metavar="WHEN", help="2026-01-31T12:00, or for example 15m, 2h, 3d ago")
     show.flag("-f", "--follow", help="keep printing as records are written")
@@ -323,7 +325,8 @@ GROUPS = (
 
 
 def _session(parser: Parser) -> None:
-    parser.add_argument("--session", metavar="ID", help="run in this session (see `belljar session start`)")
+    parser.add_argument("--session", type=named, metavar="ID",
+                        help="run in this session (see `belljar session start`)")  # fmt: skip
 
 
 def _policy(parser: Parser) -> None:

@@ -25,12 +25,20 @@ def count(text: str) -> int:
     return int(text)
 
 
+def named(text: str) -> str:
+    """A session. An empty name is a variable of the caller's that was never set: nothing may run elsewhere instead."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the session's name is empty; `belljar ps` lists the sessions")
+    return text
+
+
 def variable(text: str) -> tuple[str, str]:
     """`NAME=value`; a NAME alone is taken from our own environment: its value is in no list of processes then."""
     name, equals, value = text.partition("=")
+    if not equals and name.isidentifier() and name not in os.environ:
+        raise argparse.ArgumentTypeError(f"{name} is not set here, so there is no value to take; write {name}=value")
     if not name or (not equals and name not in os.environ):
-        unset = f", and there is none of this name here to take: `{name}` is not set" if name.isidentifier() else ""
-        raise argparse.ArgumentTypeError(f"{text!r} is not a variable{unset}; write NAME=value")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a variable; write NAME=value")
     return name, value if equals else os.environ[name]
 
 
