@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import struct
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,18 @@ def test_a_group_that_others_are_in_may_not_write(place: Path) -> None:
     assert untrusted(place) == str(place.parent)
     os.chown(place.parent, 0, 0)
     assert untrusted(place) is None
+
+
+def test_who_may_write_by_an_access_list_counts(place: Path) -> None:
+    """`setfacl -m u:daemon:rwx`: the group is ours alone, but its bits are the list's."""
+    user, named, group, mask, other = (1, 7, -1), (2, 7, 1), (4, 5, -1), (16, 7, -1), (32, 5, -1)
+    entries = b"".join(struct.pack("<HHi", *each) for each in (user, named, group, mask, other))
+    try:
+        os.setxattr(place.parent, "system.posix_acl_access", struct.pack("<I", 2) + entries)
+    except OSError:
+        pytest.skip("this file system has no access lists")
+    assert place.parent.stat().st_mode & 0o777 == 0o775
+    assert untrusted(place) == str(place.parent)
 
 
 @pytest.mark.root

@@ -40,18 +40,26 @@ def untrusted(path: str | os.PathLike[str]) -> str | None:
             remaining += target.split("/")[::-1]
             directory = "/" if target.startswith("/") else directory
             continue
-        if _others_may_write(status):
+        if _others_may_write(current, status):
             return current
         directory = current
     return None
 
 
-def _others_may_write(status: os.stat_result) -> bool:
+def _others_may_write(path: str, status: os.stat_result) -> bool:
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
         return False
     if status.st_mode & stat.S_IWOTH:
         return True
-    return bool(status.st_mode & stat.S_IWGRP) and not _is_private_group(status.st_gid)
+    return bool(status.st_mode & stat.S_IWGRP) and (_has_acl(path) or not _is_private_group(status.st_gid))
+
+
+def _has_acl(path: str) -> bool:
+    """The group's bits then stand for everybody that the list names."""
+    try:
+        return "system.posix_acl_access" in os.listxattr(path)
+    except OSError:
+        return False
 
 
 def _is_private_group(gid: int) -> bool:

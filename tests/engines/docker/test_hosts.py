@@ -66,10 +66,9 @@ def test_a_context_that_is_missing_is_an_error_and_no_other_engine(monkeypatch: 
         candidates(USUAL)
 
 
+@pytest.mark.root
 def test_another_user_s_context_leads_root_to_no_engine(config: Path) -> None:
     """`sudo` with the caller's HOME."""
-    if os.geteuid() != 0:
-        pytest.skip("takes another user")
     (config / "config.json").write_text('{"currentContext": "near"}')
     context(config, "near", "unix:///home/other/engine.sock")
     os.chown(config / "contexts", 4711, 4711)
@@ -77,9 +76,8 @@ def test_another_user_s_context_leads_root_to_no_engine(config: Path) -> None:
         candidates(USUAL)
 
 
+@pytest.mark.root
 def test_root_looks_for_no_engine_where_another_user_may_listen(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("takes another user")
     os.chown(tmp_path, 4711, 4711)
     assert candidates((*USUAL, f"unix://{tmp_path}/docker.sock")) == [Endpoint(USUAL[0])]
 

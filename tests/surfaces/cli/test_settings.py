@@ -181,10 +181,9 @@ def test_a_mistake_names_the_file(files: tuple[Path, Path], text: str, said: str
         settings.load()
 
 
+@pytest.mark.root
 def test_a_link_of_another_user_s_to_a_file_of_ours_is_not_followed(files: tuple[Path, Path]) -> None:
     """As root with his HOME: the policy and the runtime that it names would be those beside his link."""
-    if os.geteuid() != 0:
-        pytest.skip("takes another user")
     _, user = files
     ours = user.parents[1] / "ours.toml"
     ours.write_text('runtime = "bin/runc"\n')
