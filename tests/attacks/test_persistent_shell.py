@@ -49,6 +49,18 @@ async def test_a_sourced_script_cannot_say_where_the_shell_is(shell: PersistentS
         await shell.run("rm -rf *", timeout=5)
 
 
+@pytest.mark.parametrize("text", ["PWD=/tmp/build", "source ./moved.sh"])
+async def test_a_variable_does_not_say_where_the_shell_is(shell: PersistentShell, workspace: Path, text: str) -> None:
+    (workspace / "moved.sh").write_text("PWD=/tmp/build\n")
+    await shell.run("mkdir -p /tmp/build")
+    await shell.run(text)
+    await shell.settle()
+    assert shell.environment["PWD"] == "/tmp/build"
+    assert shell.cwd == "/workspace"
+    with pytest.raises(PolicyDenied):
+        await shell.run("rm -rf *", timeout=5)
+
+
 @pytest.mark.parametrize(
     "trick",
     [

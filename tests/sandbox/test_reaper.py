@@ -13,7 +13,7 @@ from anyio import to_thread
 from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.spec import LABEL
 from belljar.sandbox.reaper import reap
-from belljar.sandbox.rundir import run_root
+from belljar.sandbox.rundir import RunDir, new_session_id, run_root
 
 HOST = """
 import sys, anyio, belljar
@@ -103,3 +103,21 @@ async def test_a_living_sibling_is_never_reaped(engine: DockerEngine, host: Call
     assert (run_root() / sibling.session / "link").is_dir()
     sibling.kill()
     await reaped(engine)
+
+
+def test_a_session_that_is_kept_while_the_engine_is_asked_is_left_alone(tmp_path: Path) -> None:
+    """Its container is not in the list, which is older."""
+    kept = []
+
+    class Engine:
+        identity = "here"
+
+        def list(self) -> list[object]:
+            made = RunDir.create(new_session_id(), tmp_path)
+            made.write_session({"container": "its own", "engine": "here"})
+            made.release()
+            kept.append(made.path)
+            return []
+
+    assert reap(Engine(), tmp_path) == []  # type: ignore[arg-type]
+    assert kept[0].is_dir()
