@@ -170,7 +170,7 @@ parts = ["a", "-", ".", " ", ": ", "a: ", "fork: retry: ", "spawn a", "eyJ.", ":
 for part in parts:
     text = part * ((64 << 10) // len(part))
     for look in [each for each in vars(hints).values() if isinstance(each, re.Pattern)]:
-        list(look.finditer(text[: hints.LOOKED_AT]))
+        list(look.finditer(text[: hints.SEARCHED]))
     Screen().feed(text.encode())
     Drawing().feed(text.encode())
     masking.text(text)

@@ -95,7 +95,7 @@ async def test_more_names_than_the_host_should_keep_are_refused(
     for number in range(100):
         (root / "crowd" / f"{number}-{'x' * 100}").touch()
     assert len(await files.list("crowd")) == 100
-    monkeypatch.setattr(module, "TOLD_MAX", 10_000)
+    monkeypatch.setattr(module, "ANSWER_MAX", 10_000)
     with pytest.raises(FileFailed, match="name a directory further down"):
         await files.list("crowd")
 

@@ -39,13 +39,13 @@ def test_checks_in_any_order_show_each_line_once_and_leave_none_out(seed: int) -
     assert check(new, b"a", len(TEXT)) == check(new, None, len(TEXT)) == []
 
 
-def test_what_is_remembered_has_a_bound_and_nothing_is_eaten_past_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_and_no_output_is_lost_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new_output, "MOST_RANGES", 5)
     monkeypatch.setattr(new_output, "MOST_FILTERS", 3)
     new = NewOutput()
     for digit in b"0123456789":
         check(new, bytes([digit]), len(TEXT) // 2)
-    assert len(new._looked) == 3
+    assert len(new._searched) == 3
     assert len(new._shown) <= 5
     check(new, b"b", len(TEXT))
     rest = check(new, None, len(TEXT))

@@ -303,7 +303,7 @@ async def test_an_image_that_is_not_there(workspace: Path) -> None:
 
 
 async def test_a_session_that_is_not_open_says_so() -> None:
-    with pytest.raises(UsageError, match=r"not open, or closed again.*belljar\.sync: `with`"):
+    with pytest.raises(UsageError, match=r"not open, or was closed.*belljar\.sync: `with`"):
         await belljar.Session().run("true")
 
 

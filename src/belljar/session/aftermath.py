@@ -1,4 +1,4 @@
-"""What commands leave behind: files that the host may run later, processes killed for lack of memory, servers."""
+"""What a command changed outside itself: files that the host may run later, out-of-memory kills, listening ports."""
 
 from __future__ import annotations
 
@@ -16,53 +16,51 @@ if TYPE_CHECKING:
 
 
 class Aftermath:
-    """Of one session's sandbox."""
-
     def __init__(self, sandbox: Sandbox, upper: int | None = None, copied: Files | None = None) -> None:
-        """`upper`: where a staged session's changes go, instead of the workspace itself; taken over. `copied`: the
-        sandbox's own files, of a workspace that was copied into it."""
+        """`upper`: the descriptor of a staged session's upper directory, closed with this object. `copied`: the files
+        of a sandbox that the workspace was copied into."""
         self._pid = sandbox.launched.pid if sandbox.engine.shares_files else None
         self._upper = upper
         workspace = sandbox.workspace
-        looked_at, repositories = workspace.descriptor if upper is None else upper, workspace.git_directories()
+        repositories = workspace.git_directories()
         self._copied: CopiedRunFiles | None = None
         if copied is not None:
             from belljar.session.copied_run_files import CopiedRunFiles
 
             self._copied = CopiedRunFiles(workspace.descriptor, repositories, copied)
-        self._files = self._copied or HostRunFiles(looked_at, repositories)
+        self._files = self._copied or HostRunFiles(workspace.descriptor if upper is None else upper, repositories)
         self._oom_kills = 0
         self._listening = Listening(self._pid) if self._pid is not None else None
         self._known_ports: frozenset[int] = frozenset()
 
     async def look(self, *, again: bool = True) -> None:
-        """Of a copied workspace: ask the sandbox how the files are that the host may run."""
+        """For a copied workspace: ask the sandbox about the files that the host may run."""
         if self._copied is not None and (again or not self._copied.has_looked):
             await self._copied.look()
 
     def before(self, busy: bool) -> Snapshot:
-        """How the places are that the host may run files from; `busy`: other commands go on meanwhile."""
+        """The state of the files that the host may run; `busy`: other commands run at the same time."""
         return self._files.before(busy)
 
     def since(self, before: Snapshot) -> tuple[str, ...]:
         return self._files.since(before)
 
     def new_oom_kills(self) -> int:
-        """Processes that were killed for lack of memory since the last time this was asked."""
-        found = oom_kills(self._pid) if self._pid is not None else 0
-        new, self._oom_kills = max(0, found - self._oom_kills), max(found, self._oom_kills)
+        """Processes that were killed for lack of memory since the last call."""
+        total = oom_kills(self._pid) if self._pid is not None else 0
+        new, self._oom_kills = max(0, total - self._oom_kills), max(total, self._oom_kills)
         return new
 
     def listening(self, without: frozenset[int] = frozenset()) -> frozenset[int]:
-        """The ports that something in the sandbox listens on now."""
+        """The ports that programs in the sandbox listen on now."""
         return self._listening.ports() - without if self._listening is not None else frozenset()
 
     def new_listening(self, without: frozenset[int] = frozenset()) -> tuple[int, ...]:
-        """Those since the last time this was asked; a look that would cost too much is left to the next time."""
-        found = self._listening.when_cheap() if self._listening is not None else None
-        if found is None:
+        """The ports that are new since the last call; a look that is too expensive now is left to the next call."""
+        ports = self._listening.when_cheap() if self._listening is not None else None
+        if ports is None:
             return ()
-        new, self._known_ports = found - without - self._known_ports, found
+        new, self._known_ports = ports - without - self._known_ports, ports
         return tuple(sorted(new))
 
     def __del__(self) -> None:

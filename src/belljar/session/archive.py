@@ -1,6 +1,6 @@
-"""The init's archive format, on the host: directories to and from a sandbox (sandbox-images/init/archive.c).
+"""The host's side of the init's archive format (sandbox-images/init/archive.c): directories to and from a sandbox.
 
-What comes out of a sandbox is hostile: names are checked, opened beneath the target, never through a link.
+Archives from a sandbox are hostile: names are checked and opened beneath the target, never through a link.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LINK_MAX = 4096
 
 Entry = tuple[Folder, str, os.stat_result]
 Entries = Iterable[Entry]
-"""Where each is, and what; a directory before what it holds."""
+"""Folder, path in it and status; each directory comes before its contents."""
 
 
 def whole(folder: Folder) -> Entries:
@@ -30,8 +30,8 @@ def whole(folder: Folder) -> Entries:
 
 
 def packed(entries: Entries) -> Iterator[bytes]:
-    """Files, directories and links as a stream; FIFOs, sockets and devices are left out."""
-    locked: list[bytes] = []  # directories that nobody may write to once they are filled
+    """An archive of the files, directories and links; FIFOs, sockets and devices are left out."""
+    locked: list[bytes] = []  # directories without write permission get their mode after their contents
     for folder, path, status in entries:
         name = os.fsencode(path)
         if len(name) > 0xFFFF:
@@ -51,7 +51,7 @@ def packed(entries: Entries) -> Iterator[bytes]:
 
 
 def opened(entries: Entries) -> Iterator[bytes]:
-    """Directories that are there already, as a stream that makes them ones that can be written to."""
+    """An archive that makes existing directories writable."""
     for _, path, status in entries:
         name = os.fsencode(path)
         yield HEAD.pack(b"d", stat.S_IMODE(status.st_mode) & 0o777 | 0o700, 0, len(name)) + name
@@ -67,13 +67,13 @@ def _file(folder: Folder, path: str, name: bytes, mode: int) -> Iterator[bytes]:
         left = os.fstat(file.fileno()).st_size
         yield HEAD.pack(b"f", mode, left, len(name)) + name
         while left:
-            part = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))  # it became shorter: what is missing is zero
+            part = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))  # zeros, if the file became shorter
             left -= len(part)
             yield part
 
 
 class Unpacker:
-    """Takes an archive in pieces and writes it below a folder of the host."""
+    """Unpacks an archive, fed in pieces, into a folder of the host."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -99,7 +99,7 @@ class Unpacker:
             self.close()
 
     def _entry(self) -> bool:
-        """The next entry's head; False: it has not arrived yet."""
+        """Start the next entry; False: its head has not arrived yet."""
         if len(self._buffer) < HEAD.size:
             return False
         kind, mode, size, length = HEAD.unpack_from(self._buffer)

@@ -1,10 +1,10 @@
-"""Background shells: commands that go on while their caller does other things.
+"""Background shells: commands that run while their caller does other things.
 
-The init keeps the newest output of each (a ring per stream, with absolute offsets), so reading needs no one to listen
-meanwhile: it works after the end, from another process and after a crash of this one.
+The init keeps the newest output of each in a ring per stream, with absolute offsets. So it can be read at any time:
+after the end, from another process, and after a crash of this one.
 
-`read()` gives what no check has shown yet, `read(filter)` the lines of it that match; the others stay new for later
-checks (new_output.py). `read(offset=…)` gives what stands there, and counts as no check.
+`read()` gives the output that no earlier read has shown, `read(filter)` only its lines that match; the others stay new
+(new_output.py). `read(offset=…)` gives the output at that offset, and does not mark it as shown.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Pattern = Any
 Position = tuple[int, int]
 
 READ_LIMIT = 1 << 20
-WAIT_STEP = 30.0  # one waiting read; longer waits are several
-FILTER_SECONDS = 0.5  # a pattern that backtracks for longer is refused, not waited for
+WAIT_STEP = 30.0  # seconds of one waiting read; a longer wait takes several
+FILTER_SECONDS = 0.5  # a pattern that takes longer is refused
 
 
 @record
@@ -52,13 +52,13 @@ class Chunk:
     next: Position
     """Where to go on reading."""
     dropped: Position
-    """How much between the place asked for and `offset` is lost, because newer output took its room."""
+    """Bytes between the requested position and `offset` that are lost, because newer output replaced them."""
     status: Status
     exit_code: int | None
 
     @property
     def looked_at(self) -> int:
-        """Bytes of the longer stream, with those that a filter or an earlier check left out."""
+        """Bytes of the longer stream that were searched, with those that a filter or an earlier read left out."""
         return max(self.next[0] - self.offset[0], self.next[1] - self.offset[1])
 
     @property
@@ -98,7 +98,7 @@ class Shell:
         self._body: frames.EndedBody | None = None
         self._entry, self._conclusion = entry, conclusion or Conclusion(session._surroundings, self.started)
         self.so_far: Chunk | None = None
-        """What it had printed when it was turned from a foreground command into a shell."""
+        """Its output until it was turned from a foreground command into a shell."""
 
     @classmethod
     def of(cls, session: Session, running: RunningCommand) -> Shell:
@@ -119,7 +119,7 @@ class Shell:
         limit: int = READ_LIMIT,
         wait: float = 0.0,
     ) -> Chunk:
-        """What is new since the last check; with `offset`, from there on and without moving any cursor.
+        """The output since the last read; with `offset`, the output from there on.
 
         chunk = await shell.read(filter="error", wait=5)
         """
@@ -128,13 +128,13 @@ class Shell:
         chunk = await self._fetch(self._start(filter, offset), limit, wait)
         out, err = (chunk.offset[0], chunk.stdout_bytes), (chunk.offset[1], chunk.stderr_bytes)
         new = self._new if offset is None else (NewOutput(), NewOutput())
-        found = new[0].pieces(*out), new[1].pieces(*err)
+        both = new[0].pieces(*out), new[1].pieces(*err)
         ends = chunk.next
         if pattern is not None:
-            found, ends = await to_thread.run_sync(_matching, found, ends, pattern, chunk.status)
-        for stream, pieces, end in zip(new, found, ends, strict=True):
+            both, ends = await to_thread.run_sync(_matching, both, ends, pattern, chunk.status)
+        for stream, pieces, end in zip(new, both, ends, strict=True):
             stream.show(filter, pieces, end)
-        shown = [b"".join(data for _, data in pieces) for pieces in found]
+        shown = [b"".join(data for _, data in pieces) for pieces in both]
         return replace(chunk, stdout_bytes=shown[0], stderr_bytes=shown[1], next=ends)
 
     def _start(self, filter: str | None, offset: int | Position | None) -> Position:
@@ -152,7 +152,7 @@ class Shell:
         )  # fmt: skip
 
     async def poll(self) -> Status:
-        """How it is, asked now.
+        """Its status, asked of the sandbox.
 
         await shell.poll() == "running"
         """
@@ -161,7 +161,7 @@ class Shell:
         return self.status
 
     async def wait(self, timeout: float | None = None) -> Result:
-        """Its end; TimeoutError if that does not come in time (the shell goes on).
+        """Wait for its end; TimeoutError if that takes longer (the shell goes on).
 
         result = await shell.wait(timeout=60)
         """
@@ -172,7 +172,7 @@ class Shell:
         return await self.result()
 
     async def result(self) -> Result:
-        """Of a shell that has ended: all the output that was kept, which is the newest.
+        """The result of a shell that has ended, with the newest part of its output.
 
         result = await shell.result()
         """
@@ -188,20 +188,20 @@ class Shell:
         return self._conclusion.ended(captures, self._body)
 
     async def _kept(self) -> tuple[bytes, bytes]:
-        """A reply holds less than a ring does, so there are several."""
-        out, err, at = bytearray(), bytearray(), (0, 0)
+        """All output in the rings. A reply holds less than a ring, so there are several."""
+        out, err, position = bytearray(), bytearray(), (0, 0)
         while True:
-            chunk = await self._fetch(at, READ_LIMIT, 0.0)
+            chunk = await self._fetch(position, READ_LIMIT, 0.0)
             out += chunk.stdout_bytes
             err += chunk.stderr_bytes
             if not chunk.stdout_bytes and not chunk.stderr_bytes:
                 return bytes(out), bytes(err)
-            at = chunk.next
+            position = chunk.next
 
-    # Steering.
+    # Input and signals.
 
     async def write(self, data: bytes | str) -> None:
-        """To its stdin; waits while the command does not read.
+        """Write to its stdin; waits while the command does not read.
 
         await shell.write("yes\\n")
         """
@@ -210,18 +210,18 @@ class Shell:
         await self._session.sandbox.link.join(self._number).input(data.encode() if isinstance(data, str) else data)
 
     def close_input(self) -> None:
-        """The end of its stdin.
+        """Close its stdin.
 
         shell.close_input()
         """
         self._session.sandbox.link.join(self._number).close_input()
 
     def resize(self, rows: int, cols: int) -> None:
-        """Of its terminal (`await box.start("vi", pty=True)`): `shell.resize(24, 80)`."""
+        """Resize its terminal (`await box.start("vi", pty=True)`): `shell.resize(24, 80)`."""
         self._session.sandbox.link.join(self._number).resize(rows, cols)
 
     def signal(self, signo: int) -> None:
-        """To the whole tree.
+        """Send a signal to all its processes.
 
         shell.signal(signal.SIGHUP)
         """
@@ -230,7 +230,7 @@ class Shell:
         self._send(To.SIGNAL, frames.u32(signo))
 
     async def kill(self, grace: float = GRACE) -> None:
-        """End the whole tree; when this returns nothing of it is left. An ended shell is left as it is.
+        """Kill all its processes, and wait until they are gone. Does nothing to a shell that has ended.
 
         await shell.kill()
         """
@@ -242,7 +242,7 @@ class Shell:
         await self.wait()
 
     def forget(self) -> None:
-        """Give up what is kept of a shell that has ended.
+        """Let the sandbox drop the output of a shell that has ended.
 
         shell.forget()
         """
@@ -250,8 +250,6 @@ class Shell:
 
     def _send(self, kind: To, payload: bytes) -> None:
         self._session.sandbox.link.send(frames.frame(kind, self._number, payload))
-
-    # What is known of it.
 
     def learn(self, ended: frames.EndedBody | None) -> None:
         if ended is None or self._body is not None:
@@ -264,10 +262,10 @@ class Shell:
             self._entry.end(cause, ended.exit_code, ended.wall_us / 1e6)
 
     async def take_over(self, running: RunningCommand, ring: int) -> bool:
-        """Go on with a foreground command. False: it ended in that very moment.
+        """Go on with a foreground command. False: it has just ended.
 
-        Output that is still on its way belongs to the caller; the answer to a read comes after it, so from then on the
-        caller's place is known exactly.
+        Output that is still on its way belongs to the caller. The reply to a read comes after it: from there on the
+        output is this shell's.
         """
         execution, collector = running.execution, running.collector
         execution.background(ring)
@@ -278,17 +276,11 @@ class Shell:
         running.in_background = True
         self.learn(reply.ended)
         out, err = collector.captures
-        here = (out.produced, err.produced)
         self._new = NewOutput(out.produced), NewOutput(err.produced)
         self.so_far = Chunk(
-            b"".join(out.joined()),
-            b"".join(err.joined()),
-            (0, 0),
-            here,
-            (out.omitted, err.omitted),
-            self.status,
-            self.exit_code,
-        )
+            b"".join(out.joined()), b"".join(err.joined()), (0, 0), (out.produced, err.produced),
+            (out.omitted, err.omitted), self.status, self.exit_code,
+        )  # fmt: skip
         return True
 
 
@@ -299,9 +291,9 @@ def shell_id(number: int) -> str:
 def _check_reading(filter: Any, offset: Any, limit: Any, wait: Any) -> None:
     if filter is not None and not isinstance(filter, str):
         raise UsageError(f"filter: {filter!r} is not a regular expression")
-    for place in (offset,) if not isinstance(offset, tuple) else offset:
-        if place is not None:
-            checks.whole("offset", place, 0)
+    for position in (offset,) if not isinstance(offset, tuple) else offset:
+        if position is not None:
+            checks.whole("offset", position, 0)
     if isinstance(offset, tuple) and len(offset) != 2:
         raise UsageError("offset: give one number, or one each for stdout and stderr")
     checks.whole("limit", limit, 1)
@@ -309,10 +301,8 @@ def _check_reading(filter: Any, offset: Any, limit: Any, wait: Any) -> None:
 
 
 def _whole(data: bytes, ended: frames.EndedBody | None) -> bytes:
-    """Without the first bytes of a character whose rest has not been printed yet."""
-    if ended is not None:
-        return data
-    return data[: len(data) - split_tail(data)]
+    """Without an incomplete character at the end, while the command may still print the rest of it."""
+    return data if ended is not None else data[: len(data) - split_tail(data)]
 
 
 def _compile(pattern: str) -> Pattern:
@@ -327,7 +317,7 @@ def _compile(pattern: str) -> Pattern:
 def _matching(
     news: tuple[list[Piece], list[Piece]], ends: Position, pattern: Pattern, status: Status
 ) -> tuple[tuple[list[Piece], list[Piece]], Position]:
-    """The matching lines of both streams, and how far they were looked at."""
+    """The matching lines of both streams, and where the search ended."""
     deadline = time.monotonic() + FILTER_SECONDS
     out, out_end = _lines(news[0], ends[0], pattern, deadline, status)
     err, err_end = _lines(news[1], ends[1], pattern, deadline, status)
@@ -335,18 +325,18 @@ def _matching(
 
 
 def _lines(pieces: list[Piece], end: int, pattern: Pattern, deadline: float, status: Status) -> tuple[list[Piece], int]:
-    """A last line that is not complete yet waits for the next read."""
+    """The matching lines. An incomplete last line is left for the next read."""
     if status == "running" and pieces and pieces[-1][0] + len(pieces[-1][1]) == end:
         at, data = pieces[-1]
         data = data[: data.rfind(b"\n") + 1]
         pieces, end = [*pieces[:-1], (at, data)], at + len(data)
-    found = []
+    matches = []
     for at, data in pieces:
         for line in data.splitlines(keepends=True):
             if _matches(pattern, line, deadline):
-                found.append((at, line))
+                matches.append((at, line))
             at += len(line)
-    return found, end
+    return matches, end
 
 
 def _matches(pattern: Pattern, line: bytes, deadline: float) -> bool:

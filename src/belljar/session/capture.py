@@ -1,4 +1,4 @@
-"""Gathers one command's output while it runs, and knows why it was stopped, if it was."""
+"""Collects the output of a running command, and stops it at its output limit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ STREAMS: dict[int, Stream] = {frames.STDOUT: "stdout", frames.STDERR: "stderr"}
 
 
 class Listener:
-    """A caller's `on_output`. What it raises is kept for the caller and must not reach the link."""
+    """Calls the caller's `on_output`. An exception of it is kept for the caller: it must not reach the link."""
 
     def __init__(self, call: Callable[[Output], None] | None) -> None:
         self._call = call
         self.failure: BaseException | None = None
 
     def tell(self, stream: Stream, data: bytes) -> bool:
-        """False when it raised just now: then the command is to be stopped."""
+        """False if the callback raised: then the command must be stopped."""
         if self._call is None or self.failure is not None:
             return True
         try:
@@ -47,7 +47,7 @@ class Collector:
         execution.on_output = self.take
 
     def take(self, stream: int, data: bytes) -> bytes:
-        """What is kept of it: nothing past the limit."""
+        """Keep `data` up to the limit; returns what was kept."""
         name = STREAMS.get(stream)
         if name is None:
             return b""
@@ -69,7 +69,7 @@ class Collector:
         return self.captures[0].produced + self.captures[1].produced
 
     def stop(self, cause: Cause) -> None:
-        """End the command for a reason of ours, which the result will give."""
+        """Kill the command; the result will give this cause."""
         self.stopped = self.stopped or cause
         self.execution.kill(self._grace)
 

@@ -1,7 +1,6 @@
-"""How a command's end becomes its Result: one table of causes, one constructor.
+"""Makes the Result of an ended command: one table of causes, one constructor, for every kind of command.
 
-Foreground commands, background shells and calls of the persistent shell all come here; so do those whose sandbox was
-lost under them.
+Foreground commands, background shells and calls of the persistent shell all use it, also when their sandbox was lost.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ if TYPE_CHECKING:
 Status = Literal["running", "completed", "failed", "killed"]
 R = TypeVar("R", bound=Result)
 
-CAUSES: dict[int, Cause] = {each: each.name.lower() for each in frames.EndCause}  # type: ignore[misc]
-"""The init's numbers, by the names that the wire's table gives them."""
+CAUSES: dict[int, Cause] = {cause: cause.name.lower() for cause in frames.EndCause}  # type: ignore[misc]
+"""The init's numbers and our names for them."""
 _STATUS: dict[Cause, int] = {"timeout": TIMEOUT_STATUS, "sandbox_lost": LOST_STATUS}
-"""Exit codes of ours; every other cause has the program's own."""
+"""Causes with an exit code of ours; the others have the program's own."""
 
 
 def cause_of(body: frames.EndedBody, stopped: Cause | None = None) -> Cause:
-    """Why it ended; `stopped` is the reason for which the host ended it, if it did."""
+    """Why it ended. `stopped`: why the host ended it, if it did."""
     cause = CAUSES[body.cause]
     if stopped == "interrupted":
-        # A program may take Ctrl+C and end as it likes; only a death by it counts.
+        # A program may catch Ctrl+C and end as it likes; only a death by it counts.
         return "interrupted" if body.signal == signal.SIGINT or body.exit_code == 128 + signal.SIGINT else cause
     if stopped == "output_limit":
-        return stopped  # also where it was over before the signal came: what is past the limit is missing all the same
+        return stopped  # even if it ended before the signal came: output past the limit is missing
     return stopped if stopped and cause in ("killed", "signalled") else cause
 
 
 def status_of(cause: Cause, exit_code: int) -> Status:
-    """A background shell's, in the words of its tools."""
+    """The status of an ended background shell."""
     if cause == "killed":
         return "killed"
     return "completed" if cause == "exited" and exit_code == 0 else "failed"
@@ -49,7 +48,7 @@ def status_of(cause: Cause, exit_code: int) -> Status:
 
 @record
 class Conclusion:
-    """What is known of a command while it runs, for the result that it will have."""
+    """What is known of a running command, for its result."""
 
     surroundings: Surroundings
     started: float
@@ -62,7 +61,7 @@ class Conclusion:
 
     @classmethod
     def begun(cls, session: Session, verdict: Verdict, combined: bool = False) -> Conclusion:
-        """Before the command starts: from now on what it leaves behind is looked for."""
+        """Must be called before the command starts: notes which files the host may run now."""
         aftermath = session._aftermath
         before = aftermath.before(session._busy)
         return cls(
@@ -71,18 +70,18 @@ class Conclusion:
         )  # fmt: skip
 
     def ended(self, captures: tuple[Capture, Capture], body: frames.EndedBody, stopped: Cause | None = None) -> Result:
-        """As the init reported it."""
+        """The result of an end that the init reported."""
         return self.of(Result, captures, cause_of(body, stopped), body.exit_code, body.wall_us / 1e6, body)
 
     def lost(self, captures: tuple[Capture, Capture], now: float, why: object) -> Result:
-        """The sandbox went away under the command: what came of it so far."""
+        """The result of a command whose sandbox was lost, with its output so far."""
         return self.of(Result, captures, "sandbox_lost", LOST_STATUS, now - self.started, _lost=str(why))
 
     def of(
         self, kind: type[R], captures: tuple[Capture, Capture], cause: Cause, exit_code: int, duration: float,
         body: frames.EndedBody | None = None, **more: Any,
     ) -> R:  # fmt: skip
-        """The one place where results are made."""
+        """The only place that makes results."""
         used = {} if body is None else {
             "signal": body.signal or None, "cpu_time": (body.utime_us + body.stime_us) / 1e6,
             "peak_memory": body.maxrss, "survivors_killed": body.survivors, "oom_kills": body.oom_kills,

@@ -1,8 +1,8 @@
-"""Files that the host may run later, in a workspace that was copied into a sandbox: asked of the init.
+"""Files that the host may run later, in a workspace that was copied into a sandbox.
 
-The same places are looked at as on the host (`workspace/host_run_files.py`), in lists that `look` fetches when a
-command has ended: of the top, of what is there of the places, and contents where they matter and the time or size is
-another than before. What the sandbox says here becomes names in a result, and nothing else.
+They are the same as on the host (`workspace/host_run_files.py`), but listed by the init: `look` fetches the lists when
+a command has ended, and contents where they matter and size or time have changed. The sandbox may lie here: its answers
+only become names in a result.
 """
 
 from __future__ import annotations
@@ -20,15 +20,20 @@ from belljar.staged.change import KINDS
 from belljar.tasks import a_few_at_once
 from belljar.workspace.host_run_files import KEPT, MARKS_BELOW, HostRunFiles, Seen, may_be_hook
 
-ROUNDS = 4  # settings name directories of hooks, a new repository has settings
-BELOW = 64  # directories at the top that changed and are asked at once whether they are repositories
+ROUNDS = 4  # a new repository has settings, which name directories of hooks, …
+BELOW = 64  # changed directories at the top that are checked at once for new repositories
 _TYPES = {kind: bits for bits, kind in KINDS.items()}
-_NOT_THERE = (errno.ENOENT, errno.EXDEV, errno.ENOTDIR, errno.ELOOP)  # a link that leads elsewhere counts itself
+_NOT_THERE = (
+    errno.ENOENT,
+    errno.EXDEV,
+    errno.ENOTDIR,
+    errno.ELOOP,
+)  # also a link out of the workspace
 
 
 class CopiedRunFiles(HostRunFiles):
     def __init__(self, root: int, git_directories: Iterable[str], files: Files) -> None:
-        """`root`: the workspace on the host, whose path absolute ones in settings begin with."""
+        """`root`: the workspace on the host; absolute paths in settings begin with its path."""
         super().__init__(root, git_directories)
         self._files = files
         self._there: dict[str, dict[str, Seen]] = {}
@@ -36,7 +41,7 @@ class CopiedRunFiles(HostRunFiles):
         self.has_looked = False
 
     async def look(self) -> None:
-        """Ask how it is now. A sandbox that is lost leaves what was known."""
+        """Ask the sandbox for the current state. If it is lost, the last state stays."""
         self.has_looked = True
         for _ in range(ROUNDS):
             known = len(self._places)
@@ -50,16 +55,16 @@ class CopiedRunFiles(HostRunFiles):
                 return
 
     def _entries(self, place: str) -> Iterator[tuple[str, Seen]]:
-        wanted = self._places[place]
+        names = self._places[place]
         for name, seen in self._there.get(place, {}).items():
-            named = may_be_hook(name) if isinstance(wanted, str) else name in wanted or "/" in name
-            if named or name == ".":
+            matters = may_be_hook(name) if isinstance(names, str) else name in names or "/" in name
+            if matters or name == ".":
                 yield name, seen
 
     def _content(self, name: str) -> bytes | None:
         return self._fetched[name][1] if name in self._fetched else None
 
-    # What the sandbox has.
+    # Questions to the sandbox.
 
     async def _list_places(self) -> None:
         before = self._there.get("")
@@ -75,7 +80,7 @@ class CopiedRunFiles(HostRunFiles):
         self._there = inside
 
     async def _find_repositories(self, top: dict[str, Seen], before: dict[str, Seen]) -> None:
-        """One that a command made a level down shows in its directory's time."""
+        """A new repository one level down shows in the time of its directory."""
 
         async def ask(mark: str) -> None:
             try:
@@ -89,16 +94,16 @@ class CopiedRunFiles(HostRunFiles):
         changed = [name for name in inner if top[name] != before.get(name)]
         top.update((name, seen) for name, seen in before.items() if "/" in name and posixpath.dirname(name) in top)
         await a_few_at_once(ask, [f"{name}/{mark}" for name in changed[:BELOW] for mark in MARKS_BELOW])
-        for name in changed[BELOW:]:  # asked the next time
+        for name in changed[BELOW:]:  # checked the next time
             top[name] = self._unknown(stat.S_IFDIR)
             top["."] = self._unknown()
 
     async def _list(self, place: str) -> dict[str, Seen]:
         try:
-            found = await self._files.list(place or ".")
+            entries = await self._files.list(place or ".")
         except FileFailed as error:
             return {} if error.errno in _NOT_THERE else {".": self._unknown()}
-        return {each.path: _seen(each) for each in found if "/" not in each.path and each.path not in (".", "..")}
+        return {info.path: _seen(info) for info in entries if "/" not in info.path and info.path not in (".", "..")}
 
     async def _fetch_contents(self) -> None:
         async def fetch(path: str) -> None:

@@ -1,9 +1,9 @@
-"""A staged workspace where nothing is shared with the engine (Docker elsewhere, a bridged link): copied in when the
-session begins, and what differs copied out when somebody looks and when the session ends.
+"""A staged workspace for an engine that shares no files with us (a remote Docker, a bridged link). It is copied in when
+the session begins; changes are copied out when somebody asks for them and when the session ends.
 
-Inside it is held in memory, so it has a bound, which is said. What changed is known by comparing kind, mode, size and
-time with a list made after copying in. What comes out goes into the area's `upper` as an overlay would have written it;
-looking, applying and undoing know no difference. A sandbox that is lost takes what nobody has looked at with it.
+Inside it is held in memory, so its size is limited. Changes are found by comparing kind, mode, size and time with a
+list made after copying in. They go into the area's `upper` as an overlay would have written them, so reviewing,
+applying and undoing work as usual. If the sandbox is lost, changes that were not copied out are lost with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from belljar.workspace.beneath import Folder, parents
 
 DEEPEST = 128  # levels; as far as the init's tools go
 STATE_MAX = 1 << 30
-SETTLED = 20_000_000  # ns: a file this much older than the newest can't change again without a new time
+SETTLED = 20_000_000  # ns: a file this much older than the newest gets a new time with its next change
 ORIGIN = "user.overlay.origin"
 Record = tuple[str, int, int, int, str]
 Listing = dict[str, Record]
@@ -36,7 +36,7 @@ Listing = dict[str, Record]
 
 class CopiedWorkspace:
     def __init__(self, area: StagedArea, files: Files, most_bytes: int, most_files: int) -> None:
-        """At most so much, in and out."""
+        """The limits hold for what is copied in, and for what is copied out."""
         self._area, self._files = area, files
         self._bytes, self._count = most_bytes, most_files
 
@@ -47,39 +47,39 @@ class CopiedWorkspace:
         await self._note(base=await self._listing(), fetched={})
 
     def _check(self, folder: Folder) -> None:
-        found = []
+        sizes = []
         for path, status in folder.walk():
             if path.count("/") >= DEEPEST:
                 raise UsageError(
                     f"{path[:60]}…: more than {DEEPEST} directories in each other cannot be copied to an engine that "
                     "shares no files; move them out of the workspace, or remove them"
                 )
-            found.append(status.st_size if stat.S_ISREG(status.st_mode) else 0)
-        if sum(found) > self._bytes or len(found) > self._count:
+            sizes.append(status.st_size if stat.S_ISREG(status.st_mode) else 0)
+        if sum(sizes) > self._bytes or len(sizes) > self._count:
             raise UsageError(
-                f"the workspace holds {_mib(sum(found))} in {len(found)} files. This engine does not share files, so a "
+                f"the workspace holds {_mib(sum(sizes))} in {len(sizes)} files. This engine does not share files, so a "
                 f"staged workspace is copied into the sandbox's memory, which has room for {_mib(self._bytes)} in "
                 f"{self._count} files: give it more memory, or a smaller workspace"
             )
 
     async def copy_out(self) -> None:
-        """The area holds what differs now."""
+        """Copy the current changes into the area."""
         now = await self._listing()
         state = await to_thread.run_sync(self._state)
         base, fetched = state["base"], state["fetched"]
         changed = {path: now.get(path) for path in {*base, *now} if _key(base.get(path)) != _key(now.get(path))}
         size = sum(record[2] for record in changed.values() if record is not None and record[0] == "file")
-        if size > 2 * self._bytes or len(changed) > 3 * self._count:  # all gone, and as many as fit new
+        if size > 2 * self._bytes or len(changed) > 3 * self._count:  # everything deleted, and as much as fits added
             raise UsageError(
                 f"{_mib(size)} in {len(changed)} files changed: more than the {_mib(2 * self._bytes)} in "
                 f"{3 * self._count} files that are copied out of a sandbox"
             )
         kept = {path for path, record in changed.items() if record and fetched.get(path) == record}
-        made = self._area.path / "upper.new"
+        new_upper = self._area.path / "upper.new"
         try:
-            wanted, modes = await to_thread.run_sync(self._laid_out, made, changed, now, kept, base)
-            await self._fetch(made, wanted)
-            await to_thread.run_sync(self._area.replace_upper, made, modes)
+            files, modes = await to_thread.run_sync(self._lay_out, new_upper, changed, now, kept, base)
+            await self._fetch(new_upper, files)
+            await to_thread.run_sync(self._area.replace_upper, new_upper, modes)
         except OSError as error:  # names that lead out or are too long here, a full disk
             raise BelljarError(f"what changed cannot be copied out of the sandbox: {error.strerror}") from error
         newest = max((record[3] for record in now.values()), default=0)
@@ -87,28 +87,29 @@ class CopiedWorkspace:
         await self._note(base=base, fetched=settled)
 
     async def _listing(self) -> Listing:
-        return {each.path: _record(each) for each in await self._files.list(".", depth=DEEPEST)}
+        return {info.path: _record(info) for info in await self._files.list(".", depth=DEEPEST)}
 
-    # What comes out, as an overlay's upper directory.
+    # The changes as an overlay's upper directory.
 
-    def _laid_out(
-        self, made: Path, changed: dict[str, Record | None], now: Listing, kept: set[str], base: Listing
+    def _lay_out(
+        self, new_upper: Path, changed: dict[str, Record | None], now: Listing, kept: set[str], base: Listing
     ) -> tuple[Listing, dict[str, int]]:
-        """All but the files that must be fetched: these, and the modes that directories get in the end."""
-        wanted: Listing = {}
+        """Make everything but the contents of changed files. Returns the files to fetch, and the modes that directories
+        get at the end."""
+        files: Listing = {}
         modes: dict[str, int] = {}
         with Folder.at(self._area.path) as own:
-            remove_tree(own, made.name)
-            own.mkdir(made.name, 0o700)
+            remove_tree(own, new_upper.name)
+            own.mkdir(new_upper.name, 0o700)
         with (
-            Folder.at(made) as new,
+            Folder.at(new_upper) as new,
             Folder.at(self._area.path / "upper") as old,
             Folder.at(self._area.workspace) as host,
         ):
             for path in sorted(changed):
                 record, parent = changed[path], path.rpartition("/")[0]
                 if parent and (parent not in now or now[parent][0] != "directory"):
-                    continue  # it went with its directory
+                    continue  # deleted with its directory
                 _make_parents(new, host, path, modes)
                 if record is None:
                     make_whiteout(new, path)
@@ -123,16 +124,16 @@ class CopiedWorkspace:
                     os.close(new.create(path))
                     if base.get(path, ("",))[0] == "file":
                         _mark_as_changed(new, host, path)
-                    wanted[path] = record
+                    files[path] = record
                 else:
-                    new.mknod(path, stat.S_IFIFO | 0o600)  # whatever it is: it can't be applied
-        return wanted, modes
+                    new.mknod(path, stat.S_IFIFO | 0o600)  # a socket or device, too: it cannot be applied either
+        return files, modes
 
-    async def _fetch(self, made: Path, wanted: Listing) -> None:
-        with Folder.at(made) as new:
+    async def _fetch(self, new_upper: Path, files: Listing) -> None:
+        with Folder.at(new_upper) as new:
 
             async def fetch(path: str) -> None:
-                _, mode, size, *_ = wanted[path]
+                _, mode, size, *_ = files[path]
                 target = new.open(path, os.O_WRONLY)
                 try:
                     grew = f"{path} grew while it was copied; look again"
@@ -141,9 +142,9 @@ class CopiedWorkspace:
                 finally:
                     os.close(target)
 
-            await a_few_at_once(fetch, wanted)
+            await a_few_at_once(fetch, files)
 
-    # What is remembered beside the area.
+    # What is remembered in the area.
 
     def _state(self) -> dict[str, Listing]:
         with Folder.at(self._area.path) as own:
@@ -165,7 +166,7 @@ def _record(info: FileInfo) -> Record:
 
 
 def _key(record: Record | None) -> tuple[object, ...]:
-    """What makes a difference: a directory's time and size follow what is in it."""
+    """The parts to compare: a directory's time and size depend on its contents."""
     if record is None:
         return ()
     kind, mode, size, mtime, target = record
@@ -173,7 +174,7 @@ def _key(record: Record | None) -> tuple[object, ...]:
 
 
 def _make_parents(new: Folder, host: Folder, path: str, modes: dict[str, int]) -> None:
-    """Directories that did not change themselves: as they are on the host."""
+    """Make the directories above a change, with the modes they have on the host."""
     for above in parents(path):
         if not new.exists(above):
             new.mkdir(above, 0o700)
@@ -182,7 +183,7 @@ def _make_parents(new: Folder, host: Folder, path: str, modes: dict[str, int]) -
 
 
 def _mark_as_changed(new: Folder, host: Folder, path: str) -> None:
-    """As an overlay does: with the attributes that the host's file has, and a mark that there is, or was, one."""
+    """Give a changed file the attributes of the host's file, and an overlay's mark that it was copied from there."""
     with suppress(OSError):
         new.set_xattr(path, ORIGIN, b"\0")
         for name, value in host.xattrs(path).items():

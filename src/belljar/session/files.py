@@ -1,10 +1,10 @@
-"""`Session.files`: the sandbox's files, read and written through the init in any image and over any link.
+"""`Session.files`: the sandbox's files, read and written through the init. Works with any image and any link.
 
     await box.files.write("src/app.py", "print(1)\n")
     text = (await box.files.read("src/app.py")).decode()
     await box.files.download("dist", "/tmp/dist")
 
-Paths are relative to the workspace, or below /workspace, the sandbox's home or /tmp. No link leads out of there.
+Paths are relative to the workspace, or below /workspace, the sandbox's home or /tmp. Links out of there are refused.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from belljar.session.host_paths import HostPath
 
 ROOTS = (WORKSPACE, HOME, "/tmp")
 READ_MAX = 256 << 20  # bytes that `read` keeps in memory; `download` has no such limit
-TOLD_MAX = 16 << 20  # bytes of names, or of lines that were found; as objects they take ten times as much
+ANSWER_MAX = 16 << 20  # bytes of listed names or matching lines; as objects they take ten times as much
 Kind = Literal["file", "directory", "link", "fifo", "socket", "device"]
-_WORDS = {
+_MESSAGES = {
     errno.EXDEV: "leads out of what can be reached: a link to another place",
     errno.EINVAL: "neither a file nor a directory",
 }
-"""Where the kernel's own would puzzle."""
+"""Where the kernel's own message would not help."""
 _KINDS: dict[bytes, Kind] = {
     b"f": "file", b"d": "directory", b"l": "link", b"p": "fifo", b"s": "socket", b"c": "device",
 }  # fmt: skip
@@ -41,7 +41,7 @@ _KINDS: dict[bytes, Kind] = {
 
 @runtime_checkable
 class File(Protocol):
-    """One that is open; it is read or written from where it stands."""
+    """An open file; it is read or written from its current position."""
 
     def fileno(self) -> int: ...
 
@@ -52,13 +52,13 @@ Source = AsyncIterator[bytes] | Iterable[bytes] | File
 
 class RunTool(Protocol):
     async def __call__(self, argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
-        """Run one of the init's tools; its exit status and what it said on stderr."""
+        """Run one of the init's tools; its exit status and stderr."""
 
 
 @record
 class FileInfo:
     path: str
-    """As it was asked for, or relative to the directory that was listed."""
+    """As requested; in a list, relative to the listed directory."""
     kind: Kind
     mode: int
     size: int
@@ -75,7 +75,7 @@ class Match:
 
 
 def up_to(most: int, complaint: str, put: Callable[[bytes], None]) -> Callable[[bytes], None]:
-    """A sink that takes so many bytes, and no more."""
+    """A sink that raises `complaint` after so many bytes."""
     left = most
 
     def take(data: bytes) -> None:
@@ -91,7 +91,7 @@ def up_to(most: int, complaint: str, put: Callable[[bytes], None]) -> Callable[[
 @all_pending("box.files")
 class Files:
     def __init__(self, run: RunTool, workspace: Callable[[], int | None] = lambda: None) -> None:
-        """`workspace`: the descriptor of the host's, in which commands may leave links."""
+        """`workspace`: gives the descriptor of the workspace on the host, in which commands may leave links."""
         self._run, self._workspace = run, workspace
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
@@ -114,7 +114,7 @@ class Files:
         await self._put(path, mode, _pieces(content))
 
     async def append(self, path: str, data: bytes | str) -> None:
-        """Behind what is there; a file that is not there is made.
+        """Append to a file, or create it.
 
         await box.files.append("log.txt", "one more line\\n")
         """
@@ -122,25 +122,25 @@ class Files:
         await self._do("append", path, source=_pieces(content))
 
     async def list(self, path: str = ".", *, depth: int = 1) -> list[FileInfo]:
-        """What is in a directory, sorted by path; with `depth`, also below.
+        """The contents of a directory, sorted by path; with `depth`, also of its subdirectories.
 
-        for each in await box.files.list("src", depth=2): print(each.path)
+        for info in await box.files.list("src", depth=2): print(info.path)
         """
         if depth < 1:
             raise UsageError("depth must be at least 1")
-        told = await self._text("list", path, str(depth))
-        return await to_thread.run_sync(lambda: sorted(_records(told), key=lambda each: each.path))
+        listing = await self._text("list", path, str(depth))
+        return await to_thread.run_sync(lambda: sorted(_records(listing), key=lambda info: info.path))
 
     async def stat(self, path: str) -> FileInfo:
-        """What a path leads to (links are followed).
+        """Information about a path (links are followed).
 
         size = (await box.files.stat("app.py")).size
         """
-        (found,) = _records(await self._text("stat", path))
-        return found
+        (info,) = _records(await self._text("stat", path))
+        return info
 
     async def exists(self, path: str) -> bool:
-        """Whether a path leads to something.
+        """Whether a path exists.
 
         await box.files.exists("setup.py")
         """
@@ -153,14 +153,14 @@ class Files:
         return True
 
     async def remove(self, path: str) -> None:
-        """A file, a link or a directory with all that is in it.
+        """Remove a file, a link or a directory with its contents.
 
         await box.files.remove("build")
         """
         await self._do("remove", path)
 
     async def mkdir(self, path: str) -> None:
-        """With its parents; one that is there is fine.
+        """Make a directory and its parents, if they do not exist.
 
         await box.files.mkdir("src/new")
         """
@@ -183,11 +183,11 @@ class Files:
         return [Match(os.fsdecode(p), int(n) if n.isdigit() else 0, t.decode("utf-8", "replace")) for p, n, t in rows]
 
     async def upload(self, source: str | os.PathLike[str], path: str) -> None:
-        """A file or a directory of the host into the sandbox.
+        """Copy a file or directory of the host into the sandbox.
 
         await box.files.upload("data.csv", "data.csv")
         """
-        here = self._here(source)
+        here = HostPath(source, self._workspace())
         if await to_thread.run_sync(here.is_directory):
             with here.folder() as folder:
                 await self.mkdir(path)
@@ -197,32 +197,32 @@ class Files:
             await self._put(path, os.fstat(file.fileno()).st_mode, file)
 
     async def get(self, path: str, sink: Sink) -> None:
-        """A file, piece by piece, whatever its size.
+        """Read a file of any size, piece by piece.
 
         await box.files.get("data.csv", parts.append)
         """
         await self._do("get", path, sink=sink)
 
     async def pack(self, path: str, sink: Sink) -> None:
-        """A directory as one stream, in the init's archive format.
+        """Read a directory as a stream in the init's archive format.
 
         await box.files.pack("src", parts.append)
         """
         await self._do("pack", path, sink=sink)
 
     async def unpack(self, archive: Iterator[bytes], path: str = ".") -> None:
-        """Such a stream, below a directory; what is there by these names is replaced.
+        """Unpack such a stream into a directory; existing files are replaced.
 
         await box.files.unpack(packed(whole(folder)), "src")
         """
         await self._do("unpack", path, source=_off_the_loop(archive))
 
     async def download(self, path: str, target: str | os.PathLike[str]) -> None:
-        """A file or a directory of the sandbox to the host. `target` is the new name, or a directory to fill.
+        """Copy a file or directory of the sandbox to the host. `target` is the new name, or a directory to fill.
 
         await box.files.download("dist", "/tmp/dist")
         """
-        info, here = await self.stat(path), self._here(target)
+        info, here = await self.stat(path), HostPath(target, self._workspace())
         if info.kind == "directory":
             with here.folder(make=True) as folder:
                 unpacker = Unpacker(folder)
@@ -239,19 +239,16 @@ class Files:
         with into.folder() as folder, folder.replacing(name, 0o644) as file:
             await self._do("get", path, sink=file)
 
-    def _here(self, path: str | os.PathLike[str]) -> HostPath:
-        return HostPath(path, self._workspace())
-
-    # How a tool is run.
+    # Running a tool.
 
     async def _text(self, tool: str, path: str, *more: str) -> bytes:
         parts: list[bytes] = []
         complaint = f"{path}: there is too much to {tool}; name a directory further down"
-        await self._do(tool, path, more, sink=up_to(TOLD_MAX, complaint, parts.append))
+        await self._do(tool, path, more, sink=up_to(ANSWER_MAX, complaint, parts.append))
         return b"".join(parts)
 
     async def _put(self, path: str, mode: int, source: Source) -> None:
-        """What is written takes its name only if this mark is its end: with a host that dies it does not come."""
+        """The tool renames the new file only after it has read the mark, which a host that dies does not send."""
         mark = secrets.token_hex(16)
         await self._do("put", path, [f"{mode & 0o777:o}", mark], source=source)
 
@@ -265,18 +262,18 @@ class Files:
         sink: Sink = lambda data: None,
     ) -> None:
         root, below = rooted(path)
-        status, said = await self._run([tool, root, below, *more], source, sink)
+        status, stderr = await self._run([tool, root, below, *more], source, sink)
         if status:
-            code, _, text = said.decode("utf-8", "replace").strip().partition(" ")
+            code, _, text = stderr.decode("utf-8", "replace").strip().partition(" ")
             number = int(code) if code.isdigit() else 0
             if number == errno.ENOENT and tool in ("put", "append") and (parent := posixpath.dirname(path)):
                 first = f"make it first: await box.files.mkdir({parent!r})"
                 raise FileFailed(f"{path}: there is no directory {parent}; {first}", errno=number)
-            raise FileFailed(f"{path}: {_WORDS.get(number) or text[:200] or 'failed'}", errno=number)
+            raise FileFailed(f"{path}: {_MESSAGES.get(number) or text[:200] or 'failed'}", errno=number)
 
 
 def rooted(path: str) -> tuple[str, str]:
-    """The root that a path is resolved beneath, and the rest."""
+    """The root that a path is below, and the rest of the path."""
     if not isinstance(path, str) or "\0" in path:
         raise UsageError(f"{path!r} is not a path")
     full = posixpath.normpath(posixpath.join(WORKSPACE, path))
@@ -294,7 +291,7 @@ def _records(data: bytes) -> Iterator[FileInfo]:
         try:
             kind, mode, size, mtime, path = head.split(b" ", 4)
             if not (mode.isdigit() and size.isdigit()):
-                raise ValueError("a size below nothing makes room for others")
+                raise ValueError("negative")
             yield FileInfo(
                 os.fsdecode(path), _KINDS[kind], int(mode, 8), int(size), int(mtime), os.fsdecode(target) or None
             )

@@ -1,8 +1,8 @@
-"""Why a command may have failed, in one sentence each, with what helps: an argument in Python, an option on the command
-line, something to do or to ask for to an agent.
+"""Hints: why a command may have failed, and what helps. Python callers get an argument, the command line an option,
+agents something to do or to ask for.
 
-Read off how the command ended and what it printed, so a hint is a guess: it is only given where the command failed, or
-where the kernel said so.
+A hint is a guess from how the command ended and what it printed. It is given only if the command failed, or the kernel
+reported the problem.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from belljar.session.result import Result, Surroundings
 
 Reader = Literal["python", "cli", "prompt", "agent"]
-"""Who reads a hint. The prompt is safe mode's; who has no words of his own is told those of the command line."""
+"""Who reads a hint; `prompt` is safe mode. A reader without an entry of its own gets the one of `cli`."""
 
 _REMEDIES: dict[str, dict[Reader, str]] = {
     "lost": {
@@ -82,8 +82,8 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
         "agent": "do it with what is here, or install it into the workspace",
     },
 }
-MOST_TOLD = 3  # connections that came to nothing, each with its reason
-LOOKED_AT = 32 << 10  # bytes at the end of each stream: what stopped a command is said last
+MOST_CONNECTIONS = 3  # failed connections that are listed with their reasons
+SEARCHED = 32 << 10  # bytes at the end of each stream: error messages come last
 
 _NETWORK = lazy_pattern(
     r"EAI_AGAIN|ENETUNREACH|[Cc]ould not resolve|[Tt]emporary failure (in name resolution|resolving)"
@@ -107,7 +107,7 @@ _ROOT = lazy_pattern(
 _MISSING = lazy_pattern(
     r"(?<![^\s'\"])([\w.+-]+): command not found|: ([\w.+-]+): not found$|No module named '?([\w-]+)", re.M
 )
-# What our images have beyond `base`, by the name that is typed.
+# The programs of our images that `base` does not have.
 _IMAGES = {
     "python": ("pip", "pip3", "uv", "uvx", "pytest", "gcc", "g++", "cc", "c++", "python3-config"),
     "node": ("node", "nodejs", "npm", "npx"),
@@ -119,16 +119,16 @@ _MODULES = {"pip": "python", "venv": "python", "ensurepip": "python", "pytest": 
 def hints(result: Result, where: Surroundings, reader: Reader = "python") -> tuple[str, ...]:
     if result.ok and not result.oom_kills:
         return ()
-    return tuple(f"{fact}{_remedy(wall, has, reader)}." for fact, wall, has in _found(result, where))
+    return tuple(f"{fact}{_remedy(key, value, reader)}." for fact, key, value in _obstacles(result, where))
 
 
-def _remedy(wall: str, has: str, reader: Reader) -> str:
-    remedies = _REMEDIES.get(wall)
-    return "" if remedies is None else "; " + remedies.get(reader, remedies["cli"]).format(has=has)
+def _remedy(key: str, value: str, reader: Reader) -> str:
+    remedies = _REMEDIES.get(key)
+    return "" if remedies is None else "; " + remedies.get(reader, remedies["cli"]).format(has=value)
 
 
-Wall = tuple[str, str, str]
-"""What stood in the way in words, which remedy helps, and the image or the number that it names."""
+Obstacle = tuple[str, str, str]
+"""What went wrong, the key of its remedy, and the image or number that the remedy names."""
 
 
 def _larger(size: int, least: int) -> str:
@@ -136,7 +136,7 @@ def _larger(size: int, least: int) -> str:
     return f"{max(least, -(-2 * size // (1 << 30)))}g"
 
 
-def _found(result: Result, where: Surroundings) -> Iterator[Wall]:
+def _obstacles(result: Result, where: Surroundings) -> Iterator[Obstacle]:
     limits, printed = where.limits, _printed(result)
     if result.cause == "sandbox_lost":
         yield f"The sandbox was lost{f' ({result._lost})' if result._lost else ''}", "lost", ""
@@ -148,7 +148,7 @@ def _found(result: Result, where: Surroundings) -> Iterator[Wall]:
         yield "The sandbox has no network", "network", ""
     yield from _door(result)
     if _DISK.search(printed):
-        # Without a word about `disk` they are on a volume where one can be had: then these are not the sizes.
+        # If `disk` was not set they may be on a volume, and then these are not the sizes.
         sizes = f" ({limits.tmp >> 20} and {limits.home >> 20} MiB)" if limits.disk is not None else ""
         full = f"A file system is full; /tmp and the home directory are limited{sizes}"
         yield full, "disk", _larger(limits.disk or 0, 8)
@@ -164,34 +164,32 @@ def _found(result: Result, where: Surroundings) -> Iterator[Wall]:
     if _ROOT.search(printed):
         yield "Commands run as an ordinary user and there is no sudo", "root", ""
     else:
-        yield from _program(printed, where.image, found_out=result.exit_code == 127)
+        yield from _program(printed, where.image, not_found=result.exit_code == 127)
 
 
-def _door(result: Result) -> Iterator[Wall]:
-    """What the network door says of the connections that came to nothing; `--allow` only where nobody allowed them."""
+def _door(result: Result) -> Iterator[Obstacle]:
+    """The failed connections through the network door; `--allow` is suggested only for hosts that were not allowed."""
     from belljar.network.visit import NOT_ALLOWED  # only a session with a door has loaded it
 
     unknown: dict[str, None] = {}
-    told: dict[Wall, None] = {}
+    failures: dict[Obstacle, None] = {}
     for visit in result.network:
-        host, reason = (
-            visit["host"],
-            visit["reason"].removeprefix(f"{visit['host']} ").removeprefix(f"{visit['host']}: "),
-        )
+        host = visit["host"]
+        reason = visit["reason"].removeprefix(f"{host} ").removeprefix(f"{host}: ")
         if visit["verdict"] == "failed":
-            wall = "address" if reason.startswith(("has no address", "the host's resolver")) else ""
-            told[f"{host} is allowed but {reason}", wall, ""] = None
+            key = "address" if reason.startswith(("has no address", "the host's resolver")) else ""
+            failures[f"{host} is allowed but {reason}", key, ""] = None
         elif visit["verdict"] == "refused" and reason.startswith(NOT_ALLOWED):
             unknown[f"{host}:{visit['port']}"] = None
         elif visit["verdict"] == "refused":
-            told[f"The network door refused {host or 'a connection'}: {reason}", "", ""] = None
+            failures[f"The network door refused {host or 'a connection'}: {reason}", "", ""] = None
     if unknown:
         yield f"The network door refused {', '.join(sorted(unknown)[:5])}", "refused", ""
-    yield from sorted(told)[:MOST_TOLD]
+    yield from sorted(failures)[:MOST_CONNECTIONS]
 
 
 def _silent_client(result: Result) -> bool:
-    """`curl -s` only says by its status that it found no host, or no way to it."""
+    """Whether a curl or wget that prints nothing (`-s`) failed to reach its host, by its exit status."""
     verdict, status = result.verdict, result.exit_code
     return verdict is not None and (
         (status in (6, 7) and bool(_CURL.search(verdict.canonical)))
@@ -200,24 +198,22 @@ def _silent_client(result: Result) -> bool:
 
 
 def image_with(program: str) -> str | None:
-    """The image of ours that has a program which `base` has not."""
+    """Which of our images has a program that `base` does not have."""
     return next((image for image, names in _IMAGES.items() if program in names), None)
 
 
-def _program(printed: str, image: str, found_out: bool) -> Iterator[Wall]:
-    """`found_out`: the shell's own last word was that it is missing."""
-    found = list(_MISSING.finditer(printed))
-    if not found:
+def _program(printed: str, image: str, not_found: bool) -> Iterator[Obstacle]:
+    """`not_found`: the shell's exit status says that a program is missing."""
+    *_, missing = (None, *_MISSING.finditer(printed))
+    if missing is None:
         return
-    name = next(filter(None, found[-1].groups()))
-    has = _MODULES.get(name) if found[-1][3] else image_with(name)
-    if has is not None and has != image:
-        yield f"The image {image!r} has no {name}", "image", has
-    elif found[-1][3] is None and found_out:
+    name = next(filter(None, missing.groups()))
+    better = _MODULES.get(name) if missing[3] else image_with(name)
+    if better is not None and better != image:
+        yield f"The image {image!r} has no {name}", "image", better
+    elif missing[3] is None and not_found:
         yield f"The image {image!r} has no {name}", "program", ""
 
 
 def _printed(result: Result) -> str:
-    return "\n".join(
-        data[-LOOKED_AT:].decode("utf-8", "replace") for data in (result.stdout_bytes, result.stderr_bytes)
-    )
+    return "\n".join(data[-SEARCHED:].decode("utf-8", "replace") for data in (result.stdout_bytes, result.stderr_bytes))

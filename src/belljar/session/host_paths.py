@@ -1,8 +1,8 @@
-"""A path of the host that the caller gives, for `upload`, `download` or a report.
+"""The host path of an `upload`, `download` or report.
 
-His own links are followed, but none below the session's workspace: a command may have put it there, to have a file
-written elsewhere or one from elsewhere brought in. So the path is followed here, link by link: by whatever way it comes
-to the workspace, from there on it is opened beneath the workspace's descriptor.
+Links are followed, except below the session's workspace: a command may have made them there, to redirect what is
+written or read. So the path is followed here, link by link, and as soon as it enters the workspace the rest is opened
+beneath the workspace's descriptor.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MOST_LINKS = 40  # as the kernel
 
 class HostPath:
     def __init__(self, path: str | os.PathLike[str], workspace: int | None) -> None:
-        """`workspace`: its descriptor; None: there is none to look out for."""
+        """`workspace`: its descriptor, if there is one."""
         self._path = os.fspath(path)
         self._workspace = workspace
         self._below: str | None = None
-        """The path beneath the workspace; None: it is elsewhere."""
+        """The path beneath the workspace; None: it is outside."""
         if workspace is not None:
             self._path, self._below = _found(self._path, os.fstat(workspace))
 
@@ -39,29 +39,29 @@ class HostPath:
 
     @contextmanager
     def folder(self, *, make: bool = False) -> Iterator[Folder]:
-        """The directory itself; with `make` it is made, and what is above it."""
+        """Open the directory; with `make`, create it and its parents."""
         if self._below is None:
             if make:
                 os.makedirs(self._path, exist_ok=True)
-            with Folder.at(self._path) as found:
-                yield found
+            with Folder.at(self._path) as folder:
+                yield folder
             return
         with self._top() as top:
-            for each in (*parents(self._below), self._below) if make and self._below else ():
+            for path in (*parents(self._below), self._below) if make and self._below else ():
                 with suppress(FileExistsError):
-                    top.mkdir(each)
-            with top.folder(self._below) if self._below else Folder.of(top.descriptor) as found:
-                yield found
+                    top.mkdir(path)
+            with top.folder(self._below) if self._below else Folder.of(top.descriptor) as folder:
+                yield folder
 
     def file(self) -> BinaryIO:
-        """To be read."""
+        """Open the file for reading."""
         if self._below is None:
             return open(self._path, "rb")
         with self._top() as top:
             return top.file(self._below)
 
     def above(self) -> tuple[HostPath, str]:
-        """The directory that it is in, and its name there."""
+        """Its directory, and its name there."""
         above, name = os.path.split(self._path.rstrip("/"))
         return HostPath(above or ("/" if self._path.startswith("/") else "."), self._workspace), name
 

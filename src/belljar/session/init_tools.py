@@ -1,4 +1,4 @@
-"""The init's small tools (files, relay), run as commands of their own: they need nothing of the image."""
+"""Runs the init's small tools (files, relay) as commands. They need no program of the image."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from belljar.link.remote_command import Execution
     from belljar.sandbox.sandbox import Sandbox
 
-SAID_MAX = 4096
+LONGEST_ERROR = 4096
 GRACE = 1.0
 ASK_SECONDS = 15.0
 ANSWER_MAX = 1 << 20
@@ -32,11 +32,11 @@ class InitTools:
 
     @property
     def _stdin(self) -> int:
-        """With the pipe itself, where the init can pass it."""
+        """Flags for a tool with stdin; with DIRECT the init passes us the pipe itself."""
         return Flag.STDIN if self._sandbox().link.bridged else Flag.STDIN | Flag.DIRECT
 
     def start(self, argv: list[str], on_output: Callable[[int, bytes], None], *, stdin: bool = True) -> Execution:
-        """One that goes on; whoever starts it ends it. `on_output` must not raise."""
+        """Start a tool; the caller must end it. `on_output` must not raise."""
         return self._spawn([self._sandbox().init, "--tool", *argv], on_output, flags=self._stdin if stdin else 0)
 
     def _spawn(self, argv: list[str], on_output: Callable[[int, bytes], None], **options: Any) -> Execution:
@@ -50,34 +50,34 @@ class InitTools:
         return execution
 
     async def ask(self, argv: list[str]) -> str:
-        """What a program of the image prints, away from the workspace; '' if it is not there or takes too long."""
-        said = bytearray()
+        """The output of a program of the image, run in /; '' if there is no such program or it takes too long."""
+        output = bytearray()
 
         def take(_: int, data: bytes) -> None:
-            said.extend(data[: ANSWER_MAX - len(said)])
+            output.extend(data[: ANSWER_MAX - len(output)])
 
         execution = self._spawn(argv, take, flags=Flag.DEFAULT_ENV, cwd=b"/", deadline=ASK_SECONDS)
         try:
-            body = await execution.ended()
+            await execution.ended()
         except BelljarError:  # no such program
             return ""
         finally:
             if not execution.over:
                 execution.abandon()
-        return said.decode("utf-8", "replace") if body.exit_code == 0 or said else ""
+        return output.decode("utf-8", "replace")
 
     async def run(self, argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
-        """One to its end: its status and what it said on stderr."""
-        said, failure = bytearray(), list[Exception]()
+        """Run a tool to its end: its status and stderr."""
+        stderr, failure = bytearray(), list[Exception]()
         put = sink if callable(sink) else partial(write_all, sink.fileno())
 
         def take(stream: int, data: bytes) -> None:
             if stream != frames.STDOUT:
-                said.extend(data[: SAID_MAX - len(said)])
+                stderr.extend(data[: LONGEST_ERROR - len(stderr)])
             elif not failure:
                 try:
                     put(data)
-                except Exception as error:  # raised below: here it would break the link
+                except Exception as error:  # raised later: here it would break the link
                     failure.append(error)
                     execution.kill()
 
@@ -93,10 +93,10 @@ class InitTools:
                 execution.abandon()
         if failure:
             raise failure[0]
-        return body.exit_code, bytes(said)
+        return body.exit_code, bytes(stderr)
 
     async def _feed(self, execution: Execution, source: Source, mark: bytes) -> None:
-        """The mark comes after a source that was whole."""
+        """The mark follows only if the whole source was sent."""
         if isinstance(source, File) and execution.flags & Flag.DIRECT:
             await execution.pour(source.fileno())
         else:

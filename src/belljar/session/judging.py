@@ -1,7 +1,6 @@
-"""Decides whether a command may run: the policy, and where it asks, a person.
+"""Decides whether a command may run: the policy judges it, and may ask the approver.
 
-Judging may start a parser and take long, so it never happens on the event loop. What needs no parser (plain words, or
-a text judged before) is answered at once.
+Judging may run a parser and take long, so it happens in a thread. Plain words need no parser and are judged at once.
 """
 
 from __future__ import annotations
@@ -40,37 +39,37 @@ class Judge:
         self, command: Command, *, policy: Policy | None = None, known: Verdict | None = None,
         question: str | None = None, **facts: Any,
     ) -> Verdict:  # fmt: skip
-        """The verdict, if the command may run; PolicyDenied if not. `question`: what a person is shown instead, where
-        a file tool is judged like the command that would do the same."""
+        """The verdict, if the command may run; PolicyDenied if not. `question`: shown to the approver instead of the
+        command, when a file tool is judged like the command that would do the same."""
         verdict = known or await judged(policy or self.policy, command, **facts, **self._staged)
         self._ledger.record("verdict", verdict=verdict)
         if verdict.decision != "allow":
-            asked = verdict if question is None else _about_a_file(verdict, question)
-            answer = await self._answer(verdict, asked) if verdict.decision == "ask" else None
-            if answer is not True:  # only True is a yes: not "no", not a coroutine that was not awaited
+            shown = verdict if question is None else _about_a_file(verdict, question)
+            answer = await self._answer(verdict, shown) if verdict.decision == "ask" else None
+            if answer is not True:  # not even a truthy value, such as "no" or a coroutine that was not awaited
                 raise PolicyDenied(verdict, declined=answer is False)
         if self.when_admitted is not None:
             await self.when_admitted(verdict)
         return verdict
 
     async def ask(self, verdict: Verdict) -> None:
-        """A question that is no command's; PolicyDenied unless the answer is yes."""
+        """Ask the approver something that is not about a command; PolicyDenied unless the answer is yes."""
         self._ledger.record("verdict", verdict=verdict)
         answer = await self._answer(verdict)
         if answer is not True:
             raise PolicyDenied(verdict, declined=answer is False)
 
     async def ask_host(self, host: str, port: int) -> bool:
-        """A host that the network door does not know: asked about like a command, and recorded like one."""
+        """Whether the approver allows a connection to a host that is not allowed yet."""
         return await self._answer(host_verdict(host, port, self.policy.name)) is True
 
-    async def _answer(self, verdict: Verdict, asked: Verdict | None = None) -> object:
-        """Every answer is recorded, also one that was given before and holds, and that there was nobody to ask."""
-        answer, by = await self._asked(asked or verdict)
+    async def _answer(self, verdict: Verdict, shown: Verdict | None = None) -> object:
+        """The approver's answer, recorded; also if an earlier answer covers it, or nobody could be asked."""
+        answer, by = await self._ask_approver(shown or verdict)
         self._ledger.record("approval", digest=verdict.digest, approved=answer is True, by=by)
         return answer
 
-    async def _asked(self, verdict: Verdict) -> tuple[object, str]:
+    async def _ask_approver(self, verdict: Verdict) -> tuple[object, str]:
         if self.approvals.covers(verdict):
             return True, "remembered"
         if self.approver is None:
@@ -82,7 +81,7 @@ class Judge:
 
 
 def host_verdict(host: str, port: int, policy: str) -> Verdict:
-    """The question, in the words that approvals know."""
+    """The question whether a program may connect to a host."""
     name = f"connect to {host}:{port}"
     digest = hashlib.sha256(name.encode()).hexdigest()
     reason = f"A program in the sandbox wants to reach {host} on port {port}, which nobody has allowed yet."
@@ -91,13 +90,13 @@ def host_verdict(host: str, port: int, policy: str) -> Verdict:
 
 
 def _about_a_file(verdict: Verdict, question: str) -> Verdict:
-    """The digest binds the answer to what was shown."""
+    """The verdict as the approver sees it. Its digest binds the answer to the question."""
     digest = hashlib.sha256(f"{verdict.digest}\n{question}".encode("utf-8", "surrogateescape")).hexdigest()
     return replace(verdict, canonical=question, digest=digest, about="file")
 
 
 async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:
-    """A policy's verdict, found in a thread unless the command is a few plain words."""
+    """A policy's verdict, made in a thread unless the command is a few plain words."""
     if policy in _unproved:
         await to_thread.run_sync(_prove, policy)
     verdict = policy.judge_plain(command, **facts) if _is_plain(command) else None
@@ -106,7 +105,7 @@ async def judged(policy: Policy, command: Command, **facts: Any) -> Verdict:
     return verdict
 
 
-# Nothing that could be a program of its own (`python3 -c "…"`): to read one takes a tenth of a second and more.
+# No quotes: quoted text may be a program (`python3 -c "…"`), which takes a tenth of a second or more to analyse.
 _PLAIN = lazy_pattern(r"[\w@%+=:,./ -]{0,1000}")
 _MOST_WORDS = 50
 
@@ -121,7 +120,7 @@ _unproved: set[Policy] = set()
 
 @cache
 def _shipped(name: str) -> Policy:
-    """Its examples are checked when it judges first, in a thread: the very first time on a machine takes a second."""
+    """Its examples are checked later, in a thread, before it first judges: that may take a second."""
     policy = Policy.load(name, prove=False)
     _unproved.add(policy)
     return policy
@@ -133,7 +132,7 @@ def _prove(policy: Policy) -> None:
 
 
 def load(policy: str | Policy) -> Policy:
-    """One of ours is read once per process; a file each time, since its owner may have changed it."""
+    """A built-in policy is read once per process; a file each time, since it may have changed."""
     if isinstance(policy, Policy):
         return policy
     if not isinstance(policy, str) or not policy:

@@ -1,4 +1,4 @@
-"""Sessions that outlive the process that opened them (`keep=True`): which there are, and what was said about them."""
+"""Kept sessions (`keep=True`), which outlive the process that opened them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POLICY = "policy"
 
 @record
 class Kept:
-    """One of `Session.list()`; `await Session.attach(each.id)` enters it."""
+    """An item of `Session.list()`; `await Session.attach(kept.id)` enters it."""
 
     id: str
     image: str
@@ -42,36 +42,37 @@ class Kept:
 
 
 def facts(host: Host) -> list[dict[str, Any]]:
-    """All that is written down about those whose sandbox lives, oldest first. Asks the engine: it blocks."""
-    return [each for each in running(host) if each["keep"]]
+    """The facts about each kept session whose sandbox runs, oldest first. Blocks: it asks the engine."""
+    return [session for session in running(host) if session["keep"]]
 
 
 def running(host: Host) -> list[dict[str, Any]]:
-    """The same with those that end with their process (`belljar mcp`, `run`, a program's); `owner`: its id."""
+    """The same for all sessions, with the process id (`owner`) of those that end with a process."""
     read = [(path, rundir.read_session(path)) for path in rundir.run_dirs(host.run_root)]
-    alive = _alive(host, [about for _, about in read if about])
-    found = [
+    labels = _running_labels(host, [session for _, session in read if session])
+    sessions = [
         {
-            **about,
+            **session,
             "metadata": metadata(path),
-            "owner": None if about["keep"] else rundir.owner_pid(alive[about["container"]]),
+            "owner": None if session["keep"] else rundir.owner_pid(labels[session["container"]]),
         }
-        for path, about in read
-        if about and about["container"] in alive
+        for path, session in read
+        if session and session["container"] in labels
     ]
-    return sorted(found, key=lambda each: float(each["started"]))
+    return sorted(sessions, key=lambda session: float(session["started"]))
 
 
-def _alive(host: Host, sessions: Sequence[dict[str, Any]]) -> dict[str, Mapping[str, str]]:
-    """The labels of all sandboxes that run, of every engine that made one of these sessions."""
+def _running_labels(host: Host, sessions: Sequence[dict[str, Any]]) -> dict[str, Mapping[str, str]]:
+    """Container id → labels, of all running sandboxes of the engines that started these sessions."""
     engine = host.connect()
-    asked = {engine.identity: engine}
-    for about in sessions:
-        if str(about.get("engine")) not in asked:
+    engines = {engine.identity: engine}
+    for session in sessions:
+        if str(session.get("engine")) not in engines:
             with suppress(EngineUnavailable):
-                engine = engine_of(about, host)
-                asked[engine.identity] = engine
-    return {each.id: each.labels for engine in asked.values() for each in engine.list() if each.state == "running"}
+                engine = engine_of(session, host)
+                engines[engine.identity] = engine
+    listed = [container for engine in engines.values() for container in engine.list()]
+    return {container.id: container.labels for container in listed if container.state == "running"}
 
 
 def metadata(run_dir: Path) -> dict[str, str]:
@@ -79,11 +80,11 @@ def metadata(run_dir: Path) -> dict[str, str]:
 
 
 def policy(run_dir: Path) -> Policy:
-    """What the session is judged by, whoever enters it: as it was when it began, also where its file is another now."""
-    told = rundir.read_session(run_dir, POLICY)
-    if told is None:
+    """The policy that the session began with, even if its file has changed since."""
+    saved = rundir.read_session(run_dir, POLICY)
+    if saved is None:
         raise SessionNotFound(f"no session {run_dir.name} is open; `belljar session list` lists them")
-    return Policy.restored(told)
+    return Policy.restored(saved)
 
 
 @all_pending("box")
@@ -94,17 +95,15 @@ class KeptVerbs(Verbs):
     async def list(*, host: Host | None = None, engine: EngineName | None = None) -> tuple[Kept, ...]:
         """The kept sessions of this host, oldest first.
 
-        for each in await belljar.Session.list():
-            print(each.id, each.workspace, each.metadata)
+        for kept in await belljar.Session.list():
+            print(kept.id, kept.workspace, kept.metadata)
         """
-        found = await to_thread.run_sync(facts, hosts.chosen(host, engine))
-        return tuple(
-            Kept(each["id"], each["image"], each["workspace"], each["started"], each["lease"], each["metadata"])
-            for each in found
-        )
+        sessions = await to_thread.run_sync(facts, hosts.chosen(host, engine))
+        names = ("id", "image", "workspace", "started", "lease", "metadata")
+        return tuple(Kept(*(session[name] for name in names)) for session in sessions)
 
     def stay(self, lease: float, **metadata: str) -> None:
-        """If it is none yet, from now on a kept session: its sandbox outlives this process by `lease` seconds."""
+        """Make this a kept session: its sandbox outlives this process by `lease` seconds."""
         session, sandbox = self._box, self._box.sandbox
         if session._plan.keep:
             return
@@ -118,7 +117,6 @@ class KeptVerbs(Verbs):
         self._remember_metadata()
 
     def _remember_metadata(self) -> None:
-        """Beside the session, for whoever lists it."""
         if self.metadata:
             self._write(METADATA, self.metadata)
 

@@ -1,4 +1,4 @@
-"""What a session writes into the audit trail. Every command's `start` gets exactly one `end`, however it came."""
+"""What a session writes to the audit trail. Every `start` of a command gets exactly one `end`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Ledger:
         self._open: dict[str, Entry] = {}
 
     def record(self, kind: str, **fields: Any) -> None:
-        """At once where nothing may run without a record, else in a moment."""
+        """Written at once with BELLJAR_AUDIT=required, else in the background."""
         write = self.audit.record if self.audit.required else self.audit.note
         write(kind, session=self.session, **fields)
 
@@ -34,7 +34,7 @@ class Ledger:
         return bool(self._open)
 
     def close(self, cause: str) -> None:
-        """The session is over: so is everything in it, or out of our sight."""
+        """Record the end of every unfinished command."""
         for entry in list(self._open.values()):
             entry.end(cause)
 
@@ -44,7 +44,7 @@ class Ledger:
 
 
 class Entry:
-    """One command: its start is written, its end will be."""
+    """A command whose start is recorded."""
 
     __slots__ = ("_ledger", "digest", "run")
 
@@ -53,7 +53,7 @@ class Entry:
         self.run = os.urandom(6).hex()
 
     def end(self, cause: str, exit_code: int | None = None, duration: float | None = None) -> None:
-        """Only the first call counts: later ones change nothing."""
+        """Only the first call counts."""
         self._ledger._end(self, {"cause": cause, "exit_code": exit_code, "duration": duration})
 
     def concluded(self, result: Result) -> None:

@@ -1,7 +1,7 @@
-"""The door of a session with `network=Allow(...)`: a relay inside, the proxy out here, and what programs are told.
+"""The network door of a session with `network=Allow(...)`: a relay in the sandbox, the proxy on the host.
 
-The relay is the first thing that runs in the sandbox, so it has its port before anybody else can take it. If it ends,
-nothing gets out any more: there is no other way. Settings for the usual clients are given as environment variables.
+The relay is the first program in the sandbox, so no other can take its port. If it ends, nothing can connect any more.
+Programs learn of the proxy from environment variables.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
     from belljar.session.init_tools import InitTools
 
 READY_SECONDS = 30.0
-ACCEPTED = 16  # new connections, either way, in one turn of the loop: a flood of them must not hold up all others
-WAITING = 1024  # in the kernel's queue of a forwarded port
+ACCEPTED = 16  # new connections, either way, per turn of the event loop: a flood of them must not hold up the others
+BACKLOG = 1024  # of a forwarded port, in the kernel
 
 
 class NetworkDoor:
-    """Also the way in: ports of the sandbox are reached over the same relay (`forward`)."""
+    """Connections out of the sandbox; and into it, for forwarded ports, over the same relay."""
 
     def __init__(self, tools: InitTools, record: Callable[[dict[str, Any]], None]) -> None:
         self._tools, self._record = tools, record
         self._tasks: set[asyncio.Task[None]] = set()
         self._callers: deque[MuxStream] = deque()
-        """Connections from inside that nobody has looked at yet."""
+        """Connections from the sandbox that are not served yet."""
         self._relay: Execution | None = None
         self.door: Door | None = None
         self.mux: Mux | None = None
 
     async def open(self, allow: Allow | None, ask: Callable[[str, int], Awaitable[bool]] | None = None) -> None:
-        """Without `allow` nothing is listened for inside: the relay only serves forwarded ports."""
+        """Without `allow` the relay does not listen in the sandbox and only serves forwarded ports."""
         if allow is not None:
             self.door = await to_thread.run_sync(_door, allow, self._record, ask)
-        mux = self.mux = Mux(self._write, self._called)
-        self._relay = self._tools.start(["relay", str(PORT if allow is not None else 0)], self._heard)
+        mux = self.mux = Mux(self._write, self._accept)
+        self._relay = self._tools.start(["relay", str(PORT if allow is not None else 0)], self._received)
         self._relay.when_ended(mux.lose)
         self._begin(mux.run())
         with anyio.move_on_after(READY_SECONDS):
@@ -63,19 +63,20 @@ class NetworkDoor:
             raise ProtectionMissing("the network door could not be opened: the relay in the sandbox did not start")
 
     async def open_presets(self, ceiling: tuple[str, ...] | None) -> list[dict[str, str]]:
-        """Once the relay has its port, so that no client of the image can take it. Gives the hosts, and why."""
+        """Allow the hosts of the presets; returns them with the reason for each. Called once the relay has its port,
+        because it runs clients of the image, which could take the port."""
         assert self.door is not None
-        told = []
+        allowed = []
         for preset in self.door.allow.presets:
-            found = await explained(preset, self._tools)
-            hosts = [each.host for each in found]
+            reasons = await explained(preset, self._tools)
+            hosts = [reason.host for reason in reasons]
             if ceiling is not None:
                 check_ceiling(hosts, ceiling)
             self.door.open_for(*hosts)
-            told += [{"preset": preset, "host": each.host, "why": each.why} for each in found]
-        return told
+            allowed += [{"preset": preset, "host": reason.host, "why": reason.why} for reason in reasons]
+        return allowed
 
-    def _heard(self, stream: int, data: bytes) -> None:
+    def _received(self, stream: int, data: bytes) -> None:
         if stream != frames.STDOUT or self.mux is None or self.mux.lost:
             return
         try:
@@ -83,14 +84,14 @@ class NetworkDoor:
         except RelayError:
             self.close()
 
-    def _called(self, stream: MuxStream) -> None:
+    def _accept(self, stream: MuxStream) -> None:
         if self.door is None:
             raise RelayError("a connection that nobody listens for")
         self._callers.append(stream)
         if len(self._callers) == 1:
-            self._begin(self._greet(self.door))
+            self._begin(self._serve(self.door))
 
-    async def _greet(self, door: Door) -> None:
+    async def _serve(self, door: Door) -> None:
         while self._callers:
             for _ in range(min(ACCEPTED, len(self._callers))):
                 self._begin(door.serve(self._callers.popleft()))
@@ -109,7 +110,7 @@ class NetworkDoor:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # a connection that failed is told in its record
+            task.exception()  # retrieved, so that asyncio does not log it; the visit's record has the failure
 
     def close(self) -> None:
         if self.door is not None:
@@ -123,7 +124,7 @@ class NetworkDoor:
             relay.abandon()
 
     async def install_certificates(self, files: Files) -> None:
-        """The host's trusted certificates, and with headers for https this session's own authority."""
+        """Install the host's trusted certificates, and this session's own authority if it ends TLS."""
         bundle = await to_thread.run_sync(trust_bundle)
         if self.door is not None and self.door.authority is not None:
             bundle += self.door.authority.pem
@@ -135,7 +136,7 @@ class NetworkDoor:
 
 
 async def explained(preset: str, tools: InitTools) -> list[Found]:
-    """The hosts of a preset, as the clients on this machine and those of the image say."""
+    """The hosts of a preset, according to the clients on this machine and in the image."""
 
     def inside(argv: list[str]) -> str:
         return from_thread.run(tools.ask, argv)
@@ -149,7 +150,7 @@ def _door(allow: Allow, record: Callable[[dict[str, Any]], None], ask: Any) -> D
 
 
 class Forwarded:
-    """A port of the sandbox on this machine's loopback, for as long as the session is open."""
+    """A port of the sandbox, reachable on this machine's loopback while the session is open."""
 
     def __init__(self, door: NetworkDoor, port: int) -> None:
         self.door, self.inside = door, port
@@ -160,7 +161,7 @@ class Forwarded:
     async def open(self, at: int = 0) -> str:
         listener = socket.create_server(("127.0.0.1", at))
         self._server = await asyncio.start_server(self._serve, sock=listener, backlog=ACCEPTED)
-        listener.listen(WAITING)  # asyncio takes as many at once as may wait
+        listener.listen(BACKLOG)  # asyncio accepts as many per turn as its `backlog`, so that one is small
         self.port = listener.getsockname()[1]
         return f"http://127.0.0.1:{self.port}"
 
@@ -199,7 +200,7 @@ async def _up(reader: asyncio.StreamReader, inside: MuxStream, scope: anyio.Canc
 
 
 async def _down(inside: MuxStream, writer: asyncio.StreamWriter) -> None:
-    # Here, and not around the group of both directions, which would wrap them.
+    # Suppressed here: the task group around both directions would wrap these errors.
     with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         while True:
             writer.write(await inside.receive(1 << 18))

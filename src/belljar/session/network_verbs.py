@@ -1,4 +1,4 @@
-"""What a session can do over the relay in its sandbox: the network door, forwarded ports; and its files."""
+"""The methods of a session for the network door, forwarded ports and files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALLOWED = "allow.json"
 
 
 def under_policy(network: Network | Allow, policy: Policy) -> Allow | None:
-    """What is asked for, if the policy's ceiling lets it through; with the hosts that the policy allows anyhow."""
+    """The hosts to allow: those of the session, if the policy's ceiling permits them, and those of the policy."""
     if network == "none" and not policy.network_allow:
         return None
     from belljar.network.allow import Allow, check_ceiling
@@ -70,21 +70,21 @@ class NetworkVerbs(Verbs):
         return {}
 
     async def forward(self, port: int, *, at: int = 0) -> str:
-        """A server in the sandbox, on 127.0.0.1 of this machine; the sandbox still has no network.
+        """Make a server in the sandbox reachable on 127.0.0.1 of this machine; the sandbox still has no network.
 
         url = await box.forward(8000)
         """
         from belljar.session.network_door import Forwarded, check_port
 
-        known = self._forwarded.get(check_port(port))
-        if known is None:
-            known = Forwarded(await self._relay(), port)
-            await known.open(at)
-            self._forwarded[port] = known
-        return f"http://127.0.0.1:{known.port}"
+        forwarded = self._forwarded.get(check_port(port))
+        if forwarded is None:
+            forwarded = Forwarded(await self._relay(), port)
+            await forwarded.open(at)
+            self._forwarded[port] = forwarded
+        return f"http://127.0.0.1:{forwarded.port}"
 
     async def allow_host(self, *hosts: str) -> None:
-        """Let more hosts through the door from now on; a session without one gets it now.
+        """Allow more hosts from now on; opens a door if the session has none.
 
         await box.allow_host("api.example.com")
         """
@@ -101,7 +101,7 @@ class NetworkVerbs(Verbs):
         session._ledger.record("allow", hosts=list(hosts))
 
     async def _open_late(self, hosts: tuple[str, ...]) -> None:
-        """What is forwarded already goes on as it is, over a relay of its own."""
+        """Open the door of a running session. Forwarded ports keep their own relay."""
         session, forwarding = self._box, self._door
         if session.network != "none":
             raise UsageError("this session has the whole network; there is no door to open")
@@ -118,91 +118,90 @@ class NetworkVerbs(Verbs):
 
     async def listening(self) -> tuple[int, ...]:
         """The ports that servers in the sandbox listen on now: `for port in await box.listening(): ...`."""
-        found = await to_thread.run_sync(self._box._aftermath.listening, self._our_ports)
-        return tuple(sorted(found))
+        return tuple(sorted(await to_thread.run_sync(self._box._aftermath.listening, self._our_ports)))
 
     def _new_listening(self) -> tuple[int, ...]:
-        """Those that nobody was told of yet, nor opened. Only a shell that goes on can have left one."""
+        """Ports that are new since the last result and not forwarded. Only a shell that runs on can have left one."""
         session = self._box
         return session._aftermath.new_listening(self._our_ports | self._forwarded.keys()) if session._busy else ()
 
     @property
     def _our_ports(self) -> frozenset[int]:
-        """The door's, whichever process serves it."""
+        """The port of the door, whichever process serves it."""
         if not self._box.sandbox.plan.door and "HTTP_PROXY" not in self._box.env:
             return frozenset()
         return frozenset({PORT})
 
     def _visits_since(self, when: float) -> tuple[dict[str, Any], ...]:
-        """The connections through the door that began since then. From the last one on: there may be thousands."""
+        """The connections through the door that began since then."""
         if self._door is None or self._door.door is None:
             return ()
-        since = takewhile(lambda visit: visit.started >= when, reversed(self._door.door.visits))
-        return tuple(visit.as_dict() for visit in since)[::-1]
+        recent = takewhile(lambda visit: visit.started >= when, reversed(self._door.door.visits))
+        return tuple(visit.as_dict() for visit in recent)[::-1]
 
     async def _relay(self) -> NetworkDoor:
         if self._door is None:
             from belljar.session.network_door import NetworkDoor
 
-            door = NetworkDoor(self.init_tools, self._seen)
+            door = NetworkDoor(self.init_tools, self._record_visit)
             await door.open(None)
             self._door = door
         return self._door
 
-    def _seen(self, visit: dict[str, Any]) -> None:
+    def _record_visit(self, visit: dict[str, Any]) -> None:
         self._box._ledger.record("network", **visit)
 
     async def _open_door(self) -> None:
-        """Before any command runs: programs find the relay and the certificates in place."""
+        """Called before any command runs, so that the relay and the certificates are in place."""
         if self.allow is None:
             return
         from belljar.session.network_door import NetworkDoor
 
         session = self._box
-        door = NetworkDoor(self.init_tools, self._seen)
+        door = NetworkDoor(self.init_tools, self._record_visit)
         await door.open(self.allow, session._judge.ask_host if self.allow.ask_hosts else None)
         self._door = door
-        if found := await door.open_presets(session.policy.network_ceiling):
-            session._ledger.record("allow", hosts=[each["host"] for each in found], presets=found)
+        if presets := await door.open_presets(session.policy.network_ceiling):
+            session._ledger.record("allow", hosts=[preset["host"] for preset in presets], presets=presets)
         await door.install_certificates(self.files)
-        self._tell_programs()
+        self._set_proxy_variables()
         session._surroundings = replace(session._surroundings, network="allow")
         assert door.door is not None
         self._remember(door.door.allow)
 
-    def _tell_programs(self) -> None:
-        """With each command, where the sandbox was not made for a door: a shell that waits does not know of it."""
+    def _set_proxy_variables(self) -> None:
+        """For each command, unless the sandbox was started with them."""
         session = self._box
         if not session.sandbox.plan.door:
             session.env = {**environment(), **session.env}
 
     def _remember(self, allow: Allow) -> None:
-        """For whoever attaches later: the door goes with the process that opened it. Never the headers; and of presets
-        only what they came to, for by then the clients inside may say what the agent wants."""
-        told = {"hosts": allow.hosts, "ask_hosts": allow.ask_hosts, "at": time.time()}
+        """For a process that attaches later: the door ends with the process that opened it. Headers are not saved. Of
+        presets only their hosts are: by then commands could have changed what the clients in the sandbox say."""
+        saved = {"hosts": allow.hosts, "ask_hosts": allow.ask_hosts, "at": time.time()}
         with Folder.at(self._box.sandbox.run_dir) as own:
-            own.write(ALLOWED, json.dumps(told).encode())
+            own.write(ALLOWED, json.dumps(saved).encode())
 
     async def _reopen_door(self) -> None:
-        """In a session that was attached to: if its door is shut, because its process is gone, it is opened again."""
+        """After an attach: open the door again, if the process that opened it is gone."""
         try:
             with Folder.at(self._box.sandbox.run_dir) as own:
-                told = json.loads(own.read(ALLOWED, 1 << 20))
+                saved = json.loads(own.read(ALLOWED, 1 << 20))
         except (OSError, ValueError):
             return
         from belljar.network.allow import Allow
 
-        self.allow = under_policy(Allow(*told["hosts"], ask_hosts=told["ask_hosts"]), self._box.policy)
+        self.allow = under_policy(Allow(*saved["hosts"], ask_hosts=saved["ask_hosts"]), self._box.policy)
         try:
             await self._open_door()
         except BelljarError:  # the process that opened it still serves it
             self.allow, self._door = None, None
-            self._tell_programs()
+            self._set_proxy_variables()
 
     def _close_door(self) -> None:
-        doors = {each.door for each in self._forwarded.values()} | ({self._door} if self._door is not None else set())
-        for each in self._forwarded.values():
-            each.close()
+        doors = {port.door for port in self._forwarded.values()} | ({self._door} if self._door is not None else set())
+        for port in self._forwarded.values():
+            port.close()
         self._forwarded.clear()
         self._door = None
         for door in doors:

@@ -1,6 +1,6 @@
-"""The options of a session and of a command: every name and value is checked before anything is started.
+"""The options of sessions and commands. All are checked before anything starts.
 
-One clear `UsageError` names the option, what was given and what would be right.
+A `UsageError` names the option, its value and what would be right.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from belljar.policy import Policy, Verdict
 
     Approver = Callable[[Verdict], bool | Awaitable[bool | None] | None]
-    """True runs it; False is a person's no; None: there was nobody to ask."""
+    """True: run it. False: a person said no. None: nobody could be asked."""
 
 Checkpoints = Literal["off", "auto"]
 Command = str | Sequence[str]
@@ -41,13 +41,13 @@ class Options(TypedDict, total=False):
     """How one command is to run."""
 
     timeout: float | None
-    """Seconds until it is ended: SIGTERM, then SIGKILL after `grace`. None: no deadline."""
+    """Seconds until it gets SIGTERM, then SIGKILL after `grace`. None: no deadline."""
     env: Mapping[str, str] | None
     """Variables on top of the session's."""
     cwd: str | os.PathLike[str] | None
     """Where it runs, within the workspace."""
     stdin: bytes | str | None
-    """What it reads; None: nothing to read. With b"" a stream's stdin stays open for `write`."""
+    """Its input; None: empty. With b"" a stream's stdin stays open for `write`."""
     combined: bool
     """One pipe for stdout and stderr, so that their order is exact."""
     pty: bool
@@ -59,13 +59,13 @@ class Options(TypedDict, total=False):
     grace: float
     """Seconds between SIGTERM and SIGKILL."""
     output_limit: int | None
-    """Bytes of output after which the command is ended."""
+    """Bytes of output after which the command is killed."""
     on_output: Callable[[Output], None] | None
-    """Called with each piece of output as it comes. If it raises, the command is ended and the error raised."""
+    """Called with each piece of output. If it raises, the command is killed and the error raised."""
 
 
 class SessionOptions(TypedDict, total=False):
-    """What a sandbox is and who watches it; see `Session`."""
+    """The options of `Session` that `belljar.run` and `Pool` take, too."""
 
     image: str
     limits: Limits | None
@@ -93,11 +93,11 @@ class OpenOptions(SessionOptions, total=False):
 
 
 class RunOptions(Options, SessionOptions, total=False):
-    """Of `belljar.run`: those of the command and those of its sandbox."""
+    """The options of `belljar.run`: of the command and of its sandbox."""
 
 
 class ClaimOptions(TypedDict, total=False):
-    """What a session may choose in a sandbox that is there already."""
+    """The options of a session in a sandbox that runs already."""
 
     policy: str | Policy
     approve: Approver | None
@@ -110,19 +110,19 @@ class AttachOptions(ClaimOptions, total=False):
     engine: EngineName | None
 
 
-def known(given: Collection[str], names: Collection[str], where: str) -> None:
-    """Refuse what is none of `names`, with a guess at what was meant."""
-    for name in given:
+def known(options: Collection[str], names: Collection[str], where: str) -> None:
+    """UsageError for an option that is not one of `names`, with a guess at what was meant."""
+    for name in options:
         if name not in names:
             raise UsageError(f"{where} takes no option {name!r}; {suggestion(name, names)}")
 
 
-def check(given: Mapping[str, Any], where: str, without: Collection[str] = ()) -> Options:
-    """The options of a command, every one of them right."""
-    known(given, Options.__annotations__.keys() - set(without), where)
-    for name, value in given.items():
+def check(options: Mapping[str, Any], where: str, without: Collection[str] = ()) -> Options:
+    """The options of a command; UsageError if one is wrong."""
+    known(options, Options.__annotations__.keys() - set(without), where)
+    for name, value in options.items():
         _CHECKS[name](name, value)
-    return given  # type: ignore[return-value]
+    return options  # type: ignore[return-value]
 
 
 def seconds(name: str, value: Any, *, optional: bool = True, zero: bool = False) -> None:
@@ -141,9 +141,9 @@ def whole(name: str, value: Any, least: int, most: int = 1 << 62) -> None:
         raise UsageError(f"{name}: {value!r} is not a whole number from {least} to {most}")
 
 
-def _must(fits: bool, name: str, value: Any, what: str) -> None:
-    if not fits:
-        raise UsageError(f"{name}: {value!r} must be {what}")
+def _must(is_right: bool, name: str, value: Any, requirement: str) -> None:
+    if not is_right:
+        raise UsageError(f"{name}: {value!r} must be {requirement}")
 
 
 def flag(name: str, value: Any) -> None:
@@ -158,12 +158,12 @@ def tracing(root: Any, debug: Any) -> None:
 
 
 def metadata_of(value: Any) -> dict[str, str]:
-    """Texts with names, few enough to be kept beside a session."""
+    """The metadata of a session, small enough to be kept beside it."""
     variables("metadata", value)
-    found = dict(value or {})
-    if len(json.dumps(found)) > MOST_METADATA:
+    metadata = dict(value or {})
+    if len(json.dumps(metadata)) > MOST_METADATA:
         raise UsageError(f"metadata: too long; at most {MOST_METADATA} bytes")
-    return found
+    return metadata
 
 
 def text(name: str, value: Any) -> None:
@@ -196,9 +196,10 @@ def _input(name: str, value: Any) -> None:
 
 
 def _size(name: str, value: Any) -> None:
-    if value is not None and not (
-        isinstance(value, tuple) and len(value) == 2 and all(type(each) is int and 0 < each < 1 << 16 for each in value)
-    ):
+    if value is None:
+        return
+    is_pair = isinstance(value, tuple) and len(value) == 2
+    if not is_pair or not all(type(number) is int and 0 < number < 1 << 16 for number in value):
         raise UsageError(f"{name}: {value!r} is not a pair of rows and columns, such as (24, 80)")
 
 
@@ -216,7 +217,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
 
 def check_command(command: Any) -> None:
     if isinstance(command, str):
-        return  # what is wrong with a text the policy says, with its reason
+        return  # the policy checks texts, and gives a reason
     if not isinstance(command, Sequence) or isinstance(command, bytes):
         raise UsageError(f"a command must be text for bash or a list of arguments, not {type(command).__name__}")
     if wrong := [word for word in command if not isinstance(word, str)]:
@@ -226,7 +227,7 @@ def check_command(command: Any) -> None:
 
 
 def one_of(name: str, value: Any, names: Any) -> Any:
-    """`value`, if it is one of a Literal's."""
+    """`value`, if it is one of the values of a Literal."""
     if value not in get_args(names):
         raise UsageError(f"{name}: {value!r} is not known; choose from {', '.join(map(repr, get_args(names)))}")
     return value
@@ -235,7 +236,7 @@ def one_of(name: str, value: Any, names: Any) -> Any:
 def check_session(
     workspace: Any, image: Any, limits: Any, network: Any, approve: Any, env: Any, lease: Any, keep: Any, id: Any
 ) -> None:
-    """All of a session's own options that are not checked where they are used."""
+    """Check the options of a session that are not checked elsewhere."""
     _path("workspace", "" if workspace is None else workspace)
     if not workspace:
         raise WorkspaceError(f"workspace: {workspace!r} is not a path")

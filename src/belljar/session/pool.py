@@ -1,11 +1,11 @@
-"""Warm throwaways: sandboxes that are started, verified and connected before anyone asks for one.
+"""The pool: sandboxes that are started, verified and connected before anyone needs them.
 
-A claimed sandbox was never used and is never used again. What is claimed is replaced in the background, within a budget
-of count and memory; a burst that empties the pool falls back to cold starts. A used sandbox in which nothing runs any
-longer is destroyed in the background too. Both take the processor from those who claim, so they wait until a burst is
-over. A pool that nobody claimed from for `idle` seconds lets its sandboxes go and fills again at the next claim. While
-a pool is open, every `Session` and `belljar.run` of its process that wants the same kind of sandbox takes from it.
-Should the process die, each sandbox ends with its lease.
+Each sandbox is used once. Claimed ones are replaced in the background, up to a limit of count and memory; when the pool
+is empty a claim starts a sandbox of its own. Used sandboxes in which nothing runs are destroyed in the background too.
+Both compete with claims for the processor, so they wait until a burst of claims is over. A pool without a claim for
+`idle` seconds destroys its sandboxes, and fills again at the next claim. While a pool is open, every `Session` and
+`belljar.run` of its process that needs the same kind of sandbox takes one from it. If the process dies, each sandbox
+ends with its lease.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from belljar.tasks import see_through
 if TYPE_CHECKING:
     from belljar.host import Host
 
-IDLE_COST = 16 << 20  # what a waiting sandbox is reckoned at, its container's bookkeeping on the host included
-CHECK_SECONDS = 0.5  # a sandbox that takes longer to say that it lives is not handed out
-RETRY_SECONDS = 1.0  # after a failed start, so that a broken engine is not hammered
+IDLE_COST = 16 << 20  # estimated bytes of a waiting sandbox, with its container's bookkeeping on the host
+CHECK_SECONDS = 0.5  # a sandbox that takes longer to answer is not handed out
+RETRY_SECONDS = 1.0  # pause after a failed start
 FILLERS = 4  # starts in flight per pool
-QUIET_SECONDS = 0.15  # a burst is over when nobody has claimed for so long
-PATIENCE_SECONDS = 1.0  # … and nobody uses what was claimed; longer than this the refill does not wait
+QUIET_SECONDS = 0.15  # without a claim for so long, a burst is over
+PATIENCE_SECONDS = 1.0  # the same while a claimed sandbox is in use; the refill waits at most twice this
 MOST_WAITING = 100_000
 
 
@@ -68,7 +68,7 @@ class Pool:
         checks.known(options, SessionOptions.__annotations__.keys(), "Pool")
         checks.whole("size", size, 0, MOST_WAITING)
         checks.seconds("idle", idle, optional=False)
-        kind = Session(workspace, **options)  # what is wrong with them is said now, not at the first claim
+        kind = Session(workspace, **options)  # raises for wrong options now, not at the first claim
         self.host, self._policy = kind.host, kind.policy
         self.plan = replace(kind._plan, workspace=os.path.realpath(workspace))
         self.size, self.idle = size if memory is None else min(size, _bytes(memory) // IDLE_COST), idle
@@ -78,12 +78,12 @@ class Pool:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._ready: deque[Sandbox] = deque()
         self._used: deque[Sandbox] = deque()
-        """Nothing runs in them any longer; at most as many as may wait."""
+        """To be destroyed: nothing runs in them. At most `size`."""
         self._filling: set[asyncio.Task[None]] = set()
         self._background: set[asyncio.Task[None]] = set()
         self._claimed = time.monotonic()
         self._unfilled_since: float | None = None
-        """When the first claim came that was not made up for yet."""
+        """Time of the first claim since the last refill."""
         self._in_use = 0
         self._timer: asyncio.TimerHandle | None = None
         self._change = asyncio.Event()
@@ -129,7 +129,7 @@ class Pool:
         return len(self._ready)
 
     async def ready(self) -> None:
-        """Until the pool is full; the engine's error if it cannot be filled.
+        """Wait until the pool is full; raises the engine's error if it cannot be filled.
 
         await pool.ready()
         """
@@ -145,20 +145,20 @@ class Pool:
     @opening("pool")
     @contextlib.asynccontextmanager
     async def session(self, **options: Unpack[ClaimOptions]) -> AsyncIterator[Session]:
-        """A session in a sandbox of its own, destroyed afterwards; `options` replace the pool's (policy, …).
+        """A session in a sandbox of its own, destroyed afterwards; `options` override the pool's (policy, …).
 
         async with pool.session(policy="strict") as box: ...
         """
         checks.known(options, ClaimOptions.__annotations__.keys(), "Pool.session")
         if self._closed:
             raise UsageError("this pool is not open; write `async with belljar.Pool(...) as pool:`")
-        wanted: dict[str, Any] = {**self._options, **options, "host": self.host}
+        merged: dict[str, Any] = {**self._options, **options, "host": self.host}
         if options:
-            Session(self.plan.workspace, **wanted)  # a wrong option takes no sandbox with it
+            Session(self.plan.workspace, **merged)  # raises for wrong options before a sandbox is taken
         self._in_use += 1
         try:
             sandbox = await self.claim() or await Sandbox.launch(self.plan, self.host)
-            session = await Session.adopt(sandbox, **wanted)
+            session = await Session.adopt(sandbox, **merged)
             try:
                 yield session
             finally:
@@ -167,24 +167,24 @@ class Pool:
             self._in_use -= 1
 
     async def claim(self) -> Sandbox | None:
-        """A fresh sandbox, or None where none is ready."""
+        """A fresh sandbox, or None if none is ready."""
         self._claimed = time.monotonic()
-        self._refill_soon()  # before the first wait: a start that ends meanwhile begins no other
+        self._refill_soon()  # before the first await: a start that ends meanwhile must not begin another
         while self._ready:
             sandbox = self._ready.popleft()
             try:
-                sound = await _is_usable(sandbox)
+                usable = await _is_usable(sandbox)
             except BaseException:
                 await sandbox.destroy()
                 raise
-            if sound:
+            if usable:
                 sandbox.when_idle = self._take_back
                 return sandbox
             await sandbox.destroy()
         return None
 
     def _take_back(self, sandbox: Sandbox) -> bool:
-        """To be destroyed when there is time; False: destroy it now."""
+        """Destroy it later; False: the caller must destroy it now."""
         if self._closed or len(self._used) >= self.size:
             return False
         self._used.append(sandbox)
@@ -192,13 +192,13 @@ class Pool:
         return True
 
     async def _warm_up(self) -> None:
-        """What judging needs is loaded before the first claim, and not during it."""
+        """Load the policy before the first claim, and not during it."""
         await judged(self._policy, "true && true")
 
     # Filling and draining.
 
     def _refill_soon(self) -> None:
-        """Starting a sandbox takes what a claim needs, a processor: the refill lets a burst pass first."""
+        """Refill once the burst of claims is over: a start would take the processor from them."""
         if self._closed or self._timer is not None:
             return
         if self._unfilled_since is None:
@@ -220,8 +220,8 @@ class Pool:
 
     def _fill(self) -> None:
         self._drained = False
-        wanted = self.size - len(self._ready) - len(self._filling)
-        for _ in range(min(wanted, FILLERS - len(self._filling))):
+        lacking = self.size - len(self._ready) - len(self._filling)
+        for _ in range(min(lacking, FILLERS - len(self._filling))):
             if self._closed or not _memory_left(self.plan.limits.memory):
                 return
             task = asyncio.get_running_loop().create_task(self._add())
@@ -258,7 +258,7 @@ class Pool:
                 await self._destroy_all(self._ready)
 
     async def _destroy_used(self) -> None:
-        """Until the next burst, which asks for it again."""
+        """Stops at the next burst of claims, which starts it again."""
         while self._used and not self._busy():
             await self._used.popleft().destroy()
 
@@ -274,14 +274,14 @@ class Pool:
 
 
 async def claim(plan: Plan, host: Host) -> Sandbox | None:
-    """A warm sandbox of this kind from whichever pool is open for it in this event loop."""
+    """A warm sandbox for this plan, from a pool of this event loop; None if there is none."""
     loop = asyncio.get_running_loop()
     pools = [pool for pool in host.pools if pool.loop is loop]
     if plan.keep or not pools:
         return None
-    wanted = replace(plan, workspace=os.path.realpath(plan.workspace))  # noqa: ASYNC240 - a few lstat calls
+    resolved = replace(plan, workspace=os.path.realpath(plan.workspace))  # noqa: ASYNC240 - a few lstat calls
     for pool in pools:
-        if pool.plan == wanted:
+        if pool.plan == resolved:
             return await pool.claim()
     return None
 
@@ -294,19 +294,19 @@ def _bytes(memory: int | str) -> int:
 
 
 async def _is_usable(sandbox: Sandbox) -> bool:
-    """It answers, and its workspace is still the directory at that path."""
+    """Whether it answers, and its workspace is still the directory at that path."""
     try:
-        found = os.stat(sandbox.workspace.path, follow_symlinks=False)
+        status = os.stat(sandbox.workspace.path, follow_symlinks=False)
         with anyio.move_on_after(stretched(CHECK_SECONDS)):
             await sandbox.link.ping()
-            return (found.st_dev, found.st_ino) == sandbox.workspace.inode
+            return (status.st_dev, status.st_ino) == sandbox.workspace.inode
     except (SandboxLost, OSError):
         pass
     return False
 
 
 def _memory_left(need: int) -> bool:
-    """Whether the host could still serve a sandbox that uses all it may; then another may wait for work."""
+    """Whether the host has memory for one more sandbox that uses all of its limit."""
     try:
         with open("/proc/meminfo") as table:
             available = next(int(line.split()[1]) << 10 for line in table if line.startswith("MemAvailable:"))

@@ -1,4 +1,4 @@
-"""A command that was judged and may run: what of it goes to the init."""
+"""`Request`: a command that was judged and may run, in the form that the init takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @record
 class Request:
-    """Made by `Session.admit` and good for that session only. Run it with `box.run(request)`, `box.stream(request)`…"""
+    """Made by `Session.admit`, for that session only. Run it with `box.run(request)`, `box.stream(request)`…"""
 
     verdict: Verdict
     argv: tuple[bytes, ...] = field(repr=False)
@@ -38,10 +38,10 @@ def flags_of(command: Command, options: Options) -> int:
     )
 
 
-def environment(given: Mapping[str, str], options: Options) -> dict[bytes, bytes]:
+def environment(env: Mapping[str, str], options: Options) -> dict[bytes, bytes]:
     if options.get("pty"):
-        given = {"TERM": "xterm-256color", **given}
-    return {encoded(name): encoded(value) for name, value in given.items()}
+        env = {"TERM": "xterm-256color", **env}
+    return {encoded(name): encoded(value) for name, value in env.items()}
 
 
 def encoded(text: str) -> bytes:

@@ -1,7 +1,7 @@
-"""What came of a command: events while it runs, one Result when it ended.
+"""The events of a running command, and its Result.
 
-Bytes first. Text is decoded on demand, replaces invalid UTF-8 and never splits a character; where the middle of a
-long output was dropped, the text says how much is missing.
+Output is kept as bytes and decoded on demand. Invalid UTF-8 is replaced and no character is split. Where the middle of
+a long output was dropped, the text says how much is missing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Started:
 
 @record
 class Output:
-    """A piece of output as it came: `print(event.stream, event.data)`."""
+    """A piece of output: `print(event.stream, event.data)`."""
 
     stream: Stream
     data: bytes
@@ -60,7 +60,7 @@ Event = Started | Output | Ended
 
 
 def decode(data: bytes, *, cut_start: bool = False, cut_end: bool = False) -> str:
-    """Text of `data`; a character that a cut split is left out instead of shown as rubbish."""
+    """`data` as text. With a cut at an end, a character that it split is left out."""
     if cut_start:
         skip = 0
         while skip < min(3, len(data)) and data[skip] & 0xC0 == 0x80:
@@ -72,7 +72,7 @@ def decode(data: bytes, *, cut_start: bool = False, cut_end: bool = False) -> st
 
 
 def split_tail(data: bytes) -> int:
-    """How many bytes at the end are the beginning of a longer character."""
+    """How many bytes at the end are an incomplete character."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:
@@ -82,22 +82,22 @@ def split_tail(data: bytes) -> int:
     return 0
 
 
-SMALL_PIECE = 4096  # less than that is joined to what came before: a piece costs more than sixty bytes
-MOST_PIECES = 16384  # then they are joined whatever came between; the order of a flood of single bytes is rough
+SMALL_PIECE = 4096  # bytes; smaller pieces are joined, since each costs more than sixty bytes
+MOST_PIECES = 16384  # beyond this, pieces are joined even if the other stream wrote in between
 
 
 @dataclass(slots=True, repr=False, eq=False)
 class Piece:
-    """Output that came at once, or as good as."""
+    """Output of one stream that came in one go."""
 
     order: int
     stream: Stream
     data: bytes | bytearray
     last: int
-    """The order of the last piece that was joined to it."""
+    """The order of the last data that was joined to it."""
 
     def joins(self, order: int, data: bytes, crowded: bool) -> bool:
-        """Whether `data` came right after it, or must do as if; then it is part of it now."""
+        """Append `data` if it is small and came right after this piece, or there are too many pieces (`crowded`)."""
         if len(data) >= SMALL_PIECE or len(self.data) >= SMALL_PIECE or not (order == self.last + 1 or crowded):
             return False
         if isinstance(self.data, bytes):
@@ -123,12 +123,12 @@ class Capture:
 
     @classmethod
     def ending(cls, stream: Stream, data: bytes, total: int) -> Capture:
-        """Of an output of which only the end was kept."""
-        made = cls(stream, 2 * len(data))
-        made._head_room = 0
-        made.add(0, data)
-        made.produced = max(total, len(data))
-        return made
+        """A capture of `total` bytes of which only the end, `data`, was kept."""
+        capture = cls(stream, 2 * len(data))
+        capture._head_room = 0
+        capture.add(0, data)
+        capture.produced = max(total, len(data))
+        return capture
 
     def add(self, order: int, data: bytes) -> None:
         self.produced += len(data)
@@ -149,7 +149,7 @@ class Capture:
             self._tail_size -= len(self.tail.popleft().data)
 
     def trim(self) -> None:
-        """Cut the tail to its size; while it grows only whole pieces are dropped, for speed."""
+        """Cut the tail to its size; while it grows only whole pieces are dropped."""
         over = self._tail_size - self._tail_room
         if over > 0:
             self.tail[0].data = self.tail[0].data[over:]
@@ -177,7 +177,7 @@ def _text(head: bytes, tail: bytes, omitted: int) -> str:
 
 @record
 class Surroundings:
-    """What the sandbox of a command is like, for the hints in its result."""
+    """Facts about the sandbox that hints in a result use."""
 
     network: object
     limits: Limits
@@ -187,7 +187,7 @@ class Surroundings:
 
 @record
 class Result:
-    """What came of a command.
+    """How a command ended, and its output.
 
     result = await box.run("make test", timeout=60)
     if not result.ok:
@@ -208,16 +208,16 @@ class Result:
     peak_memory: int = 0
     """Resident bytes of the largest process."""
     survivors_killed: int = 0
-    """Processes that the command left behind and that were ended; none is left."""
+    """Processes that were still running when the command ended, and were killed."""
     verdict: Verdict | None = None
     combined: bool = False
     oom_kills: int = 0
     runs_later: tuple[str, ...] = ()
-    """Files that this command wrote to the workspace and that the host may run later (git hooks …)."""
+    """Files in the workspace that it wrote and that the host may run later (git hooks …)."""
     network: tuple[dict[str, Any], ...] = ()
     """Connections through the network door while it ran: host, port, verdict, bytes."""
     listening: tuple[int, ...] = ()
-    """Ports that servers in the sandbox began to listen on since the last result; `box.forward(port)` opens one."""
+    """Ports that programs in the sandbox listen on since the last result; `box.forward(port)` opens one."""
     _captures: tuple[Capture, Capture] = field(
         default_factory=lambda: (Capture("stdout", 2), Capture("stderr", 2)), repr=False, compare=False
     )
@@ -253,11 +253,11 @@ class Result:
 
     @cached_property
     def hints(self) -> tuple[str, ...]:
-        """What stood in the command's way, each with the argument that helps; empty for most commands."""
+        """Why the command may have failed, and which argument helps; empty for most commands."""
         return self.hints_for("python")
 
     def hints_for(self, reader: Reader) -> tuple[str, ...]:
-        """The same for another reader: `result.hints_for("agent")` says what a model can do or ask for."""
+        """The hints for another reader: `result.hints_for("agent")` says what a model can do or ask for."""
         from belljar.session.hints import hints
 
         return hints(self, self._surroundings, reader) if self._surroundings else ()

@@ -1,6 +1,6 @@
-"""One command on its way: spawned over the link, its output collected, its end concluded and recorded.
+"""One running command: spawned over the link, its output collected, its end recorded.
 
-However the block is left, the command has ended then, or was handed on as a background shell.
+After the `async with` block the command has ended, or goes on as a background shell.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from belljar.session.session import Session
 
 GRACE = 2.0
-SAFETY_NET = 15.0  # the init enforces the deadline; past this much more, the host no longer believes it
-TAG = 2000  # how much of its command a shell can still tell in a list
-LAST_WORDS = 3.0  # how long a cancelled command's death is waited for
+SAFETY_NET = 15.0  # the init enforces the deadline; so many seconds later the host treats the sandbox as lost
+LONGEST_TAG = 2000  # bytes of its command that a listed shell shows
+LAST_WORDS = 3.0  # how long to wait for the end of a cancelled command
 
 
 class RunningCommand:
@@ -43,13 +43,13 @@ class RunningCommand:
         self._ring = ring
         self.execution = self._spawn(paced, ring)
         limit = options.get("output_limit")
-        cap = max(session.limits.output, 2 * (limit or 0))  # the first `limit` bytes are all a head, without a gap
+        cap = max(session.limits.output, 2 * (limit or 0))  # so that the first `limit` bytes all fit the head
         self.collector = Collector(
             self.execution, cap, grace=self.grace, limit=limit, on_output=options.get("on_output")
         )
         self.entry = self._record()
         self.in_background = False
-        """It goes on as a background shell, which reports its end."""
+        """It goes on as a background shell."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,18 +59,19 @@ class RunningCommand:
             return
         try:
             if not self.execution.over:
-                await see_through(self._end())
+                await see_through(self._cancel())
         finally:
             self.entry.end(_unfinished(self.execution.error or error), None, time.time() - self.conclusion.started)
-        if isinstance(self.execution.error, CommandNotFound):  # which may come here in a group of errors
-            self._say_who_has_it(self.execution.error)
+        if isinstance(self.execution.error, CommandNotFound):
+            self._name_image(self.execution.error)
 
-    def _say_who_has_it(self, error: CommandNotFound) -> None:
+    def _name_image(self, error: CommandNotFound) -> None:
+        """Add to the message which of our images has the program."""
         from belljar.session.hints import image_with  # most commands need none
 
         name, image = os.path.basename(os.fsdecode(self.request.argv[0])), self._session.image
-        if (has := image_with(name)) is not None and has != image:
-            error.args = (f"{error}; the image {image!r} has none, {has!r} has",)
+        if (better := image_with(name)) is not None and better != image:
+            error.args = (f"{error}; the image {image!r} has none, {better!r} has",)
 
     def _spawn(self, paced: bool, ring: int) -> Execution:
         request, link = self.request, self._session.sandbox.link
@@ -79,8 +80,8 @@ class RunningCommand:
         flags, tag = request.flags, b""
         if ring:
             flags |= Flag.BACKGROUND
-        if ring or flags & Flag.PTY:  # which may be detached from
-            tag = encoded(request.verdict.canonical)[:TAG]
+        if ring or flags & Flag.PTY:  # it may be detached later
+            tag = encoded(request.verdict.canonical)[:LONGEST_TAG]
         try:
             return link.spawn(
                 request.argv, flags=flags, cwd=request.cwd, env=request.env, deadline=self.timeout,
@@ -90,7 +91,7 @@ class RunningCommand:
             raise UsageError(f"the command and its environment are too large: {error}") from error
 
     def _record(self) -> Entry:
-        """Written while the command starts; where nothing runs without a record, the verdict's stands already."""
+        """Written while the command starts. With BELLJAR_AUDIT=required its verdict has been written before."""
         try:
             return self._session._ledger.start(self.request.verdict, os.fsdecode(self.request.cwd), self.request.env)
         except AuditError:
@@ -98,7 +99,7 @@ class RunningCommand:
             raise
 
     async def feed(self) -> None:
-        """Write what was given as stdin."""
+        """Write the `stdin` option."""
         stdin = self.request.options.get("stdin")
         if stdin is not None:
             await self.execution.input(stdin.encode() if isinstance(stdin, str) else stdin)
@@ -106,7 +107,7 @@ class RunningCommand:
                 self.execution.close_input()
 
     async def conclude(self) -> Result:
-        """Its end as the init reports it: nothing of the command is left then."""
+        """Wait for its end; by then all its processes are gone."""
         try:
             body = await self._ended()
             await self._session._aftermath.look()
@@ -115,7 +116,7 @@ class RunningCommand:
             result = self.conclusion.lost(self.collector.captures, time.time(), lost)
         self.entry.concluded(result)
         if result.oom_kills:
-            self._session._aftermath.new_oom_kills()  # so that the persistent shell's next call does not
+            self._session._aftermath.new_oom_kills()  # so that the persistent shell does not count them
         if self.collector.listener.failure is not None:
             raise self.collector.listener.failure
         return result
@@ -125,7 +126,7 @@ class RunningCommand:
             return await self.execution.ended()
         return await self.execution.ended_within(self.timeout + self.grace + stretched(SAFETY_NET))
 
-    async def _end(self) -> None:
+    async def _cancel(self) -> None:
         with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_WORDS)):
             self.execution.abandon()
             if self._ring:  # nobody waits for a background command's end
@@ -135,7 +136,7 @@ class RunningCommand:
 
 
 def _unfinished(error: BaseException | None) -> str:
-    """The cause that is recorded where no result was made."""
+    """The cause to record for a command without a result."""
     if isinstance(error, SandboxLost):
         return "sandbox_lost"
     return "not_started" if isinstance(error, BelljarError) else "killed"

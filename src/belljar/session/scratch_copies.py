@@ -1,7 +1,7 @@
-"""/tmp and home in checkpoints: packed by the init's tools, and unpacked again at a rollback or in a fork.
+"""/tmp and home in checkpoints: packed by the init's tools, and unpacked at a rollback or in a fork.
 
-Bounded: more than `MOST` bytes are left out, and whoever made the checkpoint is told. Home is left out as well where
-something of the host is mounted in it (a cache), and of a sandbox whose commands are root.
+A directory of more than `MOST` bytes is left out, and `left_out` says so. Home is also left out if something of the
+host is mounted in it (a cache), and if commands run as root.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def roots(plan: Plan) -> list[str]:
 
 
 async def keep(files: Files, plan: Plan, place: Path) -> None:
-    """`place` is a file name's beginning; each directory gets a file of its own, or none."""
+    """Pack each directory into a file of its own; `place` is how the names of these files begin."""
     for root in roots(plan):
-        with suppress(FileFailed):  # too much, or it cannot be read: then there is no copy
+        with suppress(FileFailed):  # too large or unreadable: then there is no copy
             await _pack(files, root, _copy(place, root))
 
 
@@ -50,13 +50,13 @@ async def _pack(files: Files, root: str, target: Path) -> None:
 
 
 async def bring_back(files: Files, plan: Plan, place: Path) -> None:
-    """What has no copy stays as it is."""
+    """Restore the directories that have a copy; the others stay as they are."""
     for root in roots(plan):
         copy = _copy(place, root)
         if await to_thread.run_sync(copy.is_file):
-            for each in await files.list(root):
-                if f"{root}/{each.path}" not in OURS:
-                    await files.remove(f"{root}/{each.path}")
+            for info in await files.list(root):
+                if f"{root}/{info.path}" not in OURS:
+                    await files.remove(f"{root}/{info.path}")
             await files.unpack(_pieces(copy), root)
 
 

@@ -1,9 +1,9 @@
-"""One sandbox's working life: judge, run, stream, start a shell, close. The spine of Belljar.
+"""`Session`: one sandbox and its commands. The spine of Belljar.
 
 run("make test")
-  → admit            the policy judges (and whoever approves is asked); only its canonical text goes on
-  → RunningCommand   over the link to the init, which spawns it in the sandbox; output is kept within its cap
-  ← Conclusion       how it ended, as the init reports it; nothing of it is left
+  → admit            the policy judges the command, and asks the approver if needed; only its canonical text goes on
+  → RunningCommand   sends it over the link to the init, which spawns it in the sandbox; output is kept up to a limit
+  ← Conclusion       how it ended, as the init reports it; by then all its processes are gone
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from belljar.policy.verdict import Verdict
     from belljar.session.options import Approver
 
-LAST_LOOK_SECONDS = 1.0  # how long a closing session waits to hear how its shells ended
+LAST_REFRESH_SECONDS = 1.0  # how long a closing session waits for the init to say how its shells ended
 _NOT_OPEN = (
-    "this session is not open, or closed again: use it inside `async with belljar.Session(...) as box:` "
+    "this session is not open, or was closed: use it inside `async with belljar.Session(...) as box:` "
     "(belljar.sync: `with`), or open() it first"
 )
 
@@ -97,12 +97,12 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         metadata: Mapping[str, str] | None = None,
         **unknown: Never,
     ) -> None:
-        """`approve` is asked about commands that need it; only True is a yes. With `keep` the sandbox outlives this
-        process by `lease` seconds and can be entered with `Session.attach(id)`. `changes="staged"`: the workspace
-        stays as it is until someone calls `apply`; `checkpoints="auto"` remembers the files before risky commands.
-        With `root` commands are root inside, nobody outside, and may change the whole file system (engine oci); with
-        `debug` they may trace their own processes (gdb, strace). `mounts={"/data": "/srv/data"}` are read-only;
-        `cache={"pip": "~/.cache/pip"}` outlives sandboxes, for the sessions of one owner."""
+        """`approve` is called for commands that need an approval; only True approves. With `keep` the sandbox outlives
+        this process by `lease` seconds, and `Session.attach(id)` enters it. With `changes="staged"` the workspace does
+        not change until someone calls `apply`; `checkpoints="auto"` makes a checkpoint before risky commands. With
+        `root` commands run as root inside, without rights outside, and may change the whole file system (engine oci);
+        with `debug` they may trace their own processes (gdb, strace). `mounts={"/data": "/srv/data"}` are read-only;
+        `cache={"pip": "~/.cache/pip"}` is kept for later sessions of the same owner."""
         checks.known(unknown, SessionOptions.__annotations__.keys() | {"workspace", "keep", "id"}, "Session")
         checks.check_session(workspace, image, limits, network, approve, env, lease, keep, id)
         checks.flag("allow_home", allow_home)
@@ -126,11 +126,11 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
             mounts=extras.mounts_of(mounts), cache=extras.caches_of(cache), door=self.allow is not None,
         )  # fmt: skip
         self.metadata = checks.metadata_of(metadata)
-        self._asked_id = id
+        self._id = id
         self._sandbox: Sandbox | None = None
         self._opening = self._attached = False
         ShellVerbs.__init__(self)
-        self._left_behind: Aftermath | None = None
+        self._aftermath_or_none: Aftermath | None = None
 
     # Life.
 
@@ -146,7 +146,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     def __exit__(self, *_: object) -> None: ...
 
     async def open(self) -> Self:
-        """Start the sandbox, or take a warm one; a session that is open already stays as it is: `await box.open()`."""
+        """Start the sandbox, or take a warm one. Does nothing if the session is open: `await box.open()`."""
         if self._sandbox is not None:
             return self
         if self._opening:
@@ -158,15 +158,15 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
             self._opening = False
 
     async def _open(self) -> Self:
-        from belljar.session import pool  # which itself makes sessions
+        from belljar.session import pool  # imports this module
 
-        claimed = None if self._asked_id else await pool.claim(self._plan, self.host)
-        if claimed is None and self._plan.door and not self._asked_id:
+        claimed = None if self._id else await pool.claim(self._plan, self.host)
+        if claimed is None and self._plan.door and not self._id:
             claimed = await pool.claim(replace(self._plan, door=False), self.host)
-        return await self._adopt(claimed or await Sandbox.launch(self._plan, self.host, self._asked_id))
+        return await self._adopt(claimed or await Sandbox.launch(self._plan, self.host, self._id))
 
     async def _adopt(self, sandbox: Sandbox) -> Self:
-        """From here on the sandbox is this session's to end."""
+        """Make the sandbox this session's own; it is destroyed if that fails."""
         try:
             self._enter(sandbox)
             self._ledger.record("session_open", image=self._plan.image, workspace=self.workspace.path,
@@ -184,17 +184,17 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     def _enter(self, sandbox: Sandbox) -> None:
         self._sandbox, self._ledger.session = sandbox, sandbox.id
-        self._left_behind = Aftermath(sandbox, self._staged_upper(), self._copied_files())
+        self._aftermath_or_none = Aftermath(sandbox, self._staged_upper(), self._copied_files())
         self._remember_mount()
 
     @classmethod
     async def attach(cls, id: str, **options: Unpack[AttachOptions]) -> Self:
-        """A session that another process keeps (`keep=True`), judged by its own policy unless `policy=` names another.
+        """Enter a kept session (`keep=True`). Its own policy applies, unless `policy=` names another.
 
         box = await belljar.Session.attach("bj-0123456789ab")
         """
         checks.known(options, AttachOptions.__annotations__.keys(), "Session.attach")
-        host = cls(**options).host  # what is wrong with the options is said before anything is entered
+        host = cls(**options).host  # raises for wrong options, before anything is entered
         sandbox = await Sandbox.attach(id, host)
         try:
             own = {} if "policy" in options else {"policy": await to_thread.run_sync(kept.policy, sandbox.run_dir)}
@@ -211,7 +211,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     @classmethod
     async def adopt(cls, sandbox: Sandbox, **options: Any) -> Self:
-        """A session in a sandbox that was launched ahead; whatever is wrong with the options, it ends with it."""
+        """A session in a sandbox that was launched ahead; the sandbox is destroyed if the options are wrong."""
         try:
             session = cls._of(sandbox.plan, **options)
         except BaseException:
@@ -221,20 +221,20 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     @classmethod
     def _of(cls, plan: Plan, **options: Any) -> Self:
-        """A session that is not open yet, for such a sandbox."""
-        taken = {"image": plan.image, "limits": plan.limits, "lease": plan.lease, "network": plan.network,
-                 "changes": plan.changes, "allow_home": plan.allow_home, "root": plan.root, "debug": plan.debug,
-                 "mounts": dict(plan.mounts), "cache": dict(plan.cache)}  # fmt: skip
-        return cls(plan.workspace, **{**taken, **options})
+        """A session for a sandbox of this plan, not open yet."""
+        from_plan = {"image": plan.image, "limits": plan.limits, "lease": plan.lease, "network": plan.network,
+                     "changes": plan.changes, "allow_home": plan.allow_home, "root": plan.root, "debug": plan.debug,
+                     "mounts": dict(plan.mounts), "cache": dict(plan.cache)}  # fmt: skip
+        return cls(plan.workspace, **{**from_plan, **options})
 
     async def close(self) -> None:
-        """End the sandbox; a kept one is left to its lease: `await box.close()`."""
+        """End the sandbox; a kept one runs on until its lease ends: `await box.close()`."""
         sandbox = self._sandbox
         if sandbox is None:
             return
         keep = self._plan.keep
         try:
-            await self._last_look()
+            await self._last_refresh()
             await self._copy_out_at_last()
         finally:
             self._close_door()
@@ -247,28 +247,28 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
             else:
                 await sandbox.retire()
         self._ledger.close("detached" if keep else "killed")
-        if not (self._attached and keep):  # who only looked in has closed nothing
+        if not (self._attached and keep):  # an attached session that stays kept was not closed
             self._ledger.record("session_close", kept=keep)
-        await to_thread.run_sync(self.audit.flush)  # who reads the trail now finds all of it
+        await to_thread.run_sync(self.audit.flush)
 
-    async def _last_look(self) -> None:
-        """How the shells ended that nobody asked about; of those of a lost sandbox there is no more to hear."""
+    async def _last_refresh(self) -> None:
+        """Record how the background shells ended."""
         if not self._ledger.unfinished:
             return
         if self.sandbox.link.lost is not None:
             self._ledger.close("sandbox_lost")
         else:
-            with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_LOOK_SECONDS)):
+            with contextlib.suppress(BelljarError), anyio.move_on_after(stretched(LAST_REFRESH_SECONDS)):
                 await self.refresh()
 
     def extend(self, lease: float) -> None:
-        """From now on the sandbox outlives a host that is gone by `lease` seconds: `box.extend(3600)`."""
+        """Change the lease: how many seconds the sandbox runs on without a host: `box.extend(3600)`."""
         checks.seconds("lease", lease, optional=False)
         self.sandbox.link.lease(lease)
         self._plan = replace(self._plan, lease=lease)
 
     async def stop(self) -> None:
-        """End the sandbox, also a kept one: `await box.stop()`."""
+        """End the sandbox, even a kept one: `await box.stop()`."""
         self._plan = replace(self._plan, keep=False)
         await self.close()
 
@@ -296,7 +296,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
 
     @property
     def approvals(self) -> Approvals:
-        """Answers that hold for more than one command."""
+        """Approvals that cover more than one command."""
         return self._judge.approvals
 
     @property
@@ -304,11 +304,11 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
         return self._sandbox is not None and self._sandbox.link.lost is None
 
     async def ask(self, question: Verdict) -> None:
-        """Put a question that is no command's to whoever approves; PolicyDenied unless the answer is yes."""
+        """Ask the approver something that is not about a command; PolicyDenied unless the answer is yes."""
         await self._judge.ask(question)
 
     def usage(self) -> dict[str, int]:
-        """Memory (bytes) and processes of the whole sandbox: `box.usage()["memory"]`; empty for an engine elsewhere."""
+        """Memory (bytes) and processes of the whole sandbox: `box.usage()["memory"]`; empty for a remote engine."""
         return usage(self.sandbox.launched.pid) if self.sandbox.engine.is_here else {}
 
     # Commands.
@@ -326,7 +326,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     @opening("box")
     @contextlib.asynccontextmanager
     async def stream(self, command: Command | Request, **options: Unpack[Options]) -> AsyncIterator[Run]:
-        """Run a command and watch: `Started`, `Output`…, `Ended`. Leaving early kills it.
+        """Run a command and watch its events: `Started`, `Output`…, `Ended`. Leaving the block early kills it.
 
         async with box.stream("npm test") as events:
             async for event in events: ...
@@ -344,7 +344,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     async def admit(
         self, command: Command, *, policy: Policy | None = None, question: str | None = None, **options: Unpack[Options]
     ) -> Request:
-        """Judge a command and ask where that is needed: what comes back may run, once or more, in this session.
+        """Judge a command, and ask the approver if needed. The request may run, once or more, in this session.
 
         request = await box.admit("make test", timeout=60)
         result = await box.run(request)
@@ -354,7 +354,7 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     async def _admitted(
         self, command: Command | Request, options: Options, where: str, without: tuple[str, ...] = ()
     ) -> Request:
-        _ = self._aftermath  # open, and in this loop
+        _ = self._aftermath  # raises unless the session is open, in this event loop
         if not isinstance(command, Request):
             return await self._admit(command, checks.check(options, where, without))
         if command.admitted_by is not self or options:
@@ -366,31 +366,30 @@ class Session(ShellVerbs, StagedVerbs, NetworkVerbs, KeptVerbs):
     ) -> Request:
         checks.check_command(command)
         cwd = self.resolve_cwd(options.get("cwd"))
-        given = {**self.env, **(options.get("env") or {})}
-        verdict = await self._judge.admit(command, policy=policy, question=question, cwd=cwd, env=given)
+        env = {**self.env, **(options.get("env") or {})}
+        verdict = await self._judge.admit(command, policy=policy, question=question, cwd=cwd, env=env)
         argv = (encoded(verdict.canonical),) if isinstance(command, str) else tuple(encoded(word) for word in command)
-        where = b"" if cwd == "/workspace" and not self.is_staged else encoded(cwd)
+        raw_cwd = b"" if cwd == "/workspace" and not self.is_staged else encoded(cwd)
         return Request(
-            verdict, argv, flags_of(command, options), where, environment(given, options), options, admitted_by=self
+            verdict, argv, flags_of(command, options), raw_cwd, environment(env, options), options, admitted_by=self
         )
 
     def resolve_cwd(self, cwd: str | PathLike[str] | None) -> str:
-        """Where a working directory is inside the sandbox; one that leaves the workspace is refused."""
-        where = None if cwd is None else os.fspath(cwd)
-        looks = self.sandbox.engine.shares_files and self._plan.changes == "direct"
-        root = self.workspace.descriptor if looks else None
-        return inside(self.workspace.path, where, root=root)
+        """The path of a working directory inside the sandbox; UsageError if it is outside the workspace."""
+        is_visible = self.sandbox.engine.shares_files and self._plan.changes == "direct"
+        root = self.workspace.descriptor if is_visible else None
+        return inside(self.workspace.path, None if cwd is None else os.fspath(cwd), root=root)
 
     @property
     def _aftermath(self) -> Aftermath:
-        """What commands leave behind, of a session that is used where it was opened."""
+        """Raises unless the session is open and used in the event loop that opened it."""
         self.sandbox.link.check_loop()
-        assert self._left_behind is not None
-        return self._left_behind
+        assert self._aftermath_or_none is not None
+        return self._aftermath_or_none
 
     def _workspace_moved(self) -> None:
-        """It was mounted anew: whoever stood in it must look again."""
+        """The workspace was remounted: open directories of the old mount are stale."""
         if self._persistent is not None:
             self._persistent.workspace_moved()
-        if self._left_behind is not None and self._sandbox is not None:
-            self._left_behind = Aftermath(self.sandbox, self._staged_upper(), self._copied_files())
+        if self._aftermath_or_none is not None and self._sandbox is not None:
+            self._aftermath_or_none = Aftermath(self.sandbox, self._staged_upper(), self._copied_files())

@@ -1,4 +1,4 @@
-"""What a session can do with shells: start them in the background, find them again, keep one that remembers."""
+"""The methods of a session for background shells and the persistent shell."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ShellVerbs(Verbs):
         self._persistent: PersistentShell | None = None
 
     async def start(self, command: Command | Request, *, ring: int | None = None, **options: Unpack[Options]) -> Shell:
-        """Start a background shell: it goes on until it ends, is killed or the session closes.
+        """Start a background shell. It runs until it ends, is killed or the session closes.
 
         shell = await box.start("npm run dev")
         chunk = await shell.read()
@@ -49,9 +49,9 @@ class ShellVerbs(Verbs):
     async def yielding(
         self, command: Command | Request, *, yield_after: float, **options: Unpack[Options]
     ) -> Result | Shell:
-        """Run a command; if it takes longer than `yield_after` seconds it goes on as a background shell.
+        """Run a command; after `yield_after` seconds it goes on as a background shell.
 
-        came = await box.yielding("make", yield_after=10)
+        result_or_shell = await box.yielding("make", yield_after=10)
         """
         checks.seconds("yield_after", yield_after, optional=False, zero=True)
         request = await self._box._admitted(command, options, "yielding", without=("pty",))
@@ -62,7 +62,7 @@ class ShellVerbs(Verbs):
             return await self._take_over(running) or await running.conclude()
 
     async def _take_over(self, running: RunningCommand) -> Shell | None:
-        """A foreground command goes on as a background shell; None if it ended in that very moment."""
+        """Turn a foreground command into a background shell; None if it has just ended."""
         from belljar.session.background_shell import Shell
 
         shell = Shell.of(self._box, running)
@@ -71,11 +71,11 @@ class ShellVerbs(Verbs):
 
     @property
     def _busy(self) -> bool:
-        """Whether something may go on beside the next command."""
+        """Whether something may run at the same time as the next command."""
         return self._persistent is not None or any(shell.status == "running" for shell in self._shells.values())
 
     def shells(self) -> list[Shell]:
-        """The background shells that are known here; `refresh` also finds those of other processes.
+        """The background shells that this object knows; `refresh` also finds those of other processes.
 
         running = [shell for shell in box.shells() if shell.status == "running"]
         """
@@ -95,7 +95,7 @@ class ShellVerbs(Verbs):
         return shell
 
     async def refresh(self) -> list[Shell]:
-        """Ask the sandbox which shells there are, also those that other processes started.
+        """Ask the sandbox for all its shells, also those that other processes started.
 
         shells = await box.refresh()
         """
@@ -108,7 +108,7 @@ class ShellVerbs(Verbs):
         return self.shells()
 
     async def cleanup(self) -> int:
-        """Forget the shells that have ended; how many there were.
+        """Forget the shells that have ended, and return how many there were.
 
         await box.cleanup()
         """
@@ -120,7 +120,7 @@ class ShellVerbs(Verbs):
 
     @property
     def persistent(self) -> PersistentShell:
-        """The one bash whose state holds from call to call: `await box.persistent.run("cd src")`."""
+        """One bash that keeps its state from call to call: `await box.persistent.run("cd src")`."""
         if self._persistent is None:
             from belljar.session.persistent_shell import PersistentShell
 

@@ -1,4 +1,4 @@
-"""Changes taken back, or put in place, in a running sandbox: by the init's tools, so for every caller and engine."""
+"""Discards or restores changes in a running sandbox, through the init's tools: works for every caller and engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from belljar.workspace.beneath import Folder
 
 
 async def reset(files: Files, layers: Layers, changes: Sequence[Change], upper: Path) -> None:
-    """These paths are as on the host again. `upper` is where what the sandbox writes goes."""
+    """Make these paths as they are on the host. `upper`: the directory that the sandbox's changes go to."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
     shut = await _opened(files, flat, lambda path: layers.holder(path) or layers.lower)
     await _remove(files, [c.path for c in flat if c.after is not None and (c.before is None or c.kind == "type")])
@@ -29,7 +29,7 @@ async def reset(files: Files, layers: Layers, changes: Sequence[Change], upper: 
 
 
 async def put(files: Files, layers: Layers, changes: Sequence[Change], upper: Path) -> None:
-    """A sandbox whose files are as on the host gets these changes."""
+    """Make these changes in a sandbox whose files are as on the host."""
     flat = sorted(flattened(changes), key=lambda change: change.path)
     shut = await _opened(files, flat, lambda path: layers.lower)
     await _remove(files, [c.path for c in flat if c.kind in ("deleted", "type")])
@@ -37,8 +37,8 @@ async def put(files: Files, layers: Layers, changes: Sequence[Change], upper: Pa
 
 
 async def _opened(files: Files, changes: Sequence[Change], view: Callable[[str], Folder]) -> list[Entry]:
-    """Directories that nobody may write to are opened; those that are to be shut again. `view`: which folder a path
-    is in, as the sandbox sees it."""
+    """Make read-only directories writable; returns those to be made read-only again. `view`: the folder that a path is
+    in, as the sandbox sees it."""
     shut: list[Entry] = []
     for parent in sorted({change.path.rpartition("/")[0] for change in changes} - {""}):
         with suppress(OSError):
@@ -48,11 +48,11 @@ async def _opened(files: Files, changes: Sequence[Change], view: Callable[[str],
     if shut:
         await files.unpack(opened(shut))
     decided = {change.path for change in changes}
-    return [each for each in shut if each[1] not in decided]
+    return [entry for entry in shut if entry[1] not in decided]
 
 
 async def _write(files: Files, entries: Callable[[], Entries], upper: Path) -> None:
-    """Attributes do not go through the init: they are set beside it."""
+    """The init's archive has no extended attributes, so these are set on the host."""
     await files.unpack(packed(entries()))
 
     def set_attributes() -> None:
@@ -74,19 +74,19 @@ async def _remove(files: Files, paths: Iterable[str]) -> None:
 
 
 def tops(paths: Iterable[str]) -> list[str]:
-    """Without those that are below others."""
-    found: list[str] = []
-    for path in sorted(paths, key=lambda each: each.split("/")):
-        if not found or not path.startswith(f"{found[-1]}/"):
-            found.append(path)
-    return found
+    """The paths without those that are below others."""
+    result: list[str] = []
+    for path in sorted(paths, key=lambda path: path.split("/")):
+        if not result or not path.startswith(f"{result[-1]}/"):
+            result.append(path)
+    return result
 
 
 def _of_host(layers: Layers, changes: Iterable[Change]) -> Entries:
-    """With all that is in a directory that was deleted or replaced."""
+    """The host's side; of a deleted or replaced directory with its contents."""
     for change in changes:
         if change.before is not None:
-            with suppress(OSError):  # gone on the host meanwhile
+            with suppress(OSError):  # deleted on the host since
                 yield layers.lower, change.path, layers.lower.stat(change.path)
             if change.before.kind == "directory" and change.kind != "mode":
                 yield from ((layers.lower, path, status) for path, status in layers.lower.walk(change.path))

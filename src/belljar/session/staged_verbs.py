@@ -1,4 +1,4 @@
-"""What a session can do with staged changes: look, apply, discard; checkpoints, rollback, fork."""
+"""The methods of a session for staged changes: diff, apply, discard; checkpoints, rollback, fork."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @all_pending("box")
 class StagedVerbs(Verbs):
-    """Of `Session(changes="staged")`; others are told that they have none."""
+    """For `Session(changes="staged")`; in other sessions they raise UsageError."""
 
     @property
     def is_staged(self) -> bool:
@@ -51,7 +51,7 @@ class StagedVerbs(Verbs):
         return Review(self._staged_area, self._box._ledger.record)
 
     async def changes(self) -> list[Change]:
-        """What is not as it is on the host.
+        """What differs from the host's files.
 
         for change in await box.changes(): print(change.kind, change.path)
         """
@@ -59,7 +59,7 @@ class StagedVerbs(Verbs):
         return await to_thread.run_sync(self._review.changes)
 
     async def diff(self, paths: Iterable[str] | None = None, *, against: Session | None = None) -> str:
-        """All changes, or those at or below some paths, as a unified diff. `against`: to another session's files.
+        """All changes, or those at or below some paths, as a unified diff. `against`: compare with another session.
 
         print(await box.diff(["src"]))
         """
@@ -75,8 +75,8 @@ class StagedVerbs(Verbs):
     async def apply(
         self, paths: Iterable[str] | None = None, *, force: bool = False, merge: bool = False, runs_later: bool = False
     ) -> Applied:
-        """Put changes into the real workspace. `Conflict` if the host changed the same files meanwhile; with `merge`,
-        only where both changed the same lines of a text file, or it cannot be known.
+        """Write changes to the real workspace. `Conflict` if the host changed the same files meanwhile; with `merge`,
+        only if both changed the same lines of a text file, or this cannot be known.
 
         await box.apply(["src/app.py"])
         """
@@ -87,36 +87,36 @@ class StagedVerbs(Verbs):
     async def show(self, paths: Iterable[str] | None = None) -> dict[Change, Shown]:
         """All changes, or those at or below some paths, for somebody who decides about them.
 
-        seen = await box.show(); print("".join(each.text for each in seen.values()))
+        seen = await box.show(); print("".join(shown.text for shown in seen.values()))
         """
         from belljar.staged.apply import select
 
         await self.copy_out()
         review = self._review
         return await to_thread.run_sync(
-            lambda: {each: review.show(each) for each in select(review.changes(), paths, parents=False)}
+            lambda: {change: review.show(change) for change in select(review.changes(), paths, parents=False)}
         )
 
     async def apply_shown(self, seen: Mapping[Change, Shown]) -> Applied:
-        """Apply what somebody saw and said yes to. `Conflict` if the sandbox has changed any of it since; what the host
-        would run by itself is left out.
+        """Apply changes exactly as `show` gave them. `Conflict` if the sandbox has changed any of them since. Files
+        that the host would run by itself are left out.
 
         await box.apply_shown({change: shown for change, shown in seen.items() if change.path == "app.py"})
         """
-        wanted = {change: shown for change, shown in seen.items() if not change.runs_later}
+        safe = {change: shown for change, shown in seen.items() if not change.runs_later}
         held = [change.path for change in seen if change.runs_later]
         review = self._review
-        return await to_thread.run_sync(lambda: review.apply_chosen(wanted, {}, held))
+        return await to_thread.run_sync(lambda: review.apply_chosen(safe, {}, held))
 
     async def undo_apply(self) -> list[str]:
-        """Take the last apply back, once.
+        """Undo the last apply; each apply can be undone once.
 
         await box.undo_apply()
         """
         return await to_thread.run_sync(self._review.undo)
 
     async def discard(self, paths: Iterable[str] | None = None) -> list[str]:
-        """Take changes back: the sandbox sees the host's files again.
+        """Drop changes: the sandbox sees the host's files again.
 
         await box.discard(["build"])
         """
@@ -127,8 +127,7 @@ class StagedVerbs(Verbs):
         box = self._box
         async with AsyncExitStack() as opened:
             layers = await to_thread.run_sync(opened.enter_context, self._staged_area.layers())
-            found = await to_thread.run_sync(layers.changes)
-            chosen = select(found, paths, parents=False)
+            chosen = select(await to_thread.run_sync(layers.changes), paths, parents=False)
             await reset(box.files, layers, chosen, self._staged_area.path / "upper")
         await self.copy_out()
         gone = [change.path for change in chosen]
@@ -138,7 +137,7 @@ class StagedVerbs(Verbs):
     # Checkpoints.
 
     async def checkpoint(self, name: str = "") -> Point:
-        """Remember the files as they are now, however many there are.
+        """Remember the files as they are now.
 
         point = await box.checkpoint("before refactor")
         """
@@ -156,31 +155,31 @@ class StagedVerbs(Verbs):
         return point
 
     async def rollback(self, point: Point | str | None = None) -> Point:
-        """Back to a checkpoint (the last one by default). Everything that runs is ended first.
+        """Go back to a checkpoint (by default the last one). All running commands are killed first.
 
         await box.rollback(point)
         """
         from belljar.session import scratch_copies
 
         box, area = self._box, self._staged_area
-        found = _point(area, point)
+        target = _point(area, point)
         for shell in await box.refresh():
             if shell.status == "running":
                 await shell.kill()
         if box._persistent is not None:
             box._persistent.kill()
         if self._can_remount:
-            await to_thread.run_sync(area.thaw, found)
+            await to_thread.run_sync(area.thaw, target)
             await self._remount(area)
         else:
             await self.discard()
-            await self._put(area, found)
-            await to_thread.run_sync(area.forget_after, found)
-        await scratch_copies.bring_back(box.files, box._plan, area.beside(found))
-        return found
+            await self._put(area, target)
+            await to_thread.run_sync(area.forget_after, target)
+        await scratch_copies.bring_back(box.files, box._plan, area.beside(target))
+        return target
 
     async def _put(self, area: StagedArea, point: Point) -> None:
-        """What was changed at a checkpoint, into a sandbox whose files are the host's."""
+        """Restore the changes of a checkpoint in a sandbox whose files are the host's."""
         from belljar.session.staged_inside import put
 
         async with AsyncExitStack() as opened:
@@ -190,7 +189,7 @@ class StagedVerbs(Verbs):
         await self.copy_out()
 
     async def fork(self, **options: Any) -> Session:
-        """A session of its own that begins with these files; the two know nothing of each other from then on.
+        """A new session that begins with a copy of these files.
 
         twin = await box.fork()
         """
@@ -203,14 +202,14 @@ class StagedVerbs(Verbs):
         return await twin.open()
 
     def checkpoints(self) -> list[Point]:
-        """The checkpoints that can be gone back to, oldest first.
+        """The checkpoints, oldest first.
 
         names = [point.name for point in box.checkpoints()]
         """
         return self._staged_area.points
 
     def left_out(self, point: Point) -> list[str]:
-        """Directories that a checkpoint does not hold: /tmp or home, if there was too much in them.
+        """The directories that a checkpoint does not contain: /tmp or home, if they were too large.
 
         if box.left_out(point): print("your virtual environment stays as it is")
         """
@@ -219,14 +218,14 @@ class StagedVerbs(Verbs):
         return scratch_copies.left_out(self._box._plan, self._staged_area.beside(point))
 
     async def forget_checkpoint(self, point: Point) -> None:
-        """Its files stay as they are; only nobody can go back to it any more.
+        """Forget a checkpoint; the current files stay as they are.
 
         await box.forget_checkpoint(point)
         """
         await to_thread.run_sync(self._staged_area.forget, point)
 
     async def _quiet(self, what: str) -> StagedArea:
-        """Whoever has the old files open would go on writing to them."""
+        """UsageError while a background shell runs: it would go on writing to the old files."""
         area = self._staged_area
         running = [shell.id for shell in await self._box.refresh() if shell.status == "running"]
         if running:
@@ -244,7 +243,7 @@ class StagedVerbs(Verbs):
         self._remember_mount()
         box._workspace_moved()
 
-    # Where nothing is shared with the engine.
+    # For an engine that shares no files with us.
 
     @property
     def _copied(self) -> CopiedWorkspace | None:
@@ -256,7 +255,7 @@ class StagedVerbs(Verbs):
         return CopiedWorkspace(self._staged_area, files, box.limits.memory // 4, box.limits.inodes // 2)
 
     async def _copy_in(self) -> None:
-        """The workspace, into a sandbox that was just opened; of a fork, what the other had beside it."""
+        """Copy the workspace into a new sandbox; in a fork, also restore /tmp and home of the original."""
         box, copied = self._box, self._copied
         if copied is not None:
             await copied.copy_in()
@@ -270,48 +269,48 @@ class StagedVerbs(Verbs):
             await scratch_copies.bring_back(box.files, box._plan, area.beside(area.points[-1]))
 
     async def copy_out(self) -> None:
-        """Have what was changed on the host, where nothing is shared with the engine: `await box.copy_out()`."""
+        """Copy changes to the host, if the engine shares no files with us: `await box.copy_out()`."""
         if (copied := self._copied) is not None:
             await copied.copy_out()
             await self._box._aftermath.look()
 
     async def _copy_out_at_last(self) -> None:
-        """When a session ends; of one whose sandbox is lost there is what somebody had looked at."""
+        """At the end of a session. If the sandbox is lost, only changes that were copied out before are kept."""
         try:
             await self.copy_out()
         except BelljarError as error:
-            with suppress(BelljarError, OSError):  # somebody discarded all of it meanwhile
+            with suppress(BelljarError, OSError):  # everything was discarded meanwhile
                 await to_thread.run_sync(self._staged_area.note_incomplete, str(error))
 
     _mounted = ""
 
     def _remember_mount(self) -> None:
-        """Which overlay the sandbox has now: each has a work directory of its own."""
+        """Note which overlay the sandbox has now, by its work directory."""
         self._mounted = str(self._staged_area.meta["work"]) if self.is_staged else ""
 
     async def _before_command(self, verdict: Verdict) -> None:
-        """Another process may have made a checkpoint, or gone back to one; and a risky command gets one before it."""
-        was = self._mounted
+        """Notice a checkpoint or rollback by another process; make a checkpoint before a risky command."""
+        before = self._mounted
         await to_thread.run_sync(self._remember_mount)
-        if was != self._mounted:
+        if before != self._mounted:
             self._box._workspace_moved()
         await self._box._aftermath.look(again=False)
         if self._box._checkpoints_kept == "auto" and verdict.risk in ("high", "critical"):
-            with suppress(UsageError):  # not while background shells run, which would be left behind
+            with suppress(UsageError):  # not while background shells run
                 await self.checkpoint(f"before {verdict.canonical[:60]}")
 
     def _staged_upper(self) -> int | None:
-        """A descriptor of the directory that changes go to, for looking at what was planted there."""
+        """A descriptor of the directory that changes go to, to find files there that the host may run."""
         if not self.is_staged or self._copied_files() is not None:
             return None
         return Folder.at(self._staged_area.path / "upper").descriptor
 
     def _copied_files(self) -> Files | None:
-        """The sandbox's own files, of a staged workspace that was copied into it."""
+        """The sandbox's files, if the staged workspace was copied into it."""
         return self._box.files if self.is_staged and not self._box.sandbox.engine.shares_files else None
 
     def _forget_if_unchanged(self, id: str) -> None:
-        """Staged changes outlive their session; nothing needs to be kept of one that changed nothing."""
+        """Remove the area of a session that changed nothing."""
         if self.is_staged:
             with suppress(BelljarError, OSError):
                 area = _area(self._box.host.staged_root, id)
@@ -325,14 +324,14 @@ def _area(root: Path, id: str) -> StagedArea:
     return StagedArea.find(root, id)
 
 
-def _point(area: StagedArea, wanted: Point | str | None) -> Point:
+def _point(area: StagedArea, point: Point | str | None) -> Point:
     points = area.points
     if not points:
         raise UsageError("there is no checkpoint to go back to; `discard` takes changes back to the host's files")
-    if wanted is None:
+    if point is None:
         return points[-1]
-    found = [each for each in points if each == wanted or each.name == wanted]
-    if not found:
-        known = ", ".join(repr(each.name) for each in points)
-        raise UsageError(f"there is no checkpoint {wanted!r}; choose from {known}")
-    return found[-1]
+    matches = [known for known in points if known == point or known.name == point]
+    if not matches:
+        names = ", ".join(repr(known.name) for known in points)
+        raise UsageError(f"there is no checkpoint {point!r}; choose from {names}")
+    return matches[-1]

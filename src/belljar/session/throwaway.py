@@ -21,9 +21,9 @@ async def run(command: Command, workspace: str | PathLike[str] = ".", **options:
     result = await belljar.run("pytest -q", workspace=".", timeout=60)
     """
     checks.known(options, RunOptions.__annotations__.keys(), "run")
-    of_run: Any = {name: value for name, value in options.items() if name in Options.__annotations__}
-    of_box: Any = {name: value for name, value in options.items() if name not in of_run}
+    command_options: Any = {name: value for name, value in options.items() if name in Options.__annotations__}
+    session_options: Any = {name: value for name, value in options.items() if name not in command_options}
     checks.check_command(command)
-    checks.check(of_run, "run")
-    async with Session(workspace, **of_box) as box:
-        return await box.run(command, **of_run)
+    checks.check(command_options, "run")
+    async with Session(workspace, **session_options) as box:
+        return await box.run(command, **command_options)

@@ -1,4 +1,4 @@
-"""What the parts of a session share: each has some of its verbs, and works with the whole."""
+"""The base of the classes that `Session` is composed of: each has some of its methods, and uses the others."""
 
 from __future__ import annotations
 

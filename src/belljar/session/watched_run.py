@@ -1,4 +1,4 @@
-"""A command that is being watched: its events in order, and how to steer it."""
+"""`Run`: the events of a running command, and the methods to control it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from belljar.session.result import Ended, Event, Output, Result, Started
 if TYPE_CHECKING:
     from belljar.session.background_shell import Shell
 
-MOST_EVENTS = 4096  # that wait at once
+MOST_EVENTS = 4096  # waiting; further output is merged
 
 
 @all_pending("events")
 class Run:
-    """Iterate over it for `Started`, `Output`… and `Ended`. What is not consumed holds the command back, not memory.
+    """Iterate over it for `Started`, `Output`… and `Ended`. The command waits while you do not take its output.
 
     async with box.stream("npm test") as events:
         async for event in events: ...
@@ -34,7 +34,7 @@ class Run:
         self._execution.on_output = self.take
         self._events: deque[tuple[int, Event]] = deque()
         self._merged_output: dict[int, bytearray] = {}
-        """What came while so many events waited that each byte could be one: joined, so that it costs what it is."""
+        """Output that came while too many events waited. An event per byte would cost too much memory."""
         self._news = anyio.Event()
         self._over = False
         self._announced = False
@@ -82,7 +82,7 @@ class Run:
         self._news.set()
 
     async def over(self) -> None:
-        """Until the result is there, also where nobody takes the events that are left."""
+        """Wait for the result, even if the remaining events are never taken."""
         while not self._over:
             self._news = anyio.Event()
             await self._news.wait()
@@ -114,7 +114,7 @@ class Run:
         return event
 
     async def detach(self) -> Shell | None:
-        """It goes on as a background shell, also when this block is left; None if it has just ended.
+        """Let it go on as a background shell, also after this block; None if it has just ended.
 
         async with box.stream("npm run dev") as events:
             shell = await events.detach()
@@ -122,25 +122,25 @@ class Run:
         return await self._take_over()
 
     def interrupt(self) -> None:
-        """Ctrl+C: `events.interrupt()`."""
+        """Send Ctrl+C: `events.interrupt()`."""
         self._collector.interrupt()
 
     def kill(self) -> None:
-        """End the command and all its processes: `events.kill()`."""
+        """Kill the command and all its processes: `events.kill()`."""
         self._collector.stop("killed")
 
     def signal(self, signo: int) -> None:
-        """To the whole tree: `events.signal(signal.SIGHUP)`."""
+        """Send a signal to all its processes: `events.signal(signal.SIGHUP)`."""
         self._execution.signal(signo)
 
     def resize(self, rows: int, cols: int) -> None:
-        """Of its terminal (`pty=True`): `events.resize(24, 80)`."""
+        """Resize its terminal (`pty=True`): `events.resize(24, 80)`."""
         self._execution.resize(rows, cols)
 
     async def write(self, data: bytes) -> None:
-        """To its stdin (`stdin=b""` keeps it open): `await events.write(b"y\\n")`."""
+        """Write to its stdin (`stdin=b""` keeps it open): `await events.write(b"y\\n")`."""
         await self._execution.input(data)
 
     def close_input(self) -> None:
-        """End its stdin: `events.close_input()`."""
+        """Close its stdin: `events.close_input()`."""
         self._execution.close_input()

@@ -30,7 +30,7 @@ from belljar.policy.parser import Parser
 from belljar.session.persistent_shell import ShellResult
 from belljar.session.result import Output
 from belljar.session.session import Session
-from belljar.session.shell_usage import FIRST_LOOK
+from belljar.session.shell_usage import FIRST_SAMPLE
 from belljar.surfaces.cli import asking, console, own_commands, prompt, render, staged_offer
 from belljar.surfaces.cli.completer import Completions
 from belljar.surfaces.cli.main import denial
@@ -273,7 +273,7 @@ class SafeMode:
     def _summary(self, result: ShellResult) -> str:
         """A call that was over before anybody could look says nothing of its memory."""
         took = f"{result.duration * 1000:.0f} ms" if result.duration < 1 else f"{result.duration:.1f} s"
-        used = f" · peak ≥ {result.peak_memory / (1 << 20):.1f} MiB" if result.duration > FIRST_LOOK else ""
+        used = f" · peak ≥ {result.peak_memory / (1 << 20):.1f} MiB" if result.duration > FIRST_SAMPLE else ""
         return f"exit {result.exit_code} · {took}{used}"
 
     # Asking.
