@@ -82,7 +82,7 @@ async def test_a_workspace_on_an_overlay_is_staged_and_one_on_two_of_them_refuse
             await box.run("echo two >> a.txt; mkdir new")
             await box.apply()
         assert (stack[1] / "a.txt").read_text() == "one\ntwo\n"
-        with pytest.raises(ProtectionMissing, match="no more than two on each other"):
+        with pytest.raises(ProtectionMissing, match="stacks at most two overlays"):
             await Session(stack[2], changes="staged", engine=engine_name).open()
     finally:
         for each in reversed(stack[1:]):

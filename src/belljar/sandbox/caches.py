@@ -1,12 +1,11 @@
-"""Caches that the sessions of one owner share. Each has a size, so none fills the host's disk.
+"""Caches, shared by the sessions of one owner. Their size is limited, so none fills the host's disk.
 
-    <caches>/<owner's uid>/pip.ext4     a file system in a sparse file, for root: a full one is ENOSPC inside
-    <caches>/<owner's uid>/pip/         a directory, for callers that may not mount: emptied by the next session that
-                                        finds more in it
+    <caches>/<owner's uid>/pip.ext4     for root: a file system in a sparse file; a full one is ENOSPC inside
+    <caches>/<owner's uid>/pip/         for callers that may not mount: a directory; a session that finds it too large
+                                        empties it
 
-A file system is mounted while a sandbox starts, and only in the sandbox afterwards; sandboxes that use it at the same
-time share one loop device. One that is nearly full is made anew as soon as nobody uses it: whatever is in a cache can
-be had again.
+A file system is mounted while a sandbox starts, and then only in the sandbox. Sandboxes that use it at the same time
+share one loop device. One that is nearly full is replaced by an empty one as soon as nobody uses it.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from belljar.workspace.pinned import Workspace, release_staging
 SIZE = "BELLJAR_CACHE_SIZE"
 DEFAULT = "4g"
 LEAST = 16 << 20
-FULL = 0.75  # of its size on disk; the rest is partly the file system's own
-MOST_FILES = 500_000  # in a directory; more are not counted, they are too many
+FULL = 0.75  # of its size on disk; part of the rest is the file system's own
+MOST_FILES = 500_000  # in a directory; with more it counts as too large
 _MKFS = ("-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard")
 _OPTIONS = "discard,noinit_itable"
 _FILES = "files"
@@ -42,12 +41,12 @@ _LOOP_INFO = struct.Struct("=QQ 216x")  # struct loop_info64: device and inode o
 def size() -> int:
     """How large each cache may grow."""
     try:
-        found = parse_size(os.environ.get(SIZE) or DEFAULT)
+        most = parse_size(os.environ.get(SIZE) or DEFAULT)
     except ValueError as error:
         raise UsageError(f"{SIZE}: {error}") from None
-    if found < LEAST:
+    if most < LEAST:
         raise UsageError(f"{SIZE}: at least {LEAST >> 20}m")
-    return found
+    return most
 
 
 @record
@@ -60,7 +59,7 @@ class Kept:
     bytes: int
 
     def remove(self) -> bool:
-        """Whether it is gone; one that a sandbox has mounted stays."""
+        """Remove it, unless a sandbox uses it; whether it is gone."""
         if self.path.is_dir():
             user_namespace.remove_tree(self.path)
             return True
@@ -73,10 +72,10 @@ class Kept:
 
 
 def kept(root: Path) -> list[Kept]:
-    """Whose they are, and what they take on disk."""
-    found = [path for path in Path(os.path.realpath(root)).glob("*/*") if path.is_dir() or path.suffix == ".ext4"]
+    """All caches, with owner and size on disk."""
+    paths = [path for path in Path(os.path.realpath(root)).glob("*/*") if path.is_dir() or path.suffix == ".ext4"]
     return [
-        Kept(int(path.parent.name), path.name.removesuffix(".ext4"), path, _on_disk(path)) for path in sorted(found)
+        Kept(int(path.parent.name), path.name.removesuffix(".ext4"), path, _on_disk(path)) for path in sorted(paths)
     ]
 
 
@@ -89,27 +88,27 @@ def _on_disk(path: Path) -> int:
 
 @contextmanager
 def opened(root: Path, name: str, owner: tuple[int, int], staging: Path) -> Iterator[Workspace]:
-    """The cache of this owner, pinned while this is open; `staging` is a free name in the sandbox's run directory."""
+    """The cache of this owner, pinned while this is open. `staging`: a free path in the sandbox's run directory."""
     most, folder = size(), Path(os.path.realpath(root)) / str(owner[0])
     with ExitStack() as held:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = held.enter_context(
+            cache = held.enter_context(
                 _directory(folder / name, owner, most)
                 if scratch.possible()
                 else _volume(folder / f"{name}.ext4", owner, most, staging)
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise UsageError(f"cache: {name} cannot be used: {getattr(error, 'strerror', None) or error}") from error
-        yield found
+        yield cache
 
 
 @contextmanager
 def _directory(path: Path, owner: tuple[int, int], most: int) -> Iterator[Workspace]:
     if path.is_dir() and _larger(path, most):
         user_namespace.remove_tree(path)
-    with _owned(path, owner) as found:
-        yield found
+    with _owned(path, owner) as cache:
+        yield cache
 
 
 def _larger(path: Path, most: int) -> bool:
@@ -128,8 +127,8 @@ def _volume(image: Path, owner: tuple[int, int], most: int, staging: Path) -> It
     try:
         with resources.locked(image.with_suffix(".lock")):
             scratch.mount_device(_device(image, most, staging), staging, _OPTIONS)
-        with _owned(staging / _FILES, owner) as found:
-            yield found
+        with _owned(staging / _FILES, owner) as cache:
+            yield cache
     finally:
         release_staging(staging)
 
@@ -139,12 +138,12 @@ def _owned(path: Path, owner: tuple[int, int]) -> Iterator[Workspace]:
     path.mkdir(mode=0o700, exist_ok=True)
     if os.geteuid() == 0:
         os.chown(path, *owner, follow_symlinks=False)
-    with Workspace.open(path, allow_home=True) as found:
-        yield found
+    with Workspace.open(path, allow_home=True) as cache:
+        yield cache
 
 
 def _device(image: Path, most: int, staging: Path) -> int:
-    """The loop device that the file is behind, open. Never a second one: two would ruin it."""
+    """The open loop device of the file. Never a second one: two mounts of one file would corrupt it."""
     if (used := _in_use(image)) is not None:
         return used
     with suppress(FileNotFoundError):
@@ -161,15 +160,16 @@ def _device(image: Path, most: int, staging: Path) -> int:
 
 
 def _in_use(image: Path) -> int | None:
-    for each in Path("/sys/block").glob("loop*/loop/backing_file"):
+    """The open loop device of a file that sandboxes use, else None."""
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         with suppress(OSError):
-            if each.read_text().rstrip("\n") == str(image):
-                return _behind(f"/dev/{each.parts[3]}", image)
+            if backing.read_text().rstrip("\n") == str(image):
+                return _behind(f"/dev/{backing.parts[3]}", image)
     return None
 
 
 def _behind(device: str, image: Path) -> int:
-    """Open: it lets go of its file only when nobody has it open."""
+    """The open device, if it still has this file: while it is open, it keeps it."""
     descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
     try:
         _, inode = _LOOP_INFO.unpack(fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, bytes(_LOOP_INFO.size)))
@@ -185,15 +185,15 @@ def _behind(device: str, image: Path) -> int:
 def _make(image: Path, most: int, staging: Path) -> None:
     import tempfile  # once for each cache
 
-    descriptor, made = tempfile.mkstemp(dir=image.parent)
+    descriptor, temporary = tempfile.mkstemp(dir=image.parent)
     try:
         with scratch.room(staging.parent.parent, most):
             os.ftruncate(descriptor, most)
-            scratch.make_file_system(made, _MKFS)
-            os.rename(made, image)
+            scratch.make_file_system(temporary, _MKFS)
+            os.rename(temporary, image)
     except EngineError as error:
         raise UsageError(f"cache: {error}; {SIZE} makes caches smaller") from error
     finally:
         os.close(descriptor)
         with suppress(FileNotFoundError):
-            os.unlink(made)
+            os.unlink(temporary)

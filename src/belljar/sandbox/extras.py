@@ -1,10 +1,10 @@
-"""What a sandbox has besides its workspace: directories of the host, read-only, and caches that sessions share.
+"""What is mounted besides the workspace: read-only directories of the host, and caches.
 
-    mounts   {"/data": "/srv/corpus"}       pinned like the workspace, and checked again once the container has it
+    mounts   {"/data": "/srv/corpus"}       pinned like the workspace, and checked again once the container runs
     cache    {"pip": "~/.cache/pip"}        writable, below the sandbox's home (caches.py)
 
-A cache is shared by the sessions of one owner: whoever owns their workspaces. Others have directories of their own. For
-root's sandboxes, which have another uid each, both are shown through idmapped mounts, as the workspace is.
+A cache is shared by all sessions whose workspaces have the same owner. Root's sandboxes each have another uid, so both
+are mounted with mapped ids, as the workspace is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Pairs = tuple[tuple[str, str], ...]
 MOST = 16
 STAGING = "extra-"
 _CACHE_NAME = lazy_pattern(r"[a-z0-9][a-z0-9._-]{0,63}")
-# Where the system or we ourselves have something; over or into these nothing is mounted.
+# Used by the system or by us: nothing may be mounted at or below these.
 _TAKEN = (
     WORKSPACE, "/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
     "/usr", "/boot", "/var/run", "/var/tmp",
@@ -37,28 +37,28 @@ _TAKEN = (
 _NEVER_WHOLE = ("/", "/var", "/home", "/root", "/opt", HOME)
 
 
-def mounts_of(asked: Any) -> Pairs:
-    """Targets and sources, each target right and the sources absolute."""
-    found = {_target(target): os.path.abspath(source) for target, source in _items("mounts", asked)}
-    return tuple(sorted(found.items()))
+def mounts_of(value: Any) -> Pairs:
+    """Checked targets and absolute sources."""
+    mounts = {_target(target): os.path.abspath(source) for target, source in _items("mounts", value)}
+    return tuple(sorted(mounts.items()))
 
 
-def caches_of(asked: Any) -> Pairs:
-    """Names, and paths relative to the home directory."""
-    found = {_name(name): _below_home(name, path) for name, path in _items("cache", asked)}
-    if len(set(found.values())) < len(found):
+def caches_of(value: Any) -> Pairs:
+    """Checked names, and paths relative to the home directory."""
+    caches = {_name(name): _below_home(name, path) for name, path in _items("cache", value)}
+    if len(set(caches.values())) < len(caches):
         raise UsageError("cache: two caches cannot be at the same place")
-    return tuple(sorted(found.items()))
+    return tuple(sorted(caches.items()))
 
 
-def _items(option: str, asked: Any) -> list[tuple[str, str]]:
-    if asked is None:
+def _items(option: str, mapping: Any) -> list[tuple[str, str]]:
+    if mapping is None:
         return []
-    if not isinstance(asked, Mapping) or not all(
-        isinstance(key, str) and isinstance(value, str | os.PathLike) for key, value in asked.items()
+    if not isinstance(mapping, Mapping) or not all(
+        isinstance(key, str) and isinstance(value, str | os.PathLike) for key, value in mapping.items()
     ):
-        raise UsageError(f"{option}: {asked!r} must be a mapping of names to paths")
-    pairs = [(key, os.fspath(value)) for key, value in asked.items()]
+        raise UsageError(f"{option}: {mapping!r} must be a mapping of names to paths")
+    pairs = [(key, os.fspath(value)) for key, value in mapping.items()]
     if len(pairs) > MOST or any("\0" in key + value or not key or not value for key, value in pairs):
         raise UsageError(f"{option}: at most {MOST} of them, and none empty or with a NUL byte")
     return pairs
@@ -66,7 +66,7 @@ def _items(option: str, asked: Any) -> list[tuple[str, str]]:
 
 def _target(path: str) -> str:
     plain = posixpath.normpath(path)
-    inside = any(plain == each or plain.startswith(f"{each}/") for each in _TAKEN)
+    inside = any(plain == taken or plain.startswith(f"{taken}/") for taken in _TAKEN)
     if not path.startswith("/") or path.startswith("//") or inside or plain in _NEVER_WHOLE:
         raise UsageError(f"mounts: {path!r} is not a free place to mount at; choose another, such as /data")
     if plain.startswith(PRIVATE):
@@ -81,9 +81,9 @@ def _name(name: str) -> str:
 
 
 def _below_home(name: str, path: str) -> str:
-    given = path.removeprefix("~/").removeprefix(f"{HOME}/")
-    plain = posixpath.normpath(given)
-    if given.startswith(("/", "~")) or plain == "." or plain.split("/")[0] == "..":
+    below = path.removeprefix("~/").removeprefix(f"{HOME}/")
+    plain = posixpath.normpath(below)
+    if below.startswith(("/", "~")) or plain == "." or plain.split("/")[0] == "..":
         raise UsageError(
             f"cache: {name} is at {path!r}, which is outside the home directory; use for example ~/.cache/{name}"
         )
@@ -92,23 +92,23 @@ def _below_home(name: str, path: str) -> str:
 
 @record
 class Extra:
-    """A directory of the host that a sandbox is given besides its workspace."""
+    """A directory of the host that is mounted besides the workspace."""
 
     mount: Mount
     pinned: Workspace
-    """The directory itself; that it is the workspace's class says how it is held."""
+    """The directory, pinned as a workspace is."""
 
     def check(self, pid: int) -> None:
-        """That the container has got this directory and no other."""
+        """ProtectionMissing unless this directory is mounted in the container."""
         target = self.mount.target
         try:
             with Folder.at(f"/proc/{pid}/root") as root:
-                found = root.stat(target.lstrip("/"))
+                status = root.stat(target.lstrip("/"))
             points = mount_points(Path(f"/proc/{pid}/mountinfo").read_text(errors="surrogateescape"))
         except OSError:
             self.pinned.check_path_unchanged()
             return
-        if (found.st_dev, found.st_ino) != self.pinned.inode or points.count(target) != 1:
+        if (status.st_dev, status.st_ino) != self.pinned.inode or points.count(target) != 1:
             raise ProtectionMissing(f"mounts: something else than {self.pinned.path} was mounted at {target}")
 
 
@@ -117,12 +117,12 @@ def shown(
     mounts: Pairs, caches: Pairs, caches_root: Path, workspace: Workspace, run_dir: Path, reserved: Sequence[Path],
     home: str = HOME,
 ) -> Iterator[list[Extra]]:  # fmt: skip
-    """The mounts to give to the engine, good while this is open; the workspace must be shown already."""
+    """The mounts to give to the engine, valid while this is open; the workspace must be shown already."""
     from belljar.sandbox.caches import opened
 
     owner = owner_of(workspace)
     with ExitStack() as held:
-        found = [
+        directories = [
             *((target, True, held.enter_context(_source(path, workspace, reserved))) for target, path in mounts),
             *((f"{home}/{path}", False,
                held.enter_context(opened(caches_root, name, owner, run_dir / f"{STAGING}cache-{name}")))
@@ -132,7 +132,7 @@ def shown(
             Extra(
                 Mount("bind", target, held.enter_context(_mapped(pinned, workspace, run_dir, n)), read_only=ro), pinned
             )
-            for n, (target, ro, pinned) in enumerate(found)
+            for n, (target, ro, pinned) in enumerate(directories)
         ]
 
 
@@ -149,7 +149,7 @@ def _source(path: str, workspace: Workspace, reserved: Sequence[Path]) -> Worksp
 
 
 def owner_of(workspace: Workspace) -> tuple[int, int]:
-    """Who the files belong to on disk that commands make."""
+    """Who owns files on disk that commands make."""
     status = os.fstat(workspace.descriptor)
     identity = workspace.identity
     return (status.st_uid, status.st_gid) if identity.mapped else (identity.uid, identity.gid)
@@ -157,7 +157,7 @@ def owner_of(workspace: Workspace) -> tuple[int, int]:
 
 @contextmanager
 def _mapped(pinned: Workspace, workspace: Workspace, run_dir: Path, number: int) -> Iterator[str]:
-    """Its owner is the sandbox's user inside, as the workspace's is."""
+    """The path to mount, with the sandbox's user as the owner inside."""
     who = workspace.identity
     if not who.mapped:
         pinned.check_path_unchanged()

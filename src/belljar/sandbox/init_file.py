@@ -1,15 +1,14 @@
-"""The files of ours that every local container sees: the init, and a hosts file.
+"""Our files in every local container: the init, a hosts and a hostname file.
 
-The init is installed execute-only. A program whose file cannot be read is not dumpable from its first
-instruction on, so nothing inside can look into PID 1, not even before it has said so itself. That holds for a
-caller who is not root too: the file is then the sandbox user's own, but the read-only mount lets nobody
-change its mode.
+The init is installed execute-only. The kernel makes a program whose file cannot be read undumpable from its first
+instruction on, so nothing inside can look into PID 1. For a caller who is not root the sandbox's user owns the file,
+but the read-only mount keeps him from changing its mode.
 
-The hosts and hostname files are there because a container without a network (`NetworkDisabled`, half the start-up
-time) gets none from the engine, and then not even `localhost` has an address.
+A container without a network (`NetworkDisabled`, which halves the start-up time) gets no hosts and hostname files from
+the engine, and without them not even `localhost` has an address.
 
-A run directory is often on a file system where nothing may be executed (/run of Debian 13 and Ubuntu). Then the init
-is installed below /var/lib/belljar, or the caller's cache.
+The run directory is often on a file system that forbids execution (/run of Debian 13 and Ubuntu). Then the init is
+installed below /var/lib/belljar or the caller's cache directory.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ HOSTS = f"""\
 
 
 def local_link(init: Path, run_root: Path, directory: Path) -> LinkPlan:
-    """The plan for a container that dials the sockets in `directory`; our files go under `run_root` if they can."""
+    """The link of a container that dials sockets in `directory`. Our files go below `run_root`, if possible."""
     where = files_root(run_root)
     files = _installed(init, where)
     if not files.is_dir():
@@ -42,12 +41,12 @@ def local_link(init: Path, run_root: Path, directory: Path) -> LinkPlan:
 
 
 def files_root(run_root: Path) -> Path:
-    """Where a program of ours can be executed from."""
+    """A directory that programs can be executed from."""
     if not forbids_execution(run_root):
         return run_root
-    elsewhere = Path("/var/lib/belljar") if os.geteuid() == 0 else resources.cache_dir()
-    elsewhere.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return elsewhere
+    root = Path("/var/lib/belljar") if os.geteuid() == 0 else resources.cache_dir()
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return root
 
 
 def forbids_execution(directory: Path) -> bool:
@@ -70,7 +69,7 @@ def _installed(init: Path, root: Path) -> Path:
 
 
 def _install(content: bytes, target: Path) -> None:
-    """Whole or not at all, also when two processes do it at once."""
+    """Atomically, also if two processes do it at once."""
     import tempfile  # once for each version
 
     new = Path(tempfile.mkdtemp(dir=target.parent, prefix="new-init-"))

@@ -1,13 +1,14 @@
-"""How a sandbox is started, from top to bottom. Blocking.
+"""Starts a sandbox, or attaches to one. Blocking.
 
-    engine → image → workspace pinned → spec → create → start → what was mounted? → what is enforced? → the init's call
-Nothing can run in it until the init has connected and everything was verified; if a step fails, all steps before it are
+    engine → image → workspace pinned → spec → create → start → mounts checked → init connected → protections verified
+
+No command can run until the init has connected and everything is verified. If a step fails, all steps before it are
 undone.
 
-How the two sides find each other: the host listens on a socket in a directory that the container sees read-only, the
-init dials it. The host makes sure that the caller is that container's PID 1; the init that the listener is outside.
+How the two sides connect: the host listens on a socket in a directory that the container sees read-only, and the init
+dials it. The host checks that the caller is that container's PID 1; the init checks that the listener is outside.
 
-This needs no event loop and imports none: the command line starts a launch in a thread while it imports the rest.
+No event loop is needed or imported: the command line starts a launch in a thread while it imports the rest.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ if TYPE_CHECKING:
     from belljar.link.transport import SocketTransport, Transport
 
 UNDO_SECONDS = 0.4
-DIAL_SECONDS = 20.0  # a container that started has its init dial at once, on a machine that is not overwhelmed
+DIAL_SECONDS = 20.0  # the init dials at once, unless the machine is overloaded
 
 
 @record
 class Plan:
-    """What kind of sandbox is wanted. Two equal plans can stand in for each other, which is what a pool needs."""
+    """The kind of sandbox to start. Sandboxes with equal plans are interchangeable, which the pool relies on."""
 
     workspace: str
     image: str = "base"
@@ -61,28 +62,28 @@ class Plan:
     lease: float = 30.0
     keep: bool = False
     keepable: bool = False
-    """It may become a kept one later: whoever finds it without its maker leaves it to its lease."""
+    """It may become a kept one later, so the reaper leaves it to its lease."""
     allow_home: bool = False
     changes: Changes = "direct"
     base: str = ""
-    """The session whose last checkpoint a staged one begins from."""
+    """A staged sandbox begins from the last checkpoint of this session."""
     root: bool = False
-    """Commands are root, in a user namespace, and may change the whole file system; nothing of it stays."""
+    """Commands run as root in a user namespace, and may change the whole file system, which ends with the sandbox."""
     debug: bool = False
     """Commands may trace their own processes (gdb, strace)."""
     mounts: Pairs = ()
     """Targets and directories of the host, read-only (extras.py)."""
     cache: Pairs = ()
-    """Names of caches and where they are below the home directory."""
+    """Names of caches, and their paths below the home directory."""
     door: bool = False
-    """Programs are told of the network's door from the start: shells that wait for a command know of it, too."""
+    """The environment names the network door's proxy from the start, also for shells that wait for a command."""
     reserved: tuple[str, ...] = ()
-    """Directories that commands must not reach, such as an audit trail's."""
+    """Directories that commands must not reach, such as that of the audit trail."""
 
 
 @record
 class Launch:
-    """A sandbox that runs and was verified, and the line to its init."""
+    """A running, verified sandbox and the connection to its init."""
 
     id: str
     plan: Plan
@@ -92,11 +93,11 @@ class Launch:
     run_dir: Path
     transport: Transport
     held: RunDir | None = None
-    """Its directory, where this process made it."""
+    """Its directory, if this process made it."""
     token: bytes = field(default=b"", repr=False)
-    """What the host must send first, where the init cannot tell the host from a command."""
+    """What the host must send first over a bridge, where the init cannot tell the host from a command."""
     init: str = ""
-    """The init's file inside: it is also the program of the small tools."""
+    """The path of the init in the sandbox; it is also the program of the small tools."""
 
     def discard(self) -> None:
         """Undo a launch that is not needed."""
@@ -134,9 +135,9 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
         if not launched.pid:
             raise EngineError("the engine started the sandbox, but it is not running")
         pid = launched.pid if engine.shares_files else None
-        workspace.check_mounted(pid if place.inode else None, place.inode)  # an overlay of the engine's is unknown
-        for each in more:
-            each.check(launched.pid)
+        workspace.check_mounted(pid if place.inode else None, place.inode)  # not of the engine's overlay
+        for extra in more:
+            extra.check(launched.pid)
         if pid:
             terminals.limit(pid)
             cgroup.limit_sockets(pid, spec.socket_memory)
@@ -154,7 +155,7 @@ def launch(plan: Plan, id: str, host: Host) -> Launch:
 def _placed(
     plan: Plan, id: str, host: Host, engine: Engine, workspace: Workspace, run_dir: Path
 ) -> Iterator[staging.Place]:
-    """What the sandbox will find at /workspace, good while this is open."""
+    """What to mount at /workspace, valid while this is open."""
     with workspace.shown(run_dir, shared=engine.shares_files) as source:
         if plan.changes == "direct":
             yield staging.direct(workspace, source)
@@ -183,7 +184,7 @@ def _extras(
 
 
 def _reap_once(host: Host) -> None:
-    """Look for the remains of dead processes, beside the work."""
+    """Reap the remains of dead processes, in a thread."""
     if host.reaping.acquire(blocking=False):
         threading.Thread(target=reap_remains, args=[host], name="belljar-reaper", daemon=True).start()
 
@@ -210,7 +211,7 @@ def _undone_on_failure(root: Path) -> Iterator[list[Callable[[], None]]]:
 
 
 def _destroy_soon(engine: Engine, name: str) -> None:
-    """Beside us, if the engine takes its time: whoever waits has waited for it once already."""
+    """In a thread, if the engine is slow: the caller has waited for it once already."""
 
     def destroy() -> None:
         with suppress(EngineError, OSError):
@@ -222,15 +223,15 @@ def _destroy_soon(engine: Engine, name: str) -> None:
 
 
 def _image(engine: Engine, name: str) -> Image:
-    """Asked for each time: what a name stands for may have changed, or have been removed."""
-    wanted = catalog.reference(name)
-    found = engine.image(wanted)
-    if found is None:
+    """Looked up each time: a name may lead to another image since, or to none."""
+    reference = catalog.reference(name)
+    image = engine.image(reference)
+    if image is None:
         catalog.ensure(engine, name)
-        found = engine.image(wanted)
-    if found is None:
-        raise ImageMissing(f"the image {wanted} was removed while a sandbox was started from it")
-    return found
+        image = engine.image(reference)
+    if image is None:
+        raise ImageMissing(f"the image {reference} was removed while a sandbox was started from it")
+    return image
 
 
 def _link(host: Host, engine: Engine, image: Image, run_dir: RunDir) -> LinkPlan:
@@ -253,17 +254,17 @@ def _spec(
         seccomp="debug" if plan.debug else "default",
         machine=None if engine.machine == os.uname().machine else engine.machine,
         user=user, own_namespaces=engine.own_namespaces, root=plan.root, scratch=disk,
-        extras=[each.mount for each in more], door=plan.door, runtime=engine.runtime,
+        extras=[extra.mount for extra in more], door=plan.door, runtime=engine.runtime,
     )  # fmt: skip
 
 
 def _scratch(plan: Plan, engine: Engine, run_dir: RunDir) -> AbstractContextManager[Scratch | None]:
-    asked = plan.limits.disk
-    if asked == 0 or (asked is None and not engine.shares_files):
+    size = plan.limits.disk
+    if size == 0 or (size is None and not engine.shares_files):
         return nullcontext()
     if not engine.shares_files:
         raise UsageError("--disk needs an engine that shares this machine's files")
-    return scratch.staged(run_dir.path, asked)
+    return scratch.staged(run_dir.path, size)
 
 
 def _facts(id: str, plan: Plan, engine: Engine, workspace: Workspace, launched: Launched) -> dict[str, object]:
@@ -295,10 +296,10 @@ def attach(id: str, host: Host) -> Launch:
     link = rundir.read_session(path, "link") or {}
     transport: Transport
     with _undone_on_failure(host.run_root) as undo:
-        # What may be a workspace was asked when the session began.
+        # Whether it may be a workspace was checked when the session began.
         workspace = Workspace.open(plan.workspace, reserved=[host.run_root], allow_home=True)
         undo.append(workspace.close)
-        if plan.changes == "direct":  # an overlay is another directory, and was checked when the session began
+        if plan.changes == "direct":  # an overlay was checked when the session began
             pid = launched.pid if engine.shares_files else None
             workspace.check_mounted(pid)
             verification.verify_workspace(workspace.path, pid)
@@ -316,7 +317,7 @@ def _pairs(facts: dict[str, Any], name: str) -> Pairs:
 
 
 def engine_of(facts: dict[str, Any], host: Host) -> Engine:
-    """The engine that made a session, where the host may take any; with the runtime that it was made with."""
+    """The engine and runtime that started a session, unless the host is bound to another engine."""
     engine = host.connect()
     name = str(facts.get("engine", "")).replace(":", " ").partition(" ")[0]
     runtime = str(facts.get("runtime", ""))
@@ -328,14 +329,14 @@ def engine_of(facts: dict[str, Any], host: Host) -> Engine:
 
 
 class Listener:
-    """A socket in the link directory that waits for one connection: the init's."""
+    """A socket in the link directory that accepts one connection: the init's."""
 
     def __init__(self, directory: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         name = os.urandom(6).hex()
         self._path = directory / f"{name}.sock"
-        # Through the descriptor, since a socket's address holds 108 bytes; renamed when it listens, since the init
-        # dials what appears.
+        # Bound through a descriptor, since a socket's address holds at most 108 bytes. Renamed once it listens, since
+        # the init dials every socket that appears.
         at = os.open(directory, os.O_PATH | os.O_CLOEXEC)
         try:
             self._socket.bind(f"/proc/self/fd/{at}/{name}.tmp")

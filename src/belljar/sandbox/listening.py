@@ -1,8 +1,8 @@
-"""The TCP ports that something in a sandbox listens on.
+"""The TCP ports that programs in a sandbox listen on.
 
-The kernel is asked for them by a socket that was made in the sandbox's network namespace; that takes microseconds.
-Only root can make one. Everybody else reads the process's `net/tcp`, for which the kernel walks the table of all
-connections of the machine: milliseconds. So whoever looks often asks `when_cheap`.
+Root asks the kernel through a socket that was made in the sandbox's network namespace, which takes microseconds. Other
+callers read the process's `net/tcp`, for which the kernel walks all connections of the machine: milliseconds. Frequent
+callers use `when_cheap`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from belljar.syscalls import CLONE_NEWNET, in_new_thread, libc
 
-SHARE = 20  # a look that took one millisecond is not taken again for so many
+SHARE = 20  # after a look, `when_cheap` waits for so many times as long as it took
 _SOCK_DIAG, _BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
 _DONE, _ERROR = 3, 2
 _LISTEN = 10
@@ -32,24 +32,24 @@ class Listening:
         self._lock = threading.Lock()
         self._next_look = 0.0
         self._thread: threading.Thread | None = None
-        self._found: frozenset[int] | None = None
+        self._ports: frozenset[int] | None = None
 
     def ports(self) -> frozenset[int]:
-        """All of them, now; none where the sandbox is gone or the kernel does not tell. May take milliseconds."""
+        """The ports now; empty if the sandbox is gone or the kernel does not tell. May take milliseconds."""
         with self._lock:
             if not self._entered:
                 self._enter()
             return self._look()
 
     def when_cheap(self) -> frozenset[int] | None:
-        """What was found last, by a look that costs little of the time and is taken beside us where it is slow."""
+        """The ports of the last look. Looks take at most a small share of the time, and slow ones run in a thread."""
         if time.monotonic() >= self._next_look and not self._busy:
             if self._diag is not None:
                 self._measured()
             else:
-                self._thread = threading.Thread(target=self._beside, name="belljar-listening", daemon=True)
+                self._thread = threading.Thread(target=self._in_thread, name="belljar-listening", daemon=True)
                 self._thread.start()
-        return self._found
+        return self._ports
 
     def close(self) -> None:
         self._closed = True
@@ -60,7 +60,7 @@ class Listening:
     def _busy(self) -> bool:
         return self._lock.locked() or (self._thread is not None and self._thread.is_alive())
 
-    def _beside(self) -> None:
+    def _in_thread(self) -> None:
         with self._lock:
             if not self._entered:
                 self._enter()
@@ -68,7 +68,7 @@ class Listening:
 
     def _measured(self) -> None:
         began = time.monotonic()
-        self._found = self._look()
+        self._ports = self._look()
         now = time.monotonic()
         self._next_look = now + SHARE * (now - began)
 
@@ -93,10 +93,10 @@ class Listening:
             return
         try:
             if libc.setns(namespace, CLONE_NEWNET) == 0:
-                made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
-                made.setblocking(False)  # the kernel answers within the call that asks
-                self._diag = made
-                weakref.finalize(self, made.close)  # of a session that nobody closed
+                diag = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG)
+                diag.setblocking(False)  # the kernel answers within the call that asks
+                self._diag = diag
+                weakref.finalize(self, diag.close)  # for a session that is never closed
         except OSError:
             return
         finally:
@@ -104,7 +104,7 @@ class Listening:
 
 
 def _asked(diag: socket.socket, family: int) -> frozenset[int]:
-    """Messages of sock_diag(7): a request for all sockets that listen, and one answer for each."""
+    """sock_diag(7): a request for all listening sockets, and a message for each."""
     request = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, 1 << _LISTEN) + bytes(48)
     diag.send(struct.pack("=IHHII", 16 + len(request), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + request)
     ports: set[int] = set()

@@ -1,7 +1,7 @@
-"""Removes what dead processes left behind, and never anything of a living one.
+"""Removes the remains of sandboxes whose process died.
 
-A sandbox ends by itself when its lease runs out with no host connected, and its container removes itself then. The
-reaper is for what that cannot reach: containers created and never started, directories and mounts on the host.
+A sandbox without a host ends when its lease runs out, and its container removes itself. The reaper removes the rest:
+containers that were created and never started, directories and mounts on the host.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ log = logging.getLogger("belljar.reaper")
 
 
 def reap(engine: Engine, root: Path | None = None) -> list[str]:
-    """Blocking. The ids of the sessions whose remains were removed.
+    """The ids of the sessions whose remains were removed. Blocking.
 
-    The directories are looked at before the engine is asked: one that nobody holds by then, and whose container is not
-    in the later list, is a dead one's. The other way round a session that was kept in between would be taken for dead.
+    The directories are checked before the engine lists its containers: a directory that nobody owns and whose container
+    is not in the later list is dead. In the other order, a session that became kept in between would look dead.
     """
     unowned = [path for path in rundir.run_dirs(root) if not rundir.owned(path) and _made_here(path, engine)]
     listed = engine.list()
@@ -45,7 +45,7 @@ def reap(engine: Engine, root: Path | None = None) -> list[str]:
 
 
 def _destroy_unlisted(engine: Engine, path: Path) -> None:
-    """What an engine lost its notes of may run on until its lease ends, where nobody can reach it."""
+    """Destroy a sandbox that the engine has forgotten: it may run on, unreachable, until its lease ends."""
     facts = rundir.read_session(path)
     if facts is not None and (id := facts.get("container")):
         with suppress(EngineError):
@@ -53,9 +53,9 @@ def _destroy_unlisted(engine: Engine, path: Path) -> None:
 
 
 def _made_here(path: Path, engine: Engine) -> bool:
-    """Whether a directory is for this engine to judge: another one's container is not in its list.
+    """Whether a directory belongs to this engine; the container of another engine is not in its list.
 
-    Without a session file its sandbox never came to be, or nobody could come back to it: that is anybody's to remove.
+    Without a session file the sandbox never started, so any engine may remove the directory.
     """
     facts = rundir.read_session(path)
     return facts is None or facts.get("engine", engine.identity) == engine.identity
@@ -64,5 +64,5 @@ def _made_here(path: Path, engine: Engine) -> bool:
 def _ownerless(listed: Listed) -> bool:
     if not rundir.owner_is_gone(listed.labels.get(LABEL + "owner", "")):
         return False
-    # A kept session lives on without its maker, but only if it ever began to live.
+    # A kept session outlives its maker, but only if it was started.
     return listed.labels.get(LABEL + "keep") != "true" or listed.state in ("created", "exited", "dead")

@@ -1,14 +1,14 @@
-"""Where running sandboxes leave their traces on the host, and who owns them.
+"""The directories of running sandboxes on the host, and the processes that own them.
 
     <run>/<session>/          0700, one per sandbox
-        owner                 locked (flock) for as long as the process that made it lives
-        session.json          for sessions that outlive their process
-        link.json             how their init is reached where no files are shared (holds a secret)
-        link/                 the one directory that the container sees (read-only): sockets the init dials
-        workspace/            mount point of an id-mapped workspace, while its container starts; extra-N: of mounts
+        owner                 locked (flock) while the process that made it lives
+        session.json          the facts about the session
+        link.json             how to reach the init if no files are shared (holds a secret)
+        link/                 the only part that the container sees (read-only): sockets that the init dials
+        workspace/            mount point of an id-mapped workspace while its container starts; extra-N: of mounts
 
-The lock is the truth about life and death: the kernel drops it with the process, however that process dies. Labels on
-the container (pid, start time, boot id) say the same for containers whose directory is gone.
+The lock tells whether the owner lives: the kernel drops it when the process dies. Labels on the container (pid, start
+time, boot id) tell the same for containers whose directory is gone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run_root() -> Path:
 
 
 def closed_to_others(root: Path) -> Path:
-    """The root, if nobody else could have put a session there; one that is not there yet is for `_make_root`."""
+    """The root, if nobody else can put sessions there. `_make_root` makes one that does not exist yet."""
     try:
         resources.check_ancestry(root.parent, "BELLJAR_RUN")
         status = root.lstat()
@@ -62,15 +62,15 @@ def closed_to_others(root: Path) -> Path:
 
 
 def _default_root() -> Path:
-    if given := os.environ.get("BELLJAR_RUN"):
-        return Path(given)
+    if setting := os.environ.get("BELLJAR_RUN"):
+        return Path(setting)
     if os.geteuid() == 0:
         return Path("/run/belljar")
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "belljar"
     shared = Path(f"/tmp/belljar-{os.geteuid()}")
     with contextlib.suppress(OSError):
-        shared.mkdir(mode=0o700)  # before somebody else does; from then on nobody can put another in its place
+        shared.mkdir(mode=0o700)  # /tmp is sticky: from now on nobody else can replace it
     return shared
 
 
@@ -86,7 +86,7 @@ def _make_root(root: Path) -> Path:
 
 
 class RunDir:
-    """One sandbox's directory, held by this process until `close` or `release`."""
+    """The directory of one sandbox, locked by this process until `close` or `release`."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path, self._lock = path, lock
@@ -101,7 +101,7 @@ class RunDir:
             lock = _lock(unborn)
             (unborn / "link").mkdir()
             (unborn / "link").chmod(0o755)
-            unborn.rename(path)  # before it is locked, its name tells a reaper whose it is
+            unborn.rename(path)  # until it is locked, its name tells a reaper whose it is
         except OSError as error:
             if lock >= 0:
                 os.close(lock)
@@ -123,7 +123,7 @@ class RunDir:
         temporary.rename(self.path / f"{name}.json")
 
     def release(self) -> None:
-        """Leave the directory to the sandbox: it is a kept session's."""
+        """Leave the directory to a kept session."""
         os.close(self._lock)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ def _lock(path: Path) -> int:
 
 
 def owned(path: Path) -> bool:
-    """Whether a living process holds this directory."""
+    """Whether a living process owns this directory."""
     try:
         fd = _lock(path)
     except BlockingIOError:
@@ -162,18 +162,18 @@ def run_dirs(root: Path | None = None) -> list[Path]:
 
 
 def unborn_dirs(root: Path | None = None) -> list[Path]:
-    """Those whose makers died before they were done."""
+    """Unfinished directories whose makers have died."""
     try:
-        found = [(entry, _UNBORN.fullmatch(entry.name)) for entry in (root or run_root()).iterdir()]
+        matches = [(entry, _UNBORN.fullmatch(entry.name)) for entry in (root or run_root()).iterdir()]
     except OSError:
         return []
-    ours = [(entry, match) for entry, match in found if match and match[3] == str(_namespace())]
+    ours = [(entry, match) for entry, match in matches if match and match[3] == str(_namespace())]
     return [entry for entry, match in ours if start_time(int(match[1])) != int(match[2])]
 
 
 def remove_run_dir(path: Path) -> None:
     for mounted in [path / "merged", *path.glob("layer-*"), *path.glob("extra-*"), path / "workspace"]:
-        workspace.release_staging(mounted)  # first: what is still mounted there must not be deleted with it
+        workspace.release_staging(mounted)  # first: a mounted workspace must not be deleted with the directory
     scratch.release(path)
     shutil.rmtree(path, ignore_errors=True)
 
@@ -186,7 +186,7 @@ def _namespace() -> int:
 
 
 def _boot_and_namespace() -> str:
-    """Where a pid means something: this boot, this PID namespace."""
+    """A pid is unique only within one boot and one PID namespace."""
     return f"{boot_id()}:{_namespace()}"
 
 
@@ -207,9 +207,9 @@ def owner_pid(labels: Mapping[str, str]) -> int | None:
 
 
 def owner_is_gone(label: str) -> bool:
-    """True only where it is proven: a process of this boot and PID namespace that no longer exists.
+    """True only for a process of this boot and PID namespace that no longer exists.
 
-    Others (another machine or container on a shared engine, or a boot before this one) end by their lease.
+    Others (of another machine or container on a shared engine, or of an earlier boot) end with their lease.
     """
     try:
         pid, started, world = label.split(":", 2)

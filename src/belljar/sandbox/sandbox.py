@@ -1,6 +1,6 @@
 """One sandbox: a container, its directory on the host and the link to its init, from launch to destruction.
 
-launch.py starts it, which blocks; here that happens in a worker thread, and the running sandbox is kept.
+launch.py starts it and blocks, so it is called in a worker thread here.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Sandbox"]
 
-ALIVE_SECONDS = 2.5  # the engine's word on a silent sandbox; without it, it is taken for lost
-REMAINS_SECONDS = 1.0  # its processes are gone; a volume that was written full may take the kernel longer to let go
-DESTROY_SECONDS = 3.5  # longer and it goes on beside us
+ALIVE_SECONDS = 2.5  # how long the engine may take to say whether a silent sandbox runs; after that it counts as lost
+REMAINS_SECONDS = 1.0  # how long to wait for the removal of an ended sandbox; a full volume may take the kernel longer
+DESTROY_SECONDS = 3.5  # the same for one that still runs; after that its removal goes on in the background
 GOODBYE_SECONDS = 1.0  # an init that is asked to shut down needs a few milliseconds
-STARTS_AT_ONCE = 8  # a burst queues here, where waiting is cheap, not in the daemon, where it looks like a hang
+STARTS_AT_ONCE = 8  # further starts wait here: in the daemon, waiting would look like a hang
 
 _starts: RunVar[anyio.CapacityLimiter] = RunVar("belljar_starts")
 
 
 class Sandbox:
-    def __init__(self, made: Launch) -> None:
-        self.id, self.plan, self.engine = made.id, made.plan, made.engine
-        self.workspace, self.launched, self.run_dir, self.held = made.workspace, made.launched, made.run_dir, made.held
-        self._transport, self._token, self.init = made.transport, made.token, made.init
+    def __init__(self, start: Launch) -> None:
+        self.id, self.plan, self.engine = start.id, start.plan, start.engine
+        self.workspace, self.launched, self.run_dir = start.workspace, start.launched, start.run_dir
+        self.held = start.held
+        self._transport, self._token, self.init = start.transport, start.token, start.init
         self.link: Link
         self.when_idle: Callable[[Sandbox], bool] | None = None
-        """Takes over a sandbox in which nothing runs any longer, to destroy it later; False: it does not."""
+        """Called with a sandbox in which nothing runs; True: the callee will destroy it later."""
         self.when_ended: Callable[[Callable[[], None]], None] | None = None
-        """Takes over to clear away what the engine has left of it when its init has ended."""
+        """Called once the init has ended, with the function that removes what the engine has left of it."""
 
     @classmethod
     async def launch(cls, plan: Plan, host: Host, id: str | None = None) -> Sandbox:
-        """Ours from the first moment: whoever is cancelled on the way leaves nothing behind."""
+        """A caller that is cancelled on the way leaves nothing behind."""
         name = id or rundir.new_session_id()
-        made = await made_in_thread(lambda: launch(plan, name, host), Launch.discard, _limiter())
-        return await cls.greeted(made)
+        return await cls.greeted(await made_in_thread(lambda: launch(plan, name, host), Launch.discard, _limiter()))
 
     @classmethod
-    async def greeted(cls, made: Launch) -> Sandbox:
-        """A sandbox of our own whose init has answered."""
-        sandbox = cls(made)
+    async def greeted(cls, start: Launch) -> Sandbox:
+        """The sandbox, once its init has answered."""
+        sandbox = cls(start)
         try:
             await sandbox._greet()
         except BaseException:
@@ -66,7 +66,7 @@ class Sandbox:
 
     @classmethod
     async def attach(cls, id: str, host: Host) -> Sandbox:
-        """The sandbox that another process keeps."""
+        """Connect to a kept sandbox."""
         name = rundir.check_session_id(id)
         sandbox = cls(await made_in_thread(lambda: attach(name, host), _leave))
         try:
@@ -85,26 +85,26 @@ class Sandbox:
         raise SandboxLost("the sandbox started, but its init did not answer")
 
     async def _still_alive(self) -> bool:
-        """The engine's word on a sandbox that has gone silent."""
+        """Whether a silent sandbox still runs, according to the engine."""
         with anyio.move_on_after(stretched(ALIVE_SECONDS)), suppress(BelljarError):
             return await to_thread.run_sync(self.engine.state, self.launched.id, abandon_on_cancel=True) == "running"
         return False
 
     def disconnect(self) -> None:
-        """Leave a kept sandbox to its lease."""
+        """Disconnect from a kept sandbox; it runs on until its lease ends."""
         self.link.close()
         if self.held is not None:
             self.held.release()
         self.workspace.close()
 
     async def retire(self) -> None:
-        """Nobody needs it any longer. What runs in it ends now; where nothing does, the rest may wait."""
+        """Destroy it now if something runs in it; else maybe later (`when_idle`)."""
         if self.link.follows_nothing and self.when_idle is not None and self.when_idle(self):
             return
         await self.destroy()
 
     async def destroy(self) -> None:
-        """Nothing of it is left: processes now, the container within moments (it removes itself), the directory now."""
+        """Kill its processes and remove its directory; its container removes itself within moments."""
         await see_through(self._destroy())
 
     async def _destroy(self) -> None:
@@ -117,7 +117,7 @@ class Sandbox:
                 with anyio.move_on_after(patience, shield=True), suppress(EngineError):
                     await to_thread.run_sync(self.engine.destroy, self.launched.id, abandon_on_cancel=True)
         finally:
-            await to_thread.run_sync(self._clear)  # files, of which a busy machine takes milliseconds each
+            await to_thread.run_sync(self._clear)  # on a busy machine each file takes milliseconds
 
     def _clear(self) -> None:
         if self.held is not None:
@@ -127,7 +127,7 @@ class Sandbox:
         self.workspace.close()
 
     async def _end_init(self) -> bool:
-        """Tell the init to end; its hanging up is the proof that it did."""
+        """Ask the init to shut down; whether it closed the connection, which proves that it has ended."""
         link = getattr(self, "link", None)
         if link is None or link.lost is not None:
             return False
@@ -141,10 +141,10 @@ class Sandbox:
         return ended
 
 
-def _leave(made: Launch) -> None:
-    """Undo an `attach` that nobody waited for; the sandbox is another's."""
-    made.transport.close()
-    made.workspace.close()
+def _leave(start: Launch) -> None:
+    """Undo an `attach` whose caller was cancelled; the sandbox is not ours."""
+    start.transport.close()
+    start.workspace.close()
 
 
 def _limiter() -> anyio.CapacityLimiter:

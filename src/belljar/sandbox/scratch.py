@@ -1,13 +1,13 @@
-"""Writable space that is not memory: a small file system of its own for /tmp, home and a writable root.
+"""Writable space on disk: a small file system for /tmp, home and a writable root of one sandbox.
 
-An ext4 in a sparse file on a loop device. It has a size, so a full one is ENOSPC inside and never a full disk outside:
-no sandbox gets one unless the disk could hold all that were promised to living ones, and a reserve.
+It is an ext4 in a sparse file on a loop device. Its size is fixed, so a full one is ENOSPC inside and never a full disk
+outside: a sandbox gets one only if the disk could hold all volumes of running sandboxes, and a reserve.
 
-The file has no name by the time it is mounted, the loop device lets go of it with the last mount, and the mount on this
-machine (`<run dir>/scratch`) is taken away as soon as the sandbox has its own. So nothing is left when a sandbox ends,
-however it does. A process killed in between leaves a mount, which the reaper takes away with its directory.
+The file has no name, the loop device releases it with the last mount, and the mount on the host (`<run dir>/scratch`)
+is removed as soon as the sandbox has its own. So nothing is left when a sandbox ends. A process killed in between
+leaves a mount, which the reaper removes.
 
-Making a file system takes longer than copying an empty one, so there is a template for each size.
+Copying an empty file system is faster than making one, so there is a template for each size.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ STAGING = "scratch"
 PROMISE = "scratch.bytes"
 DEFAULT_BYTES = 4 << 30
 RESERVE = 2 << 30
-"""What scratch never takes from a disk."""
+"""Bytes of the disk that always stay free."""
 ATTEMPTS = 20
 _LOOP_CONFIGURE, _LOOP_CTL_GET_FREE = 0x4C0A, 0x4C82
 _LO_FLAGS_AUTOCLEAR = 4
 # struct loop_config: fd, block size, struct loop_info64 (its flags at 52), reserved.
 _LOOP_CONFIG = struct.Struct("=II 52x I 176x 64x")
-# It never grows and is never mended, so there is nothing to keep for that: 120 KB to copy instead of 2 MB.
+# It never grows and is never repaired. Without what these need, there are 120 KB to copy instead of 2 MB.
 _FEATURES = "^has_journal,^resize_inode,sparse_super2"
 _MKFS = ("-q", "-F", "-m", "0", "-O", _FEATURES, "-E", "lazy_itable_init=1,nodiscard,num_backup_sb=0")
 
 
 class NoScratch(EngineError):
-    """A disk volume cannot be had; the reason says why."""
+    """There can be no volume on disk; the message says why."""
 
 
 @record
@@ -53,22 +53,22 @@ class Scratch:
     path: Path
 
     def directory(self, name: str, mode: int, owner: tuple[int, int]) -> str:
-        """A place in it, by this owner's ids on the host."""
-        made = self.path / name
-        made.mkdir(exist_ok=True)
-        os.chown(made, *owner)
-        os.chmod(made, mode)
-        return str(made)
+        """A directory in it; `owner`: uid and gid on the host."""
+        path = self.path / name
+        path.mkdir(exist_ok=True)
+        os.chown(path, *owner)
+        os.chmod(path, mode)
+        return str(path)
 
 
 @contextmanager
-def staged(run_dir: Path, asked: int | None) -> Iterator[Scratch | None]:
-    """A new volume, mounted while this is open. None, where nothing was asked for and none can be had."""
+def staged(run_dir: Path, size: int | None) -> Iterator[Scratch | None]:
+    """A new volume, mounted while this is open. Without a `size` it is None if there can be none."""
     target = run_dir / STAGING
     try:
-        _mount_new(run_dir, target, asked or DEFAULT_BYTES)
+        _mount_new(run_dir, target, size or DEFAULT_BYTES)
     except NoScratch:
-        if asked is not None:
+        if size is not None:
             raise
         yield None
         return
@@ -79,7 +79,7 @@ def staged(run_dir: Path, asked: int | None) -> Iterator[Scratch | None]:
 
 
 def release(run_dir: Path) -> None:
-    """Take the mount away, ours or that of a process that died."""
+    """Unmount it, ours or that of a process that died."""
     with suppress(OSError):
         release_staging(run_dir / STAGING)
 
@@ -113,20 +113,20 @@ def _mount_new(run_dir: Path, target: Path, size: int) -> None:
 
 
 def _promise(run_dir: Path, size: int) -> None:
-    """Write down what this sandbox may take."""
+    """Record how much this sandbox may take."""
     with room(run_dir.parent, size):
         (run_dir / PROMISE).write_text(str(size))
 
 
 @contextmanager
 def room(run_root: Path, size: int) -> Iterator[None]:
-    """While nobody else takes any. NoScratch, if the disk could not hold so much beside all that was promised."""
+    """Holds a lock while this is open. NoScratch if so much does not fit beside all that was promised."""
     state = resources.state_dir()
     (state / "scratch").mkdir(mode=0o700, exist_ok=True)
     with resources.locked(state / "scratch" / "lock"):
         caches = [path.stat() for path in state.glob("caches/*/*.ext4")]
         promised = sum(_read_number(path) for path in run_root.glob(f"*/{PROMISE}"))
-        promised += sum(max(0, each.st_size - each.st_blocks * 512) for each in caches)
+        promised += sum(max(0, cache.st_size - cache.st_blocks * 512) for cache in caches)
         free = shutil.disk_usage(state).free
         if free - promised - size < RESERVE:
             raise NoScratch(
@@ -176,7 +176,7 @@ def _copy(template: Path, where: Path) -> int:
 
 
 def attach(file: int) -> int:
-    """The loop device that the file is now behind, open: once nobody has it open or mounted it lets go of the file."""
+    """An open loop device for the file. It releases the file once nobody has the device open or mounted."""
     for _ in range(ATTEMPTS):
         with open("/dev/loop-control", "rb") as control:
             number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
@@ -186,13 +186,13 @@ def attach(file: int) -> int:
             return device
         except OSError as error:
             os.close(device)
-            if error.errno != errno.EBUSY:  # somebody else was faster
+            if error.errno != errno.EBUSY:  # another process took it first
                 raise
     raise NoScratch("no scratch volume on disk: no loop device is free")
 
 
 def mount_device(device: int, target: Path, options: str) -> None:
-    """Takes the descriptor over."""
+    """Mount the device, and close its descriptor."""
     path = os.readlink(f"/proc/self/fd/{device}")
     try:
         mount(path, target, "ext4", MS_NOSUID | MS_NODEV | MS_NOATIME, options)
@@ -201,6 +201,5 @@ def mount_device(device: int, target: Path, options: str) -> None:
 
 
 def _mkfs() -> str | None:
-    """Not always on an ordinary PATH."""
-    usual = ("/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4")
-    return shutil.which("mkfs.ext4") or next((path for path in usual if os.access(path, os.X_OK)), None)
+    """An ordinary user's PATH may lack /usr/sbin."""
+    return shutil.which("mkfs.ext4") or shutil.which("mkfs.ext4", path="/usr/sbin:/sbin")

@@ -1,10 +1,8 @@
-"""What every sandbox is made of: policy, limits, image and workspace become one frozen `SandboxSpec`.
+"""Builds the `SandboxSpec` of a sandbox from limits, image and workspace. All protections are decided here, as data.
 
-Every protection there is is decided here, as data, with no engine at hand.
-
-What an image may still say: its own environment (PATH, JAVA_HOME, LANG …), because a user's image should work
-unchanged, but neither who the user is nor where home is, nor the hooks of the loader and the shell. Its entrypoint,
-command, user, health check, ports and volumes are all replaced.
+An image keeps its environment variables (PATH, JAVA_HOME, LANG …), so that a user's image works unchanged; but not
+those for user and home, nor the hooks of the loader and the shell. Its entrypoint, command, user, health check, ports
+and volumes are all replaced.
 """
 
 from __future__ import annotations
@@ -43,10 +41,10 @@ BASE_ENVIRONMENT: Mapping[str, str] = {
     "USER": "sandbox",
     "LOGNAME": "sandbox",
     "SHELL": "/bin/bash",
-    "LC_CTYPE": "C.UTF-8",  # all of LANG=C.UTF-8 that matters; the rest is twelve more files to open in each program
+    "LC_CTYPE": "C.UTF-8",  # as good as LANG=C.UTF-8, but saves each program from opening twelve more files
     "TERM": "dumb",
 }
-# pip would refuse to install into Debian's own directories; as root in a throwaway root that is what is wanted.
+# pip refuses to install into Debian's own directories by default; in a throwaway root that is fine.
 ROOT_ENVIRONMENT = {
     "HOME": "/root", "USER": "root", "LOGNAME": "root", "DEBIAN_FRONTEND": "noninteractive",
     "PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore",
@@ -54,9 +52,8 @@ ROOT_ENVIRONMENT = {
 IMAGE_MAY_SET = {"PATH", "LANG"}
 HOOK_VARIABLE = lazy_pattern(r"LD_.*|BASH_.*|ENV|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|IFS|PS4|BELLJAR_.*|GLIBC_.*")
 
-# The first group is Docker's own list (a list given to the API replaces it); the second is what a command has
-# no business to know of the host: addresses of the kernel, its modules, command line and configuration, the machine's
-# identity and load (where anybody may also have the kernel watch it for him, /proc/pressure).
+# The first group is Docker's own list, which ours replaces. The second hides facts about the host: addresses of the
+# kernel, its modules, command line and configuration, the machine's identity and load.
 MASKED_PATHS = (
     "/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
     "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
@@ -72,11 +69,11 @@ SMALL_TMPFS = 16 << 20
 
 @record
 class LinkPlan:
-    """How the host will reach the init, and where our own files come from.
+    """How the host reaches the init, and where our files in the sandbox come from.
 
-    socket: `init` is the init's file on the host, `hosts`, `hostname` and `accounts` files for the container's /etc,
-    `directory` the directory the host puts its sockets in.
-    exec: `init` is a volume that holds the init; whoever bridges a stream to it must know `token`.
+    socket: `init` is the init's file on the host; `hosts`, `hostname` and `accounts` are files for the container's
+    /etc; `directory` is where the host puts its sockets.
+    exec: `init` is a volume that holds the init; a bridge to it must send `token`.
     """
 
     kind: LinkKind
@@ -89,7 +86,7 @@ class LinkPlan:
 
 
 def private_directory() -> str:
-    """Another name in each sandbox, so that no image can have something (a link, a program) waiting there."""
+    """A random name for each sandbox, so that no image can have a link or program there."""
     return f"{PRIVATE}-{os.urandom(8).hex()}"
 
 
@@ -113,29 +110,29 @@ def build_spec(
     door: bool = False,
     runtime: str = "",
 ) -> SandboxSpec:
-    """`place` is what goes to /workspace (staging.py); `machine` is the engine's architecture if it isn't ours."""
+    """`place`: what is mounted at /workspace (staging.py). `machine`: the engine's architecture, if it is not ours."""
     if network not in NETWORKS:
         raise UsageError(f"network {network!r} is unknown; it is one of {', '.join(NETWORKS)}")
     if seccomp not in get_args(Profile):
         raise UsageError(f"seccomp profile {seccomp!r} is unknown; it is one of {', '.join(get_args(Profile))}")
-    made_of = Image(image) if isinstance(image, str) else image
+    image = Image(image) if isinstance(image, str) else image
     runs_as = user or User(workspace.identity.uid, workspace.identity.gid)
     private = private_directory()
     brings_hosts = network == "none" and bool(link.hosts)
     if root and seccomp == "default":
         seccomp = "root"
     return SandboxSpec(
-        image=made_of,
+        image=image,
         user=runs_as,
         argv=tuple(_entrypoint(link, private, lease_seconds)),
         cwd=WORKSPACE,
-        env=_environment(made_of.env)
+        env=_environment(image.env)
         | (ROOT_ENVIRONMENT if root else {})
         | (client_settings.environment() if door else {}),
         mounts=(
             place or Mount("bind", WORKSPACE, workspace.path, read_only=False),
             *_our_files(link, private, brings_hosts),
-            *_volume_covers(made_of.volumes),
+            *_volume_covers(image.volumes),
             *_scratch(limits, runs_as, scratch),
             *_parents(extras, limits, runs_as, scratch),
             *extras,
@@ -150,7 +147,7 @@ def build_spec(
         machine=machine,
         capabilities=frozenset(ROOT_CAPABILITIES) if root else frozenset(),
         writable_root=root,
-        root_changes=_changes(runs_as, scratch) if root and scratch else "",
+        root_changes=scratch.directory("root", 0o755, runs_as.outside) if root and scratch else "",
         runtime=runtime,
         security_label=os.environ.get("BELLJAR_SELINUX", ""),
         own_namespaces=own_namespaces,
@@ -185,13 +182,13 @@ def _our_files(link: LinkPlan, private: str, brings_hosts: bool) -> list[Mount]:
 
 
 def _volume_covers(volumes: Sequence[str]) -> list[Mount]:
-    """A volume that an image declares would be writable space on the host's disk; memory takes its place."""
+    """Covers the volumes that an image declares with a tmpfs: they would be writable space on the host's disk."""
     taken = (WORKSPACE, HOME, "/tmp", "/run", "/var/tmp", "/dev/shm")
     return [_cover(path) for path in volumes if _plain(path) not in taken]
 
 
 def _plain(path: str) -> str:
-    """As an engine takes it; Python leaves two slashes at the beginning as they are."""
+    """Normalized as an engine does it; Python would keep two slashes at the beginning."""
     return os.path.normpath(f"/{path.lstrip('/')}" if path.startswith("/") else path)
 
 
@@ -215,30 +212,26 @@ def _scratch(limits: Limits, user: User, disk: Scratch | None) -> list[Mount]:
         "home": Mount("tmpfs", HOME, read_only=False, size=limits.home, inodes=limits.inodes, mode=0o700, owner=owner),
     }
     return [
-        *(_on_disk(each, name, limits, user, disk) if disk else each for name, each in in_memory.items()),
+        *(_on_disk(mount, name, limits, user, disk) if disk else mount for name, mount in in_memory.items()),
         Mount("tmpfs", "/run", read_only=False, size=small, inodes=few, mode=0o755, owner=owner),
-        # In place of the engine's, whose files are not counted.
+        # Replaces the engine's, which has no limit on the number of files.
         Mount("tmpfs", "/dev/shm", read_only=False, size=limits.shm, inodes=few, mode=0o1777, executable=False),
     ]
 
 
 def _on_disk(mount: Mount, name: str, limits: Limits, user: User, disk: Scratch) -> Mount:
-    """They share the volume, and its size; but for one that a size of its own was asked for."""
+    """/tmp, /var/tmp and home share the volume, except one that has a size of its own."""
     if name in ("tmp", "home") and not limits.on_volume(name):
         return mount
     return Mount("bind", mount.target, disk.directory(name, mount.mode, user.outside), read_only=False)
 
 
 def _parents(extras: Sequence[Mount], limits: Limits, user: User, disk: Scratch | None) -> list[Mount]:
-    """The directories between home and what is mounted below it: an engine would make them, and give them to root."""
-    found = {str(each) for extra in extras for each in PurePosixPath(extra.target).parents}
+    """The directories between home and the mounts below it: an engine would make them as root's."""
+    above = {str(parent) for extra in extras for parent in PurePosixPath(extra.target).parents}
     few = limits.inodes // 16
     return [
         Mount("bind", path, disk.directory(f"home-{n}", 0o755, user.outside), read_only=False) if disk
         else Mount("tmpfs", path, read_only=False, size=limits.home, inodes=few, owner=(user.uid, user.gid))
-        for n, path in enumerate(sorted(path for path in found if path.startswith(f"{HOME}/")))
+        for n, path in enumerate(sorted(path for path in above if path.startswith(f"{HOME}/")))
     ]  # fmt: skip
-
-
-def _changes(user: User, disk: Scratch) -> str:
-    return disk.directory("root", 0o755, user.outside)

@@ -1,8 +1,8 @@
-"""What a sandbox finds at /workspace: the workspace itself, or an overlay that keeps its changes apart (staged).
+"""What is mounted at /workspace: the workspace itself, or an overlay that keeps its changes apart (staged).
 
-Root mounts the overlay itself, where the engine can bind it, and takes the mount away once the container has it. For
-everybody else the engine mounts it: Docker as an unnamed volume of its own driver. An engine that shares no files with
-us gives an empty place in memory, and the workspace is copied.
+Root mounts the overlay itself, lets the engine bind it, and unmounts it once the container has it. For other callers
+the engine mounts it: Docker as an unnamed volume of its own driver. With an engine that shares no files with us it is
+an empty tmpfs, and the workspace is copied into it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MERGED = "merged"
 
 @record
 class Place:
-    """The mount, and how to know it again inside."""
+    """The mount, and its inode as it must appear inside (None: unknown)."""
 
     mount: Mount
     inode: tuple[int, int] | None
@@ -54,7 +54,7 @@ def staged(
     limits: Limits,
     base: str = "",
 ) -> Iterator[Place]:
-    """`root` is where areas are kept; `base` names one whose last checkpoint is the beginning."""
+    """`root`: the directory of all areas. `base`: begin from the last checkpoint of this area."""
     from belljar.staged.area import StagedArea
 
     who = workspace.identity
@@ -72,7 +72,7 @@ def staged(
 
 
 def _copied(limits: Limits, who: Identity) -> Mount:
-    """Where nothing is shared: an empty place in memory, which the session fills (session/copied_workspace.py)."""
+    """An empty tmpfs, which the session fills (session/copied_workspace.py)."""
     owner = (who.uid, who.gid)
     return Mount("tmpfs", WORKSPACE, read_only=False, size=limits.memory // 2, inodes=limits.inodes, owner=owner)
 
@@ -85,7 +85,7 @@ def _overlaid(area: StagedArea, source: str, run_dir: Path) -> Iterator[Place]:
     if os.geteuid() != 0:
         if any(character in path for character in ",:\\" for path in (source, str(area.path))):
             raise UsageError(f"{source!r} cannot be staged: its path holds a comma, a colon or a backslash")
-        lower = ":".join(str(each) for each in [*below, source])
+        lower = ":".join([*map(str, below), source])
         layers = Mount("overlay", WORKSPACE, lower, read_only=False, upper=str(upper), work=str(area.work))
         yield Place(layers, None, area)
         return
@@ -94,20 +94,20 @@ def _overlaid(area: StagedArea, source: str, run_dir: Path) -> Iterator[Place]:
     with ExitStack() as mounted:
         mounted.callback(release_staging, target)
         try:
-            lowers = [mounted.enter_context(_as_of(upper, each, run_dir)) for each in below]
+            lowers = [mounted.enter_context(_as_of(upper, layer, run_dir)) for layer in below]
             overlay.mount([*lowers, source], upper, area.work, target)
         except OSError as error:
-            said = f"staged workspace: the overlay cannot be mounted ({error.strerror})"
+            message = f"staged workspace: the overlay cannot be mounted ({error.strerror})"
             if error.errno == EINVAL:
-                said += "; the kernel lays no more than two on each other: is the workspace on two already?"
-            raise ProtectionMissing(said) from error
-        found = target.stat()
-        yield Place(Mount("bind", WORKSPACE, str(target), read_only=False), (found.st_dev, found.st_ino), area)
+                message += "; the kernel stacks at most two overlays: is the workspace on two already?"
+            raise ProtectionMissing(message) from error
+        status = target.stat()
+        yield Place(Mount("bind", WORKSPACE, str(target), read_only=False), (status.st_dev, status.st_ino), area)
 
 
 @contextmanager
 def _as_of(upper: Path, layer: Path, run_dir: Path) -> Iterator[Path]:
-    """A layer that another session's user wrote, as if this one's had."""
+    """A layer of another session, shown as if this session's user had written it."""
     ours, theirs = upper.stat(), layer.stat()
     if (ours.st_uid, ours.st_gid) == (theirs.st_uid, theirs.st_gid):
         yield layer
@@ -118,12 +118,12 @@ def _as_of(upper: Path, layer: Path, run_dir: Path) -> Iterator[Path]:
 
 
 def can_remount(engine: Engine) -> bool:
-    """Else checkpoints are copies of what changed."""
+    """Whether checkpoints are layers; if not, they are copies of the changes."""
     return os.geteuid() == 0 and engine.shares_files
 
 
 def remount(area: StagedArea, workspace: Workspace, run_dir: Path, pid: int) -> None:
-    """Give a running sandbox the overlay that its area describes now: after a checkpoint, after a rollback."""
+    """Give a running sandbox the overlay that its area describes now, after a checkpoint or rollback."""
     from belljar.staged.swap import swap
 
     owner = (area.path / "upper").stat()

@@ -1,9 +1,8 @@
-"""How many pseudo terminals a sandbox may have open.
+"""Limits how many pseudo terminals a sandbox may have open.
 
-The kernel counts them for the whole machine (kernel.pty.max, of which all containers together get three quarters), so
-one sandbox could leave none for the others. A bound of its own (`max`) is an option of its /dev/pts. Engines with a
-daemon do not let a caller choose that, but root may change it before anything runs: without the mount namespace being
-entered, by a descriptor of what is mounted there.
+The kernel's own limit is for the whole machine (kernel.pty.max), so one sandbox could leave none for the others. The
+mount option `max` of a sandbox's /dev/pts is a limit of its own. Engines with a daemon do not offer it, but root can
+set it before anything runs, through a descriptor of the mounted file system, without entering the mount namespace.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SET_FLAG, _SET_STRING, _RECONFIGURE = 0, 1, 7
 
 
 def limit(pid: int) -> bool:
-    """Whether the sandbox whose PID 1 this is has a bound now; not where the kernel or our rights do not allow it."""
+    """Set the limit; whether the sandbox of this PID 1 has one now. The kernel or missing rights may prevent it."""
     options = _options(read(f"/proc/{pid}/mountinfo") or "")
     if options is None:
         return False
@@ -34,19 +33,19 @@ def limit(pid: int) -> bool:
 
 
 def _options(mountinfo: str) -> dict[str, str] | None:
-    """Of the file system at /dev/pts, if it is what belongs there."""
-    found = None
+    """The options of the devpts at /dev/pts; None if something else is mounted there."""
+    result = None
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         kind, _, options = right.split(" ", 2)
         if left.split(" ")[4] == _PLACE:
             pairs = (each.partition("=") for each in options.split(","))
-            found = {name: value for name, _, value in pairs if name not in ("ro", "rw")} if kind == _KIND else None
-    return found
+            result = {name: value for name, _, value in pairs if name not in ("ro", "rw")} if kind == _KIND else None
+    return result
 
 
 def _reconfigure(root: Folder, options: dict[str, str]) -> None:
-    """All options: those that are not given go back to what they are by default. No link of an image leads to ours."""
+    """Set all options: the others would return to their defaults. Nothing happens if a link leads to the host's."""
     with root.folder(_PLACE.lstrip("/")) as place:
         if os.fstat(place.descriptor).st_dev == os.stat(_PLACE).st_dev:
             return

@@ -1,10 +1,10 @@
-"""Is what was asked for really in force? The kernel's word where it can be had, the engine's for the rest.
+"""Checks that every protection of the spec is in force: with the kernel where possible, else with the engine's claims.
 
-Ask only once the init has said hello: until its exec the process is still the engine's, and the seccomp filter is the
-last thing to be put on it. `missing` judges evidence and is pure; `verify` gathers it and stops the run.
+Call it only once the init has connected: until its exec the process is still the engine's, and the seccomp filter is
+applied last. `missing` compares and is pure; `verify` gathers the evidence and raises.
 
-For each item of `Protections` there is a witness. The kernel is one where /proc and the cgroups can be read; what it
-cannot tell, or not from here, the engine must claim in the very words that were asked. Silence is no proof.
+For each item of `Protections` the kernel is checked, if /proc and the cgroups can be read. For the others the engine
+must claim exactly what the spec says. A missing claim counts as a missing protection.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _LIMIT_NAMES = {
 @record
 class Evidence:
     claims: Protections
-    """The engine's word."""
+    """By the engine."""
     kernel: KernelFacts | None = None
-    """The kernel's; None where it cannot be asked."""
+    """None if the kernel cannot be asked."""
     init: tuple[int, int] | None = None
-    """Device and inode of our init's file, where its process can be seen."""
+    """Device and inode of our init's file, if its process can be seen."""
     places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """What of the host must be mounted where: target → device and place in its file system."""
+    """What must be mounted: target → device and path in its file system."""
 
 
 def verify(spec: SandboxSpec, claims: Protections, pid: int | None, init: Path | None = None) -> None:
-    """Raise ProtectionMissing that names each protection which is not in force. `init` is our file on this host."""
+    """ProtectionMissing names each protection that is not in force. `init`: the init's file on this host."""
     identity = _identity(init) if init is not None and pid else None
     if pid and identity:
         _await_exec(pid, identity)
@@ -57,7 +57,7 @@ def verify(spec: SandboxSpec, claims: Protections, pid: int | None, init: Path |
 
 
 def verify_workspace(path: str, pid: int | None) -> None:
-    """For a session that runs already. Root has compared the directories themselves, nobody else can look inside."""
+    """For a running session. Root compares the directories themselves (`check_mounted`); others can compare mounts."""
     place = place_of(path) if pid and os.geteuid() != 0 else None
     kernel = gather(pid) if pid and place else None
     if place and kernel and (wrong := list(_mounted(kernel, {WORKSPACE: place}))):
@@ -65,18 +65,18 @@ def verify_workspace(path: str, pid: int | None) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def _places(spec: SandboxSpec, init: Path) -> dict[str, tuple[str, str]]:
-    """Also a caller who is not root can see what was mounted: a path that was swapped, and swapped back, shows there.
+    """The mount table shows, also to a caller who is not root, whether a path was swapped while it was mounted.
 
-    A workspace that was mapped or staged is not there any more by now; `Workspace.check_mounted` looks at that one.
+    The source of a mapped or staged workspace is gone by now; `Workspace.check_mounted` checks that one.
     """
     direct = {each.target: each.source for each in spec.mounts if each.kind == "bind" and each.source == spec.workspace}
-    wanted = {f"{spec.private}/init": str(init.resolve()), **direct}
-    return {target: place for target, path in wanted.items() if (place := place_of(path)) is not None}
+    sources = {f"{spec.private}/init": str(init.resolve()), **direct}
+    return {target: place for target, path in sources.items() if (place := place_of(path)) is not None}
 
 
 def _await_exec(pid: int, init: tuple[int, int]) -> None:
@@ -88,25 +88,25 @@ def _await_exec(pid: int, init: tuple[int, int]) -> None:
 def missing(spec: SandboxSpec, evidence: Evidence) -> list[str]:
     kernel = evidence.kernel
     lacking = [*_processes(kernel, evidence.init), *_mounted(kernel, evidence.places)] if kernel is not None else []
-    asked = spec.protections
     for item in fields(Protections):
-        witness = _WITNESSES.get(item.name)
-        said = witness(spec, kernel) if witness and kernel is not None else None
-        if said is None:
-            said = _compared(item.name, getattr(asked, item.name), getattr(evidence.claims, item.name))
-        lacking += said
+        check = _CHECKS.get(item.name)
+        result = check(spec, kernel) if check and kernel is not None else None
+        if result is None:
+            required, claimed = getattr(spec.protections, item.name), getattr(evidence.claims, item.name)
+            result = _compared(item.name, required, claimed)
+        lacking += result
     return lacking
 
 
-def _compared(name: str, asked: Any, claimed: Any) -> list[str]:
-    if asked == claimed:
+def _compared(name: str, required: Any, claimed: Any) -> list[str]:
+    if required == claimed:
         return []
-    said = "does not say" if claimed is None else f"has {_brief(claimed)}"
-    return [f"{name.replace('_', ' ')} (asked {_brief(asked)}, the engine {said})"]
+    claim = "does not say" if claimed is None else f"has {_brief(claimed)}"
+    return [f"{name.replace('_', ' ')} (asked {_brief(required)}, the engine {claim})"]
 
 
-# What the kernel testifies to. None: it cannot be read here, so the engine's word is asked for.
-Witness = Callable[[SandboxSpec, KernelFacts], list[str] | None]
+# What the kernel shows to be missing. None: it cannot be read here, so the engine's claim is compared.
+Check = Callable[[SandboxSpec, KernelFacts], list[str] | None]
 
 
 def _user(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
@@ -126,7 +126,7 @@ def _user(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
 
 
 def _capabilities(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
-    """For a sandbox whose root is root inside: no more than it was given, and only in its own user namespace."""
+    """None; a sandbox with `root` has those it was given, in its own user namespace."""
     if "CapBnd" not in facts.status:
         return None
     allowed = sum(1 << ROOT_CAPABILITIES[name] for name in spec.capabilities)
@@ -206,7 +206,7 @@ def _read_only_root(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
 
 
 def _masked_paths(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
-    """A runtime leaves out what this kernel does not have; all else must have something of its own mounted over it."""
+    """Every masked path that this kernel has must have something mounted over it."""
     if not facts.mounts:
         return None
     return [f"{path} masked" for path in spec.masked_paths if path not in facts.mounts and _is_there(path)]
@@ -222,7 +222,7 @@ def _readonly_paths(spec: SandboxSpec, facts: KernelFacts) -> list[str] | None:
     ]
 
 
-_WITNESSES: dict[str, Witness] = {
+_CHECKS: dict[str, Check] = {
     "user": _user, "memory": _memory, "swap": _swap, "cpus": _cpus, "pids": _pids, "ulimits": _ulimits,
     "read_only_root": _read_only_root, "capabilities": _capabilities, "no_new_privileges": _no_new_privileges,
     "network": _network, "own_namespaces": _own_namespaces, "masked_paths": _masked_paths,
@@ -231,7 +231,7 @@ _WITNESSES: dict[str, Witness] = {
 
 
 def _processes(facts: KernelFacts, init: tuple[int, int] | None) -> Iterator[str]:
-    """What no engine is asked: which program PID 1 is, and that a filter is on it."""
+    """What no engine claims: that PID 1 is our init, and that a seccomp filter is on it."""
     numbers = facts.status.get("NSpid", "").split()
     if len(numbers) < 2 or numbers[-1] != "1":
         yield "a process namespace of its own"
@@ -243,8 +243,8 @@ def _processes(facts: KernelFacts, init: tuple[int, int] | None) -> Iterator[str
 
 def _mounted(facts: KernelFacts, places: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     for target, place in places.items() if facts.mounts else ():
-        found = facts.mounts.get(target)
-        if found is None or (found.device, found.root) != place:
+        mount = facts.mounts.get(target)
+        if mount is None or (mount.device, mount.root) != place:
             yield f"{place[1]} at {target} (something else is mounted there)"
 
 
@@ -252,10 +252,10 @@ def _is_there(path: str) -> bool:
     return os.path.lexists(path)
 
 
-def _bounded(name: str, found: str | None, asked: int) -> list[str] | None:
-    if found is None:
+def _bounded(name: str, actual: str | None, asked: int) -> list[str] | None:
+    if actual is None:
         return None
-    return [] if _at_most(found, asked) else [f"{name} (asked {asked}, the kernel has {found})"]
+    return [] if _at_most(actual, asked) else [f"{name} (asked {asked}, the kernel has {actual})"]
 
 
 def _at_most(value: str, bound: int) -> bool:
