@@ -252,7 +252,7 @@ void command_dead(struct command *command)
     for (int i = 0; i < 3; i++) {
         if (command->streams[i].passed)
             stream_close(&command->streams[i]); /* what is left in the pipe is the host's to read */
-        command->streams[i].ready = command->streams[i].fd >= 0;
+        stream_finish(&command->streams[i]);
     }
 }
 

@@ -61,6 +61,7 @@ struct stream {
     bool ready, hup, widened;
     bool passed;               /* the host reads the pipe itself */
     uint64_t credit;
+    uint64_t left;             /* of a dead command: what is still to be read */
     struct ring ring;        /* of background commands; ring.total counts for all */
 };
 
@@ -172,6 +173,7 @@ bool commands_pump(void);
 /* stream.c */
 bool stream_pump(struct stream *stream);
 void stream_close(struct stream *stream);
+void stream_finish(struct stream *stream);
 void stream_event(struct stream *stream, uint32_t events);
 bool sink_put(struct sink *sink, const uint8_t *data, size_t length);
 void sink_pump(struct sink *sink);

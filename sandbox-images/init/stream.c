@@ -20,6 +20,7 @@
 #define CONTROL_ACK (64 << 10) /* a quarter of what a host may send ahead */
 #define WIDE_PIPE (256 << 10) /* fits the cache; wider is slower */
 #define WIDEN_AFTER (64u << 10) /* small commands do not pay for a wide pipe */
+#define TERMINAL_HOLDS (1u << 20) /* more than a terminal does; it does not tell how much */
 #define END_OF_TRANSMISSION 4
 
 void stream_close(struct stream *stream)
@@ -44,21 +45,40 @@ static void widen(struct stream *stream)
     }
 }
 
+static uint64_t unread(const struct stream *stream)
+{
+    int bytes = 0;
+    if (stream->fd >= 0)
+        ioctl(stream->fd, FIONREAD, &bytes);
+    return (uint64_t)bytes;
+}
+
+/* The tree is dead, so what is there now is the rest. If the pipe is still open somebody else holds it, whose words are not
+ * this command's, and who may write for ever. */
+void stream_finish(struct stream *stream)
+{
+    stream->left = stream->command->flags & FLAG_PTY ? TERMINAL_HOLDS : unread(stream);
+    stream->ready = stream->fd >= 0;
+}
+
 /* Reads into scratch; 0 when there is nothing now or ever. */
 static size_t take(struct stream *stream, size_t most)
 {
-    ssize_t n = read(stream->fd, scratch, most);
+    bool last = stream->command->phase == DRAINING;
+    if (last && most > stream->left)
+        most = stream->left;
+    ssize_t n = most ? read(stream->fd, scratch, most) : 0;
     if (n > 0) {
+        stream->left -= last ? (uint64_t)n : 0;
         if ((size_t)n < most && !stream->hup && !(stream->command->flags & FLAG_PTY))
-            stream->ready = stream->command->phase == DRAINING; /* the pipe was emptied: the next byte is a new event */
+            stream->ready = last; /* the pipe was emptied: the next byte is a new event */
         return (size_t)n;
     }
     if (n < 0 && errno == EINTR)
         return 0;
     if (n < 0 && errno == EAGAIN) {
         stream->ready = false;
-        /* The tree is dead. If the pipe is still open somebody else holds it, whose words are not this command's. */
-        if (stream->command->phase == DRAINING)
+        if (last)
             stream_close(stream);
         return 0;
     }
@@ -89,13 +109,7 @@ static bool pump_owner(struct stream *stream)
     return n > 0 && stream->ready;
 }
 
-static uint64_t will_be(const struct stream *stream)
-{
-    int unread = 0;
-    if (stream->fd >= 0)
-        ioctl(stream->fd, FIONREAD, &unread);
-    return stream->ring.total + (uint64_t)unread;
-}
+static uint64_t will_be(const struct stream *stream) { return stream->ring.total + unread(stream); }
 
 /* A word on the control stream must not overtake output that was written before it: so first see how many control bytes
  * there are, then how much output is under way, and send those bytes when that much output was sent. */

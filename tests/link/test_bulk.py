@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.link.conftest import ENDED, Pair, passed, running
 
-from belljar.link import frames
+from belljar.link import bulk, frames
 from belljar.link.frames import Flag, From
 
 
@@ -37,3 +37,24 @@ async def test_a_file_that_cannot_be_written_ends_the_command_and_nothing_else(p
     assert pair.link.lost is None
     for each in (reading, writing):
         os.close(each)
+
+
+def test_a_pipe_that_somebody_else_fills_again_ends_with_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.write(writing, b"mine")
+    splice, refills = os.splice, iter(range(1000))
+
+    def refilled(pipe: int, file: int, most: int) -> int:
+        moved = splice(pipe, file, most)
+        if next(refills, None) is not None:
+            os.write(writing, b"another's")
+        return moved
+
+    monkeypatch.setattr(os, "splice", refilled)
+    with open(tmp_path / "file", "wb") as file:
+        assert bulk.spill(reading, os.dup(file.fileno()), lambda: True) == 4
+    assert (tmp_path / "file").read_bytes() == b"mine"
+    os.close(writing)

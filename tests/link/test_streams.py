@@ -158,3 +158,23 @@ async def test_stdin_is_passed_once(pair: Pair) -> None:
         await execution.ended()
     for each in ends:
         os.close(each)
+
+
+async def test_a_pipe_that_is_filled_again_and_again_ends_with_its_command(pair: Pair) -> None:
+    """By somebody else in the sandbox, who got hold of it: what was in it when the command ended is all."""
+    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    heard: list[bytes] = []
+
+    def take(stream: int, data: bytes) -> None:
+        heard.append(data)
+        if len(heard) < 1000:
+            os.write(writing, b"another's")
+
+    execution.on_output = take
+    os.write(writing, b"mine")
+    passed(pair, execution.id, frames.STDOUT, reading)
+    pair.say(From.ENDED, execution.id, ENDED)
+    await execution.ended()
+    assert len(heard) < 20, "what was read before the end was heard of"
+    for each in (reading, writing):
+        os.close(each)

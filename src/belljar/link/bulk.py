@@ -9,6 +9,8 @@ import errno
 import fcntl
 import os
 import select
+import sys
+import termios
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -45,7 +47,8 @@ def _copy_into_pipe(file: int, pipe: int, stopped: Callable[[], bool]) -> None:
 
 
 def spill(pipe: int, file: int, ended: Callable[[], bool]) -> int:
-    """Copy a pipe into a file and return the number of bytes. Once the writer has `ended`, an empty pipe is the end.
+    """Copy a pipe into a file and return the number of bytes. Once the writer has `ended`, what is in the pipe then is
+    the rest.
 
     Closes both descriptors."""
     try:
@@ -56,13 +59,16 @@ def spill(pipe: int, file: int, ended: Callable[[], bool]) -> int:
 
 
 def _copy_from_pipe(pipe: int, file: int, ended: Callable[[], bool]) -> int:
-    total, can_splice = 0, True
-    while True:
-        last = ended()
+    total, can_splice, left = 0, True, None
+    while left != 0:
+        if left is None and ended():
+            left = unread(pipe)
+            continue
+        most = PIECE if left is None else min(PIECE, left)
         try:
-            moved = os.splice(pipe, file, PIECE) if can_splice else _read_and_write(pipe, file)
+            moved = os.splice(pipe, file, most) if can_splice else _read_and_write(pipe, file, most)
         except BlockingIOError:
-            if last:
+            if left is not None:
                 return total
             _wait(pipe, select.POLLIN)
             continue
@@ -74,12 +80,20 @@ def _copy_from_pipe(pipe: int, file: int, ended: Callable[[], bool]) -> int:
         if not moved:
             return total
         total += moved
+        left = left and left - moved
+    return total
 
 
-def _read_and_write(pipe: int, file: int) -> int:
-    data = os.read(pipe, PIECE)
+def _read_and_write(pipe: int, file: int, most: int) -> int:
+    data = os.read(pipe, most)
     write_all(file, data)
     return len(data)
+
+
+def unread(pipe: int) -> int:
+    """How many bytes are in the pipe. Of a command whose processes are dead that is the rest: another process of the
+    sandbox may hold the pipe and write to it for ever."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def enlarge(pipe: int) -> bool:

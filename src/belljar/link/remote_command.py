@@ -295,6 +295,7 @@ class Execution:
                 stream.close()
         self._enter(Phase.DRAINING)
         for stream in self._outputs:
+            stream.finish()
             if stream.pipe is not None and not self._is_spilling(stream):
                 self._read_pipe(stream.number)
         self._settle()
@@ -327,11 +328,11 @@ class Execution:
         stream = self._outputs[number - STDOUT]
         draining = self.phase is Phase.DRAINING
         for _ in range(READS_PER_WAKE):
-            data = _read(stream.pipe)
+            data = stream.read()
             if data is None:
                 if not draining:
                     return
-                data = b""  # the command's processes are dead; another process still holds the pipe open
+                data = b""
             if number == CONTROL:
                 self._read_printed_output()
             if not data:
@@ -388,13 +389,3 @@ def _credit(number: int, flags: int) -> int:
     if number == STDERR:
         return 0 if flags & (Flag.PTY | Flag.COMBINED) else CREDIT
     return CREDIT if number == STDOUT or flags & Flag.CONTROL else 0
-
-
-def _read(pipe: int | None) -> bytes | None:
-    """None: nothing to read now."""
-    if pipe is None:
-        return b""
-    try:
-        return os.read(pipe, READ)
-    except BlockingIOError:
-        return None

@@ -25,13 +25,14 @@ UNLIMITED = (1 << 63) - 1
 class OutputStream:
     """stdout, stderr or control."""
 
-    __slots__ = ("_loop", "consumed", "granted", "muted", "number", "pipe", "received")
+    __slots__ = ("_left", "_loop", "consumed", "granted", "muted", "number", "pipe", "received")
 
     def __init__(self, number: int, granted: int, loop: asyncio.AbstractEventLoop) -> None:
         self.number, self.granted = number, granted
         self.received = self.consumed = 0
         self.pipe: int | None = None
         self.muted = False
+        self._left: int | None = None
         self._loop = loop
 
     def count_frame(self, length: int) -> None:
@@ -64,6 +65,23 @@ class OutputStream:
             close_passed([passed])
             raise FrameError("a pipe at the wrong offset")
         self.pipe = reopened(passed, to_write=False)
+
+    def finish(self) -> None:
+        """Who wrote to the pipe is dead: what is in it now is all that will be read."""
+        if self.pipe is not None:
+            self._left = bulk.unread(self.pipe)
+
+    def read(self) -> bytes | None:
+        """From the pipe; None: nothing now."""
+        if self.pipe is None or self._left == 0:
+            return b""
+        try:
+            data = os.read(self.pipe, READ if self._left is None else min(READ, self._left))
+        except BlockingIOError:
+            return None
+        if self._left is not None:
+            self._left -= len(data)
+        return data
 
     def listen(self, wake: Callable[[int], None], *, paced: bool) -> None:
         """Read the pipe. A paced stream that is a full window behind pauses, and the pipe fills up."""
