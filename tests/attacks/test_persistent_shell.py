@@ -49,13 +49,22 @@ async def test_a_sourced_script_cannot_say_where_the_shell_is(shell: PersistentS
         await shell.run("rm -rf *", timeout=5)
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+async def test_a_program_inherits_no_end_of_the_channel(shell: PersistentShell, terminal: bool) -> None:
+    if terminal:
+        shell.use_terminal({})
+    text = "import os; print('open', *sorted(map(int, os.listdir('/proc/self/fd'))))"
+    listed = await shell.run(f'python3 -c "{text}"')
+    assert "open 0 1 2 3\n" in listed.stdout.replace("\r", "")  # the last is the list's own
+
+
 @pytest.mark.parametrize("text", ["PWD=/tmp/build", "source ./moved.sh"])
 async def test_a_variable_does_not_say_where_the_shell_is(shell: PersistentShell, workspace: Path, text: str) -> None:
     (workspace / "moved.sh").write_text("PWD=/tmp/build\n")
     await shell.run("mkdir -p /tmp/build")
     await shell.run(text)
     await shell.settle()
-    assert shell.environment["PWD"] == "/tmp/build"
+    assert (shell.environment or {}).get("PWD") == "/tmp/build"
     assert shell.cwd == "/workspace"
     with pytest.raises(PolicyDenied):
         await shell.run("rm -rf *", timeout=5)
