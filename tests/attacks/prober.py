@@ -212,6 +212,16 @@ def enosys():
     return {name: in_a_child(lambda row=row: call(*row)) for name, row in ANSWER_ENOSYS.items()}
 
 
+def huge_pages():
+    """Whether or not the machine has any."""
+    pick = 0 if X86 else 1
+    return {
+        "mmap": call((9, 222)[pick], [0, 2 << 20, 3, 0x22 | 0x40000, -1, 0]),
+        "memfd_create": call((319, 279)[pick], [b"x", 4]),
+        "shmget": call((29, 194)[pick], [0, 2 << 20, 0o4000 | 0o1600]),
+    }
+
+
 def filter_of_calls():
     """What a filter's program is looked for with: EFAULT where there are filters."""
     number = 157 if X86 else 167

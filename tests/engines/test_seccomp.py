@@ -147,6 +147,12 @@ async def test_calls_that_hide_their_flags_or_share_a_number_do_not_exist(
     assert set((await probe(root_workspace, "enosys")).values()) == {ENOSYS}
 
 
+async def test_the_host_s_huge_pages_cannot_be_taken(base_image: str, root_workspace: Path) -> None:
+    answers = await probe(root_workspace, "huge_pages")
+    assert {name: answer for name, answer in answers.items() if answer != EPERM} == {}
+    assert len(answers) == 3
+
+
 async def test_filters_that_the_whole_machine_has_room_for_cannot_be_made(
     base_image: str, root_workspace: Path
 ) -> None:

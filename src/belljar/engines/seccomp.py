@@ -50,6 +50,9 @@ PRIO_PROCESS, IOPRIO_WHO_PROCESS = 0, 1
 # All of fcntl but F_SETLEASE (1024) and F_SETDELEG (1040): opening a leased file blocks for 45 seconds, on the host
 # too. Few rules, since fcntl is called often: below 1024, 1025, 1026 and 1027, 1028 to 1031, 1032 to 1039.
 NO_LEASES = ((~0x3FF, 0), (~0, 1025), (~1, 1026), (~3, 1028), (~7, 1032))
+# Pages of the pool that the host keeps for itself (vm.nr_hugepages): no memory limit counts them, and anybody may take
+# them. By call: the argument and its flag MAP_HUGETLB, MFD_HUGETLB, SHM_HUGETLB.
+HUGE_PAGES = {"mmap": (3, 0x40000), "memfd_create": (1, 0x4), "shmget": (2, 0o4000)}
 CLONE_NEW_ANY = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 O_CREAT_OR_TMPFILE = 0o100 | 0o20000000
 SET_ID_BITS = 0o6000
@@ -79,6 +82,7 @@ def profile(kind: Profile = "default", machine: str | None = None) -> dict[str, 
             *(_allow(["ioctl"], _masked(1, mask, value)) for mask, value in all_but(TERMINAL_TRICKS)),
             *(_allow(["fcntl"], _masked(1, mask & _INT, value)) for mask, value in NO_LEASES),
             *_without_filters(),
+            *(_allow([name], _masked(index, flag, 0)) for name, (index, flag) in HUGE_PAGES.items()),
             _allow(["clone"], _masked(0, CLONE_NEW_ANY, 0)),
             *(
                 _allow(["personality"], _equal(0, value))
