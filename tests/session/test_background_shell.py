@@ -12,6 +12,7 @@ from tests.owners import give
 
 from belljar import Session, Shell
 from belljar.errors import UsageError
+from belljar.session import background_shell
 from belljar.session.background_shell import Chunk, _matches
 
 
@@ -91,6 +92,30 @@ async def test_a_bad_filter_is_one_clear_error(box: Session, pattern: str) -> No
     shell = await box.start("true")
     with pytest.raises(UsageError, match="Invalid filter regex"):
         await shell.read(filter=pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "a{4000000000}", "[ab]{000000000000000300000000}", "(?:(?:(?:a{1000}){1000}){1000})", "(?:ab)(?#){100000000}",
+        "(?x)(?:a{999} # [\n){999}", "(?V1x:(a b) {99999} )", "(?:(?:a{999}[(]b){999}[(]b){999}", "a" * 100_000,
+    ],
+)  # fmt: skip
+def test_a_filter_that_would_take_all_memory_is_not_compiled(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regex.compile", lambda _: pytest.fail("it was compiled"))
+    with pytest.raises(UsageError, match="repeats too much"):
+        background_shell._compile(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?:\d{1,3}\.){3}\d{1,3}", r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{3,9})?Z? +(ERROR|WARN)",
+        "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "x{0,4000000000}", "(?ix) error | fail {2}", r"\p{Lu}{3,}: .{200}",
+    ],
+)  # fmt: skip
+def test_a_filter_that_people_write_is_taken(pattern: str) -> None:
+    assert background_shell._compile(pattern).pattern == pattern
 
 
 async def test_a_catastrophic_filter_cannot_hang_the_host(box: Session) -> None:

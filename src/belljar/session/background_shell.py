@@ -22,6 +22,7 @@ from belljar.errors import UsageError
 from belljar.link import frames
 from belljar.link.frames import To
 from belljar.link.remote_command import UNLIMITED
+from belljar.patterns import lazy_pattern
 from belljar.records import record
 from belljar.session import options as checks
 from belljar.session.conclusion import Conclusion, Status, cause_of, status_of
@@ -40,6 +41,9 @@ Position = tuple[int, int]
 
 READ_LIMIT = 1 << 20
 WAIT_STEP = 30.0  # seconds of one waiting read; a longer wait takes several
+FILTER_SIZE = 20_000  # takes 60 ms and a few megabytes
+_COUNT = lazy_pattern(r"(\)?)\{0*([0-9]+)")
+_IGNORES_BLANKS = lazy_pattern(r"\(\?[\w-]*x")
 FILTER_SECONDS = 0.5  # a pattern that takes longer is refused
 
 
@@ -305,9 +309,25 @@ def _whole(data: bytes, ended: frames.EndedBody | None) -> bytes:
     return data if ended is not None else data[: len(data) - split_tail(data)]
 
 
+def _size(pattern: str) -> int:
+    """At most so many parts come of it: `regex` writes out what is repeated, so `a{4000000000}` would take all memory.
+    A count behind a group may hold others; where blanks are ignored nobody can say what one is behind."""
+    most, parts = 1, len(pattern)
+    blanks = _IGNORES_BLANKS.search(pattern)
+    for count in _COUNT.finditer(pattern):
+        times = int(count[2][:12])  # no more is needed to know that it is too much
+        if count[1] or blanks:
+            most *= max(times, 1)
+        else:
+            parts += times
+    return most * parts
+
+
 def _compile(pattern: str) -> Pattern:
     import regex
 
+    if _size(pattern) > FILTER_SIZE:
+        raise UsageError("Invalid filter regex: it is too long, or repeats too much")
     try:
         return regex.compile(pattern)
     except (regex.error, RecursionError, OverflowError) as error:
