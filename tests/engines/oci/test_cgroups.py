@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -44,7 +47,9 @@ def test_a_user_s_own_systemd_makes_the_groups(unified: Path) -> None:
     assert place.controllers() == {"cpu", "memory", "pids"}
     made = unified / SERVICE / "user.slice/belljar-0123abcd-belljar-bj-000000000001.scope"
     made.mkdir(parents=True)
-    assert place.directories(made.name) == [made]
+    (made / "below").mkdir()
+    assert place.clear(made.name)
+    assert not made.exists()
 
 
 def test_controllers_that_systemd_keeps_are_named_with_the_setting(unified: Path) -> None:
@@ -127,3 +132,27 @@ def test_of_a_version_2_tree_the_one_group_is_taken(unified: Path) -> None:
     (unified / group).mkdir(parents=True, exist_ok=True)
     cgroups.ease_joining(os.getpid())
     assert (unified / group / "cgroup.procs").read_text() == str(os.getpid())
+
+
+@pytest.mark.root
+def test_a_group_is_cleared_with_what_runs_in_it_and_no_other_is_touched() -> None:
+    place = cgroups.Place()
+    names = [f"belljar-test-{secrets.token_hex(4)}" for _ in range(2)]
+    made = [Path(path) for name in names for path in place._paths(name)]
+    sleepers = [subprocess.Popen(["sleep", "600"]) for _ in names]
+    try:
+        for path in made:
+            path.mkdir()
+            with suppress(OSError):  # a set of processors takes nobody before it was given one
+                (path / "cgroup.procs").write_text(str(sleepers[names.index(path.name)].pid))
+        assert place.processes(names[0]) == {sleepers[0].pid}
+        threading.Thread(target=sleepers[0].wait).start()  # a group is busy until its processes were reaped
+        assert place.clear(names[0])
+        assert [path for path in made if path.exists()] == [path for path in made if path.name == names[1]]
+        assert sleepers[1].poll() is None
+    finally:
+        for each in sleepers:
+            each.kill()
+            each.wait()
+        for name in names:
+            place.clear(name)

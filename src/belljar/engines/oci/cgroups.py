@@ -66,9 +66,8 @@ class Place:
         groups = [(kind, path) for kind, point in limiting for path in Path(point).iterdir() if path.is_dir()]
         return any((path / names[kind]).exists() for kind, path in groups) if groups else None
 
-    def directories(self, name: str) -> list[Path]:
-        found = [Path(point + self.parent, name) for point in _mounts()]
-        return [path for path in found if path.is_dir()]
+    def _paths(self, name: str) -> list[str]:
+        return [os.path.join(point + self.parent, name) for point in _mounts()]
 
     def names(self, prefix: str) -> set[str]:
         found: set[str] = set()
@@ -79,9 +78,9 @@ class Place:
 
     def processes(self, name: str) -> set[int]:
         found: set[int] = set()
-        for path in self.directories(name):
-            with suppress(OSError, ValueError):
-                found |= {int(line) for line in (path / "cgroup.procs").read_text().split()}
+        for path in self._paths(name):
+            with suppress(ValueError):
+                found |= {int(line) for line in (read(f"{path}/cgroup.procs") or "").split()}
         return found
 
     def clear(self, name: str) -> bool:
@@ -91,17 +90,13 @@ class Place:
         in.
         """
         deadline = time.monotonic() + stretched(REMOVAL_SECONDS)
-        while left := self.directories(name):
+        while not all(_removed(path) for path in self._paths(name)):
+            if time.monotonic() > deadline:
+                return False
             for pid in self.processes(name):
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            for path in left:
-                with suppress(OSError):
-                    _remove(path)
-            if time.monotonic() > deadline:
-                return False
-            if any(path.is_dir() for path in left):
-                time.sleep(0.002)
+            time.sleep(0.002)
         return True
 
     def remove_abandoned(self) -> None:
@@ -187,16 +182,17 @@ def _existing(directory: Path, name: str) -> Path:
     return directory / name
 
 
-def _remove(path: Path) -> None:
+def _removed(path: str) -> bool:
     """With the groups that were made in it, which is seldom: they are only looked for where it does not go."""
+    with suppress(OSError):
+        os.rmdir(path)
+        return True
     try:
-        path.rmdir()
-    except OSError:
         with os.scandir(path) as entries:
             below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        for each in below:
-            _remove(Path(each))
-        path.rmdir()
+    except OSError:
+        return not os.path.exists(path)
+    return bool(below) and all(_removed(each) for each in below) and _removed(path)
 
 
 def unified_beside_version_1() -> tuple[str, ...]:
