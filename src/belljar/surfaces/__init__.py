@@ -1,1 +1,1 @@
-"""What people and machines talk to. Surfaces parse, call and print; no rule, limit or decision lives here."""
+"""The command line, the MCP server and the terminal. Surfaces parse, call and print; they decide nothing."""

@@ -1,4 +1,4 @@
-"""A verdict in words for a person who is asked: what would happen, where, and why that needs an answer."""
+"""Describes a verdict to the person who is asked to approve it: what would happen, and why that needs an approval."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from belljar.records import record
 
 @record
 class Question:
-    """By what it is about; a person must know what a yes does."""
+    """The wording for one kind of approval."""
 
     wants: str
     heading: str
-    """Of what is shown."""
+    """Comes before the command, file or change that is shown."""
     title: str
     yes: str
+    """What a yes does."""
 
 
 QUESTIONS = {
@@ -42,7 +43,7 @@ QUESTIONS = {
     ),
 }  # fmt: skip
 MOST = 6
-"""Effects that are listed; the first ones decide."""
+"""How many effects are listed, the most important first."""
 
 _PHRASES = (
     ("privilege", "run as root: {target}"),
@@ -60,17 +61,18 @@ _PHRASES = (
     ("kernel", "change the kernel's settings: {target}"),
     ("persist", "leave something that runs later: {target}"),
 )
-_DETAIL = lazy_pattern(r" \([a-z_.]+: .*\)$", re.DOTALL)  # the effect that a rule met, in the policy's own words
+_DETAIL = lazy_pattern(r" \([a-z_.]+: .*\)$", re.DOTALL)  # the effect that a rule matched, in the policy's terms
 
 
 def why(verdict: Verdict) -> str:
-    """The reason, without the policy's vocabulary."""
+    """The reason, without the policy's own terms."""
     reason = verdict.reason
-    return _DETAIL.sub("", reason) if reason.endswith(")") else reason  # else each `(` would be tried to the end
+    # The pattern is slow on a long text with many `(` and no `)` at its end.
+    return _DETAIL.sub("", reason) if reason.endswith(")") else reason
 
 
 def would_do(verdict: Verdict) -> list[str]:
-    """What it would do besides running programs, most important first."""
+    """The effects of a command besides running programs, the most important first."""
     phrases = list(dict.fromkeys(_phrases(verdict)))
     return phrases[:MOST] + ([f"and {len(phrases) - MOST} more"] if len(phrases) > MOST else [])
 

@@ -44,9 +44,9 @@ def test_the_policy_is_shown_as_it_decides(capsys: pytest.CaptureFixture[str]) -
 def test_an_option_that_there_is_not_is_no_path(workspace: Path) -> None:
     terminal = Terminal.belljar("shell", "--staged", "--workspace", workspace)
     for line, answer in (
-        (":apply -p", "-p is no option of :apply; there are --merge"),
-        (":discard --all", "--all is no option of :discard; it has none"),
-        (":diff -u", "-u is no option of :diff"),
+        (":apply -p", "-p is not an option of :apply; it has --merge"),
+        (":discard --all", "--all is not an option of :discard; it has none"),
+        (":diff -u", "-u is not an option of :diff"),
     ):
         terminal.line(line)
         terminal.until(answer)

@@ -39,7 +39,7 @@ def test_help_for_one_command_is_its_own(capsys: pytest.CaptureFixture[str]) -> 
         (["run", "--network", "none ", "ls"], "did you mean 'none'?"),
         (["schema", "runs"], "did you mean 'run'?"),
         (["run", "--nosuch", "ls"], "unrecognized arguments: --nosuch; see `belljar run --help`"),
-        (["--json", "version"], "--json goes behind the command: `belljar version --json`"),
+        (["--json", "version"], "--json goes after the command: `belljar version --json`"),
         (["shell", "--json"], "unrecognized arguments: --json; see"),
         (["run", "--cache", "nope", "true"], "no program's cache is called 'nope' (pip, uv, "),
         (["images", "remove", "nosuch:1", "--engine", "oci"], "nosuch:1"),

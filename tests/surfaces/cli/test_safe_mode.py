@@ -391,7 +391,7 @@ def test_a_question_mark_explains_the_answers(terminal: Terminal) -> None:
     terminal.line("sudo true")
     terminal.until("[a]lways:")
     terminal.type("?\r")
-    terminal.until("a - run it, and ask no more")
+    terminal.until("a - run it, and do not ask again")
     terminal.until("[a]lways:")
     terminal.type("n\r")
     terminal.until("you declined")

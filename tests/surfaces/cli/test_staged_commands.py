@@ -246,7 +246,7 @@ def test_safe_mode_has_the_verbs_and_undoes_a_risky_command(place: Path) -> None
     terminal.line("cd /workspace && echo x > d.txt")
     terminal.until("±1")
     terminal.line(":apply --mrge d.txt")
-    terminal.until("--mrge is no option of :apply")
+    terminal.until("--mrge is not an option of :apply")
     terminal.line(":apply --merge d.txt")
     terminal.until("1 applied")
     terminal.line(":quit")

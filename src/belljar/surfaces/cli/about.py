@@ -25,8 +25,9 @@ def version(args: Namespace) -> int:
 
 def config(args: Namespace) -> int:
     found = settings.load()
-    rows = [(name, each.value, each.described_source) for name, each in found.items()]
-    console.answer_table(args, {name: vars(each) for name, each in found.items()}, rows, "SETTING", "VALUE", "FROM")
+    rows = [(name, setting.value, setting.described_source) for name, setting in found.items()]
+    facts = {name: vars(setting) for name, setting in found.items()}
+    console.answer_table(args, facts, rows, "SETTING", "VALUE", "FROM")
     files = [
         f"{path}: {'read' if path.exists() else 'not there'}" for path in (settings.OPERATOR, settings.user_file())
     ]

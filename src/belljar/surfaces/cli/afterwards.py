@@ -1,8 +1,8 @@
-"""Work that nobody waits for: a child does it when the status and the output are out.
+"""Cleanup that a child process does after the command line has exited.
 
-A sandbox that has ended leaves an empty control group and a few directories, and the kernel takes some 15 ms to let go
-of them. Whoever ran a short command would wait for that as long as for the command. If the child is killed, the next
-one that looks (`belljar prune`, any start) clears them away, as after a kill -9 of us.
+An ended sandbox leaves an empty control group and a few directories. The kernel takes about 15 ms to remove them, and
+the user need not wait for that. If the child is killed, the next start or `belljar prune` cleans up, as after a kill -9
+of Belljar.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import NoReturn
 from belljar.errors import BelljarError
 
 MOST_SECONDS = 60
-"""A child of a process with threads may wait for a lock that one of them held: it does not wait for ever."""
+"""A thread of the parent may have held a lock at the fork, and the child would wait for it forever. This ends it."""
 _work: list[Callable[[], object]] = []
 
 
 def later(work: Callable[[], object]) -> None:
-    """What is asked for last is done first."""
+    """Register work. The last is done first."""
     _work.append(work)
 
 
@@ -34,27 +34,27 @@ def finish() -> None:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process, and have a child do what is left; the first process of a container takes all others along."""
-    if _work and (os.getpid() == 1 or _is_child()):
+    """Exit, and leave the work to a child. As PID 1 of a container we do it ourselves: the child would be killed."""
+    if _work and (os.getpid() == 1 or _in_child()):
         finish()
     os._exit(status)
 
 
-def _is_child() -> bool:
-    """Where none can be had, we are our own: then somebody waits after all."""
+def _in_child() -> bool:
+    """Fork; True in the child. Also True if there is no fork: then this process does the work."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other threads: none of theirs is needed, and none holds a lock that is
+            warnings.simplefilter("ignore")  # about forking with threads: see MOST_SECONDS
             if os.fork():
                 return False
     except OSError:
         return True
-    os.setsid()  # no terminal's signal reaches it
+    os.setsid()  # no signal of the terminal reaches it
     for number in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     signal.alarm(MOST_SECONDS)
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    null = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
-        os.dup2(nowhere, stream)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # whoever reads from us, or waits for a lock of ours, is not kept
+        os.dup2(null, stream)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # others may wait for our pipes to close or for our locks
     return True

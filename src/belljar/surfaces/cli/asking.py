@@ -1,4 +1,4 @@
-"""A person is asked whether something may happen: in words, at the terminal that it was typed at."""
+"""Asks the user at the terminal to approve a command."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LETTERS = {"y": "run it, this once", "n": "do not run it; so does every other an
 
 
 def show(verdict: Verdict) -> None:
-    """What it is about, before the question."""
+    """Show what needs an approval, before the question."""
     console.note(f"this needs your approval (risk: {verdict.risk})")
     sys.stderr.write(f"  {render.plain(words.why(verdict))}\n")
-    for each in words.would_do(verdict):
-        sys.stderr.write(f"    it would {render.plain(each)}\n")
-    if verdict.about in ("file", "changes"):  # which nobody typed here
+    for effect in words.would_do(verdict):
+        sys.stderr.write(f"    it would {render.plain(effect)}\n")
+    if verdict.about in ("file", "changes"):  # unlike a command, the user has not seen it yet
         sys.stderr.writelines(f"  | {render.plain(line)}\n" for line in verdict.canonical.splitlines())
         console.note(words.QUESTIONS[verdict.about].yes)
 
@@ -37,28 +37,28 @@ def show(verdict: Verdict) -> None:
 def terminal_approver(args: Namespace) -> Approver | None:
     """For a command that does not use the terminal itself."""
     terminal = HostTerminal.here() if not args.json and os.isatty(2) else None
-    return partial(once, keyboard=Keyboard(terminal)) if terminal is not None else None
+    return partial(approve, keyboard=Keyboard(terminal)) if terminal is not None else None
 
 
 def explain(letters: Mapping[str, str] = LETTERS) -> None:
-    """The answer was `?`."""
+    """Explain the answers, after a `?`."""
     for letter, meaning in letters.items():
         sys.stderr.write(f"{letter} - {meaning}\n")
 
 
-async def once(verdict: Verdict, keyboard: Keyboard) -> bool:
-    """Before a command runs, or while it does."""
+async def approve(verdict: Verdict, keyboard: Keyboard) -> bool:
+    """Ask, before a command runs or while it does."""
     async with keyboard.taken():
         show(verdict)
-        while (said := await _said()) == "?":
+        while (answer := await _answer()) == "?":
             explain()
-    return said in YES
+    return answer in YES
 
 
-async def _said() -> str:
+async def _answer() -> str:
     sys.stderr.write(ALLOW_IT)
     sys.stderr.flush()
-    said = (await read_stdin()).decode("utf-8", "replace")
-    if not said.endswith("\n"):
+    line = (await read_stdin()).decode("utf-8", "replace")
+    if not line.endswith("\n"):
         sys.stderr.write("\n")
-    return said.strip().lower()
+    return line.strip().lower()

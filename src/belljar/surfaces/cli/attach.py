@@ -1,12 +1,8 @@
-"""A background shell on this terminal: `belljar attach ID`.
-
-Ctrl+P Ctrl+Q leaves it running; whoever attaches later goes on.
-"""
+"""`belljar attach ID`: connects this terminal to a background shell. Ctrl+P Ctrl+Q leaves the shell running."""
 
 from __future__ import annotations
 
 import signal
-import sys
 from argparse import Namespace
 
 import anyio
@@ -15,15 +11,15 @@ from belljar.errors import UsageError
 from belljar.session.background_shell import Chunk, Shell
 from belljar.session.result import Output
 from belljar.surfaces.cli import console
-from belljar.surfaces.cli.progress import Sink
-from belljar.surfaces.cli.session_commands import found, stop_if_done
+from belljar.surfaces.cli.progress import Sink, note_left_running
+from belljar.surfaces.cli.session_commands import attached_to, stop_if_done
 from belljar.surfaces.terminal.drawing import Drawing
 from belljar.surfaces.terminal.host import HostTerminal
 from belljar.surfaces.terminal.keys import Answers, DetachKeys, pass_keys, pass_size
 
 _WAIT_SECONDS = 30.0
 _REPLAYED = 64 << 10
-"""Of what it printed before; a full-screen program draws itself anew anyway."""
+"""Bytes of earlier output that are shown. A full-screen program redraws itself anyway."""
 _MOST_READS = 64
 
 
@@ -35,10 +31,10 @@ def attach(args: Namespace) -> int:
 
 
 async def _attach(args: Namespace, terminal: HostTerminal) -> int:
-    async with found(args.id) as (box, shell):
+    async with attached_to(args.id) as (box, shell):
         console.note(f"attached to {shell.command}; Ctrl+P Ctrl+Q leaves it running")
         rows, columns = terminal.size
-        shell.resize(rows, max(1, columns - 1))  # a change of size, so that a program draws itself anew
+        shell.resize(rows, max(1, columns - 1))  # a change of size makes a program redraw itself
         status = await Attached(shell, terminal).converse() or shell.exit_code or 0
         await stop_if_done(box, shell)
         return status
@@ -48,10 +44,10 @@ class Attached:
     def __init__(self, shell: Shell, terminal: HostTerminal) -> None:
         self._shell, self._terminal = shell, terminal
         self._keys, self._answers = DetachKeys(), Answers()
-        self._number: int | None = None  # of a signal that ended us
+        self._signal: int | None = None  # the signal that ended us
 
     async def converse(self) -> int | None:
-        """None when the shell has ended; else our status, and it goes on."""
+        """Our exit status if the shell is still running; None if it has ended."""
         drawing = Drawing(lambda: self._terminal.size)
         sink = Sink(quiet=False, drawn=drawing)
         with self._terminal.raw():
@@ -65,10 +61,8 @@ class Attached:
             await sink.close()
         if self._shell.status != "running":
             return None
-        sys.stdout.write("\n")
-        id = self._shell.id
-        console.note(f"left running; `belljar attach {id}` comes back, `belljar kill {id}` ends it")
-        return 128 + self._number if self._number else 0
+        note_left_running(self._shell)
+        return 128 + self._signal if self._signal else 0
 
     async def _pass_keys(self, scope: anyio.CancelScope) -> None:
         await pass_keys(self._shell.write, self._keys)
@@ -77,14 +71,14 @@ class Attached:
     async def _leave_on_signal(self, scope: anyio.CancelScope) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as received:
             async for number in received:
-                self._number = number
+                self._signal = number
                 scope.cancel()
 
-    async def _before(self) -> tuple[Chunk, bytes]:
-        """The end of what it printed before we came, from the beginning of a line."""
+    async def _earlier_output(self) -> tuple[Chunk, bytes]:
+        """The last chunk, and the end of what the shell has printed so far, from the start of a line."""
         chunk = await self._shell.read(offset=0)
         tail, cut = chunk.stdout_bytes, any(chunk.dropped)
-        for _ in range(_MOST_READS):  # one that floods is not caught up with
+        for _ in range(_MOST_READS):  # a shell that prints without end cannot be caught up with
             following = await self._shell.read(offset=chunk.next)
             if not following.stdout_bytes:
                 break
@@ -94,11 +88,11 @@ class Attached:
         return chunk, tail.partition(b"\n")[2] if cut else tail
 
     async def _show(self, sink: Sink, drawing: Drawing) -> None:
-        chunk, shown = await self._before()
+        chunk, shown = await self._earlier_output()
         while True:
             await sink.write(Output("stdout", shown))
             await sink.write(Output("stderr", chunk.stderr_bytes))
-            drawing.reply = self._answers.put  # what was asked before we came was answered, or is no longer asked
+            drawing.reply = self._answers.put  # not before: queries in earlier output must not be answered again
             if chunk.status != "running" and not (chunk.stdout_bytes or chunk.stderr_bytes):
                 return
             chunk = await self._shell.read(offset=chunk.next, wait=_WAIT_SECONDS)

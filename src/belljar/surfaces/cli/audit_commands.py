@@ -37,12 +37,12 @@ def show(args: Namespace) -> int:
     since = _moment(args.since) if args.since else None
     if args.session and not args.session.startswith("bj-"):
         args.session = names.session(args.session)
-    wanted = (record for record in _records(args.follow) if _matches(record, args, since))
+    records = (record for record in _records(args.follow) if _matches(record, args, since))
     with _readable():
         if args.json and not args.follow:
-            console.document(list(wanted))
+            console.document(list(records))
             return 0
-        for record in wanted:
+        for record in records:
             sys.stdout.write(f"{json.dumps(record) if args.json else _line(record)}\n")
             if args.follow:
                 sys.stdout.flush()
@@ -73,7 +73,7 @@ def _records(follow: bool) -> Iterator[dict[str, Any]]:
 
 
 def _newer(where: Path, last: int) -> Iterator[dict[str, Any]]:
-    """The records behind `last`: in the file being written, and in one rotated away since we looked."""
+    """The records after `last`: in the current file, and in one that was rotated since the last look."""
     for line in reader.lines_of(*reader.files(where)[-2:]):
         if line.record is not None and line.record["seq"] > last:
             yield line.record

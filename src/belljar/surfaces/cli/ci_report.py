@@ -1,4 +1,4 @@
-"""For machines that run us: the report file, annotations of GitHub Actions, and the words for a command's bad end."""
+"""For CI: the report file, annotations of GitHub Actions, and the messages for a command that was stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from belljar.errors import BelljarError, PolicyDenied, UsageError
 from belljar.sandbox import rundir
-from belljar.session.host_paths import HostPath
 from belljar.surfaces.cli import names
 from belljar.workspace.beneath import Folder
 
@@ -24,22 +23,22 @@ _OUTPUT = ("stdout", "stderr", "output")
 
 
 class Report:
-    """`--report FILE`: what was asked, what was decided, how it ended and what it used. Not what it printed."""
+    """`--report FILE`: the command, the verdict, how it ended and what it used; without its output."""
 
     def __init__(self, args: Namespace) -> None:
         self._args = args
         self._folder: Folder | None = None
         if args.report:
             self._folder, self._name = _place(args)
-            self._write({"cause": None})  # a place that cannot be written is said before anything runs
+            self._write({"cause": None})  # fails before anything runs if the file cannot be written
 
     def ended(self, result: Result, box: Session) -> None:
         facts = {name: value for name, value in result.as_dict().items() if name not in _OUTPUT}
         facts["hints"] = list(result.hints_for("cli"))
-        reach = {"network_mode": box.network, "allow": list(box.allow.hosts) if box.allow else []}
-        self._write({**facts, "session": box.id, "limits": box.limits.as_dict(), **reach})
-        if what := unusual_end(result, self._args):
-            annotate("Command was stopped", what)
+        network = {"network_mode": box.network, "allow": list(box.allow.hosts) if box.allow else []}
+        self._write({**facts, "session": box.id, "limits": box.limits.as_dict(), **network})
+        if message := unusual_end(result, self._args):
+            annotate("Command was stopped", message)
 
     def failed(self, error: BelljarError) -> None:
         self._write({"cause": None, "exit_code": error.exit_status, **error.as_dict()})
@@ -51,8 +50,8 @@ class Report:
             return
         from belljar.audit import masking
 
-        asked = {"command": self._args.command, "policy": self._args.policy, "image": self._args.image}
-        text = json.dumps(masking.value({**asked, **facts}), indent=2, default=str)
+        request = {"command": self._args.command, "policy": self._args.policy, "image": self._args.image}
+        text = json.dumps(masking.value({**request, **facts}), indent=2, default=str)
         try:
             self._folder.write(self._name, f"{text}\n".encode(), 0o644)
         except OSError as error:
@@ -60,14 +59,16 @@ class Report:
 
 
 def _place(args: Namespace) -> tuple[Folder, str]:
-    """The directory of the report, opened before any command can move it, and its name there.
+    """The report's directory, opened before any command can move it, and its name there.
 
-    Links below the workspace are not followed: a repository or a command may have put them there.
+    Links below the workspace are not followed: a repository or a command may have created them.
     """
     with ExitStack() as opened:
         top: Folder | None = None
-        with suppress(OSError):  # whoever launches says that there is none
+        with suppress(OSError):  # if there is no workspace, the launch reports it
             top = opened.enter_context(Folder.at(_workspace(args)))
+        from belljar.session.host_paths import HostPath  # imported here: `run` launches before it imports `session`
+
         try:
             where, name = HostPath(args.report, top.descriptor if top else None).above()
             folder = Folder.of(opened.enter_context(where.folder()).descriptor)
@@ -81,13 +82,13 @@ def _place(args: Namespace) -> tuple[Folder, str]:
 
 
 def _workspace(args: Namespace) -> str:
-    """That of the session, if one is named: its commands wrote there."""
+    """The workspace of the named session, whose commands can write there; otherwise the given one."""
     about = rundir.read_session(rundir.run_root() / names.session(args.session)) if args.session else None
     return str(about["workspace"]) if about else str(args.workspace)
 
 
 def unusual_end(result: Result, args: Namespace) -> str | None:
-    """One sentence on an end that was not the command's own doing."""
+    """Why a command was stopped; None if it ended by itself."""
     reasons = {
         "timeout": f"timed out after {args.timeout or 0:g} s and was killed (allow more with --timeout)",
         "out_of_memory": "killed: out of memory (allow more with --memory)",
@@ -99,7 +100,7 @@ def unusual_end(result: Result, args: Namespace) -> str | None:
 
 
 def annotate(title: str, message: str) -> None:
-    """An annotation on the workflow run. On stderr, which the runner reads too: stdout is the command's."""
+    """Annotate the workflow run. On stderr, which the runner reads too: stdout belongs to the command."""
     from belljar.audit import masking
 
     if os.environ.get("GITHUB_ACTIONS") == "true" and sys.stderr is not None:

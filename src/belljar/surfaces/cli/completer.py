@@ -1,6 +1,6 @@
-"""Tab in safe mode: the sandbox's own files and programs, git's branches and options.
+"""Completion in safe mode: the sandbox's files and programs, git's branches and options.
 
-What is there is asked of a bash inside. The line itself is never run: its last word goes along as an argument.
+A bash in the sandbox lists them. The typed line is never run: its last word is passed as an argument.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from belljar.records import record
 from belljar.session.session import Session
 from belljar.surfaces.cli.own_commands import COMMANDS
 
-SECONDS = 10.0  # the prompt can be used meanwhile
+SECONDS = 10.0  # the user can type meanwhile
 MOST = 500
 _LONGEST_ANSWER = 256 << 10
 _SEPARATOR = lazy_pattern(r"&&|\|\||[;|&(\n]|\$\(")
@@ -38,7 +38,7 @@ _TAKE_REFS = frozenset(
 @record
 class Suggestion:
     text: str
-    """For the place of the last word."""
+    """Replaces the last word."""
     meaning: str = ""
 
 
@@ -48,16 +48,16 @@ class Completions:
         self._programs: list[str] | None = None
 
     def suggest(self, line: str) -> tuple[str, list[Suggestion]]:
-        """The word before the cursor, and what may stand in its place."""
+        """The word before the cursor, and suggestions for it."""
         if line.startswith(":"):
             return line, [Suggestion(name, own.summary) for name, own in COMMANDS.items() if name.startswith(line)]
-        segment = line[max((found.end() for found in _SEPARATOR.finditer(line)), default=0) :]
-        found = _WORD.search(segment)
-        word = found[0] if found else ""
+        segment = line[max((separator.end() for separator in _SEPARATOR.finditer(line)), default=0) :]
+        match = _WORD.search(segment)
+        word = match[0] if match else ""
         before = segment[: len(segment) - len(word)].split()
         try:
             names = self._portal.call(self._names, before, _unquoted(word))
-        except (BelljarError, RuntimeError):  # the sandbox or the portal is gone; the next command says so
+        except (BelljarError, RuntimeError):  # the sandbox or the portal is gone; the next command reports it
             return word, []
         return word, [Suggestion(_quoted(name)) for name in names if name.isprintable()][:MOST]
 

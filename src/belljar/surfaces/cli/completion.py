@@ -1,7 +1,7 @@
-"""`belljar completion bash|zsh|fish`: thin scripts that ask us, so they never lag behind the parser.
+"""`belljar completion bash|zsh|fish`: small scripts that call Belljar, so they always match the parser.
 
-The hidden command `__complete WORD…` prints what may stand in the place of the last word: one in a line, with a tab and
-its meaning behind it. Nothing printed: the shell completes file names.
+The hidden command `__complete WORD…` prints the candidates for the last word, one per line, each followed by a tab and
+its meaning. If it prints nothing, the shell completes file names.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def completion(args: Namespace) -> int:
 
 
 def answer(words: Sequence[str]) -> int:
-    """Status 1 where there is nothing of ours to offer."""
+    """Print the candidates. Status 1 if there are none."""
     *before, last = words or ("",)
-    found = sorted({pair for pair in _candidates(before, last) if pair[0].startswith(last)})
-    for name, meaning in found:
-        # A shell's command is its author's, and a shell that lists it may send it to the terminal as it stands.
+    candidates = sorted({pair for pair in _candidates(before, last) if pair[0].startswith(last)})
+    for name, meaning in candidates:
+        # The meaning may be the command of a background shell, and the user's shell sends it to the terminal.
         sys.stdout.write(f"{name}\t{render.plain(' '.join(meaning.split()))}\n")
-    return 0 if found else 1
+    return 0 if candidates else 1
 
 
 def _candidates(before: Sequence[str], last: str) -> Pairs:
@@ -38,18 +38,18 @@ def _candidates(before: Sequence[str], last: str) -> Pairs:
     if "--" in rest:
         return iter(())
     options = parser._option_string_actions
-    wanted = options.get(rest[-1]) if rest else None
-    if wanted is not None and wanted.nargs != 0:
-        return _values(wanted)
+    option = options.get(rest[-1]) if rest else None
+    if option is not None and option.nargs != 0:
+        return _values(option)
     if last.startswith("-"):
         return ((name, action.help or "") for name, action in options.items() if name.startswith("--"))
-    positional = next((each for each in parser._actions if not each.option_strings), None)
+    positional = next((action for action in parser._actions if not action.option_strings), None)
     return _values(positional) if positional is not None else iter(())
 
 
 def _descend(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.ArgumentParser, Sequence[str]]:
     for index, word in enumerate(words):
-        commands = next((each for each in parser._actions if isinstance(each, argparse._SubParsersAction)), None)
+        commands = next((action for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)
         if commands is None:
             return parser, words[index:]
         if word in commands.choices:
@@ -59,11 +59,11 @@ def _descend(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[arg
 
 def _values(action: argparse.Action) -> Pairs:
     if isinstance(action, argparse._SubParsersAction):
-        yield from ((each.dest, each.help or "") for each in action._choices_actions)
+        yield from ((choice.dest, choice.help or "") for choice in action._choices_actions)
     elif action.choices is not None:
         yield from ((str(choice), "") for choice in action.choices)
     elif action.dest in _KINDS:
-        with suppress(Exception):  # whatever is wrong with an engine, Tab says nothing of it
+        with suppress(Exception):  # Tab must not print an engine's error
             yield from _KINDS[action.dest]()
 
 
@@ -87,9 +87,9 @@ def _sessions() -> Pairs:
     from belljar.surfaces.cli import names
     from belljar.surfaces.cli.session_commands import sessions
 
-    called = {id: name for name, id in names.known().items()}
-    for each in sessions():
-        yield called.get(each["id"], each["id"]), f"{each['image']} on {each['workspace']}"
+    name_of = {id: name for name, id in names.known().items()}
+    for session in sessions():
+        yield name_of.get(session["id"], session["id"]), f"{session['image']} on {session['workspace']}"
 
 
 def _shells() -> Pairs:
@@ -97,8 +97,8 @@ def _shells() -> Pairs:
 
     from belljar.surfaces.cli.session_commands import all_shells
 
-    for each in anyio.run(all_shells):
-        yield each["id"], f"{each['status']}: {each['command'][:60]}"
+    for shell in anyio.run(all_shells):
+        yield shell["id"], f"{shell['status']}: {shell['command'][:60]}"
 
 
 def _tools() -> Pairs:

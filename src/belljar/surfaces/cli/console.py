@@ -1,4 +1,4 @@
-"""Our own words on stdout and stderr, apart from what commands print."""
+"""Prints Belljar's own messages on stdout and stderr, and answers as JSON, text or tables."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 BROKEN_PIPE_STATUS = 141
 NEWS_SECONDS = 10.0
-"""Where stderr is no terminal a build says this often how far it is; an agent host that hears nothing sees a hang."""
+"""How often a build reports its progress if stderr is not a terminal. Silence looks like a hang to a program."""
 
 
 def say(text: str) -> None:
-    """Colours are none of ours: whoever put them there is quoted, in a diff for one."""
+    """Print a line. We use no colours, so control characters come from elsewhere (a diff, for example): escape them."""
     from belljar.surfaces.cli import render
 
     sys.stdout.write(f"{render.exact(text) if sys.stdout.isatty() else text}\n")
 
 
 def document(data: Any) -> None:
-    """One JSON document, secrets masked by the caller."""
+    """Print one JSON document. The caller has masked secrets."""
     json.dump(data, sys.stdout, indent=2 if sys.stdout.isatty() else None, default=str)
     sys.stdout.write("\n")
 
 
 def answer(args: Namespace, data: Any, *lines: str) -> int:
-    """With --json one document, else lines for a person. The exit status is 0."""
+    """Print one document with --json, otherwise lines. Returns the exit status 0."""
     if args.json:
         document(data)
     else:
@@ -49,12 +49,12 @@ def answer_table(args: Namespace, data: Any, rows: Iterable[Sequence[object]], *
 
 
 def text(args: Namespace, content: str) -> int:
-    """A text that is meant to be saved or shown as it is."""
+    """Print a text as it is."""
     return answer(args, {"text": content}, content)
 
 
 def encoded(**streams: bytes) -> dict[str, str]:
-    """`NAME_base64` for each stream that is not UTF-8: its text alone would lose bytes."""
+    """`NAME_base64` for each stream that is not UTF-8, since bytes are lost in its text."""
     from base64 import b64encode
 
     return {f"{name}_base64": b64encode(data).decode() for name, data in streams.items() if not _is_text(data)}
@@ -69,7 +69,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def note(message: str) -> None:
-    """One line on stderr; nothing in it can speak to the terminal."""
+    """Print one line on stderr, with secrets masked and control characters escaped."""
     from belljar.audit import masking
     from belljar.surfaces.cli import render
 
@@ -89,32 +89,31 @@ def table(rows: Sequence[Sequence[object]], *header: str) -> None:
 
 
 def hang_up() -> int:
-    """The reader of our stdout is gone: no more output, not even at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    """The reader of our stdout is gone: print nothing more, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return BROKEN_PIPE_STATUS
 
 
 def open_streams() -> None:
-    """A standard stream that was closed leads nowhere; left closed, its number would go to a file of ours."""
+    """Open /dev/null for a closed standard stream. Otherwise the next file that we open would get its number."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nowhere, fd)
-            if nowhere > 2:
-                os.close(nowhere)
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, fd)
+            if null > 2:
+                os.close(null)
             setattr(sys, name, os.fdopen(fd, "r" if fd == 0 else "w", closefd=False))
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """What a task group wrapped."""
+    """The error inside the groups that task groups raise."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 class Bar:
-    """Progress on a terminal: one line that rewrites itself. Elsewhere a line now and then.
+    """Shows progress: on a terminal one line that is redrawn, elsewhere a line now and then.
 
     With BELLJAR_PROGRESS=lines every change is a line, for a program that draws its own bar.
     """
@@ -130,7 +129,7 @@ class Bar:
         from belljar.surfaces.cli import render
 
         done, shown = fraction == 1.0, self._shown
-        if done and not shown:  # there was nothing to do
+        if done and not shown:  # nothing had to be done
             return
         self._shown = True
         if self._lines:
@@ -161,6 +160,6 @@ class Bar:
 
 def _columns() -> int:
     try:
-        return os.get_terminal_size(2).columns or 80  # some terminals do not say
+        return os.get_terminal_size(2).columns or 80  # some terminals report 0
     except OSError:
         return 80

@@ -106,6 +106,6 @@ echo '{"command": "make all", "expect": "deny"}' > cases.jsonl; belljar policy t
 
 
 def of(command: str) -> str:
-    """A family of commands shows its members'."""
+    """The examples of a command. A family such as `session` shows those of all its commands."""
     texts = [text for name, text in EXAMPLES.items() if f"{name} ".startswith(f"{command} ")]
     return "\n".join(["examples:", *(f"  {line}" for line in "\n".join(texts).splitlines() if line)])

@@ -36,7 +36,7 @@ async def copy(args: Namespace) -> int:
 
 
 def _split(text: str) -> tuple[str | None, str]:
-    """The session that a side names, and the path in it; None: a path of this machine."""
+    """The session of `ID:PATH` and the path in it; None and the text for a path of this machine."""
     name, colon, path = text.partition(":")
     if not colon or "/" in name or name in ("", "."):
         return None, text
@@ -63,14 +63,14 @@ async def _out(box: Session, path: str, target: str) -> None:
     if target != "-":
         await box.files.download(path, target)
         return
-    with tempfile.TemporaryDirectory(prefix="belljar-cp-") as place:
-        await box.files.download(path, f"{place}/file")
-        with await to_thread.run_sync(open, f"{place}/file", "rb") as file:
+    with tempfile.TemporaryDirectory(prefix="belljar-cp-") as directory:
+        await box.files.download(path, f"{directory}/file")
+        with await to_thread.run_sync(open, f"{directory}/file", "rb") as file:
             await to_thread.run_sync(_print, file)
 
 
 def _print(file: BinaryIO) -> None:
-    """On a terminal as what a command prints: the file is one of its."""
+    """On a terminal the content is filtered, like a command's output."""
     out = sys.stdout.buffer
     if sys.stdout.isatty():
         screen = Screen()
@@ -89,7 +89,7 @@ async def forward(args: Namespace) -> int:
         if port not in await box.listening():
             console.note(f"nothing listens on port {port} in {id} yet")
         console.answer(args, {"url": url, "port": port}, url)
-        sys.stdout.flush()  # whoever reads it through a pipe waits for it now
+        sys.stdout.flush()  # a reader of a pipe needs it now
         console.note("Ctrl+C ends it")
         if await _until_signal(box):
             return 0
@@ -97,7 +97,7 @@ async def forward(args: Namespace) -> int:
 
 
 async def _until_signal(box: Session) -> bool:
-    """Whether one came before the session ended."""
+    """Wait for a signal or the end of the session. True for a signal."""
     signalled = False
     async with anyio.create_task_group() as waiting:
         box.sandbox.link.when_lost(waiting.cancel_scope.cancel)
@@ -111,22 +111,22 @@ async def _until_signal(box: Session) -> bool:
 
 
 def _forwarded(args: Namespace) -> tuple[str, int, int]:
-    """Session, port here (0: a free one), port inside."""
+    """The session, the port here (0: any free one), and the port inside."""
     *first, ports = args.sessions or [""]
-    asked = re.fullmatch(r"(?:(\d+):)?(\d+)", ports)
-    if asked is None or len(first) > (args.session is None):
+    match = re.fullmatch(r"(?:(\d+):)?(\d+)", ports)
+    if match is None or len(first) > (args.session is None):
         raise UsageError(
             "write `belljar forward ID PORT`, or HERE:PORT to choose the port of this machine, such as 18123:8000; "
             "it is opened on 127.0.0.1 only"
         )
-    return _meant(args.session or (first[0] if first else None)), int(asked[1] or args.at), int(asked[2])
+    return _session(args.session or (first[0] if first else None)), int(match[1] or args.at), int(match[2])
 
 
-def _meant(given: str | None) -> str:
-    """The named session; without a name, the only one."""
-    if given is not None:
-        return names.session(given)
-    ids = [each["id"] for each in sessions()]
+def _session(id_or_name: str | None) -> str:
+    """The named session, or the only one."""
+    if id_or_name is not None:
+        return names.session(id_or_name)
+    ids = [session["id"] for session in sessions()]
     if len(ids) != 1:
         several = f"several sessions run ({', '.join(ids)}); name one: belljar forward ID PORT"
         raise UsageError(several if ids else "no session runs; `belljar session start` starts one")

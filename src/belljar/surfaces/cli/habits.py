@@ -1,4 +1,4 @@
-"""What people type who come from Docker, and how it is written here."""
+"""Commands and options that Docker users may type, and what to write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`belljar images`: list and build ours; import, remove and prune those that the engine `oci` keeps."""
+"""`belljar images`: list and build Belljar's images; import, remove and prune images of the engine `oci`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def listing(args: Namespace) -> int:
 
 
 def _imported() -> list[catalog.Image]:
-    """What `belljar images import` brought into the store of the engine oci."""
+    """The images that `belljar images import` added to the store of the engine oci."""
     others = [image for image in Store().images() if catalog.LABEL not in image.labels]
     return [catalog.Image(name, name, image.size, image.created, False) for image in others for name in _names(image)]
 
@@ -55,8 +55,8 @@ def remove(args: Namespace) -> int:
 def prune(args: Namespace) -> int:
     pruned = Store().prune()
     facts = {"images": list(pruned.images), "layers": pruned.layers, "bytes": pruned.bytes}
-    said = f"{len(pruned.images)} images, {pruned.layers} layers, {_size(pruned.bytes)} freed"
-    return console.answer(args, facts, said)
+    message = f"{len(pruned.images)} images, {pruned.layers} layers, {_size(pruned.bytes)} freed"
+    return console.answer(args, facts, message)
 
 
 def _names(image: LayeredImage) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The command line: `belljar run|shell|check|…`.
 
-A command's handler is imported only when it is used, so that `--help` stays quick and `run` does not pay for the
-others. Whatever goes wrong ends here as one line on stderr and an exit status.
+A command's handler is imported only when it is used, so that `--help` and `run` start quickly. Every error ends here,
+as one line on stderr and an exit status.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from belljar.surfaces.cli import afterwards, console
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The whole program; without `argv` it does not return but ends the process."""
-    gc.set_threshold(100_000)  # imports make no garbage: looking for it took a tenth of a quick command's time
+    """The whole program. Without `argv` it ends the process instead of returning."""
+    gc.set_threshold(100_000)  # imports make no garbage, and looking for it takes a tenth of a quick command's time
     console.open_streams()
-    _look_for_programs_elsewhere()
+    _drop_relative_paths()
     try:
         status = _dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -36,14 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _look_for_programs_elsewhere() -> None:
-    """Not where we are called, a workspace as a rule, though PATH may say so (`.`, or an empty entry)."""
-    found = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    os.environ["PATH"] = os.pathsep.join(each for each in found if each.startswith("/")) or os.defpath
+def _drop_relative_paths() -> None:
+    """PATH may have `.` or an empty entry. The current directory is usually a workspace: never run programs from it."""
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    os.environ["PATH"] = os.pathsep.join(entry for entry in entries if entry.startswith("/")) or os.defpath
 
 
 def _leave(status: int) -> NoReturn:
-    """Taking all modules apart first, as Python would, takes a quarter of a quick command's time."""
+    """Exit without tearing down all modules, which takes a quarter of a quick command's time."""
     atexit._run_exitfuncs()
     with suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -61,35 +61,35 @@ def _dispatch(argv: Sequence[str]) -> int:
 
     try:
         args = parse(argv)
-    except SystemExit as answered:  # --help and --version
-        return int(answered.code or 0)
-    except BelljarError as wrong:
+    except SystemExit as printed:  # --help and --version
+        return int(printed.code or 0)
+    except BelljarError as error:
         if "--json" in argv[: list(argv).index("--") if "--" in argv else None]:
-            console.document(_masked(wrong))
+            console.document(_masked(error))
         raise
     set_variables(args)
     module, _, function = args.handler.partition(":")
-    if module != "cli.run" or args.verbose:  # a quick command has better things to import first
+    if module != "cli.run" or args.verbose:  # `run` does this later, while the engine works
         from belljar.audit import log
 
         log.configure(verbose=args.verbose)
     handler = getattr(import_module(f"belljar.surfaces.{module}"), function)
     try:
-        return _finished(handler(args))
+        return _status_of(handler(args))
     except Exception as raised:
-        error = console.cause_of(raised)
-        if args.json and module != "cli.run" and isinstance(error, BelljarError):  # `run` prints its own
-            console.document(_masked(error))
+        cause = console.cause_of(raised)
+        if args.json and module != "cli.run" and isinstance(cause, BelljarError):  # `run` prints its own
+            console.document(_masked(cause))
         raise
 
 
-def _finished(answer: int | Coroutine[Any, Any, int]) -> int:
+def _status_of(result: int | Coroutine[Any, Any, int]) -> int:
     """A handler may be a coroutine function."""
-    if isinstance(answer, int):
-        return answer
+    if isinstance(result, int):
+        return result
     import anyio
 
-    return anyio.run(lambda: answer)
+    return anyio.run(lambda: result)
 
 
 def _masked(error: BelljarError) -> Any:
@@ -101,7 +101,7 @@ def _masked(error: BelljarError) -> Any:
 def _failed(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return 128 + signal.SIGINT
-    if isinstance(error, SystemExit):  # a signal that ended us
+    if isinstance(error, SystemExit):  # a signal asked us to end
         return int(error.code or 0)
     if os.environ.get("BELLJAR_DEBUG"):
         import traceback
@@ -119,7 +119,7 @@ def _failed(error: BaseException) -> int:
 
 
 def _remedy(error: BelljarError | OSError) -> str:
-    """What the doctor says of a sandbox that could not be made; other errors name their remedy themselves."""
+    """The doctor's advice for an engine's error. Other errors name their remedy themselves."""
     if not isinstance(error, EngineError) or isinstance(error, EngineUnavailable | ImageMissing):
         return ""
     from belljar.doctor.engine_items import known_remedy

@@ -1,4 +1,4 @@
-"""`belljar man`: the manual page, made from the parser."""
+"""`belljar man`: the manual page, generated from the parser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def man(args: Namespace) -> int:
 
 
 def page() -> str:
-    top = next(each for each in build()._actions if isinstance(each, argparse._SubParsersAction))
+    top = next(action for action in build()._actions if isinstance(action, argparse._SubParsersAction))
     lines = [
         f'.TH BELLJAR 1 "" "belljar {__version__}" "User Commands"', ".SH NAME",
         r"belljar \- run commands in containers", ".SH SYNOPSIS", r".B belljar", r"\fICOMMAND\fR [\fIoptions\fR]",

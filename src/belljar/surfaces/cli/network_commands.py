@@ -14,16 +14,16 @@ from belljar.surfaces.cli import console
 
 
 async def _with_image(names: list[str], image: str) -> list[tuple[str, presets.Found]]:
-    """Ask the image's clients too, in a sandbox as a session with that image would have it."""
-    with TemporaryDirectory(prefix="belljar-explain-") as nothing:
-        async with Session(nothing, image=image) as box:
-            return [(name, each) for name in names for each in await explained(name, box.init_tools)]
+    """Also ask the image's package managers, in a sandbox with that image."""
+    with TemporaryDirectory(prefix="belljar-explain-") as empty:
+        async with Session(empty, image=image) as box:
+            return [(name, host) for name in names for host in await explained(name, box.init_tools)]
 
 
 def explain(args: Namespace) -> int:
     if args.image:
-        found = anyio.run(_with_image, args.presets, args.image)
+        hosts = anyio.run(_with_image, args.presets, args.image)
     else:
-        found = [(name, each) for name in args.presets for each in presets.explain(name)]
-    facts = [{"preset": preset, "host": each.host, "why": each.why} for preset, each in found]
-    return console.answer_table(args, facts, (tuple(each.values()) for each in facts), "PRESET", "HOST", "WHY")
+        hosts = [(name, host) for name in args.presets for host in presets.explain(name)]
+    facts = [{"preset": preset, "host": host.host, "why": host.why} for preset, host in hosts]
+    return console.answer_table(args, facts, (tuple(row.values()) for row in facts), "PRESET", "HOST", "WHY")

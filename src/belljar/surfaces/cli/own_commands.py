@@ -1,4 +1,4 @@
-"""Safe mode's own commands, which begin with a colon. A feature is one line in COMMANDS."""
+"""Safe mode's own commands, which begin with a colon. One line in COMMANDS adds one."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ if TYPE_CHECKING:
 
 
 @record
-class Own:
-    does: Callable[[SafeMode, list[str]], None]
+class OwnCommand:
+    run: Callable[[SafeMode, list[str]], None]
     usage: str
     summary: str
     staged: bool = False
-    """Only of use where changes are kept aside."""
+    """Only available in a staged session."""
 
 
-def is_one(text: str) -> bool:
-    """A word behind a colon. `: comment` and `:;` are bash's."""
+def is_own(text: str) -> bool:
+    """A colon with a word right after it. `: comment` and `:;` are for bash."""
     return text.lstrip().startswith(":") and text.strip()[1:2].isalpha()
 
 
 def carry_out(mode: SafeMode, text: str) -> None:
     name, *words = text.split()
     try:
-        _known(mode, name).does(mode, words)
+        _find(mode, name).run(mode, words)
     except BelljarError as error:
         console.note(str(error))
 
 
-def _known(mode: SafeMode, name: str) -> Own:
-    there = available(mode)
-    if name in there:
-        return there[name]
+def _find(mode: SafeMode, name: str) -> OwnCommand:
+    commands = available(mode)
+    if name in commands:
+        return commands[name]
     if name in COMMANDS:
         raise UsageError(f"{name} is not available in this session; `belljar shell --staged` has it")
-    close = closest(name, there)
+    close = closest(name, commands)
     raise UsageError(f"there is no {name}; {f'did you mean {close}?' if close else ':help lists the commands'}")
 
 
-def available(mode: SafeMode) -> dict[str, Own]:
-    return {name: own for name, own in COMMANDS.items() if mode.box.is_staged or not own.staged}
+def available(mode: SafeMode) -> dict[str, OwnCommand]:
+    return {name: command for name, command in COMMANDS.items() if mode.box.is_staged or not command.staged}
 
 
 def _help(mode: SafeMode, _: list[str]) -> None:
     console.say("  every line runs in the sandbox; cd, exports, functions and jobs are kept from line to line")
-    for own in available(mode).values():
-        console.say(f"  {own.usage:<18} {own.summary}")
+    for command in available(mode).values():
+        console.say(f"  {command.usage:<18} {command.summary}")
     console.say("  while a command runs all keys go to it: Ctrl+C interrupts it, Ctrl+Z stops it (fg continues it)")
 
 
@@ -74,23 +74,23 @@ def _shells(mode: SafeMode, _: list[str]) -> None:
 def _open(mode: SafeMode, words: list[str]) -> None:
     if len(words) != 1 or not words[0].isdigit():
         raise UsageError("write for example :open 8000")
-    console.say(str(_asked(mode, "forward", int(words[0]))))
+    console.say(str(_call(mode, "forward", int(words[0]))))
 
 
 def _allow(mode: SafeMode, words: list[str]) -> None:
     if not words:
         raise UsageError("write for example :allow api.example.com")
-    _asked(mode, "allow_host", *words)
+    _call(mode, "allow_host", *words)
     console.say(f"{', '.join(words)} can be reached from now on")
 
 
 def _changes(mode: SafeMode, _: list[str]) -> None:
-    found = _asked(mode, "changes")
-    console.say("\n".join(staged_offer.line(change) for change in found) or "nothing has changed")
+    changes = _call(mode, "changes")
+    console.say("\n".join(staged_offer.line(change) for change in changes) or "nothing has changed")
 
 
 def _diff(mode: SafeMode, words: list[str]) -> None:
-    console.say(str(_asked(mode, "diff", _paths(":diff", words))).rstrip("\n") or "nothing has changed")
+    console.say(str(_call(mode, "diff", _paths(":diff", words))).rstrip("\n") or "nothing has changed")
 
 
 def _apply(mode: SafeMode, words: list[str]) -> None:
@@ -101,23 +101,23 @@ def _apply(mode: SafeMode, words: list[str]) -> None:
 
 
 def _discard(mode: SafeMode, words: list[str]) -> None:
-    console.note(f"{len(_asked(mode, 'discard', _paths(':discard', words)))} discarded")
+    console.note(f"{len(_call(mode, 'discard', _paths(':discard', words)))} discarded")
 
 
 def _paths(command: str, words: list[str], *flags: str) -> list[str] | None:
-    """None for all. A file whose name begins with a dash is ./-name."""
+    """None means all paths. A file whose name begins with a dash is written ./-name."""
     if unknown := [word for word in words if word.startswith("-")]:
-        there = f"there are {', '.join(flags)}" if flags else "it has none"
-        raise UsageError(f"{unknown[0]} is no option of {command}; {there}")
+        known = f"it has {', '.join(flags)}" if flags else "it has none"
+        raise UsageError(f"{unknown[0]} is not an option of {command}; {known}")
     return words or None
 
 
 def _undo(mode: SafeMode, _: list[str]) -> None:
-    """Back to before the last risky command; asked again, to before the one before it."""
+    """Go back to before the last risky command; the next time to before the one before it."""
     if not mode.box.checkpoints():
         raise UsageError("no risky command has run; :discard drops changes, `belljar apply --undo` takes :apply back")
-    point = _asked(mode, "rollback")
-    _asked(mode, "forget_checkpoint", point)
+    point = _call(mode, "rollback")
+    _call(mode, "forget_checkpoint", point)
     console.note(f"the files are as they were {point.name}")
 
 
@@ -125,20 +125,20 @@ def _quit(mode: SafeMode, _: list[str]) -> None:
     mode.leave()
 
 
-def _asked(mode: SafeMode, method: str, *arguments: Any) -> Any:
+def _call(mode: SafeMode, method: str, *arguments: Any) -> Any:
     return mode.portal.call(getattr(mode.box, method), *arguments)
 
 
 COMMANDS = {
-    ":help": Own(_help, ":help", "show this list"),
-    ":policy": Own(_policy, ":policy", "show the rules of the policy"),
-    ":shells": Own(_shells, ":shells", "list the background shells of this session"),
-    ":open": Own(_open, ":open PORT", "make a port of the sandbox reachable from this machine"),
-    ":allow": Own(_allow, ":allow HOST", "let commands reach a host"),
-    ":changes": Own(_changes, ":changes", "list what changed", staged=True),
-    ":diff": Own(_diff, ":diff [PATH…]", "show what changed as a diff", staged=True),
-    ":apply": Own(_apply, ":apply [--merge] [PATH…]", "write changes to the workspace", staged=True),
-    ":discard": Own(_discard, ":discard [PATH…]", "drop changes", staged=True),
-    ":undo": Own(_undo, ":undo", "go back to before the last risky command", staged=True),
-    ":quit": Own(_quit, ":quit", "leave (so do exit and Ctrl+D)"),
+    ":help": OwnCommand(_help, ":help", "show this list"),
+    ":policy": OwnCommand(_policy, ":policy", "show the rules of the policy"),
+    ":shells": OwnCommand(_shells, ":shells", "list the background shells of this session"),
+    ":open": OwnCommand(_open, ":open PORT", "make a port of the sandbox reachable from this machine"),
+    ":allow": OwnCommand(_allow, ":allow HOST", "let commands reach a host"),
+    ":changes": OwnCommand(_changes, ":changes", "list what changed", staged=True),
+    ":diff": OwnCommand(_diff, ":diff [PATH…]", "show what changed as a diff", staged=True),
+    ":apply": OwnCommand(_apply, ":apply [--merge] [PATH…]", "write changes to the workspace", staged=True),
+    ":discard": OwnCommand(_discard, ":discard [PATH…]", "drop changes", staged=True),
+    ":undo": OwnCommand(_undo, ":undo", "go back to before the last risky command", staged=True),
+    ":quit": OwnCommand(_quit, ":quit", "leave (so do exit and Ctrl+D)"),
 }

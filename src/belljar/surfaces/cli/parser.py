@@ -1,4 +1,4 @@
-"""The command line's grammar. Handlers are named as text, so that `--help` and `run` import only what they need."""
+"""The command line's parser. Handlers are named as text, so that `--help` and `run` import only what they need."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} S{see[1:]}" if message.endswith("?") else f"{message}; {see}")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, unknown = self.parse_known_args(args, namespace)
+        parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            chosen: Parser = getattr(found, "parser", self)
-            options = [name for name in chosen._option_string_actions if name.startswith("--")]
+            command: Parser = getattr(parsed, "parser", self)
+            options = [name for name in command._option_string_actions if name.startswith("--")]
             word = unknown[0].partition("=")[0]
             if word in options:
-                chosen.error(f"{word} goes behind the command: `{chosen.prog} {word}`")
+                command.error(f"{word} goes after the command: `{command.prog} {word}`")
             hint = habits.OPTIONS.get(word) or _similar_option(word, options)
-            chosen.error(f"unrecognized arguments: {' '.join(unknown)}{f'; {hint}' if hint else ''}")
-        return found
+            command.error(f"unrecognized arguments: {' '.join(unknown)}{f'; {hint}' if hint else ''}")
+        return parsed
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -69,11 +69,11 @@ def _similar_option(word: str, options: Sequence[str]) -> str:
 
 
 class Program(Parser):
-    """The whole; its help shows the commands in groups."""
+    """The parser of `belljar` itself. Its help shows the commands in groups."""
 
     def format_help(self) -> str:
-        actions = next(each for each in self._actions if isinstance(each, argparse._SubParsersAction))
-        summaries = {each.dest: each.help for each in actions._choices_actions}
+        commands = next(action for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        summaries = {choice.dest: choice.help for choice in commands._choices_actions}
         parts = [f"usage: belljar COMMAND [options]\n\n{DESCRIPTION}\n"]
         for group in GROUPS:
             lines = [f"    {name:<12} {summaries[name]}" for name in group.names if name in summaries]
@@ -83,19 +83,19 @@ class Program(Parser):
 
 
 class Commands:
-    """What groups add their commands to."""
+    """Adds commands to the parser."""
 
     def __init__(self, program: Parser) -> None:
         self.into = program.add_subparsers(metavar="COMMAND", parser_class=Parser)
 
     def add(self, name: str, handler: str, summary: str, into: Any = None, **more: Any) -> Parser:
-        described = summary[0].upper() + summary[1:] + "."
-        made: Parser = (into or self.into).add_parser(name, help=summary, description=described, **more)
-        made.set_defaults(handler=handler, parser=made, json=False)
-        if handler != "cli.safe_mode:shell":  # a conversation is no document
-            made.flag("--json", help="print one JSON document on stdout")
-        made.flag("-v", "--verbose", help="log what happens (BELLJAR_LOG=debug: more)")
-        return made
+        description = summary[0].upper() + summary[1:] + "."
+        command: Parser = (into or self.into).add_parser(name, help=summary, description=description, **more)
+        command.set_defaults(handler=handler, parser=command, json=False)
+        if handler != "cli.safe_mode:shell":  # it prints no document
+            command.flag("--json", help="print one JSON document on stdout")
+        command.flag("-v", "--verbose", help="log what happens (BELLJAR_LOG=debug: more)")
+        return command
 
     def family(self, name: str, summary: str, required: bool = True) -> Any:
         """A command that has commands of its own."""
@@ -112,20 +112,17 @@ class Group:
 
 
 def build(only: str | None = None) -> Parser:
-    """The parser; with `only`, just that command's group, which is all that a call of it needs."""
+    """The parser. With `only`, it has just that command's group: building all of them takes 30 ms."""
     program = Program("belljar")
     program.add_argument("--version", action="version", version=f"belljar {__version__}")
     commands = Commands(program)
-    if only == "run":  # many of them are short, so it does without its group's other commands
-        _run(commands)
-        return program
     for group in GROUPS:
         if only is None or only in group.names:
             group.build(commands)
     return program
 
 
-def _run(commands: Commands) -> None:
+def _work(commands: Commands) -> None:
     run = commands.add(
         "run",
         "cli.run:run",
@@ -143,10 +140,6 @@ def _run(commands: Commands) -> None:
     _yes(run)
     run.add_argument("--report", metavar="FILE", help="write verdict, cause, timing and resources as JSON")
     run.add_argument("command", nargs="...", metavar="CMD", help=COMMAND)
-
-
-def _work(commands: Commands) -> None:
-    _run(commands)
     shell = commands.add("shell", "cli.safe_mode:shell",
                          "safe mode: a prompt in the sandbox; without a terminal, runs stdin's lines")  # fmt: skip
     add_sandbox_options(shell)
@@ -194,39 +187,40 @@ def _sessions(commands: Commands) -> None:
     wait.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up after this long (status 124)")
     kill = commands.add("kill", "cli.session_commands:kill", "end a background shell and all its processes")
     kill.add_argument("ids", nargs="+", metavar="ID", help=SHELL)
-    copied = commands.add("cp", "cli.file_commands:copy", "copy files into a session, or out of it")
-    copied.add_argument("source", metavar="SRC", help="a path here, `ID:PATH` in a session, or - for stdin")
-    copied.add_argument("target", metavar="DST", help="the same; - is stdout")
-    forwarded = commands.add("forward", "cli.file_commands:forward", "make a port of a session reachable on 127.0.0.1")
-    forwarded.add_argument("sessions", nargs="*", metavar="[ID] [HERE:]PORT",
-                           help="the session, not needed if there is only one; port here (default: a free one), and "
-                                "inside")  # fmt: skip
-    forwarded.add_argument("--session", type=named, metavar="ID", help="the session, instead of naming it first")
-    forwarded.add_argument("--at", type=int, default=0, metavar="PORT", help="port here, as in HERE:PORT")
+    copy = commands.add("cp", "cli.file_commands:copy", "copy files into a session, or out of it")
+    copy.add_argument("source", metavar="SRC", help="a path here, `ID:PATH` in a session, or - for stdin")
+    copy.add_argument("target", metavar="DST", help="the same; - is stdout")
+    forward = commands.add("forward", "cli.file_commands:forward", "make a port of a session reachable on 127.0.0.1")
+    forward.add_argument("sessions", nargs="*", metavar="[ID] [HERE:]PORT",
+                         help="the session, not needed if there is only one; port here (default: a free one), and "
+                              "inside")  # fmt: skip
+    forward.add_argument("--session", type=named, metavar="ID", help="the session, instead of naming it first")
+    forward.add_argument("--at", type=int, default=0, metavar="PORT", help="port here, as in HERE:PORT")
 
 
 def _changes(commands: Commands) -> None:
-    """Staged changes: look, keep, take back."""
-    listed = commands.add("changes", "cli.staged_commands:changes", "list what a staged session changed")
-    shown = commands.add("diff", "cli.staged_commands:diff", "show staged changes as a diff")
-    taken = commands.add("apply", "cli.staged_commands:apply", "write staged changes to the workspace")
-    dropped = commands.add("discard", "cli.staged_commands:discard", "drop staged changes")
-    point = commands.add("checkpoint", "cli.staged_commands:checkpoint", "save the state of a staged session's files")
-    back = commands.add("rollback", "cli.staged_commands:rollback", "take a staged session back to a checkpoint")
-    point.add_argument("name", nargs="?", metavar="NAME", help="name of the checkpoint (default: checkpoint 1, 2 …)")
-    back.add_argument("name", nargs="?", metavar="NAME", help="name of the checkpoint (default: the last)")
-    for each in (listed, shown, taken, dropped, point, back):
-        each.add_argument("--session", type=named, metavar="ID",
-                          help="which session; not needed if this directory has only one")  # fmt: skip
-    for each in (listed, shown, taken, dropped):
-        each.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
-    listed.flag("--all", help="also what is in new directories, which are one line each")
-    shown.flag("--stat", help="only how many lines were added and removed in each file")
-    taken.flag("-p", "--patch", help="ask change by change, and hunk by hunk")
-    taken.flag("--merge", help="merge text files with what changed on the host meanwhile")
-    taken.flag("--force", help="overwrite what changed on the host meanwhile")
-    taken.flag("--runs-later", help="also apply files that the host may run by itself (hooks, CI)")
-    taken.flag("--undo", help="take back the last apply here; again, the one before it, and so on: each once")
+    changes = commands.add("changes", "cli.staged_commands:changes", "list what a staged session changed")
+    diff = commands.add("diff", "cli.staged_commands:diff", "show staged changes as a diff")
+    apply = commands.add("apply", "cli.staged_commands:apply", "write staged changes to the workspace")
+    discard = commands.add("discard", "cli.staged_commands:discard", "drop staged changes")
+    checkpoint = commands.add("checkpoint", "cli.staged_commands:checkpoint",
+                              "save the state of a staged session's files")  # fmt: skip
+    rollback = commands.add("rollback", "cli.staged_commands:rollback", "take a staged session back to a checkpoint")
+    checkpoint.add_argument("name", nargs="?", metavar="NAME",
+                            help="name of the checkpoint (default: checkpoint 1, 2 …)")  # fmt: skip
+    rollback.add_argument("name", nargs="?", metavar="NAME", help="name of the checkpoint (default: the last)")
+    for command in (changes, diff, apply, discard, checkpoint, rollback):
+        command.add_argument("--session", type=named, metavar="ID",
+                             help="which session; not needed if this directory has only one")  # fmt: skip
+    for command in (changes, diff, apply, discard):
+        command.add_argument("paths", nargs="*", metavar="PATH", help="only these (default: all)")
+    changes.flag("--all", help="also list what is in new directories, which are one line each")
+    diff.flag("--stat", help="only show how many lines were added and removed in each file")
+    apply.flag("-p", "--patch", help="ask change by change, and hunk by hunk")
+    apply.flag("--merge", help="merge text files with what changed on the host meanwhile")
+    apply.flag("--force", help="overwrite what changed on the host meanwhile")
+    apply.flag("--runs-later", help="also apply files that the host may run by itself (hooks, CI)")
+    apply.flag("--undo", help="take back the last apply here; repeat it for the one before")
 
 
 def _tools(commands: Commands) -> None:
@@ -237,15 +231,15 @@ def _tools(commands: Commands) -> None:
     _session(call)
     _yes(call)
     call.add_argument("tool", metavar="TOOL", help="one that `belljar tools` lists")
-    given = """parameters: '{"command": "ls"}', or command=ls timeout=5000"""
-    call.add_argument("parameters", nargs="*", metavar="JSON|NAME=VALUE", help=given)
+    parameters = """parameters: '{"command": "ls"}', or command=ls timeout=5000"""
+    call.add_argument("parameters", nargs="*", metavar="JSON|NAME=VALUE", help=parameters)
     mcp = commands.add("mcp", "mcp.command:serve", "serve the tools to an MCP client, on stdio or on loopback HTTP")
     add_sandbox_options(mcp)
     mcp.add_argument("--tools", metavar="A,B", help="families: bash (default), files, …, all; --staged adds its own")
     mcp.add_argument("--http", nargs="?", const="127.0.0.1:0", metavar="HOST:PORT",
                      help="serve streamable HTTP on this loopback address")  # fmt: skip
     mcp.add_argument("--token", metavar="TOKEN",
-                     help="token that HTTP clients must send (default: a new one); `ps` shows it, not so "
+                     help="token that HTTP clients must send (default: a new one); `ps` shows it, so rather set "
                           "BELLJAR_MCP_TOKEN in the environment")  # fmt: skip
 
 
@@ -264,8 +258,8 @@ def _upkeep(commands: Commands) -> None:
     remove.add_argument("names", nargs="+", metavar="NAME", help="one that `belljar images list` shows")
     unused = commands.add("prune", "cli.image_commands:prune", "remove nameless images and unused layers of `oci`",
                           into=actions)  # fmt: skip
-    for each in (remove, unused):
-        each.add_argument("--engine", choices=("oci",), help="only this one; `docker image rm` is Docker's own")
+    for command in (remove, unused):
+        command.add_argument("--engine", choices=("oci",), help="only oci; for Docker use `docker image rm`")
     summary = "check what this machine can enforce, and say how to fix what it cannot"
     add_engine_option(commands.add("doctor", "cli.upkeep:doctor", summary))
     prune = commands.add("prune", "cli.upkeep:prune", "clean up after Belljar processes that died")
@@ -348,40 +342,43 @@ def _command_options(parser: Parser) -> None:
     parser.add_argument("-w", "--cwd", metavar="DIR", help="working directory, inside the workspace")
 
 
-def _settled(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
-    """Parsed, with the settings for defaults."""
-    found = settings.load()
-    parser = build(only)
-    settings.apply(parser, found)
-    args: argparse.Namespace = parser.parse_args(argv)
+def _with_settings(only: str | None, argv: Sequence[str]) -> argparse.Namespace:
+    """Parse, with the settings as defaults."""
+    values = settings.load()
+    args = _parsed(only, argv, values)
     workspace = getattr(args, "workspace", None)
-    if found and workspace is not None and (trusted := settings.load(workspace)) != found:
+    if values and workspace is not None and (trusted := settings.load(workspace)) != values:
         console.note(f"{settings.user_file()} is inside the workspace, where commands can write it, and is not read")
-        found, parser = trusted, build(only)
-        settings.apply(parser, found)
-        args = parser.parse_args(argv)
-    settings.enforce(args, found)
+        values = trusted
+        args = _parsed(only, argv, values)
+    settings.enforce(args, values)
     if getattr(args, "session", None) and hasattr(args, "policy"):
-        said = _said(only, argv)
-        refuse_beside_session(said)
-        enforced = "policy" in found and found["policy"].enforced
-        args.policy_said = "policy" in said or enforced
+        explicit = _explicit(only, argv)
+        refuse_beside_session(explicit)
+        args.policy_is_explicit = "policy" in explicit or ("policy" in values and values["policy"].enforced)
     return args
 
 
-def _said(only: str | None, argv: Sequence[str]) -> set[str]:
-    """The options that stand on the command line itself."""
+def _parsed(only: str | None, argv: Sequence[str], values: dict[str, settings.Setting]) -> argparse.Namespace:
     parser = build(only)
-    settings.forget(parser)
+    settings.apply(parser, values)
+    args: argparse.Namespace = parser.parse_args(argv)
+    return args
+
+
+def _explicit(only: str | None, argv: Sequence[str]) -> set[str]:
+    """The options that are given on the command line itself."""
+    parser = build(only)
+    settings.remove_defaults(parser)
     return set(vars(parser.parse_args(argv)))
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """`-- CMD…` is an argument vector and `CMD` alone is bash text, so where the `--` stood must be known."""
+    """Parse the command line. `-- CMD…` is an argument vector and `CMD` alone is bash text, so `--` is handled here."""
     split = list(argv).index("--") if "--" in argv else len(argv)
     known = bool(argv) and any(argv[0] in group.names for group in GROUPS)
-    args = _settled(argv[0] if known and argv[0] not in ("help", "completion", "man") else None, argv[:split])
-    if not hasattr(args, "handler"):  # nothing was asked for
+    args = _with_settings(argv[0] if known and argv[0] not in ("help", "completion", "man") else None, argv[:split])
+    if not hasattr(args, "handler"):  # no command was given
         args.handler, args.topic, args.json, args.verbose = "cli.about:help", [], False, False
     if hasattr(args, "env_file"):
         args.env = [*(pair for pairs in args.env_file for pair in pairs), *args.env]

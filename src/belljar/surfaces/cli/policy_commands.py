@@ -21,8 +21,8 @@ def check(args: Namespace) -> int:
     explained = verdict.explain() if args.explain else ""
     facts = verdict.as_dict() | ({"effects": explained.splitlines()} if args.explain else {})
     rules = "".join(f"\n  {rule.id}: {rule.reason}" for rule in verdict.rules)
-    said = explained or f"{verdict.decision} ({verdict.risk}){rules}"
-    console.answer(args, masking.value(facts), masking.text(said))
+    text = explained or f"{verdict.decision} ({verdict.risk}){rules}"
+    console.answer(args, masking.value(facts), masking.text(text))
     return _STATUSES[verdict.decision]
 
 
@@ -33,7 +33,7 @@ def list_shipped(args: Namespace) -> int:
 
 
 def show(args: Namespace) -> int:
-    """What a policy says, its bases' rules too: for a person who wants to know before a command is refused."""
+    """Show a policy's rules, and those of the policies that it extends."""
     policy = Policy.load(args.name, prove=False)
     if args.json:
         rules = [{"id": rule.id, "decision": _decides(policy, rule), "reason": rule.reason} for rule in policy.rules]
@@ -44,17 +44,17 @@ def show(args: Namespace) -> int:
     console.say(asks if policy.ask == "ask" else "denies what it would ask about")
     if policy.allow_programs is not None:
         console.say(f"runs only: {', '.join(sorted(policy.allow_programs))}")
-    for words, hosts in (("allowed", policy.network_allow), ("no host beyond", policy.network_ceiling)):
+    for label, hosts in (("allowed", policy.network_allow), ("no host beyond", policy.network_ceiling)):
         if hosts is not None:
-            console.say(f"network: {words} {', '.join(hosts) or 'none'}")
+            console.say(f"network: {label} {', '.join(hosts) or 'none'}")
     for file in policy.files:
         console.say(f"\n{file.source}" + (f" extends {file.extends}" if file.extends else ""))
         for path in file.knowledge:
             console.say(f"  {'knowledge':<16} {path}")
         for rule in file.rules:
             console.say(f"  {_decides(policy, rule):<16} {rule.id:<24} {rule.reason}")
-        for one in file.allows:
-            console.say(f"  {'exception':<16} {', '.join(sorted(one.rule)) or 'any rule':<24} {one.reason}")
+        for exception in file.allows:
+            console.say(f"  {'exception':<16} {', '.join(sorted(exception.rule)) or 'any rule':<24} {exception.reason}")
     return 0
 
 
@@ -74,7 +74,7 @@ def _decides(policy: Policy, rule: Rule) -> str:
 
 
 def explain(args: Namespace) -> int:
-    """For a person who asks why: the commands in it, the entries they were read by, the effects, the rules."""
+    """Show how a command is judged: its parts, the entries they were read by, the effects and the rules."""
     verdict = Policy.load(args.policy).judge(args.command)
     facts = {**verdict.as_dict(effects=True), "commands": verdict.commands()}
     console.answer(args, masking.value(facts), masking.text(verdict.explain(commands=True)))
@@ -82,16 +82,16 @@ def explain(args: Namespace) -> int:
 
 
 def test(args: Namespace) -> int:
-    """A policy file is loaded, which checks its own examples; any other file holds commands and what to expect."""
-    taught = [file for file in args.files if file.endswith(".toml") and is_knowledge(file)]
-    for file in taught:
+    """Check policy and knowledge files by their own examples, and other files by the decisions that they expect."""
+    knowledge = [file for file in args.files if file.endswith(".toml") and is_knowledge(file)]
+    for file in knowledge:
         check_knowledge(file)
-    policies = [str(Policy.load(file)) for file in args.files if file.endswith(".toml") and file not in taught]
+    policies = [str(Policy.load(file)) for file in args.files if file.endswith(".toml") and file not in knowledge]
     score = score_files([file for file in args.files if not file.endswith(".toml")], Policy.load(args.policy))
     if args.json:
-        console.document({**score.as_dict(), "policies": policies, "knowledge": taught})
+        console.document({**score.as_dict(), "policies": policies, "knowledge": knowledge})
     else:
-        for name in [*taught, *policies]:
+        for name in [*knowledge, *policies]:
             console.say(f"{name}: its examples hold")
         if score.total:
             console.say(score.table())

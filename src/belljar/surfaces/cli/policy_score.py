@@ -1,4 +1,4 @@
-"""Scoring a policy on files of commands with expected decisions (`belljar policy test`)."""
+"""Scores a policy on files of commands with expected decisions (`belljar policy test`)."""
 
 import json
 from collections import Counter
@@ -25,7 +25,7 @@ class Miss:
 
 @dataclass(slots=True)
 class Score:
-    """Counts by (expected, decided), and the lines that came out otherwise."""
+    """Counts by (expected decision, decision), and the lines where they differ."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     wrong: list[Miss] = field(default_factory=list)
@@ -35,14 +35,14 @@ class Score:
         return self.counts.total()
 
     def as_dict(self) -> dict[str, Any]:
-        counts = {f"{wanted}->{got}": count for (wanted, got), count in sorted(self.counts.items())}
+        counts = {f"{expect}->{decision}": count for (expect, decision), count in sorted(self.counts.items())}
         right = self.total - len(self.wrong)
         return {"total": self.total, "right": right, "counts": counts, "wrong": [asdict(miss) for miss in self.wrong]}
 
     def table(self) -> str:
         lines = [f"{'expected':<10}" + "".join(f"{decision:>8}" for decision in DECISIONS)]
-        for wanted in DECISIONS:
-            lines.append(f"{wanted:<10}" + "".join(f"{self.counts[wanted, got]:>8}" for got in DECISIONS))
+        for expect in DECISIONS:
+            lines.append(f"{expect:<10}" + "".join(f"{self.counts[expect, decision]:>8}" for decision in DECISIONS))
         for m in self.wrong:
             lines.append(f"{m.where}: expected {m.expect}, got {m.decision}: {show(str(m.command))[:160]!r}")
         return "\n".join([*lines, f"{self.total - len(self.wrong)} of {self.total} as expected"])

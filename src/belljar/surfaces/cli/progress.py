@@ -1,8 +1,8 @@
-"""A command that is watched from the command line, to its end.
+"""Runs a command from the command line and shows its output until it ends.
 
-On a terminal the command gets one of its own, and every key goes to it (see streams.py). Elsewhere what is piped in is
-passed on, and Ctrl+C interrupts the command, a second one kills it. Output goes out byte for byte where it is piped,
-and filtered where it meets a terminal.
+On a terminal the command gets one of its own, and every key goes to it (see streams.py). Otherwise stdin is passed on,
+and Ctrl+C interrupts the command; a second Ctrl+C kills it. Piped output is passed on byte for byte; on a terminal
+it is filtered.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from belljar.surfaces.terminal.drawing import Drawing
 
 DETACHED_LEASE = 3600.0
-"""Seconds that a command goes on which somebody detached from, if nobody comes back; as `session start` has it."""
-GIVE_UP_SECONDS = 3.0  # after a signal that ends us; a killed command has said its last words by then
+"""Seconds that a command continues after the user has detached, if nobody attaches again; as for `session start`."""
+GIVE_UP_SECONDS = 3.0  # after a signal that ends us; the last output of a killed command has arrived by then
 
 
-def watched(args: Namespace, early: EarlyLaunch | None, gate: SignalGate, streams: Streams) -> int:
+def run_and_show(args: Namespace, early: EarlyLaunch | None, gate: SignalGate, streams: Streams) -> int:
     log.configure(verbose=args.verbose)
     report = ci_report.Report(args)
     staged = early is not None and args.changes == "staged"
@@ -51,18 +51,18 @@ def watched(args: Namespace, early: EarlyLaunch | None, gate: SignalGate, stream
         status, left = anyio.run(_run, args, report, early, gate, streams)
     except Exception as raised:
         if staged and early is not None:
-            _offer(early.id, ask=False)
+            _conclude_staged(early.id, ask=False)
         error = console.cause_of(raised)
         if isinstance(error, BelljarError):
             report.failed(error)
             _print_document(args, error.as_dict())
         raise error from None
     if staged and early is not None and not left:
-        _offer(early.id, ask=not args.json)
+        _conclude_staged(early.id, ask=not args.json)
     return status
 
 
-def _offer(id: str, *, ask: bool) -> None:
+def _conclude_staged(id: str, *, ask: bool) -> None:
     from belljar.surfaces.cli import staged_offer
 
     staged_offer.conclude(id, ask=ask)
@@ -71,7 +71,7 @@ def _offer(id: str, *, ask: bool) -> None:
 async def _run(
     args: Namespace, report: ci_report.Report, early: EarlyLaunch | None, gate: SignalGate, streams: Streams
 ) -> tuple[int, bool]:
-    """The status, and whether the command goes on without us."""
+    """The exit status, and whether the command was left running."""
     status, left = 125, False
     async with anyio.create_task_group() as tasks:
         signals = SignalHandler(tasks.cancel_scope)
@@ -79,12 +79,13 @@ async def _run(
         async with opened(args, early, approve=streams.approver(args)) as box:
             ended = await _watch(box, args, signals, streams)
             if not isinstance(ended, Result):
-                _leave(box, ended)
+                box.stay(DETACHED_LEASE, detached="run")
+                note_left_running(ended)
                 status, left = 0, True
             else:
                 report.ended(ended, box)
-                changed = {"changes": [each.as_dict() for each in await box.changes()]} if box.is_staged else {}
-                if not signals.nobody_reads:
+                changed = {"changes": [change.as_dict() for change in await box.changes()]} if box.is_staged else {}
+                if not signals.output_is_stuck:
                     _conclude(args, ended, {"session": box.id, **changed})
                 status = ended.exit_code
         tasks.cancel_scope.cancel()
@@ -92,7 +93,7 @@ async def _run(
 
 
 async def _watch(box: Session, args: Namespace, signals: SignalHandler, streams: Streams) -> Result | Shell:
-    """Its result, or the shell that it has become because somebody detached."""
+    """Its result; or, if the user has detached, the shell that it has become."""
     answers, detach = Answers(), DetachKeys()
     sink = Sink(quiet=args.json, drawn=_drawing(streams, answers) if streams.pty else None)
     options = streams.options(args)
@@ -130,8 +131,7 @@ def _hang_up(detach: DetachKeys, watching: anyio.CancelScope) -> None:
     watching.cancel()
 
 
-def _leave(box: Session, shell: Shell) -> None:
-    box.stay(DETACHED_LEASE, detached="run")
+def note_left_running(shell: Shell) -> None:
     sys.stdout.write("\n")
     console.note(f"left running; `belljar attach {shell.id}` comes back, `belljar kill {shell.id}` ends it")
 
@@ -150,7 +150,7 @@ def _print_document(args: Namespace, data: dict[str, Any]) -> None:
 
 
 class SignalHandler:
-    """Ctrl+C and the signals that end us, passed on to the command."""
+    """Passes Ctrl+C and the signals that end us on to the command."""
 
     def __init__(self, scope: anyio.CancelScope) -> None:
         self._scope = scope
@@ -164,13 +164,13 @@ class SignalHandler:
         self._running, self._sink, self._hang_up = running, sink, hang_up
 
     @property
-    def nobody_reads(self) -> bool:
-        """What we print waits for a reader."""
+    def output_is_stuck(self) -> bool:
+        """Nobody reads our output."""
         return self._sink is not None and self._sink.stuck
 
     async def listen(self, gate: SignalGate) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
-            if gate.number is not None:  # it came before we listened
+            if gate.number is not None:  # it arrived before we listened
                 self._pass_on(gate.number)
             async for number in received:
                 self._pass_on(number)
@@ -192,10 +192,10 @@ class SignalHandler:
 
 
 class Sink:
-    """Where output goes. Writing may block (a pager, a full pipe), so it never happens on the event loop.
+    """Writes output to stdout and stderr. A write may block (a pager, a full pipe), so it happens in a thread.
 
-    On a terminal it is escaped; of a program that has a terminal of its own, what it draws (`drawn`) passes. A write
-    that was given up leaves a thread behind that waits for a reader, and nothing more is written.
+    On a terminal, output is escaped; `drawn` filters that of a program with a terminal of its own. After `give_up` the
+    thread may still wait for a reader, and nothing more is written.
     """
 
     def __init__(self, *, quiet: bool, drawn: Drawing | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Where safe mode's commands come from: lines of a terminal or of a pipe, put together as bash would."""
+"""Reads safe mode's commands from a terminal or a pipe. A command may take several lines, as in bash."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ _HISTORY = "history"
 _LONGEST_HEAD = 1024
 _LONGEST_BRANCH = 40
 
-
 Reader = Callable[[str], str]
-"""The next line, after a prompt; EOFError at the end, KeyboardInterrupt on Ctrl+C."""
+"""Shows a prompt and reads a line. EOFError at the end, KeyboardInterrupt on Ctrl+C."""
 
 
 def read_command(read: Reader, prompt: str, parser: Parser) -> str:
-    """One whole command: more lines are taken as long as bash would ask for more."""
+    """Read one complete command, with as many lines as bash would ask for."""
     text = read(prompt)
     while is_incomplete(text, parser):
         try:
@@ -50,13 +49,13 @@ def is_incomplete(text: str, parser: Parser) -> bool:
     error = _error(parser, text)
     if error is None:
         return False
-    # A mistake before the end stays the same whatever follows; one that more text changes was the end itself.
+    # If more text changes the error, the command is incomplete. A real mistake stays the same whatever follows.
     return bool(_AT_END.search(error)) or any(error != _error(parser, f"{text}\n{more}") for more in _CONTINUATIONS)
 
 
 def says_exit(text: str, parser: Parser) -> bool:
-    """Whether `exit` stands there as a command of the line itself. What a script, a function or an alias does to its
-    shell is another matter: it must not take a person to the host's prompt in the middle of what they type."""
+    """Whether the line itself has `exit` as a command. If a script, a function or an alias ends the shell, the user
+    must not suddenly be at the host's prompt while typing."""
     try:
         return any(_may_exit(stmt) for stmt in parser.parse(text).get("Stmts", ()))
     except (ParseError, TooComplex):
@@ -82,7 +81,7 @@ def _error(parser: Parser, text: str) -> str | None:
 
 
 def read_pipe(_: str) -> str:
-    """No terminal: the lines of stdin, without a prompt."""
+    """Read a line of stdin if it is not a terminal, without a prompt."""
     line = sys.stdin.buffer.readline()
     if not line:
         raise EOFError
@@ -90,32 +89,32 @@ def read_pipe(_: str) -> str:
 
 
 def on_terminal(completions: Completions, incomplete: Callable[[str], bool]) -> Reader:
-    """Line editing, history and completion: prompt_toolkit's where it is installed, else readline's."""
+    """Line editing, history and completion by prompt_toolkit if it is installed, otherwise by readline."""
     return _toolkit(completions, incomplete) or _readline(completions)
 
 
 def prompt_of(box: Session, staged: int | None = None) -> str:
-    """The directory, the branch, and how many changes are staged. The first two are names that somebody inside may
-    choose, so nothing in them is obeyed."""
+    """Shows the directory, the branch, and how many changes are staged. Commands in the sandbox choose the first two,
+    so control characters are escaped."""
     branch = branch_of(box)
     parts = [f"belljar:{box.persistent.cwd}", f" ({branch})" if branch else "", f" ±{staged}" if staged else ""]
     return render.plain(f"{''.join(parts)}$ ")
 
 
 def branch_of(box: Session) -> str | None:
-    """Of the repository that the shell is in, as its files say; no program is run for it."""
-    inside = PurePosixPath(box.persistent.cwd)
-    if not inside.is_relative_to(WORKSPACE):
+    """The branch of the repository that the shell is in. Read from .git/HEAD: no program of the repository is run."""
+    cwd = PurePosixPath(box.persistent.cwd)
+    if not cwd.is_relative_to(WORKSPACE):
         return None
-    here = inside.relative_to(WORKSPACE)
+    directory = cwd.relative_to(WORKSPACE)
     with Folder.of(box.workspace.descriptor) as top:
-        for place in (here, *here.parents):
+        for candidate in (directory, *directory.parents):
             with suppress(OSError):
-                return _named(top.read((place / ".git/HEAD").as_posix(), _LONGEST_HEAD))
+                return _branch_name(top.read((candidate / ".git/HEAD").as_posix(), _LONGEST_HEAD))
     return None
 
 
-def _named(head: bytes) -> str | None:
+def _branch_name(head: bytes) -> str | None:
     text = head.decode("utf-8", "replace").strip()
     name = text.removeprefix("ref: refs/heads/")
     if name == text:
@@ -124,7 +123,7 @@ def _named(head: bytes) -> str | None:
 
 
 def _history_file() -> Path | None:
-    """Only ours to read; none where the home cannot be written."""
+    """The history file, readable only by its owner; None if it cannot be written."""
     path = resources.state_dir() / _HISTORY
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -134,7 +133,7 @@ def _history_file() -> Path | None:
 
 
 def _toolkit(completions: Completions, incomplete: Callable[[str], bool]) -> Reader | None:
-    """Several lines are edited as one text; Enter ends it where bash would not ask for more."""
+    """Several lines are edited as one text. Enter ends it if the command is complete."""
     try:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -145,11 +144,11 @@ def _toolkit(completions: Completions, incomplete: Callable[[str], bool]) -> Rea
     except ImportError:
         return None
 
-    class OfSandbox(Completer):
+    class SandboxCompleter(Completer):
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-            word, found = completions.suggest(document.text_before_cursor)
-            for each in found:
-                yield Completion(each.text, -len(word), display_meta=each.meaning)
+            word, suggestions = completions.suggest(document.text_before_cursor)
+            for suggestion in suggestions:
+                yield Completion(suggestion.text, -len(word), display_meta=suggestion.meaning)
 
     keys = KeyBindings()
 
@@ -163,12 +162,12 @@ def _toolkit(completions: Completions, incomplete: Callable[[str], bool]) -> Rea
 
     @keys.add("c-z")
     def _(event: KeyPressEvent) -> None:
-        """Nothing runs that could be stopped; the letter itself is no part of a command."""
+        """Ignored: nothing runs that could be stopped, and the character does not belong into a command."""
 
     path = _history_file()
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(path)) if path else InMemoryHistory(),
-        completer=OfSandbox(),
+        completer=SandboxCompleter(),
         complete_in_thread=True,
         complete_while_typing=False,
         enable_history_search=True,
@@ -189,8 +188,8 @@ def _readline(completions: Completions) -> Reader:
             readline.read_history_file(path)
 
     def complete(word: str, index: int) -> str | None:
-        _, found = completions.suggest(readline.get_line_buffer()[: readline.get_endidx()])
-        return found[index].text if index < len(found) else None
+        _, suggestions = completions.suggest(readline.get_line_buffer()[: readline.get_endidx()])
+        return suggestions[index].text if index < len(suggestions) else None
 
     readline.set_completer_delims(" \t\n;|&()<>")
     readline.set_completer(complete)

@@ -1,9 +1,8 @@
-"""What a command printed, made fit for a person's terminal.
+"""Makes a command's output safe for the user's terminal.
 
-A terminal obeys what it is sent: titles, the clipboard (OSC 52), answers typed back into the prompt,
-text overwritten after it was read. So only text, newlines, tabs and colours (SGR) pass; every other
-control is shown, not sent. Works on chunks as they come: a character or a sequence split between two of
-them is judged whole.
+A terminal obeys what it is sent: it sets its title or the clipboard (OSC 52), types answers into the prompt, or
+overwrites text. So only text, newlines, tabs and colours (SGR) pass. Every other control character is shown as text.
+The output may come in chunks: a character or sequence that is split between two of them is handled as a whole.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _CONTROL = lazy_pattern(
     r"(?P<sgr>\x1b\[[0-9;:]{0,60}m)|(?P<crlf>(?<!\r)\r+\n)|(?P<cr>\r)|(?P<low>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f])|(?P<high>[\x80-\x9f])"
     f"|(?P<odd>[{_UNSEEN}])"
 )
-# As above; looking for one of a class is ten times as fast as trying each kind at each place.
+# The same characters in one class: searching for it is ten times as fast as trying each alternative.
 _ANY = lazy_pattern(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]")
 _JOINERS = lazy_pattern("(?:^|(?<=[\x00-\x7f]))[\u200c\u200d\ufe0e\ufe0f]+")
-"""Emoji and some scripts need these; behind ASCII they only hide."""
+"""Emoji and some scripts need these; after ASCII they only hide something."""
 _CONCEAL = lazy_pattern(r"(?:^|;)0*8(?:;|$)")
 RESET = "\x1b[0m"
 
@@ -38,7 +37,7 @@ def _shown(match: re.Match[str]) -> str:
     text, kind = match[0], match.lastgroup
     if kind == "sgr":
         return "" if _CONCEAL.search(text[2:-1]) else text
-    if kind in ("crlf", "cr"):  # a lone CR would let a line rewrite itself
+    if kind in ("crlf", "cr"):  # a lone CR would let text overwrite its own line
         return "\n"
     return _spelled(match)
 
@@ -53,18 +52,18 @@ def safe(text: str) -> str:
 
 
 def exact(text: str) -> str:
-    """`text` with newlines and tabs as its only controls, for what somebody looks at before he says yes: a colour can
-    hide a line, and a lone CR begin one that is not there."""
+    """`text` with newlines and tabs as its only controls, for text that a user must approve: a colour can hide a line,
+    and a lone CR can overwrite one."""
     return _JOINERS.sub(_spelled, _ANY.sub(_spelled, text))
 
 
 def plain(text: str) -> str:
-    """`text` without any control, on one line: for what goes into a message of ours."""
+    """`text` on one line without any control, for use in our own messages."""
     return exact(text).replace("\n", "\\n").replace("\t", " ")
 
 
 class Screen:
-    """One stream on its way to a terminal."""
+    """Filters one stream for a terminal."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

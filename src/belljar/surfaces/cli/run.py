@@ -1,8 +1,8 @@
-"""`belljar run`: one command, its output as it comes, its status as ours.
+"""`belljar run`: runs one command, shows its output and exits with its status.
 
-Most of a quick command's time is the engine's, starting a container, and Python's, importing. The two go on at once:
-the launch begins in a thread as soon as the options are read, and while it waits for the engine all that it does not
-need is imported.
+A quick command spends most of its time on two things: the engine starts a container, and Python imports modules. They
+happen at the same time: the launch starts in a thread as soon as the options are read, and while that waits for the
+engine, the main thread imports the rest.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from belljar.surfaces.cli.sandbox_options import limits, plan_options
 from belljar.surfaces.cli.signals import SignalGate
 from belljar.surfaces.cli.streams import Streams
 
-PREPARATION_SECONDS = 0.5  # takes 20 ms, unless an image has to be built first
+PREPARATION_SECONDS = 0.5  # a launch asks the engine after 20 ms, unless an image must be built first
 SHORT_SECONDS = 1.0
-STOP_SECONDS = 1.0  # a launch that needs no image is over by then
+STOP_SECONDS = 1.0  # a launch that builds no image has ended by then
 
 
 def run(args: Namespace) -> int:
     if args.report:
-        ci_report.Report(args)  # a file that cannot be written is said before anything is started
+        ci_report.Report(args)  # fails before anything is started if the file cannot be written
     gate = SignalGate()
     streams = Streams.of(args)
-    keepable = streams.pty and streams.terminal is not None  # somebody may detach
+    keepable = streams.pty and streams.terminal is not None  # the user may detach
     plan = Plan(args.workspace, limits=limits(args), keepable=keepable, **plan_options(args))
     early = None if args.session else EarlyLaunch(plan, args.cwd)
     try:
         if early is not None:
             early.start()
-        from belljar.surfaces.cli.progress import watched
+        from belljar.surfaces.cli.progress import run_and_show
 
-        return watched(args, early, gate, streams)
+        return run_and_show(args, early, gate, streams)
     finally:
         if early is not None:
             early.discard()
 
 
 class EarlyLaunch:
-    """A launch that goes on while the rest is imported."""
+    """A launch in a thread, while the main thread imports the rest."""
 
     def __init__(self, plan: Plan, cwd: str | None = None) -> None:
         self._plan, self._cwd = plan, cwd
@@ -58,7 +58,7 @@ class EarlyLaunch:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Back when the engine is at work: two threads that import and launch at once only get in each other's way."""
+        """Returns when the engine is at work: until then both threads would compete for the interpreter."""
         catalog.watcher = console.Bar()
         if self._host.reaping.acquire(blocking=False):
             self._reap_when_idle()
@@ -67,11 +67,11 @@ class EarlyLaunch:
         self._waits.wait(PREPARATION_SECONDS)
 
     def _reap_when_idle(self) -> None:
-        """The remains of dead processes are looked for when a short command is over, or in the middle of a long one."""
+        """Look for the remains of dead processes after a short command, or in the middle of a long one."""
         afterwards.later(lambda: reap_remains(self._host))
-        idle = Timer(SHORT_SECONDS, reap_remains, [self._host])
-        idle.daemon = True
-        idle.start()
+        timer = Timer(SHORT_SECONDS, reap_remains, [self._host])
+        timer.daemon = True
+        timer.start()
 
     def _launch(self) -> None:
         try:
@@ -85,7 +85,7 @@ class EarlyLaunch:
             self._waits.set()
 
     def _check_cwd(self) -> None:
-        """The session looks again; here one that is wrong is refused before anything is made for it."""
+        """Refuse a wrong directory before the launch. The session checks it again."""
         if not self._cwd:
             return
         from belljar.workspace.beneath import Folder
@@ -93,7 +93,7 @@ class EarlyLaunch:
 
         path, root = os.path.realpath(self._plan.workspace), None
         with ExitStack() as opened:
-            with suppress(OSError):  # no workspace: the launch says so
+            with suppress(OSError):  # if there is no workspace, the launch reports it
                 if self._plan.changes == "direct" and self._host.connect().shares_files:
                     root = opened.enter_context(Folder.at(path)).descriptor
             inside(path, self._cwd, root=root)
@@ -104,7 +104,7 @@ class EarlyLaunch:
             raise self._failure
 
     def take(self) -> Launch:
-        """What was launched; from here on the caller must end it."""
+        """The launched sandbox. From now on the caller must end it."""
         self.wait()
         assert self._launched is not None
         launched, self._launched = self._launched, None
@@ -114,6 +114,6 @@ class EarlyLaunch:
         """Undo a launch that was not taken."""
         if self._thread is not None:
             while not self._over.wait(STOP_SECONDS):
-                catalog.stop_building()  # it may take minutes, and nobody waits for the image any more
+                catalog.stop_building()  # building an image may take minutes, and nobody needs it now
             if self._launched is not None:
                 self._launched.discard()

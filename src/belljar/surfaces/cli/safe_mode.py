@@ -1,10 +1,10 @@
 """Safe mode: a prompt whose commands run in the sandbox's persistent shell. Nothing typed here runs on the host.
 
-Two threads: the session lives on an event loop in one; the main one has the terminal, reads commands, prints output
-and asks. They share a bounded queue of events, so a terminal that does not read slows the command down.
+There are two threads. One has the session's event loop; the main thread has the terminal: it reads commands, prints
+output and asks. They share a bounded queue of events, so a terminal that is not read slows the command down.
 
 On a terminal the persistent shell has one too, and while a command runs every key goes to it. Without a terminal the
-lines of stdin are run, nobody is asked, and the last command's status is ours.
+lines of stdin are run, nobody is asked, and the exit status is that of the last command.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ Question = tuple[Verdict, "Future[bool]"]
 
 
 class Phase(Enum):
-    """What Ctrl+C means."""
+    """Decides what Ctrl+C does."""
 
     OPENING = "opening"
-    """The sandbox is being started: it ends us."""
+    """The sandbox is being started: Ctrl+C ends safe mode."""
     ASKING = "asking"
-    """Somebody may type: it is an answer too."""
+    """The user may type: Ctrl+C cancels the line, or answers no."""
     RUNNING = "running"
-    """It interrupts the command."""
+    """Ctrl+C interrupts the command."""
     INTERRUPTED = "interrupted"
-    """The command was interrupted once: it kills it."""
+    """The command was interrupted before: Ctrl+C kills it."""
     BETWEEN = "between"
-    """Nothing."""
+    """Ctrl+C does nothing."""
 
 
 def shell(args: Namespace) -> int:
@@ -81,20 +81,20 @@ class SafeMode:
         self._terminal = terminal
         self._lending: Lending | None = None
         self._events: SimpleQueue[Output | Question | None] = SimpleQueue()
-        self._room, self._gone = Semaphore(_EVENTS), False
+        self._room, self._closing = Semaphore(_EVENTS), False
         self._phase = Phase.OPENING
         self._status, self._over, self._line_open = 0, False, False
         self._gate = SignalGate(self._signalled, interrupts=True)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        self._left = self.portal.call(anyio.Event)
-        holding = self.portal.start_task_soon(self._hold)
-        holding.add_done_callback(lambda _: self._events.put(None))
-        self._next()  # it is open, or could not be opened
+        self._finished = self.portal.call(anyio.Event)
+        session = self.portal.start_task_soon(self._keep_session_open)
+        session.add_done_callback(lambda _: self._events.put(None))
+        self._next_event()  # the session is open, or opening it failed
         self._phase = Phase.BETWEEN
-        if holding.done():
-            holding.result()
+        if session.done():
+            session.result()
         self._parser = Parser()
         self._reader: prompt.Reader = prompt.read_pipe
         if self._terminal is not None:
@@ -105,22 +105,19 @@ class SafeMode:
         try:
             yield
         finally:
-            self._gone = True
+            self._closing = True
             self._room.release()
-            self.portal.call(self._left.set)
-            holding.result()
+            self.portal.call(self._finished.set)
+            session.result()
 
-    async def _hold(self) -> None:
-        """Keeps the session open as long as we converse."""
+    async def _keep_session_open(self) -> None:
         self._loop = asyncio.get_running_loop()
-        approve, checkpoints = (
-            self._ask if self._terminal else None,
-            "auto" if self._args.changes == "staged" else "off",
-        )
+        approve = self._ask if self._terminal else None
+        checkpoints = "auto" if self._args.changes == "staged" else "off"
         async with opened(self._args, approve=approve, checkpoints=checkpoints) as self.box:
             self.id = self.box.id
             self._events.put(None)
-            await self._left.wait()
+            await self._finished.wait()
 
     def converse(self) -> int:
         if self._terminal is not None:
@@ -128,25 +125,25 @@ class SafeMode:
             console.note(f"{box.id} on {box.workspace.path}, policy {box.policy.name}, network {_network(box)}; :help")
         try:
             while not self._over:
-                self._step()
+                self._run_next_command()
         except EOFError:
             pass
         finally:
             self._parser.close()
         return self._status
 
-    def _step(self) -> None:
+    def _run_next_command(self) -> None:
         try:
             text = prompt.read_command(self._read, prompt.prompt_of(self.box, self._staged()), self._parser)
         except KeyboardInterrupt:
             return
-        if self._terminal is not None and own_commands.is_one(text):
+        if self._terminal is not None and own_commands.is_own(text):
             own_commands.carry_out(self, text)
         elif text.strip():
             self.carry_out(text)
 
     def _staged(self) -> int | None:
-        """How many changes are kept aside, for a person to see."""
+        """The number of staged changes, for the prompt."""
         if self._terminal is None or not self.box.is_staged:
             return None
         return len(self.portal.call(self.box.changes))
@@ -155,11 +152,11 @@ class SafeMode:
         self._over = True
 
     def _read(self, shown: str) -> str:
-        with self._in(Phase.ASKING), self._gate:
+        with self._during(Phase.ASKING), self._gate:
             return self._reader(shown)
 
     @contextmanager
-    def _in(self, phase: Phase) -> Iterator[None]:
+    def _during(self, phase: Phase) -> Iterator[None]:
         before, self._phase = self._phase, phase
         try:
             yield
@@ -179,24 +176,24 @@ class SafeMode:
             self._status = error.exit_status
             self._over = not self.box.is_open
         else:
-            self._concluded(text, result)
+            self._conclude(text, result)
 
     def _watched(self, text: str) -> ShellResult:
-        """If we cannot go on (a broken pipe), the command ends with the session."""
-        with self._in(Phase.RUNNING):
+        """Run a command and show its output. If that fails (a broken pipe), the command ends with the session."""
+        with self._during(Phase.RUNNING):
             if self._lending is not None:
                 self._lending.tell_size()  # before the command can ask for it
             future = self.portal.start_task_soon(self._run, text)
-            future.add_done_callback(lambda _: self._tell(None))
+            future.add_done_callback(lambda _: self._post(None))
             while (question := self._follow()) is not None:
                 self._answer(*question)
         return future.result()
 
     def _follow(self) -> Question | None:
-        """The terminal is the command's until it is over, or a person has to be asked."""
+        """Print output until the command ends or has a question. Until then the terminal belongs to the command."""
         screens = self._screens()
         with self._lending.lent() if self._lending else nullcontext():
-            while isinstance(event := self._next(), Output):
+            while isinstance(event := self._next_event(), Output):
                 self._room.release()
                 self._print(event, screens)
             self._room.release()
@@ -211,22 +208,22 @@ class SafeMode:
         return {name: render.Screen() for name, fd in _FDS.items() if os.isatty(fd)}
 
     async def _run(self, text: str) -> ShellResult:
-        return await self.box.persistent.run(text, timeout=self._args.timeout, on_output=self._tell)
+        return await self.box.persistent.run(text, timeout=self._args.timeout, on_output=self._post)
 
-    def _tell(self, what: Output | Question | None) -> None:
-        """On the session's thread, which waits here while the terminal does not read."""
-        if not self._gone:
+    def _post(self, event: Output | Question | None) -> None:
+        """Called on the session's thread, which waits here while the terminal is not read."""
+        if not self._closing:
             self._room.acquire()
-        self._events.put(what)
+        self._events.put(event)
 
-    def _next(self) -> Output | Question | None:
-        with self._gate:  # a hang-up is two signals at once, and Python may sleep on with the first one noted
+    def _next_event(self) -> Output | Question | None:
+        with self._gate:  # a hang-up sends two signals at once, and Python may go on waiting after the first
             event = self._events.get()
         self._gate.check()
         return event
 
     def _signalled(self, number: int) -> None:
-        """A signal that came between two steps of ours, whatever these hold: no lock may be taken here."""
+        """Runs between any two bytecodes of the main thread, which may hold locks: take none here."""
         if self._phase is Phase.OPENING:
             self._gate.number = number
         if self._gate.number is not None:
@@ -250,9 +247,9 @@ class SafeMode:
             with self._gate:
                 view = view[os.write(fd, view) :]
 
-    def _concluded(self, text: str, result: ShellResult) -> None:
+    def _conclude(self, text: str, result: ShellResult) -> None:
         self._status = result.exit_code
-        self._over = not self.box.is_open or self._was_left(text, result)
+        self._over = not self.box.is_open or self._ends_safe_mode(text, result)
         if self._terminal is not None and self._line_open:
             sys.stderr.write("\n")
         self._line_open = False
@@ -264,14 +261,14 @@ class SafeMode:
             sys.stderr.write(f"\x1b[2m{self._summary(result)}\x1b[0m\n")
             sys.stderr.flush()
 
-    def _was_left(self, text: str, result: ShellResult) -> bool:
-        """Lines of a pipe are a script: whatever ends their shell (`set -e`, exec) ends them. A person goes on typing
-        for the sandbox, so on a terminal it takes their own `exit`."""
+    def _ends_safe_mode(self, text: str, result: ShellResult) -> bool:
+        """Piped lines are a script: whatever ends their shell (`set -e`, exec) ends the script. A user at a terminal
+        keeps typing for the sandbox, so only their own `exit` ends safe mode."""
         ended = result.cause == "exited" and self.box.persistent.ended
         return ended and (self._terminal is None or prompt.says_exit(text, self._parser))
 
     def _summary(self, result: ShellResult) -> str:
-        """A call that was over before anybody could look says nothing of its memory."""
+        """A very short command ends before its memory is measured, so it is left out."""
         took = f"{result.duration * 1000:.0f} ms" if result.duration < 1 else f"{result.duration:.1f} s"
         used = f" · peak ≥ {result.peak_memory / (1 << 20):.1f} MiB" if result.duration > FIRST_SAMPLE else ""
         return f"exit {result.exit_code} · {took}{used}"
@@ -280,24 +277,24 @@ class SafeMode:
 
     async def _ask(self, verdict: Verdict) -> bool:
         answer: Future[bool] = Future()
-        self._tell((verdict, answer))
+        self._post((verdict, answer))
         return await asyncio.wrap_future(answer)
 
     def _answer(self, verdict: Verdict, answer: Future[bool]) -> None:
-        """y: this once; always: whatever has the same effects, as long as this session lives."""
+        """Ask the user. `always` approves whatever has the same effects until the session ends."""
         if not answer.set_running_or_notify_cancel():
-            return  # a job of the background asked, and gave up before anybody could be asked
+            return  # a background job asked, and gave up before the user could be asked
         asking.show(verdict)
         question, letters = (_RUN_IT, _LETTERS) if verdict.effects else (asking.ALLOW_IT, asking.LETTERS)
-        while (said := self._said(question)) == "?":
+        while (reply := self._input(question)) == "?":
             asking.explain(letters)
-        if said in ("a", "always"):
+        if reply in ("a", "always"):
             self.box.approvals.remember(verdict, scope="session")
-        answer.set_result(said in (*asking.YES, "a", "always"))
+        answer.set_result(reply in (*asking.YES, "a", "always"))
 
-    def _said(self, question: str) -> str:
+    def _input(self, question: str) -> str:
         try:
-            with self._in(Phase.ASKING), self._gate:
+            with self._during(Phase.ASKING), self._gate:
                 return input(question).strip().lower()
         except (EOFError, KeyboardInterrupt):
             sys.stderr.write("\n")
@@ -313,11 +310,11 @@ def _network(box: Session) -> str:
     return f"{box.network} but " + ", ".join([*names[:_NAMED], *more, *asked])
 
 
-_NAMED = 3  # hosts in one line
+_NAMED = 3  # hosts that are named in the first line
 _FDS = {"stdout": 1, "stderr": 2}
 _NEW_SHELL = (
     "the shell in the sandbox {}: a new one has its directory and exported variables; other variables, functions, "
     "options and jobs are gone"
 )
 _RUN_IT = "run it? [y]es, once / [n]o / [a]lways: also what does the same, in this session: "
-_LETTERS = {**asking.LETTERS, "a": "run it, and ask no more for what does the same, as long as this session lives"}
+_LETTERS = {**asking.LETTERS, "a": "run it, and do not ask again for commands with the same effects in this session"}

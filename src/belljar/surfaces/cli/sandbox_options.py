@@ -1,4 +1,4 @@
-"""The options that say what a sandbox is like. One line here adds one to every command that opens a sandbox."""
+"""The options that configure a sandbox. One line here adds an option to every command that opens a sandbox."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ ENGINES = ("auto", "docker", "podman", "oci")
 class Option:
     flag: str
     keyword: str
-    """Of `belljar.Session`."""
+    """The keyword of `belljar.Session`."""
     help: str
     more: dict[str, Any] = field(default_factory=dict)
-    """For the parser."""
+    """Arguments for the parser."""
     variable: str = ""
-    """Instead of a keyword: what the default host follows, here and in what it starts."""
+    """Not a keyword: an environment variable that the default host follows."""
     of_network: bool = False
-    """Instead of a keyword: one of the door's options, which `network` holds together."""
+    """Not a keyword: part of the value of `network`."""
     of_plan: bool = False
-    """Also a field of the plan that `belljar run` launches ahead of its session."""
+    """Also a field of the plan that `belljar run` launches before it opens a session."""
     pairs: bool = False
-    """Given any number of times, each with two sides; a mapping for `Session`."""
+    """May be repeated, with two parts each; `Session` gets a mapping."""
 
 
-# Where programs keep what they download, below the home directory.
+# Where programs keep their downloads, below the home directory.
 CACHES = {
     "pip": ".cache/pip", "uv": ".cache/uv", "poetry": ".cache/pypoetry", "npm": ".npm", "yarn": ".cache/yarn",
     "cargo": ".cargo/registry", "go": "go/pkg/mod", "go-build": ".cache/go-build", "maven": ".m2", "gradle": ".gradle",
@@ -111,12 +111,12 @@ def add_sandbox_options(parser: ArgumentParser) -> None:
     add_limits(group)
 
 
-def refuse_beside_session(said: Collection[str]) -> None:
-    """A sandbox that is there already stays what it is; only who judges, and where it is, can be said."""
+def refuse_beside_session(explicit: Collection[str]) -> None:
+    """Options cannot change an existing sandbox. Only its policy and its engine can be named."""
     flags = {"workspace": "--workspace"} | {option.keyword: option.flag for option in SANDBOX}
     flags |= {name: f"--{name}" for name in _HELP}
     for keyword, flag in flags.items():
-        if keyword in said and keyword not in ("policy", "engine"):
+        if keyword in explicit and keyword not in ("policy", "engine"):
             raise UsageError(f"{flag} and --session do not go together: use `belljar session start {flag}`")
 
 
@@ -127,19 +127,18 @@ def add_engine_option(parser: ArgumentParser) -> None:
 
 def set_variables(args: Namespace) -> None:
     for option in SANDBOX:
-        if option.variable and (given := getattr(args, option.keyword, None)):
-            os.environ[option.variable] = given
+        if option.variable and (value := getattr(args, option.keyword, None)):
+            os.environ[option.variable] = value
 
 
 def session_options(args: Namespace) -> dict[str, Any]:
-    """Keywords of `Session`."""
-    plain = [option for option in SANDBOX if not (option.variable or option.of_network)]
-    return {option.keyword: _given(option, args) for option in plain} | {"network": network_of(args)}
-
-
-def _given(option: Option, args: Namespace) -> Any:
-    given = getattr(args, option.keyword)
-    return dict(given) if option.pairs else given
+    """Keywords of `Session`, without its policy."""
+    values = {}
+    for option in SANDBOX:
+        if not option.variable and not option.of_network and option.keyword != "policy":
+            value = getattr(args, option.keyword)
+            values[option.keyword] = dict(value) if option.pairs else value
+    return values | {"network": network_of(args)}
 
 
 def plan_options(args: Namespace) -> dict[str, Any]:
@@ -152,10 +151,10 @@ def plan_options(args: Namespace) -> dict[str, Any]:
 
 def network_of(args: Namespace) -> Network | Allow:
     """What `--network`, `--allow`, `--allow-preset` and `--ask-hosts` mean together."""
-    asked: Any = args.network
+    network: Any = args.network
     if not (args.allow or args.allow_preset or args.ask_hosts):
-        return asked  # type: ignore[no-any-return]
-    if asked != "none":
+        return network  # type: ignore[no-any-return]
+    if network != "none":
         raise UsageError("--network full lets everything through: leave out --allow, --allow-preset and --ask-hosts")
     from belljar.network.allow import Allow
 
@@ -177,7 +176,7 @@ _HELP = {
 
 
 def add_limits(parser: ArgumentParser | _ArgumentGroup) -> None:
-    """The options, each with what it is on this machine when it is not given."""
+    """The options for limits, each with its default on this machine."""
     shown = described(Limits())
     for name, text in _HELP.items():
         unit = "N" if name in ("cpus", "pids") else "SIZE"
@@ -190,8 +189,8 @@ def described(limits: Limits) -> dict[str, object]:
 
 
 def limits(args: Namespace) -> Limits:
-    given = {name: value for name in _HELP if (value := getattr(args, name, None)) is not None}
+    explicit = {name: value for name in _HELP if (value := getattr(args, name, None)) is not None}
     try:
-        return Limits(**given)
+        return Limits(**explicit)
     except LimitsError as error:
         raise UsageError(f"--{error}") from None

@@ -1,4 +1,4 @@
-"""`belljar schema NAME`: the JSON Schemas of what `--json` prints. Fields may be added; none is taken away."""
+"""`belljar schema NAME`: the JSON Schemas of what `--json` prints. New versions may add fields but never remove one."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 def schema(args: Namespace) -> int:
     name = args.schema
     if name is None:
-        rows = ((name, each["description"]) for name, each in SCHEMAS.items())
+        rows = ((name, entry["description"]) for name, entry in SCHEMAS.items())
         return console.answer_table(args, sorted(SCHEMAS), rows, "SCHEMA", "OF")
     if name not in SCHEMAS:
         raise UsageError(f"there is no schema {name!r}; {suggestion(name, SCHEMAS)}")

@@ -1,4 +1,4 @@
-"""Sessions and background shells across invocations: `session start|list|stop`, `ps`, `start`, `shells`, `logs` …"""
+"""Commands for sessions and background shells: `session start|list|stop`, `ps`, `start`, `shells`, `logs` …"""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ async def start(args: Namespace) -> int:
 
 
 def listing(args: Namespace) -> int:
-    called = {id: name for name, id in names.known().items()}
-    running = [{**each, "ended": False} for each in kept.running(host.default())]
+    name_of = {id: name for name, id in names.known().items()}
+    running = [{**session, "ended": False} for session in kept.running(host.default())]
     staged = staged_remains.summaries()
-    over = staged_remains.ended({each["id"] for each in running}, staged)
-    there = [{**each, "name": called.get(each["id"]), "changes": staged.get(each["id"])} for each in [*running, *over]]
+    ended = staged_remains.ended({session["id"] for session in running}, staged)
+    listed = [{**s, "name": name_of.get(s["id"]), "changes": staged.get(s["id"])} for s in [*running, *ended]]
     rows = [
-        (s["id"], s["name"] or "-", s["image"], _age(s["started"]), _until(s),
+        (s["id"], s["name"] or "-", s["image"], _age(s["started"]), _lease(s),
          s["changes"] or "-", s["workspace"])
-        for s in there
+        for s in listed
     ]  # fmt: skip
-    return console.answer_table(args, there, rows, "SESSION", "NAME", "IMAGE", "AGE", "LEASE", "CHANGES", "WORKSPACE")
+    return console.answer_table(args, listed, rows, "SESSION", "NAME", "IMAGE", "AGE", "LEASE", "CHANGES", "WORKSPACE")
 
 
-def _until(session: dict[str, Any]) -> str:
-    """How long it stays: a kept one's lease, or as long as the process that opened it."""
+def _lease(session: dict[str, Any]) -> str:
+    """The lease of a kept session. Another one ends with the process that opened it."""
     if session["ended"]:
         return "ended"
     return f"{session['lease']:g}s" if session["keep"] else f"pid {session['owner'] or '?'}"
 
 
 def sessions() -> list[dict[str, Any]]:
-    """Kept sessions whose container lives, oldest first."""
+    """Kept sessions whose container is running, oldest first."""
     return kept.facts(host.default())
 
 
 async def stop(args: Namespace) -> int:
-    for given in args.sessions:
-        box = await Session.attach(names.session(given), policy="default")  # there is nothing to judge
+    for id_or_name in args.sessions:
+        box = await Session.attach(names.session(id_or_name), policy="default")  # nothing will be judged
         await box.stop()
     return console.answer(args, {"stopped": args.sessions})
 
@@ -77,29 +77,29 @@ async def background(args: Namespace) -> int:
 
 
 async def shells(args: Namespace) -> int:
-    found = await all_shells(args.session)
-    rows = [(s["id"], s["session"], s["status"], _exit(s), _age(s["started"]), s["command"]) for s in found]
-    return console.answer_table(args, found, rows, "SHELL", "SESSION", "STATUS", "EXIT", "AGE", "COMMAND")
+    listed = await all_shells(args.session)
+    rows = [(s["id"], s["session"], s["status"], _exit(s), _age(s["started"]), s["command"]) for s in listed]
+    return console.answer_table(args, listed, rows, "SHELL", "SESSION", "STATUS", "EXIT", "AGE", "COMMAND")
 
 
 async def all_shells(session: str | None = None) -> list[dict[str, Any]]:
-    found = []
+    shells = []
     for id in [names.session(session)] if session else await _ids():
         async with _attached(id, must=session is not None) as box:
-            found += [_described(shell, box) for shell in box.shells()] if box else []
-    return found
+            shells += [_described(shell, box) for shell in box.shells()] if box else []
+    return shells
 
 
 async def logs(args: Namespace) -> int:
     sink = Sink(quiet=args.json)
-    kept: list[Chunk] = []
-    async with found(args.id) as (box, shell):
+    chunks: list[Chunk] = []
+    async with attached_to(args.id) as (box, shell):
         async for chunk in _chunks(shell, args.follow, args.lines):
             await sink.write(Output("stdout", chunk.stdout_bytes))
             await sink.write(Output("stderr", chunk.stderr_bytes))
-            kept += [chunk] if args.json else []
+            chunks += [chunk] if args.json else []
         if args.json:
-            out, err = b"".join(c.stdout_bytes for c in kept), b"".join(c.stderr_bytes for c in kept)
+            out, err = b"".join(c.stdout_bytes for c in chunks), b"".join(c.stderr_bytes for c in chunks)
             output = {"stdout": decode(out), "stderr": decode(err)}
             known = masking.Known(shell.command)
             console.document(
@@ -119,7 +119,7 @@ async def _chunks(shell: Shell, follow: bool, lines: int | None) -> AsyncIterato
 
 
 async def _last(shell: Shell, chunk: Chunk, lines: int) -> Chunk:
-    """All that is there, as one piece that holds the last lines of each stream only."""
+    """One chunk with the last lines of each stream so far."""
     out, err = chunk.stdout_bytes, chunk.stderr_bytes
     while chunk.stdout_bytes or chunk.stderr_bytes:
         chunk = await shell.read(offset=chunk.next)
@@ -132,7 +132,7 @@ def _tail(data: bytes, lines: int) -> bytes:
 
 
 async def wait(args: Namespace) -> int:
-    async with found(args.id) as (box, shell):
+    async with attached_to(args.id) as (box, shell):
         try:
             result = await shell.wait(args.timeout)
         except TimeoutError:
@@ -144,29 +144,29 @@ async def wait(args: Namespace) -> int:
 
 async def kill(args: Namespace) -> int:
     for id in args.ids:
-        async with found(id) as (box, shell):
+        async with attached_to(id) as (box, shell):
             await shell.kill()
             await stop_if_done(box, shell)
     return console.answer(args, {"killed": args.ids})
 
 
 async def stop_if_done(box: Session, shell: Shell) -> None:
-    """A sandbox that was kept only because somebody detached from its one command ends with it."""
+    """End a sandbox with its only command, if it was kept only because the user detached from that."""
     if box.metadata.get("detached") == "run" and shell.status != "running":
         await box.stop()
 
 
 async def _ids() -> list[str]:
-    return [each["id"] for each in await to_thread.run_sync(sessions)]
+    return [session["id"] for session in await to_thread.run_sync(sessions)]
 
 
 @asynccontextmanager
-async def found(id: str) -> AsyncIterator[tuple[Session, Shell]]:
-    """The shell, wherever it runs."""
+async def attached_to(id: str) -> AsyncIterator[tuple[Session, Shell]]:
+    """A background shell and its session, whichever that is."""
     if id.startswith("bj-"):
         raise UsageError(f"{id} is a session: `belljar session stop {id}` ends it, `belljar shells` lists its shells")
-    for each in await _ids():
-        async with _attached(each) as box:
+    for session in await _ids():
+        async with _attached(session) as box:
             shell = next((shell for shell in box.shells() if shell.id == id), None) if box else None
             if box and shell:
                 yield box, shell

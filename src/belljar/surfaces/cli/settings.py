@@ -1,11 +1,11 @@
-"""Settings: defaults of options from files that the user or the operator wrote, never from a workspace.
+"""Settings: files of the user and the operator that change the options' defaults. They are never read from a workspace.
 
-    /etc/belljar/config.toml           the operator's; what stands in its [enforce] holds whatever anybody else says
-    ~/.config/belljar/config.toml      the user's ($BELLJAR_CONFIG names another)
-    options on the command line
+    /etc/belljar/config.toml           the operator's; nobody can override its [enforce] table
+    ~/.config/belljar/config.toml      the user's ($BELLJAR_CONFIG names another file)
+    options on the command line        override both
 
-What is enforced is exact, but a size, a count or a time is the most that anybody gets, and no network means no door
-either. Paths are relative to the file that they stand in. A file that others could have written is refused, not read.
+An enforced size, count or time is a maximum; other enforced values are exact. An enforced `network = "none"` also
+forbids to allow single hosts. Paths are relative to the file they are in. A file that other users can write is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LIMITS = ("memory", "cpus", "pids", "disk", "tmp", "home", "shm", "fsize")
 TIMES = ("timeout", "lease")
 SETTABLE = ("image", "policy", "network", "engine", *LIMITS, "runtime", *TIMES)
 LISTABLE = ("image", "engine", "runtime")
-"""Of these the operator may enforce several: anybody chooses one of them, who says nothing gets the first."""
+"""The operator may enforce a list of values for these. The first one is the default."""
 _CHOICES = {"network": NETWORKS, "engine": ENGINES}
 _DOOR = {"allow": "--allow", "allow_preset": "--allow-preset", "ask_hosts": "--ask-hosts"}
 
@@ -41,7 +41,7 @@ class Setting:
     source: str
     enforced: bool = False
     bound: tuple[str, ...] = ()
-    """What the operator enforces: one of these. A size, a count or a time may be less."""
+    """The enforced values: one of these. A size, a count or a time may be less."""
 
     @property
     def described_source(self) -> str:
@@ -52,14 +52,14 @@ class Setting:
 
 
 def user_file() -> Path:
-    if given := os.environ.get("BELLJAR_CONFIG"):
-        return Path(given)
+    if path := os.environ.get("BELLJAR_CONFIG"):
+        return Path(path)
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(base) / "belljar" / "config.toml"
 
 
 def load(workspace: str | None = None) -> dict[str, Setting]:
-    """All that is set. The user's file counts only if no command can write it: not from inside `workspace`."""
+    """All settings. The user's file is not read if it is inside `workspace`, where commands can write it."""
     operator = _read(OPERATOR)
     enforced = operator.pop(ENFORCE, {})
     if not isinstance(enforced, dict):
@@ -69,11 +69,12 @@ def load(workspace: str | None = None) -> dict[str, Setting]:
     found = _checked(operator, OPERATOR, ENFORCE) | _checked(mine, user)
     for name, value in enforced.items():
         listed = value if isinstance(value, list) and value and name in LISTABLE else [value]
-        bounds = [_checked({name: each}, OPERATOR)[name] for each in listed]
-        bound = tuple(each.value for each in bounds)
-        asked = found.get(name, bounds[0])
-        kept = asked if _within(name, asked.value, bound) else bounds[0]
-        found[name] = Setting(kept.value, kept.source, enforced=True, bound=bound)
+        bounds = [_checked({name: item}, OPERATOR)[name] for item in listed]
+        bound = tuple(setting.value for setting in bounds)
+        setting = found.get(name, bounds[0])
+        if not _within(name, setting.value, bound):
+            setting = bounds[0]
+        found[name] = Setting(setting.value, setting.source, enforced=True, bound=bound)
     return found
 
 
@@ -82,12 +83,12 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:
-        if not os.path.lexists(path):  # or nobody can say
+        if not os.path.lexists(path):  # also if a directory on the way cannot be searched
             return {}
         raise UsageError(f"{path}: {error.strerror}") from None
     with file:
         status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):  # /dev/null: none
+        if not stat.S_ISREG(status.st_mode):  # such as BELLJAR_CONFIG=/dev/null
             return {}
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
             raise UsageError(
@@ -113,7 +114,7 @@ def _checked(given: dict[str, Any], path: Path, *tables: str) -> dict[str, Setti
 
 
 def _value(name: str, text: str, path: Path) -> str:
-    """As an option would have it: a value that is one, and a path that does not depend on where we are."""
+    """A valid value, with paths that do not depend on the current directory."""
     try:
         _amount(name, text)
     except (limits.LimitsError, argparse.ArgumentTypeError) as error:
@@ -128,19 +129,21 @@ def _value(name: str, text: str, path: Path) -> str:
 def _policy(text: str, path: Path) -> str:
     from belljar.policy import BUILT_IN
 
-    found = text if text in BUILT_IN else _beside(text, path)
-    if found not in BUILT_IN and not os.path.isfile(found):
-        raise UsageError(f"{path}: no policy {found!r}: give a file, or one of {', '.join(BUILT_IN)}")
-    return found
+    if text in BUILT_IN:
+        return text
+    file = _beside(text, path)
+    if not os.path.isfile(file):
+        raise UsageError(f"{path}: no policy {file!r}: give a file, or one of {', '.join(BUILT_IN)}")
+    return file
 
 
 def _beside(text: str, path: Path) -> str:
-    """Relative to the file that names it: in the current directory a repository may have put its own."""
+    """Relative to the settings file: a repository could put its own file into the current directory."""
     return os.path.normpath(path.absolute().parent / Path(text).expanduser())
 
 
 def _amount(name: str, value: Any) -> float | None:
-    """Of a size, a count or a time; others have none."""
+    """The number of a size, a count or a time; None for other settings."""
     if name in LIMITS:
         return limits.checked(name, value)
     return seconds(str(value)) if name in TIMES else None
@@ -154,14 +157,14 @@ def _within(name: str, value: Any, bound: tuple[str, ...]) -> bool:
 
 
 def apply(parser: argparse.ArgumentParser, settings: dict[str, Setting]) -> None:
-    """As the options' defaults."""
+    """Use the settings as the options' defaults."""
     for action in _actions(parser) if settings else ():
         if action.option_strings and action.dest in settings:
             action.default = settings[action.dest].value
 
 
-def forget(parser: argparse.ArgumentParser) -> None:
-    """No defaults at all: what is parsed then holds only what was said."""
+def remove_defaults(parser: argparse.ArgumentParser) -> None:
+    """Remove all defaults, so that a parse yields only the options that are given."""
     for action in _actions(parser):
         if action.option_strings:
             action.default = argparse.SUPPRESS

@@ -1,15 +1,15 @@
-"""How signals end a command of ours.
+"""Ends the command line cleanly on SIGTERM and SIGHUP.
 
-SIGTERM and SIGHUP end us by way of `finally`, so that what was started is ended too. But a handler that raises wherever
-it lands may leave a lock held that the way out needs. So `SignalGate` has two states:
+A signal raises SystemExit, so that every `finally` runs and what was started is ended too. But a handler that raises
+anywhere may leave a lock held that the cleanup needs. So `SignalGate` has two states:
 
-    CLOSED   a signal is noted, and `on_signal` is called; the next wait raises
-    OPEN     inside `with gate:`, around a single wait that holds nothing (a read, a write): a signal raises at once
+    CLOSED   a signal is noted and `on_signal` is called; the next wait raises
+    OPEN     inside `with gate:`, around a single wait that holds no lock (a read, a write): a signal raises at once
 
-Ctrl+C (`interrupts`) is never noted, only passed to `on_signal`.
+Ctrl+C (with `interrupts`) is never noted, only passed to `on_signal`.
 
-Python runs handlers between two of its steps, so a signal that comes just before a wait would be acted on after it: a
-timer breaks every wait into short ones.
+Python runs handlers between bytecodes, so a signal just before a wait would be handled after it. A timer breaks every
+wait into short ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_WAIT = 0.5
 class SignalGate:
     def __init__(self, on_signal: Callable[[int], None] = lambda number: None, *, interrupts: bool = False) -> None:
         self.number: int | None = None
-        """Of the signal that asked us to leave."""
+        """The number of the signal that asked us to end."""
         self._on_signal, self._open = on_signal, False
         for number in (signal.SIGTERM, signal.SIGHUP, *([signal.SIGINT] if interrupts else [])):
             signal.signal(number, self._signalled)
@@ -40,7 +40,7 @@ class SignalGate:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def check(self) -> None:
-        """Leave, if a signal asked for it."""
+        """End if a signal has asked for it."""
         if self.number is not None:
             self._open = False
             raise SystemExit(128 + self.number)

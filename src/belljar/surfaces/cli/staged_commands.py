@@ -1,4 +1,4 @@
-"""Staged changes on the command line: `changes`, `diff`, `apply`, `discard`; `checkpoint` and `rollback`."""
+"""Commands for staged changes: `changes`, `diff`, `apply`, `discard`, `checkpoint` and `rollback`."""
 
 from __future__ import annotations
 
@@ -28,50 +28,49 @@ T = TypeVar("T")
 
 
 def changes(args: Namespace) -> int:
-    review = _review(args)
-    found = _named(args, review)
-    _say_if_none(args, found)
-    shown = map(line, found) if args.all or args.paths else lines(found)
-    return console.answer(args, [change.as_dict() for change in found], *shown)
+    selected = _selected(args, _review(args))
+    _note_if_none(args, selected)
+    shown = map(line, selected) if args.all or args.paths else lines(selected)
+    return console.answer(args, [change.as_dict() for change in selected], *shown)
 
 
 def diff(args: Namespace) -> int:
     review = _review(args)
     if args.stat:
         return _stat(args, review)
-    text = review.diff([change.path for change in _named(args, review)] if args.paths else None)
-    _say_if_none(args, text)
+    text = review.diff([change.path for change in _selected(args, review)] if args.paths else None)
+    _note_if_none(args, text)
     return console.answer(args, {"diff": text}, *([text.rstrip("\n")] if text else []))
 
 
-def _named(args: Namespace, review: Review) -> list[Change]:
-    """Those at or below the paths that were named. A path without a change is told; without any, it is an error."""
-    found = review.changes()
-    unchanged = [path for path in args.paths if not has_changes(found, path)]
+def _selected(args: Namespace, review: Review) -> list[Change]:
+    """The changes at or below the given paths. A path without changes gets a note; if all have none, an error."""
+    changes = review.changes()
+    unchanged = [path for path in args.paths if not has_changes(changes, path)]
     if len(unchanged) == len(args.paths):
-        return select(found, args.paths or None, parents=False)
+        return select(changes, args.paths or None, parents=False)
     for path in unchanged:
         console.note(f"{path}: nothing changed there")
-    return select(found, [path for path in args.paths if path not in unchanged], parents=False)
+    return select(changes, [path for path in args.paths if path not in unchanged], parents=False)
 
 
-def _say_if_none(args: Namespace, found: object) -> None:
-    if not found and not args.json:
+def _note_if_none(args: Namespace, shown: object) -> None:
+    if not shown and not args.json:
         console.note("nothing changed")
 
 
 def _stat(args: Namespace, review: Review) -> int:
-    """As `git diff --stat`, without its histogram: files, not the directories they are in."""
-    found = [change for change in _named(args, review) if change.members or not change.is_directory]
-    counts = [(change, *lines_counted(review.show(change).text)) for change in found]
+    """Like `git diff --stat` without the histogram. Directories are left out."""
+    files = [change for change in _selected(args, review) if change.members or not change.is_directory]
+    counts = [(change, *lines_counted(review.show(change).text)) for change in files]
     facts = [
         {"path": change.path, "kind": change.kind, "added": plus, "removed": minus} for change, plus, minus in counts
     ]
-    _say_if_none(args, found)
-    width = max((len(quoted(change.path)) for change in found), default=0)
+    _note_if_none(args, files)
+    width = max((len(quoted(change.path)) for change in files), default=0)
     lines = [f"{change.mark} {quoted(change.path):<{width}}  +{plus} −{minus}" for change, plus, minus in counts]
-    together = f"{len(found)} changed, +{sum(each[1] for each in counts)} −{sum(each[2] for each in counts)}"
-    return console.answer(args, facts, *lines, *([together] if found else []))
+    total = f"{len(files)} changed, +{sum(plus for _, plus, _ in counts)} −{sum(minus for _, _, minus in counts)}"
+    return console.answer(args, facts, *lines, *([total] if files else []))
 
 
 def apply(args: Namespace) -> int:
@@ -92,17 +91,17 @@ def _undo(args: Namespace, review: Review) -> int:
     area = review.area
     when = f"{datetime.fromtimestamp(area.can_undo, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
     try:
-        back = Applied(review.undo(force=args.force))
+        undone = Applied(review.undo(force=args.force))
     except Conflict as conflict:
         raise _advised(conflict, f"{area.id} applied it at {when}; --force takes it back all the same, and loses what "
                                  "was changed since") from None  # fmt: skip
     if not _runs(area.id) and not area.can_undo and not review.changes():
         area.remove()
-    return _answer(args, back, f"taken back, applied by {area.id} at {when}")
+    return _answer(args, undone, f"taken back, applied by {area.id} at {when}")
 
 
 def _advised(conflict: Conflict, advice: str) -> Conflict:
-    """The same, and behind it what helps."""
+    """Add advice to the message of a conflict."""
     conflict.args = (f"{conflict}; {advice}",)
     return conflict
 
@@ -117,20 +116,20 @@ def _answer(args: Namespace, result: Applied, done: str) -> int:
 def discard(args: Namespace) -> int:
     review = reviewed(_review(args).area)
     id, paths = review.area.id, args.paths or None
-    gone = anyio.run(_asked, id, lambda box: box.discard(paths)) if _runs(id) else review.discard(paths)
-    return _answer(args, Applied(gone), "discarded")
+    discarded = anyio.run(_attached, id, lambda box: box.discard(paths)) if _runs(id) else review.discard(paths)
+    return _answer(args, Applied(discarded), "discarded")
 
 
-async def _asked(id: str, question: Callable[[Session], Awaitable[T]]) -> T:
+async def _attached(id: str, call: Callable[[Session], Awaitable[T]]) -> T:
     async with await Session.attach(id) as box:
-        return await question(box)
+        return await call(box)
 
 
 def _runs(id: str) -> bool:
-    return id in {each["id"] for each in sessions()}
+    return id in {session["id"] for session in sessions()}
 
 
-# Checkpoints of a session that runs.
+# Checkpoints of a running session.
 
 
 async def checkpoint(args: Namespace) -> int:
@@ -153,25 +152,25 @@ async def rollback(args: Namespace) -> int:
 async def _staged(args: Namespace) -> AsyncIterator[Session]:
     async with await Session.attach(await to_thread.run_sync(_running, args)) as box:
         if not box.is_staged:
-            direct = f"{box.id} writes straight into its workspace"
-            raise UsageError(f"{direct}; `belljar session start --staged` starts one that has checkpoints")
+            reason = f"{box.id} writes straight into its workspace"
+            raise UsageError(f"{reason}; `belljar session start --staged` starts one that has checkpoints")
         yield box
 
 
 def _running(args: Namespace) -> str:
-    """The named session; without a name, the only staged one that runs for the directory we are in."""
+    """The named session, or the only running staged session of the current directory."""
     _take_id(args, "name")
     if args.session is not None:
         return names.session(args.session)
-    alive = {each["id"] for each in sessions()}
-    found = [area.id for area in _here() if area.id in alive]
-    if len(found) != 1:
-        said = f"several staged sessions run ({', '.join(found)})" if found else "no staged session runs"
-        raise UsageError(f"{said} for this directory: name one with --session")
-    return found[0]
+    running = {session["id"] for session in sessions()}
+    ids = [area.id for area in _here() if area.id in running]
+    if len(ids) != 1:
+        reason = f"several staged sessions run ({', '.join(ids)})" if ids else "no staged session runs"
+        raise UsageError(f"{reason} for this directory: name one with --session")
+    return ids[0]
 
 
-# Which changes are meant.
+# Choosing the staged area.
 
 
 def _review(args: Namespace) -> Review:
@@ -180,52 +179,53 @@ def _review(args: Namespace) -> Review:
 
 
 def _take_id(args: Namespace, name: str) -> None:
-    """`belljar diff ID` is `--session ID`, by id or by name, unless there is a file of that name."""
-    given = getattr(args, name)
-    words = given if isinstance(given, list) else [given] if given else []
+    """`belljar diff ID` means `--session ID` (an id or a name), unless there is a file of that name."""
+    value = getattr(args, name)
+    words = value if isinstance(value, list) else [value] if value else []
     if args.session is not None or not words or os.path.exists(words[0]):
         return
     if names.is_id(words[0]) or words[0] in names.known():
         args.session = words[0]
-        setattr(args, name, words[1:] if isinstance(given, list) else None)
+        setattr(args, name, words[1:] if isinstance(value, list) else None)
 
 
 def find(id: str | None, *, applied: bool = False) -> StagedArea:
-    """The named one; without a name, the only one of the directory we are in. `applied`: the one applied last."""
+    """The named area, or the only one of the current directory. With `applied`, the one that was applied last."""
     if id is not None:
         return _up_to_date(StagedArea.find(hosts.default().staged_root, names.session(id)))
     if applied:
         return _applied_last()
     here = _here()
-    changes = {area: found for area in here if (found := area.changes())}
-    # What can never be applied, such as a socket that a server left, makes no choice difficult.
-    with_changes = [area for area, found in changes.items() if any(each.can_be_applied for each in found)] or [*changes]
+    changes_of = {area: changes for area in here if (changes := area.changes())}
+    # Areas with nothing that can be applied (only a server's socket, for example) count only if there are no others.
+    appliable = [area for area, changes in changes_of.items() if any(change.can_be_applied for change in changes)]
+    with_changes = appliable or [*changes_of]
     if len(with_changes) == 1:
         return with_changes[0]
     if not with_changes:
         if running := next((area for area in here if _runs(area.id)), None):
-            return running  # in which nothing changed
+            return running  # nothing changed in it
         raise UsageError("no staged changes of this directory; `belljar run --staged` makes some")
     ids = ", ".join(area.id for area in with_changes)
     raise UsageError(f"several sessions have staged changes of this directory: name one with --session ({ids})")
 
 
 def _applied_last() -> StagedArea:
-    found = sorted((area for area in _here() if area.can_undo), key=lambda area: area.can_undo)
-    if not found:
+    areas = [area for area in _here() if area.can_undo]
+    if not areas:
         raise UsageError("nothing that was applied to this directory can be taken back any more")
-    return found[-1]
+    return max(areas, key=lambda area: area.can_undo)
 
 
 def _here() -> list[StagedArea]:
-    """Of the directory we are in, or one above it; not of another that was there before."""
+    """The areas of the current directory, or of one above it. A directory that was replaced since does not count."""
     here, root = os.path.realpath("."), hosts.default().staged_root
-    found = [area for area in StagedArea.all(root) if os.path.commonpath([here, area.workspace]) == area.workspace]
-    return [_up_to_date(area) for area in found if area.is_in_place]
+    areas = [area for area in StagedArea.all(root) if os.path.commonpath([here, area.workspace]) == area.workspace]
+    return [_up_to_date(area) for area in areas if area.is_in_place]
 
 
 def _up_to_date(area: StagedArea) -> StagedArea:
-    """Of a session that shares no files with us: what is in its sandbox now."""
+    """If the sandbox works on a copy of the workspace, fetch the changes in it."""
     if area.is_copied and _runs(area.id):
-        anyio.run(_asked, area.id, Session.copy_out)
+        anyio.run(_attached, area.id, Session.copy_out)
     return area

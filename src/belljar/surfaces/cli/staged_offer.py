@@ -1,4 +1,4 @@
-"""Asking a person what becomes of staged changes: at the end of `run --staged` and `shell --staged`; `apply -p`."""
+"""Asks the user what to do with staged changes: after `run --staged` and `shell --staged`, and in `apply -p`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_LINES = 40
 
 
 def ask(question: str) -> str:
-    """`q` where nobody answers any more."""
+    """The user's answer; `q` at the end of input."""
     if not sys.stdin.isatty():
         raise UsageError("choosing needs a terminal; name the paths instead")
     sys.stderr.write(question)
@@ -36,11 +36,11 @@ def ask(question: str) -> str:
 
 
 def conclude(id: str, *, ask: bool) -> None:
-    """After a staged session has ended. Nothing is asked where nobody could answer: the changes are kept."""
+    """After the end of a staged session. If nobody can answer, the changes are kept."""
     try:
         area = StagedArea.find(hosts.default().staged_root, id)
     except UsageError:
-        return  # it changed nothing, so nothing was kept
+        return  # the session changed nothing
     try:
         _offer(area, ask and sys.stdin.isatty() and sys.stderr.isatty())
     except BelljarError as error:
@@ -48,35 +48,34 @@ def conclude(id: str, *, ask: bool) -> None:
 
 
 def reviewed(area: StagedArea) -> Review:
-    """What is decided about it is in the audit trail, also when its session is over."""
+    """A review that records its decisions in the audit trail, also after the session has ended."""
     ledger = Ledger(hosts.default().audit)
     ledger.session = area.id
     return Review(area, ledger.record)
 
 
-def _offer(area: StagedArea, asked: bool) -> None:
-    """What changed, and what shall become of it."""
+def _offer(area: StagedArea, can_ask: bool) -> None:
     review = reviewed(area)
-    found = review.changes()
+    changes = review.changes()
     if area.incomplete:
         console.note(f"some changes are lost: {area.incomplete}")
-    if not found:
+    if not changes:
         review.discard()
-    elif not asked:
-        console.note(f"{counted(found)} staged as {area.id}: see `belljar diff`, keep with `belljar apply`, "
+    elif not can_ask:
+        console.note(f"{counted(changes)} staged as {area.id}: see `belljar diff`, keep with `belljar apply`, "
                      "drop with `belljar discard`")  # fmt: skip
     else:
-        _decide(review, found)
+        _decide(review, changes)
 
 
-def _decide(review: Review, found: list[Change]) -> None:
-    shown = lines(found)
-    for each in shown[:MOST_LINES]:
-        console.note(each)
+def _decide(review: Review, changes: list[Change]) -> None:
+    shown = lines(changes)
+    for text in shown[:MOST_LINES]:
+        console.note(text)
     if len(shown) > MOST_LINES:
         console.note(f"… and {len(shown) - MOST_LINES} more; `belljar changes` lists them all")
-    while (answer := ask(QUESTION.format(counted(found)))[:1]) not in tuple("ynckq"):
-        pass  # whoever leaves (q) keeps
+    while (answer := ask(QUESTION.format(counted(changes)))[:1]) not in tuple("ynckq"):
+        pass
     if answer == "n":
         review.discard()
         console.note("discarded")
@@ -87,7 +86,7 @@ def _decide(review: Review, found: list[Change]) -> None:
         report(choose(review, None), "applied")
     if left := review.changes():
         console.note(f"{counted(left)} kept as {review.area.id}")
-    # An area without changes stays as long as its apply can be undone; `prune` and the next apply take it away.
+    # The area stays even without changes, so that the apply can be undone. `prune` and the next apply remove it.
 
 
 def report(result: Applied, done: str) -> None:
@@ -99,23 +98,24 @@ def report(result: Applied, done: str) -> None:
         console.note(f"not applied: {quoted(path)} is a FIFO, a socket, a device or nested too deeply")
 
 
-def lines(found: list[Change]) -> list[str]:
-    """Of new directories one line each, with how much is in them; but what the host would run is always shown."""
+def lines(changes: list[Change]) -> list[str]:
+    """A line for each change. A new directory is one line with the number of its files, but files that the host would
+    run are always listed."""
     shown: list[str] = []
     folded = ""
-    for change in found:
+    for change in changes:
         if folded and change.path.startswith(folded):
             shown += [line(change)] if change.runs_later else []
             continue
         folded = f"{change.path}/" if change.kind == "added" and change.is_directory and not change.members else ""
-        inside = sum(each.path.startswith(folded) for each in found) if folded else 0
+        inside = sum(other.path.startswith(folded) for other in changes) if folded else 0
         shown.append(f"{change.mark} {quoted(change.path)}/  ({inside} new)" if inside > 1 else line(change))
         folded = folded if inside > 1 else ""
     return shown
 
 
 def line(change: Change) -> str:
-    """`~ src/app.py`, with what a person should know of it."""
+    """`~ src/app.py`, with notes."""
     notes: list[str] = [change.kind] if change.kind in ("mode", "type") else []
     notes += [counted(change.members)] if change.members else []
     notes += ["the host would run it"] if change.runs_later else []
@@ -123,49 +123,50 @@ def line(change: Change) -> str:
 
 
 def choose(review: Review, paths: list[str] | None) -> Applied:
-    """Change by change, and hunk by hunk where there is text; `q` leaves the rest staged. What was chosen is applied in
-    the end, at once: an undo takes all of it back."""
-    seen: dict[Change, Shown] = {}
+    """Ask about each change, and about each hunk of a text file. `q` leaves the rest staged. What was chosen is applied
+    together at the end, so that one undo takes all of it back."""
+    chosen: dict[Change, Shown] = {}
     contents: dict[str, bytes] = {}
-    found = review.changes()
-    for change in found:
+    changes = review.changes()
+    for change in changes:
         if paths and not any(change.path == path or change.path.startswith(f"{path}/") for path in paths):
             continue
-        if _is_made_on_the_way(change, found):
+        if _is_created_by_others(change, changes):
             continue
         shown = review.show(change)
         console.say(shown.text.rstrip("\n"))
         if not change.can_be_applied:
             continue
-        answer, taken = _one(change, _hunks(review, change))
-        if answer == "y" or taken:
-            seen[change] = shown
-        if taken:
-            contents[change.path] = review.with_hunks(change.path, taken)
+        answer, hunks = _ask_about(change, _hunks(review, change))
+        if answer == "y" or hunks:
+            chosen[change] = shown
+        if hunks:
+            contents[change.path] = review.with_hunks(change.path, hunks)
         if answer == "q":
             break
-    return review.apply_chosen(seen, contents)
+    return review.apply_chosen(chosen, contents)
 
 
-def _is_made_on_the_way(change: Change, found: list[Change]) -> bool:
-    """A new directory, when something in it is taken."""
+def _is_created_by_others(change: Change, changes: list[Change]) -> bool:
+    """A new directory with changes in it: applying one of those creates it."""
     is_directory = change.after is not None and change.after.kind == "directory" and change.kind != "mode"
-    return is_directory and any(each.path.startswith(f"{change.path}/") for each in found)
+    return is_directory and any(other.path.startswith(f"{change.path}/") for other in changes)
 
 
-def _one(change: Change, pieces: list[str]) -> tuple[str, list[int]]:
-    """What was answered, and the hunks that are wanted if only some are."""
+def _ask_about(change: Change, hunks: list[str]) -> tuple[str, list[int]]:
+    """The answer, and the numbers of the chosen hunks if only some are chosen."""
     warning = " The host would run it by itself." if change.runs_later else ""
-    letters = "ynsq" if len(pieces) > 1 else "ynq"
+    letters = "ynsq" if len(hunks) > 1 else "ynq"
     answer = _letter(f"Apply {quoted(change.path)}?{warning}", letters)
-    taken: list[int] = []
-    for number, piece in enumerate(pieces if answer == "s" else []):
-        console.say(piece.rstrip("\n"))
-        if (each := _letter(f"Apply hunk {number + 1} of {len(pieces)}?", "ynq")) == "y":
-            taken.append(number)
-        elif each == "q":
-            return "q", taken
-    return answer, taken
+    chosen: list[int] = []
+    for number, hunk in enumerate(hunks if answer == "s" else []):
+        console.say(hunk.rstrip("\n"))
+        letter = _letter(f"Apply hunk {number + 1} of {len(hunks)}?", "ynq")
+        if letter == "q":
+            return "q", chosen
+        if letter == "y":
+            chosen.append(number)
+    return answer, chosen
 
 
 LETTERS = {
@@ -178,7 +179,7 @@ LETTERS = {
 
 
 def _letter(question: str, letters: str) -> str:
-    """One of these; `?` and everything else explains them."""
+    """Ask until the answer is one of `letters`. Any other answer explains them."""
     while True:
         answer = ask(f"{question} [{','.join(letters)},?] ")[:1]
         if answer and answer in letters:

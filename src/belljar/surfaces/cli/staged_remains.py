@@ -1,7 +1,6 @@
-"""Staged changes whose session has ended: listed by `session list`, dropped by `prune` only after a yes.
+"""Staged changes of ended sessions. `session list` lists them, and `prune` drops them only if the user agrees.
 
-The rule: they never expire by themselves. What has no unapplied change (all was applied, or nothing was changed) holds
-nobody's work and goes with the first `prune`.
+They never expire. An area without unapplied changes holds no work, so `prune` removes it without asking.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ NOTHING = counted([])
 
 
 def summary(area: StagedArea) -> str:
-    """`+12 −3 ~40`; of one whose workspace is gone, that, unless all of it was applied before."""
+    """`+12 −3 ~40`, or "workspace gone" if the workspace is gone and not everything was applied before."""
     try:
         if not area.is_in_place and not left_without_workspace(area):
             return NOTHING
@@ -37,7 +36,7 @@ def summaries() -> dict[str, str]:
 
 
 def ended(running: set[str], changes: dict[str, str]) -> list[dict[str, Any]]:
-    """As `session list` shows them: sessions that are over, with changes that nobody decided about."""
+    """Ended sessions with unapplied changes, for `session list`."""
     return [
         {"id": area.id, "image": "-", "started": float(area.meta["created"]), "lease": 0.0, "ended": True,
          "workspace": area.workspace}
@@ -47,7 +46,8 @@ def ended(running: set[str], changes: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def _is_over(area: StagedArea, running: set[str] | None = None) -> bool:
-    """No process holds it and its container does not run. Without `running`, its directory says so: after a reap."""
+    """Whether no process owns the session and its container does not run. After a reap `running` is not needed: an
+    ended session has no directory then."""
     directory = hosts.default().run_root / area.id
     if running is None:
         return not directory.is_dir()
@@ -55,7 +55,7 @@ def _is_over(area: StagedArea, running: set[str] | None = None) -> bool:
 
 
 def prune(args: Namespace) -> tuple[list[str], list[str]]:
-    """What was dropped, and what was kept because it is somebody's work."""
+    """The ids of the areas that were dropped, and of those that were kept because they hold work."""
     over = [area for area in StagedArea.all(hosts.default().staged_root) if _is_over(area)]
     empty = [area for area in over if summary(area) == NOTHING]
     for area in empty:

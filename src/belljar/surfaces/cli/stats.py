@@ -1,4 +1,4 @@
-"""`belljar stats`: what sessions use, from the kernel's own books; on a terminal it goes on until Ctrl+C."""
+"""`belljar stats`: the memory and processes of sessions, from the kernel. On a terminal it repeats until Ctrl+C."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _UP_AND_CLEAR = "\x1b[{lines}A\x1b[J"
 
 
 def stats(args: Namespace) -> int:
-    wanted = {names.session(given) for given in args.sessions}
+    ids = {names.session(name) for name in args.sessions}
     if args.json:
-        return console.answer(args, _rows(wanted))
+        return console.answer(args, _rows(ids))
     live = sys.stdout.isatty() and not args.once
     lines = 0
     while True:
-        rows = _rows(wanted)
+        rows = _rows(ids)
         if lines:
             sys.stdout.write(_UP_AND_CLEAR.format(lines=lines))
         shown = [(r["name"] or r["id"], _memory(r), _pids(r), r["image"], r["workspace"]) for r in rows]
@@ -37,20 +37,22 @@ def stats(args: Namespace) -> int:
         time.sleep(SECONDS)
 
 
-def _rows(wanted: set[str]) -> list[dict[str, Any]]:
-    called = {id: name for name, id in names.known().items()}
+def _rows(ids: set[str]) -> list[dict[str, Any]]:
+    """Of these sessions, or of all."""
+    name_of = {id: name for name, id in names.known().items()}
     rows = []
-    for each in kept.running(default()):
-        if wanted and each["id"] not in wanted:
+    for session in kept.running(default()):
+        id = session["id"]
+        if ids and id not in ids:
             continue
         try:
-            engine = engine_of(each, default())
-            used = usage(engine.inspect(each["container"]).pid) if engine.is_here else {}
+            engine = engine_of(session, default())
+            used = usage(engine.inspect(session["container"]).pid) if engine.is_here else {}
         except EngineError:
             continue  # it has just ended
-        limits = each.get("limits") or {}
+        limits = session.get("limits") or {}
         rows.append({
-            "id": each["id"], "name": called.get(each["id"]), "image": each["image"], "workspace": each["workspace"],
+            "id": id, "name": name_of.get(id), "image": session["image"], "workspace": session["workspace"],
             "memory": used.get("memory", 0), "pids": used.get("pids", 0), "memory_limit": limits.get("memory", 0),
             "pids_limit": limits.get("pids", 0),
         })  # fmt: skip
@@ -58,8 +60,8 @@ def _rows(wanted: set[str]) -> list[dict[str, Any]]:
 
 
 def _memory(row: dict[str, Any]) -> str:
-    of = f" / {row['memory_limit'] / (1 << 20):.0f}" if row["memory_limit"] else ""
-    return f"{row['memory'] / (1 << 20):.1f}{of} MiB"
+    limit = f" / {row['memory_limit'] / (1 << 20):.0f}" if row["memory_limit"] else ""
+    return f"{row['memory'] / (1 << 20):.1f}{limit} MiB"
 
 
 def _pids(row: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""How a command's stdin and stdout meet ours: as a terminal, or as plain streams.
+"""Connects a command's stdin and stdout with ours: as a terminal, or as plain streams.
 
-Where stdin, stdout and stderr are a terminal, the command gets one (`-t` and `-T` force it). Whatever a terminal's
-keys are, they are read as long as the command runs, so none is left for the host's shell.
+If stdin, stdout and stderr are a terminal, the command gets one too (`-t` and `-T` override this). While the command
+runs all keys are read, so that none is left for the host's shell.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ class Streams:
     pty: bool
     """The command gets a terminal."""
     passed: bool
-    """Our stdin is the command's."""
+    """Our stdin is passed to the command."""
     terminal: HostTerminal | None
     """Our stdin, if it is a terminal."""
     stays: bool = False
-    """The command goes on without a terminal that is lost: its session is there to come back to."""
+    """If the terminal is lost, the command continues: it can be reached through its session."""
 
     @classmethod
     def of(cls, args: Namespace) -> Streams:
         terminal = _terminal()
-        everywhere = terminal is not None and not args.json and os.isatty(1) and os.isatty(2)
-        pty = everywhere if args.tty is None else args.tty
+        all_terminals = terminal is not None and not args.json and os.isatty(1) and os.isatty(2)
+        pty = all_terminals if args.tty is None else args.tty
         stays = bool(args.session) and pty and terminal is not None
         return cls(pty, args.interactive or terminal is not None or _is_piped(), terminal, stays)
 
     def options(self, args: Namespace) -> dict[str, Any]:
-        given = {"timeout": args.timeout, "env": {**self._environment(), **dict(args.env)}, "cwd": args.cwd}
-        size = self.terminal.size if self.terminal is not None else None
-        return {**given, "pty": True, "size": size} if self.pty else {**given, "stdin": b"" if self.passed else None}
+        options = {"timeout": args.timeout, "env": {**self._environment(), **dict(args.env)}, "cwd": args.cwd}
+        if self.pty:
+            return {**options, "pty": True, "size": self.terminal.size if self.terminal is not None else None}
+        return {**options, "stdin": b"" if self.passed else None}
 
     def _environment(self) -> dict[str, str]:
         if not self.pty:
@@ -65,18 +66,18 @@ class Streams:
         return Keyboard(self.terminal)
 
     def approver(self, args: Namespace) -> Approver | None:
-        """Whoever sits at the terminal, if somebody does."""
+        """Asks the user at the terminal; None if there is none."""
         if self.terminal is None or args.json or not os.isatty(2):
             return None
         from belljar.surfaces.cli import asking
 
-        return partial(asking.once, keyboard=self.keyboard)
+        return partial(asking.approve, keyboard=self.keyboard)
 
     def terminal_size(self) -> tuple[int, int]:
         return self.terminal.size if self.terminal is not None else (24, 80)
 
     async def pass_on(self, running: Run, answers: Answers, detach: DetachKeys, watching: CancelScope) -> None:
-        """What is typed or piped in, until it ends or somebody detaches, which ends the watching."""
+        """Pass on stdin until it ends or the user detaches, which cancels `watching`."""
         import anyio
 
         from belljar.surfaces.terminal.keys import pass_size
@@ -94,7 +95,7 @@ class Streams:
                 elif detach.pressed or self.stays:
                     detach.pressed = True
                     watching.cancel()
-                else:  # a raw terminal has no end but its own
+                else:  # a raw terminal only ends when it is closed
                     running.kill()
             tasks.cancel_scope.cancel()
 

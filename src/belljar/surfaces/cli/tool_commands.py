@@ -40,18 +40,19 @@ async def call(args: Namespace) -> int:
 
 
 def _parameters(words: list[str], schema: dict[str, Any]) -> Any:
-    """One JSON object, or NAME=VALUE words; a value is text where the tool takes text, else JSON."""
+    """Parameters from one JSON object or from NAME=VALUE words. A value is JSON unless the parameter is a text."""
     if len(words) == 1 and (words[0].lstrip()[:1] in ("{", "[") or "=" not in words[0]):
         return _json(words[0], schema)
     if not all(word.partition("=")[1] for word in words):
-        raise UsageError(f"{next(word for word in words if '=' not in word)!r} is no parameter; {_example(schema)}")
+        word = next(word for word in words if "=" not in word)
+        raise UsageError(f"{word!r} is not a parameter; {_example(schema)}")
     pairs = [word.partition("=")[::2] for word in words]
     known = schema["properties"]
     return {name: text if _is_text(known.get(name, {})) else _value(name, text, schema) for name, text in pairs}
 
 
 def _is_text(field: dict[str, Any]) -> bool:
-    return any(each.get("type", "string") == "string" for each in field.get("anyOf", [field]))
+    return any(kind.get("type", "string") == "string" for kind in field.get("anyOf", [field]))
 
 
 def _value(name: str, text: str, schema: dict[str, Any]) -> Any:
@@ -59,7 +60,7 @@ def _value(name: str, text: str, schema: dict[str, Any]) -> Any:
         return json.loads(text)
     except ValueError:
         field = schema["properties"][name]
-        kinds = " or ".join(str(each["type"]) for each in field.get("anyOf", [field]) if each.get("type") != "null")
+        kinds = " or ".join(str(kind["type"]) for kind in field.get("anyOf", [field]) if kind.get("type") != "null")
         raise UsageError(f"{name}={text}: {name} takes JSON here ({kinds}); {_example(schema)}") from None
 
 

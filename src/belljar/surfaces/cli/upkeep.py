@@ -23,10 +23,10 @@ def doctor(args: Namespace) -> int:
 
 
 def _engines_to_prune() -> list[Engine]:
-    """The engine in use, and oci's if it was ever: it has no daemon that would look after its own."""
+    """The engine in use, and oci if it was ever used: it has no daemon that cleans up."""
     engine = engines.connect()
-    used = (resources.state_dir() / "oci").is_dir()
-    return [engine, engines.connect("oci")] if used and engine.name != "oci" else [engine]
+    used_oci = (resources.state_dir() / "oci").is_dir()
+    return [engine, engines.connect("oci")] if used_oci and engine.name != "oci" else [engine]
 
 
 def prune(args: Namespace) -> int:
@@ -38,17 +38,17 @@ def prune(args: Namespace) -> int:
 
 
 def _caches(*, remove: bool) -> list[str]:
-    """What `--cache` keeps: whatever is in it can be had again."""
+    """Remove or list what `--cache` keeps. All of it can be downloaded again."""
     removed = []
     found = caches.kept(hosts.default().caches_root)
-    for each in found:
-        said = f"cache {each.name} of user {each.owner}, {each.bytes / 1e6:.0f} MB"
+    for cache in found:
+        description = f"cache {cache.name} of user {cache.owner}, {cache.bytes / 1e6:.0f} MB"
         if not remove:
-            console.note(said)
-        elif each.remove():
-            removed.append(said)
+            console.note(description)
+        elif cache.remove():
+            removed.append(description)
         else:
-            console.note(f"{said}: a sandbox uses it")
+            console.note(f"{description}: a sandbox uses it")
     if found and not remove:
         console.note("these are kept; `belljar prune --caches` removes them")
     return removed

@@ -1,4 +1,4 @@
-"""How values on the command line are written: times, numbers of lines, variables and files of them."""
+"""Parses values of options: times, numbers of lines, variables and files of variables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def named(text: str) -> str:
 
 
 def variable(text: str) -> tuple[str, str]:
-    """`NAME=value`; a NAME alone is taken from our own environment: its value is in no list of processes then."""
+    """`NAME=value`. NAME alone takes the value of our own environment, so that it is not in the list of processes."""
     name, equals, value = text.partition("=")
     if not equals and name.isidentifier() and name not in os.environ:
         raise argparse.ArgumentTypeError(f"{name} is not set here, so there is no value to take; write {name}=value")
@@ -43,8 +43,8 @@ def variable(text: str) -> tuple[str, str]:
 
 
 def env_file(path: str) -> list[tuple[str, str]]:
-    """As Docker reads it, but that each line has a value: the file may be a repository's, and would choose which of our
-    own variables a command gets."""
+    """Read as by Docker, but each line needs a value: the file may come from a repository, which must not choose which
+    of our own variables a command gets."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read(_LONGEST_ENV_FILE).splitlines()

@@ -1,9 +1,9 @@
-"""One `tools/call`: its output goes to the client while it runs, the policy's question to the person there.
+"""One `tools/call`: sends its output to the client while it runs, and asks the client's user for approvals.
 
-How a person is asked depends on the protocol's era. Up to 2025-11-25 the server sends `elicitation/create` in
-the middle of the call. Since 2026-07-28 a server may not send requests: the call ends at once with the question
-as its result, and the client makes the same call again with the answer, which a sealed state binds to the
-verdict's digest. Nothing has run by then, so the second call is judged from the start.
+How the user is asked depends on the protocol version. Up to 2025-11-25 the server sends `elicitation/create` during the
+call. Since 2026-07-28 a server may not send requests: the call ends with the question as its result, and the client
+repeats the call with the answer. A sealed state binds the answer to the verdict's digest. Nothing has run by then, so
+the second call is judged from the start.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from belljar.surfaces import words
 from belljar.surfaces.cli import render
 
 PROGRESS_SECONDS = 0.05
-"""Two notifications of one call are never closer together than this."""
+"""The shortest time between two notifications of one call."""
 PROGRESS_CHARACTERS = 8192
-"""The newest text that one notification carries; the result has all of it."""
+"""One notification carries at most the newest so many characters; the result has all of them."""
 QUESTION = "approve"
 LONGEST_SHOWN = 20_000
-"""A person can't approve what they can't see."""
+"""Longer commands are not offered for approval: nobody can approve what they cannot see."""
 
 current: ContextVar[Call | None] = ContextVar("belljar.mcp.call", default=None)
 running: list[Call] = []
-"""The newest last."""
+"""The running calls, the newest last."""
 
 
 async def approve(verdict: Verdict) -> bool | None:
-    """The session's `approve`: asks whoever is behind the call that led to this verdict. A host that a command wants
-    to reach comes up in the middle, in a task that belongs to no call: whoever made the newest one is asked."""
+    """The session's `approve`: asks the client of the call that led to this verdict. The question about a network host
+    comes from a task that belongs to no call, so the client of the newest call is asked."""
     call = current.get()
     if call in running:
         return await call.approve(verdict)
@@ -48,16 +48,16 @@ async def approve(verdict: Verdict) -> bool | None:
 
 
 class Unanswered(Exception):
-    """The client has to be asked, and answers with a new call."""
+    """The client must be asked, and answers with a new call."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.reason)
         self.verdict = verdict
 
     def as_result(self) -> types.InputRequiredResult:
-        asking = types.ElicitRequestFormParams(message=question(self.verdict), requested_schema=form(self.verdict))
+        params = types.ElicitRequestFormParams(message=question(self.verdict), requested_schema=form(self.verdict))
         return types.InputRequiredResult(
-            input_requests={QUESTION: types.ElicitRequest(params=asking)}, request_state=self.verdict.digest
+            input_requests={QUESTION: types.ElicitRequest(params=params)}, request_state=self.verdict.digest
         )
 
 
@@ -67,7 +67,7 @@ class Call:
         self._params = params
 
     async def approve(self, verdict: Verdict) -> bool | None:
-        """None where nobody can be asked."""
+        """None if nobody can be asked."""
         if not self._can_ask() or len(verdict.canonical) > LONGEST_SHOWN:
             return None
         if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
@@ -77,20 +77,20 @@ class Call:
         return _yes((self._params.input_responses or {}).get(QUESTION))
 
     async def ask_during_call(self, verdict: Verdict) -> bool | None:
-        """None in the era in which a server may not ask while a call is under way."""
+        """None if the protocol version does not allow a server to ask during a call."""
         modern = self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
         return await self._ask(verdict) if self._can_ask() and not modern else None
 
     def _can_ask(self) -> bool:
         capabilities = self._context.session.client_capabilities
-        asking = capabilities.elicitation if capabilities else None
-        return asking is not None and (asking.form is not None or asking.url is None)
+        elicitation = capabilities.elicitation if capabilities else None
+        return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
     async def _ask(self, verdict: Verdict) -> bool | None:
         ask = self._context.session.elicit_form
         try:
             return _yes(await ask(question(verdict), form(verdict), self._context.request_id))
-        except (MCPError, ValidationError):  # no way back to the client, or an answer that is none
+        except (MCPError, ValidationError):  # the client is gone, or its answer is malformed
             return None
 
 
@@ -101,9 +101,9 @@ def _yes(answer: object) -> bool:
 
 
 def question(verdict: Verdict) -> str:
-    """What the person reads. What the agent wrote comes last: however many lines it has, it can't pose as ours."""
+    """What the user reads. The agent's text comes last: however many lines it has, it cannot look like ours."""
     about = words.QUESTIONS[verdict.about]
-    effects = "".join(f"\nIt would {_visible(each)}" for each in words.would_do(verdict))
+    effects = "".join(f"\nIt would {_visible(effect)}" for effect in words.would_do(verdict))
     indented = "\n".join(f"    {_visible(line)}" for line in verdict.canonical.split("\n"))
     return f"{about.wants}\nRisk: {verdict.risk}\nWhy: {words.why(verdict)}{effects}\n{about.heading}:\n{indented}"
 
@@ -115,12 +115,12 @@ def form(verdict: Verdict) -> dict[str, Any]:
 
 
 def _visible(text: str) -> str:
-    """On one line; characters that don't show (bidirectional, zero width, controls) spelled out."""
+    """`text` on one line, with invisible characters (bidirectional, zero width, controls) escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in render.exact(text))
 
 
 class Progress:
-    """Output as progress notifications: gathered, cut to the newest, one every PROGRESS_SECONDS at most."""
+    """Sends output as progress notifications: the newest text, at most once every PROGRESS_SECONDS."""
 
     def __init__(self, session: ServerSession) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""`belljar mcp`: the tools for any MCP client, over stdio or over HTTP on this machine's loopback."""
+"""`belljar mcp`: serves the tools to an MCP client, over stdio or over HTTP on a loopback address."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAITING = (
 
 
 def serve(args: Namespace) -> int:
-    """Serves until the client is gone; everything that still ran then is killed."""
+    """Serve until the client is gone. Commands that still run then are killed."""
     service = build(args)
     if args.http is None:
         if sys.stdin is not None and sys.stdin.isatty():
@@ -53,12 +53,12 @@ def build(args: Namespace) -> Service:
     return Service(partial(planned, args, approve=approve), directory, families(args.tools, args.changes == "staged"))
 
 
-def families(wanted: str | None, staged: bool = False) -> tuple[str, ...]:
-    """The families named in `--tools a,b`; the Bash family when nothing is said. A staged session brings its own."""
+def families(option: str | None, staged: bool = False) -> tuple[str, ...]:
+    """The families named in `--tools a,b`, by default the Bash family. A staged session adds its own."""
     from belljar.tools.registry import FAMILIES, ON_REQUEST
 
     known = [*FAMILIES, *ON_REQUEST]
-    names = [name.strip() for name in (wanted or "bash").split(",")]
+    names = [name.strip() for name in (option or "bash").split(",")]
     if unknown := [name for name in names if name not in (*known, "all")]:
         raise UsageError(f"--tools: unknown: {', '.join(unknown)}; choose from {', '.join(known)}, all")
     if "staged" in names and not staged:
@@ -73,16 +73,16 @@ async def _serve_stdio(service: Service) -> int:
 
     server = service.server
     async with anyio.create_task_group() as tasks:
-        await tasks.start(_end_on_signal, service)  # a signal before would cancel the reading, which cannot be
+        await tasks.start(_end_on_signal, service)  # must be ready before the thread that reads stdin starts
         async with stdio_server() as (incoming, outgoing):
-            sys.stdout = sys.stderr  # a stray print would be flushed onto the protocol's pipe at exit
+            sys.stdout = sys.stderr  # a stray print must not reach the protocol's pipe
             await server.run(incoming, outgoing, server.create_initialization_options())
         tasks.cancel_scope.cancel()
     return 0
 
 
 async def _end_on_signal(service: Service, *, task_status: TaskStatus[None]) -> None:
-    """Closes the session and leaves at once: a thread sits in read(0) and nothing can wake it."""
+    """Close the session and exit at once: a thread waits in read(0), and nothing can wake it."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         task_status.started()
         async for number in signals:

@@ -1,9 +1,9 @@
-"""Connections to the HTTP server that nobody can hold without the token.
+"""Limits on connections to the HTTP server, so that nobody without the token can use them all up.
 
-A connection costs us a descriptor. Until a request on it is admitted by the token, it has HEADER_SECONDS in all,
-however far it got (silent, half a request, a refusal that it does not read), and when there are too many, the oldest
-of these makes room. One that was admitted is never closed for others: only when it keeps its next request back for
-HEADER_SECONDS, or takes nothing of its answer for UNREAD_SECONDS.
+Each connection takes a descriptor. Until a request with the token arrives on it, a connection has HEADER_SECONDS in
+all, whatever it does (nothing, half a request, not reading a refusal). If there are too many connections, the oldest of
+these is closed. An admitted connection is closed only if it sends no next request for HEADER_SECONDS, or reads nothing
+of its answer for UNREAD_SECONDS.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0
 UNREAD_SECONDS = 300.0
-"""Long, since the kernel tells of a slow reader's progress only by a megabyte or so."""
+"""Long: with a slow reader it may take minutes until the kernel's buffer takes more."""
 ADMIT = "belljar.admit"
-"""In the state of a request: to be called once its token was found right."""
-BACKLOG = 64  # accepted in one go, before the oldest can make room
+"""Key in the state of a request: the function to call when the token is right."""
+BACKLOG = 64  # the most that are accepted at once, before the oldest is closed
 _MOST = 256
 
 
 def most_connections() -> int:
-    """A quarter of the descriptors that we may have; the sandbox and its link need some too."""
+    """A quarter of our limit on descriptors; the sandbox and its link need some too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, soft // 4))
 
@@ -33,7 +33,7 @@ def most_connections() -> int:
 class Guarded(H11Protocol):
     most: ClassVar[int] = most_connections()
     waiting: ClassVar[dict[Guarded, None]] = {}
-    """Those not admitted yet, the oldest first."""
+    """Connections that are not admitted yet, the oldest first."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -53,7 +53,7 @@ class Guarded(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.scope is not None:  # its task has not begun yet
+        if self.scope is not None:  # a request has arrived, and its task has not started yet
             self.scope["state"][ADMIT] = self.admit
 
     def admit(self) -> None:
@@ -78,9 +78,9 @@ class Guarded(H11Protocol):
         self.transport.abort()
 
     def _watch(self, unsent_before: int = 0) -> None:
-        """Give an admitted client its time: to read on what is stuck, or to send the next request."""
+        """Start the timer of an admitted client: to read its answer, or to send the next request."""
         if self in self.waiting:
-            return  # has its time already, which nothing extends
+            return  # the timer of a connection that is not admitted is never extended
         self._stop_timer()
         answered = self.cycle.response_complete
         unsent = self.transport.get_write_buffer_size()

@@ -1,8 +1,7 @@
 """The MCP server over streamable HTTP: on a loopback address only; requires a bearer token, rejects browser requests.
 
-Any web page the user visits can make a browser send requests to loopback. So three things are asked of a
-request: the token (compared in constant time), a Host that names this very address (DNS rebinding), and no
-foreign Origin.
+Any web page that the user visits can make the browser send requests to loopback. So a request needs the token (compared
+in constant time), a Host header with this address (against DNS rebinding), and no foreign Origin.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from belljar.surfaces.mcp.connections import ADMIT, BACKLOG, Guarded
 
 TOKEN_VARIABLE = "BELLJAR_MCP_TOKEN"
 SHORTEST_TOKEN = 16
-"""A shorter one can be guessed: whoever is on this machine may try as often as they like."""
+"""A shorter token can be guessed: every user of this machine may try as often as they like."""
 SHUTDOWN_SECONDS = 5
-"""How long open streams may hold up the end; their commands are killed with the sandbox anyway."""
+"""How long the end waits for open streams; their commands are killed with the sandbox."""
 
 
 def serve_http(server: Server[Any], address: str, token: str | None) -> int:
@@ -50,7 +49,7 @@ def serve_http(server: Server[Any], address: str, token: str | None) -> int:
             TokenGate(app, secret),
             log_config=None,
             access_log=False,
-            log_level="error",  # not a line for each request that is refused: anybody could fill a log, or a pipe
+            log_level="error",  # no line for each refused request: anybody could fill a log or a pipe with them
             http=Guarded,
             ws="none",
             backlog=BACKLOG,
@@ -62,7 +61,7 @@ def serve_http(server: Server[Any], address: str, token: str | None) -> int:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """`HOST[:PORT]`, where HOST is a loopback address and no port is any free one; all else is refused."""
+    """`HOST[:PORT]` as a loopback address and a port, where 0 is any free one. Other addresses are refused."""
     try:
         parts = urlsplit(f"//{address}")
         host, port = parts.hostname or "", parts.port or 0
@@ -76,7 +75,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def given_token(option: str | None) -> str | None:
-    """From `--token` or the environment (an option can be read by everyone who may list processes)."""
+    """The token from `--token` or the environment. Everyone who can list processes can read an option."""
     token = option if option is not None else os.environ.get(TOKEN_VARIABLE)
     if token is not None and not re.fullmatch(rf"[!-~]{{{SHORTEST_TOKEN},}}", token):
         raise UsageError(f"the token must be at least {SHORTEST_TOKEN} characters of printable ASCII without spaces")
@@ -92,7 +91,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _only_from(name: str, port: int) -> TransportSecuritySettings:
-    hosts = [f"{each}:{port}" for each in (name, "localhost")]
+    hosts = [f"{name}:{port}", f"localhost:{port}"]
     return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
 
 
@@ -111,7 +110,7 @@ class TokenGate:
             await self._app(scope, receive, send)
         else:
             while (await receive()).get("more_body"):
-                pass  # closing with a part unread would reset the connection, perhaps before the answer is seen
+                pass  # if we closed with data unread, the reset might reach the client before the answer
             headers = {"WWW-Authenticate": "Bearer", "Connection": "close"}
             await PlainTextResponse("send Authorization: Bearer TOKEN\n", 401, headers)(scope, receive, send)
 

@@ -1,8 +1,7 @@
-"""The MCP server: one session, the tool registry in front of it, and the SDK's protocol in front of that.
+"""The MCP server: the SDK speaks the protocol, the tool registry makes the calls, one session runs them.
 
-The session is opened by the first call and shared by all of them; each call is a task of the SDK. A call that
-the client cancels is cancelled here, which kills its command. When the client is gone the SDK ends the calls,
-then the server's life ends, and the sandbox goes with everything in it.
+The first call opens the session, and all calls share it; each call is a task of the SDK. If the client cancels a call,
+its command is killed. When the client is gone the SDK ends the calls and then the server, and the sandbox is removed.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Answer = types.CallToolResult | types.InputRequiredResult
 
 
 class Sandboxed:
-    """The tools over the server's one session, which is opened when first needed, and again when it was lost."""
+    """The server's session and its tools. The session is opened when it is first needed, and again if it is lost."""
 
     def __init__(self, plan: Callable[[], Session], families: tuple[str, ...]) -> None:
         self._plan = plan
@@ -55,14 +54,16 @@ class Sandboxed:
             return self._tools
 
     def failed(self, name: str, failure: BelljarError) -> ToolResult:
-        """Our failure, not the command's: a result of the tool's own shape, where the model can act on it."""
+        """An error of Belljar's as a result of the tool, so that the model can act on it."""
         return self._tools.get(name).fail(str(failure), code=failure.code)
 
     def describe(self) -> list[types.Tool]:
         network = self.session.network
         return [
-            types.Tool(**each, annotations=annotate(name, network), output_schema=output_schema(name))
-            for name, each in zip(self._tools.names(), self._tools.schemas("mcp"), strict=True)
+            types.Tool(
+                **schema, annotations=annotate(schema["name"], network), output_schema=output_schema(schema["name"])
+            )
+            for schema in self._tools.schemas("mcp")
         ]
 
     async def close(self) -> None:
@@ -72,7 +73,7 @@ class Sandboxed:
                 self._report_staged()
 
     def _report_staged(self) -> None:
-        """Where to find what an ended session changed; stderr is the operator's."""
+        """Tell the operator, on stderr, where to find what an ended session changed."""
         if self.session.is_staged and self._id:
             from belljar.surfaces.cli import staged_offer
 
@@ -80,7 +81,7 @@ class Sandboxed:
 
 
 class Service:
-    """What answers a client: the list of tools, and their calls."""
+    """Answers a client: lists the tools and makes their calls."""
 
     def __init__(self, plan: Callable[[], Session], directory: str, families: tuple[str, ...]) -> None:
         self.sandboxed = Sandboxed(plan, families)
@@ -137,7 +138,7 @@ class Service:
 
 
 def _reply(result: ToolResult) -> types.CallToolResult:
-    """Never an empty text: some model APIs refuse it."""
+    """The text is never empty: some model APIs refuse that."""
     text = result.text or "(no output)"
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)],
@@ -147,13 +148,13 @@ def _reply(result: ToolResult) -> types.CallToolResult:
 
 
 def annotate(name: str, network: Network) -> types.ToolAnnotations:
-    """True of this very sandbox: its workspace is writable, and its world as open as its network."""
-    reads, forgets, ends = name in READING, name == "ListShells", name == "KillShell"
+    """MCP's hints about a tool, for this sandbox: its workspace is writable, and it may have a network."""
+    reads, lists, kills = name in READING, name == "ListShells", name == "KillShell"
     return types.ToolAnnotations(
         read_only_hint=reads,
-        destructive_hint=not (reads or forgets),
-        idempotent_hint=forgets or ends,
-        open_world_hint=network != "none" and not (reads or forgets or ends),
+        destructive_hint=not (reads or lists),
+        idempotent_hint=lists or kills,
+        open_world_hint=network != "none" and not (reads or lists or kills),
     )
 
 

@@ -1,7 +1,7 @@
-"""The structured half of a tool's answer: its shape, and that long output goes out once.
+"""The structured content of a tool's answer.
 
-The text is what models read, so it always carries the output. The structured content carries the family's fields; an
-output longer than LONGEST_TWICE that the text holds already is left out of it.
+Models read the text of an answer, so the text always has the output. The structured content has the family's fields. An
+output longer than LONGEST_TWICE is left out of it if the text has it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 LONGEST_TWICE = 1000
-"""Characters; so much goes out in both halves, for clients that read only one of them."""
+"""Output up to so many characters is sent in both, for clients that read only one of them."""
 
 _LEFT_OUT = f"left out where it is longer than {LONGEST_TWICE} characters: the text has it"
 _OUTPUT = {"type": ["string", "null"], "description": f"what it printed; {_LEFT_OUT}"}
@@ -37,12 +37,12 @@ _FIELDS: dict[str, dict[str, Any]] = {
 
 
 def output_schema(tool: str) -> dict[str, Any]:
-    """No field is required: long ones are left out where the text has them."""
+    """The schema of the structured content. No field is required, since long ones may be left out."""
     return {"type": "object", "properties": _FIELDS.get(tool, _BASH)}
 
 
 def once(fields: dict[str, Any], text: str) -> dict[str, Any]:
-    """`fields` without the long texts that `text` holds."""
+    """`fields` without the long texts that are in `text`."""
     return {
         name: once(value, text) if isinstance(value, dict) else value
         for name, value in fields.items()

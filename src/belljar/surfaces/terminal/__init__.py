@@ -1,1 +1,1 @@
-"""A person's terminal while a program in the sandbox uses it: keys go in, what the program draws comes out filtered."""
+"""The user's terminal while a program in the sandbox uses it: passes keys in and filtered output out."""

@@ -1,11 +1,11 @@
-"""What a program in the sandbox sends to its terminal, made fit for the person's own.
+"""Filters what a program in the sandbox sends to its terminal, before it reaches the user's.
 
 A terminal obeys what it is sent. Programs need to draw: colours, the cursor, erasing, scrolling, the alternate screen,
-bracketed paste, the mouse. They must not set the clipboard or the title, ask questions whose answers are typed into
-whatever reads next, reprogram keys, reorder text, or erase the lines that scrolled away. So this is an allow-list:
-`Drawing` takes the stream apart as a terminal would (text, control, ESC, CSI, string) and passes on only whole
-sequences that it knows. The rest is dropped.
-It remembers the modes that were switched and undoes them at the end. What a program asks, queries.py answers.
+bracketed paste, the mouse. They must not set the clipboard or the title, send queries (the terminal types the answer,
+and the next program reads it), reprogram keys, reorder text, or erase the scrollback. So this is an allow-list:
+`Drawing` parses the stream as a terminal does (text, control, ESC, CSI, string) and passes on only complete sequences
+that it knows. The rest is dropped. At the end it resets the modes that the program switched. queries.py answers the
+program's queries.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from belljar.patterns import lazy_pattern
 from belljar.surfaces.terminal.queries import Cursor, Size, answer
 
 LONGEST = 64
-"""Characters of one sequence; a longer one is none of those that are allowed."""
+"""Characters of one sequence; all allowed ones are shorter."""
 REPLACEMENT = "�"
 
 _COLOURED = r"\x1b\[(?:(?:[0-79]|[1-9][0-9]{1,2})(?:;(?:[0-79]|[1-9][0-9]{1,2})){0,15})?m"
-"""Of these most output is made; none of them conceals."""
+"""The colours that most output uses; none of them conceals text."""
 _DRAWN = lazy_pattern(
     "(?:[^\x00-\x06\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]++"
     f"|{_COLOURED})*"
@@ -39,29 +39,29 @@ _COLOUR = lazy_pattern(r"(?:^|(?<=;))[345]8;(?:5;[0-9]*|2;[0-9]*;[0-9]*;[0-9]*)"
 _PRIVATE = lazy_pattern(r"\?([0-9;]+)([hl])")
 
 ON_BY_DEFAULT = frozenset((7, 25))
-"""Wrapping at the margin, and a cursor that shows."""
+"""Wrapping at the margin, and a visible cursor."""
 MODES = ON_BY_DEFAULT | frozenset(
     (1, 5, 6, 12, 47, 66, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1047, 1048, 1049, 2004, 2026)
 )
 """Cursor keys, reverse video, origin, blinking, alternate screen, keypad, mouse, focus, bracketed paste, one frame."""
 
-_NOT_UNDONE = frozenset((12, 1048))  # blinking is a matter of taste; a saved place was only saved
+_NOT_RESET = frozenset((12, 1048))  # a blinking cursor and a saved position do no harm
 
 
 class Drawing:
-    """One program's output on its way to the terminal; bytes in as they come, bytes out.
+    """Filters one program's output: bytes in, bytes out.
 
-    `reply` gets the answers to what the program asks, for the program to read; it may drop them, and must not wait.
+    `reply` gets the answers to the program's queries. It passes them to the program or drops them, and must not block.
     """
 
     def __init__(self, size: Size = lambda: (24, 80), reply: Callable[[bytes], None] = lambda data: None) -> None:
         self.reply = reply
         self._size, self._cursor = size, Cursor(size)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._held = ""  # the beginning of a sequence
+        self._held = ""  # the beginning of a sequence that is not complete yet
         self._in_string = False
-        self._modes: set[int] = set()  # switched away from their default
-        self._undo: dict[str, str] = {}
+        self._modes: set[int] = set()  # modes that differ from their default
+        self._resets: dict[str, str] = {}
 
     def feed(self, data: bytes) -> bytes:
         text = self._held + self._decoder.decode(data)
@@ -69,11 +69,11 @@ class Drawing:
         return "".join(self._passed(text)).encode()
 
     def close(self) -> bytes:
-        """Whatever brings the terminal back to how the program found it."""
+        """The sequences that reset what the program changed."""
         self._held, self._in_string = "", False
         modes = [f"\x1b[?{mode}{'h' if mode in ON_BY_DEFAULT else 'l'}" for mode in sorted(self._modes)]
-        text = "".join((*modes, *self._undo.values()))
-        self._modes, self._undo = set(), {}
+        text = "".join((*modes, *self._resets.values()))
+        self._modes, self._resets = set(), {}
         return text.encode()
 
     def _passed(self, text: str) -> list[str]:
@@ -83,18 +83,18 @@ class Drawing:
             if self._in_string:
                 at = self._skip_string(text, at)
                 continue
-            found = _DRAWN.match(text, at)
-            assert found is not None
-            if found[0]:
-                out.append(self._drawn(found[0]))
-            at = found.end() + 1
+            drawn = _DRAWN.match(text, at)
+            assert drawn is not None
+            if drawn[0]:
+                out.append(self._drawn(drawn[0]))
+            at = drawn.end() + 1
             if at > len(text):
                 break
             if text[at - 1] != "\x1b":
                 out.append("" if text[at - 1] < "\xa0" else REPLACEMENT)
                 continue
             end = self._sequence(text, at, out)
-            if end is None:  # its rest is still to come
+            if end is None:  # incomplete
                 self._held = text[at - 1 :]
                 break
             at = end
@@ -103,20 +103,20 @@ class Drawing:
     def _drawn(self, text: str) -> str:
         plain = text
         if "\x1b" in text:
-            self._undo["m"] = "\x1b[0m"
+            self._resets["m"] = "\x1b[0m"
             plain = _COLOURS.sub("", text)
         self._cursor.text(plain)
         return text
 
     def _skip_string(self, text: str, at: int) -> int:
-        found = _STRING_END.search(text, at)
-        if found is None:
+        terminator = _STRING_END.search(text, at)
+        if terminator is None:
             return len(text)
         self._in_string = False
-        return found.start() if found[0] == "\x1b" else found.end()
+        return terminator.start() if terminator[0] == "\x1b" else terminator.end()
 
     def _sequence(self, text: str, at: int, out: list[str]) -> int | None:
-        """Behind an ESC at `at`; where to go on."""
+        """Handle the sequence whose ESC is before `at`. Returns its end, or None if it is incomplete."""
         if at == len(text):
             return None
         if text[at] in _STRINGS:
@@ -124,14 +124,14 @@ class Drawing:
             return at + 1
         csi = text[at] == "["
         body = at + csi
-        found = (_CSI if csi else _UNFINISHED_ESCAPE).match(text, body)
-        assert found is not None
-        end = found.end()
+        parameters = (_CSI if csi else _UNFINISHED_ESCAPE).match(text, body)
+        assert parameters is not None
+        end = parameters.end()
         if end - at > LONGEST:
             return end
         if end == len(text):
             return None
-        if not "0" <= text[end] <= "~":  # broken off by a control, which is looked at next
+        if not "0" <= text[end] <= "~":  # interrupted by a control character, which comes next
             return end
         whole = text[body : end + 1]
         out.append(self._csi(whole) if csi else self._escape(whole))
@@ -142,28 +142,28 @@ class Drawing:
             return ""
         self._cursor.escape(body)
         if body[0] in "()":
-            self._undo[body[0]] = f"\x1b{body[0]}B"
+            self._resets[body[0]] = f"\x1b{body[0]}B"
         elif body in "=>":
-            self._undo["="] = "\x1b>"
+            self._resets["="] = "\x1b>"
         return f"\x1b{body}"
 
     def _csi(self, body: str) -> str:
         if private := _PRIVATE.fullmatch(body):
             return self._switch(private[1], private[2])
         if _SGR.fullmatch(body):
-            if _CONCEAL.search(_COLOUR.sub("", body)):  # text that is there and does not show
+            if _CONCEAL.search(_COLOUR.sub("", body)):  # invisible text
                 return ""
-            self._undo["m"] = "\x1b[0m"
+            self._resets["m"] = "\x1b[0m"
         elif not _PLAIN.fullmatch(body):
-            if said := answer(body, self._cursor, self._size, self._is_on):
-                self.reply(said.encode())
+            if reply := answer(body, self._cursor, self._size, self._is_on):
+                self.reply(reply.encode())
             return ""
         elif body.endswith("r"):
-            self._undo["r"] = "\x1b7\x1b[r\x1b8"
+            self._resets["r"] = "\x1b7\x1b[r\x1b8"
         elif body.endswith(" q"):
-            self._undo["q"] = "\x1b[0 q"
+            self._resets["q"] = "\x1b[0 q"
         elif body.endswith(("h", "l")):
-            self._undo["4"] = "\x1b[4l"
+            self._resets["4"] = "\x1b[4l"
         self._cursor.csi(body)
         return f"\x1b[{body}"
 
@@ -176,7 +176,7 @@ class Drawing:
     def _switch(self, numbers: str, way: str) -> str:
         modes = [int(number) for number in numbers.split(";") if number and int(number) in MODES]
         for mode in modes:
-            if mode in _NOT_UNDONE:
+            if mode in _NOT_RESET:
                 continue
             if (way == "h") == (mode in ON_BY_DEFAULT):
                 self._modes.discard(mode)

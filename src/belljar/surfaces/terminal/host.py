@@ -1,8 +1,8 @@
-"""The person's terminal, lent to a program in the sandbox.
+"""The user's terminal, used by a program in the sandbox.
 
-While the program runs the terminal is in raw mode: every key, Ctrl+C and Ctrl+Z too, is a byte that goes inside.
-Whatever way we leave by, its settings come back, and what was typed for the sandbox and read by nobody is thrown away:
-it must not become a command of the shell that we return to.
+While the program runs the terminal is in raw mode: every key, also Ctrl+C and Ctrl+Z, is sent to the program. However
+Belljar ends, the terminal's settings are restored. Keys that nobody has read are discarded: they were typed for the
+sandbox and must not become a command of the host's shell.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ TERMS = frozenset(
     ("ansi", "linux", "rxvt", "screen", "screen-256color", "tmux", "tmux-256color", "vt100", "vt220", "xterm",
      "xterm-256color")
 )  # fmt: skip
-"""What every image with ncurses describes; any other terminal is told to be the most common one."""
+"""Terminals that every image with ncurses knows. For any other, programs get the most common one."""
 
 
 class HostTerminal:
-    """Ours: we read from it, and are in its foreground."""
+    """The terminal on stdin, while this process is in its foreground."""
 
     fd = 0
 
@@ -31,13 +31,13 @@ class HostTerminal:
         self._settings = termios.tcgetattr(self.fd)
         self._raw = False
         atexit.register(self.restore)
-        # Stopped or gone, we would leave the person at the host's prompt while they type for the sandbox.
+        # If these stopped or ended us, the user would be at the host's prompt while typing for the sandbox.
         for key in (signal.SIGTSTP, signal.SIGQUIT):
             signal.signal(key, signal.SIG_IGN)
 
     @classmethod
     def here(cls) -> HostTerminal | None:
-        """None where stdin is no terminal, or one that somebody else uses: reading would stop us."""
+        """None if stdin is not a terminal, or if another process is in its foreground: reading would stop us."""
         try:
             return cls() if os.isatty(0) and _is_ours(0) else None
         except (OSError, termios.error):
@@ -54,9 +54,9 @@ class HostTerminal:
 
     @contextlib.contextmanager
     def raw(self) -> Iterator[None]:
-        """Keys come as bytes, one by one, and none of them means anything to this machine."""
+        """Every key is read as bytes, and none has a meaning for the kernel."""
         self._enter()
-        before = signal.signal(signal.SIGCONT, lambda *_: self._enter())  # a shell that stopped us set its own
+        before = signal.signal(signal.SIGCONT, lambda *_: self._enter())  # a shell that stopped us changed the mode
         try:
             yield
         finally:
@@ -65,7 +65,7 @@ class HostTerminal:
 
     @contextlib.contextmanager
     def cooked(self) -> Iterator[None]:
-        """For a question of ours, also in the middle of a program's time."""
+        """Normal mode for a question of ours, also while a program runs."""
         was_raw = self._raw
         self.restore()
         try:
@@ -82,7 +82,7 @@ class HostTerminal:
             tty.setraw(self.fd, termios.TCSANOW)
 
     def restore(self) -> None:
-        """Also at exit, for what was typed meanwhile."""
+        """Restore the settings and discard unread keys; also called at exit."""
         if not _is_ours(self.fd):
             return
         was_raw, self._raw = self._raw, False
@@ -93,7 +93,7 @@ class HostTerminal:
 
 
 def _is_ours(fd: int) -> bool:
-    """Whether we are in its foreground; from the background, touching it would stop us."""
+    """Whether we are in the terminal's foreground. From the background, changing it would stop us."""
     try:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
@@ -101,7 +101,7 @@ def _is_ours(fd: int) -> bool:
 
 
 def environment() -> dict[str, str]:
-    """What a program inside should know of the terminal."""
+    """The variables that describe the terminal to a program in the sandbox."""
     term, colours = os.environ.get("TERM", ""), os.environ.get("COLORTERM", "")
     known = {"TERM": term if term in TERMS else "xterm-256color"}
     return known | {"COLORTERM": colours} if colours in ("truecolor", "24bit") else known

@@ -1,4 +1,4 @@
-"""What a person types, on its way into the sandbox: read as it comes, watched for the keys that detach."""
+"""Passes what the user types into the sandbox, and watches for the keys that detach."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from belljar.surfaces.terminal.host import HostTerminal
 
 DETACH = b"\x10\x11"
-"""Ctrl+P, Ctrl+Q: as Docker has it."""
+"""Ctrl+P, Ctrl+Q, as for Docker."""
 HELD_SECONDS = 0.4
 _CHUNK = 64 << 10
 _MOST_ANSWERS = 16
-"""That wait to be read by the program; one that asks on and reads nothing gets no more."""
+"""Answers that wait for the program to read them. If it sends more queries without reading, they are dropped."""
 
 
 class Program(Protocol):
-    """What runs inside and has a terminal."""
+    """A program in the sandbox that has a terminal."""
 
     async def write(self, data: bytes) -> None: ...
 
@@ -34,8 +34,7 @@ class Program(Protocol):
 
 
 class DetachKeys:
-    """Takes the keys apart that mean "leave it running"; the first of them is held back for a moment, or until the next
-    key tells."""
+    """Finds the two keys that mean "leave it running". The first is held back until the next key, or for a moment."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -52,7 +51,7 @@ class DetachKeys:
 
     @property
     def patience(self) -> float | None:
-        """Seconds after which what is held back was meant for the program: Ctrl+P goes through a shell's history."""
+        """Seconds after which a held key goes to the program: a shell uses Ctrl+P for its history."""
         return HELD_SECONDS if self._held else None
 
     def release(self) -> bytes:
@@ -61,10 +60,10 @@ class DetachKeys:
 
 
 async def read_stdin() -> bytes:
-    """The next bytes; none at the end, or when the terminal is gone."""
+    """The next bytes of stdin; empty at the end, or if the terminal is gone."""
     try:
         await anyio.wait_readable(0)
-    except (OSError, ValueError):  # a plain file or /dev/null: never blocks, cannot be waited for
+    except (OSError, ValueError):  # epoll cannot wait for a plain file or /dev/null; reading them never blocks
         return await to_thread.run_sync(os.read, 0, _CHUNK)
     try:
         return os.read(0, _CHUNK)
@@ -73,7 +72,7 @@ async def read_stdin() -> bytes:
 
 
 async def pass_keys(write: Callable[[bytes], Awaitable[None]], detach: DetachKeys | None = None) -> None:
-    """Until stdin ends, or the keys to detach were pressed."""
+    """Pass on stdin until it ends or the keys to detach are pressed."""
     with suppress(SandboxLost):
         while True:
             with anyio.move_on_after(detach.patience if detach is not None else None) as waiting:
@@ -89,7 +88,7 @@ async def pass_keys(write: Callable[[bytes], Awaitable[None]], detach: DetachKey
 
 
 class Keyboard:
-    """Who gets what is typed: the program, or for a moment we, who have a question."""
+    """Shares stdin between the program and our own questions."""
 
     def __init__(self, terminal: HostTerminal | None) -> None:
         self._terminal = terminal
@@ -98,10 +97,10 @@ class Keyboard:
         self._questions = 0
 
     async def pass_keys(self, write: Callable[[bytes], Awaitable[None]], detach: DetachKeys | None = None) -> None:
-        """Until stdin ends, or the keys to detach were pressed."""
+        """Pass on stdin until it ends or the keys to detach are pressed. A question interrupts this."""
         ended = False
         while not ended:
-            async with self._reading:  # whoever has a question comes first
+            async with self._reading:
                 with anyio.CancelScope() as self._passing:
                     if not self._questions:
                         await pass_keys(write, detach)
@@ -109,7 +108,7 @@ class Keyboard:
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
-        """What was typed before is thrown away: it was no answer."""
+        """Read stdin for a question. What was typed before is discarded: it was not an answer."""
         self._questions += 1
         self._passing.cancel()
         async with self._reading:
@@ -119,7 +118,7 @@ class Keyboard:
 
 
 class Answers:
-    """What the terminal tells the program by itself, on its way in."""
+    """Answers to a program's terminal queries, waiting to be passed to it."""
 
     def __init__(self) -> None:
         self._waiting: Queue[bytes] = Queue(_MOST_ANSWERS)
@@ -135,7 +134,7 @@ class Answers:
 
 
 async def pass_size(terminal: HostTerminal, resize: Callable[[int, int], None]) -> None:
-    """Now, and whenever it changes."""
+    """Pass on the terminal's size, now and whenever it changes."""
     with suppress(SandboxLost), anyio.open_signal_receiver(signal.SIGWINCH) as changes:
         resize(*terminal.size)
         async for _ in changes:

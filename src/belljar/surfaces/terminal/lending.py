@@ -1,7 +1,7 @@
-"""The person's terminal, lent to one command after another by a thread that is not the event loop's.
+"""Lends the user's terminal to one command after another. The lending thread is not the event loop's.
 
-While it is lent, a task on the loop passes keys and sizes on. It is given back before anything else may read: the
-prompt for the next command, or a question about this one.
+While the terminal is lent, a task on the loop passes keys and sizes to the program. The task ends before anything else
+reads the terminal: the next prompt, or a question about this command.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from anyio.from_thread import BlockingPortal
 from belljar.surfaces.terminal.host import HostTerminal
 from belljar.surfaces.terminal.keys import Answers, Program, pass_keys
 
-LONGEST_WAIT = 5.0  # for a task that only has to notice that it was cancelled
+LONGEST_WAIT = 5.0  # seconds for a cancelled task to end
 
 
 class Lending:
     def __init__(self, terminal: HostTerminal, portal: BlockingPortal, program: Program) -> None:
         self._terminal, self._portal, self._program = terminal, portal, program
         self._loop = portal.call(asyncio.get_running_loop)
-        self._back = Event()
+        self._returned = Event()
         self._answers = Answers()
 
     def reply(self, data: bytes) -> None:
-        """To the program, from the terminal that it thinks it has."""
+        """Send the program an answer to a terminal query."""
         self._loop.call_soon_threadsafe(self._answers.put, data)
 
     @property
@@ -39,19 +39,19 @@ class Lending:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Keys go to the program."""
+        """Within this block keys go to the program."""
         before = signal.signal(signal.SIGWINCH, lambda *_: self.tell_size())
         self.tell_size()
         try:
             with self._terminal.raw():
-                self._back.clear()
-                self._answers = Answers()  # what the last program did not read is not for the next one
+                self._returned.clear()
+                self._answers = Answers()  # drops answers that the last program did not read
                 passing = self._portal.start_task_soon(self._pass)
                 try:
                     yield
                 finally:
                     passing.cancel()
-                    self._back.wait(LONGEST_WAIT)  # so that it takes no key of whoever reads next
+                    self._returned.wait(LONGEST_WAIT)  # until then it might read a key of the next reader
         finally:
             signal.signal(signal.SIGWINCH, before)
 
@@ -60,11 +60,11 @@ class Lending:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._answers.pass_on, self._program.write)
                 await pass_keys(self._program.write)
-                os.kill(os.getpid(), signal.SIGTERM)  # the terminal is gone, and whatever runs there with it
+                os.kill(os.getpid(), signal.SIGTERM)  # stdin ended: the terminal is gone
                 tasks.cancel_scope.cancel()
         finally:
-            self._back.set()
+            self._returned.set()
 
     def tell_size(self) -> None:
-        """How large the terminal is now; in order with whatever else is started on the loop."""
+        """Tell the program the terminal's size, before anything that is started on the loop later."""
         self._loop.call_soon_threadsafe(self._program.resize, *self._terminal.size)

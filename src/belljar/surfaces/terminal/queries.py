@@ -1,9 +1,8 @@
-"""What a program asks its terminal, answered here.
+"""Answers a program's terminal queries.
 
-Programs ask where the cursor is, what kind of terminal this is, which modes are on, and wait for the answer. The
-person's own terminal is never asked: its answer is typed, and would be read by whoever reads next. So we keep count of
-the cursor and give plain answers to the program alone. Nothing in them is chosen by what the program printed but
-numbers within the size of the screen.
+Programs ask where the cursor is, what kind of terminal this is or which modes are on, and wait for the answer. The
+user's own terminal never gets such a query: its answer arrives as typed text, which the next program would read. So we
+track the cursor and answer the program ourselves. The program can influence only numbers within the screen's size.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from belljar.patterns import lazy_pattern
 
 Size = Callable[[], tuple[int, int]]
-"""Rows and columns, as they are now."""
+"""Returns the current rows and columns."""
 
 KIND = "\x1b[?62;22c"
 """A VT220 with colours."""
@@ -25,7 +24,7 @@ _MOVE = lazy_pattern(r"([0-9]*)(?:;([0-9]*))?(?:;[0-9]*)*([A-H`adefrsu])")
 _WIDE = frozenset("WF")
 _TAB = 8
 _CONTROLS = lazy_pattern("([\a\b\t\n\v\f\r])")
-_AS_CSI = {"7": "s", "8": "u", "D": "B", "E": "E", "M": "A"}  # escapes that do the same
+_AS_CSI = {"7": "s", "8": "u", "D": "B", "E": "E", "M": "A"}  # escape → the CSI sequence that does the same
 _MOVES: dict[str, Callable[[int, int, int, int], tuple[int, int]]] = {
     "A": lambda row, column, count, _: (row - count, column),
     "B": lambda row, column, count, _: (row + count, column),
@@ -42,7 +41,7 @@ _MOVES |= {"a": _MOVES["C"], "e": _MOVES["B"], "f": _MOVES["H"], "`": _MOVES["G"
 
 
 class Cursor:
-    """Where the program's cursor is, counted from what it prints. It begins in the last row, as after a prompt."""
+    """The position of the program's cursor, tracked from its output. It starts in the last row, as after a prompt."""
 
     def __init__(self, size: Size) -> None:
         self._size = size
@@ -51,14 +50,14 @@ class Cursor:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Row and column, from 1."""
+        """Row and column, counted from 1."""
         rows, columns = self._size()
         return min(self._row, rows - 1) + 1, min(self._column, columns - 1) + 1
 
     def text(self, text: str) -> None:
-        """With the controls that move it by a place or a line."""
+        """Move over text, which may hold newlines, tabs and the like."""
         rows = self._size()[0]
-        if text.count("\n") >= rows and "\r" in text:  # whatever was before, it scrolled away
+        if text.count("\n") >= rows and "\r" in text:  # earlier lines have scrolled off the screen
             self._row, text = rows - 1, text[text.rindex("\r") :]
         for piece in _CONTROLS.split(text):
             if piece and piece[0] < " ":
@@ -88,16 +87,16 @@ class Cursor:
             self.csi(_AS_CSI[body])
 
     def csi(self, body: str) -> None:
-        found = _MOVE.fullmatch(body)
-        if found is None:
+        move = _MOVE.fullmatch(body)
+        if move is None:
             return
-        way, row, column = found[3], self._row, min(self._column, self._size()[1] - 1)
-        if way == "s":
+        letter, row, column = move[3], self._row, min(self._column, self._size()[1] - 1)
+        if letter == "s":
             self._saved = (self._row, self._column)
-        elif way == "u":
+        elif letter == "u":
             self._to(*self._saved)
         else:
-            self._to(*_MOVES[way](row, column, int(found[1] or 1) or 1, int(found[2] or 1) or 1))
+            self._to(*_MOVES[letter](row, column, int(move[1] or 1) or 1, int(move[2] or 1) or 1))
 
     def _down(self, rows: int) -> None:
         self._row = min(self._row + rows, self._size()[0] - 1)
@@ -108,7 +107,7 @@ class Cursor:
 
 
 def answer(query: str, cursor: Cursor, size: Size, mode: Callable[[int], int]) -> str:
-    """To a CSI sequence; nothing where it is no question, or one that programs do without."""
+    """The answer to a CSI sequence; empty if it is not a query, or one that is not answered."""
     if query in _FIXED:
         return _FIXED[query]
     if query in ("6n", "?6n"):
@@ -117,8 +116,8 @@ def answer(query: str, cursor: Cursor, size: Size, mode: Callable[[int], int]) -
     if query == "18t":
         rows, columns = size()
         return f"\x1b[8;{rows};{columns}t"
-    if asked := _MODE.fullmatch(query):
-        return f"\x1b[?{int(asked[1])};{mode(int(asked[1]))}$y"
+    if match := _MODE.fullmatch(query):
+        return f"\x1b[?{int(match[1])};{mode(int(match[1]))}$y"
     return ""
 
 
