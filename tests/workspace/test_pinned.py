@@ -16,7 +16,7 @@ from tests.workspace.conftest import _root_s, as_root
 import belljar
 from belljar.audit.writer import Audit
 from belljar.errors import ProtectionMissing, WorkspaceError
-from belljar.workspace import idmap
+from belljar.workspace import idmap, pinned
 from belljar.workspace.pinned import (
     Identity,
     Workspace,
@@ -299,6 +299,17 @@ async def test_a_trail_of_ones_own_inside_the_workspace_is_refused(workspace: Pa
 
 
 # Set-id files.
+
+
+def test_a_container_with_a_mount_inside_the_workspace_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever an image or an engine led there, and nobody foresaw."""
+    monkeypatch.setattr(pinned, "mount_points", lambda _: ["/", "/workspace", "/workspace/deep"])
+    workspace = Workspace.open(tmp_path)
+    with pytest.raises(ProtectionMissing, match="mounted inside it, at /workspace/deep"):
+        workspace.check_mounted(os.getpid())
+    workspace.close()
 
 
 def test_mount_points_are_read_as_the_kernel_writes_them() -> None:
