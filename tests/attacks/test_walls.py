@@ -25,7 +25,7 @@ REFUSED = {
     "choose the core handler": "echo x > /proc/sys/kernel/core_pattern && echo BREACH",
     "change kernel settings": "echo 1 > /proc/sys/vm/overcommit_memory && echo BREACH",
     "write to sysfs": """
-        find /sys -type f -perm -u+w -exec sh -c 'for f; do (echo 1 > "$f") 2>/dev/null && echo BREACH; done' _ {} +""",
+        find /sys -type f -perm -u+w | while read -r f; do [ -f "$f" ] && (echo 1 > "$f") && echo BREACH; done""",
     "have the kernel watch the machine's load": """
         for f in /proc/pressure/*; do printf 'some 1900000 2000000\\0' 1<> $f && echo BREACH; done""",
     "make a cgroup": "for d in /sys/fs/cgroup /sys/fs/cgroup/*; do mkdir $d/x && echo BREACH; done",
@@ -55,8 +55,8 @@ REFUSED = {
     "raise a hard limit": "for l in n c f l; do (ulimit -H$l unlimited && echo BREACH); done",
     "find the engine": "ls -d /var/run/docker.sock /run/docker.sock /run/containerd && echo BREACH",
     "read the kernel's secrets": """
-        for f in kallsyms keys kcore config.gz timer_list iomem modules; do
-            [ -n "$(head -c1 /proc/$f | tr '\\0' x)" ] && echo BREACH
+        for f in /proc/{kallsyms,keys,kcore,config.gz,timer_list,iomem,modules,locks} /sys/kernel/{notes,vmcoreinfo}; do
+            [ -n "$(head -c1 $f | tr '\\0' x)" ] && echo BREACH
         done
         [ -n "$(ls -A /sys/firmware)" ] && echo BREACH""",
     "read the kernel's log": "dmesg && echo BREACH",

@@ -59,9 +59,10 @@ MASKED_PATHS = (
     "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
     "/sys/devices/virtual/powercap",
     "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/iomem", "/proc/ioports", "/proc/kallsyms",
-    "/proc/key-users", "/proc/modules", "/proc/partitions", "/proc/swaps", "/proc/vmallocinfo", "/proc/kpagecount",
-    "/proc/kpageflags", "/proc/pressure", "/sys/class/dmi", "/sys/devices/virtual/dmi", "/sys/fs/bpf",
-    "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing", "/sys/module",
+    "/proc/key-users", "/proc/locks", "/proc/modules", "/proc/partitions", "/proc/swaps", "/proc/vmallocinfo",
+    "/proc/kpagecount", "/proc/kpageflags", "/proc/pressure", "/sys/class/dmi", "/sys/devices/virtual/dmi",
+    "/sys/fs/bpf", "/sys/kernel/debug", "/sys/kernel/notes", "/sys/kernel/security", "/sys/kernel/tracing",
+    "/sys/kernel/vmcoreinfo", "/sys/module",
 )  # fmt: skip
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 SMALL_TMPFS = 16 << 20
