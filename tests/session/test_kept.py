@@ -8,6 +8,7 @@ import pytest
 from tests.sandbox.test_reaper import Host, gone, reaped
 from tests.sandbox.test_reaper import host as host
 
+import belljar
 from belljar import Policy, Session, sync
 from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import PolicyDenied, SessionNotFound
@@ -101,3 +102,12 @@ async def test_a_session_whose_policy_is_not_known_is_not_entered_by_another(wor
         with pytest.raises(SessionNotFound, match="open"):
             await Session.attach(box.id)
         await box.stop()
+
+
+@pytest.mark.oci
+@pytest.mark.root
+async def test_a_host_that_takes_any_engine_lists_the_sessions_of_all(workspace: Path) -> None:
+    async with Session(workspace, engine="oci", keep=True, lease=60) as box:
+        id = box.id
+    assert id in [each.id for each in await Session.list(host=belljar.Host(engine="auto"))]
+    await (await Session.attach(id, host=belljar.Host(engine="auto"))).stop()
