@@ -11,6 +11,7 @@ LONGEST = [
     "tests/surfaces/cli/test_safe_mode.py",
     "tests/test_make.py",
     "tests/test_packaging.py",
+    "tests/engines/docker/test_runtimes.py",
     "tests/abuse/test_engine.py",
     "tests/abuse/test_output.py",
     "tests/abuse/test_exhaustion.py",
