@@ -16,7 +16,7 @@ def test_what_the_host_would_run_needs_a_yes_of_its_own(stage: Stage) -> None:
     (stage.merged / "x").write_text("x")
     result = apply(stage.area)
     assert (result.held, result.paths) == ([".envrc"], ["x"])
-    with pytest.raises(UsageError, match=r"run \.envrc by itself"):
+    with pytest.raises(UsageError, match=r"run \.envrc by itself; --runs-later"):
         apply(stage.area, [".envrc"])
     apply(stage.area, [".envrc"], runs_later=True)
     assert (stage.host / ".envrc").read_text() == "evil"

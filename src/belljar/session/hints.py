@@ -38,6 +38,12 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
         "prompt": "open a door for one host with :allow HOST",
         "agent": "work with what is here, or ask the person to open a door for the host: --allow HOST",
     },
+    "packages": {
+        "python": "let them in with network=belljar.Allow(presets=['{has}'])",
+        "cli": "let them in with --allow-preset {has}",
+        "agent": "work with what is here, or ask the person to let them in: --allow-preset {has}",
+    },
+    "inside": {"cli": "start the server in the same session"},
     "refused": {
         "python": "allow a host with `await box.allow_host('HOST')`",
         "cli": "allow a host with --allow HOST",
@@ -89,6 +95,15 @@ _NETWORK = lazy_pattern(
     r"EAI_AGAIN|ENETUNREACH|[Cc]ould not resolve|[Tt]emporary failure (in name resolution|resolving)"
     r"|Name or service not known|[Nn]etwork is unreachable|no such host|nodename nor servname|getaddrinfo"
     r"|unable to resolve host|NameResolutionError|Failed to establish a new connection"
+)
+_PACKAGES = {
+    "python": lazy_pattern(r"pip\._vendor|pypi\.org"),
+    "node": lazy_pattern(r"npm (ERR!|error)|registry\.(npmjs|yarnpkg)\."),
+    "rust": lazy_pattern(r"crates\.io"),
+    "go": lazy_pattern(r"proxy\.golang\.org"),
+}
+_LOOPBACK = lazy_pattern(
+    r"(?:[Cc]onnect(?:ion)? (?:to|refused)|ECONNREFUSED|host=)[\s'\"(\[]*(?:localhost|127\.0\.0\.1|::1)\b"
 )
 _CURL, _WGET = lazy_pattern(r"\bcurl\b"), lazy_pattern(r"\bwget\b")
 _DISK = lazy_pattern(r"No space left on device|ENOSPC|[Dd]isk quota exceeded")
@@ -144,8 +159,12 @@ def _obstacles(result: Result, where: Surroundings) -> Iterator[Obstacle]:
         yield f"The memory limit of {limits.memory >> 20} MiB was reached", "memory", _larger(limits.memory, 2)
     if result.ok:
         return
-    if where.network == "none" and (_NETWORK.search(printed) or _silent_client(result)):
-        yield "The sandbox has no network", "network", ""
+    if _LOOPBACK.search(printed):
+        yield "localhost is the sandbox itself, not the host machine, and nothing listens there", "inside", ""
+    elif where.network == "none" and (_NETWORK.search(printed) or _silent_client(result)):
+        preset = next((name for name, pattern in _PACKAGES.items() if pattern.search(printed)), "")
+        wall, of_packages = ("packages", " to fetch packages from") if preset else ("network", "")
+        yield f"The sandbox has no network{of_packages}", wall, preset
     yield from _door(result)
     if _DISK.search(printed):
         # If `disk` was not set they may be on a volume, and then these are not the sizes.

@@ -111,7 +111,8 @@ def apply(
             result = Applied()
             result.held = [c.path for c in chosen if c.runs_later and not runs_later]
             if result.held and paths is not None:
-                raise UsageError(f"the host would run {', '.join(result.held)} by itself: say yes to that on its own")
+                names = ", ".join(result.held)
+                raise UsageError(f"the host would run {names} by itself; --runs-later (runs_later=True) applies it")
             flat = flattened([c for c in chosen if c.path not in result.held])
             result.refused = [c.path for c in flat if not c.can_be_applied]
             todo = [c for c in flat if c.path not in result.refused]

@@ -33,6 +33,14 @@ def test_a_tool_call_by_hand_asks_too(workspace: Path) -> None:
     assert terminal.status() == 126
 
 
+def test_ctrl_c_at_the_question_ends_its_line(workspace: Path) -> None:
+    terminal = run(workspace, "sudo id; touch asked")
+    terminal.until("[n]o: ")
+    terminal.type("\x03")
+    assert terminal.rest().endswith("\n")
+    assert not (workspace / "asked").exists()
+
+
 @pytest.mark.parametrize("answer", ["n\n", "\n", "\x04", "yesterday\n"])
 def test_whatever_is_not_a_yes_is_a_no(workspace: Path, answer: str) -> None:
     terminal = run(workspace, "sudo id; touch asked")

@@ -22,6 +22,7 @@ from belljar.surfaces.cli.parser import build
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     operator, user = tmp_path / "operator.toml", tmp_path / "home" / "user.toml"
     user.parent.mkdir()
+    user.touch()
     monkeypatch.setattr(settings, "OPERATOR", operator)
     monkeypatch.setenv("BELLJAR_CONFIG", str(user))
     return operator, user
@@ -36,6 +37,12 @@ def test_the_user_goes_before_the_operator_but_not_before_what_is_enforced(files
     settings.enforce(Namespace(network="none"), found)
     with pytest.raises(UsageError, match="--network must be none on this machine"):
         settings.enforce(Namespace(network="full"), found)
+
+
+def test_a_settings_file_that_was_named_must_exist(files: tuple[Path, Path]) -> None:
+    files[1].unlink()
+    with pytest.raises(UsageError, match=r"BELLJAR_CONFIG names .* which does not exist"):
+        settings.load()
 
 
 def test_an_operator_may_allow_several_images(files: tuple[Path, Path]) -> None:
@@ -187,6 +194,7 @@ def test_a_link_of_another_user_s_to_a_file_of_ours_is_not_followed(files: tuple
     _, user = files
     ours = user.parents[1] / "ours.toml"
     ours.write_text('runtime = "bin/runc"\n')
+    user.unlink()
     user.symlink_to(ours)
     assert settings.load()["runtime"].value == str(user.parent / "bin" / "runc")
     os.chown(user.parent, 4711, 4711)

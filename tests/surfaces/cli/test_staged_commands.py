@@ -48,7 +48,9 @@ def test_the_three_command_story(place: Path) -> None:
     assert belljar("apply", cwd=place).complaint == "belljar: 3 applied"
     assert (place / "a.txt").read_text() == "one\ntwo\n"
     assert not (place / "c.txt").exists()
-    assert belljar("apply", "--undo", cwd=place).complaint.startswith("belljar: 3 taken back, applied by bj-")
+    undone = belljar("apply", "--undo", cwd=place).complaint
+    assert undone.startswith("belljar: 3 taken back, applied by bj-")
+    assert undone.endswith("; `belljar changes` shows what is staged again")
     assert (place / "a.txt").read_text() == "one\n"
 
 

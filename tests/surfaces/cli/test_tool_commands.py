@@ -13,7 +13,9 @@ from belljar.surfaces.cli.main import main
 
 def test_tools_are_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tools"]) == 0
-    assert "KillShell" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "KillShell" in listed
+    assert "functions and options hold from one call to the next." in listed, "a whole sentence"
     assert main(["tools", "--format", "openai"]) == 0
     assert {each["type"] for each in json.loads(capsys.readouterr().out)} == {"function"}
 

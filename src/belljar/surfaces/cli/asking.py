@@ -58,7 +58,11 @@ async def approve(verdict: Verdict, keyboard: Keyboard) -> bool:
 async def _answer() -> str:
     sys.stderr.write(ALLOW_IT)
     sys.stderr.flush()
-    line = (await read_stdin()).decode("utf-8", "replace")
-    if not line.endswith("\n"):
-        sys.stderr.write("\n")
+    line = ""
+    try:
+        line = (await read_stdin()).decode("utf-8", "replace")
+    finally:  # also after Ctrl+C
+        if not line.endswith("\n"):
+            sys.stderr.write("\n")
+            sys.stderr.flush()
     return line.strip().lower()

@@ -76,8 +76,9 @@ SANDBOX = (
            {"default": "default", "metavar": "P"}),
     Option("--network", "network", "none (the default) or full",
            {"choices": NETWORKS, "default": "none"}, of_plan=True),
-    Option("--allow", "allow", "let commands reach this host through Belljar's proxy (at a private address: =ADDRESS); "
-           "may be repeated", {"action": "append", "default": [], "metavar": "HOST[:PORT][=ADDRESS]"}, of_network=True),
+    Option("--allow", "allow", "let commands reach this host through Belljar's proxy (if its name leads to a "
+           "private address: =ADDRESS); may be repeated",
+           {"action": "append", "default": [], "metavar": "HOST[:PORT][=ADDRESS]"}, of_network=True),
     Option("--allow-preset", "allow_preset", "allow the hosts that python, node, debian, rust, go or git need",
            {"action": "append", "default": [], "metavar": "NAME"}, of_network=True),
     Option("--ask-hosts", "ask_hosts", "ask before a host is reached that is not allowed", {"action": "store_true"},

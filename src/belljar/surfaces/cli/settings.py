@@ -53,6 +53,8 @@ class Setting:
 
 def user_file() -> Path:
     if path := os.environ.get("BELLJAR_CONFIG"):
+        if not os.path.lexists(path):
+            raise UsageError(f"BELLJAR_CONFIG names {path}, which does not exist; create it, or unset BELLJAR_CONFIG")
         return Path(path)
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(base) / "belljar" / "config.toml"

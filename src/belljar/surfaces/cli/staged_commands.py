@@ -95,9 +95,11 @@ def _undo(args: Namespace, review: Review) -> int:
     except Conflict as conflict:
         raise _advised(conflict, f"{area.id} applied it at {when}; --force takes it back all the same, and loses what "
                                  "was changed since") from None  # fmt: skip
-    if not _runs(area.id) and not area.can_undo and not review.changes():
+    left = {change.path for change in review.changes()}
+    if not _runs(area.id) and not area.can_undo and not left:
         area.remove()
-    return _answer(args, undone, f"taken back, applied by {area.id} at {when}")
+    again = "; `belljar changes` shows what is staged again" if left.intersection(undone.paths) else ""
+    return _answer(args, undone, f"taken back, applied by {area.id} at {when}{again}")
 
 
 def _advised(conflict: Conflict, advice: str) -> Conflict:

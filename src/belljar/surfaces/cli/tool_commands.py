@@ -22,7 +22,7 @@ def tools(args: Namespace) -> int:
         console.document(ToolRegistry().schemas(args.format or "anthropic"))
         return 0
     rows = [
-        (tool["name"], family, tool["description"].split("\n")[0])
+        (tool["name"], family, tool["description"].partition("\n\n")[0].replace("\n", " "))
         for family in ALL
         for tool in ToolRegistry(families=(family,)).schemas("anthropic")
     ]
