@@ -1,11 +1,11 @@
-"""Staged changes into the real workspace: all or some, each file old or new, never half.
+"""Applies staged changes to the real workspace, all or some, atomically for each file; and undoes it.
 
-The order that makes it safe: look for conflicts; save what is there (undo); write down what will be done (journal);
-do it; forget the journal. Killed before the journal stands, nothing has happened; killed after it, the next one who
-takes the lock does the rest: every step can be done twice. Files are written beside their place and renamed.
+The order makes it safe: check for conflicts; save what will be replaced (undo); write the steps to a journal; do them;
+delete the journal. If we are killed before the journal is complete, nothing has happened; if later, the next process
+that takes the lock does the rest, since every step can be repeated. Files are written to a temporary name and renamed.
 
-Everything happens beneath the opened workspace. Nothing is run. Owners stay as they are on the host, set-id bits are
-never given, and what the host would run by itself needs a yes of its own.
+Everything happens beneath the opened workspace, and nothing is run. Owners stay as they are on the host, set-id bits
+are never set, and files that the host would run by itself need a separate yes.
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ from belljar.workspace import beneath
 from belljar.workspace.beneath import Folder, Owner
 
 Step = Callable[[str], None]
-"""Told before each step; tests are killed there."""
+"""Called before each step; tests kill the process there."""
 
 
 @dataclass
 class Applied:
     paths: list[str] = field(default_factory=list)
-    """What is in the workspace now."""
+    """Applied."""
     held: list[str] = field(default_factory=list)
-    """Not applied: the host would run these by itself; name them with `runs_later=True`."""
+    """Not applied: the host would run these by itself; `runs_later=True` applies them."""
     refused: list[str] = field(default_factory=list)
     """Not applied: FIFOs, sockets, devices, and directories nested too deeply."""
     merged: dict[str, str] = field(default_factory=dict)
-    """Of `paths`, those that hold the host's own changes as well; with a digest of the sandbox's file."""
+    """Of `paths`, those that were merged with the host's own changes; with a digest of the sandbox's file."""
 
 
 def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: bool = True) -> list[Change]:
     """The changes at or below these paths, and (`parents`) the new directories they need."""
     if paths is None:
         return list(changes)
-    wanted = [_cleaned(path) for path in paths]
-    for path in wanted:
+    tops = [_cleaned(path) for path in paths]
+    for path in tops:
         if not has_changes(changes, path):
             raise UsageError(f"{path}: nothing changed there")
-    chosen = [change for change in changes if any(_covers(path, change.path) for path in wanted)]
+    chosen = [change for change in changes if any(_covers(path, change.path) for path in tops)]
     if not parents:
         return chosen
     needed = {above for change in chosen for above in beneath.parents(change.path)}
@@ -99,15 +99,15 @@ def apply(
     runs_later: bool = False, contents: Mapping[str, bytes] = MappingProxyType({}),
     digests: Mapping[str, str] = MappingProxyType({}), seen: Collection[Change] = (), step: Step = lambda name: None,
 ) -> Applied:  # fmt: skip
-    """`contents` gives the text of files of which only some hunks are taken. `seen`: what somebody said yes to, and
-    `digests` of what was in these files; where it is not the same any more nothing is done. `merge`: where the host
-    changed a text file as well, both sides' changes are taken if they do not meet."""
+    """`contents`: the text of files of which only some hunks are applied. `seen` and `digests`: the changes that a
+    person approved, and the contents of their files; Conflict if they are not the same any more. `merge`: of a text
+    file that the host changed as well, take both sides' changes if they do not overlap."""
     with area.locked():
         recover(area, step)
         with area.layers() as layers:
             chosen = select(layers.changes(), paths)
-            if other := {each.path for each in seen} - {each.path for each in {*chosen} & {*seen}}:
-                raise Conflict(dict.fromkeys(sorted(other), "changed in the sandbox since it was shown"))
+            if stale := {change.path for change in seen} - {change.path for change in {*chosen} & {*seen}}:
+                raise Conflict(dict.fromkeys(sorted(stale), "changed in the sandbox since it was shown"))
             result = Applied()
             result.held = [c.path for c in chosen if c.runs_later and not runs_later]
             if result.held and paths is not None:
@@ -130,32 +130,32 @@ def _merged(
     area: StagedArea, layers: Layers, todo: Sequence[Change], result: Applied, *, merge: bool
 ) -> dict[str, bytes]:
     """The text of files that both sides changed; `Conflict` if there are others."""
-    met = conflicts(area, layers, todo)
-    found = {path: why for path, why in met.items() if not is_as_it_was(area, layers, path)}
+    possible = conflicts(area, layers, todo)
+    real = {path: why for path, why in possible.items() if not is_as_it_was(area, layers, path)}
     contents: dict[str, bytes] = {}
-    if found and merge:
-        contents, result.merged, same = merge_conflicts(area, layers, [c for c in todo if c.path in found])
-        found |= same
-    if left := {path: why for path, why in found.items() if path not in contents}:
+    if real and merge:
+        contents, result.merged, overlapping = merge_conflicts(area, layers, [c for c in todo if c.path in real])
+        real |= overlapping
+    if left := {path: why for path, why in real.items() if path not in contents}:
         raise Conflict(left)
     return contents
 
 
 def _judged_contents(layers: Layers, changes: Sequence[Change], texts: dict[str, bytes]) -> dict[str, bytes]:
-    """Files that are not held because of what is in them: what was judged is what is applied, whatever a sandbox that
-    still runs writes there meanwhile. `texts`: what some will hold, put together from both sides."""
-    found = {}
+    """The contents of git's settings files, which were checked: exactly these are applied, even if a running sandbox
+    changes the files meanwhile. `texts`: the contents of merged files."""
+    contents = {}
     for change in changes:
         is_setting = by_content(change.path) and ".git" in change.path.split("/")
         if is_setting and not change.runs_later and change.after is not None and change.after.kind == "file":
             content = layers.harmless(change.path, texts.get(change.path))
             if content is None:
                 raise Conflict({change.path: "changed in the sandbox while it was looked at"})
-            found[change.path] = content
-    return found
+            contents[change.path] = content
+    return contents
 
 
-# Doing it.
+# Carrying it out.
 
 
 def _carry_out(
@@ -219,7 +219,7 @@ def _take_back(area: StagedArea, own: Folder, layers: Layers, journal: dict[str,
 
 
 def _note_back(area: StagedArea, lower: Folder, kept: dict[str, Any]) -> None:
-    """What was brought back is not the host's change; what the host had changed before the apply still is."""
+    """Restored files are not changes of the host; but those that the host had changed before the apply still are."""
     back = [one["path"] for one in every(kept["saved"]) if one["path"] not in kept["theirs"]]
     times = {path: lower.stat(path).st_ctime_ns for path in back if lower.exists(path)}
     area.note_applied(times, forget=[one["path"] for one in kept["saved"]])
@@ -231,7 +231,7 @@ def _removals(changes: Sequence[Change]) -> list[dict[str, Any]]:
 
 
 def _has_directory(change: Change) -> bool:
-    """Only then is one not simply renamed over the other."""
+    """Then one cannot simply be renamed over the other."""
     return any(side is not None and side.kind == "directory" for side in (change.before, change.after))
 
 
@@ -243,7 +243,7 @@ def _directories(changes: Sequence[Change]) -> list[dict[str, Any]]:
 def _files(
     changes: Sequence[Change], contents: Mapping[str, bytes], digests: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
     for change in changes:
         after = change.after
         if after is None or after.kind == "directory" or change.kind == "mode":
@@ -253,12 +253,12 @@ def _files(
             one["text"] = base64.b64encode(contents[change.path]).decode()
         elif change.path in digests:
             one["digest"] = digests[change.path]
-        found.append(one)
-    return found
+        steps.append(one)
+    return steps
 
 
 def _modes(changes: Sequence[Change]) -> list[dict[str, Any]]:
-    """Of directories last: one that nobody may write to is filled first."""
+    """Modes come last: a read-only directory must be filled first."""
     new = [c for c in changes if c.after is not None and (c.kind == "mode" or c.after.kind == "directory")]
     return [
         {"do": "chmod", "path": c.path, "mode": c.after.mode}
@@ -268,7 +268,7 @@ def _modes(changes: Sequence[Change]) -> list[dict[str, Any]]:
 
 
 def _perform(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, Any], step: Step) -> None:
-    """Every step may have been done already."""
+    """Do the steps; each may have been done already."""
     times: dict[str, int] = {}
     unlock(layers.lower, [one["path"] for one in journal["steps"]])
     for number, one in enumerate(journal["steps"]):
@@ -285,7 +285,7 @@ def _perform(area: StagedArea, own: Folder, layers: Layers, journal: dict[str, A
     settled = settle(own, layers.lower, [path for path in whole if path not in merged])
     area.note_applied({path: when for path, when in times.items() if path not in merged}, {**merged, **settled})
     step("undo")
-    if own.exists("undo.new"):  # killed from here on, it is not there any more
+    if own.exists("undo.new"):  # else we were killed after the rename in `push`
         indexes = {path: found.hex() for path in whole if (found := git_index.meaning_of(layers.lower, path))}
         kept = {"saved": journal["saved"], "theirs": journal["theirs"], "times": times, "indexes": indexes}
         own.write("undo.new/saved.json", json.dumps(kept).encode())
@@ -339,7 +339,7 @@ def _put(layers: Layers, one: dict[str, Any], temporary: str) -> None:
 
 
 def _owner_of(folder: Folder, model: str) -> Owner | None:
-    """What was there keeps its owner; what is new belongs to whom its directory belongs to. None: only root decides."""
+    """A replaced file keeps its owner; a new one gets that of its directory. None: we are not root."""
     if os.geteuid() != 0:
         return None
     status = folder.stat(model)
@@ -347,7 +347,7 @@ def _owner_of(folder: Folder, model: str) -> Owner | None:
 
 
 def recover(area: StagedArea, step: Step = lambda name: None) -> bool:
-    """Finish an apply that was killed. The lock is held by the caller."""
+    """Finish an apply that was killed. The caller holds the lock."""
     with Folder.at(area.path) as own:
         if not own.exists("journal.json"):
             return False
@@ -363,12 +363,12 @@ def recover(area: StagedArea, step: Step = lambda name: None) -> bool:
     return True
 
 
-# Taking it back, each apply once.
+# Undo.
 
 
 def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: None) -> list[str]:
-    """Bring back what the last apply replaced; the paths. The next one takes back the apply before it: there is no undo
-    of an undo. Killed in the middle, it is done again from the beginning."""
+    """Restore what the last apply replaced, and return the paths. The next call undoes the apply before it: an undo
+    cannot be undone. If it is killed, the next call does it again from the beginning."""
     with area.locked():
         recover(area)
         with Folder.at(area.path) as own, area.layers() as layers:
@@ -380,7 +380,7 @@ def undo(area: StagedArea, *, force: bool = False, step: Step = lambda name: Non
             paths = [one["path"] for one in kept["saved"]]
             if not own.exists("undo/begun"):
                 if not force:
-                    # A recovery does steps again: what it noted of these files is newer.
+                    # A recovery repeats steps, so its change times are newer.
                     noted = {path: when for path, when in area.applied.items() if path in kept["times"]}
                     refuse_overwriting(layers.lower, {**kept["times"], **noted}, kept.get("indexes", {}))
                     refuse_removing(layers.lower, kept["saved"], kept["times"])

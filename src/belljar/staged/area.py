@@ -1,15 +1,15 @@
-"""Where staged changes are kept: one directory each below the state directory, until they are applied or discarded.
+"""A staged area: the directory that holds the staged changes of one session until they are applied or discarded.
 
     <state>/staged/<id>/       0700
-        meta.json              of which workspace, since when
-        copied.json            where nothing is shared with the engine: what was copied in (session/copied_workspace.py)
-        upper/  work*/         the overlay's; `upper` belongs to the sandbox's user
-        applied.json           what was applied, so that our own writing is not taken for the host's
-        journal.json           of an apply: redone after a crash
-        undo/  undo.N/         what was there before the last apply, and before those ahead of it (saved.py)
+        meta.json              the workspace, checkpoints, …
+        copied.json            what was copied into a sandbox that shares no files (session/copied_workspace.py)
+        upper/  work*/         the overlay's directories; `upper` belongs to the sandbox's user
+        applied.json           what was applied, so that our own writes are not taken for the host's
+        journal.json           of an apply; replayed after a crash
+        undo/  undo.N/         what the last apply replaced, and earlier ones (saved.py)
     <state>/staged/.layers/    uppers of checkpoints, shared by a session and its forks; meta.json names them
 
-They never vanish by themselves: only `apply`, `discard` and a `prune` that was told so remove them.
+Areas never expire: only `apply`, `discard` and `prune --staged` remove changes.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Point:
 
 
 def forget_layers(root: Path) -> None:
-    """Remove the layers that no area names any more."""
+    """Remove the layers that no area names."""
     with resources.locked(root / ".layers.lock"):
         named = {layer for area in StagedArea.all(root) for layer in area.meta["layers"]}
         named |= {layer for area in StagedArea.all(root) for point in area.points for layer in point.layers}
         with suppress(OSError):
-            for each in list((root / LAYERS).iterdir()):
-                if each.name.partition(".")[0] not in named:  # a layer, or what belongs to one
-                    user_namespace.remove_tree(each) if each.is_dir() else each.unlink()
+            for path in list((root / LAYERS).iterdir()):
+                if path.name.partition(".")[0] not in named:  # a layer, or a file that belongs to one
+                    user_namespace.remove_tree(path) if path.is_dir() else path.unlink()
 
 
 class StagedArea:
@@ -76,8 +76,8 @@ class StagedArea:
         cls, root: Path, id: str, workspace: str, inode: tuple[int, int], uid: int, gid: int,
         base: StagedArea | None = None,
     ) -> StagedArea:  # fmt: skip
-        """An empty area for a workspace; `uid` and `gid` are who the sandbox is. With `base`, one that begins where
-        that area's last checkpoint is."""
+        """An empty area for a workspace; `uid` and `gid`: of the sandbox's user. With `base`, it begins from the last
+        checkpoint of that area."""
         path = root / id
         unborn = root / f".{id}.{secrets.token_hex(4)}"
         try:
@@ -108,21 +108,21 @@ class StagedArea:
     @classmethod
     def all(cls, root: Path) -> list[StagedArea]:
         try:
-            found = [entry for entry in sorted(root.iterdir()) if _ID.fullmatch(entry.name)]
+            paths = [path for path in sorted(root.iterdir()) if _ID.fullmatch(path.name)]
         except OSError:
             return []
-        return [cls(entry) for entry in found if (entry / "meta.json").is_file()]
+        return [cls(path) for path in paths if (path / "meta.json").is_file()]
 
     def remove(self) -> None:
-        """With all that is in it. What cannot be removed is left whole, not half."""
+        """Remove it with its contents. If it cannot be renamed, it stays whole."""
         gone = self.path.with_name(f".{self.id}.{secrets.token_hex(4)}.gone")
         with suppress(FileNotFoundError):
             self.path.rename(gone)
-            # Of what Docker mounted for an ordinary user the kernel's own empty work directory may stay: it is root's.
+            # If Docker mounted the overlay for an ordinary user, the kernel's empty work directory may stay.
             user_namespace.remove_tree(gone)
         forget_layers(self.path.parent)
 
-    # What is in it.
+    # Contents.
 
     @property
     def workspace(self) -> str:
@@ -136,7 +136,7 @@ class StagedArea:
         return False
 
     def _is_of(self, directory: os.stat_result) -> bool:
-        """After a restart of the machine a file system may have another number."""
+        """Only the inode is compared after a reboot, which may change the number of a file system."""
         device, inode = self.meta["inode"]
         return directory.st_ino == inode and (directory.st_dev == device or self.meta.get("boot") != _boot())
 
@@ -146,16 +146,16 @@ class StagedArea:
 
     @property
     def uppers(self) -> list[Path]:
-        """The newest first."""
+        """The upper directories, newest first."""
         return [self.path / "upper", *self._layers(self.meta["layers"])]
 
     def _layers(self, names: Sequence[str]) -> list[Path]:
-        pool = self.path.parent / LAYERS
-        return [each for each in (pool / name for name in reversed(names)) if each.is_dir()]
+        paths = [self.path.parent / LAYERS / name for name in reversed(names)]
+        return [path for path in paths if path.is_dir()]
 
     @property
     def incomplete(self) -> str:
-        """Why not all that was changed is here."""
+        """Why some changes are missing; empty if none are."""
         return str(self.meta.get("incomplete", ""))
 
     def note_incomplete(self, why: str) -> None:
@@ -163,19 +163,19 @@ class StagedArea:
 
     @property
     def is_copied(self) -> bool:
-        """Whether what changed is here only once it was copied out of the sandbox."""
+        """Whether changes must be copied out of the sandbox first."""
         return (self.path / COPIED).is_file()
 
     @property
     def can_undo(self) -> float:
-        """When what can still be taken back was applied; 0 where there is none."""
+        """The time of the last apply that can be undone; 0 if there is none."""
         with suppress(OSError):
             return (self.path / "undo").stat().st_mtime
         return 0.0
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether an apply was killed, and waits for its end."""
+        """Whether an apply was killed and must be finished."""
         return (self.path / "journal.json").is_file()
 
     @property
@@ -185,11 +185,11 @@ class StagedArea:
     # Checkpoints.
 
     def freeze(self, name: str) -> Point:
-        """What changed so far becomes a layer of its own, and a new upper begins. The overlay must be mounted anew."""
+        """Make the changes so far a layer, and begin a new upper. The overlay must be remounted."""
         layer = secrets.token_hex(8)
         (self.path.parent / LAYERS).mkdir(mode=0o700, exist_ok=True)
         point = Point(name, [*self.meta["layers"], layer], time.time())
-        # Named first: killed in between, the layer is not there yet and the upper still is.
+        # Written first: if we are killed now, the layer does not exist yet and the upper still does.
         self._note(layers=point.layers, points=[*self.meta["points"], point.as_dict()])
         upper = self.path / "upper"
         status = upper.stat()
@@ -198,7 +198,7 @@ class StagedArea:
         return point
 
     def snapshot(self, name: str) -> Point:
-        """What changed so far, copied: for an overlay that goes on as it is. Bounded: each holds all."""
+        """Copy the changes so far, for an overlay that cannot be remounted. Limited: each copy holds everything."""
         with Folder.at(self.path / "upper") as upper:
             size = sum(status.st_blocks * 512 for _, status in upper.walk())
         if size > MOST_COPIED:
@@ -207,13 +207,13 @@ class StagedArea:
                 f"of {MOST_COPIED >> 20} MiB at most; as root it is a layer of any size"
             )
         layer = secrets.token_hex(8)
-        made = self.path.parent / LAYERS / layer
-        made.parent.mkdir(mode=0o700, exist_ok=True)
+        copy = self.path.parent / LAYERS / layer
+        copy.parent.mkdir(mode=0o700, exist_ok=True)
         point = Point(name, [*self.meta["layers"], layer], time.time())
         self._note(points=[*self.meta["points"], point.as_dict()])
-        made.mkdir(mode=0o700)
+        copy.mkdir(mode=0o700)
         try:
-            with Folder.at(self.path / "upper") as upper, Folder.at(made) as target:
+            with Folder.at(self.path / "upper") as upper, Folder.at(copy) as target:
                 copy_layer(upper, target)
         except OSError as error:
             self.forget(point)
@@ -222,11 +222,11 @@ class StagedArea:
         return point
 
     def beside(self, point: Point) -> Path:
-        """How the names of files begin that belong to a checkpoint, and go with it."""
+        """The path that the names of a checkpoint's other files begin with."""
         return self.path.parent / LAYERS / point.layers[-1]
 
     def forget_after(self, point: Point) -> None:
-        """The files are as they were then: later checkpoints are gone."""
+        """Forget the checkpoints after this one."""
         self._note(points=[each.as_dict() for each in self._until(point)])
         forget_layers(self.path.parent)
 
@@ -236,7 +236,7 @@ class StagedArea:
         return self.points[: self.points.index(point) + 1]
 
     def replace_upper(self, made: Path, modes: dict[str, int]) -> None:
-        """With one that was copied out of the sandbox. A directory keeps what it needs to be looked into."""
+        """Replace it by one that was copied out of the sandbox. Directories stay readable for us."""
         with Folder.at(self.path) as own:
             for path in sorted(modes, reverse=True):
                 own.chmod(f"{made.name}/{path}", modes[path] & 0o777 | 0o500)
@@ -247,11 +247,11 @@ class StagedArea:
             remove_tree(own, gone)
 
     def thaw(self, point: Point) -> None:
-        """Back to a checkpoint: what came after it is gone. The overlay must be mounted anew."""
+        """Go back to a checkpoint and drop what came after it. The overlay must be remounted."""
         self._go_back(point.layers, self._until(point))
 
     def empty(self) -> None:
-        """Nothing is changed any more, nor was it at a checkpoint. No sandbox has the overlay."""
+        """Drop all changes and checkpoints. No sandbox may have the overlay mounted."""
         self._go_back([], [])
 
     def _go_back(self, layers: Sequence[str], points: Sequence[Point]) -> None:
@@ -287,7 +287,7 @@ class StagedArea:
 
     @contextmanager
     def layers(self, is_run_later: RunsLater = runs_later, at: Point | None = None) -> Iterator[Layers]:
-        """The layers (those of a checkpoint) and the workspace, opened. It must be the workspace that was staged."""
+        """Open the layers (`at`: of a checkpoint) and the workspace. UsageError if the workspace was replaced."""
         with ExitStack() as opened:
             try:
                 lower = opened.enter_context(Folder.at(self.workspace))
@@ -306,9 +306,9 @@ class StagedArea:
         from belljar.staged.merge import keep_bases
 
         with self.layers() as layers:
-            found = layers.changes()
-            keep_bases(self, layers, found)
-        return found
+            changes = layers.changes()
+            keep_bases(self, layers, changes)
+        return changes
 
     @property
     def applied(self) -> dict[str, int]:
@@ -319,8 +319,8 @@ class StagedArea:
 
     @property
     def merged(self) -> dict[str, str]:
-        """Path → digest of the sandbox's file that the host's has taken in, whole or merged: until it changes again,
-        nothing is to be applied, whatever the host does with its own."""
+        """Path → digest of the sandbox's file that was applied, whole or merged. Until that file changes again it is no
+        change, whatever the host does with its own."""
         with suppress(OSError, ValueError):
             return {str(path): str(digest) for path, digest in _read(self.path / "merged.json").items()}
         return {}
@@ -328,36 +328,36 @@ class StagedArea:
     def note_applied(
         self, times: dict[str, int], merged: dict[str, str] | None = None, forget: Sequence[str] = ()
     ) -> None:
-        """`forget`: of these nothing is merged any more."""
-        known = self.merged
+        """`forget`: paths to remove from `merged`."""
+        before = self.merged
         gone = {*times, *forget}
-        if merged or not gone.isdisjoint(known):
-            kept = {path: digest for path, digest in known.items() if path not in gone}
+        if merged or not gone.isdisjoint(before):
+            kept = {path: digest for path, digest in before.items() if path not in gone}
             _write(self.path / "merged.json", kept | (merged or {}))
         ours = {path: when for path, when in self.applied.items() if path not in (merged or {})}
         _write(self.path / "applied.json", ours | times)
 
     def note_again(self, times: dict[str, int]) -> None:
-        """What we applied is there once more, as it was."""
+        """Files that we had applied are in the workspace again, with these change times."""
         _write(self.path / "applied.json", self.applied | times)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One at a time, for this area and for its workspace."""
+        """Holds the lock of the workspace, for all its areas."""
         inode = "-".join(str(part) for part in self.meta["inode"])
         with resources.locked(self.path.parent / f".workspace-{inode}.lock"):
             yield
 
 
 def _like(upper: Path, workspace: str, uid: int, gid: int) -> None:
-    """The upper's own mode and owner are what the sandbox sees of /workspace itself."""
+    """The sandbox sees the mode and owner of the upper directory as those of /workspace."""
     upper.chmod(os.stat(workspace).st_mode & 0o777)
     if os.geteuid() == 0:
         os.chown(upper, uid, gid)
 
 
 def _now_on_disk(directory: Path) -> int:
-    """A change time that is later than that of any file so far: the kernel's clock for files ticks slowly."""
+    """A change time later than that of any file so far. The kernel's clock for files is coarse: we wait for a tick."""
     marker = directory / "meta.json"
     marker.touch()
     first = now = marker.stat().st_ctime_ns
@@ -373,8 +373,8 @@ def _boot() -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_bytes())
-    return found if isinstance(found, dict) else {}
+    content = json.loads(path.read_bytes())
+    return content if isinstance(content, dict) else {}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

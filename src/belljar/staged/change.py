@@ -1,4 +1,4 @@
-"""What a staged session changed, in words that a person or a program can act on."""
+"""`Change`: one path that a staged session changed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from belljar.records import record
 
 Kind = Literal["added", "modified", "deleted", "mode", "type"]
 EntryKind = Literal["file", "directory", "link", "fifo", "socket", "device", "too_deep"]
-"""`too_deep`: a directory that is nested too deeply to be looked into."""
+"""`too_deep`: a directory that is nested too deeply to be read."""
 
 KINDS: dict[int, EntryKind] = {
     stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link", stat.S_IFIFO: "fifo",
     stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device",
 }  # fmt: skip
 PLAIN = ("file", "directory", "link")
-"""What can be applied; the rest means something only while it is open."""
+"""The kinds that can be applied."""
 
 
 @record
 class Entry:
-    """A file, directory or link, on one side."""
+    """A file, directory or link, on the host or staged."""
 
     kind: EntryKind
     mode: int
@@ -41,7 +41,7 @@ class Entry:
 
 @record
 class Change:
-    """One path that is not as it is on the host. `.git` is one change, whatever happened in it.
+    """One path that differs from the host. All changes in `.git` are one change.
 
     for change in await box.changes():
         print(change.kind, change.path)
@@ -55,9 +55,9 @@ class Change:
     """In the staged session."""
     binary: bool = False
     runs_later: bool = False
-    """The host would run it by itself: a hook, an editor's task, a CI job. Applying it needs a yes of its own."""
+    """The host would run it by itself (a hook, an editor's task, a CI job). Applying it needs a separate yes."""
     members: tuple[Change, ...] = field(default=(), repr=False)
-    """Of `.git`: what is behind it."""
+    """The single changes in `.git`."""
 
     @property
     def mark(self) -> str:
@@ -65,13 +65,13 @@ class Change:
 
     @property
     def is_directory(self) -> bool:
-        """On the side that counts: after the change, or before it was deleted."""
+        """Whether it is a directory after the change, or was one before it was deleted."""
         side = self.after or self.before
         return side is not None and side.kind == "directory"
 
     @property
     def can_be_applied(self) -> bool:
-        """Not a FIFO, a socket, a device, nor a directory that is nested too deeply."""
+        """False for a FIFO, a socket, a device, or a directory that is nested too deeply."""
         return self.after is None or self.after.kind in PLAIN
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Two staged sessions of one workspace, against each other: which of n attempts is best?"""
+"""Compares two staged sessions of one workspace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from belljar.workspace.beneath import Folder
 
 
 def compared(one: StagedArea, other: StagedArea) -> str:
-    """From `one` to `other`, as a diff; files that are the same in both are left out."""
+    """The diff from `one` to `other`."""
     if one.meta["inode"] != other.meta["inode"]:
         raise UsageError("the two sessions have different workspaces")
     with one.layers() as left, other.layers() as right:
@@ -24,7 +24,7 @@ def compared(one: StagedArea, other: StagedArea) -> str:
 
 
 Side = tuple[Folder | None, Entry | None]
-"""Where a session has a file or a link, and what it is; None where it has none."""
+"""The folder that holds a session's file or link, and its entry; None if it has none."""
 
 
 def _side(layers: Layers, path: str, change: Change | None) -> Side:
@@ -48,7 +48,7 @@ def _one(path: str, one: Side, other: Side) -> str:
 
 
 def _same(path: str, one: Side, other: Side) -> bool:
-    """Of what is not compared by lines."""
+    """Whether two entries that cannot be compared line by line are the same."""
     if one[0] is None or other[0] is None or one[1] is None or other[1] is None or one[1].kind != other[1].kind:
         return False
     return one[1].kind != "file" or same_contents(one[0], other[0], path)

@@ -1,4 +1,4 @@
-"""What the host changed since a session was staged: applying over it would lose somebody's work."""
+"""Conflicts: files that the host changed since the session began. Applying over them would lose work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORIGIN = ("trusted.overlay.origin", "user.overlay.origin")
 
 
 def conflicts(area: StagedArea, layers: Layers, changes: Sequence[Change]) -> dict[str, str]:
-    """Path → what happened on both sides."""
+    """Path → what happened on the two sides."""
     ours = area.applied
     made = {c.path for c in changes if c.after is not None and c.after.kind == "directory"}
     moved = _inodes(layers)
@@ -57,8 +57,8 @@ def is_newer(path: str, status: os.stat_result, since: int, ours: Mapping[str, i
 
 
 def _was_copied_up(layers: Layers, path: str, moved: set[int]) -> bool:
-    """Whether it was the workspace's own, at this path. A file that was renamed in the sandbox has the mark too: it
-    holds a handle, and in it the inode of a file that the workspace still has elsewhere."""
+    """Whether the sandbox changed a file that the workspace had at this path. A file that was only renamed in the
+    sandbox has the overlay's mark, too: a file handle, with the inode of a file that the workspace still has."""
     holder = layers.holder(path)
     try:
         marks = holder.xattrs(path) if holder is not None else {}
@@ -69,10 +69,10 @@ def _was_copied_up(layers: Layers, path: str, moved: set[int]) -> bool:
 
 
 def _inodes(layers: Layers) -> set[int]:
-    """Of the workspace's files that the sandbox deleted, moved or replaced."""
-    found = set()
+    """The inodes of the workspace's files that the sandbox deleted, moved or replaced."""
+    inodes = set()
     for change in flattened(layers.changes()):
         if change.before is not None and change.before.kind != "directory":
             with suppress(OSError):
-                found.add(layers.lower.stat(change.path).st_ino)
-    return found
+                inodes.add(layers.lower.stat(change.path).st_ino)
+    return inodes

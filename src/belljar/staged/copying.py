@@ -1,4 +1,4 @@
-"""Copies of files, from one opened folder to another: never through Python's memory, holes kept, no link followed."""
+"""Copies files between opened folders: in the kernel where possible, with their holes, without following links."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def copy_data(source: int, target: int) -> None:
 
 
 def extents(size: int, *files: int) -> Iterator[tuple[int, int]]:
-    """Where any of these files has data. A hole costs a command nothing, however large: it must cost us nothing too."""
+    """The ranges where any of these files has data. Holes cost a command nothing, so they must cost us nothing."""
     at = 0
     while (start := min(_seek(each, at, os.SEEK_DATA, size) for each in files)) < size:
         at = max(start + 1, *(_seek(each, start, os.SEEK_HOLE, size) for each in files))
@@ -34,7 +34,7 @@ def extents(size: int, *files: int) -> Iterator[tuple[int, int]]:
 
 
 def _seek(file: int, at: int, what: int, size: int) -> int:
-    """A file system that cannot tell says: there is data everywhere."""
+    """On a file system that does not support it, data is everywhere."""
     try:
         return min(os.lseek(file, at, what), size)
     except OSError as error:
@@ -51,7 +51,7 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
                 raise
             done = os.pwrite(target, os.pread(source, min(1 << 20, end - at), at), at)
         if done == 0:
-            return  # it became shorter meanwhile
+            return  # the file became shorter
         at += done
 
 
@@ -84,18 +84,18 @@ def _copy_attributes(source: int, target: int) -> None:
 
 
 def copy_attributes(source: Folder, path: str, target: Folder, name: str) -> None:
-    """Those that a person or program set."""
+    """Copy the attributes that a person or program set."""
     with suppress(OSError), source.file(path) as old, target.file(name) as new:
         _copy_attributes(old.fileno(), new.fileno())
 
 
 def level_attributes(source: Folder, target: Folder, path: str) -> None:
-    """`target`'s file gets exactly those that `source`'s has; a file that only one of them has is left alone."""
+    """Give `target`'s file exactly the user attributes of `source`'s, if both exist."""
     with suppress(OSError):
-        wanted, there = user_attributes(source, path), user_attributes(target, path)
-        for name in there.keys() - wanted.keys():
+        new, old = user_attributes(source, path), user_attributes(target, path)
+        for name in old.keys() - new.keys():
             target.remove_xattr(path, name)
-        for name, value in wanted.items() - there.items():
+        for name, value in new.items() - old.items():
             target.set_xattr(path, name, value)
 
 
@@ -104,21 +104,21 @@ def user_attributes(folder: Folder, path: str) -> dict[str, bytes]:
 
 
 def digest(folder: Folder, path: str) -> str:
-    """Of a regular file's contents, whatever its size: its blocks that are not all zeros, each with its place."""
+    """A digest of a regular file of any size: of the blocks that are not all zeros, each with its offset."""
     with folder.file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        found, after = hashlib.sha256(b"%d" % size), 0
+        sha, after = hashlib.sha256(b"%d" % size), 0
         for start, end in extents(size, file.fileno()):
             for at in range(max(after, start - start % BLOCK), end, BLOCK):
                 block = os.pread(file.fileno(), BLOCK, at)
                 after = at + BLOCK
                 if block.count(0) < len(block):
-                    found.update(b"\n%d %d " % (at, len(block)) + block)
-    return found.hexdigest()
+                    sha.update(b"\n%d %d " % (at, len(block)) + block)
+    return sha.hexdigest()
 
 
 def fingerprint(folder: Folder, path: str, content: bytes) -> str:
-    """Of what an apply takes along: a file's contents, which were read already, and its attributes."""
+    """A digest of what an apply copies: the contents, which were read already, and the user attributes."""
     with suppress(OSError):
         if attributes := user_attributes(folder, path):
             content += repr(sorted(attributes.items())).encode()
@@ -126,7 +126,7 @@ def fingerprint(folder: Folder, path: str, content: bytes) -> str:
 
 
 def make_whiteout(folder: Folder, path: str) -> None:
-    """An overlay's word for: this name is gone."""
+    """Mark a name as deleted, as an overlay does."""
     folder.mknod(path, stat.S_IFCHR)
 
 
@@ -135,7 +135,7 @@ def is_whiteout(status: os.stat_result) -> bool:
 
 
 def copy_layer(source: Folder, target: Folder, at: str = "") -> None:
-    """An overlay's upper directory, with its marks, into an empty folder."""
+    """Copy an overlay's upper directory, with its marks, into an empty folder."""
     for name in source.names(at):
         path = f"{at}/{name}" if at else name
         status = source.stat(path)
@@ -156,12 +156,12 @@ def copy_layer(source: Folder, target: Folder, at: str = "") -> None:
 
 
 def is_users(attribute: str) -> bool:
-    """An extended attribute that a person or program set; not the system's, not an overlay's mark."""
+    """Whether a person or program set this extended attribute, and not the system or an overlay."""
     return attribute.startswith("user.") and not attribute.startswith("user.overlay.")
 
 
 def remove_tree(folder: Folder, path: str) -> None:
-    """A file, a link or a whole directory, nested as deeply as may be; nothing there is fine."""
+    """Remove a file, a link or a directory of any depth, if it exists."""
     try:
         status = folder.stat(path)
     except FileNotFoundError:
@@ -178,7 +178,7 @@ def remove_tree(folder: Folder, path: str) -> None:
 
 
 def _emptied(top: Folder, here: Folder, levels: int) -> bool:
-    """Remove what is in `here`; what is below so many levels comes up to `top`. Whether there was anything."""
+    """Remove the contents of `here`, and move what is deeper than `levels` up to `top`. Whether there was anything."""
     names = here.names()
     for name in names:
         if not stat.S_ISDIR(here.stat(name).st_mode):
@@ -196,4 +196,4 @@ def _emptied(top: Folder, here: Folder, levels: int) -> bool:
 
 def _unlock(folder: Folder, path: str) -> None:
     with suppress(OSError):
-        folder.chmod(path, 0o700)  # so that what is in a read-only one can go
+        folder.chmod(path, 0o700)  # the contents of a read-only directory cannot be removed

@@ -1,4 +1,4 @@
-"""Changes as text that people know from git, and that `git apply` and `patch` take."""
+"""Changes as a diff in git's format, which `git apply` and `patch` accept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MODES = {"file": stat.S_IFREG, "link": stat.S_IFLNK, "directory": stat.S_IFDIR}
 
 @record
 class Sides:
-    """The lines of a text file on the host and staged; None where it cannot be compared by lines."""
+    """The lines of a text file, on the host and staged."""
 
     old: list[bytes]
     new: list[bytes]
@@ -32,7 +32,7 @@ def unified(layers: Layers, changes: Iterable[Change]) -> str:
 
 
 def of_sides(change: Change, sides: Sides | None) -> Iterator[str]:
-    """A change as a diff; without `sides` as one that cannot be compared by lines."""
+    """A change as a diff. `sides` None: it cannot be compared line by line."""
     yield f"diff --git {_name('a', change.path)} {_name('b', change.path)}\n"
     if change.members:
         yield f"# {counted(change.members)} in {quoted(change.path)}\n"
@@ -68,7 +68,7 @@ def _mode(entry: Entry) -> int:
 
 
 def text_sides(layers: Layers, change: Change) -> Sides | None:
-    """Both sides' lines, of a file or link that is text and not too large."""
+    """The lines of both sides; None if they are not text or too large."""
     if change.kind == "mode" or change.binary:
         return None
     old = lines_of(layers.lower, change.path, change.before)
@@ -139,7 +139,7 @@ def hunks(sides: Sides) -> list[list[Opcode]]:
 
 
 def with_hunks(sides: Sides, chosen: list[list[Opcode]]) -> bytes:
-    """The host's text with only these hunks taken over."""
+    """The host's text with only these hunks applied."""
     wanted = {(code[1], code[2], code[3], code[4]) for group in chosen for code in group if code[0] != "equal"}
     result: list[bytes] = []
     for tag, i1, i2, j1, j2 in Matcher(sides.old, sides.new).get_opcodes():
@@ -153,7 +153,7 @@ def _name(side: str, path: str) -> str:
 
 
 def quoted(path: str) -> str:
-    """As git writes names that hold control characters, quotes or bytes that are no UTF-8."""
+    """A path quoted as git does, if it has control characters, quotes or invalid UTF-8."""
     raw = path.encode("utf-8", "surrogateescape")
     if path.isprintable() and '"' not in path and "\\" not in path:
         return path
@@ -166,6 +166,6 @@ def _escaped(byte: int) -> str:
 
 
 def lines_counted(text: str) -> tuple[int, int]:
-    """Lines that a diff adds and removes: those of its hunks."""
+    """How many lines a diff adds and removes."""
     hunks = "\n".join(text.split("\n@@")[1:]).splitlines()
     return sum(line.startswith("+") for line in hunks), sum(line.startswith("-") for line in hunks)

@@ -1,7 +1,7 @@
-"""Git's index: which files it names with which contents, without what it remembers of their inodes.
+"""The meaning of git's index: which files with which contents, without the inode data that git caches.
 
-A `git add` or `git status` in a sandbox may write an index that says the same as the old one, with the numbers that
-files and their owners have there. That is no change.
+`git add` or `git status` in a sandbox may rewrite the index with the inodes and owners that files have there. If the
+rest is the same, that is no change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _known: dict[tuple[tuple[int, ...], tuple[int, ...]], bool] = {}
 _HEAD = struct.Struct(">4sII")
 _ENTRY = struct.Struct(">24x4s8x24sH")  # times, device, inode; mode; owner; size and digest; flags
 _EXTENSION = struct.Struct(">4sI")
-_CACHES = (b"TREE", b"UNTR", b"FSMN", b"EOIE", b"IEOT")  # what git can work out again
+_CACHES = (b"TREE", b"UNTR", b"FSMN", b"EOIE", b"IEOT")  # extensions that git can rebuild
 _EXTENDED = 0x4000
 _CHECKSUM = 20
 
@@ -30,7 +30,7 @@ def is_index(path: str) -> bool:
 
 
 def say_the_same(one: Folder, other: Folder, path: str) -> bool:
-    """Of a large repository that takes a tenth of a second, so what was found is remembered until either changes."""
+    """Whether two indexes have the same meaning. Cached until either changes: a large one takes a tenth of a second."""
     sides = _inode(one, path), _inode(other, path)
     if sides not in _known:
         if len(_known) >= MOST_KNOWN:
@@ -40,39 +40,39 @@ def say_the_same(one: Folder, other: Folder, path: str) -> bool:
 
 
 def _inode(folder: Folder, path: str) -> tuple[int, ...]:
-    found = folder.stat(path)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    status = folder.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def same_contents(one: bytes, other: bytes) -> bool:
     if one == other:
         return True
-    found = meaning(one)
-    return found is not None and found == meaning(other)
+    first = meaning(one)
+    return first is not None and first == meaning(other)
 
 
 def meaning(index: bytes) -> bytes | None:
-    """A digest of what it says; not known of one that is compressed, damaged or without a checksum."""
+    """A digest of the meaning; None if the index is compressed, damaged or has no checksum."""
     content, checksum = index[:-_CHECKSUM], index[-_CHECKSUM:]
     if hashlib.sha1(content, usedforsecurity=False).digest() != checksum:
         return None
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     try:
-        for part in _said(content):
-            found.update(part)
+        for part in _parts(content):
+            sha.update(part)
     except (struct.error, ValueError):
         return None
-    return found.digest()
+    return sha.digest()
 
 
 def meaning_of(folder: Folder, path: str) -> bytes | None:
-    """Of the index at a path; None where there is none."""
+    """The meaning of the index at a path; None if there is none."""
     with suppress(OSError):
         return meaning(folder.read(path, LARGEST)) if is_index(path) else None
     return None
 
 
-def _said(content: bytes) -> Iterator[bytes]:
+def _parts(content: bytes) -> Iterator[bytes]:
     signature, version, count = _HEAD.unpack_from(content)
     if signature != b"DIRC" or version not in (2, 3):
         raise ValueError(version)
@@ -81,7 +81,7 @@ def _said(content: bytes) -> Iterator[bytes]:
         mode, file, flags = _ENTRY.unpack_from(content, at)
         end = content.index(b"\0", at + _ENTRY.size + (2 if flags & _EXTENDED else 0))
         yield mode + file + content[at + _ENTRY.size - 2 : end + 1]
-        at += (end - at + 8) & ~7  # filled up with NULs, at least one
+        at += (end - at + 8) & ~7  # padded with at least one NUL
     while at < len(content):
         name, size = _EXTENSION.unpack_from(content, at)
         at += _EXTENSION.size + size

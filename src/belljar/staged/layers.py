@@ -1,8 +1,8 @@
-"""What an overlay's upper layers make of the workspace below them, read off the layers alone.
+"""Finds the changes that an overlay's upper layers make to the workspace, from the layers alone.
 
-In a layer a character device 0:0 is a whiteout: the name is gone. A directory with the opaque mark hides what is below
-it. Everything else stands for itself. Overlays are mounted without redirects, metacopy and index, so that this is all
-there is to know. Only directories that exist in a layer are looked into: the cost follows what changed, not the tree.
+In a layer a character device 0:0 is a whiteout: the name was deleted. A directory with the opaque mark hides the one
+below it. Everything else is what it is. Overlays are mounted without redirects, metacopy and index, so there is nothing
+else to know. Only directories that exist in a layer are read: the cost depends on the changes, not on the tree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from belljar.staged.run_files import RunsLater, link_runs_later, runs_later
 from belljar.staged.run_places import RunPlaces
 from belljar.workspace.beneath import Folder, parents
 
-LONGEST = 3800  # bytes of a directory's path: with the longest name in it the kernel still takes it
+LONGEST = 3800  # bytes of a directory's path, so that the path of anything in it is not too long for the kernel
 CHUNK = 1 << 20
 _LOOK_FOR_NUL = 8000
 
@@ -33,7 +33,7 @@ class Layers:
         self, uppers: Sequence[Folder], lower: Folder, runs_later: RunsLater = runs_later,
         merged: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """`merged`: digests of files that are in the workspace already, together with the host's own changes."""
+        """`merged`: digests of files that were applied already, maybe merged with the host's own changes."""
         self.uppers, self.lower = list(uppers), lower
         self._runs_later = runs_later
         self._places = RunPlaces(lower)
@@ -46,7 +46,7 @@ class Layers:
         ]
 
     def holder(self, path: str) -> Folder | None:
-        """The layer that a changed file's contents are in; None: it is the workspace's own, or gone."""
+        """The layer that holds a changed file; None: it is unchanged or deleted."""
         for layer in self.uppers:
             try:
                 status = layer.stat(path)
@@ -65,7 +65,7 @@ class Layers:
                     return True
         return False
 
-    # One directory, as it is in the merged view, against the workspace's.
+    # One directory of the merged view, compared with the workspace's.
 
     def _in_directory(
         self, at: str, layers: list[Folder], shows_lower: bool, depth: int
@@ -83,7 +83,7 @@ class Layers:
             yield from self._no_longer_there(at, set(merged))
 
     def _merged(self, at: str, layers: list[Folder]) -> dict[str, tuple[os.stat_result | None, list[Folder], bool]]:
-        """Name → what it is now (None: gone), the layers that make it up, whether the workspace's shows below them."""
+        """Name → its status (None: deleted), the layers that hold it, whether the workspace shows below them."""
         merged: dict[str, tuple[os.stat_result | None, list[Folder], bool]] = {}
         for index, layer in enumerate(layers):
             with suppress(OSError):
@@ -147,12 +147,12 @@ class Layers:
             yield self._change(path, "mode", before, after)
 
     def _no_longer_there(self, at: str, names: set[str]) -> Iterator[Change]:
-        """Of a directory that was replaced as a whole: what the workspace has and the new one does not."""
+        """What a replaced directory has in the workspace and no longer in the new one."""
         try:
-            theirs = self.lower.names(at)
+            below = self.lower.names(at)
         except OSError:
             return
-        for name in theirs:
+        for name in below:
             path = f"{at}/{name}" if at else name
             if name not in names and (before := self.below(path)) is not None:
                 yield self._change(path, "deleted", before, None)
@@ -178,7 +178,7 @@ class Layers:
         return self._runs_later(path, *sides) or (after.kind != "directory" and self._places.hold(path, *sides))
 
     def harmless(self, path: str, text: bytes | None = None) -> bytes | None:
-        """`text`, or what a staged file holds now; None where the host would run it, or it is none any more."""
+        """`text`, or the contents of a staged file; None if the host would run it, or it is not a file any more."""
         holder = self.holder(path)
         content = text if text is not None else _reader(holder, path)() if holder is not None else None
         sides = _reader(self.lower, path), lambda: content
@@ -248,7 +248,7 @@ def _is_opaque(layer: Folder, path: str) -> bool:
 
 
 def _git_change(found: list[Change]) -> Change:
-    """`.git` and what changed in it, as one line."""
+    """All changes in a `.git` directory as one change."""
     path = found[0].path
     while not path.endswith("/.git") and path != ".git":
         path = path.rpartition("/")[0]
@@ -259,5 +259,5 @@ def _git_change(found: list[Change]) -> Change:
 
 
 def flattened(changes: Sequence[Change]) -> list[Change]:
-    """With what is behind `.git` in its place."""
-    return [each for change in changes for each in (change.members or (change,))]
+    """The changes, with those in `.git` one by one."""
+    return [single for change in changes for single in (change.members or (change,))]

@@ -1,4 +1,4 @@
-"""Which lines two texts have in common, found with bounded work."""
+"""Finds the common lines of two texts, with a limit on the work."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ MOST = 30_000_000
 
 
 class Matcher(difflib.SequenceMatcher[bytes]):
-    """difflib's compares each line with all that are like it, and again for what is left between two matches: a file of
-    a few lines that come thousands of times would take it hours. Here, when so many were compared, what is left counts
-    as changed."""
+    """difflib compares each line with all equal lines, again and again between matches: for a file of a few lines that
+    repeat thousands of times it would take hours. After `MOST` comparisons the rest counts as changed here."""
 
     def __init__(self, old: Sequence[bytes], new: Sequence[bytes]) -> None:
         super().__init__(None, old, new, autojunk=False)

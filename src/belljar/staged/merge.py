@@ -1,7 +1,7 @@
-"""Three-way merge of text, and the bases it starts from: files as they were before a staged session changed them.
+"""Three-way merge of text, and its bases: files as they were before a staged session changed them.
 
-A base is kept when somebody looks (`changes`, a checkpoint, the end of the session) and the host has not touched the
-file since the session began: then the workspace's own file still is the base. Where none is known a conflict stays one.
+A base is saved when changes are listed (`changes`, a checkpoint, the end of the session), if the host has not touched
+the file since the session began: then the file in the workspace is the base. Without a base there can be no merge.
 
     <area>/base/<path's digest>          the base
     <area>/base/<path's digest>.merged   after an apply: the sandbox's side, which is the base of the next one
@@ -34,7 +34,7 @@ Lines = Sequence[bytes]
 
 
 def merged(base: Lines, ours: Lines, theirs: Lines) -> list[bytes] | None:
-    """Both sides' changes; None where they meet."""
+    """The text with the changes of both sides; None if these overlap."""
     result: list[bytes] = []
     at = (0, 0, 0)
     for start, mine, other, length in [*_common(base, ours, theirs), (len(base), len(ours), len(theirs), 0)]:
@@ -53,7 +53,7 @@ def _either(base: Lines, ours: Lines, theirs: Lines) -> Lines | None:
 
 
 def _common(base: Lines, ours: Lines, theirs: Lines) -> Iterator[tuple[int, int, int, int]]:
-    """What is the same in all three: where in each, and how many lines."""
+    """Blocks of lines that all three have: their positions, and the number of lines."""
     left, right = _blocks(base, ours), _blocks(base, theirs)
     while left and right:
         (a, b, n), (c, d, m) = left[-1], right[-1]
@@ -64,39 +64,38 @@ def _common(base: Lines, ours: Lines, theirs: Lines) -> Iterator[tuple[int, int,
 
 
 def _blocks(base: Lines, side: Lines) -> list[tuple[int, int, int]]:
-    """The last one first."""
-    found = Matcher(base, side).get_matching_blocks()
-    return [(each.a, each.b, each.size) for each in reversed(found)]
+    """Matching blocks, the last one first."""
+    return [(block.a, block.b, block.size) for block in reversed(Matcher(base, side).get_matching_blocks())]
 
 
 # Bases.
 
 
 def keep_bases(area: StagedArea, layers: Layers, changes: Iterable[Change]) -> None:
-    """Where there is no room for one there is none."""
-    wanted = [c for c in flattened(list(changes)) if c.kind == "modified" and c.before and c.before.kind == "file"]
+    """Save the bases of modified files. A full disk is no error: then there is no base."""
+    modified = [c for c in flattened(list(changes)) if c.kind == "modified" and c.before and c.before.kind == "file"]
     with suppress(OSError), Folder.at(area.path) as own:
         with suppress(FileExistsError):
             own.mkdir(FOLDER, 0o700)
         known = set(own.names(FOLDER))
         ours = area.applied
-        for change in wanted[: MOST_FILES - len(known)]:
+        for change in modified[: MOST_FILES - len(known)]:
             small = not change.binary and change.before and change.before.size <= LARGEST
             if (small or git_index.is_index(change.path)) and _name(change.path) not in known:
                 _keep(own, layers.lower, change.path, area.since, ours)
 
 
 def _keep(own: Folder, lower: Folder, path: str, since: int, ours: Mapping[str, int]) -> None:
-    """Of git's index: what it says."""
+    """Of git's index only its meaning is saved."""
     if is_newer(path, lower.stat(path), since, ours):
         return
     content = (git_index.meaning_of(lower, path) or b"") if git_index.is_index(path) else lower.read(path, LARGEST)
-    if not is_newer(path, lower.stat(path), since, ours):  # nor was it while it was read
+    if not is_newer(path, lower.stat(path), since, ours):  # not changed while we read it either
         _put(own, _name(path), content)
 
 
 def _put(own: Folder, name: str, content: bytes) -> None:
-    """Not worth waiting for the disk: one that a crash cut off shows by its digest."""
+    """Without fsync: the digest shows whether a crash has cut it off."""
     with suppress(FileNotFoundError):
         own.unlink(f"{FOLDER}/{name}")
     with os.fdopen(own.create(f"{FOLDER}/{name}"), "wb") as file:
@@ -113,20 +112,20 @@ def _base(own: Folder, path: str) -> bytes | None:
 
 
 def is_as_it_was(area: StagedArea, layers: Layers, path: str) -> bool:
-    """The host wrote this file anew, and it holds, or says, what it did when the session began: a `git status` does so
-    with its index, `touch`, or a change that was taken back."""
+    """Whether a file that the host rewrote has the same contents, or the same meaning, as when the session began: after
+    `git status` (its index), `touch`, or a reverted change."""
     lower, holder = layers.lower, layers.holder(path)
     with suppress(OSError), Folder.at(area.path) as own:
         base = _base(own, path)
         if base is None or holder is None or lower.stat(path).st_mode != holder.stat(path).st_mode:
-            return False  # whose mode that is cannot be known
-        found = git_index.meaning_of(lower, path) if git_index.is_index(path) else lower.read(path, LARGEST)
-        return found == base and user_attributes(lower, path) == user_attributes(holder, path)
+            return False  # either side may have changed the mode
+        content = git_index.meaning_of(lower, path) if git_index.is_index(path) else lower.read(path, LARGEST)
+        return content == base and user_attributes(lower, path) == user_attributes(holder, path)
     return False
 
 
 def forget_bases(own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", ".merged")) -> None:
-    """Of files whose host side is now the sandbox's own."""
+    """Remove the bases of files that were applied."""
     for path in paths:
         for end in ends:
             with suppress(OSError):
@@ -134,7 +133,7 @@ def forget_bases(own: Folder, paths: Iterable[str], ends: Sequence[str] = ("", "
 
 
 def settle(own: Folder, lower: Folder, paths: Iterable[str]) -> dict[str, str]:
-    """Files that were just applied whole: they are the next bases. Their digests; larger files have none."""
+    """Save files that were just applied whole as the next bases; returns the digests of those that are small enough."""
     digests = {}
     for path in paths:
         with suppress(OSError):
@@ -157,9 +156,9 @@ def _name(path: str) -> str:
 def merge_conflicts(
     area: StagedArea, layers: Layers, changes: Iterable[Change]
 ) -> tuple[dict[str, bytes], dict[str, str], dict[str, str]]:
-    """Of these changes, those that can be merged: what the host's file becomes, and the digest of the sandbox's. And
-    those that cannot because both sides' changes meet."""
-    contents, digests, met = {}, {}, {}
+    """Merges text files. Returns the merged contents, the digests of the sandbox's files, and the paths with
+    overlapping changes."""
+    contents, digests, overlapping = {}, {}, {}
     with Folder.at(area.path) as own:
         for change in changes:
             holder = layers.holder(change.path)
@@ -177,9 +176,9 @@ def merge_conflicts(
                 continue
             result = merged(split_lines(base), ours, theirs)
             if result is None:
-                met[change.path] = "the host and the sandbox changed the same lines"
+                overlapping[change.path] = "the host and the sandbox changed the same lines"
             else:
                 contents[change.path] = b"".join(result)
                 digests[change.path] = fingerprint(holder, change.path, b"".join(theirs))
                 _put(own, f"{_name(change.path)}.merged", b"".join(theirs))
-    return contents, digests, met
+    return contents, digests, overlapping

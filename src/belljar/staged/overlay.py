@@ -10,14 +10,14 @@ from pathlib import Path
 from belljar import syscalls
 from belljar.syscalls import MS_NODEV, MS_NOSUID
 
-# So that a layer can be read without knowing the overlay: no redirects, no metadata-only copies, no index.
+# No redirects, metadata-only copies or index: layers.py reads the layers without the overlay.
 _PLAIN = "metacopy=off,index=off,xino=off"
 
 
 def mount(lowers: Sequence[str | Path], upper: Path, work: Path, target: Path, *, user_marks: bool = False) -> None:
-    """`lowers` from the top down. Paths are given as descriptors: a name may hold commas and colons.
+    """Mount an overlay. `lowers`: from the top down. The kernel gets descriptors: names may have commas and colons.
 
-    `user_marks`: keep the overlay's marks in user attributes, as a mount in a user namespace must.
+    `user_marks`: keep the overlay's marks in user attributes, as a user namespace requires.
     """
     with ExitStack() as opened:
 
@@ -28,6 +28,6 @@ def mount(lowers: Sequence[str | Path], upper: Path, work: Path, target: Path, *
 
         below = ":".join(handle(each) for each in lowers)
         options = f"lowerdir={below},upperdir={handle(upper)},workdir={handle(work)},{_PLAIN}"
-        # With user attributes no redirect is ever made, and the kernel takes no other word for that than this one.
+        # With user attributes there are no redirects, and the kernel accepts only this option for that.
         options += ",redirect_dir=nofollow,userxattr" if user_marks else ",redirect_dir=off"
         syscalls.mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options)

@@ -1,4 +1,4 @@
-"""Looking at staged changes and deciding: what `Session.changes`, `belljar diff` and the tools all call. It blocks."""
+"""Showing, applying and discarding staged changes, for `Session`, the command line and the tools. Blocking."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from belljar.workspace.beneath import Folder, parents
 
 @record
 class Shown:
-    """A change as somebody saw it."""
+    """A change as it was shown to a person."""
 
     text: str
     digests: Mapping[str, str]
-    """Of files whose contents are not in the text: binary or large ones, those in `.git`."""
+    """Of files whose contents are not in the text: binary or large ones, and those in `.git`."""
 
 
 def _digests(layers: Layers, change: Change) -> dict[str, str]:
@@ -39,7 +39,7 @@ def _digests(layers: Layers, change: Change) -> dict[str, str]:
 
 
 def left_without_workspace(area: StagedArea) -> list[Change]:
-    """Of an area whose workspace is gone: files and links that were not applied while it was there."""
+    """Files and links in an area that were not applied before its workspace was deleted."""
     with TemporaryDirectory(prefix="belljar-") as empty, ExitStack() as opened:
         uppers = [opened.enter_context(Folder.at(path)) for path in area.uppers]
         layers = Layers(uppers, opened.enter_context(Folder.at(empty)), merged=area.merged)
@@ -65,7 +65,7 @@ class Review:
         return self._applied(apply(self.area, paths, force=force, merge=merge, runs_later=runs_later))
 
     def show(self, change: Change) -> Shown:
-        """For somebody who decides about it."""
+        """The change as text, with digests of files that the text does not contain."""
         with self.area.layers() as layers:
             sides = diffs.text_sides(layers, change)
             return Shown("".join(diffs.of_sides(change, sides)), {} if sides is not None else _digests(layers, change))
@@ -92,7 +92,7 @@ class Review:
         return self._applied(done)
 
     def with_hunks(self, path: str, chosen: list[int]) -> bytes:
-        """The host's text with only these hunks of the sandbox's, counted from 0 as in its diff."""
+        """The host's text with only these hunks applied, numbered from 0."""
         with self.area.layers() as layers:
             sides = self._sides(layers, path)
             found = diffs.hunks(sides)
@@ -162,7 +162,7 @@ class Review:
 
 
 def _cover(layers: Layers, upper: Folder, change: Change) -> None:
-    """Lay the host's side over what the layers below say."""
+    """Hide what the layers below have at this path behind a copy of the host's side."""
     for above in parents(change.path):
         if not upper.exists(above):
             upper.mkdir(above, 0o700)
@@ -176,7 +176,7 @@ def _cover(layers: Layers, upper: Folder, change: Change) -> None:
 
 
 def _copy(source: Folder, target: Folder, top: str) -> None:
-    """What is in a directory already stays."""
+    """Copy a tree; existing files in a directory stay."""
     modes: dict[str, int] = {}
     for path, status in chain([(top, source.stat(top))], source.walk(top)):
         mode = stat.S_IMODE(status.st_mode) & 0o777

@@ -1,4 +1,4 @@
-"""Which staged files the host would run by itself, once applied: hooks, editor tasks, agents' settings, CI jobs."""
+"""Which files the host would run by itself once they are applied: hooks, editor tasks, agents' settings, CI jobs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from belljar.workspace import git_settings
 
 Read = Callable[[], bytes | None]
 RunsLater = Callable[[str, Read, Read], bool]
-"""Asked with a path, and how to read it on the host and as it is staged."""
+"""Called with a path, and functions that read it on the host and staged."""
 
 DIRECTORIES = (
     ".husky", ".githooks", ".claude", ".cursor", ".gemini", ".vscode", ".idea", ".devcontainer", ".circleci",
     ".woodpecker", ".buildkite", ".forgejo", ".gitea", ".ci",
 )  # fmt: skip
-# HEAD: with objects and refs beside it any directory is a git directory, whose settings git follows.
+# HEAD: any directory with HEAD, objects and refs is a git directory, whose settings git follows.
 _ANYWHERE = lazy_pattern(
     r"(?:.*/)?(?:HEAD|\.envrc|\.exrc|\.g?vimrc|\.nvimrc|\.nvim\.lua|\.gdbinit|\.lldbinit|\.mcp\.json|Jenkinsfile|\.gitlab-ci\.ya?ml"
     r"|\.travis\.ya?ml|\.drone\.ya?ml|azure-pipelines\.ya?ml|bitbucket-pipelines\.ya?ml|\.pre-commit-config\.ya?ml"
     rf"|(?:{'|'.join(map(re.escape, DIRECTORIES))})/.*|\.github/(?:workflows|actions)/.*)"
 )
 _HARMLESS_BELOW = lazy_pattern(r"\.vscode/(?:extensions|launch)\.json|\.idea/(?!startup|runConfigurations|tools).*")
-# Of a git directory: what git only stores. Whatever else is in it may name a program, or another directory.
+# Files in a git directory that git only stores. Any other may name a program or another directory.
 _STORED = lazy_pattern(
     r"(?:objects|refs|logs|info|worktrees/[^/]+/(?:logs|refs)|lfs|rr-cache)(?:/.*)?|HEAD|ORIG_HEAD|FETCH_HEAD|MERGE_\w+|REBASE_HEAD"
     r"|CHERRY_PICK_HEAD|REVERT_HEAD|AUTO_MERGE|COMMIT_EDITMSG|SQUASH_MSG|MERGE_MSG|TAG_EDITMSG|index|packed-refs|shallow"
@@ -41,19 +41,19 @@ def runs_later(path: str, before: Read, after: Read) -> bool:
 
 
 def link_runs_later(path: str) -> bool:
-    """Whether what a link leads to would be run: one in the place of such a directory, or anywhere in `.git`."""
+    """Whether the target of a link at this path would be run: in place of such a directory, or anywhere in `.git`."""
     parts = path.split("/")
     return ".git" in parts or parts[-1] in (*DIRECTORIES, ".github") or bool(_ANYWHERE.fullmatch(f"{path}/_"))
 
 
 def by_content(path: str) -> bool:
-    """Whether what is in it decides."""
+    """Whether its contents decide."""
     return posixpath.basename(path) in ("config", "config.worktree")
 
 
 def in_git(rest: str, before: Read, after: Read) -> bool:
     if not rest:
-        return after() is not None  # a file in the place of the directory leads elsewhere
+        return after() is not None  # a file instead of the directory names another one
     if by_content(rest):
         content = after()
         return content is None or bool(_programs(content) - _programs(before()))
@@ -65,5 +65,5 @@ def in_git(rest: str, before: Read, after: Read) -> bool:
 def _programs(content: bytes | None) -> set[object]:
     if content is None:
         return set()
-    found = git_settings.that_run(content)
-    return {content} if found is None else set(found)
+    settings = git_settings.that_run(content)
+    return {content} if settings is None else set(settings)

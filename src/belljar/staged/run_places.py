@@ -1,7 +1,7 @@
-"""Where the host's own git directories and links lead: what a staged change puts there is run as well.
+"""Files that the host runs because its own git settings or links lead to them.
 
-A repository whose `core.hooksPath` is `scripts/hooks`, whose `.git/hooks/pre-commit` is a link to `scripts/check`, or
-whose `.claude` is a link to `agents`, runs files with names that say nothing.
+If `core.hooksPath` is `scripts/hooks`, `.git/hooks/pre-commit` is a link to `scripts/check`, or `.claude` is a link to
+`agents`, then files are run whose names do not show it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RunPlaces:
         return False
 
     def _is_store(self, directory: str) -> bool:
-        """A git directory by another name than `.git`: git takes any with these three for one."""
+        """Whether it is a git directory with another name than `.git`: git accepts any that has these three entries."""
         if posixpath.basename(directory) == ".git":
             return False
         if directory not in self._stores:
@@ -46,9 +46,9 @@ class RunPlaces:
 
     def _targets_of(self, directory: str) -> frozenset[str]:
         if directory not in self._targets:
-            found = [*self._links(directory), *self._settings(directory)]
+            paths = [*self._links(directory), *self._settings(directory)]
             at = self._host.descriptor
-            self._targets[directory] = frozenset(place for each in found if (place := named_below(at, each)))
+            self._targets[directory] = frozenset(place for path in paths if (place := named_below(at, path)))
         return self._targets[directory]
 
     def _links(self, directory: str) -> Iterator[str]:
@@ -64,14 +64,14 @@ class RunPlaces:
     def _settings(self, directory: str) -> Iterator[str]:
         git = self._git_directory(directory)
         with suppress(OSError):
-            for each in git_settings.settings(self._host.read(f"{git}/config", _READ)) or ():
-                if (each.section, each.key) == ("core", "hookspath"):
-                    yield posixpath.join(directory, each.value)
-                elif each.section in ("include", "includeif") and each.key == "path":
-                    yield posixpath.join(git, each.value)
+            for setting in git_settings.settings(self._host.read(f"{git}/config", _READ)) or ():
+                if (setting.section, setting.key) == ("core", "hookspath"):
+                    yield posixpath.join(directory, setting.value)
+                elif setting.section in ("include", "includeif") and setting.key == "path":
+                    yield posixpath.join(git, setting.value)
 
     def _git_directory(self, directory: str) -> str:
-        """`.git`, or where such a file says that it is (a submodule, a worktree)."""
+        """`.git`, or the directory that a file of that name leads to (a submodule, a worktree)."""
         git = posixpath.join(directory, ".git")
         with suppress(OSError):
             if stat.S_ISREG(self._host.stat(git).st_mode):

@@ -1,8 +1,8 @@
-"""What each apply replaces, kept in the area so that it can be brought back, the newest first.
+"""Saves in the area what each apply replaces, so that it can be undone, the newest apply first.
 
 undo/            of the last apply
-undo.7/ undo.6/  of those before it
-undo.new/        of one that is being done
+undo.7/ undo.6/  of earlier ones
+undo.new/        of the apply in progress
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 UNDONE = "undone"
-MOST = 20  # applies of one session that can be taken back: each holds what it replaced
+MOST = 20  # applies of one session that can be undone
 
 
 def _older(own: Folder) -> list[int]:
-    """The newest first."""
+    """The numbers of earlier applies, newest first."""
     return sorted(int(name[5:]) for name in own.names("") if name.startswith("undo.") and name[5:].isdigit())[::-1]
 
 
 def push(own: Folder) -> None:
-    """`undo.new` is the last apply now. Killed in between, it is done again."""
+    """Make `undo.new` the last apply. If we are killed in between, it is repeated."""
     if own.exists("undo"):
         older = _older(own)
         own.rename("undo", f"undo.{older[0] + 1 if older else 1}")
@@ -43,7 +43,7 @@ def push(own: Folder) -> None:
 
 
 def pop(own: Folder) -> None:
-    """The last apply was taken back."""
+    """Remove the last apply, which was undone."""
     remove_tree(own, UNDONE)
     own.rename("undo", UNDONE)
     pull_up(own)
@@ -51,20 +51,20 @@ def pop(own: Folder) -> None:
 
 
 def pull_up(own: Folder) -> None:
-    """The one before the last is the last now, if that is gone."""
+    """If there is no last apply, make the one before it the last."""
     if not own.exists("undo") and (older := _older(own)):
         own.rename(f"undo.{older[0]}", "undo")
 
 
 def tell_older(area: StagedArea, lower: Folder, kept: list[dict[str, Any]]) -> None:
-    """Sessions that had applied what was brought back: it is theirs again, not a change of the host's."""
+    """Tell other sessions that files they had applied were restored: these are not changes of the host."""
     from belljar.staged.area import StagedArea
 
-    there = {one["path"]: one["ctime"] for one in every(kept)}
+    restored = {one["path"]: one["ctime"] for one in every(kept)}
     for other in StagedArea.all(area.path.parent):
         if other.id == area.id or other.meta["inode"] != area.meta["inode"]:
             continue
-        ours = {path: when for path, when in other.applied.items() if there.get(path) == when and lower.exists(path)}
+        ours = {path: when for path, when in other.applied.items() if restored.get(path) == when and lower.exists(path)}
         if ours:
             other.note_again({path: lower.stat(path).st_ctime_ns for path in ours})
 
@@ -72,7 +72,7 @@ def tell_older(area: StagedArea, lower: Folder, kept: list[dict[str, Any]]) -> N
 def saved(
     own: Folder, lower: Folder, path: str, slot: str, step: Callable[[str], None], *, whole: bool = True
 ) -> dict[str, Any]:
-    """What is at `path` now, kept so that it can be brought back; of a directory, `whole` or its mode only."""
+    """Save what is at `path`; of a directory, all of it (`whole`) or only its mode."""
     if path.count("/") > DEEPEST:
         raise OSError(errno.ENAMETOOLONG, f"more than {DEEPEST} directories in each other", path[:60])
     step(f"save {path}")
@@ -98,7 +98,7 @@ def saved(
 
 
 def every(kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What was there, with what was in its directories."""
+    """All entries that existed, with the contents of directories."""
     for one in kept:
         if one["kind"] != "absent":
             yield one
@@ -106,33 +106,33 @@ def every(kept: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def refuse_overwriting(lower: Folder, times: dict[str, int], indexes: dict[str, str]) -> None:
-    """`indexes`: what git's said when they were applied; a `git status` writes them anew."""
+    """Conflict if the host changed a file since. `indexes`: meanings of git's indexes, which `git status` rewrites."""
     changed = {}
     for path, when in times.items():
         with suppress(OSError):
             status = lower.stat(path)
             if status.st_ctime_ns != when and not stat.S_ISDIR(status.st_mode):
-                said = git_index.meaning_of(lower, path)
-                if said is None or said.hex() != indexes.get(path):
+                meaning = git_index.meaning_of(lower, path)
+                if meaning is None or meaning.hex() != indexes.get(path):
                     changed[path] = "changed on the host since it was applied"
     if changed:
         raise Conflict(changed, "taken back")
 
 
 def refuse_removing(lower: Folder, kept: list[dict[str, Any]], times: dict[str, int]) -> None:
-    """A directory that must give way to the file that was there before holds something of the host's own."""
-    found: dict[str, str] = {}
+    """Conflict if a directory that must be replaced by the earlier file holds files of the host."""
+    own: dict[str, str] = {}
     for one in kept:
         if one["kind"] in ("file", "link") and lower.exists(one["path"]):
             inside = (path for path, _ in lower.walk(one["path"]) if path not in times)
-            found |= dict.fromkeys(inside, "made on the host since its directory was applied")
-    if found:
-        raise Conflict(found, "taken back")
+            own |= dict.fromkeys(inside, "made on the host since its directory was applied")
+    if own:
+        raise Conflict(own, "taken back")
 
 
 def _remove_ours(lower: Folder, path: str) -> None:
-    """What was in a directory is gone already; what the host has put there since stays, and so does the directory.
-    Where the host has a file or a link in place of one on the way, nothing of ours is left."""
+    """Remove what we applied. A directory that the host has put files into stays. If the host has replaced a directory
+    of the path by a file or link, nothing of ours is left."""
     try:
         if stat.S_ISDIR(lower.stat(path).st_mode):
             lower.rmdir(path)
@@ -144,18 +144,18 @@ def _remove_ours(lower: Folder, path: str) -> None:
 
 
 def locked(lower: Folder, paths: Iterable[str]) -> dict[str, int]:
-    """Directories that these are in, and that we may not write to though they are ours: with their modes."""
-    found: dict[str, int] = {}
+    """The parent directories of these paths that are read-only, with their modes. Root needs no list."""
+    modes: dict[str, int] = {}
     for parent in {path.rpartition("/")[0] for path in paths} if os.geteuid() != 0 else ():
         with suppress(OSError):
             status = lower.stat(parent)
             if parent and stat.S_ISDIR(status.st_mode) and status.st_mode & 0o300 != 0o300:
-                found[parent] = stat.S_IMODE(status.st_mode)
-    return dict(sorted(found.items()))
+                modes[parent] = stat.S_IMODE(status.st_mode)
+    return dict(sorted(modes.items()))
 
 
 def unlock(lower: Folder, paths: Iterable[str]) -> None:
-    """Also where a kill came after some were shut again."""
+    """Make them writable, also after a kill that left some read-only again."""
     for path, mode in locked(lower, paths).items():
         lower.chmod(path, mode | 0o700)
 

@@ -1,7 +1,7 @@
-"""Exchange what a running sandbox has mounted at a place: the mount is made here and moved into its namespace.
+"""Replaces a mount of a running sandbox: the new mount is made on the host and moved into the sandbox's namespace.
 
-Who has a directory of the old mount open keeps it; so this is done when no command runs. The kernel lets a thread enter
-another mount namespace once it has a file-system state of its own, and no other thread notices.
+A process that has a directory of the old mount open keeps it, so this is done while no command runs. A thread may enter
+another mount namespace once it has unshared its file-system state; other threads are not affected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CLONE, _F_EMPTY_PATH = 1, 4
 
 
 def swap(pid: int, source: str, target: str) -> None:
-    """Put the mount at `source` in place of what process `pid` has at `target`. OSError where that is not allowed."""
+    """Replace what process `pid` has mounted at `target` by the mount at `source`."""
     tree = syscall(OPEN_TREE, AT_FDCWD, os.fsencode(source), _CLONE | os.O_CLOEXEC)
 
     def inside() -> None:
