@@ -1,4 +1,4 @@
-"""The caller's directory: pinned, id-mapped into the sandbox, and looked at from the host with care.
+"""The workspace: the caller's directory, pinned, id-mapped into the sandbox, and read by the host without trust.
 
 May import: layout, limits and errors only.
 """

@@ -1,8 +1,8 @@
-"""Who the sandbox's user is, for programs that ask: /etc/passwd, /etc/group and git's settings, as read-only files.
+"""The sandbox's user account: /etc/passwd, /etc/group and git's settings, as read-only files.
 
-The uid is another one in each sandbox and stands in no image. Without an entry `whoami`, getpwuid, initdb, Java's
-user.home and `git commit` fail. The files take the place of the image's own, whose users nobody inside can become
-anyway; the numbers that programs expect by name are those that nearly every distribution has.
+Each sandbox has another uid, which no image knows. Without an entry `whoami`, getpwuid, initdb, Java's user.home and
+`git commit` fail. The files replace the image's own, whose users nobody inside can become anyway; the other entries are
+those of nearly every distribution.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 from belljar.layout import HOME
 
 NAME = "sandbox"
-# In git's system file, the weakest of all: a repository's own settings, and the user's, go before these.
-# checkStat: owner and inode may have other numbers inside than in the index that the host's git wrote; compared, they
-# would make the first `git status` read every file, and write an index that makes the host's do the same.
+# In git's system file: the settings of the repository and of the user override these.
+# checkStat: owners and inodes may differ from those in the index that the host's git wrote. If git compared them, the
+# first `git status` would read every file, and write an index that makes the host's git do the same.
 _GIT = f"""\
 [user]
 \tname = {NAME}
@@ -43,7 +43,7 @@ class AccountFiles(NamedTuple):
 
 
 def write(run_dir: Path, uid: int, gid: int) -> AccountFiles:
-    """The files for one sandbox, in its own directory. Its entry comes first: it wins where a number is there twice."""
+    """Write the files of one sandbox into its directory. Its own entry comes first, so it wins over others."""
     texts = {
         "passwd": f"{NAME}:x:{uid}:{gid}:{NAME}:{HOME}:/bin/bash\n" + _shipped("passwd"),
         "group": f"{NAME}:x:{gid}:\n" + _shipped("group"),

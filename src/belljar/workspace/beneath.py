@@ -1,12 +1,12 @@
-"""Opening files that somebody else may swap: always below a descriptor that was opened before, never through a link.
+"""Opens files that others may replace at any time: always below an open descriptor, never through a link.
 
-A sandbox, an image or a repository decides what names below a workspace lead to, and may change it between any two
-calls of ours. So nothing is opened by a path of its own: a `Folder` holds a descriptor, and each call resolves its
-relative path below it in one step of the kernel (openat2 with RESOLVE_BENEATH | NO_SYMLINKS | NO_MAGICLINKS). Where the
-kernel lacks openat2 the path is walked one component at a time, each opened with O_NOFOLLOW.
+A command can replace any file below a workspace between two calls of ours. So no file is opened by its full path: a
+`Folder` holds a descriptor, and each call resolves its relative path below it in one system call (openat2 with
+RESOLVE_BENEATH | NO_SYMLINKS | NO_MAGICLINKS). Without openat2 the path is walked one component at a time, with
+O_NOFOLLOW.
 
-What meets a link or leaves the folder raises OSError (ELOOP, EXDEV), like what is missing. Two names are always used
-relative to their parents' descriptors (rename, link): these do not follow the last component.
+A path with a link or one that leaves the folder raises OSError (ELOOP, EXDEV). Calls without such flags (rename, link,
+mkdir …) use the last component relative to its parent's descriptor: they do not follow a link there.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_RACES = 100  # RESOLVE_BENEATH answers EAGAIN while somebody renames above us
+_RACES = 100  # RESOLVE_BENEATH fails with EAGAIN while directories of the path are renamed
 DEEPEST = 4096  # levels that `walk` goes down
-HELD = 64  # of these so many hold a descriptor
+HELD = 64  # levels that keep their descriptor open
 
 
 Owner = tuple[int, int]
@@ -41,20 +41,20 @@ class _How(ctypes.Structure):
 
 
 class Folder:
-    """A directory that is open. Paths are relative to it; "" is the folder itself."""
+    """An open directory. Paths are relative to it; "" is the folder itself."""
 
     def __init__(self, descriptor: int) -> None:
-        """Takes the descriptor over (O_PATH is enough to look; listing opens its own)."""
+        """Owns the descriptor, which may be O_PATH."""
         self.descriptor = descriptor
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
-        """A directory that the caller names: the one place where links are followed."""
+        """Open a directory by its path. This is the only place where links are followed."""
         return cls(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
     @classmethod
     def of(cls, descriptor: int) -> Self:
-        """With a descriptor of its own for a directory that somebody else holds open."""
+        """A folder with a duplicate of this descriptor."""
         return cls(os.dup(descriptor))
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Folder:
         return Folder(self.open(path, os.O_PATH | os.O_DIRECTORY))
 
     def file(self, path: str) -> BinaryIO:
-        """A regular file, to be read; anything else is refused, and a FIFO is not waited for."""
+        """Open a regular file for reading; anything else is an error, and a FIFO does not block."""
         descriptor = self.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -86,11 +86,11 @@ class Folder:
         return os.fdopen(descriptor, "rb")
 
     def read(self, path: str, most: int) -> bytes:
-        """The contents of a regular file; OSError (EFBIG) where there are more than `most` bytes."""
+        """The contents of a regular file; OSError (EFBIG) if it has more than `most` bytes."""
         with self.file(path) as file:
             size = min(most, os.fstat(file.fileno()).st_size)
-            data = file.read(size + 1)  # Python takes as much memory as it is told to read
-            if len(data) > size:  # it grew meanwhile
+            data = file.read(size + 1)  # Python allocates as much memory as it is asked to read
+            if len(data) > size:  # the file grew
                 data += file.read(most - size)
         if len(data) > most:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
@@ -99,7 +99,7 @@ class Folder:
     # Looking.
 
     def stat(self, path: str) -> os.stat_result:
-        """Of what the name is itself, never of what it leads to."""
+        """Like lstat: of a link, the link itself."""
         if not path:
             return os.fstat(self.descriptor)
         with self._parent(path) as (parent, name):
@@ -124,8 +124,8 @@ class Folder:
             os.close(descriptor)
 
     def walk(self, path: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """Everything below `path`, a directory before what it holds; what vanishes meanwhile, and what is in
-        directories that we may not read, is left out."""
+        """Everything below `path`, each directory before its contents. Deleted files and unreadable directories are
+        skipped."""
         with suppress(FileNotFoundError, NotADirectoryError):
             descriptor = self.open(path, _DIRECTORY)
             try:
@@ -148,7 +148,7 @@ class Folder:
             os.rmdir(name, dir_fd=parent)
 
     def symlink(self, target: str, path: str) -> None:
-        """A link is data here: `target` may be anything."""
+        """`target` may be anything: it is not followed."""
         with self._parent(path) as (parent, name):
             os.symlink(target, name, dir_fd=parent)
 
@@ -158,25 +158,25 @@ class Folder:
             os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
 
     def link(self, source: str, target: str, into: Folder) -> None:
-        """Another name, below another folder of the same file system. A link is not followed."""
+        """Make a hard link below another folder of the same file system."""
         with self._parent(source) as (here, old), into._parent(target) as (there, new):
             os.link(old, new, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
 
     def mknod(self, path: str, mode: int) -> None:
-        """A FIFO, or a device 0:0, which is none."""
+        """Make a FIFO, or the device 0:0 (a whiteout)."""
         with self._parent(path) as (parent, name):
             os.mknod(name, mode, 0, dir_fd=parent)
 
     def create(self, path: str, mode: int = 0o600) -> int:
-        """A descriptor of a new file; FileExistsError where there is anything by that name, be it a link."""
+        """A descriptor of a new file; FileExistsError if the name exists, even as a link."""
         with self._parent(path) as (parent, name):
             return os.open(name, _NEW, mode, dir_fd=parent)
 
     @contextmanager
     def replacing(self, path: str, mode: int = 0o600, owner: Owner | None = None) -> Iterator[BinaryIO]:
-        """A new file that takes the name when all went well; readers see the old one or the new one, whole.
+        """A new file that replaces `path` at the end of the block, atomically, unless there was an exception.
 
-        A link by that name is replaced, not followed. What is written is on disk before the name changes.
+        A link of that name is replaced, not followed. The data is on disk before the name changes.
         """
         with self._parent(path) as (parent, name):
             temporary = f".{name[:64]}.{os.urandom(8).hex()}"
@@ -243,7 +243,7 @@ class Folder:
 
     @contextmanager
     def _itself(self, path: str) -> Iterator[str]:
-        """A name that leads to the opened file or directory and nothing else; a link is refused."""
+        """A name in /proc of the opened file or directory; OSError for a link."""
         descriptor = self.open(path, os.O_PATH)
         try:
             if stat.S_ISLNK(os.fstat(descriptor).st_mode):
@@ -254,7 +254,7 @@ class Folder:
 
     @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
-        """The directory that holds the last component, and that component."""
+        """A descriptor of the parent directory, and the last component."""
         above, _, name = path.rpartition("/")
         if name in ("", ".", ".."):
             raise OSError(errno.EINVAL, "not the name of a file below a directory", path)
@@ -266,13 +266,13 @@ class Folder:
 
 
 def parents(path: str) -> list[str]:
-    """The directories that a relative path leads through, from the top down."""
+    """The directories above a relative path, from the top down."""
     parts = path.split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def named_below(folder: int, path: str) -> str | None:
-    """What a path says, relative to a folder or absolute on the host, as one below the folder; None: it is not."""
+    """A path, relative to a folder or absolute, as a path below the folder; None if it is outside."""
     if path.startswith("/"):
         path = posixpath.relpath(path, os.readlink(f"/proc/self/fd/{folder}"))
     path = posixpath.normpath(path)
@@ -280,7 +280,7 @@ def named_below(folder: int, path: str) -> str | None:
 
 
 def open_beneath(folder: int, path: str, flags: int = os.O_RDONLY, mode: int = 0) -> int:
-    """The one door: `path` below the directory `folder`, no link followed anywhere."""
+    """Open `path` below the directory `folder`, without following any link. All opening goes through here."""
     if "\0" in path:
         raise OSError(errno.EINVAL, "the name holds a NUL byte", path)
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC
@@ -302,7 +302,7 @@ def _openat2(folder: int, path: str, flags: int, mode: int) -> int:
 
 
 def _walked(folder: int, path: str, flags: int, mode: int) -> int:
-    """For kernels before 5.6, and for filters that refuse openat2."""
+    """For kernels before 5.6, and seccomp filters that forbid openat2."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or path.startswith("/"):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
@@ -333,7 +333,7 @@ def _has_openat2() -> bool:
 
 @dataclass(repr=False, eq=False)
 class _Level:
-    """A directory on the way down."""
+    """A directory that is being walked."""
 
     descriptor: int
     """-1 while it is closed."""
@@ -343,7 +343,7 @@ class _Level:
 
 
 def _walk(top: int, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Holds descriptors for the lowest levels only; `top` stays open."""
+    """Keeps descriptors open only for the lowest levels, and for `top`."""
     levels = [_level(top, prefix)]
     try:
         while levels:
@@ -386,11 +386,11 @@ def _below(above: _Level, name: str, depth: int) -> _Level | None:
 
 
 def _reopen(level: _Level, below: int) -> None:
-    """By the way back from what is in it, which must lead there still."""
+    """Through `..` of the directory below it, which must still lead there."""
     level.descriptor = os.open("..", _DIRECTORY, dir_fd=below)
-    found = os.fstat(level.descriptor)
-    if (found.st_dev, found.st_ino) != level.inode:
-        raise OSError(errno.EBUSY, "a directory was moved while it was looked through", level.prefix)
+    status = os.fstat(level.descriptor)
+    if (status.st_dev, status.st_ino) != level.inode:
+        raise OSError(errno.EBUSY, "a directory was moved while it was walked", level.prefix)
 
 
 def _close(level: _Level, top: int) -> None:

@@ -1,4 +1,4 @@
-"""Working directories: what a caller names, as a path inside the sandbox, and never outside the workspace."""
+"""Working directories: turns a caller's `cwd` into a path in the sandbox, and refuses one outside the workspace."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ _LINKS = 40  # as many as the kernel follows
 
 
 def inside(workspace: str, cwd: str | None, *, root: int | None = None) -> str:
-    """`cwd` (relative, inside the sandbox, or a path of the host below the workspace) as the sandbox sees it.
+    """The path of `cwd` in the sandbox; `cwd` is relative, a path in the sandbox, or a host path below the workspace.
 
-    With `root`, the workspace's descriptor, symbolic links are followed as the sandbox would follow them. One that is
-    swapped in afterwards leads nowhere but around the sandbox: this check is for clear errors, the container is the
-    wall.
+    With `root`, the workspace's descriptor, symbolic links are followed as the sandbox would. A link that is changed
+    afterwards can only lead elsewhere in the sandbox: this check gives clear errors, the container is the wall.
     """
     if not cwd:
         return WORKSPACE

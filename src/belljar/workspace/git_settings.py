@@ -1,8 +1,8 @@
-"""Git's settings files, and which settings make git run nothing.
+"""Git's settings files, and which settings cannot make git run a program.
 
-Git grows new settings that name a program with every release (`diff.external`, `interactive.diffFilter`,
-`core.alternateRefsCommand`, `gpg.ssh.defaultKeyCommand` …), so the list here is of the harmless ones: whatever is not
-in it counts, and so does what cannot be read as git reads it.
+Every release of git has new settings that name a program (`diff.external`, `interactive.diffFilter`,
+`core.alternateRefsCommand`, `gpg.ssh.defaultKeyCommand` …), so the list is of the harmless ones: any other counts as
+dangerous, and so does a file that cannot be parsed as git does.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _SETTING = lazy_pattern(r"([A-Za-z][A-Za-z0-9-]*)\s*(=?)")
 
 _WHOLE = ("color", "advice")
 _ADDRESSES = {"remote.*": {"url", "pushurl"}, "submodule.*": {"url"}}
-# On another machine. A push to a directory runs its hooks here, `transport::` git-remote-transport, ext:: anything.
+# Addresses on another machine. A push to a local directory runs its hooks, `x::` runs git-remote-x, `ext::` anything.
 _ELSEWHERE = lazy_pattern(
     r"(?!.*::)(?:(?:https?|ssh|git|git\+ssh|ssh\+git|ftps?)://(?!-)|(?!-)[^/:]+:(?!//)).*", re.DOTALL
 )
 _REMOTES = {"branch.*": {"remote", "pushremote"}, "remote": {"pushdefault"}}
-"""The name of a remote. Where there is none of that name, git takes it for an address."""
+"""Settings that name a remote. If there is no such remote, git takes the name for an address."""
 
 
 @cache
@@ -53,12 +53,12 @@ class Setting(NamedTuple):
 
 
 def settings(content: bytes) -> set[Setting] | None:
-    """None: not a file that git would read without a complaint."""
+    """The settings in a file; None if git could not parse it."""
     try:
         text = content.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
     except UnicodeDecodeError:
         return None
-    found: set[Setting] = set()
+    parsed: set[Setting] = set()
     section: tuple[str, str | None] | None = None
     at = 0
     while at < len(text):
@@ -70,28 +70,28 @@ def settings(content: bytes) -> set[Setting] | None:
             section, at = _named(match), match.end()
         elif section is not None and (match := _SETTING.match(text, at)):
             value, at = _value(text, match.end()) if match[2] else ("true", match.end())
-            found.add(Setting(*section, match[1].lower(), value))
+            parsed.add(Setting(*section, match[1].lower(), value))
         else:
             return None
-    return found
+    return parsed
 
 
 def that_run(content: bytes) -> set[Setting] | None:
-    """Those that may make git run something; None as for `settings`."""
-    found = settings(content)
-    if found is None:
+    """The settings that may make git run something; None if git could not parse the file."""
+    parsed = settings(content)
+    if parsed is None:
         return None
-    remotes = {".", *(each.name for each in found if (each.section, each.key) == ("remote", "url"))}
-    return {each for each in found if not each.harmless and not (each.names_remote and each.value in remotes)}
+    remotes = {".", *(setting.name for setting in parsed if (setting.section, setting.key) == ("remote", "url"))}
+    return {s for s in parsed if not s.harmless and not (s.names_remote and s.value in remotes)}
 
 
 def lookup(content: bytes, section: str, key: str) -> str | None:
-    """The one value of `section.key`; None where there is none or the file cannot be read."""
+    """The value of `section.key`; None if there is none or git could not parse the file."""
     if key.encode() not in content.lower():
         return None
-    for each in settings(content) or ():
-        if (each.section, each.name, each.key) == (section, None, key):
-            return each.value
+    for setting in settings(content) or ():
+        if (setting.section, setting.name, setting.key) == (section, None, key):
+            return setting.value
     return None
 
 
@@ -108,7 +108,7 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _value(text: str, at: int) -> tuple[str, int]:
-    """As git reads it: quotes, escapes, a comment's end, a line that goes on."""
+    """A value as git parses it, with quotes, escapes, comments and continued lines."""
     out, quoted = [], False
     while at < len(text):
         letter = text[at]

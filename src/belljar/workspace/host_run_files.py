@@ -1,13 +1,13 @@
 """Files in the workspace that the host may run later by itself: git hooks, editor tasks, servers that agents start.
 
-A sandboxed command that writes one acts outside its sandbox at the user's next `git commit`. So its result lists them
-(`runs_later`), however they came there.
+A command that writes one acts outside its sandbox at the user's next `git commit`. So its result lists them
+(`runs_later`).
 
-Only what runs without being asked for counts: a Makefile, a test or a package's scripts are run by someone who means
-to. Looked at are fixed places at the top of the workspace and every git directory (its settings, its hooks, and where
-`core.hooksPath` leads), by lstat before and after. Contents are read only where a harmless change is usual, such as a
-remote added to `.git/config`. Not seen is a repository that a command makes by itself more than one level down; the
-next session sees it. Where there is more than is looked at, the directory itself (`.`) is in every result.
+Only files that run unasked count: a Makefile, a test or a package's scripts are run on purpose. Checked are fixed names
+at the top of the workspace and every git directory (its settings, its hooks, and the target of `core.hooksPath`), with
+lstat before and after the command. Contents are read only where harmless changes are common, such as a remote added to
+`.git/config`. A repository that a command makes more than one level down is found only by the next session. If there
+are more files than are checked, the directory itself (`.`) is in every result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from belljar.workspace.beneath import Folder, named_below, open_beneath
 _AGENT = lazy_pattern(rb"hooks|mcpServers|apiKeyHelper|statusLine|awsAuthRefresh|awsCredentialExport|\"env\"")
 _EDITOR = lazy_pattern(rb"allowAutomaticTasks|terminal\.integrated|[Pp]ath\"|[Ee]xecutable|[Ii]nterpreter|[Cc]ommand")
 _NOT_RUN = lazy_pattern(r".*\.sample|README(\..*)?|\.gitignore", re.IGNORECASE)
-"""In a directory of hooks; anything else is a hook, or may be read by one."""
+"""Harmless names in a directory of hooks; any other may be a hook, or read by one."""
 
 
 def _lines(keys: bytes | re.Pattern[bytes]) -> Callable[[bytes], set[object] | None]:
@@ -37,15 +37,15 @@ def _lines(keys: bytes | re.Pattern[bytes]) -> Callable[[bytes], set[object] | N
 
 
 def _git(content: bytes) -> set[object] | None:
-    found = git_settings.that_run(content)
-    return None if found is None else set(found)
+    settings = git_settings.that_run(content)
+    return None if settings is None else set(settings)
 
 
 Reader = Callable[[bytes], "set[object] | None"]
-"""What of a file's content may run something; None where that cannot be known."""
+"""The parts of a file's content that may run something; None if that cannot be known."""
 _HOOKS = "hooks"
-"""In place of a list of names: all there is in a directory."""
-# Where to look, from the top of the workspace down. None: all of that file runs.
+"""Instead of names: all files in the directory."""
+# Directory → names to check. None: any change of that file counts.
 _PLACES: dict[str, Mapping[str, Reader | None] | str] = {
     "": dict.fromkeys(
         (".envrc", ".mcp.json", ".exrc", ".nvimrc", ".nvim.lua", ".gdbinit", ".lldbinit", ".git", ".husky", ".githooks",
@@ -65,19 +65,19 @@ _GIT_DIRECTORY: Mapping[str, Reader | None] = {
     "config": _git, "config.worktree": _git, "commondir": None, "hooks": None, "remotes": None, "branches": None,
 }  # fmt: skip
 _ALL_OF = ("hooks", "remotes", "branches")
-"""Of a git directory: what git runs, and where it keeps addresses of old."""
-READ = 256 << 10  # longer files are not looked through: they count as they are
-KEPT = READ  # of all files together: so much is compared after a command, and held in memory
-_TICK = 50_000_000  # a directory that changed so short a time ago (ns) may change again and look the same
-_LISTED = 4096  # entries of a directory that are looked at; of a larger one the directory counts as well
-_BELOW = 1024  # directories at the top that are looked at; each costs some microseconds per command
-_SCANNED = 16 * _LISTED  # entries of the top that are asked whether they are directories, which costs no call
+"""Directories in a git directory: the hooks, and git's old places for addresses."""
+READ = 256 << 10  # any change of a longer file counts
+KEPT = READ  # bytes of contents that are kept in memory, of all files together
+_TICK = 50_000_000  # ns; a directory that changed so recently may change again without a new time
+_LISTED = 4096  # entries of a directory that are checked; if it has more, the directory itself counts as well
+_BELOW = 1024  # directories at the top that are checked; each costs some microseconds per command
+_SCANNED = 16 * _LISTED  # entries of the top that are listed
 _WATCHED = 256  # repositories that commands made; each costs some microseconds per command
-MARKS_BELOW = (".git", "HEAD")  # a directory with HEAD may be a git directory itself; what it lacks may come later
+MARKS_BELOW = (".git", "HEAD")  # a directory with HEAD may be, or become, a git directory itself
 
 
 class Seen(NamedTuple):
-    """One file, so that any change to it shows."""
+    """The state of one file; any change of the file changes it."""
 
     inode: int
     mode: int
@@ -89,11 +89,11 @@ class Seen(NamedTuple):
 class Snapshot(NamedTuple):
     seen: Mapping[str, Seen]
     contents: Mapping[str, bytes | None]
-    """Of those whose contents matter; None where there is none to be had."""
+    """Of files whose contents matter; None if they cannot be read."""
 
 
 class HostRunFiles:
-    """Of one session. `root` is a descriptor of the workspace, `git_directories` are those that it has."""
+    """Watches one session's workspace. `root`: its descriptor. `git_directories`: those that it has."""
 
     def __init__(self, root: int, git_directories: Iterable[str] = ()) -> None:
         self._root = root
@@ -112,30 +112,30 @@ class HostRunFiles:
         self._most = len(self._hook_paths) + _WATCHED
 
     def before(self, busy: bool = False) -> Snapshot:
-        """How it is now. While other commands go on (`busy`), what was written since the last look is in the next
-        result; who did it, one of them or the user, cannot be known."""
+        """The current state. While other commands run (`busy`), files that were written since the last look are in the
+        next result: whether a command or the user wrote them is unknown."""
         last, self._last = self._last, self._look()
         if busy and last is not None and last != self._last:
             known = {name: content for name, (_, content) in self._contents.items()}
-            self._between |= set(self._found(Snapshot(last, known), self._last))
+            self._between |= set(self._changed(Snapshot(last, known), self._last))
         read = {name: self._read(name, seen) for name, seen in self._last.items() if self._reader(name)}
         return Snapshot(self._last, read)
 
     def since(self, before: Snapshot) -> tuple[str, ...]:
-        """What was written since."""
+        """The files that were written since."""
         self._last = self._look()
-        found = self._found(before, self._last) if self._last != before.seen else []
-        new, self._between = {*found, *self._between}, set()
+        changed = self._changed(before, self._last) if self._last != before.seen else []
+        new, self._between = {*changed, *self._between}, set()
         return tuple(sorted(new))
 
-    def _found(self, before: Snapshot, now: Mapping[str, Seen]) -> list[str]:
+    def _changed(self, before: Snapshot, now: Mapping[str, Seen]) -> list[str]:
         changed = [name for name, seen in now.items() if seen != before.seen.get(name)]
         return [name for name in changed if self._runs(name, now[name], before.contents.get(name))]
 
     # Which places.
 
     def _watch(self, path: str) -> None:
-        """A git directory from now on."""
+        """Check this git directory from now on."""
         if path not in self._hook_paths:
             self._hook_paths[path] = None
             known = self._places.get(path, {})
@@ -144,7 +144,7 @@ class HostRunFiles:
             self._listed.clear()
 
     def _watch_below(self, mark: str, found: dict[str, Seen]) -> None:
-        """The git directory that has this mark, one level down."""
+        """Watch the git directory, one level down, that this mark belongs to."""
         path = mark if mark.endswith("/.git") else posixpath.dirname(mark)
         if path in self._hook_paths or len(self._hook_paths) < self._most:
             self._watch(path)
@@ -152,11 +152,11 @@ class HostRunFiles:
             found["."] = self._unknown()
 
     def _unknown(self, kind: int = stat.S_IFREG) -> Seen:
-        """What cannot be looked into counts as changed each time."""
+        """A state that counts as changed each time, for what cannot be read."""
         return Seen(next(self._unknowns), kind, 0, 0, 0)
 
     def _follow_hooks_path(self, path: str, found: dict[str, Seen]) -> None:
-        """Where this git directory's settings say that its hooks are, if that is in the workspace."""
+        """Also watch the hooks directory that this git directory's settings name, if it is in the workspace."""
         config = posixpath.join(path, "config")
         content = self._read(config, found[config]) if config in found else None
         if content is None and config in found and stat.S_ISREG(found[config].mode):
@@ -164,10 +164,10 @@ class HostRunFiles:
         if content == self._hook_paths[path] or content is None:
             return
         self._hook_paths[path] = content
-        if wanted := git_settings.lookup(content, "core", "hookspath"):
+        if hooks := git_settings.lookup(content, "core", "hookspath"):
             tree = git_settings.lookup(content, "core", "worktree")
             top = posixpath.join(path, tree) if tree else posixpath.dirname(path)
-            if (place := named_below(self._root, posixpath.join(top, wanted))) and place not in self._places:
+            if (place := named_below(self._root, posixpath.join(top, hooks))) and place not in self._places:
                 self._places[place] = _HOOKS
                 self._look_in(place, found)
 
@@ -191,10 +191,10 @@ class HostRunFiles:
         return found
 
     def _look_in(self, place: str, found: dict[str, Seen]) -> set[str]:
-        """The directories among what was looked for."""
+        """Check one directory; returns the names in it that are directories."""
         directories: set[str] = set()
         for name, seen in self._entries(place):
-            if stat.S_ISCHR(seen.mode):  # in a staged session's layer: it was deleted
+            if stat.S_ISCHR(seen.mode):  # a whiteout in a staged session's layer
                 continue
             if name.endswith("/HEAD") or (name.endswith("/.git") and stat.S_ISDIR(seen.mode)):
                 self._watch_below(name, found)
@@ -205,11 +205,11 @@ class HostRunFiles:
         return directories
 
     def _entries(self, place: str) -> Iterator[tuple[str, Seen]]:
-        """Of what is looked for in a place, that which is there."""
+        """The names to check in a directory that exist, with their state."""
         try:
             directory = open_beneath(self._root, place, os.O_PATH | os.O_DIRECTORY) if place else os.dup(self._root)
         except OSError:
-            return  # a link in its place leads elsewhere, and counts itself
+            return  # of a link, the link itself counts
         try:
             for name in self._names(place, directory):
                 if (seen := _seen(name, directory)) is not None:
@@ -220,8 +220,8 @@ class HostRunFiles:
             os.close(directory)
 
     def _marks_below(self, top: int) -> Iterator[tuple[str, Seen]]:
-        """What makes repositories of the directories at the top. A new mark shows in its directory's times, so most
-        directories cost one call."""
+        """The marks of repositories in the directories at the top. A new mark changes the directory's time, so most
+        directories cost one system call."""
         if self._cut:
             yield ".", self._unknown()
         for name in self._below:
@@ -239,17 +239,17 @@ class HostRunFiles:
                     yield mark, seen
 
     def _names(self, place: str, directory: int) -> list[str]:
-        """What there is to look at in a directory; known from last time if that has not changed since."""
+        """The names to check in a directory; cached until the directory changes."""
         now = _seen("", directory)
         known = self._listed.get(place)
         if known is None or known[0] != now or now is None:
-            wanted = self._places[place]
-            if isinstance(wanted, str):
+            to_check = self._places[place]
+            if isinstance(to_check, str):
                 listed = _listing(directory, _LISTED)
                 names = [name for name, _ in listed if may_be_hook(name)]
                 names += ["."] if len(listed) == _LISTED else []
             else:
-                names = [name for name in wanted if _seen(name, directory)]
+                names = [name for name in to_check if _seen(name, directory)]
             if place == "":
                 self._list_below(directory)
             settled = now is not None and time.time_ns() - max(now.written, now.changed) > _TICK
@@ -278,7 +278,7 @@ class HostRunFiles:
         return now is None or bool(now - (reader(old or b"") or set()))
 
     def _read(self, name: str, seen: Seen) -> bytes | None:
-        """Its content; None where that is not to be had."""
+        """The content of a file; None if it is too long or cannot be read."""
         known = self._contents.get(name)
         if known is None or known[0] != seen:
             self._contents.pop(name, None)
@@ -296,20 +296,20 @@ class HostRunFiles:
 
 
 def may_be_hook(name: str) -> bool:
-    """Of what lies in a directory of hooks."""
+    """Whether a file in a directory of hooks may be one."""
     return not _NOT_RUN.fullmatch(name)
 
 
 def _seen(name: str, directory: int) -> Seen | None:
     try:
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False) if name else os.fstat(directory)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False) if name else os.fstat(directory)
     except OSError:
         return None
-    return Seen(found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return Seen(status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _listing(directory: int, most: int) -> list[tuple[str, bool]]:
-    """Names, and which of them are directories."""
+    """Names in a directory, and whether each is a directory."""
     try:
         readable = open_beneath(directory, "", os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

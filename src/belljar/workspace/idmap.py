@@ -1,8 +1,8 @@
-"""Idmapped mounts: a directory shown with two ids exchanged, nothing on disk changed.
+"""Idmapped mounts: show a directory with two ids exchanged, without changing it on disk.
 
-Root's workspace is mounted for an unprivileged user: what belongs to root on disk belongs to that user
-inside, and what the user makes belongs to root on disk. The kernel takes the exchange from a user namespace, which
-lives on through a descriptor, and later through the mount.
+Root's workspace is mounted for an unprivileged user: root's files on disk belong to that user inside, and files that
+the user makes belong to root on disk. The kernel takes the mapping from a user namespace, which a descriptor keeps
+alive, and later the mount.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ class _MountAttributes(ctypes.Structure):
 def mount_exchanged(directory: int, target: Path, uids: tuple[int, int], gids: tuple[int, int]) -> None:
     """Mount the directory behind a descriptor at `target`, with the two uids and the two gids exchanged.
 
-    Mounts below the directory are not carried along. Raises OSError where the kernel, the file system or our
-    rights do not allow it.
+    Mounts below the directory are left out. OSError if the kernel, the file system or our rights do not allow it.
     """
     with user_namespace.child_in_new_namespace() as child:
         namespace = _mapped(child, _exchange(*uids), _exchange(*gids))
@@ -50,7 +49,7 @@ def mount_exchanged(directory: int, target: Path, uids: tuple[int, int], gids: t
 
 
 def unmount(target: Path) -> None:
-    """Take a mount away, also while it is in use; a target that is no mount or is gone is left alone."""
+    """Remove a mount, even one in use. A target that is not a mount, or does not exist, is no error."""
     libc.umount2(os.fsencode(target), syscalls.MNT_DETACH | syscalls.UMOUNT_NOFOLLOW)
 
 
@@ -78,8 +77,8 @@ def _mapped(child: int, uid_map: str, gid_map: str) -> int:
 def owned_namespace(uid_map: str, gid_map: str, owner: tuple[int, int]) -> int:
     """A descriptor of a user namespace with these maps that belongs to `owner`.
 
-    What processes in it take of the kernel's per-user quotas (inotify, keys …) is put on its owner's account too: were
-    that root, sandboxes could use up each other's, and root's own.
+    The kernel charges per-user quotas (inotify, keys …) of processes in it to its owner, too. If that were root,
+    sandboxes could use up each other's quotas and root's own.
     """
     with contextlib.ExitStack() as stack:
         with _effective(*owner):
@@ -89,7 +88,8 @@ def owned_namespace(uid_map: str, gid_map: str, owner: tuple[int, int]) -> int:
 
 @contextlib.contextmanager
 def _effective(uid: int, gid: int) -> Iterator[None]:
-    """This thread alone is somebody else, with root's capabilities: some systems let nobody else make a namespace."""
+    """Change the effective ids of this thread only, but keep root's capabilities: some systems require them to make a
+    namespace."""
     before = checked(libc.prctl(_PR_GET_SECUREBITS, 0, 0, 0, 0))
     checked(libc.prctl(_PR_SET_SECUREBITS, before | _SECBIT_NO_SETUID_FIXUP, 0, 0, 0))
     try:
@@ -101,7 +101,7 @@ def _effective(uid: int, gid: int) -> Iterator[None]:
 
 
 def _set_effective(uid: int, gid: int) -> None:
-    """By the system calls: libc's functions would change every thread."""
+    """With system calls, because libc's functions change every thread."""
     for number, id in zip(_SET_IDS[os.uname().machine], (uid, gid), strict=True):
         syscall(number, ctypes.c_int(-1), ctypes.c_uint(id), ctypes.c_int(-1))
 
@@ -110,8 +110,8 @@ def mount_mapped(directory: int, target: Path, namespace: int, *, read_only: boo
     """Mount the directory behind a descriptor at `target`, its ids mapped as in a user namespace."""
     tree = syscall(syscalls.OPEN_TREE, directory, b"", syscalls.AT_EMPTY_PATH | _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
     try:
-        wanted = _MOUNT_ATTR_IDMAP | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | (_MOUNT_ATTR_RDONLY if read_only else 0)
-        attributes = _MountAttributes(attr_set=wanted, propagation=syscalls.MS_PRIVATE, userns_fd=namespace)
+        flags = _MOUNT_ATTR_IDMAP | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | (_MOUNT_ATTR_RDONLY if read_only else 0)
+        attributes = _MountAttributes(attr_set=flags, propagation=syscalls.MS_PRIVATE, userns_fd=namespace)
         size = ctypes.c_size_t(ctypes.sizeof(attributes))
         syscall(syscalls.MOUNT_SETATTR, tree, b"", syscalls.AT_EMPTY_PATH, ctypes.byref(attributes), size)
         syscall(syscalls.MOVE_MOUNT, tree, b"", syscalls.AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)

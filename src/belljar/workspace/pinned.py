@@ -1,25 +1,24 @@
-"""The workspace: one directory of the host, resolved once, pinned, and given to an unprivileged user.
+"""The workspace: a directory of the host, resolved once, pinned by a descriptor, and given to an unprivileged user.
 
-`Workspace.open` follows the path a single time and holds a descriptor of the directory it found. From then on
-the descriptor is the truth: the mount source is derived from it, and after the container has started
-`check_mounted` compares what was mounted with it, so a path that was swapped in between is noticed before any
-command runs.
+`Workspace.open` resolves the path once and keeps a descriptor of the directory. The mount source is derived from the
+descriptor, and `check_mounted` compares it with what the container has mounted: so a path that was replaced meanwhile
+is noticed before any command runs.
 
-Who the commands run as, and how their files come to belong to the right owner:
+Which user commands run as, and how files get the right owner:
 
     caller      uid inside                       how
     not root    the caller's                     as it is
     root        one that nobody has (uids.py)    idmapped mount: the owner on disk is that uid inside
 
-Where the file system has no idmapped mounts, a workspace that is not root's is used as it is, by its owner's uid;
-root's own is refused.
+On a file system without idmapped mounts, commands run with the uid of the workspace's owner; a workspace that root
+owns is refused.
 
-An idmapped mount is needed only until the container has its own bind of it. It stands at `<dir>/workspace`
-while `shown(dir)` is open; after a kill -9 in that moment `release_staging(dir / "workspace")` takes it
-away. Never delete the directory around it before that has come back: the workspace's own files are below it.
+An idmapped mount is needed only until the container has its own bind of it. It is at `<dir>/workspace` while
+`shown(dir)` is open; after a kill -9 in that moment `release_staging(dir / "workspace")` removes it. Never delete the
+directory around it before that has returned: the workspace's own files are below it.
 
-A set-id file in the workspace could be rewritten from inside through a shared mapping, which keeps the bit. So such
-files are looked for while the container starts, and `check_mounted` refuses them before any command runs.
+A command could rewrite a set-id file through a shared mapping, which keeps the bit. So the workspace is searched for
+such files while the container starts, and `check_mounted` refuses them before any command runs.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from belljar.workspace.survey import Survey, survey
 STAGING = "workspace"
 NOBODY = 65534
 
-# Not even a directory below these may be a workspace.
+# No directory at or below these may be a workspace.
 FORBIDDEN_TREES = tuple(
     Path(name)
     for name in (
@@ -51,8 +50,8 @@ FORBIDDEN_TREES = tuple(
         "/.belljar", "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers",
     )
 )  # fmt: skip
-# These themselves may not, but a directory below them may. /tmp and /run hold other programs' sockets, and a
-# socket (tmux, an agent, a database) can be talked to through a bind mount.
+# These may not be a workspace, but directories below them may. /tmp and /run hold sockets of other programs (tmux, an
+# agent, a database), which can be used through a bind mount.
 FORBIDDEN = tuple(
     Path(name)
     for name in (
@@ -68,7 +67,7 @@ class WorkspaceUnmappable(WorkspaceError):
 
 @record
 class Identity:
-    """Who commands run as; `mapped` when the workspace must be shown to them through an idmapped mount."""
+    """The user that commands run as; `mapped`: the workspace needs an idmapped mount for it."""
 
     uid: int
     gid: int
@@ -83,15 +82,15 @@ class Workspace:
     def __init__(self, path: str, descriptor: int, identity: Identity) -> None:
         self.path = path
         self.identity = identity
-        """Of whoever would run here without a mapping; `shown` settles it."""
+        """The user without a mapping; `shown` may change it."""
         self._descriptor = descriptor
         self._status = os.fstat(descriptor)
         self._survey: Survey | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, reserved: Sequence[Path] = (), allow_home: bool = False) -> Self:
-        """Resolve and pin. `reserved` are our own directories, which must stay out of reach; a home directory, or one
-        that holds homes, is only taken with `allow_home`."""
+        """Resolve and pin. `reserved`: our own directories, which commands must not reach. A home directory, or one
+        that contains homes, needs `allow_home`."""
         descriptor = _pin(path)
         try:
             real = _real_path(descriptor)
@@ -111,12 +110,12 @@ class Workspace:
 
     @contextmanager
     def shown(self, directory: Path, *, shared: bool = True) -> Iterator[str]:
-        """The path to give to the engine as the mount source, good while this is open. From here on `identity` is
-        who the sandbox runs as; `directory` is the sandbox's own, `shared` whether the engine sees our mounts."""
+        """The mount source for the engine, valid while this is open. From now on `identity` is the sandbox's user.
+        `directory`: the sandbox's run directory. `shared`: whether the engine sees our mounts."""
         self._survey = survey(self._descriptor)
         target = directory / STAGING
-        wanted = os.geteuid() == 0 and (shared or self._status.st_uid == 0)
-        mapped = wanted and self._mount_mapped(directory, target)
+        may_map = os.geteuid() == 0 and (shared or self._status.st_uid == 0)
+        mapped = may_map and self._mount_mapped(directory, target)
         try:
             if not mapped:
                 self.check_path_unchanged()
@@ -126,7 +125,7 @@ class Workspace:
 
     @contextmanager
     def mapped_again(self, directory: Path, uid: int, gid: int) -> Iterator[str]:
-        """As `shown`, for a sandbox that runs already: as whom it sees the workspace's owner is known."""
+        """Like `shown`, for a running sandbox whose user is known."""
         if (self._status.st_uid, self._status.st_gid) == (uid, gid):
             self.check_path_unchanged()
             yield self.path
@@ -135,19 +134,19 @@ class Workspace:
             yield str(target)
 
     def check_mounted(self, init_pid: int | None, expected: tuple[int, int] | None = None) -> None:
-        """Make sure that the container with this PID 1 has got the pinned directory and no other, and that it holds
-        nothing that must not be given to it. `expected` is another directory that stands in for it: an overlay."""
+        """ProtectionMissing unless the container with this PID 1 has mounted the pinned directory, or if that contains
+        set-id files or mounts. `expected`: the inode of an overlay that is mounted instead."""
         self._survey = self._survey or survey(self._descriptor)
         self._survey.refuse_privileged(self.path)
         self._refuse_mounts_below(init_pid)
         try:
             with Folder.at(f"/proc/{init_pid}/root") as root:
-                found = root.stat(WORKSPACE.lstrip("/"))
+                status = root.stat(WORKSPACE.lstrip("/"))
         except OSError:
-            # Not root, or an engine elsewhere: then the path must still lead where it led before.
+            # Not root, or a remote engine: then the path must still lead to the same directory.
             self.check_path_unchanged()
             return
-        if (found.st_dev, found.st_ino) != (expected or self.inode):
+        if (status.st_dev, status.st_ino) != (expected or self.inode):
             raise ProtectionMissing(
                 f"workspace: something else than {self.path} was mounted; the path was changed meanwhile, or the image "
                 f"has a link at {WORKSPACE}"
@@ -155,7 +154,7 @@ class Workspace:
 
     @staticmethod
     def _refuse_mounts_below(init_pid: int | None) -> None:
-        """Anybody on this machine may read where a process has something mounted."""
+        """The mount table of a process is readable for everybody."""
         points: list[str] = []
         with suppress(OSError):
             points = mount_points(Path(f"/proc/{init_pid}/mountinfo").read_text(errors="surrogateescape"))
@@ -163,7 +162,7 @@ class Workspace:
             raise ProtectionMissing(f"workspace: the image has something else mounted inside it, at {below[0]}")
 
     def git_directories(self) -> list[str]:
-        """Where git keeps its hooks and settings, relative to the workspace, as it was when the sandbox started."""
+        """The git directories, relative to the workspace, when the sandbox started."""
         return self._survey.git_directories() if self._survey is not None else []
 
     def close(self) -> None:
@@ -178,7 +177,7 @@ class Workspace:
         self.close()
 
     def _mount_mapped(self, directory: Path, target: Path) -> bool:
-        """False where it cannot be mapped, and need not be."""
+        """False if it cannot be mapped but has another owner than root."""
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         number, owner = uids.reserve(directory), self._status
         try:
@@ -195,17 +194,17 @@ class Workspace:
         return True
 
     def check_path_unchanged(self) -> None:
-        """That the path still leads to what was pinned."""
+        """WorkspaceError unless the path still leads to the pinned directory."""
         try:
-            found = os.stat(self.path, follow_symlinks=False)
+            status = os.stat(self.path, follow_symlinks=False)
         except OSError as error:
             raise WorkspaceError(f"workspace {self.path!r} is gone: {error.strerror}") from error
-        if (found.st_dev, found.st_ino) != self.inode:
+        if (status.st_dev, status.st_ino) != self.inode:
             raise WorkspaceError(f"workspace {self.path!r} was replaced by something else since it was opened")
 
 
 def choose_identity(status: os.stat_result, caller_uid: int, caller_gid: int) -> Identity:
-    """Who would run there without a mapped mount; never root, whoever asks."""
+    """The user of a sandbox without a mapped mount; never root."""
     if caller_uid != 0:
         return Identity(caller_uid, caller_gid or caller_uid)
     if status.st_uid != 0:
@@ -214,14 +213,14 @@ def choose_identity(status: os.stat_result, caller_uid: int, caller_gid: int) ->
 
 
 def mount_points(mountinfo: str) -> list[str]:
-    """Where things are mounted, as one process sees it; the kernel writes blanks and such in octal."""
+    """The mount points in a mount table; the kernel writes blanks and the like in octal."""
     points = [line.split(" ")[4] for line in mountinfo.splitlines() if line.count(" ") > 4]
     return [re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point) for point in points]
 
 
 @contextmanager
 def shown_as(directory: int, target: Path, uid: int, gid: int) -> Iterator[Path]:
-    """A directory's owner is somebody else at `target`, while this is open. OSError where it cannot be mapped."""
+    """Show a directory at `target` with another owner, while this is open. OSError if it cannot be mapped."""
     owner = os.fstat(directory)
     target.mkdir(mode=0o700, exist_ok=True)
     try:
@@ -232,11 +231,9 @@ def shown_as(directory: int, target: Path, uid: int, gid: int) -> Iterator[Path]
 
 
 def release_staging(target: Path) -> None:
-    """Take away what `shown` set up, ours or that of a process that died; harmless where there is
-    nothing.
+    """Remove the mount of `shown`, ours or that of a process that died, if there is one.
 
-    When this comes back nothing of the workspace is at `target` any more; if that cannot be had it raises
-    OSError.
+    When this returns nothing of the workspace is at `target` any more; else it raises OSError.
     """
     if target.is_symlink() or not target.is_dir():
         return
@@ -264,15 +261,15 @@ def _real_path(descriptor: int) -> str:
     real = os.readlink(f"/proc/self/fd/{descriptor}")
     pinned = os.fstat(descriptor)
     try:
-        found = os.stat(real, follow_symlinks=False)
+        status = os.stat(real, follow_symlinks=False)
         real.encode()
     except UnicodeEncodeError as error:
         raise WorkspaceError(f"workspace {real!r}: the name is not valid UTF-8, which engines cannot mount") from error
     except OSError as error:
         raise WorkspaceError(f"workspace {real!r} was removed or cannot be reached: {error.strerror}") from error
-    if (found.st_dev, found.st_ino) != (pinned.st_dev, pinned.st_ino):
+    if (status.st_dev, status.st_ino) != (pinned.st_dev, pinned.st_ino):
         raise WorkspaceError(f"workspace {real!r} was replaced while it was opened")
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise WorkspaceError(f"workspace {real!r} is not a directory")
     return real
 
@@ -295,11 +292,11 @@ def refuse_unsuitable(real: Path, reserved: Sequence[Path], allow_home: bool = F
 
 
 def homes() -> set[Path]:
-    """The caller's home: what the environment says, and what the account says."""
-    given = {os.environ.get("HOME") or "/"}
+    """The caller's home directories: of the environment, of the account, and of the user behind sudo."""
+    paths = {os.environ.get("HOME") or "/"}
     with suppress(KeyError):
-        given.add(pwd.getpwuid(os.geteuid()).pw_dir)
-    if os.geteuid() == 0 and (behind := os.environ.get("SUDO_USER")):
+        paths.add(pwd.getpwuid(os.geteuid()).pw_dir)
+    if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
         with suppress(KeyError):
-            given.add(pwd.getpwnam(behind).pw_dir)
-    return {Path(os.path.realpath(path)) for path in given} - {Path("/")}
+            paths.add(pwd.getpwnam(user).pw_dir)
+    return {Path(os.path.realpath(path)) for path in paths} - {Path("/")}

@@ -1,11 +1,11 @@
-"""One walk over the whole workspace while its sandbox starts: what must not be given to it, and what to watch in it.
+"""Walks the whole workspace once, while its sandbox starts, for privileged files and git directories.
 
-Privileged files: set-id ones, and those with capabilities. No call inside can give these, and writing takes them away,
-but writing through a shared mapping does not: what runs as its owner could be replaced from inside. Directories may
-have the bit (their files inherit the group).
+Privileged files are set-id files and those with capabilities. A command cannot create one, and writing to one removes
+the bits, but writing through a shared mapping does not: a command could replace its code. Directories may have the bit
+(their files inherit the group).
 
-Git directories. Each has hooks and settings that the host's git will run and obey: the workspace's own, nested ones,
-submodules', worktrees', bare ones.
+Git directories have hooks and settings that the host's git runs: the workspace's own, nested ones, those of submodules
+and worktrees, bare ones.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from contextlib import suppress
 from belljar.errors import ProtectionMissing
 from belljar.workspace.beneath import Folder
 
-_TOLD = 3
+_MOST_NAMED = 3  # privileged files in the message
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 _CAPABILITIES = "security.capability"
 MARKS = ("HEAD", "objects", "refs")
-"""What git takes a directory for one of its own by."""
+"""Git accepts a directory with these three entries as a git directory."""
 _MOST = 256
 """Git directories that are watched; each costs a few microseconds per command."""
 
 
 _FRESH = 10.0
-"""Seconds for which a walk is good: a pool's sandboxes, or a burst of them, share one. What the host itself puts into
-the workspace later is not looked for anyway, and nothing inside can set the bit."""
+"""Seconds for which a walk is reused, so that a burst of sandboxes shares one. Files that the host adds later are not
+searched for anyway, and commands cannot set the bits."""
 _recent: dict[tuple[int, int], tuple[float, Survey]] = {}
 _lock = threading.Lock()
 
 
 def survey(workspace: int) -> Survey:
-    """A walk of its own, or one that others have just begun in the same directory."""
+    """A new walk, or a recent one of the same directory."""
     status, now = os.fstat(workspace), time.monotonic()
     with _lock:
         for inode in [inode for inode, (began, _) in _recent.items() if now - began > _FRESH]:
@@ -50,7 +50,7 @@ def survey(workspace: int) -> Survey:
 
 
 class Survey:
-    """Runs in a thread from the beginning; whoever asks for something waits for its end."""
+    """Runs in a thread; the methods wait for its end."""
 
     def __init__(self, workspace: int) -> None:
         self._privileged: list[str] = []
@@ -72,21 +72,26 @@ class Survey:
         above, _, name = path.rpartition("/")
         if name in MARKS:
             self._marks.setdefault(name, set()).add(above)
-        if mode & 0o111 and stat.S_ISREG(mode) and len(self._privileged) < _TOLD and self._is_privileged(path, mode):
+        if (
+            mode & 0o111
+            and stat.S_ISREG(mode)
+            and len(self._privileged) < _MOST_NAMED
+            and self._is_privileged(path, mode)
+        ):
             self._privileged.append(path)
 
     def _is_privileged(self, path: str, mode: int) -> bool:
         if mode & _SET_ID:
             return True
-        with suppress(OSError):  # gone meanwhile, or a file system without attributes
+        with suppress(OSError):  # deleted, or a file system without attributes
             return _CAPABILITIES in self._folder.xattr_names(path)
         return False
 
     def git_directories(self) -> list[str]:
-        """Relative to the workspace; those nearest to it first."""
+        """Paths relative to the workspace, the shallowest first."""
         self._thread.join()
-        found = set.intersection(*(self._marks.get(mark, set()) for mark in MARKS))
-        return sorted(found, key=lambda path: (path.count("/"), path))[:_MOST]
+        directories = set.intersection(*(self._marks.get(mark, set()) for mark in MARKS))
+        return sorted(directories, key=lambda path: (path.count("/"), path))[:_MOST]
 
     def refuse_privileged(self, workspace: str) -> None:
         self._thread.join()
@@ -99,14 +104,14 @@ class Survey:
                 f"{names}; take the rights away (chmod ug-s, setcap -r) or move them elsewhere"
             )
         if (failure := self._failure) is not None:
-            said = f"workspace: privileged files cannot be looked for in {workspace}: {failure.strerror}"
+            message = f"workspace: privileged files cannot be looked for in {workspace}: {failure.strerror}"
             if failure.errno == errno.ENAMETOOLONG:
                 top = os.path.join(workspace, str(failure.filename).partition("/")[0])
-                said += f"; it is of no use to other programs either: rm -rf -- {shlex.quote(top)}"
-            raise ProtectionMissing(said) from failure
+                message += f"; it is of no use to other programs either: rm -rf -- {shlex.quote(top)}"
+            raise ProtectionMissing(message) from failure
 
     def _forget(self) -> None:
-        """Whoever fixes what was found need not wait."""
+        """Do not reuse this walk: the caller may fix the problem at once."""
         with _lock:
-            for inode in [inode for inode, (_, found) in _recent.items() if found is self]:
+            for inode in [inode for inode, (_, recent) in _recent.items() if recent is self]:
                 del _recent[inode]

@@ -1,11 +1,11 @@
-"""A user id for each sandbox of root's: one that no account has and no other living sandbox.
+"""Reserves a user id for each sandbox of root: one that no account and no other running sandbox has.
 
-Whoever has the uid of a sandbox can walk into it through /proc, past every filter, and uses up the same quotas. So
-root's sandboxes get ids that belong to nobody, from the range in BELLJAR_UIDS. Each number is checked against the
-account database (NSS, so LDAP too) and /etc/subuid; gid and uid are the same number.
+A process with the uid of a sandbox can enter it through /proc, past every filter, and shares its quotas. So root's
+sandboxes get unused ids from the range in BELLJAR_UIDS. Each is checked against the account database (NSS, so LDAP
+too) and /etc/subuid; uid and gid are the same number.
 
-Who has which is kept in one directory for the whole machine, as links named by the number that lead to the sandbox's
-run directory. An id is free again when that directory is gone, however its owner died.
+The reservations are links in one directory for the whole machine, named by the id and leading to the sandbox's run
+directory. An id is free again when that directory is gone.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from belljar.patterns import lazy_pattern
 
 SETTING = "BELLJAR_UIDS"
 DEFAULT = "70000-99999"
-"""Past accounts and 16 bits, below where subordinate ids (100000) and what tar's headers can hold (2097151) begin."""
+"""Above accounts and 16 bits, below subordinate ids (100000) and the largest id in a tar header (2097151)."""
 _REGISTRY = Path("/run/belljar/uids")
 _RANGE = lazy_pattern(r"(\d{1,10})-(\d{1,10})")
-_LEAST, _MOST = 1000, (1 << 31) - 2  # engines take 31 bits
+_LEAST, _MOST = 1000, (1 << 31) - 2  # engines accept 31 bits
 
 
 def reserve(run_dir: Path) -> int:
-    """A uid (and gid) for the sandbox whose directory this is, which must exist already."""
+    """A uid (and gid) for the sandbox of this run directory, which must exist."""
     first, last = allowed()
     count = last - first + 1
     start = int.from_bytes(os.urandom(8)) % count
@@ -48,7 +48,7 @@ def reserve(run_dir: Path) -> int:
 
 
 def allowed() -> tuple[int, int]:
-    """The range that the settings give."""
+    """The range in BELLJAR_UIDS."""
     text = os.environ.get(SETTING) or DEFAULT
     match = _RANGE.fullmatch(text.strip())
     first, last = (int(match[1]), int(match[2])) if match else (0, -1)
@@ -69,8 +69,8 @@ def has_account(number: int) -> bool:
 
 
 def _lent_ranges() -> list[tuple[int, int]]:
-    """What /etc/subuid and /etc/subgid give to users' own namespaces: their owners can become these."""
-    found = []
+    """The ranges in /etc/subuid and /etc/subgid: their users can become any of these ids."""
+    ranges = []
     for path in ("/etc/subuid", "/etc/subgid"):
         try:
             lines = Path(path).read_text(errors="replace").splitlines()
@@ -80,16 +80,16 @@ def _lent_ranges() -> list[tuple[int, int]]:
             _, _, numbers = line.partition(":")
             first, _, count = numbers.partition(":")
             if first.isdigit() and count.isdigit():
-                found.append((int(first), int(first) + int(count) - 1))
-    return found
+                ranges.append((int(first), int(first) + int(count) - 1))
+    return ranges
 
 
 def _registry(run_dir: Path) -> Path:
-    """One for the machine; beside the run directory where that cannot be had."""
+    """The machine's registry; if that is not possible, one beside the run directory."""
     for path in (_REGISTRY, run_dir.parent / "uids"):
         try:
-            for each in (path.parent, path):
-                each.mkdir(mode=0o700, exist_ok=True)
+            for directory in (path.parent, path):
+                directory.mkdir(mode=0o700, exist_ok=True)
         except OSError:
             continue
         if os.access(path, os.W_OK):
@@ -108,13 +108,13 @@ def _locked(registry: Path) -> Iterator[Path]:
 
 
 def _living(registry: Path) -> set[int]:
-    """The numbers in use; those of sandboxes that are gone are given back."""
-    found = set()
+    """The ids in use; removes the reservations of sandboxes that are gone."""
+    used = set()
     for entry in registry.iterdir():
         if not entry.name.isdigit():
             continue
-        if entry.exists():  # follows the link: is its run directory still there?
-            found.add(int(entry.name))
+        if entry.exists():  # follows the link to the run directory
+            used.add(int(entry.name))
         else:
             entry.unlink(missing_ok=True)
-    return found
+    return used
