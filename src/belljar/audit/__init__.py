@@ -1,4 +1,4 @@
-"""The record of what was asked, judged and run: written, read, verified, secrets masked.
+"""The audit trail: written, read and verified, with secrets masked.
 
 May import: errors only.
 """

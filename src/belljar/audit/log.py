@@ -1,9 +1,7 @@
-"""Structured logging, silent unless asked for: BELLJAR_LOG=info|debug (`info,json`: JSON lines) or
-`--verbose`.
+"""Structured logging, switched on with BELLJAR_LOG=info|debug (`info,json`: JSON lines) or `--verbose`.
 
-Records go to stderr under the logger `belljar`, what was given as `extra` behind the message as
-key=value, secrets masked. What is said at which level follows family C's document: start, end and
-timeout at info; validation, spawn, chunks and signals at debug; failures at error.
+Records of the logger `belljar` go to stderr, with their `extra` as key=value after the message, and secrets masked.
+Levels: start, end and timeout at info; validation, spawn, chunks and signals at debug; failures at error.
 """
 
 from __future__ import annotations
@@ -51,21 +49,21 @@ class JsonFormatter(logging.Formatter):
 
 
 class _WarningFormatter(logging.Formatter):
-    """Not asked for any log: a warning is one line of the kind that errors are."""
+    """Without a log, a warning is one line that looks like an error message."""
 
     def format(self, record: logging.LogRecord) -> str:
         return f"belljar: {masking.text(masking.bounded(record.getMessage()))}"
 
 
 _commands = logging.getLogger("belljar.commands")
-_TOLD = ("session", "digest", "cause", "exit_code", "duration")
+_LOGGED = ("session", "digest", "cause", "exit_code", "duration")
 
 
 def tell(kind: str, fields: Mapping[str, Any]) -> None:
-    """What goes into the audit trail, as the log says it."""
+    """Log an audit record."""
     if not _commands.isEnabledFor(logging.INFO):
         return
-    extra = {name: fields[name] for name in _TOLD if fields.get(name) is not None}
+    extra = {name: fields[name] for name in _LOGGED if fields.get(name) is not None}
     if kind == "start":
         _commands.info("Executing command: %s", fields.get("command"), extra=extra)
     elif kind == "end" and fields.get("cause") == "timeout":
@@ -78,14 +76,14 @@ def tell(kind: str, fields: Mapping[str, Any]) -> None:
 
 
 def configure(wish: str | None = None, *, verbose: bool = False) -> None:
-    """Sets up the `belljar` logger for a program of ours; a library's user configures logging as ever."""
+    """Set up the `belljar` logger for our own programs; users of the library configure logging themselves."""
     words = (wish or os.environ.get("BELLJAR_LOG") or ("info" if verbose else "")).lower().split(",")
     handler = logging.StreamHandler(sys.stderr)
-    asked = JsonFormatter() if "json" in words else TextFormatter()
-    handler.setFormatter(asked if words[0] else _WarningFormatter())
+    formatter = JsonFormatter() if "json" in words else TextFormatter()
+    handler.setFormatter(formatter if words[0] else _WarningFormatter())
     logger = logging.getLogger("belljar")
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(_LEVELS.get(words[0], logging.WARNING))
-    # What a tool logs is in its result too, so only those who asked for a log get it.
+    # What a tool logs is in its result, too, so it is logged only if a log was switched on.
     logging.getLogger("belljar.tools").setLevel(logging.NOTSET if words[0] else logging.CRITICAL)

@@ -1,10 +1,8 @@
-"""Masks what looks like a secret in text that is kept or shown: audit, logs, `--json`. Never what a
-command gets.
+"""Masks secrets in text that is kept or shown (audit, logs, `--json`); never in what a command gets.
 
-Two ways to know a secret: by where it stands (the value of a variable, option, header or field whose
-*name* says so, the password of a URL) and by its own shape (tokens of well-known services). What a
-command printed is searched only for values known from its own text and environment: an agent's data
-must not be altered by a guess.
+A secret is recognized by its place (the value of a variable, option, header or field with a telling name, the password
+of a URL) or by its shape (tokens of well-known services). In the output of a command only secrets from its own text and
+environment are masked: guesses must not alter an agent's data.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ from belljar.patterns import lazy_pattern
 
 MASK = "***"
 _SEARCHED = 64 << 10
-"""Of a command or variable, for secrets that may come back in its output."""
+"""Characters of a command or variable that are searched for secrets that its output may contain."""
 _SHORTEST_KNOWN = 4
-"""A shorter value would blot out ordinary text wherever it occurs."""
+"""A shorter value would mask ordinary text."""
 
 _NAME = (
     r"(?:token|secret|passw(?:or)?d|passphrase|passwd|credential|cookie|bearer|jwt"
@@ -32,7 +30,7 @@ _SECRET_NAME = lazy_pattern(_NAME, re.IGNORECASE)
 
 _QUOTED = r"""(?:"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\Z)|'[^'\\]*+(?:\\.[^'\\]*+)*(?:'|\Z))"""
 _BARE = r"""(?:\\.|[^\s;&|<>()"'\\$`,}]|\$(?![\w{(@*#?!$-]))"""
-# A quote that closes what began before the name (-H 'Key: x' host) is not the beginning of more value.
+# A quote that was opened before the name (-H 'Key: x' host) ends the value.
 _WORD = rf"""(?:\$?{_QUOTED}|{_BARE})(?:{_BARE}|\$?(?=["'][^\s,;)\]}}]){_QUOTED})*"""
 _TOKENS = (
     r"(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}"
@@ -40,7 +38,7 @@ _TOKENS = (
     r"|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|hf_[A-Za-z0-9]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}"
     r"|dop_v1_[a-f0-9]{32,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)"
 )
-# Programs that take a password behind a letter: with a blank between, and without.
+# Programs with a one-letter option for a password, with or without a blank after it.
 _WITHIN = r"\s(?:[^|;&\n]{0,200}?\s)?"
 _TOOLS = "|".join(
     (
@@ -60,7 +58,7 @@ _PLACES = (
     r"(?P<userinfo>\bhttps?://)(?P<v_userinfo>[^\s/:@'\"]++)(?=@)",
     r"(?P<head>\b(?:proxy-)?authorization\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest|apikey)\s+)?)"
     r"(?P<v_head>[^\s\"',;]+)",
-    # Each run of name characters is looked at once, from its beginning: a search from every character is quadratic.
+    # Each run of name characters is tried only at its beginning: a search from every character would be quadratic.
     rf"(?P<opt>(?<![\w-])--?(?=[\w-]*{_NAME})[\w-]++(?:\s+|=))(?P<v_opt>(?!-){_WORD})",
     rf"(?P<name>(?<![\w.-])(?=[\w.-]*{_NAME})[\w.-]++[\"']?(?:\+?=|\s*:\s*))(?P<v_name>{_WORD})",
     r"(?P<user>(?<![\w-])(?:-u|--user)[ =]?[\"']?[^\s:\"'/@]+:)(?P<v_user>[^\s\"'@/]+)",
@@ -73,14 +71,14 @@ _PLACES = (
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """Compiled when the first hint of a secret turns up, which in most runs is never."""
+    """Compiled on demand: most runs have no hint of a secret."""
     key, *others = _PLACES
-    # All but a key's header begin where a word begins: one look back spares a dozen attempts at most characters.
+    # All but a key's header begin at the beginning of a word: one look back saves a dozen attempts per character.
     return re.compile(f"{key}|(?<![A-Za-z0-9])(?:{'|'.join(others)})", re.IGNORECASE | re.DOTALL)
 
 
-# Every match holds one of these, so most text never meets the pattern above (50 µs against 2). Looked for one by one:
-# an alternation of them is tried at every character.
+# Every match contains one of these, so most text does not need the pattern above (2 µs instead of 50). They are
+# searched one by one: an alternation would be tried at every character.
 _HINTS = (
     "token", "secret", "pass", "pwd", "credential", "key", "auth", "cookie", "bearer", "dsn", "://", "-u",
     "mysql", "gh", "github_pat_", "glpat-", "xox", "sk-", "k_live_", "k_test_", "akia", "asia", "aiza", "ya29.",
@@ -90,15 +88,15 @@ _HINTS = (
 
 
 TEXT = 8 << 10
-"""Characters of one text that are kept: masking takes about a microsecond for each, and holds the interpreter."""
+"""Characters of one text that are kept: masking takes about a microsecond for each, and holds the GIL."""
 ITEMS = 256
-"""Of one list or mapping."""
+"""Items of one list or mapping that are kept."""
 
 
 def bounded(data: Any) -> Any:
-    """`data`, as JSON has it, no larger than what is worth masking: the beginning of each text, list and mapping.
+    """`data`, with each text, list and mapping cut to its beginning.
 
-    Only beginnings: the rest of a text could begin in the middle of a secret, where nothing tells what it is.
+    The end of a text is never kept: it could begin in the middle of a secret, which would not be recognized.
     """
     if isinstance(data, bytes):
         return _cut(_decoded(data[: TEXT + 1]), len(data))
@@ -116,7 +114,7 @@ def _cut(text: str, length: int) -> str:
     if length <= TEXT:
         return text
     head = text[:TEXT]
-    whole = head[: max(head.rfind(" "), head.rfind("\n")) + 1] or head  # half a token is not known by its shape
+    whole = head[: max(head.rfind(" "), head.rfind("\n")) + 1] or head  # half a token would not be recognized
     return f"{whole}[... {length - len(whole)} characters left out ...]"
 
 
@@ -131,7 +129,7 @@ def _mask(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=64)
 def text(value: str) -> str:
-    """`value` with everything that stands or looks like a secret masked. A command is asked for several times."""
+    """`value` with all secrets masked. Cached, since a command is masked several times."""
     lowered = value.lower()
     return _pattern().sub(_mask, value) if any(hint in lowered for hint in _HINTS) else value
 
@@ -146,7 +144,7 @@ def _decoded(word: str | bytes) -> str:
 
 
 def value(data: Any) -> Any:
-    """`data`, as JSON has it, masked all the way down."""
+    """`data`, masked recursively."""
     if isinstance(data, str):
         return text(data)
     if isinstance(data, Mapping):
@@ -163,7 +161,7 @@ def _is_option(word: object) -> bool:
 
 
 class Known:
-    """The secrets of one call: found in its command and environment, masked in whatever came back."""
+    """The secrets in one call's command and environment, to be masked in its output."""
 
     def __init__(self, command: str | Sequence[str] = "", env: Mapping[str, str] | None = None) -> None:
         command = command if isinstance(command, str) else "\n".join(command)
@@ -174,7 +172,7 @@ class Known:
         self._pattern = re.compile("|".join(worth)) if worth else None
 
     def hide(self, data: Any) -> Any:
-        """Replaces the known values only, in text or all through a JSON document."""
+        """Mask these secrets, in text or in a JSON document."""
         if self._pattern is None:
             return data
         if isinstance(data, str):

@@ -1,8 +1,8 @@
-"""Reading the audit trail back: its records in order, and whether the chain holds.
+"""Reads the audit trail, and verifies its chain.
 
-The chain shows an edited, missing or moved line; the head file (see writer.py) shows a cut-off end.
-Someone who may write to the directory can rewrite both from the first line on: where that matters, keep
-`seq` and `hash` of the last record elsewhere (`belljar audit verify --json` prints them).
+The chain shows an edited, missing or moved line; the head file (see writer.py) shows that the end was cut off.
+Somebody who may write to the directory can rewrite both: if that matters, keep `seq` and `hash` of the last record
+elsewhere (`belljar audit verify --json` prints them).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Line:
     number: int
     raw: bytes
     record: dict[str, Any] | None
-    """None: not as it was written."""
+    """None: the line was altered."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.number}"
@@ -36,7 +36,7 @@ class Report:
     seq: int = 0
     hash: str = GENESIS
     torn: list[str] = field(default_factory=list)
-    """Lines that a killed writer left unfinished; the chain goes on behind them."""
+    """Lines that a killed writer left unfinished; the chain goes on after them."""
     fault: Fault | None = None
     at: str | None = None
     reason: str | None = None
@@ -74,19 +74,19 @@ def records(where: Path) -> Iterator[dict[str, Any]]:
 
 
 def unfinished(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The `start` records that have no `end`: of commands that still run, or whose host died under them."""
-    going: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    """The `start` records without an `end`: of commands that still run, or whose host died."""
+    running: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for record in records:
         key = record.get("session"), record.get("digest")
         if record["kind"] == "start":
-            going.setdefault(key, []).append(record)
-        elif record["kind"] == "end" and going.get(key):
-            going[key].pop(0)
-    return sorted((each for starts in going.values() for each in starts), key=lambda record: record["seq"])
+            running.setdefault(key, []).append(record)
+        elif record["kind"] == "end" and running.get(key):
+            running[key].pop(0)
+    return sorted((start for starts in running.values() for start in starts), key=lambda record: record["seq"])
 
 
 def verify(where: Path) -> Report:
-    """Walks the chain and names the first line at which it does not hold."""
+    """Check the chain; the report names the first line that breaks it."""
     head = _head(where)
     report = Report(seq=head.first - 1 if head else 0)
     previous: Line | None = None
@@ -109,7 +109,7 @@ def verify(where: Path) -> Report:
 
 
 def _torn(unread: list[Line], record: dict[str, Any], seq: int) -> bool:
-    """Whether a writer was stopped in the middle of what cannot be read: then the next one ended the line."""
+    """Whether a writer was killed in the middle of this line: then the next writer recorded that."""
     closed = record["kind"] == "torn" and record["seq"] == seq
     return closed and len(unread) == 1 and record.get("bytes") == len(unread[0].raw) - len(b"\n")
 

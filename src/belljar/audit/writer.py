@@ -1,25 +1,22 @@
-"""The audit trail: one JSON line per verdict, approval, start, end and session event, chained to the one
-before.
+"""Writes the audit trail: one JSON line per verdict, approval, start, end and session event, in a hash chain.
 
 A line is a JSON object whose last member, `hash`, is the SHA-256 of the line without that member;
 `prev` is the hash of the line before, also across rotated files; `seq` counts without a gap. So an
 edited, missing or moved line shows (`belljar audit verify`, see reader.py).
 
-    audit.jsonl                what is being written
-    audit.000001.jsonl, …      what was rotated away, oldest first
+    audit.jsonl                the current file
+    audit.000001.jsonl, …      rotated files, oldest first
     audit.head                 the end of the chain: seq, hash, size of audit.jsonl, number of the last
                                rotated file, first seq kept
 
-`audit.head` is never renamed: its flock keeps writers apart, and it tells each of them where the chain
-ends without reading the trail. It is there before the first record. A writer that was killed leaves
-audit.jsonl longer than the head says: whole lines that continue the chain are taken over, a torn one is
-closed off with a `torn` record that says so. If the trail is *shorter* than the head says, somebody cut
-it: writing goes on from the head, so that the gap stays visible. If the head is gone and the trail is not,
-a `head_lost` record says so for good: nobody can tell how much was cut off.
+`audit.head` is never renamed. Writers lock it (flock), and it tells them where the chain ends without reading the
+trail. It exists before the first record. After a writer was killed, audit.jsonl may be longer than the head says: whole
+lines that continue the chain are accepted, and a `torn` record follows a torn one. If the trail is *shorter* than the
+head says, somebody cut it: writing goes on from the head, so that the gap stays visible. If the head is missing but the
+trail is not, a `head_lost` record says so: nobody can tell how much was cut off.
 
-A session notes what happens, and a thread writes it a moment later, all that came up by then at once: the files are
-locked and looked at once for many records, and not while somebody waits for a result. With BELLJAR_AUDIT=required every
-record is on disk before anything goes on.
+A session only queues its records. A thread writes them a moment later, many at once, so that no command waits for the
+lock and the disk. With BELLJAR_AUDIT=required every record is written before anything goes on.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ _ROTATE_AT = 16 << 20
 _KEEP = 64
 """Rotated files that are kept: a gibibyte in all."""
 _MOMENT = 0.005
-"""After which a note is written: most commands are over by then, and theirs are written together."""
+"""Seconds until queued records are written: by then most commands have ended, and all their records go together."""
 _OPEN = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _log = logging.getLogger("belljar.audit")
 
@@ -75,7 +72,7 @@ class Head:
 
     @classmethod
     def parse(cls, data: bytes) -> Head | None:
-        """None when there is none yet, or when it is damaged (a power cut): then the trail itself tells."""
+        """None if there is none yet, or it is damaged (a power cut); then it is rebuilt from the trail."""
         with suppress(ValueError, IndexError, UnicodeDecodeError):
             seq, digest, size, file, first = data.decode("ascii").split()
             if len(digest) == len(GENESIS):
@@ -100,7 +97,7 @@ _TAIL = len(',"hash":"') + len(GENESIS) + len('"}')
 
 
 def unseal(line: bytes) -> dict[str, Any] | None:
-    """The record of a line that is as it was written, else None."""
+    """The record of a line; None if its hash does not match."""
     body = line[:-_TAIL] + b"}"
     if line[-_TAIL:] != f',"hash":"{hashlib.sha256(body).hexdigest()}"}}'.encode("ascii"):
         return None
@@ -111,7 +108,7 @@ def unseal(line: bytes) -> dict[str, Any] | None:
 
 
 class Note(NamedTuple):
-    """What happened, and when; written soon."""
+    """A queued record."""
 
     pid: int
     time: float
@@ -125,7 +122,7 @@ class Note(NamedTuple):
         return {"seq": seq, "time": when, "kind": self.kind, "pid": self.pid, **kept, "prev": prev}
 
     def without_its_fields(self, reason: Exception) -> Note:
-        """A field that cannot be written must not take its record with it, nor the records beside it."""
+        """The record for a field that cannot be encoded, so that this and other records are not lost."""
         known = {name: value for name in ("session", "digest") if isinstance(value := self.fields.get(name), str)}
         return Note(self.pid, self.time, self.kind, {**known, "unwritable": type(reason).__name__})
 
@@ -147,21 +144,21 @@ class Audit:
         self._thread_lock = threading.Lock()
         self._head_fd = self._fd = self._file = -1
         self._pid = 0
-        """Whose descriptors these are."""
+        """The process that opened these descriptors."""
         self._notes: list[Note] = []
         self._bell: SimpleQueue[bool] | None = None
-        """Wakes the thread that writes the notes, or sends it home."""
+        """True wakes the thread that writes the notes, False ends it."""
         self._rung = False
         self._warned = False
         _live.add(self)
 
     def record(self, kind: str, **fields: Any) -> None:
-        """Writes one line. Where that fails: AuditError if a trail is required, else one warning."""
+        """Write one line. If that fails: AuditError if a trail is required, else one warning."""
         log.tell(kind, fields)
         self._put(Note(os.getpid(), time.time(), kind, fields))
 
     def note(self, kind: str, **fields: Any) -> None:
-        """To be written in a moment, or by the next `flush` or `record`."""
+        """Queue a record; it is written in a moment, or by the next `flush` or `record`."""
         log.tell(kind, fields)
         self._notes.append(Note(os.getpid(), time.time(), kind, fields))
         if not self._rung:
@@ -169,7 +166,7 @@ class Audit:
             self._ring()
 
     def flush(self) -> None:
-        """All that was noted is written, also what the thread is writing right now."""
+        """Write all queued records, and wait for those that the thread is writing."""
         self._put()
 
     def _ring(self) -> None:
@@ -181,23 +178,23 @@ class Audit:
     def _write_notes(self, bell: SimpleQueue[bool]) -> None:
         while bell.get():
             time.sleep(_MOMENT)
-            self._rung = False  # first: what is noted from here on may miss this flush, and rings again
+            self._rung = False  # first: a note from now on may miss this flush, and must ring again
             try:
                 self.flush()
-            except Exception as error:  # whatever it is, the records that come after it are still to be written
+            except Exception as error:  # later records must still be written
                 self._warn(f"the audit trail in {self.where} could not be written: {error!r}")
 
     def _after_fork(self) -> None:
-        """The thread is the parent's, and may have held the lock."""
+        """The child has no writer thread, and the parent's may have held the lock."""
         self._thread_lock, self._bell, self._rung = threading.Lock(), None, False
 
     def _put(self, *last: Note) -> None:
-        """Writes what was noted, and `last`: never among the notes, so that its writer hears of a failure itself."""
+        """Write the queued records and `last`, which is never queued, so that its caller gets the error."""
         try:
             with self._thread_lock:
                 notes = self._notes[:]
-                del self._notes[: len(notes)]  # in place: other threads note on without the lock
-                # After a fork, what was noted before is our parent's to write.
+                del self._notes[: len(notes)]  # in place: other threads append without the lock
+                # After a fork, the parent writes what was queued before.
                 own = [note for note in (*notes, *last) if note.pid == os.getpid()]
                 if own:
                     self._append(own)
@@ -236,12 +233,12 @@ class Audit:
 
     def _lock(self) -> None:
         while True:
-            if self._pid != os.getpid():  # after a fork the lock would be the parent's too
+            if self._pid != os.getpid():  # after a fork the parent shares the lock
                 self._open()
             fcntl.flock(self._head_fd, fcntl.LOCK_EX)
             if os.fstat(self._head_fd).st_nlink:
                 return
-            self._close()  # the directory was removed under us
+            self._close()  # the directory was removed
 
     def _write(self, head: Head, notes: Sequence[Note]) -> None:
         lines, seq, digest = [], head.seq, head.hash
@@ -260,12 +257,12 @@ class Audit:
         os.pwrite(self._head_fd, head.line(), 0)
 
     def _current(self) -> Head:
-        """The end of the chain, with the trail open at it. The lock is held."""
-        known = Head.parse(os.pread(self._head_fd, 160, 0))
-        head = known or self._rebuilt()
-        lost = known is None and head.seq > 0
-        if known is None and not lost:
-            os.pwrite(self._head_fd, head.line(), 0)  # before the first record: a trail without a head was cut
+        """The end of the chain; also opens the trail. The caller holds the lock."""
+        stored = Head.parse(os.pread(self._head_fd, 160, 0))
+        head = stored or self._rebuilt()
+        lost = stored is None and head.seq > 0
+        if stored is None and not lost:
+            os.pwrite(self._head_fd, head.line(), 0)  # before the first record: a trail without a head counts as cut
         if rotated(self.where, head.file + 1).exists():  # a writer was killed between the rename and the head
             head.file, head.size = head.file + 1, 0
         if head.file != self._file or os.fstat(self._fd).st_nlink == 0:
@@ -278,7 +275,7 @@ class Audit:
         return head
 
     def _recover(self, head: Head, size: int) -> None:
-        """The trail and the head disagree: a writer died between the two, or somebody cut the trail."""
+        """The trail and the head differ: a writer was killed between writing the two, or somebody cut the trail."""
         with open(self._path, "rb") as trail:
             trail.seek(min(head.size, size) - (size < head.size and size > 0))
             rest = trail.read()
@@ -294,7 +291,7 @@ class Audit:
             self._write(head, [Note(self._pid, time.time(), "torn", {"bytes": torn})])
 
     def _rebuilt(self) -> Head:
-        """The head is new or was lost: take the chain up behind the last line that is as it was written."""
+        """A head for a new trail, or one whose head was lost: continue after the last valid line."""
         files = rotated_files(self.where)
         head = Head(file=int(files[-1].name.split(".")[1]) if files else 0)
         for path in [*files[-1:], self.where / NAME]:
@@ -312,7 +309,9 @@ class Audit:
         files = rotated_files(self.where)
         with open((files[-self._keep :] or [self._path])[0], "rb") as oldest:
             head.first = (unseal(oldest.readline().removesuffix(b"\n")) or {}).get("seq", head.first)
-        os.pwrite(self._head_fd, head.line(), 0)  # before they go: killed in between, nobody takes them for stolen
+        os.pwrite(
+            self._head_fd, head.line(), 0
+        )  # before the deletion: if we are killed in between, they must not count as missing
         for old in files[: -self._keep]:
             old.unlink()
 
@@ -341,15 +340,15 @@ class Audit:
 
 
 _PLAIN = frozenset(("session", "run", "digest", "decision", "risk", "rules", "cause", "image", "policy", "cwd"))
-"""Fields that never hold a command's own text."""
+"""Fields that never contain text of a command."""
 
 
 _JUDGED = ("decision", "risk", "digest", "policy")
-"""What a verdict says in words of ours alone."""
+"""Parts of a verdict that never contain text of a command."""
 
 
 def _kept(name: str, value: Any) -> Any:
-    """A field as it is written: no longer than a trail should carry, then masked."""
+    """A field as it is written: shortened, then masked."""
     if isinstance(value, int | float):
         return value
     if hasattr(value, "as_dict"):  # a verdict
@@ -382,7 +381,7 @@ MODES = ("on", "off", "required")
 
 
 class NoAudit(Audit):
-    """BELLJAR_AUDIT=off"""
+    """For BELLJAR_AUDIT=off: writes nothing."""
 
     def note(self, kind: str, **fields: Any) -> None:
         log.tell(kind, fields)
@@ -392,6 +391,6 @@ class NoAudit(Audit):
 
 def open_trail(where: Path, mode: str) -> Audit:
     """The trail in `where`; BELLJAR_AUDIT=off writes none, =required lets nothing run without it."""
-    if mode not in MODES:  # a misspelt `required` must not mean that none is
+    if mode not in MODES:  # a misspelt `required` must not be ignored
         raise UsageError(f"BELLJAR_AUDIT is {mode!r}; choose from {', '.join(MODES)}")
     return NoAudit(where) if mode == "off" else Audit(where, required=mode == "required")

@@ -1,4 +1,4 @@
-"""The door: network for named hosts, through a proxy on the host. The sandbox itself keeps no network at all.
+"""The network door: connections to named hosts through a proxy on the host. The sandbox itself has no network.
 
     program in the sandbox → 127.0.0.1:3128 in the sandbox → relay (multi-call of the init) → link → Door on the host
 

@@ -1,4 +1,4 @@
-"""Which hosts a sandbox may reach: patterns, checked once when they are written down, then only compared.
+"""`Allow`: patterns for the hosts that a sandbox may reach, checked once when they are made.
 
 api.example.com            ports 80 and 443
 api.example.com:8443       that port; `:8000-8100` a range, `:*` any port
@@ -27,13 +27,13 @@ _TOKEN = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class BadHost(ValueError):
-    """Text that names no host."""
+    """The text is not a host."""
 
 
 def host_of(text: str) -> str | Address:
-    """A host as it was written, in the one form in which it is compared: an address, or a name in lower-case ASCII.
+    """A host in its canonical form: an address, or a name in lower-case ASCII.
 
-    Forms that libraries read in different ways (`127.1`, `0x7f000001`, `017700000001`) are no host at all.
+    Forms that libraries read differently (`127.1`, `0x7f000001`, `017700000001`) are rejected.
     """
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
@@ -76,9 +76,9 @@ class Pattern:
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None = None
     ports: tuple[tuple[int, int], ...] = WEB_PORTS
     plain: bool = False
-    """Whether a connection to port 443 may speak something else than TLS."""
+    """Whether a connection to port 443 may use another protocol than TLS."""
     at: frozenset[Address] = frozenset()
-    """Private addresses that this name may lead to."""
+    """Private addresses that this name may resolve to."""
 
     def port_fits(self, port: int) -> bool:
         return any(first <= port <= last for first, last in self.ports)
@@ -95,7 +95,7 @@ class Pattern:
         return host == self.name
 
     def within(self, other: Pattern) -> bool:
-        """Whether everything that this pattern allows is allowed by `other` too."""
+        """Whether `other` allows everything that this pattern allows."""
         if not all(any(a <= first and last <= b for a, b in other.ports) for first, last in self.ports):
             return False
         if (self.plain and not other.plain) or not self.at <= other.at:
@@ -242,11 +242,11 @@ class Allow:
         return next((each for each in self.patterns if each.fits(host, port)), None)
 
     def names_port(self, host: str | Address, port: int) -> bool:
-        """Whether this port was written down, and not only meant by a host without one."""
+        """Whether a pattern names this port, and not only implies it."""
         return any(each.fits(host, port) and each.ports != WEB_PORTS for each in self.patterns)
 
     def by_number(self, name: str, address: Address, port: int) -> bool:
-        """Whether an address that is not public was allowed: by itself, or for this name."""
+        """Whether a private address is allowed: by itself, or for this name."""
         return any(
             each.fits(address, port) if each.network is not None else address in each.at and each.fits(name, port)
             for each in self.patterns
@@ -267,10 +267,10 @@ def _checked_headers(headers: Mapping[str, Mapping[str, str]]) -> Mapping[str, M
     return MappingProxyType(checked)
 
 
-def check_ceiling(wanted: Iterable[str], ceiling: Iterable[str]) -> None:
-    """Refuse what a more trusted layer does not allow."""
+def check_ceiling(hosts: Iterable[str], ceiling: Iterable[str]) -> None:
+    """UsageError if a host is not within the ceiling of the policy."""
     limits = [pattern(each) for each in ceiling]
-    for text in wanted:
+    for text in hosts:
         if not any(pattern(text).within(limit) for limit in limits):
             name, equals, _ = text.partition("=")
             inside = equals and any(pattern(name).within(limit) for limit in limits)

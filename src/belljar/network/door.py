@@ -1,7 +1,7 @@
-"""The door itself: who may go where, decided here for every way in (CONNECT, plain HTTP, SOCKS5).
+"""The network door: decides for every connection (CONNECT, plain HTTP, SOCKS5) whether it may be made, and makes it.
 
-Fail closed: a name that does not resolve, an address that may not be dialled, a question that nobody answers, a limit
-that is reached, all end in `Refused`. The address that was checked is the one that is dialled.
+It fails closed: a name that does not resolve, a forbidden address, an unanswered question and a reached limit all end
+in `Refused`. The address that was checked is the one that is dialled.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ if TYPE_CHECKING:
 
 Ask = Callable[[str, int], Awaitable[bool]]
 HEAD_SECONDS = 30.0
-# A minute: the trail keeps a gibibyte, and a flood of refusals must not push everything else out.
-REFUSALS_RECORDED = 300
-DIALS = 64  # at once: while it is made a connection takes twice the memory that it takes later
-ASKED_MOST = 100  # hosts of one session: a program must not wear the person out who is asked
-REMEMBERED = 10_000  # visits; what a command reached is read off right after it
+REFUSALS_RECORDED = 300  # per minute: the audit trail is limited, and refusals must not push everything else out
+DIALS = 64  # at once: a connection needs twice its memory while it is made
+ASKED_MOST = 100  # hosts per session, so that a program cannot wear down the person who approves
+REMEMBERED = 10_000  # visits; the result of a command takes its own right after it
 
 
 @record
@@ -78,7 +77,7 @@ class Door:
     # One client.
 
     async def serve(self, client: ByteStream) -> None:
-        """A connection from inside, from its first byte to its last."""
+        """Serve one connection from the sandbox."""
         from belljar.network.http_proxy import HttpProxy
         from belljar.network.socks import serve_socks
 
@@ -129,19 +128,19 @@ class Door:
     @staticmethod
     def _advice(host: str | Address, port: int) -> str:
         shown = f"[{host}]" if ":" in str(host) else str(host)
-        wanted = shown if port in (80, 443) else f"{shown}:{port}"
+        option = shown if port in (80, 443) else f"{shown}:{port}"
         return (
             f"{NOT_ALLOWED} {shown} on port {port}. Do without it, "
-            f"or tell the person in charge: `--allow {wanted}` would let it through"
+            f"or tell the person in charge: `--allow {option}` would let it through"
         )
 
     async def _addresses(self, name: str, port: int) -> tuple[Address, ...]:
         try:
-            found = await self._resolve(name, port)
+            addresses = await self._resolve(name, port)
         except Unresolved as error:
             raise Refused(str(error), status=502) from error
-        reasons = {each: None if self.allow.by_number(name, each, port) else refusal(each) for each in found}
-        good = tuple(each for each, why in reasons.items() if why is None)
+        reasons = {ip: None if self.allow.by_number(name, ip, port) else refusal(ip) for ip in addresses}
+        good = tuple(ip for ip, why in reasons.items() if why is None)
         if not good:
             why = next((why for why in reasons.values() if why), "no address")
             form = f"; the name alone does not allow that: `--allow {name}=ADDRESS` would" if why == PRIVATE else ""
@@ -149,7 +148,7 @@ class Door:
         return good
 
     async def _asked(self, host: str | Address, port: int) -> bool:
-        """A person's answer, asked for once per host."""
+        """Whether the approver allows this host; asked once per host and port."""
         if not self.allow.ask_hosts or self._ask is None:
             return False
         key = f"{host}:{port}"
@@ -159,25 +158,25 @@ class Door:
             self._asking[key] = anyio.Event()
             try:
                 with anyio.move_on_after(self.allow.limits.ask):
-                    async with self._question:  # one after the other: a person reads one
+                    async with self._question:  # one question at a time
                         self._answers[key] = False
-                        with suppress(Exception):  # whoever cannot be asked says no
+                        with suppress(Exception):  # an approver that fails counts as a no
                             self._answers[key] = await self._ask(str(host), port) is True
             finally:
                 self._asking.pop(key).set()
         return self._answers.get(key, False)
 
     def open_for(self, *hosts: str) -> None:
-        """Let more hosts through from now on (a person's word)."""
+        """Allow more hosts from now on."""
         self.allow = self.allow.with_hosts(*hosts)
 
-    # Going through.
+    # Connections.
 
     @asynccontextmanager
     async def visit(self, host: str, port: int, method: str = "CONNECT", path: str = "") -> AsyncIterator[Visit]:
-        """Everything that happens inside is told as one record, however it ends."""
+        """One record for everything that happens in the block."""
         visit = Visit(host, port, method=method[:20], path=path)
-        self.visits.append(visit)  # known from the start: its command may end before the connection does
+        self.visits.append(visit)  # at once: the command may end before the connection
         try:
             yield visit
         except Refused as error:
@@ -187,7 +186,7 @@ class Door:
             self._record_visit(visit)
 
     def turn_away(self, why: str) -> None:
-        """A connection that came to no host."""
+        """Record a connection that was refused before it named a host."""
         self.visits.append(visit := Visit("", 0, "refused", why, method=""))
         self._record_visit(visit)
 
@@ -209,7 +208,7 @@ class Door:
         return self._refusals > REFUSALS_RECORDED
 
     def record_rest(self) -> None:
-        """At the end: how many refusals were only counted."""
+        """At the end: record how many refusals were only counted."""
         if self._record is not None and self._unrecorded:
             rest = Visit("", 0, "refused", "too many refusals to tell each").as_dict()
             untold, self._unrecorded = self._unrecorded, 0
@@ -226,7 +225,7 @@ class Door:
             except TimeoutError:
                 failure = "it does not answer"
             except OSError as error:
-                code = getattr(error.__cause__, "errno", None) or error.errno  # anyio's own says only that it failed
+                code = getattr(error.__cause__, "errno", None) or error.errno  # anyio's own error has no errno
                 failure = os.strerror(code) if code else str(error)
         visit.verdict, visit.reason = "failed", f"cannot be reached on port {target.port}: {failure}"
         raise Unreachable(f"{target.host} {visit.reason}")
@@ -234,8 +233,8 @@ class Door:
     async def tunnel(
         self, client: ByteStream, target: Target, upstream: ByteStream, visit: Visit, first: bytes
     ) -> None:
-        """Raw bytes, once the first of them were looked at. What names a host of its own (TLS, HTTP) must name the
-        allowed one; where headers are set for the host, TLS ends here."""
+        """Pass raw bytes, after a look at the first ones: TLS and HTTP must name the allowed host. If headers are set
+        for the host, TLS ends here."""
         meter = self.meter(visit)
         secret = bool(self.allow.headers.get(target.host))
         if target.plain or not (target.by_name or secret):
@@ -300,10 +299,10 @@ class Door:
         self._spent += count
         limit = self.allow.limits.bytes
         if limit is not None and self._spent > limit:
-            raise anyio.BrokenResourceError  # as if the line had been cut; later connections are, too
+            raise anyio.BrokenResourceError  # ends this connection, and later ones
 
     def headers_for(self, target: Target, tls: bool) -> Mapping[str, str]:
-        """What is added to requests. In clear only where the port was named: `host` alone also means port 80."""
+        """The headers to add to requests. Over plain HTTP only if the port was named: `host` alone includes port 80."""
         headers = self.allow.headers.get(target.host, {})
         if headers and not tls and not self.allow.names_port(host_of(target.host), target.port):
             raise Refused(
@@ -314,4 +313,4 @@ class Door:
 
 
 class Unreachable(Exception):
-    """Allowed, but nobody answers there."""
+    """The host is allowed but cannot be reached."""

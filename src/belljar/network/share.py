@@ -1,7 +1,7 @@
-"""One door's, or one forwarded port's, share of the descriptors that this process may have.
+"""Limits how many of this process's file descriptors the connections of a door or forwarded port may take.
 
-Each connection takes one, and a program in a sandbox (at a forwarded port: anybody on this machine) opens as many as it
-likes. The limit counts for the whole process: its other sessions, their links and the trail need descriptors too.
+Each connection takes one, and a program in a sandbox (for a forwarded port: anybody on this machine) can open any
+number. The limit of descriptors is for the whole process, and other sessions, links and the trail need some, too.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import ClassVar
 
 
 def most() -> int:
-    """For all connections together: three quarters of what this process may open."""
+    """The limit for all connections together: three quarters of the process's descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft * 3 // 4
 
 
 class Share:
-    """`with share:` one connection. Nobody gets more than he leaves to all the others."""
+    """`with share:` counts one connection. No door may take more than it leaves to all others."""
 
     __slots__ = ("open",)
     all_open: ClassVar[int] = 0

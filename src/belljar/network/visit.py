@@ -1,4 +1,4 @@
-"""One connection through the door, or one that was refused: what the audit trail and `Result.network` tell of it."""
+"""`Visit`: one connection through the door, allowed or refused, for the audit trail and `Result.network`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from belljar.audit import masking
 
 HOST_MAX, PATH_MAX, REASON_MAX = 300, 500, 500
 NOT_ALLOWED = "this sandbox may not reach"
-"""How the reason begins where nobody allowed the host: for that alone `--allow` helps."""
+"""How the reason begins if the host was not allowed; only then does `--allow` help."""
 
 
 class Refused(Exception):
-    """The door stays shut; the text tells the agent what was refused and what a person would have to do."""
+    """A connection that is not allowed. The text tells the agent what was refused, and what a person could do."""
 
     recorded = False
 
@@ -24,14 +24,14 @@ class Refused(Exception):
 
     @property
     def verdict(self) -> str:
-        """With 502 the door was open, and what is behind it did not answer."""
+        """With status 502 the host was allowed, but did not answer."""
         return "failed" if self.status == 502 else "refused"
 
 
 @dataclass(slots=True)
 class Visit:
     host: str
-    """As it was asked for, also where that is no host; what no terminal should see is left out."""
+    """As requested, even if it is not a valid host; without unprintable characters."""
     port: int
     verdict: str = "allowed"
     """allowed, refused or failed (allowed, but the other side could not be reached)."""
@@ -39,7 +39,7 @@ class Visit:
     address: str = ""
     method: str = "CONNECT"
     path: str = ""
-    """Masked once, and no more of it than PATH_MAX: there may be thousands, each chosen to be slow to mask."""
+    """Masked once and cut to PATH_MAX: there may be thousands, each made to be slow to mask."""
     sent: int = 0
     received: int = 0
     started: float = field(default_factory=time.time)
@@ -51,7 +51,7 @@ class Visit:
         self.path = masking.text(self.path[:PATH_MAX])
 
     def end(self) -> None:
-        self.reason = self.reason[:REASON_MAX]  # it may repeat what was asked for, and thousands are remembered
+        self.reason = self.reason[:REASON_MAX]  # it may repeat the request, and thousands are remembered
         self.seconds = round(time.monotonic() - self._begun, 6)
 
     def as_dict(self) -> dict[str, Any]:
