@@ -217,7 +217,7 @@ def test_a_hint_says_what_stood_in_the_way(workspace: Path) -> None:
 SELDOM = {
     "belljar.network.allow", "belljar.sandbox.caches", "belljar.session.background_shell", "belljar.session.pool",
     "belljar.staged.area", "belljar.staged.overlay", "belljar.tools", "datetime", "docker", "pydantic", "random",
-    "secrets", "tempfile", "termios", "tomllib",
+    "secrets", "tempfile", "tomllib",
 }  # fmt: skip
 """What a plain command never needs: each module costs it some tenths of a millisecond."""
 LATER = {"anyio", "asyncio", "belljar.link", "belljar.policy", "belljar.session", "concurrent.futures", "logging"}
