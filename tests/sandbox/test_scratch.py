@@ -107,7 +107,8 @@ def test_a_lock_that_somebody_linked_to_a_file_leaves_that_file_alone(run_dir: R
 def test_without_the_means_it_says_which_one_is_missing(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch, "_mkfs", lambda: None)
 
-    with pytest.raises(scratch.NoScratch, match=r"mkfs\.ext4 is not installed"), scratch.staged(run_dir.path, 1 << 30):
+    said = r"mkfs\.ext4 is not installed.*; use --tmp and --home"
+    with pytest.raises(scratch.NoScratch, match=said), scratch.staged(run_dir.path, 1 << 30):
         pass
     run_dir.close()
 

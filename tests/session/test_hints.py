@@ -33,7 +33,7 @@ WALLS = {
     "echo \"HTTPConnectionPool(host='127.0.0.1', port=9): Failed to establish a new connection\"; false":
         ("localhost is the sandbox itself",) * 3,
     "head -c 900k /dev/zero > /tmp/a; head -c 900k /dev/zero > /tmp/b":
-        ("Limits(disk='8g')", "--disk 8g", "delete what is not needed"),
+        ("Limits(disk='8g')", "--disk 8g (as root) or with --tmp and --home", "delete what is not needed"),
     "for i in $(seq 60); do sleep 5 & done; wait": ("Limits(pids=4096)", "--pids 4096", "start fewer at once"),
     "head -c 2M /dev/zero > large": ("Limits(fsize='32g')", "--fsize 32g", "split the file"),
     "touch /usr/new": ("read-only.",) * 3,

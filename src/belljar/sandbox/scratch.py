@@ -97,7 +97,7 @@ def possible() -> str | None:
 
 def _mount_new(run_dir: Path, target: Path, size: int) -> None:
     if reason := possible():
-        raise NoScratch(f"no scratch volume on disk: {reason}")
+        raise NoScratch(f"no scratch volume on disk: {reason}; use --tmp and --home, which are in memory")
     where = resources.state_dir() / "scratch"
     try:
         _promise(run_dir, size)

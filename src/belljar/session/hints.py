@@ -56,7 +56,7 @@ _REMEDIES: dict[str, dict[Reader, str]] = {
     },
     "disk": {
         "python": "raise them with limits=Limits(disk='{has}'), or write to /workspace",
-        "cli": "raise them with --disk {has}, or write to /workspace",
+        "cli": "raise them with --disk {has} (as root) or with --tmp and --home, or write to /workspace",
         "agent": "delete what is not needed, write to /workspace, or ask the person for more: --disk {has}",
     },
     "processes": {
