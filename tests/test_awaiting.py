@@ -38,7 +38,7 @@ def _forget(box: belljar.Session) -> None:
     gc.collect()
 
 
-def test_what_is_dropped_without_await_is_told_too(workspace: Path) -> None:
+def test_a_call_that_is_never_awaited_warns(workspace: Path) -> None:
     with pytest.warns(RuntimeWarning, match=WRITE) as told:
         _forget(belljar.Session(workspace))
     assert len(told) == 1, "once, and not by Python again"

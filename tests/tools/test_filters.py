@@ -17,7 +17,7 @@ async def test_bash_output_filters_lines(tools: ToolRegistry, box: Session) -> N
 
 
 @pytest.mark.parametrize("pattern", ["(", "[z-a]", "(?P<"])
-async def test_a_bad_filter_is_told(tools: ToolRegistry, box: Session, pattern: str) -> None:
+async def test_a_bad_filter_is_reported(tools: ToolRegistry, box: Session, pattern: str) -> None:
     id = await start(tools, "echo x")
     result = await tools.call("BashOutput", {"bash_id": id, "filter": pattern})
     assert not result.success

@@ -97,7 +97,7 @@ def test_no_trail_is_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("verb", ["show", "verify"])
-def test_a_trail_of_somebody_else_s_is_told_in_words(
+def test_another_user_s_trail_is_a_clear_error(
     where: Path, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object) -> None:

@@ -8,7 +8,7 @@ from tests.surfaces.cli.test_parser import COMMANDS
 from belljar.surfaces.cli.main import main
 
 
-def test_the_manual_page_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_manual_page_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["man"]) == 0
     page = capsys.readouterr().out
     assert page.startswith(".TH BELLJAR 1")

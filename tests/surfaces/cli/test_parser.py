@@ -45,7 +45,7 @@ def test_help_for_one_command_is_its_own(capsys: pytest.CaptureFixture[str]) -> 
         (["images", "remove", "nosuch:1", "--engine", "oci"], "nosuch:1"),
     ],
 )
-def test_a_slip_is_answered_with_what_was_meant(args: list[str], meant: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_typo_gets_a_suggestion(args: list[str], meant: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(args) == 2
     assert meant in capfd.readouterr().err
 

@@ -19,5 +19,5 @@ def test_a_server_that_listens_is_offered() -> None:
     ]
 
 
-def test_an_ordinary_end_needs_no_words() -> None:
+def test_an_ordinary_end_has_no_message() -> None:
     assert remarks(_result(), Namespace(session=None, timeout=None, report=None)) == []

@@ -66,13 +66,13 @@ def test_a_program_of_a_vector_that_another_image_has_is_told(workspace: Path) -
     )  # fmt: skip
 
 
-def test_a_timeout_is_124_and_said(workspace: Path) -> None:
+def test_a_timeout_is_status_124_with_a_message(workspace: Path) -> None:
     answer = run(workspace, "--timeout", "0.5", "echo before; sleep 60")
     assert (answer.status, answer.stdout) == (124, "before\n")
     assert "timed out after 0.5 s" in answer.complaint
 
 
-def test_running_out_of_memory_is_said(workspace: Path) -> None:
+def test_running_out_of_memory_is_reported(workspace: Path) -> None:
     answer = run(workspace, "--memory", "32m", "--", "python3", "-c", "x = bytearray(200 << 20)")
     assert answer.status == 137
     assert "out of memory" in answer.stderr
@@ -294,7 +294,7 @@ def test_the_rest_goes_on_when_the_launch_waits_for_its_engine(held: Held) -> No
     assert held.discarded
 
 
-def test_a_launch_that_was_taken_is_left_to_who_took_it(held: Held) -> None:
+def test_a_taken_launch_is_not_discarded(held: Held) -> None:
     early = EarlyLaunch(Plan("."))
     held.answered.set()
     early.start()
@@ -304,7 +304,7 @@ def test_a_launch_that_was_taken_is_left_to_who_took_it(held: Held) -> None:
     assert not hasattr(held, "discarded")
 
 
-def test_a_launch_that_fails_says_so_to_who_waits(held: Held) -> None:
+def test_a_failed_launch_raises_where_it_is_awaited(held: Held) -> None:
     early = EarlyLaunch(Plan("."))
     held.failure = EngineError("no engine")
     held.answered.set()

@@ -97,6 +97,6 @@ def test_what_staged_commands_and_files_print_is_what_the_schemas_say(workspace:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_every_schema_is_published_and_is_one(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_schema_is_published_and_valid(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", name]) == 0
     Draft202012Validator.check_schema(json.loads(capsys.readouterr().out))
