@@ -1,6 +1,7 @@
 """Streams of a command: pipes that the init passes, and input past it."""
 
 import contextlib
+import fcntl
 import os
 import socket
 import struct
@@ -15,6 +16,7 @@ from tests.link.conftest import DIRECT, ENDED, Pair, passed, running
 from belljar.errors import SandboxLost
 from belljar.link import frames
 from belljar.link.frames import Flag, From, To
+from belljar.link.streams import READ, READS_PER_WAKE
 from belljar.link.transport import DRAIN
 
 
@@ -176,5 +178,23 @@ async def test_a_pipe_that_is_filled_again_and_again_ends_with_its_command(pair:
     pair.say(From.ENDED, execution.id, ENDED)
     await execution.ended()
     assert len(heard) < 20, "what was read before the end was heard of"
+    for each in (reading, writing):
+        os.close(each)
+
+
+async def test_a_held_pipe_that_is_empty_at_the_end_of_a_turn_ends_with_its_command(pair: Pair) -> None:
+    """Nothing wakes the loop for it any more."""
+    execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
+    heard: list[bytes] = []
+    execution.on_output = lambda stream, data: heard.append(data)
+    passed(pair, execution.id, frames.STDOUT, reading)
+    with anyio.fail_after(20):
+        while execution._outputs[0].pipe is None:
+            await anyio.lowlevel.checkpoint()
+        os.write(writing, bytes(READ * READS_PER_WAKE))
+        execution.end(frames.parse_ended(ENDED))  # at once: before the loop sees what is in the pipe
+        await execution.ended()
+    assert sum(map(len, heard)) == READ * READS_PER_WAKE
     for each in (reading, writing):
         os.close(each)

@@ -342,6 +342,9 @@ class Execution:
             self._deliver(stream, data)
             if stream.pipe is None:
                 return
+            if stream.finished:
+                self._close_pipe(stream)
+                return
             if self._paced and stream.behind:
                 stream.listen(self._read_pipe, paced=True)
                 return

@@ -71,9 +71,14 @@ class OutputStream:
         if self.pipe is not None:
             self._left = bulk.unread(self.pipe)
 
+    @property
+    def finished(self) -> bool:
+        """All was read that is to be read. Another process may hold the pipe, so nothing else may ever wake us."""
+        return self._left == 0
+
     def read(self) -> bytes | None:
         """From the pipe; None: nothing now."""
-        if self.pipe is None or self._left == 0:
+        if self.pipe is None or self.finished:
             return b""
         try:
             data = os.read(self.pipe, READ if self._left is None else min(READ, self._left))
