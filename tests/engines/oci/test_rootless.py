@@ -135,7 +135,7 @@ def test_crun_which_would_limit_nothing_is_refused(user: OrdinaryUser) -> None:
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     done = user.python("-m", "belljar", "doctor", check=False, BELLJAR_RUNTIME=str(program))
-    assert "crun limits nothing for who is not root where control groups are version 1: use runc" in done.stdout
+    assert "with control groups version 1, crun sets no limits for an ordinary user: use runc" in done.stdout
 
 
 def test_all_that_is_missing_is_named_at_once_with_ids_that_are_nobody_s(user: OrdinaryUser, tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
-"""What this engine knows of its sandboxes: a directory for each, since there is no daemon to remember them.
+"""The records of this engine's sandboxes. There is no daemon, so each sandbox has a directory:
 
     <state>/oci/boxes/<name>/
-        box.json       labels, image, runtime, the boot it belongs to
-        config.json    what the runtime is given
-        process.json   PID 1 and when it started, once it has
-        runtime.log    what the runtime had to say
+        box.json       labels, image, runtime, and the boot it belongs to
+        config.json    the runtime's configuration
+        process.json   PID 1 and its start time, once it has started
+        runtime.log    the runtime's log
     <state>/oci/runtime/    the runtime's own state (`runc --root`)
 
-A process is known by its number and the time it started, within one boot. What is left from another boot is dead.
+Pid and start time identify a process within one boot. A sandbox of an earlier boot is dead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from belljar.patterns import lazy_pattern
 from belljar.records import record
 from belljar.resources import read_json
 
-UNBORN_SECONDS = 60  # two small files are written in less
+UNFINISHED_SECONDS = 60  # writing two small files takes less
 _NAME = lazy_pattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")
 
 
@@ -64,15 +64,15 @@ class Boxes:
         return self.root / name
 
     def add(self, box: Box, config: Mapping[str, Any]) -> None:
-        """Whole or not at all; one that is there already is left as it is."""
+        """Add it completely or not at all; an existing one is left as it is."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = self.root / f".new-{os.urandom(8).hex()}"
         made.mkdir(mode=0o700)
         try:
             (made / "box.json").write_text(json.dumps(asdict(box)))
             (made / "config.json").write_text(json.dumps(config))
-            with suppress(FileExistsError, NotADirectoryError):
-                _rename_new(made, self.path(box.name))
+            if not self.path(box.name).exists():
+                made.rename(self.path(box.name))
         finally:
             shutil.rmtree(made, ignore_errors=True)
 
@@ -81,10 +81,10 @@ class Boxes:
         return Box(**facts) if facts else None
 
     def config(self, name: str) -> dict[str, Any]:
-        found = read_json(self.path(name) / "config.json")
-        if found is None:
+        config = read_json(self.path(name) / "config.json")
+        if config is None:
             raise EngineError(f"no sandbox {name}")
-        return found
+        return config
 
     def process(self, name: str) -> Process | None:
         facts = read_json(self.path(name) / "process.json")
@@ -102,10 +102,10 @@ class Boxes:
             return []
 
     def sweep(self) -> None:
-        """Remove what somebody was killed while making."""
+        """Remove directories whose maker was killed before it finished."""
         for path in self.root.glob(".new-*"):
             with suppress(OSError):
-                if time.time() - path.stat().st_mtime > UNBORN_SECONDS:
+                if time.time() - path.stat().st_mtime > UNFINISHED_SECONDS:
                     shutil.rmtree(path, ignore_errors=True)
 
     def remove(self, name: str) -> None:
@@ -113,11 +113,5 @@ class Boxes:
 
 
 def is_name(text: str) -> bool:
-    """Of a sandbox, that is; what else lies among them is not ours."""
+    """Whether this is the name of a sandbox; other files in the directory are not ours."""
     return _NAME.fullmatch(text) is not None
-
-
-def _rename_new(source: Path, target: Path) -> None:
-    if target.exists():
-        raise FileExistsError(target)
-    source.rename(target)

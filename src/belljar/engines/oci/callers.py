@@ -1,8 +1,8 @@
-"""Who calls decides how a sandbox's root file system is put together, and where its control group may be.
+"""How a sandbox's root file system is mounted and where its control group is depends on the caller.
 
-Root: in a thread's own mount namespace, layers id-mapped, groups at the top. An ordinary user: in a user namespace of
-his own (belljar.user_namespace), by a small program that then becomes the runtime; his layers were unpacked there, so
-their ids on disk are right as they are. His groups are below what was delegated to him.
+Root: mounted in a thread's own mount namespace, with id-mapped layers; groups at the top. An ordinary user: mounted in
+his own user namespace (belljar.user_namespace) by a small program that then becomes the runtime. His layers were
+unpacked in that namespace, so their owners are right already. His groups are below the one delegated to him.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from belljar.errors import EngineError, EngineUnavailable
 
 LAST_ID = rootfs.LAST_ID
 SPARE_IDS = 0x70000000
-"""Ids of this machine that stand for those inside. Nobody has them: accounts, subordinate ids and systemd's containers
-(which end at 0x6fffffff) are below."""
+"""The first id of this machine that ids inside are mapped to. Nobody has such ids: accounts, subordinate ids and
+systemd's containers (up to 0x6fffffff) are below."""
 SPARE_RANGES = 4096
 Maps = tuple[tuple[IdMap, ...], tuple[IdMap, ...]]
 
@@ -33,22 +33,22 @@ class Caller(Protocol):
     rootless: bool
     groups: cgroups.Place
     missing: tuple[str, ...]
-    """What sandboxes of this caller do without, for people."""
+    """Features that this caller's sandboxes lack, as sentences for people."""
 
     def user(self, uid: int, gid: int, *, root: bool) -> User: ...
 
     def maps(self, user: User) -> Maps:
-        """The user's maps, in ids that the runtime knows."""
+        """The user's maps, in ids as the runtime sees them."""
         ...
 
     def namespace(self, at: str) -> dict[str, Any]:
-        """The user namespace, in the runtime's words; empty: none."""
+        """The user namespace as the runtime's config describes it; empty: none."""
         ...
 
     def start(
         self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str
     ) -> Starting:
-        """Put its root file system together and have the runtime start it."""
+        """Mount its root file system and have the runtime start it."""
         ...
 
 
@@ -66,7 +66,7 @@ class Superuser:
         self.groups = cgroups.Place()
 
     def user(self, uid: int, gid: int, *, root: bool) -> User:
-        """That user, or root, is `uid` outside; all others are nobody's ids."""
+        """That user (with `root`: root) is `uid` outside; all others are ids that nobody has."""
         own = (0, 0) if root else (uid, gid)
         spare = SPARE_IDS + (1 + uid % (SPARE_RANGES - 1) if root else 0) * (LAST_ID + 1)
         return User(*own, _spared(own[0], uid, spare), _spared(own[1], gid, spare), root_inside=root)
@@ -88,13 +88,13 @@ class Superuser:
 
 
 class KernelOwner(Superuser):
-    """Root, for a runtime with a kernel of its own: what keeps ids apart is that kernel, not a user namespace."""
+    """Root, for a runtime with its own kernel. That kernel separates ids, so there is no user namespace."""
 
     missing: tuple[str, ...] = DOES_WITHOUT_THIS_KERNEL
 
     def __init__(self) -> None:
         if os.geteuid() != 0:
-            raise EngineUnavailable("a runtime with a kernel of its own needs root here; use runc or crun")
+            raise EngineUnavailable("a runtime with its own kernel needs root here; use runc or crun")
         super().__init__()
 
     def user(self, uid: int, gid: int, *, root: bool) -> User:
@@ -119,29 +119,29 @@ class OrdinaryUser:
     )
 
     def __init__(self) -> None:
-        lacking = user_namespace.missing_requirements()
-        reasons = [f"the engine oci cannot run for an ordinary user here: {lacking}"] if lacking else []
+        missing = user_namespace.missing_requirements()
+        reasons = [f"the engine oci cannot run for an ordinary user here: {missing}"] if missing else []
         try:
             self.groups = cgroups.delegated(os.getuid())
         except EngineUnavailable as error:
             reasons.append(str(error))
-        if reasons:  # all that is missing, so that it can be got in one go
+        if reasons:  # name all of them, so that they can be fixed at once
             raise EngineUnavailable("; ".join(reasons))
         self._ids = user_namespace.subordinate_ids()
 
     def user(self, uid: int, gid: int, *, root: bool) -> User:
-        """The caller himself, or root, is the caller outside; all others are his subordinate ids."""
+        """That user (with `root`: root) is the caller outside; all others are his subordinate ids."""
         own = (0, 0) if root else (uid, gid)
         return User(*own, _shifted(own[0], uid, self._ids.uid), _shifted(own[1], gid, self._ids.gid), root_inside=root)
 
     def maps(self, user: User) -> Maps:
-        def called(maps: tuple[IdMap, ...], own: int, first: int) -> tuple[IdMap, ...]:
+        def translated(maps: tuple[IdMap, ...], own: int, first: int) -> tuple[IdMap, ...]:
             return tuple(
-                IdMap(each.inside, user_namespace.id_inside(each.outside, own, first), each.count) for each in maps
+                IdMap(span.inside, user_namespace.id_inside(span.outside, own, first), span.count) for span in maps
             )
 
         ids = self._ids
-        return called(user.uid_map, os.getuid(), ids.uid), called(user.gid_map, os.getgid(), ids.gid)
+        return translated(user.uid_map, os.getuid(), ids.uid), translated(user.gid_map, os.getgid(), ids.gid)
 
     def namespace(self, at: str) -> dict[str, Any]:
         return {"type": "user"}
@@ -149,18 +149,18 @@ class OrdinaryUser:
     def start(
         self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str
     ) -> Starting:
-        """The namespace is entered by a program of ours (rootless.py), which mounts and then becomes the runtime."""
+        """Our program (rootless.py) enters the namespace, mounts, and then becomes the runtime."""
         (bundle / ROOT).write_text(json.dumps(asdict(root), default=str))
         program = [sys.executable, "-P", "-S", "-c", _PROGRAM, json.dumps(sys.path), at]
         return runtime.begin(name, bundle, spec.ulimits, user_namespace.command(program))
 
 
-# Without `site`, which takes as long to load as all the rest: the path it would find is handed over.
+# Runs without `site`, which takes as long to load as all the rest; the module path is an argument instead.
 _PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from belljar.engines.oci import rootless"
 
 
 def _spared(inside: int, outside: int, spare: int) -> tuple[IdMap, ...]:
-    """`inside` is `outside`; every other id that an image may know is a spare one."""
+    """Maps `inside` to `outside`, and every other id that an image may use to a spare one."""
     if inside > LAST_ID:
         return (IdMap(0, spare, LAST_ID + 1), IdMap(inside, outside))
     before = (IdMap(0, spare, inside),) if inside else ()
@@ -168,9 +168,8 @@ def _spared(inside: int, outside: int, spare: int) -> tuple[IdMap, ...]:
 
 
 def _shifted(inside: int, own: int, first: int) -> tuple[IdMap, ...]:
-    """`inside` is the caller; others are what the image's files belong to on disk, where 1 is the first subordinate id.
-
-    Root's files are the caller's own on disk, so root inside, if that is somebody else, gets the last id of all.
+    """Maps `inside` to the caller, and other ids to the owners of the image's files on disk (1 is the first subordinate
+    id). Root's files belong to the caller on disk; so if `inside` is not root, root inside gets the last id.
     """
     if inside == 0:
         return (IdMap(0, own), IdMap(1, first, LAST_ID))
@@ -178,15 +177,15 @@ def _shifted(inside: int, own: int, first: int) -> tuple[IdMap, ...]:
     if inside > LAST_ID:
         return (root, IdMap(1, first, LAST_ID), IdMap(inside, own))
     spans = (root, IdMap(1, first, inside - 1), IdMap(inside, own), IdMap(inside + 1, first + inside, LAST_ID - inside))
-    return tuple(each for each in spans if each.count)
+    return tuple(span for span in spans if span.count)
 
 
 def workspace_overlay(spec: SandboxSpec) -> rootfs.Overlay | None:
-    found = next((each for each in spec.mounts if each.kind == "overlay"), None)
-    return rootfs.Overlay(found.source.split(":"), found.upper, found.work) if found else None
+    overlay = next((mount for mount in spec.mounts if mount.kind == "overlay"), None)
+    return rootfs.Overlay(overlay.source.split(":"), overlay.upper, overlay.work) if overlay else None
 
 
 def sources(spec: SandboxSpec) -> Sequence[str]:
-    """Paths of this machine that must stay visible while all is put together."""
-    paths = [path for each in spec.mounts for path in (*each.source.split(":"), each.upper, each.work)]
+    """Paths of this machine that must stay visible while the root file system is mounted."""
+    paths = [path for mount in spec.mounts for path in (*mount.source.split(":"), mount.upper, mount.work)]
     return [path for path in paths if path.startswith("/")]

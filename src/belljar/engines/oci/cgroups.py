@@ -1,8 +1,8 @@
-"""The control groups of our sandboxes, found by their names.
+"""Finds, empties and removes the control groups of our sandboxes by their names.
 
-Each sandbox has one group, directly below where the caller may make any (root: at the top), in each hierarchy
-(version 1) or in the one there is (version 2). The runtime makes them; here they are looked for, emptied and removed,
-also when no runtime knows of them any more. Groups of another name are never touched.
+Each sandbox has one group, directly below the group where the caller may make some (root: the top), in each hierarchy
+of version 1 or in the single one of version 2. The runtime makes them. They are removed here even when no runtime knows
+them any more. Groups with other names are never touched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ABANDONED_SECONDS = 3600
 VARIABLE = "BELLJAR_CGROUP"
 UNIT_END = ".scope"
 REMOVAL_SECONDS = 5.0
-"""A group is busy until the last of its processes is gone from the kernel's lists."""
+"""A group stays busy until the kernel has dropped the last of its processes."""
 
 
 @record
@@ -34,10 +34,10 @@ class Place:
 
     parent: str = "/"
     systemd: bool = False
-    """By a user's own systemd, which names a group as a unit."""
+    """Whether the user's own systemd makes them, as units."""
 
     def path(self, name: str) -> str:
-        """As the runtime is told: a path, or `slice:prefix:name` for systemd."""
+        """In the runtime's form: a path, or `slice:prefix:name` for systemd."""
         if not self.systemd:
             return os.path.join(self.parent, name)
         prefix, _, rest = name.removesuffix(UNIT_END).rpartition("-")
@@ -45,11 +45,11 @@ class Place:
 
     @property
     def ending(self) -> str:
-        """Of each group's name."""
+        """The suffix of each group's name."""
         return UNIT_END if self.systemd else ""
 
     def controllers(self) -> set[str]:
-        """Those that groups here can be limited with."""
+        """The controllers that can limit groups here."""
         found: set[str] = set()
         for kind, point in _hierarchies():
             if kind == "cgroup2":
@@ -60,7 +60,7 @@ class Place:
         return found
 
     def counts_swap(self) -> bool | None:
-        """None: nobody can tell, since no group is there to look at."""
+        """None: unknown, since there is no group to look at."""
         names = {"cgroup": "memory.memsw.limit_in_bytes", "cgroup2": "memory.swap.max"}
         limiting = [(kind, point) for kind, point in _hierarchies() if kind == "cgroup2" or point.endswith("/memory")]
         groups = [(kind, path) for kind, point in limiting for path in Path(point).iterdir() if path.is_dir()]
@@ -84,10 +84,9 @@ class Place:
         return found
 
     def clear(self, name: str) -> bool:
-        """Kill everything in the group and remove it; whether nothing is left of it.
+        """Kill everything in the group and remove it; returns whether it is gone.
 
-        Both together, again and again: a runtime that was left alone in the middle of its work may still put a process
-        in.
+        Does both repeatedly: a runtime whose caller was killed may still add a process.
         """
         deadline = time.monotonic() + stretched(REMOVAL_SECONDS)
         while not all(_removed(path) for path in self._paths(name)):
@@ -100,10 +99,10 @@ class Place:
         return True
 
     def remove_abandoned(self) -> None:
-        """Empty groups of sandboxes whose state directory is gone, so that nobody else will ever look for them.
+        """Remove old empty groups of sandboxes whose state directory is gone: nobody else would find them.
 
-        The kernel removes no group that has a process in it; one without is only ever seen while a sandbox starts or
-        ends.
+        The kernel refuses to remove a group with a process in it. A live sandbox's group is empty only for a moment,
+        while it starts or ends.
         """
         for point in _mounts():
             for path in Path(point + self.parent).glob("belljar-*-belljar-bj-*"):
@@ -113,7 +112,7 @@ class Place:
 
 
 def inhabited(names: set[str]) -> set[str]:
-    """Those of these groups that some process is in, wherever they are."""
+    """Which of these groups have a process in them, anywhere in the hierarchy."""
     found: set[str] = set()
     for path in Path("/proc").glob("[0-9]*/cgroup") if names else ():
         with suppress(OSError):
@@ -122,11 +121,11 @@ def inhabited(names: set[str]) -> set[str]:
 
 
 def ease_joining(pid: int) -> None:
-    """Move a runtime to the group that it is in, so that moving its child does not take long.
+    """Move a runtime to the group that it is already in, so that moving its child is faster.
 
-    The kernel's first move of a process waits until every processor has passed through the scheduler (an RCU grace
-    period, 5 to 20 ms), and those that come within moments do not. A runtime makes its first some 10 ms after it has
-    begun; this one is waited for beside it. Whoever may not do it goes without.
+    The kernel's first move of a process waits for an RCU grace period (5 to 20 ms); moves shortly after it do not. A
+    runtime makes its first move about 10 ms after its start, so we wait for this one in parallel. Skipped without the
+    permission.
     """
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
@@ -138,11 +137,11 @@ def ease_joining(pid: int) -> None:
 
 
 def delegated(uid: int) -> Place:
-    """Where an ordinary user may make groups with limits, which only root can arrange."""
-    given = os.environ.get(VARIABLE)
-    if version() == "2" and not given:
+    """Where an ordinary user may make groups with limits. Only root can set that up."""
+    configured = os.environ.get(VARIABLE)
+    if version() == "2" and not configured:
         return _user_manager(uid)
-    parent = "/" + (given or f"belljar-{uid}").strip("/")
+    parent = "/" + (configured or f"belljar-{uid}").strip("/")
     limiting = [point for kind, point in _hierarchies() if kind == "cgroup" or version() == "2"]
     if all(os.access(point + parent, os.W_OK | os.X_OK) for point in limiting):
         return Place(parent)
@@ -155,7 +154,7 @@ def delegated(uid: int) -> Place:
 
 
 def _user_manager(uid: int) -> Place:
-    """What systemd makes for each user who is logged in, or for whom it lingers."""
+    """The groups of the user's own systemd, which runs while he is logged in or lingering is enabled."""
     service = f"/user.slice/user-{uid}.slice/user@{uid}.service"
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{uid}")
     [point] = _mounts()
@@ -176,14 +175,14 @@ def _user_manager(uid: int) -> Place:
 
 
 def _existing(directory: Path, name: str) -> Path:
-    """The file, there or in the nearest directory above: a group for all sandboxes is made with the first of them."""
+    """The file in this directory or the nearest one above: the parent group may be made only with the first sandbox."""
     while not (directory / name).exists() and directory != directory.parent:
         directory = directory.parent
     return directory / name
 
 
 def _removed(path: str) -> bool:
-    """With the groups that were made in it, which is seldom: they are only looked for where it does not go."""
+    """Removes the groups in it too. That is rare, so we look for them only if rmdir fails."""
     with suppress(OSError):
         os.rmdir(path)
         return True
@@ -196,7 +195,7 @@ def _removed(path: str) -> bool:
 
 
 def unified_beside_version_1() -> tuple[str, ...]:
-    """Where version 2 is mounted on a machine that has its limits from version 1 (hybrid)."""
+    """Where version 2 is mounted on a hybrid machine, whose limits come from version 1."""
     return tuple(point for kind, point in _hierarchies() if kind == "cgroup2") if version() == "1 and 2" else ()
 
 
@@ -212,7 +211,7 @@ def _mounts() -> tuple[str, ...]:
 
 @cache
 def _hierarchies() -> tuple[tuple[str, str], ...]:
-    """The kind and the mount point of every hierarchy that is mounted whole."""
+    """The kind and the mount point of every hierarchy that is mounted completely."""
     mounts = parse_mounts(read("/proc/self/mountinfo") or "").items()
     return tuple(
         (each.kind, point) for point, each in mounts if each.kind in ("cgroup", "cgroup2") and each.root == "/"

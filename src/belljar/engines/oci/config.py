@@ -1,4 +1,4 @@
-"""A `SandboxSpec` as the runtime's config.json, and back: what such a document says is in force."""
+"""Turns a `SandboxSpec` into the runtime's config.json, and such a document back into `Protections`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BASE_MOUNTS: tuple[dict[str, Any], ...] = (
 def document(
     spec: SandboxSpec, at: str, user_namespace: Mapping[str, Any], maps: Sequence[tuple[IdMap, ...]], cgroup: str
 ) -> dict[str, Any]:
-    """All is put together below `at` (rootfs.py); `maps` is the user's, in ids that the runtime knows."""
+    """The root file system is mounted below `at` (rootfs.py); `maps` has ids as the runtime sees them."""
     uid_map, gid_map = maps
     return {
         "ociVersion": "1.0.2",
@@ -57,7 +57,7 @@ def document(
 
 
 def claims(config: Mapping[str, Any]) -> Protections:
-    """What a runtime that took this document has put in force."""
+    """What is in force if the runtime followed this document."""
     process, linux = config["process"], config["linux"]
     resources, user = linux["resources"], process["user"]
     memory, cpu = resources["memory"], resources["cpu"]
@@ -103,7 +103,7 @@ def _process(spec: SandboxSpec) -> dict[str, Any]:
 
 
 def _rlimits(spec: SandboxSpec) -> list[dict[str, Any]]:
-    """For a kernel of the runtime's own, where nothing is inherited from the runtime (runtime.py `_limited`)."""
+    """For a runtime with its own kernel, where PID 1 inherits no limits from the runtime (runtime.py `_limited`)."""
     return [{"type": f"RLIMIT_{name.upper()}", "soft": value, "hard": value} for name, value in spec.ulimits.items()]
 
 
@@ -126,10 +126,10 @@ def _mount(mount: Mount, staged: str) -> dict[str, Any]:
 
 
 def _locked(source: str) -> list[str]:
-    """What the source is mounted with and no user namespace may take away: /run is noexec on Debian 13 and Ubuntu."""
+    """The source's mount flags that no user namespace may remove: /run is noexec on Debian 13 and Ubuntu."""
     try:
         flags = os.statvfs(source).f_flag
-    except OSError:  # what is staged is mounted later, by us
+    except OSError:  # a staged workspace is mounted later, by us
         return []
     return [name for name, flag in LOCKED.items() if flags & flag]
 

@@ -1,9 +1,9 @@
-"""Sandboxes without a daemon: a runtime starts them, the kernel keeps them, and this remembers what there is.
+"""Sandboxes without a daemon: a runtime starts them, the kernel runs them, and files record which there are.
 
-Create writes down what is wanted; start puts the root file system together (rootfs.py) and runs the runtime, once.
-A sandbox ends by its init's lease or by `destroy`; with PID 1 all its processes, mounts and namespaces are gone. What
-is left then are its empty control group, its directory and the runtime's note: `destroy` and `list` clear them away,
-also those of a process that was killed or of an earlier boot.
+`create` writes the configuration; `start` mounts the root file system (rootfs.py) and runs the runtime once. A sandbox
+ends by its init's lease or by `destroy`; with PID 1 go all its processes, mounts and namespaces. Its empty control
+group, its directory and the runtime's state remain. `destroy` and `list` remove them, even if their maker was killed
+or they are of an earlier boot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 END_SECONDS = 5.0
 SIZE_OF_UPPER = 2
-"""A writable root that is held in memory may take one in … of it."""
+"""A writable root in memory may take this fraction of the memory limit: one in …"""
 F = TypeVar("F", bound=Callable[..., Any])
 StoredImages = list[catalog.StoredImage]  # inside the class `list` is a verb
 
@@ -45,7 +45,7 @@ def find(runtime: str = "") -> OciEngine:
 
 
 def _translated(verb: F) -> F:
-    """A disk that is full or a directory that is not ours is the engine's failure, in its words."""
+    """Raises EngineError for an OSError, such as a full disk or a directory that is not ours."""
 
     @wraps(verb)
     def call(self: OciEngine, *arguments: Any, **options: Any) -> Any:
@@ -75,7 +75,7 @@ class OciEngine:
         self._boxes = Boxes(self._state)
         self._store = store or Store()
         self._waiting: dict[str, tuple[SandboxSpec, Sequence[Path], str]] = {}
-        """Created and not yet started: what is wanted, the image's layers, and where to put it together."""
+        """Created and not yet started: the spec, the image's layers, and where to mount."""
         self._needed = [os.path.realpath(path) for path in (self._state, self._store.root)]
         self.host = str(self._state)
         self.identity = f"oci:{self._state}"
@@ -88,22 +88,22 @@ class OciEngine:
     # A sandbox's life
 
     def user(self, uid: int, gid: int, *, root: bool = False) -> User:
-        """In a user namespace, where that user, or root, is `uid` outside and nobody else is anybody."""
+        """In a user namespace where that user (with `root`: root) is `uid` outside; no other id is a user outside."""
         return self._caller.user(uid, gid, root=root)
 
     @_translated
     def create(self, spec: SandboxSpec, name: str) -> str:
         if spec.network != "none":
             raise EngineError(
-                "the engine oci has no network to give: name the hosts that are needed (--allow HOST, --allow-preset "
-                "python), or take another engine for all of it (--engine docker)"
+                "the engine oci has no network (--network full): name the hosts that are needed (--allow HOST, "
+                "--allow-preset python), or use another engine (--engine docker)"
             )
         image = self._store.find(spec.image.ref, with_names=False)
         if image is None:
             raise ImageMissing(f"no image {spec.image.ref}; `belljar images list` lists them")
         runtime = self._runtime(spec.runtime or self.runtime)
         if runtime.own_kernel == self.shares_files or (spec.link == "socket") != self.shares_files:
-            raise EngineError(f"the sandbox was meant for another runtime than {runtime.name}")
+            raise EngineError(f"the sandbox was made for another runtime than {runtime.name}")
         group = self._group(name)
         at = rootfs.place([*callers.sources(spec), *self._needed, runtime.program])
         box = Box(name, image.id, runtime.name, int(time.time()), boot_id(), dict(spec.all_labels), group)
@@ -133,7 +133,7 @@ class OciEngine:
         return Launched(id, process.pid, told)
 
     def state(self, id: str) -> str | None:
-        """One that has ended is cleared away by whoever looks at it next."""
+        """Also removes what an ended sandbox left."""
         box = self._boxes.read(id)
         if box is None:
             return None
@@ -164,7 +164,7 @@ class OciEngine:
 
         box = self._boxes.read(id)
         if box is None or self.shares_files:
-            raise EngineError(f"no bridge leads to {id}")
+            raise EngineError(f"there is no bridge to {id}")
         process = own_kernel.write_process(self._boxes.path(id), self._boxes.config(id), argv)
         return own_kernel.bridge(self._runtime(box.runtime).beside(id, process))
 
@@ -193,7 +193,7 @@ class OciEngine:
         self._boxes.remove(name)
 
     def _clear_remains(self) -> None:
-        """What is certainly nobody's: of another boot, or known to the runtime or the kernel only, and without life."""
+        """Remove sandboxes of another boot, and those without processes that only the runtime or the kernel knows."""
         boot = boot_id()
         strays = set(self._boxes.names())
         for name in list(strays):
@@ -213,7 +213,7 @@ class OciEngine:
         self._store.sweep()
 
     def _release_abandoned(self) -> None:
-        """Images held for dead sandboxes whose state directory is gone: nobody else will ever release them."""
+        """Release images of dead sandboxes whose state directory is gone: nobody else would."""
         old = self._store.held_since_before(time.time() - cgroups.ABANDONED_SECONDS)
         ours = {group for group in old if cgroups.ABANDONED.fullmatch(group)}
         for group in ours - cgroups.inhabited(ours):
@@ -224,7 +224,7 @@ class OciEngine:
             found = Runtime(name, self._notes, systemd=self._caller.groups.systemd)
             if self._caller.rootless and found.kind == "crun" and cgroups.version() != "2":
                 raise EngineUnavailable(
-                    "crun limits nothing for who is not root where control groups are version 1: use runc"
+                    "with control groups version 1, crun sets no limits for an ordinary user: use runc"
                 )
             self._runtimes[name] = found
         return self._runtimes[name]
@@ -257,7 +257,7 @@ class OciEngine:
         ]
 
     def registry_has(self, reference: str) -> bool:
-        return False  # its own images are bootstrapped, whatever a registry may have
+        return False  # its images are always built from Debian packages
 
     def describe(self) -> Description:
         groups = self._caller.groups
@@ -295,7 +295,7 @@ def _root(layers: Sequence[Path], spec: SandboxSpec, caller: callers.Caller, hid
 
 
 def _is_written(mount: Mount) -> bool:
-    """Our own little files: in the root file system, where they are as read-only as it is, they cost no mount each."""
+    """Whether it is one of our small files in /etc: written into the read-only root file system, it needs no mount."""
     return mount.target.startswith("/etc/") and _is_file(mount)
 
 
@@ -304,13 +304,13 @@ def _is_file(mount: Mount) -> bool:
 
 
 def _end(process: Process) -> None:
-    """Kill PID 1, and with it the whole sandbox; back when it is gone."""
+    """Kill PID 1, and with it the whole sandbox, and wait until it is gone."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError:
         return
     try:
-        if process.alive:  # asked after the descriptor was had: it is this process and no later one of its number
+        if process.alive:  # checked after opening the descriptor, so the pid was not reused
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             has_ended(descriptor, END_SECONDS)

@@ -1,8 +1,7 @@
-"""Sandboxes of a runtime with a kernel of its own (gVisor's runsc), which this machine cannot look into.
+"""Sandboxes of a runtime with its own kernel (gVisor's runsc), which this machine cannot look into.
 
-The host reaches the init as on a machine far away: by running its bridge beside it; whoever talks to the init must know
-the sandbox's token. What is in force inside is the runtime's word. The control group is this machine's, so its limits
-are read from the kernel all the same.
+The host reaches the init as on a remote machine: it runs a bridge inside and shows the token. What is in force inside
+is only reported by the runtime. But the control group is this machine's, so its limits are read from the kernel.
 """
 
 from __future__ import annotations
@@ -34,11 +33,12 @@ class Bridged(SocketTransport):
 
     def close(self) -> None:
         super().close()
-        _thread.start_new_thread(self._process.wait, ())  # it ends with its input
+        _thread.start_new_thread(self._process.wait, ())  # it ends when its input ends
 
 
 def write_process(directory: Path, config: Mapping[str, Any], argv: Sequence[str]) -> Path:
-    """What to run beside PID 1: with no environment, which anybody inside could read and which holds the token."""
+    """Describe the process to run beside PID 1. It gets no environment: that holds the token, and commands could read
+    it."""
     user = {"uid": BRIDGE_USER.uid, "gid": BRIDGE_USER.gid}
     described = {**config["process"], "user": user, "args": list(argv), "env": [], "cwd": "/"}
     target = directory / "bridge.json"
@@ -47,7 +47,7 @@ def write_process(directory: Path, config: Mapping[str, Any], argv: Sequence[str
 
 
 def bridge(command: Sequence[str]) -> Bridged:
-    """A socket, not two pipes: those could be opened anew by anybody inside, by /proc/PID/fd."""
+    """Uses a socket: two pipes could be opened by any command inside, through /proc/PID/fd."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
@@ -57,12 +57,12 @@ def bridge(command: Sequence[str]) -> Bridged:
 
 
 def install_init(binary: Path, state: Path) -> str:
-    """A directory that holds the init; whole or not at all, also when two make it at once."""
+    """Make a directory that holds the init, completely or not at all, even when two callers make it at once."""
     content = binary.read_bytes()
     target = state / f"init-{hashlib.sha256(content).hexdigest()[:16]}"
     if not target.is_dir():
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        import tempfile  # once for each version
+        import tempfile  # needed once for each version
 
         with tempfile.TemporaryDirectory(dir=state, prefix=".new-") as made:
             os.chmod(made, 0o755)

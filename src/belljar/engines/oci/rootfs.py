@@ -1,20 +1,20 @@
-"""A sandbox's root file system, put together in a mount namespace that only its runtime ever sees.
+"""Mounts a sandbox's root file system in a mount namespace that only its runtime sees.
 
-Mount namespaces belong to threads. So a thread of this process gets one of its own, mounts there what the sandbox
-needs and starts the runtime from it; the sandbox takes over the mounts, the thread ends, and this machine's own table
-of mounts has never changed. Nothing has to be unmounted afterwards, whoever was killed when.
+Mount namespaces belong to threads. So a thread of this process gets its own, mounts what the sandbox needs and starts
+the runtime from there. The sandbox keeps the mounts and the thread ends. This machine's own mounts never change, and
+nothing has to be unmounted afterwards, even if a process was killed.
 
     <place>/0 …      the image's layers, each mapped to the sandbox's own ids (idmapped mounts)
-    <place>/upper    what lies on top: the places things are mounted at, and whatever a writable root is changed by
+    <place>/upper    the top layer: mount points, and the changes to a writable root
     <place>/root     overlayfs of these
     <place>/staged   overlayfs of a workspace whose changes are kept in_new_thread
     <place>/userns   the sandbox's user namespace, for the runtime to join
 
-Layers belong to ids 0 to 65535 on disk. Mapped, they belong to ids that nobody has on this machine. An ordinary user
-maps nothing and has no thread for it (callers.py): a program of its own does the same for him.
+On disk, layers belong to ids 0 to 65535. Mapped, they belong to ids that nobody has on this machine. For an ordinary
+user nothing is mapped, and a separate program does this instead of a thread (callers.py).
 
-The mount points are made in `upper`, on top of the image: whatever the image has there, a link for example, is hidden
-by them, so it cannot lead a mount somewhere else.
+The mount points are made in `upper`, on top of the image. They hide what the image has there, so a link in the image
+cannot lead a mount somewhere else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from belljar.syscalls import (
 )
 from belljar.workspace import idmap
 
-# Directories of every Linux system that anybody may enter; over one of them, in our own namespace, all is mounted.
+# Directories that every Linux system has and anybody may enter; we mount over one of them, in our own namespace.
 PLACES = ("/mnt", "/media", "/srv", "/opt")
 LAST_ID = 65535
 SKELETON_BYTES = 1 << 20
@@ -75,34 +75,35 @@ class Root:
     directories: Mapping[str, int]
     """Mount points and their modes, which a runtime gives to what it mounts there."""
     files: Mapping[str, str]
-    """What is in them; things are mounted over those that are empty."""
+    """Path → contents; the empty ones are mount points."""
     user: tuple[int, int]
-    """Who runs in it, as the host knows them: the user namespace is theirs."""
+    """Uid and gid on the host of whoever runs in it; the owner of the user namespace."""
     upper_bytes: int = SKELETON_BYTES
     upper_on: str = ""
-    """A directory on a disk for what is changed, in place of memory."""
+    """A directory on a disk for the changes; empty: they are kept in memory."""
     mapped: bool = True
-    """Whether layers are shown through the maps, which takes root; else they belong to the right ids on disk."""
+    """Whether layers are mounted through the maps, which needs root; otherwise their owners are right already."""
     staged: Overlay | None = None
     hidden: Sequence[str] = ()
-    """Mount points of this machine that the runtime is not to see."""
+    """Mount points of this machine to hide from the runtime."""
 
     @property
     def owner(self) -> tuple[int, int]:
-        """Root inside, as the host knows it."""
+        """Uid and gid on the host of root inside."""
         return outside(0, self.uid_map), outside(0, self.gid_map)
 
 
 def place(sources: Sequence[str]) -> str:
-    """Where to mount, so that nothing of `sources` gets hidden: real paths."""
-    for each in PLACES:
-        if os.path.isdir(each) and not os.path.islink(each) and not any(_is_below(path, each) for path in sources):
-            return each
-    raise EngineError(f"no directory to put a root file system together in: tried {', '.join(PLACES)}")
+    """A directory to mount over that hides none of `sources`, which are real paths."""
+    for directory in PLACES:
+        below = any(path == directory or path.startswith(f"{directory}/") for path in sources)
+        if os.path.isdir(directory) and not os.path.islink(directory) and not below:
+            return directory
+    raise EngineError(f"no directory to mount a root file system over: tried {', '.join(PLACES)}")
 
 
 def in_own_namespace(work: Callable[[], T]) -> T:
-    """Call `work` in a thread with a mount namespace of its own, and wait for it."""
+    """Call `work` in a thread with its own mount namespace, and wait for it."""
 
     def run() -> T:
         leave_mounts()
@@ -111,18 +112,19 @@ def in_own_namespace(work: Callable[[], T]) -> T:
     try:
         return in_new_thread(run, "belljar-oci")
     except OSError as error:
-        old = "; id-mapped layers need Linux 5.19" if _kernel() < (5, 19) else ""
+        kernel = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+        old = "; id-mapped layers need Linux 5.19" if kernel < (5, 19) else ""
         raise EngineError(f"the root file system cannot be mounted: {error}{old}") from error
 
 
 def leave_mounts() -> None:
-    """From here on what this thread mounts is seen by nobody but its children."""
+    """From here on, only this thread and its children see what it mounts."""
     checked(libc.unshare(CLONE_NEWNS | CLONE_FS), "a mount namespace")
     mount("none", "/", None, MS_REC | MS_PRIVATE, None)
 
 
 def assemble(root: Root, at: str) -> str:
-    """Mount it all below `at`; the path of the root file system. Only in a namespace of one's own."""
+    """Mount everything below `at` and return the path of the root file system. Only in a private mount namespace."""
     mount("tmpfs", at, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755,size={root.upper_bytes}")
     names = _map_layers(root, at, keep=f"{at}/{USER_NAMESPACE}") if root.mapped else _bind_layers(root, at)
     on = root.upper_on or at
@@ -154,7 +156,7 @@ def _bind_layers(root: Root, at: str) -> list[str]:
 
 
 def _map_layers(root: Root, at: str, keep: str) -> list[str]:
-    """By the sandbox's own user namespace, which is then found at `keep`."""
+    """Map the layers by the sandbox's user namespace, which is then bound at `keep`."""
     namespace = idmap.owned_namespace(_map_text(root.uid_map), _map_text(root.gid_map), root.user)
     try:
         Path(keep).touch()
@@ -205,11 +207,3 @@ def _write(path: str, text: str, owner: tuple[int, int]) -> None:
 
 def _map_text(maps: tuple[IdMap, ...]) -> str:
     return "\n".join(f"{each.inside} {each.outside} {each.count}" for each in maps)
-
-
-def _kernel() -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-
-
-def _is_below(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory + "/")

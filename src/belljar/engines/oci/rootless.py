@@ -1,8 +1,8 @@
-"""Run as root of an ordinary user's own namespace (callers.py): mount what a sandbox needs, then become its runtime.
+"""Runs as root of an ordinary user's namespace (callers.py): mounts what a sandbox needs, then becomes its runtime.
 
-    argv: <sys.path> <where> <the runtime's command …>
+    argv: <sys.path> <where to mount> <the runtime's command …>
 
-The Root is in root.json of the current directory. What goes wrong is said where the runtime says it: in runtime.log.
+The Root is in root.json in the current directory. Errors go to runtime.log, like the runtime's own.
 """
 
 from __future__ import annotations

@@ -18,24 +18,24 @@ from belljar.patience import about_to_wait, stretched
 from belljar.records import record
 
 DEFAULT = "runc"
-START_SECONDS = 60.0  # takes 30 to 90 ms; a machine under load takes its time
+START_SECONDS = 60.0  # usually 30 to 90 ms; more on a loaded machine
 ANSWER_SECONDS = 10.0
 LOG = "runtime.log"
 ROOT = "root.json"
-"""What rootless.py is to mount: an argument holds 128 KiB."""
-LITTLE = 256 << 10  # a runtime's notes need a tenth of it; it does not always say that they did not fit
+"""What rootless.py is to mount. Not an argument, since one holds at most 128 KiB."""
+LITTLE = 256 << 10  # bytes; a runtime's state needs a tenth of it, and not every runtime reports a full disk
 INSTALL = "install runc (Debian, Ubuntu, Fedora: the package `runc`)"
-# gVisor takes our seccomp profile only when asked to, and would put an overlay of its own over a root file system that
-# is one already.
+# gVisor applies our seccomp profile only with this option, and would put its own overlay over our root file system,
+# which is an overlay already.
 OPTIONS = {"runsc": ("--network=none", "--oci-seccomp", "--overlay2=none")}
 GVISOR_NOTE = "_sandbox:"
 UNTRIED = ("kata", "kata-runtime")
 
 
 Entry = tuple[list[str], tuple[int, ...]]
-"""What to run the runtime through, and the descriptors that needs."""
+"""The command through which to run the runtime, and the descriptors that it needs."""
 ULIMITS = {"core": ("c", 512), "fsize": ("f", 512), "memlock": ("l", 1024), "nofile": ("n", 1)}
-"""The shell's letter for each, and what it counts in."""
+"""Limit → the letter of the shell's `ulimit`, and its unit in bytes."""
 
 
 class Runtime:
@@ -69,9 +69,9 @@ class Runtime:
         """Create and start, from the calling thread's mount namespace or where `entry` leads."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         log, pid_file = bundle / LOG, bundle / "pid"
-        limited = [] if self.own_kernel else _limited(ulimits)  # there they would be that kernel's own
+        limited = [] if self.own_kernel else _limited(ulimits)  # they would limit the runtime's own kernel
         command = [*entry[0], *limited, *self._command(), "--log", str(log)]
-        # PID 1 inherits these three: never a pipe that we would wait on.
+        # PID 1 inherits these three, so none may be a pipe that we wait on.
         process = subprocess.Popen(
             [*command, "run", "--detach", "--bundle", str(bundle), "--pid-file", str(pid_file), name],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=bundle,
@@ -80,8 +80,8 @@ class Runtime:
         return Starting(self.kind, process, log, pid_file)
 
     def hidden(self) -> tuple[str, ...]:
-        """What crun is not to see: it wants no part of a machine whose control groups are of both versions, though the
-        limits are all version 1's, which it knows."""
+        """Mount points to hide from crun: it refuses to run with control groups of both versions, although all limits
+        come from version 1, which it supports."""
         return cgroups.unified_beside_version_1() if self.kind == "crun" else ()
 
     def beside(self, name: str, process: Path) -> list[str]:
@@ -95,7 +95,7 @@ class Runtime:
 
 @record
 class Starting:
-    """A runtime at its work."""
+    """A runtime that is starting a sandbox."""
 
     kind: str
     process: subprocess.Popen[bytes]
@@ -113,23 +113,23 @@ class Starting:
         if not in_time:
             raise EngineError(f"{self.kind} did not start the sandbox in time")
         if status:
-            said = _reason(self.log) or f"status {status}"
+            reason = _reason(self.log) or f"status {status}"
             bundle = self.log.parent
             if shutil.disk_usage(bundle).free < LITTLE:
-                said = f"no space left in {bundle.parent} ({said})"
-            raise EngineError(f"{self.kind} could not start the sandbox: {said}")
+                reason = f"no space left in {bundle.parent} ({reason})"
+            raise EngineError(f"{self.kind} could not start the sandbox: {reason}")
         return int(self.pid_file.read_text())
 
 
 def noted(root: Path) -> set[str]:
-    """The containers that any runtime has a note of, below a directory for each runtime: a directory, gVisor a file."""
+    """The containers that any runtime has state of: a directory (gVisor: a file) below one for each runtime."""
     found = [(path, path.name.partition(GVISOR_NOTE)) for path in root.glob("*/[!.]*")]
     return {name for path, (name, is_gvisors, _) in found if is_gvisors or path.is_dir()}
 
 
 def forget(root: Path, name: str) -> None:
-    """Remove the note, whichever runtime's it is: that one may have been uninstalled. (Where it has not, the program
-    would take twenty milliseconds to do the same.)"""
+    """Remove the state of whichever runtime has it: that runtime may be uninstalled, and its program
+    would take twenty milliseconds for it."""
     for notes in root.glob("*"):
         shutil.rmtree(notes / name, ignore_errors=True)
         if has_own_kernel(notes.name):
@@ -145,7 +145,7 @@ def environment() -> dict[str, str]:
 
 
 def _ends_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Told by the kernel: `wait` with a timeout looks every so often, and so takes up to twice as long."""
+    """Waits on a pidfd: `Popen.wait` with a timeout polls, and so takes up to twice as long."""
     descriptor = os.pidfd_open(process.pid)
     try:
         return has_ended(descriptor, seconds)
@@ -154,21 +154,21 @@ def _ends_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def has_ended(pidfd: int, seconds: float) -> bool:
-    """Wait for a process; `poll`, since `select` takes no descriptor past 1023."""
-    waiting = select.poll()
-    waiting.register(pidfd, select.POLLIN)
-    return bool(waiting.poll(seconds * 1000))
+    """Wait for a process. Uses `poll`, since `select` takes no descriptor above 1023."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _limited(ulimits: Mapping[str, int]) -> list[str]:
-    """The runtime has the limits already and PID 1 inherits them. Set afterwards, on a process in somebody else's user
-    namespace, they would need CAP_SYS_RESOURCE, which not every root has."""
+    """Sets the limits on the runtime, from which PID 1 inherits them. Setting them later, on a process in another user
+    namespace, needs CAP_SYS_RESOURCE, which not every root has."""
     steps = [f"ulimit -{flag} {ulimits[limit] // unit}" for limit, (flag, unit) in ULIMITS.items() if limit in ulimits]
     return ["/bin/sh", "-c", " && ".join([*steps, 'exec "$@"']), "sh"]
 
 
 def _reason(log: Path) -> str:
-    """The runtime's own words: its first line that is fatal, else the last one it wrote."""
+    """The runtime's own message: its first fatal line, else its last line."""
     try:
         lines = log.read_text(errors="replace").strip().splitlines()
     except OSError:
