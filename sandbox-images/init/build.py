@@ -1,9 +1,9 @@
-"""Builds the init for both architectures, with no compiler on the machine but `ziglang` from PyPI.
+"""Builds the init for both architectures with the compiler `ziglang` from PyPI; no other is needed.
 
-By hand: `python sandbox-images/init/build.py [x86_64|aarch64|host|sanitize]…`; what it makes goes to share/belljar of
-the environment it runs in. As a hatchling hook: whenever a wheel is built. A binary is known by a digest of its
-sources, flags and compiler, and kept in the user's cache: another checkout of the same sources needs no compiler. A
-cache that others could have written to is not used.
+By hand: `python sandbox-images/init/build.py [x86_64|aarch64|host|sanitize]…` writes to share/belljar of the
+environment it runs in. As a hatchling hook it runs whenever a wheel is built. Binaries are kept in the user's cache by
+a digest of their sources, flags and compiler, so another checkout of the same sources needs no compiler. A cache that
+others could have written to is not used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OUTPUT = Path(sys.prefix, "share", "belljar")
 ARCHITECTURES = ("x86_64", "aarch64")
 HOST = "aarch64" if platform.machine() in ("aarch64", "arm64") else "x86_64"
 LIMIT = 150_000  # bytes
-NOT_CACHED = 3  # exit status of --cached where it would have to be compiled
+NOT_CACHED = 3  # exit status of --cached if the binary would have to be compiled
 
 FLAGS = [
     "-std=gnu11", "-Os", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes",
@@ -66,7 +66,7 @@ def _flags(architecture: str) -> list[str]:
 
 
 def _cached(name: str, flags: list[str]) -> Path | None:
-    """None where others could have put it there, as in the cache of the user who called sudo: it becomes PID 1."""
+    """The binary's path in the cache. None if others could write there (with sudo: the caller); it becomes PID 1."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(home, "belljar", "init", _digest(flags), name)
     untrusted = runpy.run_path(str(ANCESTRY))["untrusted"]
@@ -93,7 +93,7 @@ def _compile_without_cache(flags: list[str], target: Path) -> None:
 
 @contextmanager
 def _unfinished(target: Path) -> Iterator[str]:
-    """A file that gets the target's name once it is whole."""
+    """A temporary file that is renamed to the target when the block succeeds."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
     os.close(handle)
@@ -106,7 +106,7 @@ def _unfinished(target: Path) -> Iterator[str]:
 
 
 def build(architecture: str, output: Path = OUTPUT, *, compiling: bool = True) -> Path | None:
-    """The binary in `output`; None where it is not cached and may not be compiled."""
+    """Returns the path of the binary in `output`; None: it is not cached and must not be compiled."""
     flags = _flags(architecture)
     target = output / f"belljar-init-{architecture}"
     cached = _cached(target.name, flags)

@@ -1,8 +1,8 @@
 """Sets a checkout up, for `make`: `python3 -B sandbox-images/setup [--venv DIR] run|test|engine|images|compiler…`.
 
-Only the standard library is used, since nothing else is there yet. What is done already is left alone without a word;
-steps that do not need each other run side by side. Everything they print goes to VENV/.belljar/setup.log. A step is
-marked as done only after it has ended well, so an interrupted set-up goes on where it stopped.
+Uses only the standard library, since nothing else is installed yet. Steps that are done already print nothing;
+independent steps run in parallel. Their output goes to VENV/.belljar/setup.log. A step is marked as done only after it
+succeeded, so an interrupted set-up continues where it stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> int:
     arguments = _arguments()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    os.umask(0o022)  # a venv that only its maker may read is of no use to the sandbox's helpers
+    os.umask(0o022)  # others must be able to read the venv: programs of it run as subordinate ids
     board = Board(sys.stderr)
     try:
         with Checkout(arguments.venv, board) as checkout:
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _plan(wanted: list[str], checkout: Checkout) -> Plan:
-    """Which steps, and what each waits for."""
+    """The steps, and which others each waits for."""
     plan = Plan()
     packages = {"run", "test", "compiler", "images"} & set(wanted)
     if packages:

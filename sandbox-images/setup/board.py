@@ -1,4 +1,4 @@
-"""What is going on, one line per step: rewritten in place on a terminal, said at start and end elsewhere."""
+"""Shows the progress, one line per step: updated in place on a terminal, printed now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 REDRAW_SECONDS = 0.2
-NEWS_SECONDS = 5.0  # where nothing can be rewritten: how often a long step says how far it is
+NEWS_SECONDS = 5.0  # without a terminal: how often the progress of a long step is printed
 BAR = 20
 
 
@@ -24,18 +24,19 @@ class SetupError(Exception):
 
 @dataclass
 class Report:
-    """A step's line. Nothing is shown before the step has said that there is something to do."""
+    """The line of one step. Nothing is shown before its first report."""
 
     name: str
     text: str = ""
     fraction: float | None = None
     started: float | None = None
     ended: float | None = None
-    told: float = 0.0
+    printed: float = 0.0
+    """When it was last printed, without a terminal."""
     gauge: Callable[[], float] | None = None
 
     def __call__(self, fraction: float | None, text: str, gauge: Callable[[], float] | None = None) -> None:
-        """`gauge` is looked at whenever the line is drawn: for what does not say itself how far it is."""
+        """`gauge` is called whenever the line is drawn, for a step that does not report its progress."""
         self.started = self.started or time.monotonic()
         self.fraction, self.text, self.gauge = fraction, text, gauge
 
@@ -69,8 +70,8 @@ class Board:
         if self._live:
             self._redraw()
         else:
-            for each in self._reports:
-                self._tell(each)
+            for report in self._reports:
+                self._print(report)
 
     def close(self, text: str) -> None:
         self.draw()
@@ -82,7 +83,7 @@ class Board:
         if error.remedy:
             self._say(f"what to do: {error.remedy}")
         if error.log:
-            self._say(f"the whole story: {error.log}")
+            self._say(f"the whole log: {error.log}")
 
     def _redraw(self) -> None:
         self._erase()
@@ -102,19 +103,19 @@ class Board:
             self._out.write(f"\x1b[{self._drawn}F\x1b[J")
             self._drawn = 0
 
-    def _tell(self, each: Report) -> None:
+    def _print(self, report: Report) -> None:
         now = time.monotonic()
-        if each.started is None or id(each) in self._finished:
+        if report.started is None or id(report) in self._finished:
             return
-        if each.ended is not None:
-            self._finished.add(id(each))
-            self._say(f"{each.name}: done in {each.seconds():.0f} s")
-        elif not each.told or now - each.told > NEWS_SECONDS:
-            each.told = now
-            fraction, seconds = each.so_far(), each.seconds()
+        if report.ended is not None:
+            self._finished.add(id(report))
+            self._say(f"{report.name}: done in {report.seconds():.0f} s")
+        elif not report.printed or now - report.printed > NEWS_SECONDS:
+            report.printed = now
+            fraction, seconds = report.so_far(), report.seconds()
             part = [] if fraction is None else [f"{fraction:.0%}"]
             so_far = ", ".join([*part, *([f"{seconds:.0f} s"] if seconds >= 1 else [])])
-            self._say(f"{each.name}: {each.text}{f' ({so_far})' if so_far else ''}")
+            self._say(f"{report.name}: {report.text}{f' ({so_far})' if so_far else ''}")
 
     def _say(self, text: str) -> None:
         self._out.write(f"belljar: {text}\n")
@@ -150,12 +151,12 @@ class Plan:
         self.steps[name] = Step(name, action, after or [])
 
     def carry_out(self, board: Board) -> None:
-        """Each step in a thread as soon as what it waits for is done; the first error ends it all."""
+        """Run each step in a thread as soon as the steps it waits for are done; the first error stops everything."""
         done: set[str] = set()
         while len(done) < len(self.steps):
             for step in self.steps.values():
                 if step.thread is None and done.issuperset(step.after):
-                    step.thread = threading.Thread(target=_take, args=(step, board.report(step.name)), daemon=True)
+                    step.thread = threading.Thread(target=_run, args=(step, board.report(step.name)), daemon=True)
                     step.thread.start()
             running = [step for step in self.steps.values() if step.thread and step.name not in done]
             running[0].thread.join(REDRAW_SECONDS if len(running) == 1 else REDRAW_SECONDS / 2)  # type: ignore[union-attr]
@@ -167,7 +168,7 @@ class Plan:
             board.draw()
 
 
-def _take(step: Step, report: Report) -> None:
+def _run(step: Step, report: Report) -> None:
     try:
         step.action(report)
         report.ended = time.monotonic()

@@ -1,7 +1,7 @@
 """The checkout, its virtual environment, and the commands that are run for them.
 
-VENV/.belljar belongs to us: the lock that keeps two `make`s apart, the log, and a mark per step that is done. A mark
-holds a digest of everything the step depended on; it is removed before the step begins and written after it has ended.
+VENV/.belljar holds a lock against a second `make`, the log, and a mark for each step that is done. A mark holds a
+digest of everything the step depends on; it is removed before the step begins and written after it succeeded.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Checkout:
             self._refuse_others()
             self._foreign = self.venv.exists() and any(self.venv.iterdir()) and not self.own.exists()
             self.own.mkdir(parents=True, exist_ok=True)
-            self._refuse_others()  # what was not there before could be somebody's now
+            self._refuse_others()  # again: somebody else may have made it meanwhile
             self._lock = open(self.own / "lock", "a", opener=_unlinked)
         except OSError as error:
             raise SetupError(
@@ -75,25 +75,26 @@ class Checkout:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def _refuse_others(self) -> None:
-        """Programs of VENV are run. Who owns the place that the checkout is in has no need of that."""
+        """Raises SetupError if others could change programs in VENV, which we run. Whoever could change the checkout
+        itself can do that anyway."""
         untrusted = runpy.run_path(str(ROOT / "src/belljar/ancestry.py"))["untrusted"]
-        found = untrusted(self.own)
-        if found and found != untrusted(ROOT):
+        path = untrusted(self.own)
+        if path and path != untrusted(ROOT):
             raise SetupError(
-                f"others own {found} or may write to it, and what is in {self.venv} will be run",
+                f"others own {path} or may write to it, and what is in {self.venv} will be run",
                 "choose another place with VENV=/some/directory",
             )
 
     @property
     def foreign(self) -> bool:
-        """Whether VENV was somebody else's before us: then nothing of it may be cleared away."""
+        """Whether VENV existed before us: then nothing in it may be removed."""
         mark = self.own / "foreign"
         if self._foreign:
             mark.touch()
         return mark.exists()
 
     def clear(self) -> None:
-        """Everything of the environment but our own directory's lock and log."""
+        """Remove everything in the environment but the lock and the log."""
         for path in self.venv.iterdir():
             if path != self.own:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
@@ -108,7 +109,7 @@ class Checkout:
         return False
 
     def begun(self, step: str) -> bool:
-        """Forget that a step was done; tells whether it has been begun before and never ended."""
+        """Forget that a step was done; returns whether it was begun before and never ended."""
         (self.own / f"{step}.done").unlink(missing_ok=True)
         mark = self.own / f"{step}.begun"
         before = mark.exists()
@@ -129,13 +130,13 @@ class Checkout:
         self,
         command: Iterable[Any],
         what: str,
-        heard: Callable[[str], None] | None = None,
+        on_line: Callable[[str], None] | None = None,
         *,
         environment: dict[str, str] | None = None,
         uninterrupted: bool = False,
     ) -> None:
-        """Run it with its output in the log; a failure is told in words, with the reason if it is a known one."""
-        status, last = self.attempt(command, heard, environment=environment, uninterrupted=uninterrupted)
+        """Run it with its output in the log. A failure raises SetupError, with the reason if it is a known one."""
+        status, last = self.attempt(command, on_line, environment=environment, uninterrupted=uninterrupted)
         if status:
             reason, remedy = explain("\n".join(last))
             raise SetupError(f"{what} failed: {reason}", remedy, str(self.log))
@@ -143,7 +144,7 @@ class Checkout:
     def attempt(
         self,
         command: Iterable[Any],
-        heard: Callable[[str], None] | None = None,
+        on_line: Callable[[str], None] | None = None,
         *,
         environment: dict[str, str] | None = None,
         uninterrupted: bool = False,
@@ -153,7 +154,7 @@ class Checkout:
         last: deque[str] = deque(maxlen=60)
         running = self._uninterrupted if uninterrupted else self._children
         try:
-            with self._starting:  # whoever ends the children knows each that was started
+            with self._starting:  # so that `_end_children` knows every child
                 process = subprocess.Popen(
                     words, env={**os.environ, **(environment or {})}, cwd=self.root, stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
@@ -168,8 +169,8 @@ class Checkout:
             for line in process.stdout:
                 self._write(line)
                 last.append(line.rstrip())
-                if heard:
-                    heard(line.rstrip())
+                if on_line:
+                    on_line(line.rstrip())
         running.discard(process)
         self._write(f"[{time.strftime('%H:%M:%S')}] status {process.returncode}\n")
         return process.returncode, list(last)
@@ -180,17 +181,17 @@ class Checkout:
             log.write(text)
 
     def _end_children(self) -> None:
-        self._starting.acquire()  # and never let go: nothing more is started
+        self._starting.acquire()  # never released: nothing more is started
         for child in list(self._children):
             with suppress(OSError):
                 child.send_signal(signal.SIGTERM)
         if self._uninterrupted:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            self._board.note("ending, as soon as apt has finished what it is at")
+            self._board.note("stopping as soon as apt has finished")
         while self._uninterrupted:
             time.sleep(0.05)
         deadline = time.monotonic() + ENDING_SECONDS
-        # One that has ended may have left something behind that holds its output open: that is not waited for.
+        # Waits for the children only, not for the end of their output: a process they left may hold it open.
         while any(child.poll() is None for child in list(self._children)) and time.monotonic() < deadline:
             time.sleep(0.05)
 

@@ -1,6 +1,6 @@
-"""A container engine. One that answers is used as it is. Else, as root on a Debian-like system, `runc` is installed,
-which needs no daemon; for the tests, which look at sandboxes with Docker's eyes, docker.io, and its daemon is started
-in the background. Only `make` does this: `belljar` itself never installs anything.
+"""Makes sure that there is a container engine. One that answers is used. Otherwise, as root on a Debian-like system,
+`runc` is installed, which needs no daemon; for the tests, which inspect sandboxes with Docker, docker.io is installed
+and its daemon started. Only `make` does this: `belljar` itself never installs anything.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from checkout import Checkout
 RUNC = ["runc"]
 DOCKER = ["docker.io", "iptables", "ca-certificates", "uidmap"]
 BOOTSTRAP = ["mmdebstrap", "debian-archive-keyring", "ca-certificates"]
-LOCK = Path("/run/belljar")  # the directory itself: nobody else can enter it, so nobody else can hold it
+LOCK = Path("/run/belljar")  # a directory: nobody else can enter it, so nobody else can hold the lock
 DAEMON_LOG = Path("/var/log/belljar-dockerd.log")
 START_SECONDS = 60  # a first start initialises its storage; measured 2 s here, slow disks take longer
-# Progress comes on a descriptor of its own: apt closes it in its children, and a package script that finds its
-# standard output closed fails (ca-certificates does).
+# Progress comes on descriptor 3. apt closes that descriptor in its children, so it must not be their standard output:
+# some package scripts fail then (ca-certificates).
 APT = ["sh", "-c", 'exec apt-get "$@" 3>&1', "apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300",
        "-o", "APT::Status-Fd=3", "-o", "Dpkg::Use-Pty=0"]  # fmt: skip
 _PROGRAMS = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-# Steps run side by side, and `apt-get update` does not wait for another's lock as `install` does.
+# Steps run in parallel, and unlike `install`, `apt-get update` does not wait for the lock.
 _APT = threading.Lock()
 APT_SETTINGS = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 
@@ -63,7 +63,7 @@ def ensure(checkout: Checkout, report: Report, *, daemon: bool) -> None:
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """One at a time, of those that are root: others install nothing."""
+    """Only one process of root at a time; others install nothing."""
     try:
         LOCK.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(LOCK, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -80,12 +80,12 @@ def _locked() -> Iterator[None]:
 
 
 def _needs_no_daemon() -> bool:
-    """runc is enough for root; others need ids of their own beside it (`belljar doctor` tells what else)."""
+    """runc suffices for root; others also need subordinate ids (`belljar doctor` shows what else)."""
     return shutil.which("runc", path=_PROGRAMS) is not None and (os.geteuid() == 0 or bool(shutil.which("newuidmap")))
 
 
 def _refused() -> None:
-    """An engine that is there but not for us needs a group, not another installation."""
+    """Raises SetupError if there is an engine that this user may not use: he needs its group, not another engine."""
     for place in _places():
         path = urlsplit(place).path
         if path and os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK):
@@ -110,18 +110,18 @@ def _apt_install(checkout: Checkout, packages: list[str], report: Report, why: s
         raise SetupError(f"{why}, and packages are missing", f"`sudo apt-get install {names}`, then run this again")
     report(None, f"{why}: installing {names}")
 
-    def heard(line: str) -> None:
+    def on_line(line: str) -> None:
         kind, *rest = line.split(":")
         if kind in ("dlstatus", "pmstatus") and len(rest) > 2:
             part = float(rest[1]) / 100
             report(0.4 * part if kind == "dlstatus" else 0.4 + 0.6 * part, rest[2].strip())
 
-    # In a session of its own: Ctrl+C in the middle of dpkg would leave packages half installed.
+    # In its own session: Ctrl+C during dpkg would leave packages half installed.
     finish = ["dpkg", "--force-confold", "--configure", "-a"]
     checkout.attempt(finish, environment=APT_SETTINGS, uninterrupted=True)
     checkout.run([*APT, "update"], "apt-get update", environment=APT_SETTINGS, uninterrupted=True)
     install = [*APT, "install", "--no-install-recommends", *packages]
-    checkout.run(install, f"installing {names}", heard, environment=APT_SETTINGS, uninterrupted=True)
+    checkout.run(install, f"installing {names}", on_line, environment=APT_SETTINGS, uninterrupted=True)
 
 
 def answers() -> bool:
@@ -152,12 +152,11 @@ def _ping(place: str) -> bool:
 
 
 def _client_answers() -> bool:
-    """ssh:// hosts, TLS and docker contexts: only the client knows how to reach them."""
+    """For ssh:// hosts, TLS and docker contexts, which only the client can reach."""
     client = shutil.which("docker")
     if not client:
         return False
-    asked = subprocess.run([client, "version"], stdin=subprocess.DEVNULL, capture_output=True)
-    return asked.returncode == 0
+    return subprocess.run([client, "version"], stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
 
 
 def _start(checkout: Checkout, report: Report) -> None:
@@ -171,8 +170,8 @@ def _start(checkout: Checkout, report: Report) -> None:
     report(None, "starting Docker without its network (`--network full` will not work)")
     if not _start_daemon(["--iptables=false", "--ip6tables=false", "--bridge=none"]):
         lines = DAEMON_LOG.read_text(errors="replace").splitlines() if DAEMON_LOG.exists() else []
-        said = lines[-1] if lines else "nothing"
-        raise SetupError(f"Docker did not start; it said: {said[-300:]}", "look at its log", str(DAEMON_LOG))
+        last = lines[-1] if lines else "nothing"
+        raise SetupError(f"Docker did not start; it printed: {last[-300:]}", "look at its log", str(DAEMON_LOG))
 
 
 def _start_daemon(flags: list[str]) -> bool:

@@ -1,7 +1,7 @@
 """Renews lock/*.txt, beside this, from pyproject.toml: the newest versions that have wheels, with all their hashes.
 
-The resolver, `uv`, comes from the index that pip is set to use. Afterwards a wheel of
-every package must be found for every Python and machine that is promised: no other lock is written.
+The resolver, `uv`, comes from the index that pip is configured for. The lock is written only if every package has a
+wheel for every supported Python and machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Failures that are known by what a program prints, in plain words, and what helps."""
+"""Explains known failures, recognised by a program's output, and what to do about them."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ def explain(output: str) -> tuple[str, str]:
         if re.search(pattern, output):
             return reason, remedy
     words = [line.strip() for line in output.splitlines() if line.strip()]
-    return (words[-1] if words else "it said nothing"), "look at the log"
+    return (words[-1] if words else "it printed nothing"), "look at the log"

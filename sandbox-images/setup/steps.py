@@ -1,4 +1,4 @@
-"""The steps. Each looks first whether it has anything to do, and reports only if it has."""
+"""The steps. Each first checks whether there is anything to do, and reports only then."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PIP_SETTINGS = {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PYTHONNOUSERSIT
 INIT = "sandbox-images/init/build.py"
 INSTALLED = "lib/python*/site-packages/*.dist-info"
 COMPILED = 1100  # objects: its C library, where zig has compiled nothing yet, and ours
-INIT_NEEDS_COMPILER = 3  # build.py's status where nothing fitting is in the cache
+INIT_NEEDS_COMPILER = 3  # build.py's exit status if the binary is not in the cache
 
 
 def environment(checkout: Checkout, report: Report) -> None:
@@ -47,7 +47,7 @@ def environment(checkout: Checkout, report: Report) -> None:
 
 
 def _venv_module(checkout: Checkout, report: Report) -> None:
-    """Debian's python3 comes without what a venv needs."""
+    """Installs Debian's venv package if this Python lacks it."""
     try:
         import ensurepip  # noqa: F401
         import venv  # noqa: F401
@@ -57,7 +57,7 @@ def _venv_module(checkout: Checkout, report: Report) -> None:
 
 
 def packages(checkout: Checkout, kind: str, report: Report) -> None:
-    if not checkout.done("test", lock_file("test")):  # it holds everything of the other sets
+    if not checkout.done("test", lock_file("test")):  # that set includes all others
         _install_locked(checkout, kind, report)
     ingredients = (checkout.root, checkout.root / "pyproject.toml", checkout.venv)
     if not checkout.done("package", *ingredients):
@@ -66,7 +66,7 @@ def packages(checkout: Checkout, kind: str, report: Report) -> None:
         editable = ["--no-build-isolation", "--no-index", "-e", str(checkout.root)]
         checkout.run([checkout.python, *PIP, *editable], "installing belljar", environment=PIP_SETTINGS)
         checkout.ended("package", *ingredients)
-    # Where PYTHONDONTWRITEBYTECODE is set Python would compile every module anew at each start of the command line.
+    # With PYTHONDONTWRITEBYTECODE set, Python would otherwise compile every module at each start of the command line.
     with suppress(OSError):
         compileall.compile_dir(checkout.root / "src/belljar", quiet=2)
 
@@ -81,18 +81,18 @@ def _install_locked(checkout: Checkout, kind: str, report: Report) -> None:
     if checkout.done(kind, locked):
         return
     report(0.0, "reading the lock file")
-    # After an interruption what is there may be half a package, which pip would neither use nor replace.
+    # An interrupted install may have left half a package, which pip would neither use nor replace.
     again = ["--ignore-installed"] if checkout.begun(kind) else []
     command = [checkout.python, *PIP, *LOCKED, *again, "-r", locked]
-    heard = _pip_progress(report, locked_count(kind), lambda: len(list(checkout.venv.glob(INSTALLED))))
-    checkout.run(command, "installing Python packages", heard, environment=PIP_SETTINGS)
+    on_line = _pip_progress(report, locked_count(kind), lambda: len(list(checkout.venv.glob(INSTALLED))))
+    checkout.run(command, "installing Python packages", on_line, environment=PIP_SETTINGS)
     checkout.ended(kind, locked)
 
 
 def _pip_progress(report: Report, total: int, installed: Callable[[], int]) -> Callable[[str], None]:
     seen = 0
 
-    def heard(line: str) -> None:
+    def on_line(line: str) -> None:
         nonlocal seen
         if line.startswith("Collecting "):
             seen += 1
@@ -100,11 +100,11 @@ def _pip_progress(report: Report, total: int, installed: Callable[[], int]) -> C
         elif line.startswith("Installing collected"):
             report(0.75, "installing", lambda: 0.7 + 0.25 * min(1.0, installed() / total))
 
-    return heard
+    return on_line
 
 
 def init(checkout: Checkout, report: Report) -> None:
-    """The static program that is PID 1 in every sandbox: from the cache, else compiled."""
+    """Gets the static program that is PID 1 in every sandbox from the cache, or compiles it."""
     sources = sorted((checkout.root / "sandbox-images/init").glob("*.[ch]"))
     ingredients = (*sources, checkout.root / INIT, lock_file("compiler"))
     if checkout.done("init", *ingredients) and list((checkout.venv / "share/belljar").glob("belljar-init-*")):
@@ -125,7 +125,7 @@ def init(checkout: Checkout, report: Report) -> None:
 
 
 def _compiled() -> int:
-    """How many objects zig has in its cache."""
+    """How many objects are in zig's cache."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "zig")
     try:
         return len(os.listdir(Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or usual, "o")))
@@ -134,7 +134,7 @@ def _compiled() -> int:
 
 
 def policies(checkout: Checkout, report: Report) -> None:
-    """The shipped policies, parsed: Belljar works without, but starts later."""
+    """Parses the shipped policies in advance: Belljar works without it, but starts more slowly."""
     ingredients = (*sorted((checkout.root / "policies").rglob("*.toml")), checkout.root / "src/belljar/tables.py")
     if checkout.done("policies", *ingredients) and (checkout.venv / "share/belljar/policies.json").exists():
         return
@@ -149,22 +149,22 @@ def engine(checkout: Checkout, report: Report, *, daemon: bool) -> None:
 
 
 def image(checkout: Checkout, report: Report) -> None:
-    """Built by belljar itself, which says how far it is; it leaves an image that is there alone."""
+    """Has belljar build the base image, which reports its progress; an existing image is left alone."""
     command = [checkout.venv / "bin/belljar", "images", "build", "base"]
     settings = {"BELLJAR_PROGRESS": "lines"}
 
-    def heard(line: str) -> None:
+    def on_line(line: str) -> None:
         percent, _, text = line.partition("% ")
         if percent.strip().isdigit():
             report(int(percent) / 100, text)
         elif line.startswith("… "):
             report(report.fraction, line[2:])
 
-    status, last = checkout.attempt(command, heard, environment=settings)
+    status, last = checkout.attempt(command, on_line, environment=settings)
     if status and "mmdebstrap" in "".join(last) and engines.may_install() and not shutil.which("mmdebstrap"):
         engines.apt_install(checkout, engines.BOOTSTRAP, report, "the base image is made with mmdebstrap")
-        status, last = checkout.attempt(command, heard, environment=settings)
+        status, last = checkout.attempt(command, on_line, environment=settings)
     if status:
-        said = next((line for line in reversed(last) if line.startswith("belljar: ")), last[-1] if last else "")
-        remedy = f"put that right, then {AGAIN}"
-        raise SetupError(f"building the base image failed: {said.removeprefix('belljar: ')}", remedy, str(checkout.log))
+        error = next((line for line in reversed(last) if line.startswith("belljar: ")), last[-1] if last else "")
+        reason = f"building the base image failed: {error.removeprefix('belljar: ')}"
+        raise SetupError(reason, f"put that right, then {AGAIN}", str(checkout.log))
