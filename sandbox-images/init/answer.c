@@ -1,4 +1,4 @@
-/* What hosts are told about commands. */
+/* Answers to a host about its commands. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -26,7 +26,7 @@ void answer_ended(struct command *command)
         put_bytes(to, command->ended, WIRE_ENDED);
 }
 
-/* While a command runs its end is all zeros, also where it is half written. */
+/* While a command runs its end is sent as zeros, even if it is partly filled in. */
 static uint8_t *put_end(uint8_t *to, const struct command *command)
 {
     static const uint8_t running[WIRE_ENDED];
@@ -103,7 +103,7 @@ void readers_serve(struct command *command, uint64_t *next)
     }
 }
 
-/* Those of one connection, or all. */
+/* Drops the readers of one connection; NULL: all. */
 void readers_drop(struct command *command, const struct connection *connection)
 {
     for (struct reader **at = &command->readers, *reader; (reader = *at);) {
@@ -116,7 +116,7 @@ void readers_drop(struct command *command, const struct connection *connection)
     }
 }
 
-/* What is behind a command: first the living, then those that ended. */
+/* The next command of the list: first the live ones, then those that ended. */
 static const struct command *listed_after(const struct command *command)
 {
     if (!command)
@@ -135,7 +135,7 @@ static uint8_t *put_listed(uint8_t *to, const struct command *command)
     return put_bytes(put_u32(to, command->tag_length), command->tag, command->tag_length);
 }
 
-/* As many as one frame holds, the newest of each kind first. */
+/* As many as fit into one frame, the newest of each kind first. */
 void answer_list(struct connection *connection)
 {
     uint32_t count = 0;
@@ -153,7 +153,7 @@ void answer_list(struct connection *connection)
         to = put_listed(to, command);
 }
 
-/* What the kernel says of a command: where its first process is, what its tree has used so far. */
+/* What the kernel shows of a command: its main process's directory, and what its tree has used so far. */
 void answer_state(struct connection *connection, const struct command *command)
 {
     static const struct slot nothing;

@@ -27,7 +27,7 @@ static bool put_head(char type, uint32_t mode, uint64_t size, const char *path)
     return write_out(STDOUT_FILENO, head, HEAD) && write_out(STDOUT_FILENO, path, length);
 }
 
-/* Exactly `size` bytes, whatever happens to the file meanwhile: what is missing is zero. */
+/* Writes exactly `size` bytes, padded with zeros if the file shrinks meanwhile. */
 static bool put_contents(int fd, uint64_t size)
 {
     static char buffer[256u << 10];
@@ -142,7 +142,7 @@ static bool take_link(int parent, const char *name, uint64_t size)
     return symlinkat(target, parent, name) == 0;
 }
 
-/* One that is there gets the mode too: a read-only one comes twice, before and after what it holds. */
+/* Sets the mode of an existing one too: a read-only directory is sent twice, before and after its contents. */
 static bool take_directory(int parent, const char *name, mode_t mode)
 {
     if (mkdirat(parent, name, 0755) < 0 && errno != EEXIST)

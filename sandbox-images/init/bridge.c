@@ -1,6 +1,6 @@
 /*
- * `--bridge`: copies between its stdin/stdout and PID 1's socket, for engines whose filesystem the host does not share. It runs
- * beside PID 1 (docker exec), signals nobody, and holds the container's environment, so it must not be dumpable.
+ * `--bridge`: copies between its stdin/stdout and PID 1's socket, for engines that share no files with the host. It runs beside PID 1
+ * (docker exec) and signals nobody. It holds the container's environment, so it must not be dumpable.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,9 +23,9 @@ struct lane {
     uint8_t bytes[64 << 10];
 };
 
-#define PID_1_TRIES 2000 /* of 10 ms: a machine under load takes its time */
+#define PID_1_TRIES 2000 /* of 10 ms: a loaded machine is slow */
 
-/* PID 1 may not listen yet: an engine calls a container started as soon as its first process is there. */
+/* PID 1 may not listen yet: an engine reports a container as started as soon as its first process exists. */
 static bool connected(int fd, const struct sockaddr *address, socklen_t length)
 {
     for (int tries = 0; tries < PID_1_TRIES; tries++, poll(NULL, 0, 10)) {
@@ -45,7 +45,7 @@ static int connect_to_init(void)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || !connected(fd, (struct sockaddr *)&address, length))
         return -1;
-    /* Nobody talks to himself: a kernel that says so (gVisor) does not know. There only the name tells, which PID 1 took first. */
+    /* gVisor does not know the peer and shows our own pid. There we rely on the name, which PID 1 bound before any command ran. */
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) != 0 || (peer.pid != 1 && peer.pid != getpid()))
         return -1;
     fcntl(fd, F_SETFL, O_NONBLOCK);
@@ -54,7 +54,7 @@ static int connect_to_init(void)
 
 static bool again(ssize_t n) { return n < 0 && (errno == EAGAIN || errno == EINTR); }
 
-/* False when the far side no longer takes anything. */
+/* False: the other side accepts nothing any more. */
 static bool move(struct lane *lane)
 {
     if (!lane->length && !lane->ended) {

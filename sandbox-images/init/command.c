@@ -10,14 +10,14 @@
 
 #include "init.h"
 
-#define SLOW_START (50 * MS) /* after which another command may be what keeps this one from starting */
-#define OVERDUE (1000 * MS) /* a keeper that makes no progress for so long was stopped, and is replaced */
-#define RETAINED_BYTES (16u << 20) /* of output that ended commands may keep together */
+#define SLOW_START (50 * MS) /* a start that takes longer may have been stopped by another command */
+#define OVERDUE (1000 * MS) /* a keeper that makes no progress for so long was stopped, and is killed */
+#define RETAINED_BYTES (16u << 20) /* output that all ended commands together may keep */
 #define RING_DEFAULT (256u << 10)
 
 struct command *live, *retained;
 unsigned live_count, retained_count;
-static struct command *dead; /* freed at the end of the turn: events at hand may still point to them */
+static struct command *dead; /* freed at the end of the loop's turn: pending events may still point to them */
 static uint64_t past[WIRE_RETAINED_MAX];
 static unsigned past_at;
 
@@ -51,7 +51,7 @@ struct command *command_new(void)
     return command;
 }
 
-/* From here on it counts, and is found by its id. */
+/* From now on the command counts as live and is found by its id. */
 void command_start(struct command *command)
 {
     command->started = now;
@@ -184,8 +184,8 @@ static void check_keeper(struct command *command)
     command->progress_seen = progress;
 }
 
-/* An earlier command may have stopped it before it ran, while its keeper waits for it to do so. */
-static void nudge(struct command *command)
+/* An earlier command may have stopped it before it could exec. */
+static void resume_if_stopped(struct command *command)
 {
     command->nudge_at = NEVER;
     if (command->phase != STARTING || !command->keeper)
@@ -194,7 +194,7 @@ static void nudge(struct command *command)
     command->nudge_at = now + SLOW_START;
 }
 
-static void sooner(uint64_t *next, uint64_t at)
+static void earlier(uint64_t *next, uint64_t at)
 {
     if (at < *next)
         *next = at;
@@ -209,17 +209,17 @@ void command_tend(struct command *command, uint64_t *next)
     if (command->overdue_at <= now)
         check_keeper(command);
     if (command->nudge_at <= now)
-        nudge(command);
-    sooner(next, command->nudge_at);
-    sooner(next, command->deadline);
-    sooner(next, command->kill_at);
-    sooner(next, command->overdue_at);
+        resume_if_stopped(command);
+    earlier(next, command->nudge_at);
+    earlier(next, command->deadline);
+    earlier(next, command->kill_at);
+    earlier(next, command->overdue_at);
     readers_serve(command, next);
 }
 
 uint64_t micros(struct timeval time) { return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_usec; }
 
-/* An unreported death leaves no status: the keeper was killed, and with it the command. */
+/* If the keeper was killed there is no status; the command then counts as killed, too. */
 static void write_ended(struct command *command)
 {
     static const struct slot nothing = {.status = SIGKILL};
@@ -240,7 +240,7 @@ static void write_ended(struct command *command)
     put_u32(put_u32(put_u64(put_u64(to, 0), 0), (uint32_t)ooms), 0);
 }
 
-/* Nothing of its tree is left; what it wrote may still be in the pipes. */
+/* Its whole tree is dead; output may still be in the pipes. */
 void command_dead(struct command *command)
 {
     write_ended(command);
@@ -251,7 +251,7 @@ void command_dead(struct command *command)
         sink_close(&command->sinks[i]);
     for (int i = 0; i < 3; i++) {
         if (command->streams[i].passed)
-            stream_close(&command->streams[i]); /* what is left in the pipe is the host's to read */
+            stream_close(&command->streams[i]); /* the host reads the rest */
         stream_finish(&command->streams[i]);
     }
 }
@@ -267,8 +267,8 @@ static bool drained(const struct command *command)
 static size_t kept_bytes(const struct command *command) { return command->streams[0].ring.size + command->streams[1].ring.size; }
 
 /*
- * Ended background commands are kept until they are forgotten, but not at the price of those to come: beyond a limit the oldest
- * lose their output (who reads is told how much is missing), and then are forgotten. The newest always keeps its own.
+ * Ended background commands are kept until the host forgets them, within limits. Beyond those the oldest lose their output (a reader
+ * sees how much is missing), and then are forgotten. The newest always keeps its output.
  */
 static void evict(void)
 {
@@ -314,15 +314,15 @@ static void set_rings(struct command *command, uint32_t bytes)
         command->streams[i].ring.cap = bytes == 0 ? RING_DEFAULT : bytes > WIRE_RING_MAX ? WIRE_RING_MAX : bytes;
 }
 
-/* It outlives its connection from now on, and its output is fetched by READ. */
-void command_background(struct command *command, uint32_t ring_bytes, const uint64_t taken[2])
+/* From now on it outlives its connection, and READ fetches its output. */
+void command_background(struct command *command, uint32_t ring_bytes, const uint64_t received[2])
 {
     set_rings(command, ring_bytes);
     command->flags |= FLAG_BACKGROUND;
     if (command->phase != STARTING)
         command->owner = NULL;
     for (int i = 0; i < 2; i++) {
-        stream_return(&command->streams[i], taken[i]);
+        stream_return(&command->streams[i], received[i]);
         command->streams[i].ready = command->streams[i].fd >= 0;
     }
 }
@@ -345,20 +345,20 @@ void commands_lose(struct connection *connection)
         readers_drop(command, connection);
 }
 
-/* One chunk of each stream in turn; true if there may be more. */
+/* Copies one chunk of each stream; true: there may be more. */
 bool commands_pump(void)
 {
     bool more = false;
     for (struct command *command = live, *after; command; command = after) {
         after = command->next;
         if (command->phase == STARTING)
-            continue; /* nothing comes before the word that it started */
+            continue; /* STARTED must be sent before any output */
         if (command->phase == DRAINING && !command->control_owner)
             stream_close(&command->streams[2]);
         input_pass(command);
         for (int i = 0; i < 3; i++)
             while (stream_pump(&command->streams[i]) && !(more |= command->phase != DRAINING))
-                ; /* to its end in one turn: at most a pipe's worth */
+                ; /* a dead command is drained in one turn: at most a full pipe */
         if (command->phase == DRAINING && drained(command))
             finish(command);
     }

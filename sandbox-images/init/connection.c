@@ -1,6 +1,6 @@
 /*
- * The connections to hosts, once they are in (listener.c). Frames to a host are gathered in `out` and written at the end of
- * the turn; much output goes past it when it is empty. No more input is taken from a host that leaves OUT_MAX of answers unread.
+ * Established connections to hosts (listener.c makes them). Frames to a host are collected in `out` and sent at the end of the loop's
+ * turn; large output is sent at once. We read nothing from a host that leaves OUT_MAX bytes of answers unread.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,14 +17,14 @@
 #define KEEP_SIZE (64u << 10)
 #define OUT_MAX (4u << 20)
 #define SEND_BUFFER (1 << 20)
-#define HELLO_WITHIN (60000 * MS) /* long: the machine may be busy, and whoever waits keeps nobody out (vacancy) */
+#define HELLO_WITHIN (60000 * MS) /* long, since the machine may be busy, and a silent caller keeps nobody out (vacancy) */
 #define SILENCE_MAX (25000 * MS)  /* of a bridged host, which sends a heartbeat every few seconds */
-#define SMALL 4096           /* such output is gathered with what else is said in this turn: one wake-up for the host */
-#define HOLD (1 * MS)        /* how long a word may wait for company */
+#define SMALL 4096           /* output of at most this size is sent with the turn's other frames: one wake-up for the host */
+#define HOLD (1 * MS)        /* how long a frame may wait for the next one */
 #define ALWAYS (EPOLLIN | EPOLLRDHUP | EPOLLET)
 
 static struct connection connections[CONNECTIONS_MAX];
-static unsigned used; /* the highest ever: what must be looked through */
+static unsigned used; /* entries beyond it were never used */
 uint64_t lease, lease_from;
 
 #define EACH(connection) \
@@ -64,7 +64,7 @@ static struct connection *vacancy(void)
     if (used < CONNECTIONS_MAX)
         return &connections[used++];
     if (oldest)
-        hang_up(oldest); /* nobody who holds the token is kept out by somebody who does not */
+        hang_up(oldest); /* a caller without the token must not keep out one that has it */
     return oldest;
 }
 
@@ -77,7 +77,7 @@ void connection_admit(int fd, uint64_t inode)
     }
     int size = SEND_BUFFER;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-    *connection = (struct connection){.source.kind = AT_CONNECTION, .fd = fd, .inode = inode, .since = now, .heard = now};
+    *connection = (struct connection){.source.kind = AT_CONNECTION, .fd = fd, .inode = inode, .since = now, .last_received = now};
     watch(fd, &connection->source, ALWAYS);
 }
 
@@ -89,7 +89,7 @@ bool connection_known(uint64_t inode)
     return false;
 }
 
-/* Room to write is watched for only while there is none: each time the host reads, it would wake us. */
+/* Watches for EPOLLOUT only while the socket is full: otherwise each read of the host would wake us. */
 static void set_blocked(struct connection *connection, bool blocked)
 {
     struct epoll_event event = {.events = ALWAYS | (blocked ? EPOLLOUT : 0), .data.ptr = &connection->source};
@@ -110,7 +110,7 @@ void connection_event(struct connection *connection, uint32_t events)
         connection->hup = true;
 }
 
-/* The length of the frame that is coming in, as far as it is known: a malformed one never gets here. */
+/* Makes room for the whole frame that is arriving, once its length is known. A malformed one never gets here. */
 static bool make_room(struct connection *connection)
 {
     struct frame frame;
@@ -166,7 +166,7 @@ static void serve(struct connection *connection)
     }
     if ((size_t)n < room && !connection->hup)
         connection->readable = false;
-    connection->heard = now;
+    connection->last_received = now;
     connection->in_length += (size_t)n;
     if (!handle_frames(connection))
         connection->doomed = true;
@@ -223,11 +223,11 @@ uint8_t *connection_frame(struct connection *connection, uint32_t length, uint8_
     return put_header(at, length, type, stream, id);
 }
 
-/* What is queued so far may wait a moment for the next frame. */
+/* The queued frames may wait a moment for the next one. */
 void connection_hold(struct connection *connection) { connection->hold_until = now + HOLD; }
 
-/* What writev did not take is kept. */
-static void keep(struct connection *connection, const struct iovec *parts, size_t sent)
+/* Keeps what writev did not accept. */
+static void keep_unsent(struct connection *connection, const struct iovec *parts, size_t sent)
 {
     size_t old = sent < connection->out_length ? sent : connection->out_length;
     connection->out_at += old;
@@ -270,7 +270,7 @@ void connection_output(struct connection *connection, uint8_t stream, uint64_t i
     };
     size_t sent = (size_t)send_parts(connection, parts, 3);
     size_t whole = connection->out_length + sizeof header + length;
-    keep(connection, parts + 1, sent);
+    keep_unsent(connection, parts + 1, sent);
     if (sent < whole)
         set_blocked(connection, true);
 }
@@ -291,7 +291,7 @@ void connection_flush(struct connection *connection)
     }
 }
 
-/* True if somebody hung up: there are commands to be looked after. */
+/* True: a connection was closed, so its commands must be handled. */
 bool connections_flush(void)
 {
     bool lost = false;
@@ -307,14 +307,14 @@ bool connections_flush(void)
 }
 
 /*
- * How long a connection may stay silent. The kernel tells us when a host on this machine dies; behind a bridge a cut network only
- * leaves silence, and a sandbox must not outlive its host for that.
+ * Until when a connection may stay silent. When a host on this machine dies, the kernel closes its socket. Behind a bridge a cut
+ * network closes nothing, and the sandbox must not outlive its host.
  */
-static uint64_t patience(const struct connection *connection)
+static uint64_t silent_until(const struct connection *connection)
 {
     if (!connection->greeted)
         return connection->since + HELLO_WITHIN;
-    return connection->inode ? NEVER : connection->heard + SILENCE_MAX;
+    return connection->inode ? NEVER : connection->last_received + SILENCE_MAX;
 }
 
 void connections_expire(uint64_t *next)
@@ -325,7 +325,7 @@ void connections_expire(uint64_t *next)
     EACH (connection) {
         if (connection->out_length && connection->hold_until > now && connection->hold_until < at)
             at = connection->hold_until;
-        uint64_t until = patience(connection);
+        uint64_t until = silent_until(connection);
         if (until <= now)
             hang_up(connection);
         else if (until < at)

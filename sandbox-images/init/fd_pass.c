@@ -1,11 +1,11 @@
 /*
- * Passed pipes. A command that prints a lot would make PID 1 copy all of it; instead its host, once it is on this machine, gets
- * the reading end of the pipe itself and reads at the full speed of a pipe, while we only keep our own end open. Back-pressure is
- * then the pipe's. The host gives a pipe back by saying how far it has read, when the command becomes a background one.
+ * Passes pipes to the host. PID 1 would have to copy all that a command prints; instead a host on this machine gets the reading end of
+ * the pipe and reads at full speed, while we only keep our own end open. The full pipe then holds the command back. When the command
+ * goes to the background, the host returns the pipe by telling how far it has read.
  *
- * A host that asks for it (FLAG_DIRECT) speaks to a shell past us altogether: each word would wake us, and we the next. Of a
- * command without a control stream it gets the writing end of stdin, and writes nothing before it has it. We keep ours: a host that
- * dies must not look like one that has written all.
+ * With FLAG_DIRECT the host also exchanges messages with a shell directly, which saves waking PID 1 for each. For a command without
+ * a control stream it gets the writing end of stdin, and writes nothing before it has it. We keep our own end open, so that the death of
+ * the host does not look like the end of input.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,9 +18,9 @@
 
 #define ENDS 4
 #define PASSED (WIRE_HEADER + 8)
-#define PASS_AFTER (512u << 10) /* by then it is a flood; small commands do not pay for another descriptor */
+#define PASS_AFTER (512u << 10) /* not worth a descriptor for less output */
 
-/* All frames or nothing, since the descriptors go with the first byte. */
+/* The frames must be sent completely or not at all, since the descriptors go with the first byte. */
 static bool pass(struct connection *connection, const uint8_t *frames, size_t length, const int *fds, size_t count)
 {
     struct iovec part = {(void *)frames, length};
@@ -46,7 +46,7 @@ static uint8_t *put_passed(uint8_t *to, uint8_t number, const struct command *co
     return put_u64(put_header(to, 8, PIPE, number, command->id), offset);
 }
 
-/* Frames that were sent before come before it; it must not overtake those that were not. */
+/* Only if no earlier frame is still queued: it must not be overtaken. */
 static bool may_pass(const struct command *command)
 {
     return command->phase == RUNNING && command->owner && command->owner->inode && !command->owner->out_length;
@@ -72,7 +72,7 @@ bool stream_pass(struct stream *stream)
     return true;
 }
 
-/* All ends of a shell with a control stream, at once: then its host keeps the order of what it prints and what it reports. */
+/* Passes all pipes of a shell with a control stream at once, so that the host can read output before reports. */
 bool shell_pass(struct command *command)
 {
     uint8_t frames[ENDS * PASSED], *to = frames;
@@ -86,7 +86,7 @@ bool shell_pass(struct command *command)
         to = put_passed(to, command->streams[i].number, command, command->streams[i].ring.total);
     }
     fds[3] = control->fd;
-    put_passed(to, STDIN, command, control->handed); /* the end to write to */
+    put_passed(to, STDIN, command, control->delivered); /* the writing end */
     if (!pass(command->owner, frames, sizeof frames, fds, ENDS))
         return false;
     for (int i = 0; i < 3; i++)
@@ -101,22 +101,22 @@ void input_pass(struct command *command)
     if ((command->flags & (FLAG_DIRECT | FLAG_CONTROL | FLAG_PTY)) != FLAG_DIRECT || input->fd < 0 || input->passed || !command->owner)
         return;
     if (!command->owner->blocked)
-        connection_flush(command->owner); /* the word that it started goes first */
+        connection_flush(command->owner); /* STARTED goes first */
     if (!may_pass(command))
         return;
     put_passed(frame, STDIN, command, input->received);
     if (!pass(command->owner, frame, sizeof frame, &input->fd, 1))
         return;
     input->passed = true;
-    epoll_ctl(epoll, EPOLL_CTL_DEL, input->fd, NULL); /* closing ours does not, as long as the host has one */
+    epoll_ctl(epoll, EPOLL_CTL_DEL, input->fd, NULL); /* closing our end would not, while the host holds a copy */
 }
 
-void stream_return(struct stream *stream, uint64_t taken)
+void stream_return(struct stream *stream, uint64_t received)
 {
     if (!stream->passed || stream->fd < 0)
         return;
     stream->passed = false;
     watch(stream->fd, &stream->source, EPOLLIN | EPOLLET);
-    if (taken > stream->ring.total)
-        stream->ring.total = taken;
+    if (received > stream->ring.total)
+        stream->ring.total = received;
 }

@@ -1,4 +1,4 @@
-/* The frames of the link, and nothing else: pure functions over bytes, fuzzed on their own. */
+/* Parses and writes the frames of the link. Pure functions over bytes, fuzzed separately. */
 #ifndef BELLJAR_FRAME_H
 #define BELLJAR_FRAME_H
 
@@ -26,12 +26,12 @@ struct spawn_request {
 struct read_request {
     uint64_t from[2];
     uint32_t max_each, wait_ms;
-    uint8_t tag; /* comes back with the answer: of several reads, the later may be answered first */
+    uint8_t tag; /* copied into the answer: several reads may be answered in any order */
 };
 
 enum frame_status { FRAME_WHOLE, FRAME_PARTIAL, FRAME_MALFORMED };
 
-/* Looks at the first frame in `bytes`. A malformed header is told before its payload has arrived. */
+/* Parses the first frame in `bytes`. A malformed header is detected before its payload has arrived. */
 enum frame_status frame_parse(const uint8_t *bytes, size_t length, struct frame *frame);
 bool frame_parse_spawn(const struct frame *frame, struct spawn_request *request);
 void frame_parse_read(const struct frame *frame, struct read_request *request);

@@ -5,12 +5,13 @@
  *                              ├───── keeper ─── …
  *                              └───── keeper ─── bash, waiting (prefork.c)
  *
- * PID 1 is one epoll loop: frames in (listener.c, connection.c, request.c), commands through their phases (command.c), bytes both ways
- * (stream.c). A keeper per command holds the command's whole tree (keeper.c) and reports through shared memory (keepers.c).
+ * PID 1 is one epoll loop. It receives frames (listener.c, connection.c, request.c), takes commands through their phases (command.c)
+ * and copies bytes in both directions (stream.c). Each command has a keeper, the parent of its whole tree (keeper.c), which
+ * reports through shared memory (keepers.c).
  *
- * All run with the same uid, so PID 1 guards itself: it is not dumpable; the kernel keeps PID 1 from signals sent inside its
- * namespace except those it asks for, and of these it believes only SIGTERM with the mark of an outside sender. It never signals
- * -1 or a group: when it exits the kernel ends its whole namespace. It refuses to be anything but PID 1.
+ * All processes have the same uid, so PID 1 protects itself. It is not dumpable. The kernel drops signals from inside the namespace
+ * unless PID 1 asks for them; it asks for SIGCHLD and SIGTERM, and obeys SIGTERM only from outside. It never signals -1 or a group:
+ * when it exits, the kernel kills the whole namespace. It refuses to run as anything but PID 1.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -48,7 +49,7 @@ uint64_t clock_now(int clock)
     return (uint64_t)time.tv_sec * 1000 * MS + (uint64_t)time.tv_nsec;
 }
 
-/* The kernel kills everything else in the namespace. */
+/* When PID 1 exits, the kernel kills everything else in the namespace. */
 _Noreturn void leave(const char *why)
 {
     if (why)
@@ -69,7 +70,7 @@ static void on_signal(void)
     ssize_t length = read(signals, pending, sizeof pending);
     for (struct signalfd_siginfo *info = pending; length > 0 && info < pending + (size_t)length / sizeof *info; info++) {
         child |= info->ssi_signo == SIGCHLD;
-        /* From outside the namespace. sigqueue could forge the pid, but not SI_USER. */
+        /* Pid 0: sent from outside the namespace. sigqueue could forge the pid, but not SI_USER. */
         if (info->ssi_signo == SIGTERM && info->ssi_code == SI_USER && info->ssi_pid == 0)
             leave(NULL);
     }
@@ -139,11 +140,11 @@ static _Noreturn void serve(void)
         connections_serve();
         orphans_purge(&next);
         bool busy = commands_pump();
-        busy |= connections_flush(); /* before tending: who hangs up has commands to be killed, and that has to be timed */
+        busy |= connections_flush(); /* first: a lost connection kills its commands, and tend() sets the timers for that */
         next = tend(next);
         busy |= connections_flush();
         commands_bury();
-        if (count <= 0 && !busy && prefork_wanting()) /* only when there is nothing better to do */
+        if (count <= 0 && !busy && prefork_wanting()) /* only when idle */
             prefork_refill();
         busy |= connections_pending() || prefork_wanting();
         timeout = busy ? 0 : milliseconds_until(next);
@@ -157,19 +158,19 @@ static void reserve_fds(void)
         ;
     if (fd < 0)
         leave("no /dev/null");
-    dup2(fd, 0); /* what commands without input read; duplicates made by dup2 stay open across exec */
+    dup2(fd, 0); /* stdin of commands without input; unlike `fd`, it stays open across exec */
     close(fd);
 }
 
-/* Everything is inherited by keepers and commands, so it is set up once, here. */
+/* Keepers and commands inherit all of this. */
 static void prepare(void)
 {
     sigset_t all;
     prctl(PR_SET_DUMPABLE, 0);
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* the engine did so already; without it nobody may enter a Landlock domain */
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* set by the engine already; Landlock requires it */
     umask(022);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    for (int signal = 1; signal < 65; signal++) /* past libc, which keeps 32 to 34 for itself and would leave them ignored */
+    for (int signal = 1; signal < 65; signal++) /* by system call: libc does not let us reset 32 to 34 */
         syscall(SYS_rt_sigaction, signal, (uint64_t[4]){0}, NULL, sizeof(uint64_t));
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);

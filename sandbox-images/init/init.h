@@ -1,4 +1,4 @@
-/* What the parts of PID 1 know of each other. */
+/* The interfaces between the parts of PID 1. */
 #ifndef BELLJAR_INIT_H
 #define BELLJAR_INIT_H
 
@@ -15,7 +15,7 @@
 #define MS 1000000ull      /* clocks are in nanoseconds */
 #define NEVER UINT64_MAX
 
-/* Everything that epoll watches begins with one of these. */
+/* Every object that epoll watches begins with one of these. */
 struct source {
     enum { AT_SIGNAL, AT_NOTICE, AT_LISTENER, AT_CONNECTION, AT_STREAM, AT_SINK } kind;
 };
@@ -26,19 +26,19 @@ struct connection {
     int fd;
     bool greeted;             /* a valid HELLO came */
     bool readable, hup, blocked, doomed;
-    uint64_t inode, since, heard, hold_until;
-    uint8_t *in, *out;       /* `out` holds what the kernel did not take yet */
+    uint64_t inode, since, last_received, hold_until;
+    uint8_t *in, *out;       /* `out` holds bytes that are not sent yet */
     size_t in_length, in_size, out_at, out_length, out_size;
 };
 
-/* Written by a keeper, read by PID 1: the memory they share. A slot is free again once its keeper was reaped. */
+/* Memory shared with a keeper, which writes it; PID 1 reads it. A slot is free again once its keeper was reaped. */
 enum slot_state { SLOT_FREE, SLOT_STARTING, SLOT_RUNNING, SLOT_FAILED, SLOT_DONE };
 enum slot_claim { UNCLAIMED, CLAIMED, SPOILT };
 struct slot {
     _Atomic uint32_t state;
-    _Atomic uint32_t claim;    /* of a waiting shell: PID 1 gave it a command, or its keeper gave it up, whoever came first */
+    _Atomic uint32_t claim; /* of a waiting shell: whether PID 1 gave it a command or its keeper discarded it; the first one wins */
     _Atomic uint32_t condemned; /* set by PID 1: kill the tree now */
-    _Atomic uint32_t progress; /* counts while a tree is being killed */
+    _Atomic uint32_t progress; /* increases while the tree is being killed */
     uint32_t error, stage;
     pid_t main;
     int status;
@@ -56,13 +56,13 @@ static inline bool slot_claim(struct slot *slot, enum slot_claim claim)
 struct stream {
     struct source source;
     struct command *command;
-    int fd;                  /* -1 once it is at its end */
+    int fd; /* -1: at its end */
     uint8_t number;
     bool ready, hup, widened;
-    bool passed;               /* the host reads the pipe itself */
+    bool passed; /* the host reads the pipe itself */
     uint64_t credit;
-    uint64_t left;             /* of a dead command: what is still to be read */
-    struct ring ring;        /* of background commands; ring.total counts for all */
+    uint64_t left; /* of a dead command: how much is still to be read */
+    struct ring ring; /* only background commands keep bytes in it; ring.total counts the bytes of all */
 };
 
 /* Input of a command: stdin or control. */
@@ -71,14 +71,14 @@ struct sink {
     struct command *command;
     int fd;
     uint8_t number;
-    bool finished;           /* EOF is due after what is buffered */
+    bool finished; /* EOF follows the buffered bytes */
     bool passed;
     uint8_t *bytes;
     size_t at, length, size;
-    uint64_t received, handed, acknowledged;
+    uint64_t received, delivered, acknowledged;
 };
 
-/* A READ that waits for something to read. */
+/* A READ request that waits for output. */
 struct reader {
     struct reader *next;
     struct connection *connection;
@@ -93,19 +93,19 @@ struct command {
     uint64_t id;
     uint32_t flags, tag_length, live_slot;
     enum phase phase;
-    enum cause forced;        /* TIMEOUT or KILLED, once we have begun to end it */
-    struct connection *owner; /* gets its output and its end */
-    struct connection *control_owner; /* gets its control stream and input acknowledgements */
+    enum cause forced; /* TIMEOUT or KILLED, once we have begun to kill it */
+    struct connection *owner; /* receives its output and its end */
+    struct connection *control_owner; /* receives its control stream and input acknowledgements */
     pid_t keeper, main;
     struct stream streams[3];
     struct sink sinks[2];
-    uint64_t gate[2];         /* offsets that stdout and stderr must reach before the next control bytes go out */
-    size_t gated;             /* how many control bytes wait behind that gate */
+    uint64_t gate[2]; /* offsets that stdout and stderr must reach before the next control bytes go out */
+    size_t gated; /* how many control bytes wait for that */
     uint64_t started, started_ms, deadline, grace, kill_at, overdue_at, nudge_at;
     uint32_t progress_seen;
     uint64_t oom_before;
     uint64_t cwd_dev, cwd_ino;
-    int feed;                 /* of a waiting shell: where its command is written */
+    int feed; /* of a waiting shell: the pipe that its command is written to */
     struct reader *readers;
     uint8_t ended[WIRE_ENDED];
     char *tag;
@@ -129,12 +129,12 @@ bool connections_flush(void);
 bool connections_pending(void);
 void connections_expire(uint64_t *next);
 unsigned connections_greeted(void);
-/* Room for a frame's payload, header already written; the connection is given up if there is no memory. */
+/* Returns room for a frame's payload, after writing its header. Without memory it returns NULL and dooms the connection. */
 uint8_t *connection_frame(struct connection *connection, uint32_t length, uint8_t type, uint8_t stream, uint64_t id);
 void connection_hold(struct connection *connection);
-/* The last word before a connection is closed: sent now, as far as the kernel takes it. */
+/* Sends now as much as the kernel accepts. */
 void connection_flush(struct connection *connection);
-/* Much is sent at once, without a copy where the kernel takes it. */
+/* Large output is sent at once, without a copy if the kernel accepts it. */
 void connection_output(struct connection *connection, uint8_t stream, uint64_t id, uint64_t offset, const uint8_t *data, size_t length);
 extern uint64_t lease, lease_from;
 void lease_set(uint32_t milliseconds);
@@ -165,8 +165,8 @@ void command_refused(struct command *command, uint32_t error, uint32_t stage);
 void command_end(struct command *command, enum cause cause, uint32_t grace_ms);
 void command_dead(struct command *command);
 void command_tend(struct command *command, uint64_t *next);
-/* `taken`: how much of stdout and stderr the host has, its reading of passed pipes included. */
-void command_background(struct command *command, uint32_t ring_bytes, const uint64_t taken[2]);
+/* `received`: how much of stdout and stderr the host has, including what it read from passed pipes. */
+void command_background(struct command *command, uint32_t ring_bytes, const uint64_t received[2]);
 void commands_lose(struct connection *connection);
 bool commands_pump(void);
 
@@ -183,7 +183,7 @@ void sink_close(struct sink *sink);
 bool stream_pass(struct stream *stream);
 bool shell_pass(struct command *command);
 void input_pass(struct command *command);
-void stream_return(struct stream *stream, uint64_t taken);
+void stream_return(struct stream *stream, uint64_t received);
 
 /* answer.c */
 void reader_add(struct command *command, struct connection *connection, const struct read_request *wanted);
@@ -198,12 +198,12 @@ void answer_state(struct connection *connection, const struct command *command);
 bool spawn_request(struct connection *connection, const struct frame *frame);
 bool spawn_waiting(struct command *command);
 const char *bash_path(void);
-/* What a keeper is to start; pointers into the frame that asked for it. */
+/* What a keeper starts. The pointers point into the SPAWN frame. */
 struct plan {
     char **argv, **envp;
     const char *program, *cwd;
     int in, out, err, control_in, control_out, memory; /* -1: none */
-    int jobs;                                  /* where the keeper of a waiting shell is given the next one; -1: it serves once */
+    int jobs; /* the socket over which the keeper gets its next job; -1: it serves once */
     bool pty;
 };
 
@@ -223,7 +223,7 @@ extern struct slot *slots;
 #define JOBS_FD 4
 #define RULESET_FD 5
 #define CONTROL_FD 9
-#define RESERVED_FDS 10 /* a command may need 0, 1, 2, 6, 8 and 9: nothing else lies below, so dup2 never hits it */
+#define RESERVED_FDS 10 /* a command may need 0, 1, 2, 6, 8 and 9: our own descriptors are higher, so dup2 never closes one */
 #define JOB_PIPES 3
 void keepers_prepare(void);
 bool keeper_start(struct command *command, const struct plan *plan);

@@ -1,10 +1,10 @@
 /*
- * Each command in a Landlock domain of its own, entered before exec, so that there is no moment without it. All commands have the
- * same uid; without this any of them could open another's /proc/PID/{environ,mem,fd,cwd}, write into its pipes, or feed a
- * waiting shell a text of its own. A domain reaches only itself and the domains made inside it.
+ * Puts each command into its own Landlock domain before exec. All commands have the same uid; without this any of them could open
+ * another's /proc/PID/{environ,mem,fd,cwd}, write into its pipes, or feed its own text to a waiting shell. A domain reaches only itself
+ * and the domains made inside it.
  *
- * The ruleset forbids nothing else: with ABI 6 it only scopes signals; before, where a ruleset must handle some access to files, it
- * handles and allows REFER. ABI 1 denies REFER whatever one says, so it counts as none.
+ * The ruleset forbids nothing else. With ABI 6 it only scopes signals. Older ABIs require a ruleset to handle some access to files,
+ * so it handles REFER and allows it everywhere. ABI 1 always denies REFER, so we do not use it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -67,5 +67,5 @@ void isolation_prepare(void)
     close(ruleset);
 }
 
-/* For the process that is about to exec. False: what was promised cannot be held. */
+/* Called just before exec. False: the domain could not be entered, so the command must not run. */
 bool isolation_enter(void) { return !level || syscall(RESTRICT_SELF, RULESET_FD, 0) == 0; }

@@ -1,12 +1,12 @@
 /*
- * The keeper: a fork of PID 1, one for each command, and the parent of all that the command starts. It is a child subreaper,
- * so a process that loses its parent, by setsid and double fork too, becomes the keeper's child; no privilege is needed, and nothing
- * below can undo it. When the keeper's wait says ECHILD nothing of the command is left: that is the receipt.
+ * The keeper: a fork of PID 1, one for each command, and the ancestor of all its processes. It is a child subreaper, so a process
+ * that loses its parent, even by setsid and double fork, becomes the keeper's child. That needs no privilege, and no process below can
+ * undo it. When wait returns ECHILD, the command's whole tree is gone.
  *
- * The keeper of a preforked shell serves again, with new pipes, when nothing is left: a fork is saved.
+ * The keeper of a preforked shell then serves the next shell, with new pipes, which saves a fork.
  *
- * It runs with the uid of the commands, so these may signal it. It is not dumpable (a fork keeps that), blocks everything
- * that can be blocked, and PID 1 deals with SIGKILL and SIGSTOP. Orders come in the slot; SIGTERM is only the knock on the door.
+ * It has the uid of the commands, so they may signal it. It is not dumpable (inherited from PID 1) and blocks all signals that can be
+ * blocked; PID 1 handles SIGKILL and SIGSTOP. Orders are in the slot: SIGTERM only wakes the keeper.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -49,7 +49,7 @@ static void enter_cwd(void)
         child_fail(STAGE_CWD);
 }
 
-static void place(int from, int to)
+static void duplicate_to(int from, int to)
 {
     if (from >= 0 && dup2(from, to) < 0)
         child_fail(STAGE_RESOURCES);
@@ -63,7 +63,7 @@ static const char *search_path(void)
     return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 }
 
-/* As execvpe, but without its fallback to a shell: what is not executable is said to be so. */
+/* Like execvpe, but without its fallback to a shell, so that we can report what is not executable. */
 static void exec_along_path(const char *name)
 {
     char path[4096];
@@ -87,17 +87,17 @@ static void exec_along_path(const char *name)
         errno = EACCES;
 }
 
-/* Shares the keeper's memory until it execs (as vfork does), which is how errors come back. */
+/* Shares the keeper's memory until it execs (like vfork), so errors can be stored in the slot. */
 static int child(void *unused)
 {
     (void)unused;
     setsid();
-    place(plan.in, 0);
-    place(plan.out, 1);
-    place(plan.err, 2);
-    place(plan.memory, 6);
-    place(plan.control_out, 8);
-    place(plan.control_in, 9);
+    duplicate_to(plan.in, 0);
+    duplicate_to(plan.out, 1);
+    duplicate_to(plan.err, 2);
+    duplicate_to(plan.memory, 6);
+    duplicate_to(plan.control_out, 8);
+    duplicate_to(plan.control_in, 9);
     if (plan.pty && ioctl(0, TIOCSCTTY, 0) != 0)
         child_fail(STAGE_RESOURCES);
     enter_cwd();
@@ -120,7 +120,7 @@ static void notify(enum slot_state state)
     (void)!write(NOTICE_FD, &one, sizeof one);
 }
 
-/* Copies of other commands' pipes came along with the fork: they would keep those open. */
+/* Closes the copies of other commands' pipes that the fork made, which would keep them open. */
 static void close_inherited(void)
 {
     if (syscall(SYS_close_range, RESERVED_FDS, ~0u, 0) != 0)
@@ -142,7 +142,7 @@ static void start(void)
     }
     slot->main = pid;
     atomic_store(&slot->state, SLOT_RUNNING);
-    if (atomic_load(&slot->claim) == CLAIMED) /* looked at last: who claims it, and finds it not running yet, is told */
+    if (atomic_load(&slot->claim) == CLAIMED) /* read after the state was set: a claim before that waits for this notice */
         notify(SLOT_RUNNING);
     close_inherited();
 }
@@ -156,7 +156,7 @@ static void tally(const struct rusage *usage)
         sum->ru_maxrss = usage->ru_maxrss;
 }
 
-/* Reaps what has ended; false when there is nobody left to wait for. */
+/* Reaps ended processes; false: no child is left. */
 static bool reap(bool *ending)
 {
     struct rusage usage;
@@ -164,7 +164,7 @@ static bool reap(bool *ending)
     pid_t pid;
     while ((pid = wait4(-1, &status, WNOHANG | (atomic_load(&slot->claim) ? 0 : WUNTRACED), &usage)) > 0) {
         if (WIFSTOPPED(status)) {
-            *ending |= slot_claim(slot, SPOILT); /* a waiting shell that was stopped is of no use */
+            *ending |= slot_claim(slot, SPOILT); /* a waiting shell that was stopped is useless */
             continue;
         }
         tally(&usage);
@@ -192,14 +192,14 @@ static void wait_until_nothing_is_left(void)
             proc_purge(&purge, getpid(), NULL);
             atomic_fetch_add(&slot->progress, 1);
             if (purge.passes > PATIENT_PASSES)
-                pause.tv_nsec = 20000000; /* somebody is stuck in the kernel: no need to spin */
+                pause.tv_nsec = 20000000; /* a process is stuck in the kernel: do not spin */
         }
         sigtimedwait(&awaited, NULL, ending ? &pause : NULL);
         ending |= atomic_load(&slot->condemned);
     }
 }
 
-/* The same command once more, with other pipes. False: this keeper is not needed any longer. */
+/* Receives new pipes for another waiting shell. False: this keeper is no longer needed. */
 static bool next_job(void)
 {
     int pipes[JOB_PIPES];

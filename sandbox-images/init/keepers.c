@@ -1,6 +1,6 @@
 /*
- * PID 1's side of the keepers: their slots, their deaths, and what becomes of a tree whose keeper was killed. PID 1's only
- * legitimate children are keepers; anything else that turns up as its child lost its keeper, and is killed.
+ * PID 1's side of the keepers: their slots, their deaths, and the trees of keepers that were killed. All children of PID 1 are keepers;
+ * any other child has lost its keeper, and is killed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,16 +16,16 @@
 
 #include "init.h"
 
-#define SLOTS (WIRE_LIVE_MAX + 64) /* ended commands' keepers may not be reaped yet */
+#define SLOTS (WIRE_LIVE_MAX + 64) /* some for keepers of ended commands that are not reaped yet */
 #define PURGE_EVERY (1 * MS)
-#define IDLE_MOST 2 /* keepers kept for the next shells */
+#define IDLE_MOST 2 /* keepers that stay for the next shells */
 
 static struct {
     pid_t pid;
     int jobs;
     struct command *command;
 } keepers[SLOTS];
-static unsigned slots_used; /* the highest ever: what must be looked through */
+static unsigned slots_used; /* slots beyond it were never used */
 static bool orphans;
 static int oom_score = -1;
 static char own_score[8];
@@ -33,8 +33,8 @@ static struct purge purge;
 struct slot *slots;
 
 /*
- * The kernel's OOM killer shall take a command before it takes PID 1, so each keeper is forked with the highest score, and
- * what it starts inherits that. Who is not dumpable cannot open this file: it is opened while there is nobody to hide from.
+ * The kernel's OOM killer must choose a command before PID 1. So each keeper is forked with the highest score, which its processes
+ * inherit. A process that is not dumpable cannot open this file; we open it before there is any other process.
  */
 static void open_oom_score(void)
 {
@@ -93,7 +93,7 @@ static void prepare_slot(unsigned at, const struct command *command)
     slots[at].claim = command->phase == WAITING ? UNCLAIMED : CLAIMED;
 }
 
-/* After what it is doing now it exits. */
+/* Lets the keeper exit after its current job. */
 static void retire(unsigned at)
 {
     if (keepers[at].jobs >= 0)
@@ -121,7 +121,7 @@ static bool send_job(int to, const struct plan *plan)
     return sendmsg(to, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
-/* A keeper whose shell has ended takes the next one: there is only one form of waiting shell. */
+/* Gives the next waiting shell to an idle keeper; all waiting shells are alike. */
 static bool reuse(struct command *command, const struct plan *plan)
 {
     for (unsigned i = 0; i < slots_used; i++) {
@@ -167,14 +167,14 @@ bool keeper_start(struct command *command, const struct plan *plan)
     return true;
 }
 
-/* Kill your tree. The signal only wakes the keeper: a command could send it too. */
+/* Orders a keeper to kill its tree. The signal only wakes it: a command could send one, too. */
 void keeper_order(const struct command *command)
 {
     atomic_store(&keeper_slot(command)->condemned, 1);
     kill(command->keeper, SIGTERM);
 }
 
-/* Its command is given up: the tree dies, and nobody hears of it. */
+/* Kills the tree of a discarded command without a report. */
 void keeper_abandon(struct command *command)
 {
     if (!command->keeper)
@@ -216,7 +216,7 @@ static void collect(unsigned at)
         command_dead(command);
 }
 
-/* Keepers said something: they all share one eventfd. */
+/* Reads all slots: the keepers share one eventfd, which does not say whose changed. */
 void keepers_collect(void)
 {
     for (unsigned i = 0; i < slots_used; i++)
@@ -232,7 +232,7 @@ static void keeper_died(unsigned at)
     keepers[at].command = NULL;
     if (atomic_load(&slots[at].state) >= SLOT_FAILED)
         return;
-    /* Without its report: somebody killed it, and its tree is ours now. */
+    /* It did not report, so a command killed it. Its tree is now ours to kill. */
     orphans = true;
     purge.passes = 0;
     if (!command)
@@ -258,13 +258,13 @@ void keepers_reap(void)
             }
 }
 
-/* Nobody knows any more which process was whose, so all must be gone. */
+/* Kills everything without a keeper. We cannot tell which command a process belonged to, so all must be gone. */
 void orphans_purge(uint64_t *next)
 {
     if (!orphans)
         return;
     struct tree tree = proc_purge(&purge, 1, keeper_is);
-    if (tree.found || tree.hazy) {
+    if (tree.found || tree.incomplete) {
         if (*next > now + PURGE_EVERY)
             *next = now + PURGE_EVERY;
         return;

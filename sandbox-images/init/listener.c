@@ -1,9 +1,9 @@
 /*
- * Where connections come from. Two ways, and nothing that runs inside can use either:
- *  - dial: sockets appear in a directory that the host owns and that is mounted read-only; we connect, and go on only if the
- *    listener is outside our PID namespace (SO_PEERCRED shows pid 0 for such a process);
- *  - listen: an abstract socket that anybody inside can reach, so callers with our own uid are hung up on, and the first frame must
- *    carry the token.
+ * How hosts connect. There are two ways, and no command inside can use either:
+ *  - dial: sockets appear in a directory that the host owns and mounts read-only. We connect, and go on only if the process that
+ *    listens is outside our PID namespace (SO_PEERCRED shows pid 0 for it);
+ *  - listen: an abstract socket that every process inside can reach. So we hang up on callers with our own uid, and the first frame
+ *    must carry the token.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -20,17 +20,17 @@
 
 #include "init.h"
 
-#define LOOK_AGAIN (20 * MS) /* after a full backlog */
-#define LOOK_EVERY (200 * MS) /* where the directory cannot be watched */
+#define RESCAN_AFTER (20 * MS) /* after a full backlog */
+#define SCAN_EVERY (200 * MS) /* where the directory cannot be watched */
 
 static struct source listener = {.kind = AT_LISTENER};
 static int listener_fd = -1;
 static const char *directory;
 static char token[WIRE_TOKEN];
-static uint64_t look_again = NEVER;
-static bool unwatched; /* the kernel has few inotify instances for a user, and all sandboxes share one user */
+static uint64_t next_scan = NEVER;
+static bool unwatched; /* inotify failed: a user has few instances, and all sandboxes may share one user */
 
-static bool outside(int fd)
+static bool is_outside(int fd)
 {
     struct ucred peer;
     socklen_t length = sizeof peer;
@@ -38,10 +38,10 @@ static bool outside(int fd)
 }
 
 /*
- * A command has our uid, a bridge another one. Commands are hung up on before they take a place: whoever calls all the time
- * would push out a host that has not said hello yet. A kernel that names the asker himself (gVisor) does not know who calls.
+ * A command has our uid, a bridge has another. We hang up on commands before they take a place: by calling all the time a command
+ * could push out a host that has not sent its HELLO yet. gVisor does not know the caller and shows our own pid instead.
  */
-static bool a_command_s(int fd)
+static bool is_command(int fd)
 {
     struct ucred peer;
     socklen_t length = sizeof peer;
@@ -59,25 +59,25 @@ static void dial(const char *name)
         return;
     if (lstat(address.sun_path, &file) != 0 || !S_ISSOCK(file.st_mode))
         return;
-    /* A number alone may be used again once its socket was unlinked. */
+    /* With the time: the kernel may reuse an inode number after its socket was unlinked. */
     uint64_t inode = file.st_ino + ((uint64_t)file.st_ctim.tv_nsec << 32);
     if (connection_known(inode))
         return;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return;
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 && outside(fd)) {
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 && is_outside(fd)) {
         connection_admit(fd, inode);
         return;
     }
     if (errno == EAGAIN)
-        look_again = now + LOOK_AGAIN;
+        next_scan = now + RESCAN_AFTER;
     close(fd);
 }
 
-static void look_into_directory(void)
+static void scan_directory(void)
 {
-    look_again = unwatched ? now + LOOK_EVERY : NEVER;
+    next_scan = unwatched ? now + SCAN_EVERY : NEVER;
     DIR *listing = opendir(directory);
     if (!listing)
         return;
@@ -93,14 +93,14 @@ void listener_dial(const char *where)
     unwatched = listener_fd < 0 || inotify_add_watch(listener_fd, directory, IN_MOVED_TO | IN_CREATE) < 0;
     if (!unwatched)
         watch(listener_fd, &listener, EPOLLIN);
-    look_into_directory();
+    scan_directory();
 }
 
-void listener_listen(const char *secret)
+void listener_listen(const char *expected)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "\0belljar"};
     socklen_t length = offsetof(struct sockaddr_un, sun_path) + sizeof "\0belljar" - 1;
-    memcpy(token, secret, sizeof token);
+    memcpy(token, expected, sizeof token);
     listener_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener_fd < 0 || bind(listener_fd, (struct sockaddr *)&address, length) != 0 || listen(listener_fd, 64) != 0)
         leave("cannot listen");
@@ -111,7 +111,7 @@ void listener_event(void)
 {
     if (!directory) {
         int fd = accept4(listener_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0 && a_command_s(fd))
+        if (fd >= 0 && is_command(fd))
             close(fd);
         else if (fd >= 0)
             connection_admit(fd, 0);
@@ -124,26 +124,26 @@ void listener_event(void)
         if (event->len)
             dial(event->name);
         if (event->mask & IN_Q_OVERFLOW)
-            look_into_directory();
+            scan_directory();
         at += sizeof *event + event->len;
     }
 }
 
-/* In time that does not depend on where they differ. */
-bool token_matches(const uint8_t *given, size_t length)
+/* Takes the same time wherever the tokens differ. */
+bool token_matches(const uint8_t *received, size_t length)
 {
     if (directory)
         return true;
     uint8_t differences = length != sizeof token;
     for (size_t i = 0; i < sizeof token && i < length; i++)
-        differences |= (uint8_t)(given[i] ^ (uint8_t)token[i]);
+        differences |= (uint8_t)(received[i] ^ (uint8_t)token[i]);
     return differences == 0;
 }
 
 void listener_tend(uint64_t *next)
 {
-    if (look_again <= now)
-        look_into_directory();
-    if (look_again < *next)
-        *next = look_again;
+    if (next_scan <= now)
+        scan_directory();
+    if (next_scan < *next)
+        *next = next_scan;
 }

@@ -1,7 +1,7 @@
 /*
- * Preforked shells: a few bash processes, each with its own keeper and pipes, that wait for the one command they will run.
- * They are started as every other command is, so nothing of an earlier command is in them. A text counts as given once it
- * is in a shell's pipe, and is then given to no other, whatever becomes of that shell: no command runs twice.
+ * Preforked shells: a few bash processes, each with its own keeper and pipes, that wait for the one command they will run. They are
+ * started like every other command, so they hold nothing of an earlier one. Once a command's text is in a shell's pipe it is given to
+ * no other shell, even if this one dies: no command runs twice.
  */
 #define _GNU_SOURCE
 #include <limits.h>
@@ -16,20 +16,20 @@
 
 #define FEWEST 2
 #define MOST 4
-#define BACK_OFF (1000 * MS)     /* after a shell that died before its time */
+#define BACK_OFF (1000 * MS)     /* after a waiting shell died */
 #define OOM_BACK_OFF (5000 * MS) /* memory is short: leave it to the commands */
 #define PAUSE (3 * MS)
-#define CALM (2000 * MS)         /* without a miss for so long, FEWEST are enough */
+#define CALM (2000 * MS)         /* after so long without a miss, FEWEST are enough */
 
 static struct command *pool[MOST];
 static unsigned count, target = FEWEST;
 static bool enabled;
 static uint64_t not_before, last_miss, ooms_seen;
 
-/* Only where waiting shells are out of the commands' reach. */
+/* Only with Landlock: otherwise commands could reach the waiting shells. */
 void prefork_enable(void) { enabled = isolation_level() != 0; }
 
-static bool cwd_of_now(uint64_t *dev, uint64_t *ino)
+static bool workspace_identity(uint64_t *dev, uint64_t *ino)
 {
     struct stat cwd;
     if (stat(WORKSPACE, &cwd) != 0)
@@ -39,21 +39,21 @@ static bool cwd_of_now(uint64_t *dev, uint64_t *ino)
     return true;
 }
 
-/* Only text that cannot tell whether it is evalled. One atomic write to a pipe must hold it. */
+/* Only text that behaves the same under eval, and that fits into one atomic write to a pipe. */
 bool prefork_fits(const char *text)
 {
-    static const char *const telling[] = {"\n",         "set", "xtrace", "BASH",  "LINENO", "SECONDS",
-                                          "PIPESTATUS", "$_",  "${_",    "shopt", "caller"};
+    static const char *const revealing[] = {"\n",         "set", "xtrace", "BASH",  "LINENO", "SECONDS",
+                                            "PIPESTATUS", "$_",  "${_",    "shopt", "caller"};
     if (strlen(text) >= PIPE_BUF)
         return false;
-    for (size_t i = 0; i < sizeof telling / sizeof *telling; i++)
-        if (strstr(text, telling[i]))
+    for (size_t i = 0; i < sizeof revealing / sizeof *revealing; i++)
+        if (strstr(text, revealing[i]))
             return false;
     return true;
 }
 
-/* A command that has just begun has the processor to itself, unless the next would find no shell waiting. The youngest
- * counts, which comes first: others, as a server or the network door's relay, may go on for hours. */
+/* Leaves the processor to a command that has just begun, unless no shell is left for the next one. Only the youngest counts, which is
+ * first in the list: others, like a server or the relay, may run for hours. */
 static uint64_t refill_at(void)
 {
     uint64_t pause = count && live ? live->started + PAUSE : 0;
@@ -73,7 +73,7 @@ void prefork_refill(void)
     if (!command)
         return;
     command->phase = WAITING;
-    if (cwd_of_now(&command->cwd_dev, &command->cwd_ino) && spawn_waiting(command)) {
+    if (workspace_identity(&command->cwd_dev, &command->cwd_ino) && spawn_waiting(command)) {
         pool[count++] = command;
         return;
     }
@@ -81,7 +81,7 @@ void prefork_refill(void)
     not_before = now + BACK_OFF;
 }
 
-static void take_out(unsigned at)
+static void remove_from_pool(unsigned at)
 {
     count--;
     memmove(pool + at, pool + at + 1, (count - at) * sizeof *pool);
@@ -92,42 +92,43 @@ void prefork_discard(struct command *command)
 {
     for (unsigned i = 0; i < count; i++)
         if (pool[i] == command)
-            take_out(i);
+            remove_from_pool(i);
     keeper_abandon(command);
     command_free(command);
     not_before = now + BACK_OFF;
 }
 
-/* One that is still starting will do: it reads its text when it gets there, sooner than another started now would. */
-static bool in_time(const struct command *command)
+/* One that is still starting is accepted: it will read its text sooner than one that we start now. */
+static bool is_starting_or_running(const struct command *command)
 {
     uint32_t state = atomic_load(&keeper_slot(command)->state);
     return state == SLOT_RUNNING || state == SLOT_STARTING;
 }
 
-/* An earlier command may have killed the shell or its keeper, stopped the keeper, or put another directory in place of its own. */
-static bool still_good(const struct command *command)
+/* An earlier command may have killed the shell or its keeper, stopped the keeper, or replaced the workspace directory. */
+static bool is_usable(const struct command *command)
 {
     uint64_t dev, ino;
     siginfo_t changed = {0};
     waitid(P_PID, (id_t)command->keeper, &changed, WEXITED | WSTOPPED | WNOHANG | WNOWAIT);
-    return !changed.si_pid && in_time(command) && cwd_of_now(&dev, &ino) && dev == command->cwd_dev && ino == command->cwd_ino;
+    return !changed.si_pid && is_starting_or_running(command) && workspace_identity(&dev, &ino) && dev == command->cwd_dev &&
+           ino == command->cwd_ino;
 }
 
-/* Or it may have stopped the shell, now or in a moment: a signal is sent before it is felt, and can only be taken back by
- * SIGCONT. Not once the text was read, though: then it is the command that stopped itself. */
+/* It may also have stopped the shell, with a signal that may not have arrived yet; SIGCONT undoes both. Send it only before the text is
+ * read: afterwards the command may have stopped itself. */
 static bool hand_over(struct command *command, const char *text)
 {
     size_t length = strlen(text) + 1;
     struct slot *slot = keeper_slot(command);
-    if (!slot_claim(slot, CLAIMED)) /* else, from here on, its keeper says when it runs, and does not end it */
+    if (!slot_claim(slot, CLAIMED)) /* once claimed, its keeper reports when it runs, and does not discard it */
         return false;
     if (atomic_load(&slot->state) == SLOT_RUNNING)
         kill(command->main = slot->main, SIGCONT);
     return write(command->feed, text, length) == (ssize_t)length;
 }
 
-/* The same for one that was given its text while it was starting. */
+/* The same for a shell that got its text while it was starting. */
 void prefork_begun(struct command *command)
 {
     int unread = 0;
@@ -139,7 +140,7 @@ void prefork_begun(struct command *command)
     command->feed = -1;
 }
 
-static void missed(void)
+static void note_miss(void)
 {
     last_miss = now;
     if (enabled && target < MOST)
@@ -150,16 +151,16 @@ struct command *prefork_claim(const char *text)
 {
     while (count) {
         struct command *command = pool[0];
-        if (still_good(command) && hand_over(command, text)) {
-            take_out(0);
+        if (is_usable(command) && hand_over(command, text)) {
+            remove_from_pool(0);
             if (!command->main)
-                missed();
+                note_miss();
             return command;
         }
         prefork_discard(command);
         not_before = now;
     }
-    missed();
+    note_miss();
     return NULL;
 }
 

@@ -1,9 +1,9 @@
 /*
- * A tree is found by parent pids in a snapshot of /proc. A snapshot is not atomic: what forks meanwhile is missed, so the
- * caller repeats until its own evidence (ECHILD for a keeper, an empty tree for PID 1) says that nobody is left.
+ * Finds a tree by parent pids in a snapshot of /proc. A snapshot is not atomic and may miss new processes, so the caller repeats until
+ * nothing is left (a keeper until ECHILD, PID 1 until the tree is empty).
  *
- * Something that forks without end is stopped first and killed after: a stopped process keeps its place in the pids limit, so
- * the bomb runs out of room, while a killed one would free a place for the next.
+ * A fork bomb is stopped first and killed afterwards: a stopped process still counts against the pids limit, so the bomb runs out of
+ * room, while a killed one would make room for the next.
  */
 #include "proc.h"
 
@@ -17,17 +17,17 @@
 #include <unistd.h>
 
 #define SEEN_MAX 8192
-#define FEW 8            /* so many are simply killed */
-#define STOP_PASSES 64   /* then kill, also what would not stop (it may be SIGCONTed from inside) */
-#define KILL_PASSES 16   /* then stop again */
-#define DEEP 64          /* generations that are looked at for what they used */
+#define KILL_AT_ONCE 8 /* a tree of at most so many is killed without being stopped first */
+#define STOP_PASSES 64 /* then kill, even if some did not stop (they may get SIGCONT from inside) */
+#define KILL_PASSES 16 /* then stop again */
+#define DEPTH_MAX 64   /* generations whose use is counted */
 
 static struct {
     pid_t pid, ppid;
     char state;
     bool marked;
 } seen[SEEN_MAX];
-static size_t seen_count;
+static size_t snapshot_count;
 
 static bool read_stat(int proc, const char *name, pid_t *ppid, char *state)
 {
@@ -41,25 +41,25 @@ static bool read_stat(int proc, const char *name, pid_t *ppid, char *state)
     if (n <= 0)
         return false;
     stat[n] = 0;
-    char *after = strrchr(stat, ')'); /* the name before it may hold anything */
+    char *after = strrchr(stat, ')'); /* the name before it may contain any character */
     return after && sscanf(after + 1, " %c %d", state, ppid) == 2;
 }
 
 static void snapshot(void)
 {
-    seen_count = 0;
+    snapshot_count = 0;
     DIR *proc = opendir("/proc");
     if (!proc)
         return;
-    for (struct dirent *entry; seen_count < SEEN_MAX && (entry = readdir(proc));) {
+    for (struct dirent *entry; snapshot_count < SEEN_MAX && (entry = readdir(proc));) {
         pid_t pid = atoi(entry->d_name), ppid;
         char state;
         if (pid <= 0 || !read_stat(dirfd(proc), entry->d_name, &ppid, &state))
             continue;
-        seen[seen_count].pid = pid;
-        seen[seen_count].ppid = ppid;
-        seen[seen_count].state = state;
-        seen[seen_count++].marked = false;
+        seen[snapshot_count].pid = pid;
+        seen[snapshot_count].ppid = ppid;
+        seen[snapshot_count].state = state;
+        seen[snapshot_count++].marked = false;
     }
     closedir(proc);
 }
@@ -67,7 +67,7 @@ static void snapshot(void)
 /* /proc lists in ascending order. */
 static ssize_t find(pid_t pid)
 {
-    size_t low = 0, high = seen_count;
+    size_t low = 0, high = snapshot_count;
     while (low < high) {
         size_t middle = (low + high) / 2;
         if (seen[middle].pid < pid)
@@ -75,7 +75,7 @@ static ssize_t find(pid_t pid)
         else
             high = middle;
     }
-    return low < seen_count && seen[low].pid == pid ? (ssize_t)low : -1;
+    return low < snapshot_count && seen[low].pid == pid ? (ssize_t)low : -1;
 }
 
 static struct tree mark(pid_t root, bool (*skip)(pid_t))
@@ -85,17 +85,17 @@ static struct tree mark(pid_t root, bool (*skip)(pid_t))
     snapshot();
     for (bool first = true; changed; first = false) {
         changed = false;
-        for (size_t i = 0; i < seen_count; i++) {
+        for (size_t i = 0; i < snapshot_count; i++) {
             if (seen[i].marked || seen[i].ppid == 0 || (skip && skip(seen[i].pid)))
                 continue;
             ssize_t parent = seen[i].ppid == root ? -1 : find(seen[i].ppid);
             if (seen[i].ppid != root && parent < 0 && first)
-                tree.hazy = true;
+                tree.incomplete = true;
             if (seen[i].ppid != root && (parent < 0 || !seen[parent].marked))
                 continue;
             seen[i].marked = changed = true;
             tree.found++;
-            tree.moving += !strchr("TtZX", seen[i].state);
+            tree.running += !strchr("TtZX", seen[i].state);
         }
     }
     return tree;
@@ -103,7 +103,7 @@ static struct tree mark(pid_t root, bool (*skip)(pid_t))
 
 static void signal_marked(int signal)
 {
-    for (size_t i = 0; i < seen_count; i++)
+    for (size_t i = 0; i < snapshot_count; i++)
         if (seen[i].marked)
             kill(seen[i].pid, signal);
 }
@@ -119,17 +119,17 @@ struct tree proc_purge(struct purge *purge, pid_t root, bool (*skip)(pid_t))
 {
     struct tree tree = mark(root, skip);
     if (purge->passes == 0)
-        purge->killing = tree.found <= FEW;
+        purge->killing = tree.found <= KILL_AT_ONCE;
     else if (purge->killing && purge->passes % KILL_PASSES == 0)
-        purge->killing = tree.found <= FEW;
-    else if (!purge->killing && (!tree.moving || purge->passes % STOP_PASSES == 0))
+        purge->killing = tree.found <= KILL_AT_ONCE;
+    else if (!purge->killing && (!tree.running || purge->passes % STOP_PASSES == 0))
         purge->killing = true;
     purge->passes++;
     signal_marked(purge->killing ? SIGKILL : SIGSTOP);
     return tree;
 }
 
-static ssize_t slurp(pid_t pid, const char *file, char *text, size_t size)
+static ssize_t read_proc_file(pid_t pid, const char *file, char *text, size_t size)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", pid, file);
@@ -145,15 +145,15 @@ static uint64_t resident_now(pid_t pid)
 {
     char text[128];
     unsigned long long pages = 0;
-    slurp(pid, "statm", text, sizeof text);
+    read_proc_file(pid, "statm", text, sizeof text);
     return sscanf(text, "%*u %llu", &pages) == 1 ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-static uint64_t resident_most(pid_t pid)
+static uint64_t resident_peak(pid_t pid)
 {
     char text[2048];
     unsigned long long kilobytes = 0;
-    slurp(pid, "status", text, sizeof text);
+    read_proc_file(pid, "status", text, sizeof text);
     const char *peak = strstr(text, "\nVmHWM:");
     return peak && sscanf(peak, " VmHWM: %llu", &kilobytes) == 1 ? kilobytes << 10 : 0;
 }
@@ -162,24 +162,24 @@ static void add_used(pid_t pid, bool now, struct used *used)
 {
     char text[1024];
     unsigned long long ticks[4] = {0};
-    slurp(pid, "stat", text, sizeof text);
+    read_proc_file(pid, "stat", text, sizeof text);
     const char *after = strrchr(text, ')');
     if (after && sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", ticks, ticks + 1, ticks + 2,
                         ticks + 3) == 4)
         used->cpu_us += (ticks[0] + ticks[1] + ticks[2] + ticks[3]) * 1000000 / (unsigned long long)sysconf(_SC_CLK_TCK);
     if (now)
         used->stopped = after && strncmp(after, ") T", 3) == 0;
-    uint64_t resident = now ? resident_now(pid) : resident_most(pid);
+    uint64_t resident = now ? resident_now(pid) : resident_peak(pid);
     if (resident > used->peak)
         used->peak = resident;
 }
 
-/* By the kernel's own list of children; false where it keeps none. Most often there is one, and nobody below it. */
+/* Uses the kernel's list of children; false: this kernel has none. */
 static bool add_children(pid_t parent, pid_t shell, unsigned depth, struct used *used)
 {
     char file[48], text[2048];
     snprintf(file, sizeof file, "task/%d/children", parent);
-    ssize_t n = slurp(parent, file, text, sizeof text);
+    ssize_t n = read_proc_file(parent, file, text, sizeof text);
     if (n < 0)
         return false;
     for (char *at = text, *end; depth && (end = strchr(at, ' ')); at = end + 1) {
@@ -192,10 +192,10 @@ static bool add_children(pid_t parent, pid_t shell, unsigned depth, struct used 
 
 void proc_used(pid_t root, pid_t shell, struct used *used)
 {
-    if (add_children(root, shell, DEEP, used))
+    if (add_children(root, shell, DEPTH_MAX, used))
         return;
     mark(root, NULL);
-    for (size_t i = 0; i < seen_count; i++)
+    for (size_t i = 0; i < snapshot_count; i++)
         if (seen[i].marked)
             add_used(seen[i].pid, seen[i].pid == shell, used);
 }
@@ -213,20 +213,20 @@ bool proc_reads(pid_t pid, int fd)
     char text[256];
     long call = -1;
     unsigned long long first = 0;
-    if (slurp(pid, "syscall", text, sizeof text) <= 0)
+    if (read_proc_file(pid, "syscall", text, sizeof text) <= 0)
         return true;
     return sscanf(text, "%ld %llx", &call, &first) == 2 && call == SYS_read && first == (unsigned long long)fd;
 }
 
 static int open_oom_counter(void)
 {
-    static const char *const places[] = {
+    static const char *const paths[] = {
         "/sys/fs/cgroup/memory.events.local",
         "/sys/fs/cgroup/memory.events",
         "/sys/fs/cgroup/memory/memory.oom_control",
     };
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        int fd = open(places[i], O_RDONLY | O_CLOEXEC);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        int fd = open(paths[i], O_RDONLY | O_CLOEXEC);
         if (fd >= 0)
             return fd;
     }

@@ -50,7 +50,7 @@ struct link {
 static struct link *buckets[BUCKETS];
 static uint32_t links, next_id = 1;
 static int epoll_fd, listener = -1;
-static bool deaf;                      /* as many connections as there may be: the listener waits */
+static bool listener_paused;                      /* as many connections as there may be: the listener waits */
 static uint8_t in[HEAD + PAYLOAD_MAX], out[HEAD + PAYLOAD_MAX];
 static size_t in_length;
 
@@ -139,7 +139,7 @@ static void hear(bool again)
     struct epoll_event event = {.events = again ? EPOLLIN : 0, .data.ptr = &listener};
     if (listener >= 0)
         epoll_ctl(epoll_fd, EPOLL_CTL_MOD, listener, &event);
-    deaf = !again;
+    listener_paused = !again;
 }
 
 static void drop(struct link *link)
@@ -153,7 +153,7 @@ static void drop(struct link *link)
     free(link->queue);
     free(link);
     links--;
-    if (deaf)
+    if (listener_paused)
         hear(true);
 }
 
@@ -291,7 +291,7 @@ static void connected(struct link *link)
     flush(link);
 }
 
-static void heard(struct link *link)
+static void on_readable(struct link *link)
 {
     size_t room = link->credit < PAYLOAD_MAX ? link->credit : PAYLOAD_MAX;
     ssize_t got = recv(link->fd, out + HEAD, room, 0);
@@ -444,7 +444,7 @@ int relay_main(int argc, char **argv)
             else if (events[i].events & EPOLLOUT)
                 flush(link);
             else if (events[i].events & EPOLLIN)
-                heard(link);
+                on_readable(link);
             else
                 finish(link);
         }

@@ -1,4 +1,4 @@
-/* What hosts ask for, one frame at a time. */
+/* Handles one frame from a host. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/ioctl.h>
@@ -13,7 +13,7 @@ static bool hello(struct connection *connection, const struct frame *frame)
     if (to)
         put_u32(put_u32(put_u64(put_u32(put_u32(to, PROTOCOL_VERSION), 1), boot_id), live_count), isolation_level());
     if (get_u32(frame->payload) != PROTOCOL_VERSION) {
-        connection_flush(connection); /* it learns our version, and why nothing else is said */
+        connection_flush(connection); /* tell the host our version before we close */
         return false;
     }
     connection->greeted = true;
@@ -62,7 +62,7 @@ static void deadline(struct command *command, const struct frame *frame)
     command->grace = get_u32(frame->payload + 4) * MS;
 }
 
-static void of_command(struct connection *connection, struct command *command, const struct frame *frame)
+static void handle_command_request(struct connection *connection, struct command *command, const struct frame *frame)
 {
     struct read_request wanted;
     switch (frame->type) {
@@ -91,17 +91,17 @@ static void of_command(struct connection *connection, struct command *command, c
     }
 }
 
-static void about_command(struct connection *connection, const struct frame *frame)
+static void find_and_handle(struct connection *connection, const struct frame *frame)
 {
     struct command *command = command_find(frame->id);
     if (command)
-        of_command(connection, command, frame);
+        handle_command_request(connection, command, frame);
     else
         answer_error(connection, frame->id, ENOENT, "no such command");
 }
 
-/* These may cross the command's end on their way, so an unknown id is no error. */
-static bool in_passing(struct connection *connection, const struct frame *frame)
+/* These may arrive after the command has ended, so an unknown id is no error. */
+static bool handle_unacknowledged(struct connection *connection, const struct frame *frame)
 {
     struct command *command = command_find(frame->id);
     if (!command)
@@ -122,7 +122,7 @@ static void pong(struct connection *connection, const struct frame *frame)
         put_bytes(to, frame->payload, 8);
 }
 
-/* False: the connection is beyond repair. */
+/* False: close the connection. */
 bool request_handle(struct connection *connection, const struct frame *frame)
 {
     switch (frame->type) {
@@ -133,7 +133,7 @@ bool request_handle(struct connection *connection, const struct frame *frame)
     case INPUT:
     case CREDIT:
     case FORGET:
-        return in_passing(connection, frame);
+        return handle_unacknowledged(connection, frame);
     case LIST:
         answer_list(connection);
         return true;
@@ -148,7 +148,7 @@ bool request_handle(struct connection *connection, const struct frame *frame)
     case SHUTDOWN:
         leave(NULL);
     default:
-        about_command(connection, frame);
+        find_and_handle(connection, frame);
         return true;
     }
 }

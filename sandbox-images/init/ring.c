@@ -15,7 +15,7 @@ static void copy_out(const struct ring *ring, size_t skip, uint8_t *to, size_t l
     memcpy(to + first, ring->bytes, length - first);
 }
 
-/* Out of memory is no reason to fail: the ring then stays as small as it is and drops sooner. */
+/* Without memory the ring stays as it is and drops old bytes sooner. */
 static void grow(struct ring *ring, size_t wanted)
 {
     size_t size = ring->size ? ring->size : FIRST_SIZE;

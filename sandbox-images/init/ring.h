@@ -16,9 +16,9 @@ struct ring {
 
 void ring_put(struct ring *ring, const uint8_t *data, size_t length);
 uint64_t ring_start(const struct ring *ring);
-/* Copies what lies at `offset` (not before ring_start) and returns how much that was. */
+/* Copies up to `most` bytes from `offset` (not before ring_start) and returns how many. */
 size_t ring_get(const struct ring *ring, uint64_t offset, uint8_t *to, size_t most);
-/* No more will come: room for what is there is enough. */
+/* Frees unused room; call it when no more bytes will come. */
 void ring_fit(struct ring *ring);
 void ring_free(struct ring *ring);
 

@@ -1,4 +1,4 @@
-/* Lines that match an extended regular expression: "path\0number\0line\0", at most so many, binary files left out. */
+/* Prints lines that match an extended regular expression as "path\0number\0line\0", up to a limit. Skips binary files. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -1,11 +1,11 @@
 /*
  * From a SPAWN frame to a keeper.
  *
- * A shell command runs in one of two ways, and which one depends on its text alone, never on what happens to be at hand:
- *  - one plain line goes to a bash that reads it from a pipe and evals it; the same bash may have been started ahead and have been
- *    waiting for it (prefork.c), which is what makes a command cheaper than a fork and exec;
- *  - text that could tell the difference (a trace shows one `+` more inside eval, line numbers in syntax errors, $SECONDS …) goes to
- *    `bash -c`. Longer than an argument may be, it is read from a file in memory and evalled after all.
+ * A shell command runs in one of two ways, and which one depends on its text alone, never on whether a shell is waiting:
+ *  - one plain line goes to a bash that reads it from a pipe and evals it. That bash may have been waiting already (prefork.c),
+ *    which makes a command cheaper than a fork and exec;
+ *  - text that would behave differently under eval (set -x prints one more `+`, line numbers in syntax errors, $SECONDS …) goes to
+ *    `bash -c`. If it is too long for an argument, bash reads it from a file in memory and evals it after all.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,10 +24,10 @@
 
 #define ARGUMENT_MAX (128u << 10) /* the kernel's MAX_ARG_STRLEN */
 #define IMAGE_VARIABLES 128
-#define SCREEN (64u << 10) /* of what a terminal showed */
+#define SCREEN (64u << 10) /* recent terminal output that is kept */
 #define BASE_VARIABLES (8 + IMAGE_VARIABLES)
 
-/* The text comes to rest in the variable that `bash -c` itself keeps it in. */
+/* The text ends up in the variable in which `bash -c` keeps it, too. */
 static char bootstrap[] = "IFS= read -rd '' -u9 BASH_EXECUTION_STRING;exec 9<&-;eval -- \"$BASH_EXECUTION_STRING\"";
 
 static bool pipe_for(struct stream *stream, int *end)
@@ -105,14 +105,14 @@ const char *bash_path(void)
     static const char *found;
     if (found)
         return found;
-    static const char *const places[] = {"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (!found && access(places[i], X_OK) == 0)
-            found = places[i];
+    static const char *const candidates[] = {"/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"};
+    for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++)
+        if (!found && access(candidates[i], X_OK) == 0)
+            found = candidates[i];
     return found;
 }
 
-static bool given(char **env, const char *variable)
+static bool has_variable(char **env, const char *variable)
 {
     size_t name = (size_t)(strchr(variable, '=') - variable) + 1;
     for (; *env; env++)
@@ -121,9 +121,9 @@ static bool given(char **env, const char *variable)
     return false;
 }
 
-static void add(char **env, char *variable)
+static void add_variable(char **env, char *variable)
 {
-    if (!strchr(variable, '=') || given(env, variable))
+    if (!strchr(variable, '=') || has_variable(env, variable))
         return;
     while (*env)
         env++;
@@ -131,29 +131,29 @@ static void add(char **env, char *variable)
     env[1] = NULL;
 }
 
-/* Adds the base environment behind what was given: first what is always so, then what the container has (its image's PATH and
-   the like), then what every command needs. */
-static void add_base(char **env, char *pwd, bool pty)
+/* Adds the base environment; variables that are set already win. First the fixed ones, then the container's (its image's PATH …), then
+   defaults. */
+static void add_base_environment(char **env, char *pwd, bool pty)
 {
     char *always[] = {
         "HOME=/home/sandbox", "USER=sandbox", "LOGNAME=sandbox", "SHELL=/bin/bash", pty ? "TERM=xterm-256color" : "TERM=dumb", pwd,
     };
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
-        add(env, always[i]);
+        add_variable(env, always[i]);
     for (int i = 0; i < IMAGE_VARIABLES && environ[i]; i++)
         if (strncmp(environ[i], "HOSTNAME=", 9))
-            add(env, environ[i]);
-    add(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-    add(env, "LC_CTYPE=C.UTF-8");
+            add_variable(env, environ[i]);
+    add_variable(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    add_variable(env, "LC_CTYPE=C.UTF-8");
 }
 
-/* A bash in the default form, waiting for its text on `feed`. */
+/* Starts a bash that waits for its text on `feed`. */
 bool spawn_waiting(struct command *command)
 {
     struct plan plan = {.cwd = "", .in = -1, .out = -1, .err = -1, .control_in = -1, .control_out = -1, .memory = -1};
     char *argv[] = {"bash", "--noprofile", "--norc", "-c", bootstrap, NULL}, *env[BASE_VARIABLES + 1] = {NULL};
     int ends[2];
-    add_base(env, "PWD=" WORKSPACE, false);
+    add_base_environment(env, "PWD=" WORKSPACE, false);
     plan.argv = argv;
     plan.envp = env;
     plan.program = bash_path();
@@ -194,7 +194,7 @@ static int text_in_pipe(const char *text)
     return ends[0];
 }
 
-/* Replaces the text by the bash that runs it. argv has room for five more. */
+/* Replaces the text in argv by the bash that runs it. argv has room for five more entries. */
 static int plan_shell(struct plan *plan, bool control)
 {
     char *text = plan->argv[0];
@@ -204,13 +204,13 @@ static int plan_shell(struct plan *plan, bool control)
     if (!plan->program)
         return ENOENT;
     if (long_text && control)
-        return E2BIG; /* the channel is the control stream's */
-    bool evalled = !control && (long_text || prefork_fits(text));
-    char *argv[] = {"bash", "--noprofile", "--norc", "-c", evalled ? bootstrap : "--", evalled ? NULL : text, NULL};
+        return E2BIG; /* the control stream uses the descriptor that would carry the text */
+    bool by_eval = !control && (long_text || prefork_fits(text));
+    char *argv[] = {"bash", "--noprofile", "--norc", "-c", by_eval ? bootstrap : "--", by_eval ? NULL : text, NULL};
     memcpy(plan->argv, argv, sizeof argv);
-    if (evalled)
+    if (by_eval)
         plan->control_in = long_text ? text_in_memory(text) : text_in_pipe(text);
-    return evalled && plan->control_in < 0 ? errno : 0;
+    return by_eval && plan->control_in < 0 ? errno : 0;
 }
 
 static void refuse(struct connection *connection, uint64_t id, int error, enum stage stage, const char *text)
@@ -248,7 +248,7 @@ static void spawn_on_demand(struct command *command, const struct spawn_request 
     snprintf(pwd, sizeof pwd, "PWD=%s%s%.4096s", *request->cwd == '/' ? "" : WORKSPACE,
              *request->cwd && *request->cwd != '/' ? "/" : "", request->cwd);
     if (command->flags & FLAG_DEFAULT_ENV)
-        add_base(plan.envp, pwd, command->flags & FLAG_PTY);
+        add_base_environment(plan.envp, pwd, command->flags & FLAG_PTY);
     plan.program = plan.argv[0];
     if (command->flags & FLAG_SHELL)
         error = plan_shell(&plan, command->flags & FLAG_CONTROL);
@@ -261,13 +261,13 @@ static void spawn_on_demand(struct command *command, const struct spawn_request 
     free(plan.argv);
 }
 
-static bool default_form(const struct spawn_request *request)
+static bool fits_waiting_shell(const struct spawn_request *request)
 {
     return (request->flags & ~(uint32_t)FLAG_BACKGROUND) == (FLAG_SHELL | FLAG_DEFAULT_ENV) && !request->envc && !*request->cwd &&
            prefork_fits(request->strings);
 }
 
-static bool acceptable(struct connection *connection, uint64_t id, const struct spawn_request *request)
+static bool check_request(struct connection *connection, uint64_t id, const struct spawn_request *request)
 {
     bool shell = request->flags & FLAG_SHELL;
     if (!id || request->flags & ~(uint32_t)FLAGS_KNOWN || !request->argc || (shell && request->argc != 1))
@@ -305,9 +305,9 @@ bool spawn_request(struct connection *connection, const struct frame *frame)
     struct spawn_request request;
     if (!frame_parse_spawn(frame, &request))
         return false;
-    if (!acceptable(connection, frame->id, &request))
+    if (!check_request(connection, frame->id, &request))
         return true;
-    struct command *command = default_form(&request) ? prefork_claim(request.strings) : NULL;
+    struct command *command = fits_waiting_shell(&request) ? prefork_claim(request.strings) : NULL;
     if (command) {
         bool alone = !connection->out_length || connection->hold_until > now;
         command->phase = STARTING;
@@ -315,7 +315,7 @@ bool spawn_request(struct connection *connection, const struct frame *frame)
         if (command->main)
             command_begun(command);
         if (command->main && alone && !(command->flags & FLAG_BACKGROUND))
-            connection_hold(connection); /* its output will be there in a moment */
+            connection_hold(connection); /* its output will follow soon */
         return true;
     }
     command = command_new();

@@ -1,7 +1,7 @@
 /*
- * The bytes of commands. Output of a foreground command goes from its pipe straight to its host, and stays in the
- * pipe while the host grants no credit or takes nothing: that is the back-pressure, and it is the command's own. Output of a
- * background command goes into its rings.
+ * The bytes of commands. Output of a foreground command goes from its pipe straight to its host. It stays in the pipe while the host
+ * grants no credit or does not read: that is the back-pressure, for this command alone. Output of a background command goes into its
+ * rings.
  *
  * All descriptors are watched edge-triggered: `ready` is set by an event and cleared when the kernel says EAGAIN.
  */
@@ -53,16 +53,16 @@ static uint64_t unread(const struct stream *stream)
     return (uint64_t)bytes;
 }
 
-/* The tree is dead, so what is there now is the rest. If the pipe is still open somebody else holds it, whose words are not
- * this command's, and who may write for ever. */
+/* The tree is dead, so what is in the pipe now is the rest. If the pipe is still open, a process of another command holds it, and may
+ * write for ever. */
 void stream_finish(struct stream *stream)
 {
     stream->left = stream->command->flags & FLAG_PTY ? TERMINAL_HOLDS : unread(stream);
     stream->ready = stream->fd >= 0;
 }
 
-/* Reads into scratch; 0 when there is nothing now or ever. */
-static size_t take(struct stream *stream, size_t most)
+/* 0: nothing to read now, or the end. */
+static size_t read_into_scratch(struct stream *stream, size_t most)
 {
     bool last = stream->command->phase == DRAINING;
     if (last && most > stream->left)
@@ -88,7 +88,7 @@ static size_t take(struct stream *stream, size_t most)
 
 static bool pump_ring(struct stream *stream)
 {
-    size_t n = take(stream, RING_TURN);
+    size_t n = read_into_scratch(stream, RING_TURN);
     ring_put(&stream->ring, scratch, n);
     widen(stream);
     return n > 0 && stream->ready;
@@ -100,19 +100,19 @@ static bool pump_owner(struct stream *stream)
     if (stream->passed || !owner || owner->blocked || stream_pass(stream) || stream->ring.total >= stream->credit)
         return false;
     uint64_t room = stream->credit - stream->ring.total;
-    size_t n = take(stream, room < WIRE_CHUNK ? (size_t)room : WIRE_CHUNK);
+    size_t n = read_into_scratch(stream, room < WIRE_CHUNK ? (size_t)room : WIRE_CHUNK);
     if (n) {
         connection_output(owner, stream->number, stream->command->id, stream->ring.total, scratch, n);
-        ring_put(&stream->ring, scratch, n); /* only a terminal's keeps it, for whoever attaches later */
+        ring_put(&stream->ring, scratch, n); /* only a terminal's ring has room, for a host that attaches later */
         widen(stream);
     }
     return n > 0 && stream->ready;
 }
 
-static uint64_t will_be(const struct stream *stream) { return stream->ring.total + unread(stream); }
+static uint64_t total_with_unread(const struct stream *stream) { return stream->ring.total + unread(stream); }
 
-/* A word on the control stream must not overtake output that was written before it: so first see how many control bytes
- * there are, then how much output is under way, and send those bytes when that much output was sent. */
+/* A message on the control stream must not overtake output that was written before it. So first count the waiting control bytes, then
+ * the unread output, and send the control bytes when that much output was sent. */
 static bool pump_control(struct stream *stream)
 {
     struct command *command = stream->command;
@@ -122,7 +122,7 @@ static bool pump_control(struct stream *stream)
     if (!command->gated) {
         ioctl(stream->fd, FIONREAD, &waiting);
         for (int i = 0; i < 2; i++) {
-            command->gate[i] = will_be(&command->streams[i]);
+            command->gate[i] = total_with_unread(&command->streams[i]);
             command->streams[i].ready |= command->streams[i].fd >= 0;
         }
         command->gated = waiting > 0 ? (size_t)waiting : 1;
@@ -134,10 +134,10 @@ static bool pump_control(struct stream *stream)
     if (stream->ring.total >= stream->credit)
         return false;
     room = room < command->gated ? room : command->gated;
-    size_t n = take(stream, room < WIRE_CHUNK ? (size_t)room : WIRE_CHUNK);
+    size_t n = read_into_scratch(stream, room < WIRE_CHUNK ? (size_t)room : WIRE_CHUNK);
     command->gated = 0;
     if (n) {
-        stream->ready = true; /* we may have left some */
+        stream->ready = true; /* there may be more */
         connection_output(command->control_owner, CONTROL, command->id, stream->ring.total, scratch, n);
         stream->ring.total += n;
     }
@@ -163,21 +163,21 @@ void sink_close(struct sink *sink)
     sink->at = sink->length = sink->size = 0;
 }
 
-static void acknowledge(struct sink *sink, uint64_t handed)
+static void acknowledge(struct sink *sink, uint64_t delivered)
 {
-    if (handed == sink->handed)
+    if (delivered == sink->delivered)
         return;
-    sink->handed = handed;
-    if (sink->number == CONTROL && handed - sink->acknowledged < CONTROL_ACK)
-        return; /* a request there has an answer of its own; this would wake the host for nothing */
-    sink->acknowledged = handed;
+    sink->delivered = delivered;
+    if (sink->number == CONTROL && delivered - sink->acknowledged < CONTROL_ACK)
+        return; /* a control message has its own answer; this one would wake the host for nothing */
+    sink->acknowledged = delivered;
     struct command *command = sink->command;
     uint8_t *to = command->control_owner ? connection_frame(command->control_owner, 8, INPUT_ACK, sink->number, command->id) : NULL;
     if (to)
-        put_u64(to, handed);
+        put_u64(to, delivered);
 }
 
-/* Its reader is gone: the rest is dropped, and counts as handed over. */
+/* Its reader is gone: the rest is dropped and counts as delivered. */
 static void sink_break(struct sink *sink)
 {
     sink_close(sink);
@@ -189,14 +189,14 @@ static void sink_end(struct sink *sink)
     static const char eot = END_OF_TRANSMISSION;
     sink->finished = false;
     if (sink->number == STDIN && sink->command->flags & FLAG_PTY)
-        (void)!write(sink->fd, &eot, 1); /* a terminal stays open after its end of file */
+        (void)!write(sink->fd, &eot, 1); /* a terminal stays open after end of file */
     else
         sink_close(sink);
 }
 
 void sink_pump(struct sink *sink)
 {
-    uint64_t handed = sink->handed;
+    uint64_t delivered = sink->delivered;
     while (sink->fd >= 0 && sink->length) {
         ssize_t n = write(sink->fd, sink->bytes + sink->at, sink->length);
         if (n < 0 && errno == EAGAIN)
@@ -205,9 +205,9 @@ void sink_pump(struct sink *sink)
             return sink_break(sink);
         sink->at += (size_t)n;
         sink->length -= (size_t)n;
-        handed += (uint64_t)n;
+        delivered += (uint64_t)n;
     }
-    acknowledge(sink, handed);
+    acknowledge(sink, delivered);
     if (!sink->length && sink->fd >= 0) {
         free(sink->bytes);
         sink->bytes = NULL;
@@ -232,7 +232,7 @@ static bool make_room(struct sink *sink, size_t length)
     return true;
 }
 
-/* False when the host sends more than it may have under way. */
+/* False: the host sent more than its window allows. */
 bool sink_put(struct sink *sink, const uint8_t *data, size_t length)
 {
     sink->received += length;

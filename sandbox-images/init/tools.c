@@ -1,4 +1,4 @@
-/* Files, as small programs that need nothing of the image: opened beneath a root, written whole or not at all. */
+/* File tools that need nothing from the image. Files are opened beneath a root, and written completely or not at all. */
 #define _GNU_SOURCE
 #include "tools.h"
 
@@ -26,8 +26,8 @@ int tool_failed(void)
     return 1;
 }
 
-/* A walk that never leaves its root: a stack of open directories, links resolved by hand. The kernel's own way
- * (openat2) is shut inside a sandbox, because a filter cannot look at its flags. */
+/* Resolves a path without leaving its root: a stack of open directories, with links followed by hand. openat2 could do it, but seccomp
+ * refuses it in a sandbox, because a filter cannot see its flags. */
 struct walk {
     int stack[TOOL_DEPTH + 1], depth, links;
     char rest[2 * PATH_MAX];
@@ -41,7 +41,7 @@ static bool walk_to(struct walk *walk, const char *target)
     errno = ELOOP;
     if (++walk->links > 40)
         return false;
-    if (*target == '/') { /* a link to its own root by its full name is common, and harmless */
+    if (*target == '/') { /* an absolute link into the root is common and harmless */
         errno = EXDEV;
         if (strncmp(target, root_path, under) || (target[under] && target[under] != '/'))
             return false;
@@ -53,7 +53,7 @@ static bool walk_to(struct walk *walk, const char *target)
     return snprintf(walk->rest, sizeof walk->rest, "%s/%s", target, old) < (int)sizeof walk->rest;
 }
 
-/* One component; -1 goes on, -2 failed, otherwise the file that was asked for. */
+/* Resolves one component. -1: go on; -2: failed; otherwise the descriptor of the file. */
 static int walk_on(struct walk *walk, const char *name, bool last, int flags, mode_t mode)
 {
     struct stat status;
@@ -99,7 +99,7 @@ int open_beneath(int root, const char *path, int flags, mode_t mode)
         char name[NAME_MAX + 2];
         char *at = walk.rest + strspn(walk.rest, "/");
         size_t length = strcspn(at, "/");
-        if (!length) { /* the path was a directory's, or empty */
+        if (!length) { /* the path is empty or ends here, in a directory */
             found = openat(walk.stack[walk.depth], ".", flags & ~O_CREAT);
             found = found < 0 ? -2 : found;
             break;
@@ -123,7 +123,7 @@ int open_beneath(int root, const char *path, int flags, mode_t mode)
     return found < 0 ? -1 : found;
 }
 
-/* The directory that holds the last component, which is not followed. */
+/* Opens the directory that holds the last component, which is not followed. */
 int open_parent(int root, const char *path, const char **name)
 {
     const char *slash = strrchr(path, '/');
@@ -222,7 +222,7 @@ static bool pour(int fd)
     }
 }
 
-/* What was poured is whole only if it ends in the host's mark: a host that dies closes the pipe, too. */
+/* The input is complete only if it ends in the host's mark: a host that dies closes the pipe, too. */
 static bool ends_in(int fd, const char *mark)
 {
     char last[64];
@@ -243,7 +243,7 @@ static int put(int root, const char *path, mode_t mode, const char *mark)
     if (parent < 0 || getrandom(&number, sizeof number, 0) != sizeof number)
         return tool_failed();
     snprintf(temporary, sizeof temporary, ".%016llx.belljar", (unsigned long long)number);
-    int fd = openat(parent, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600); /* nothing is left of it if we are killed */
+    int fd = openat(parent, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600); /* disappears if we are killed */
     bool named = fd < 0;
     if (named)
         fd = openat(parent, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -348,7 +348,7 @@ static bool remove_at(int parent, const char *name, int depth)
     struct dirent *entry;
     bool good = entries && depth;
     if (good)
-        fchmod(fd, 0700); /* so that what is in a read-only one can go */
+        fchmod(fd, 0700); /* entries of a read-only directory cannot be removed */
     while (good && (entry = readdir(entries)))
         if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
             good = remove_at(dirfd(entries), entry->d_name, depth - 1);

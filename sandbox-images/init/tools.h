@@ -1,9 +1,9 @@
-/* The init as a program of many names: small tools that work in any image, run as ordinary commands.
+/* Small tools inside the init's binary. They work in any image and run as ordinary commands.
  *
  *   get ROOT PATH [OFFSET LENGTH]     a file's bytes to stdout
- *   put ROOT PATH MODE                stdin into a file, whole or not at all
- *   append ROOT PATH                  stdin behind what is there
- *   list ROOT PATH DEPTH              what is in a directory (see tools.c: records)
+ *   put ROOT PATH MODE                stdin into a file, completely or not at all
+ *   append ROOT PATH                  stdin to the end of a file
+ *   list ROOT PATH DEPTH              the entries of a directory (see tools.c: records)
  *   stat ROOT PATH                    one record
  *   remove ROOT PATH                  a file, a link or a whole directory
  *   mkdir ROOT PATH                   with its parents
@@ -12,8 +12,8 @@
  *   search ROOT PATH EXPRESSION MOST  lines that match
  *   relay [PORT]                      see relay.c
  *
- * ROOT is the directory that PATH is resolved beneath: no link leads out of it. What fails says "ERRNO text" on
- * stderr and ends with 1. */
+ * PATH is resolved beneath the directory ROOT: no link leads out of it. On failure a tool prints "ERRNO text" to stderr and
+ * exits with 1. */
 #ifndef BELLJAR_TOOLS_H
 #define BELLJAR_TOOLS_H
 
