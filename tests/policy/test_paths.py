@@ -1,9 +1,13 @@
 """Path classes."""
 
+import fnmatch
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from belljar.policy.marks import ANY, ATOM, STAR, UNKNOWN
-from belljar.policy.paths import classify, resolve
+from belljar.policy.paths import classify, could_match, resolve
 
 CASES = {
     "/": "root",
@@ -63,3 +67,18 @@ def test_links_are_followed_except_for_the_last_when_the_link_is_meant() -> None
     assert resolve("l/etc", "/workspace", links) == "/etc"
     assert resolve("l", "/workspace", links) == "/"
     assert resolve("l", "/workspace", links, last=False) == "/workspace/l"
+
+
+@given(st.text("ab/*", max_size=9), st.text("ab/", max_size=9))
+def test_a_star_stands_for_what_it_does_in_bash(pattern: str, path: str) -> None:
+    """Each component by itself, as the library matches it, which is known to be right."""
+    parts, shapes = path.split("/"), pattern.split("/")
+    matched = len(parts) == len(shapes) and all(map(fnmatch.fnmatchcase, parts, shapes))
+    assert could_match(pattern.replace("*", STAR), path) == matched
+
+
+@pytest.mark.parametrize("star", [STAR, UNKNOWN])
+def test_no_crowd_of_stars_takes_for_ever(star: str) -> None:
+    """With each place tried for each star this takes longer than anybody waits."""
+    assert not could_match(f"/tmp/{f'{star}a' * 12}b", "/tmp/" + "a" * 250)
+    assert could_match(f"/tmp/{f'{star}a' * 12}", "/tmp/" + "a" * 250)

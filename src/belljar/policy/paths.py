@@ -53,7 +53,7 @@ def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str 
 
 def could_match(pattern: str, path: str) -> bool:
     """Whether a path with active globs (or holes) could stand for this one."""
-    regex = _shape(re.sub(f"{STAR}+", STAR, pattern)) if pattern.count(STAR) <= 12 else None
+    regex = _shape(pattern)
     return (regex is None or regex.fullmatch(path) is not None) and not any(
         part[:1] == "." and shape[:1] in (STAR, ANY, BRACKET)  # a glob does not match a leading dot
         for part, shape in zip(path.split("/"), pattern.split("/"), strict=False)
@@ -62,8 +62,10 @@ def could_match(pattern: str, path: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _shape(pattern: str) -> re.Pattern[str] | None:
+    first, *rest = "".join(map(_regex_piece, re.findall(f"{BRACKET}[^]/]*]|.", pattern, re.S))).split("[^/]*")
+    runs = [f"(?>[^/]*?{run})" for run in rest[:-1] if run]  # where each first comes: to try all places takes for ever
     try:
-        return re.compile("".join(_regex_piece(piece) for piece in re.findall(f"{BRACKET}[^]/]*]|.", pattern, re.S)))
+        return re.compile("[^/]*".join((first + "".join(runs), *rest[-1:]))) if len(runs) < 200 else None
     except re.error:
         return None
 
