@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from belljar.audit import log
+from belljar.errors import UsageError
 
 logger = logging.getLogger("belljar.tools.execute_command")
 
@@ -90,3 +91,9 @@ def test_an_exception_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     said = json.loads(capsys.readouterr().err)["error"]
     assert said.startswith("ValueError('PASSWORD=***")
     assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("wish", ["abc", "info,jason", "json", "info,json,more"])
+def test_a_log_that_there_is_not_is_refused(wish: str) -> None:
+    with pytest.raises(UsageError, match=f"BELLJAR_LOG={wish}: write debug or info"):
+        log.configure(wish)

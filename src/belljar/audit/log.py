@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from belljar.audit import masking
+from belljar.errors import UsageError
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -78,6 +79,8 @@ def tell(kind: str, fields: Mapping[str, Any]) -> None:
 def configure(wish: str | None = None, *, verbose: bool = False) -> None:
     """Set up the `belljar` logger for our own programs; users of the library configure logging themselves."""
     words = (wish or os.environ.get("BELLJAR_LOG") or ("info" if verbose else "")).lower().split(",")
+    if words[0] and (words[0] not in _LEVELS or words[1:] not in ([], ["json"])):
+        raise UsageError(f"BELLJAR_LOG={','.join(words)}: write {' or '.join(_LEVELS)}, and `,json` for JSON lines")
     handler = logging.StreamHandler(sys.stderr)
     formatter = JsonFormatter() if "json" in words else TextFormatter()
     handler.setFormatter(formatter if words[0] else _WarningFormatter())

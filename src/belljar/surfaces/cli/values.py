@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 
 _LONGEST_ENV_FILE = 1 << 20
 
@@ -46,12 +47,16 @@ def env_file(path: str) -> list[tuple[str, str]]:
     """Read as by Docker, but each line needs a value: the file may come from a repository, which must not choose which
     of our own variables a command gets."""
     try:
+        if stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith("/dev/fd/"):  # opening it could wait for ever
+            raise argparse.ArgumentTypeError(f"{path} is a named pipe; give a file, or write <(…)")
         with open(path, encoding="utf-8") as file:
-            lines = file.read(_LONGEST_ENV_FILE).splitlines()
+            text = file.read(_LONGEST_ENV_FILE + 1)
     except (OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(f"{path}: {getattr(error, 'strerror', None) or 'not text'}") from None
+    if len(text) > _LONGEST_ENV_FILE:
+        raise argparse.ArgumentTypeError(f"{path} is larger than 1 MiB")
     pairs = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.lstrip().partition("=")
         if not name or name.startswith("#"):
             continue
