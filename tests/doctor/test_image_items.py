@@ -19,7 +19,7 @@ def test_an_init_or_an_image_that_is_missing_is_named(engine: DockerEngine, monk
     monkeypatch.setattr(image_items.resources, "init_binary", missing)
     monkeypatch.setattr(image_items.catalog, "reference", lambda name: "belljar-test/no-such-image")
     monkeypatch.setattr(DockerEngine, "registry_has", lambda self, reference: False)
-    monkeypatch.setattr(image_items.shutil, "which", lambda name: None)
+    monkeypatch.setattr(image_items.shutil, "which", lambda name, path=None: None)
     checks = examine(engine)
     assert failing(checks) == {"init", "image base", "image sources"}
     assert all(check.fix for check in checks if not check.ok)

@@ -99,5 +99,5 @@ def test_an_ended_sandbox_is_cleared_away(workspace: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PARENT, *run], capture_output=True, check=True)
     id = json.loads(done.stdout)["session"]
     assert f"belljar-{id}" not in engine._boxes.names()
-    assert not engine._caller.groups.directories(engine._group(f"belljar-{id}"))
+    assert not any(map(os.path.exists, engine._caller.groups._paths(engine._group(f"belljar-{id}"))))
     assert not any(id in held for held in engine._store.held())
