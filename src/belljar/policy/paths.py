@@ -53,8 +53,7 @@ def resolve(path: str, cwd: str, links: dict[str, str] | None = None, home: str 
 
 def could_match(pattern: str, path: str) -> bool:
     """Whether a path with active globs (or holes) could stand for this one."""
-    regex = _shape(pattern)
-    return (regex is None or regex.fullmatch(path) is not None) and not any(
+    return ((regex := _shape(pattern)) is None or regex.fullmatch(path) is not None) and not any(
         part[:1] == "." and shape[:1] in (STAR, ANY, BRACKET)  # a glob does not match a leading dot
         for part, shape in zip(path.split("/"), pattern.split("/"), strict=False)
     )
@@ -63,7 +62,8 @@ def could_match(pattern: str, path: str) -> bool:
 @functools.lru_cache(maxsize=256)
 def _shape(pattern: str) -> re.Pattern[str] | None:
     first, *rest = "".join(map(_regex_piece, re.findall(f"{BRACKET}[^]/]*]|.", pattern, re.S))).split("[^/]*")
-    runs = [f"(?>[^/]*?{run})" for run in rest[:-1] if run]  # where each first comes: to try all places takes for ever
+    numbered = enumerate(filter(None, rest[:-1]), 1)  # each run where it first comes: to try all places takes for ever
+    runs = [f"(?=(?P<run{number}>[^/]*?{run}))(?P=run{number})" for number, run in numbered]
     try:
         return re.compile("[^/]*".join((first + "".join(runs), *rest[-1:]))) if len(runs) < 200 else None
     except re.error:
