@@ -1,5 +1,6 @@
 """The link against an init that lies, stalls or breaks off: faults that a real init does not make on request."""
 
+import contextlib
 import os
 import socket
 import struct
@@ -244,6 +245,25 @@ async def test_a_busy_sandbox_that_the_engine_vouches_for_is_given_time(
     execution = spawned(pair)
     with anyio.fail_after(120), pytest.raises(SandboxLost, match="stopped answering"):
         await execution.ended()
+
+
+async def test_an_init_that_talks_and_never_answers_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output, and answers to other questions, are no answer."""
+    monkeypatch.setattr(link, "PULSE", 0.01)
+    monkeypatch.setattr(link, "GIVE_UP", 0.3)
+    execution = await running(pair, Flag.SHELL)
+
+    async def talk() -> None:
+        while pair.link.lost is None:
+            with contextlib.suppress(OSError):
+                pair.output(execution.id, b"x")
+            await anyio.sleep(0.01)
+
+    with anyio.fail_after(120):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk)
+            with pytest.raises(SandboxLost, match="stopped answering"):
+                await execution.ended_within(0.1)
 
 
 async def test_a_read_of_an_unknown_shell_says_so(pair: Pair) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio import to_thread
 from tests.link.conftest import DIRECT, ENDED, Pair, passed, running
 
 from belljar.errors import SandboxLost
-from belljar.link import frames
+from belljar.link import frames, transport
 from belljar.link.frames import Flag, From, To
 from belljar.link.streams import READ, READS_PER_WAKE
 from belljar.link.transport import DRAIN
@@ -75,6 +76,44 @@ async def test_closing_what_was_passed_never_waits(pair: Pair, how: str) -> None
         await execution.ended()
     assert time.monotonic() - begun < 30, "far less than the socket lingers"
     server.close()
+
+
+async def test_sockets_that_linger_do_not_stay_in_our_table(pair: Pair) -> None:
+    execution = await running(pair, Flag.SHELL)
+    both = [lingering() for _ in range(2)]
+    names = {f"socket:[{os.fstat(client.fileno()).st_ino}]" for client, _ in both}
+    socket.send_fds(pair.init, [b"x"], [client.fileno() for client, _ in both] * 10)
+    for client, _ in both:
+        client.close()
+    with pytest.raises(SandboxLost):
+        await execution.ended()
+    with anyio.fail_after(50):  # each would linger for a minute
+        while names & _open_descriptors():
+            await to_thread.run_sync(time.sleep, 0.01)
+    for _, server in both:
+        server.close()
+
+
+def _open_descriptors() -> set[str]:
+    found = set()
+    for each in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(f"/proc/self/fd/{each}"))
+    return found
+
+
+async def test_closing_takes_few_of_the_descriptors_that_wait(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    execution = await running(pair, Flag.SHELL)
+    pair.link.loop.remove_reader(pair.link._transport.fileno())
+    taken: list[int] = []
+    close = transport.close_passed
+    monkeypatch.setattr(transport, "close_passed", lambda them: (taken.append(len(them)), close(them)))
+    for _ in range(8):
+        socket.send_fds(pair.init, [b"x"], [pair.init.fileno()] * 253)
+    pair.link.close()
+    assert taken == [253], "what is left is closed with the connection"
+    with pytest.raises(SandboxLost):
+        await execution.ended()
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/proc/self/stat", "/"])

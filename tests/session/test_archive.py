@@ -39,3 +39,11 @@ def test_a_hostile_sandbox_writes_nothing_elsewhere(tmp_path: Path, archive: byt
     with Folder.at(target) as folder, pytest.raises((FileFailed, OSError)):
         _feed(Unpacker(folder), archive)
     assert [each.name for each in tmp_path.iterdir()] == ["target"]
+
+
+def test_nothing_is_kept_of_an_archive_that_goes_on_after_its_end(tmp_path: Path) -> None:
+    with Folder.at(tmp_path) as folder:
+        unpacker = Unpacker(folder)
+        unpacker.feed(HEAD.pack(b"e", 0, 0, 0))
+        with pytest.raises(FileFailed, match="after its end"):
+            unpacker.feed(bytes(1 << 20))

@@ -11,7 +11,8 @@ import regex
 from tests.owners import give
 
 from belljar import Session, Shell
-from belljar.errors import UsageError
+from belljar.errors import BelljarError, UsageError
+from belljar.link.frames import ReadReply
 from belljar.session import background_shell
 from belljar.session.background_shell import Chunk, _matches
 
@@ -239,3 +240,22 @@ async def test_many_can_read_one_shell_at_once(box: Session) -> None:
 def test_a_filter_whose_time_is_over_looks_at_no_further_line() -> None:
     with pytest.raises(UsageError, match="takes too long"):
         _matches(regex.compile("x"), b"x", time.monotonic() - 1)
+
+
+async def test_an_init_whose_output_never_ends_costs_bounded_memory(
+    box: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = await box.start("true")
+    await shell.wait(60)
+    asked = 0
+
+    async def more(id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> ReadReply:
+        nonlocal asked
+        asked += 1
+        assert asked < 100
+        return ReadReply(out_from, out_from + 10, err_from, err_from, shell._body, bytes(10), b"")
+
+    monkeypatch.setattr(background_shell, "RING_MAX", 200)
+    monkeypatch.setattr(box.sandbox.link, "read", more)
+    with pytest.raises(BelljarError, match="more output than it can have kept"):
+        await shell.result()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from belljar.errors import FileFailed
@@ -17,3 +19,49 @@ async def test_a_size_below_nothing_is_no_answer(record: bytes) -> None:
 
     with pytest.raises(FileFailed, match="cannot be read"):
         await Files(run).list()
+
+
+def answering(*parts: bytes, status: int = 0, stderr: bytes = b"") -> Files:
+    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+        assert callable(sink)
+        for part in parts:
+            sink(part)
+        return status, stderr
+
+    return Files(run)
+
+
+@pytest.mark.parametrize("answer", [b"", b"f 644 5 0 a\0\0" * 2, b"f 644 %b 0 a\0\0" % (b"9" * 400), bytes(8000)])
+async def test_what_is_no_status_of_one_file_is_no_answer(answer: bytes) -> None:
+    with pytest.raises(FileFailed, match="cannot be read"):
+        await answering(answer).stat("a")
+
+
+@pytest.mark.parametrize("answer", [b"a\x001\0x\0" * 3, b"a\x001\0", b"a\x001\0x\0rest"])
+async def test_more_lines_than_were_asked_for_or_parts_of_one_are_no_answer(answer: bytes) -> None:
+    with pytest.raises(FileFailed, match="cannot be read"):
+        await answering(answer).search("x", most=2)
+
+
+async def test_numbers_of_a_lying_sandbox_are_no_error_of_ours() -> None:
+    (match,) = await answering(b"a\0%b\0x\0" % (b"9" * 5000)).search("x")
+    assert match.line == 0
+    with pytest.raises(FileFailed, match="words"):
+        await answering(status=1, stderr="\u00b2 words".encode()).read("a")
+
+
+async def test_a_file_that_comes_byte_by_byte_takes_no_more_memory_than_its_bytes() -> None:
+    async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
+        assert callable(sink)
+        for number in range(200_000):
+            sink(number.to_bytes(3, "little"))
+        return 0, b""
+
+    tracemalloc.start()
+    try:
+        content = await Files(run).read("a")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(content) == 600_000
+    assert most < 4 * len(content)

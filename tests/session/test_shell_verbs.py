@@ -5,6 +5,8 @@ from tests.session.test_background_shell import box as box
 
 from belljar import Session, Shell
 from belljar.errors import PolicyDenied, ShellNotFound
+from belljar.link import frames
+from belljar.link.frames import Flag
 
 
 async def test_shells_are_listed_found_and_cleaned_up(box: Session) -> None:
@@ -54,3 +56,23 @@ async def test_a_command_that_is_quick_does_not_yield(box: Session) -> None:
     made = await box.yielding("echo quick", yield_after=20)
     assert not isinstance(made, Shell)
     assert made.stdout == "quick\n"
+
+
+async def test_shells_of_others_that_are_no_longer_listed_are_forgotten(
+    box: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An init that lists others each time must not make the host keep them all."""
+    ours = await box.start("sleep 600")
+    link, numbers = box.sandbox.link, iter(range(1, 7))
+
+    async def lies() -> list[frames.Listed]:
+        return [frames.Listed(next(numbers), Flag.BACKGROUND, 1, 0, 0, 0, None, b"") for _ in range(3)]
+
+    monkeypatch.setattr(link, "list", lies)
+    await box.refresh()
+    known = {shell.id for shell in await box.refresh()}
+    monkeypatch.undo()
+    assert known & {f"shell_{number:08x}" for number in range(1, 7)} == {f"shell_{n:08x}" for n in (4, 5, 6)}
+    assert ours.id in known
+    await box.refresh()
+    await ours.kill()

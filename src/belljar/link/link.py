@@ -11,8 +11,9 @@ frames the other callbacks of the event loop get their turn.
 
 When the network is cut or the container paused, the stream falls silent without being closed. If that happens while we
 wait for something, we send a PING, then ask the engine (`still_alive`), and finally close the link; everything that
-waits on it then fails. Time during which our own event loop was blocked does not count. In turn the init drops a
-bridged host that is silent; heartbeat.py prevents that from its own thread.
+waits on it then fails. The same happens if a question stays unanswered, whatever else the init says meanwhile. Time
+during which our own event loop was blocked does not count. In turn the init drops a bridged host that is silent;
+heartbeat.py prevents that from its own thread.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ LATE_FRAMES_MAX = 64  # how many frames each of them may still send
 
 PULSE = 1.0  # how often silence is checked while we wait for something
 SUSPECT = 2.2  # silence after which the engine is asked
-GIVE_UP = 60.0  # silence after which the link is closed, even if the engine says that the container runs
+GIVE_UP = 60.0  # silence, or a question without its answer, after which the link is closed, whatever the engine says
 
 REFUSABLE = frozenset({To.SIGNAL, To.RESIZE, To.DEADLINE, To.KILL, To.READ, To.BACKGROUND, To.STATE})
 """What the init may answer with ERROR."""
@@ -118,7 +119,7 @@ class Link:
         self.check_loop()
         tag = self._questions.free_tag(From.READ_REPLY, id)
         self.send(frames.read(id, out_from, err_from, limit, milliseconds(wait), tag))
-        reply: frames.ReadReply = await self._questions.ask(From.READ_REPLY, id, tag, most=limit)
+        reply: frames.ReadReply = await self._questions.ask(From.READ_REPLY, id, tag, most=limit, wait=wait)
         return reply
 
     async def state(self, id: int) -> frames.CommandState:
@@ -348,7 +349,7 @@ class Link:
         if now - due > PULSE:
             self._last_received = now  # our own loop was blocked; bytes may have arrived that are not read yet
         silence = now - self._last_received
-        if silence > GIVE_UP:
+        if silence > GIVE_UP or self._questions.overdue(PULSE, GIVE_UP):
             self.close("the sandbox stopped answering")
             return
         if (silence >= PULSE * 0.9 or now == self._last_received) and From.PONG not in self._questions:

@@ -1,6 +1,7 @@
 """Questions to the init that are not answered yet.
 
-An answer without a question, or one that is longer than the question allows, is a `FrameError`.
+An answer without a question, or one that is longer than the question allows, is a `FrameError`. A question that is
+not answered in time is overdue, whatever else the init says meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Key = tuple[From, int, int]
 
 class Questions:
     def __init__(self) -> None:
-        self._waiting: dict[Key, deque[tuple[asyncio.Future[Any], int]]] = {}
+        self._waiting: dict[Key, deque[tuple[asyncio.Future[Any], int, float]]] = {}
+        self._now = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -29,11 +31,16 @@ class Questions:
         """Whether a question of this kind that belongs to no command is waiting."""
         return (kind, 0, 0) in self._waiting
 
-    def ask(self, kind: From, id: int = 0, tag: int = 0, *, most: int = 0) -> asyncio.Future[Any]:
-        """A future for the answer, which may hold at most `most` bytes."""
+    def ask(self, kind: From, id: int = 0, tag: int = 0, *, most: int = 0, wait: float = 0.0) -> asyncio.Future[Any]:
+        """A future for the answer, which may hold at most `most` bytes and be given after `wait` seconds."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault((kind, id, tag), deque()).append((future, most))
+        self._waiting.setdefault((kind, id, tag), deque()).append((future, most, self._now + wait))
         return future
+
+    def overdue(self, passed: float, most: float) -> bool:
+        """So many more seconds have passed: whether a question waits for more than `most`."""
+        self._now += passed
+        return any(self._now - queue[0][2] > most for queue in self._waiting.values())
 
     def free_tag(self, kind: From, id: int) -> int:
         tag = next((tag for tag in range(TAGS) if (kind, id, tag) not in self._waiting), None)
@@ -45,7 +52,7 @@ class Questions:
         queue = self._waiting.get((kind, id, tag))
         if not queue or size > queue[0][1]:
             raise FrameError("an answer without a question")
-        future, _ = queue.popleft()
+        future, *_ = queue.popleft()
         if not queue:
             del self._waiting[kind, id, tag]
         if not future.done():
@@ -54,7 +61,7 @@ class Questions:
     def fail(self, error: Exception, id: int | None = None) -> bool:
         """Fail the questions of one command, or all of them; returns False if there were none."""
         keys = [key for key in self._waiting if id is None or key[1] == id != 0]
-        for future, _ in (question for key in keys for question in self._waiting.pop(key)):
+        for future, *_ in (question for key in keys for question in self._waiting.pop(key)):
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # marks it as retrieved, in case nobody awaits it any more

@@ -64,7 +64,8 @@ class SocketTransport:
             raise FrameError("more descriptors than there are streams")
 
     def close(self) -> None:
-        """Never blocks, whatever descriptors are still queued."""
+        """Never blocks, whatever descriptors are still queued. Only a few of them become ours: of those that our table
+        has no room for, the kernel would close the rest in this thread."""
         drained = False
         with contextlib.suppress(OSError, FrameError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -72,7 +73,7 @@ class SocketTransport:
             try:
                 drained = not self.recv(64 << 10)
             except FrameError:
-                continue
+                break
             except OSError:
                 drained = True
             if drained:
@@ -94,7 +95,17 @@ def close_passed(descriptors: Iterable[int]) -> None:
         else:
             others.append(descriptor)
     if others:
-        _in_thread(lambda: deque(map(os.close, others), 0))
+        _in_thread(lambda: deque(map(_close_at_once, others), 0))
+
+
+def _close_at_once(descriptor: int) -> None:
+    """Without waiting for a socket's peer, so that those behind it are closed too."""
+    with contextlib.suppress(OSError):  # not a socket
+        passed = socket.socket(fileno=descriptor)
+        with contextlib.suppress(OSError):
+            passed.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes(8))
+        passed.detach()
+    os.close(descriptor)
 
 
 def reopened(descriptor: int, *, to_write: bool) -> int | None:

@@ -83,6 +83,8 @@ class Unpacker:
         self.done = False
 
     def feed(self, data: bytes) -> None:
+        if self.done:
+            raise FileFailed("the sandbox sent an archive that goes on after its end")
         self._buffer += data
         while self._buffer and not self.done:
             if self._left:

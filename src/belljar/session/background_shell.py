@@ -18,10 +18,11 @@ import anyio
 from anyio import to_thread
 
 from belljar.awaiting import all_pending
-from belljar.errors import UsageError
+from belljar.errors import BelljarError, UsageError
 from belljar.link import frames
 from belljar.link.frames import To
 from belljar.link.remote_command import UNLIMITED
+from belljar.link.wire import RING_MAX
 from belljar.patterns import lazy_pattern
 from belljar.records import record
 from belljar.session import options as checks
@@ -113,6 +114,11 @@ class Shell:
     def from_listed(cls, session: Session, listed: frames.Listed) -> Shell:
         return cls(session, listed.id, decode(listed.tag, cut_end=True), listed.pid, listed.started_ms / 1000)
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process started it; any other is known only as long as the sandbox lists it."""
+        return self._entry is not None
+
     # Reading.
 
     async def read(
@@ -194,13 +200,14 @@ class Shell:
     async def _kept(self) -> tuple[bytes, bytes]:
         """All output in the rings. A reply holds less than a ring, so there are several."""
         out, err, position = bytearray(), bytearray(), (0, 0)
-        while True:
+        while len(out) <= RING_MAX and len(err) <= RING_MAX:
             chunk = await self._fetch(position, READ_LIMIT, 0.0)
             out += chunk.stdout_bytes
             err += chunk.stderr_bytes
             if not chunk.stdout_bytes and not chunk.stderr_bytes:
                 return bytes(out), bytes(err)
             position = chunk.next
+        raise BelljarError(f"{self.id}: the sandbox sent more output than it can have kept")
 
     # Input and signals.
 

@@ -28,12 +28,15 @@ from belljar.session.host_paths import HostPath
 ROOTS = (WORKSPACE, HOME, "/tmp")
 READ_MAX = 256 << 20  # bytes that `read` keeps in memory; `download` has no such limit
 ANSWER_MAX = 16 << 20  # bytes of listed names or matching lines; as objects they take ten times as much
+STAT_MAX = 16 << 10  # two paths and a few numbers
+NUMBER_MAX = 20  # digits; the kernel has no larger ones
 Kind = Literal["file", "directory", "link", "fifo", "socket", "device"]
 _MESSAGES = {
     errno.EXDEV: "leads out of what can be reached: a link to another place",
     errno.EINVAL: "neither a file nor a directory",
 }
 """Where the kernel's own message would not help."""
+_UNREADABLE = "the sandbox's answer cannot be read"
 _KINDS: dict[bytes, Kind] = {
     b"f": "file", b"d": "directory", b"l": "link", b"p": "fifo", b"s": "socket", b"c": "device",
 }  # fmt: skip
@@ -99,11 +102,11 @@ class Files:
 
         text = (await box.files.read("notes.txt")).decode()
         """
-        parts: list[bytes] = []
-        sink = up_to(READ_MAX, f"{path}: over {READ_MAX} bytes; use download()", parts.append)
+        content = bytearray()  # not a list of parts: an object for each byte would take many times as much
+        sink = up_to(READ_MAX, f"{path}: over {READ_MAX} bytes; use download()", content.extend)
         window = [str(offset), str(length if length is not None else (1 << 63) - 1)]
         await self._do("get", path, window if offset or length is not None else [], sink=sink)
-        return b"".join(parts)
+        return bytes(content)
 
     async def write(self, path: str, data: bytes | str, *, mode: int = 0o644) -> None:
         """Write a whole file: readers see the old one or the new one. Its directory must be there.
@@ -136,8 +139,10 @@ class Files:
 
         size = (await box.files.stat("app.py")).size
         """
-        (info,) = _records(await self._text("stat", path))
-        return info
+        infos = [*_records(await self._text("stat", path, most=STAT_MAX))]
+        if len(infos) != 1:
+            raise FileFailed(_UNREADABLE)
+        return infos[0]
 
     async def exists(self, path: str) -> bool:
         """Whether a path exists.
@@ -172,15 +177,12 @@ class Files:
         matches = await box.files.search("TODO", "src")
         """
         try:
-            fields = (await self._text("search", path, expression, str(most))).split(b"\0")[:-1]
+            lines = await self._text("search", path, expression, str(most))
         except FileFailed as error:
             if error.errno == errno.EINVAL:
                 raise UsageError(f"{expression!r} is not an extended regular expression") from None
             raise
-        if len(fields) % 3:
-            raise FileFailed("the sandbox's answer cannot be read")
-        rows = zip(fields[::3], fields[1::3], fields[2::3], strict=True)
-        return [Match(os.fsdecode(p), int(n) if n.isdigit() else 0, t.decode("utf-8", "replace")) for p, n, t in rows]
+        return await to_thread.run_sync(_matches, lines, most)
 
     async def upload(self, source: str | os.PathLike[str], path: str) -> None:
         """Copy a file or directory of the host into the sandbox.
@@ -241,11 +243,11 @@ class Files:
 
     # Running a tool.
 
-    async def _text(self, tool: str, path: str, *more: str) -> bytes:
-        parts: list[bytes] = []
+    async def _text(self, tool: str, path: str, *more: str, most: int | None = None) -> bytes:
+        answer = bytearray()
         complaint = f"{path}: there is too much to {tool}; name a directory further down"
-        await self._do(tool, path, more, sink=up_to(ANSWER_MAX, complaint, parts.append))
-        return b"".join(parts)
+        await self._do(tool, path, more, sink=up_to(most or ANSWER_MAX, complaint, answer.extend))
+        return bytes(answer)
 
     async def _put(self, path: str, mode: int, source: Source) -> None:
         """The tool renames the new file only after it has read the mark, which a host that dies does not send."""
@@ -264,8 +266,8 @@ class Files:
         root, below = rooted(path)
         status, stderr = await self._run([tool, root, below, *more], source, sink)
         if status:
-            code, _, text = stderr.decode("utf-8", "replace").strip().partition(" ")
-            number = int(code) if code.isdigit() else 0
+            code, _, rest = stderr.strip().partition(b" ")
+            number, text = _number(code), rest.decode("utf-8", "replace")
             if number == errno.ENOENT and tool in ("put", "append") and (parent := posixpath.dirname(path)):
                 first = f"make it first: await box.files.mkdir({parent!r})"
                 raise FileFailed(f"{path}: there is no directory {parent}; {first}", errno=number)
@@ -286,17 +288,29 @@ def rooted(path: str) -> tuple[str, str]:
 def _records(data: bytes) -> Iterator[FileInfo]:
     fields = data.split(b"\0")[:-1]
     if len(fields) % 2:
-        raise FileFailed("the sandbox's answer cannot be read")
+        raise FileFailed(_UNREADABLE)
     for head, target in zip(fields[::2], fields[1::2], strict=True):
         try:
             kind, mode, size, mtime, path = head.split(b" ", 4)
-            if not (mode.isdigit() and size.isdigit()):
-                raise ValueError("negative")
+            if not (mode.isdigit() and size.isdigit()) or max(len(mode), len(size), len(mtime)) > NUMBER_MAX:
+                raise ValueError("negative, or larger than the kernel's")
             yield FileInfo(
                 os.fsdecode(path), _KINDS[kind], int(mode, 8), int(size), int(mtime), os.fsdecode(target) or None
             )
         except (ValueError, KeyError) as error:
-            raise FileFailed("the sandbox's answer cannot be read") from error
+            raise FileFailed(_UNREADABLE) from error
+
+
+def _matches(data: bytes, most: int) -> list[Match]:
+    *fields, rest = data.split(b"\0", 3 * most)
+    if rest or len(fields) % 3:
+        raise FileFailed(_UNREADABLE)
+    rows = zip(fields[::3], fields[1::3], fields[2::3], strict=True)
+    return [Match(os.fsdecode(p), _number(n), t.decode("utf-8", "replace")) for p, n, t in rows]
+
+
+def _number(digits: bytes) -> int:
+    return int(digits) if digits.isdigit() and len(digits) <= NUMBER_MAX else 0
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:

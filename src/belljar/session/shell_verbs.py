@@ -101,10 +101,12 @@ class ShellVerbs(Verbs):
         """
         from belljar.session.background_shell import Shell
 
-        for listed in await self._box.sandbox.link.list():
+        listing, known = await self._box.sandbox.link.list(), self._shells
+        self._shells = {id: shell for id, shell in known.items() if shell.is_ours}
+        for listed in listing:
             if listed.flags & Flag.BACKGROUND:
                 shell = Shell.from_listed(self._box, listed)
-                self._shells.setdefault(shell.id, shell).learn(listed.ended)
+                self._shells.setdefault(shell.id, known.get(shell.id, shell)).learn(listed.ended)
         return self.shells()
 
     async def cleanup(self) -> int:
