@@ -96,6 +96,16 @@ def test_many_images_with_one_large_configuration_do_not_fill_the_memory(tmp_pat
         plans(path)
 
 
+@pytest.mark.parametrize("settings", [{"Env": ["A=\0"]}, {"Volumes": {"/x\0": {}}}])
+def test_a_configuration_with_a_nul_byte_is_refused(tmp_path: Path, settings: dict[str, object]) -> None:
+    config = json.dumps({"rootfs": {"diff_ids": [digest(b"")]}, "config": settings}).encode()
+    path = tmp_path / "image.tar"
+    listing = json.dumps([{"Config": "c", "Layers": ["l"]}]).encode()
+    path.write_bytes(tar([member("c", config), member("l"), member("manifest.json", listing)]))
+    with pytest.raises(ImageInvalid, match="NUL"):
+        plans(path)
+
+
 def test_a_layer_that_docker_saved_once_is_found_by_its_link(tmp_path: Path) -> None:
     config = configuration([b"a", b"a", b"a"])
     listing = json.dumps([{"Config": "c", "Layers": ["1/layer.tar", "2/layer.tar", "3/layer.tar"]}]).encode()

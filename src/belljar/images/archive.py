@@ -209,13 +209,15 @@ def _plan(files: Files, config: bytes, parts: list[Any], names: tuple[str, ...])
         raise ImageInvalid("the image's configuration does not fit its layers")
     if (machine := document.get("architecture")) and machine != _machine():
         raise ImageInvalid(f"the image is for {machine}; this machine is {_machine()}")
+    env, volumes = _strings(settings.get("Env")), tuple(sorted(_mapping(settings.get("Volumes"))))
+    if any("\0" in text for text in (*env, *volumes)):
+        raise ImageInvalid("the image's configuration has a variable or a volume with a NUL byte in it")
     layers = [
         Layer(partial(files.open, name), digest, diff_id)
         for (name, digest), diff_id in zip(parts, diff_ids, strict=True)
     ]
     return Plan(
-        tuple(layers), hashlib.sha256(config).hexdigest(), _strings(settings.get("Env")),
-        tuple(sorted(_mapping(settings.get("Volumes")))),
+        tuple(layers), hashlib.sha256(config).hexdigest(), env, volumes,
         {key: str(value) for key, value in _mapping(settings.get("Labels")).items()}, names,
     )  # fmt: skip
 
