@@ -259,3 +259,19 @@ async def test_an_init_whose_output_never_ends_costs_bounded_memory(
     monkeypatch.setattr(box.sandbox.link, "read", more)
     with pytest.raises(BelljarError, match="more output than it can have kept"):
         await shell.result()
+
+
+async def test_a_shell_that_the_init_never_ends_is_not_waited_for(
+    box: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = await box.start("sleep 600")
+
+    async def running(id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> ReadReply:
+        await anyio.sleep(0.01)
+        return ReadReply(0, 0, 0, 0, None, b"", b"")
+
+    monkeypatch.setattr(background_shell, "SAFETY_NET", 0.01)
+    monkeypatch.setattr(background_shell, "PATIENCE", 0.01)
+    monkeypatch.setattr(box.sandbox.link, "read", running)
+    with anyio.fail_after(120), pytest.raises(BelljarError, match="does not say that it has ended"):
+        await shell.kill(grace=0)

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import tracemalloc
+from types import SimpleNamespace
 
+import anyio
+import anyio.lowlevel
 import pytest
+from tests.link.conftest import Pair
+from tests.link.conftest import pair as pair
 
 from belljar.errors import FileFailed
+from belljar.link import remote_command
+from belljar.link.frames import From
+from belljar.session import init_tools
 from belljar.session.files import Files, Sink, Source
+from belljar.session.init_tools import InitTools
 
 
 @pytest.mark.parametrize("record", [b"f 644 -5 0 a", b"f -644 5 0 a", b"f 644 +5 0 a", b"f 644 1_0 0 a"])
@@ -65,3 +74,23 @@ async def test_a_file_that_comes_byte_by_byte_takes_no_more_memory_than_its_byte
         tracemalloc.stop()
     assert len(content) == 600_000
     assert most < 4 * len(content)
+
+
+async def test_a_program_that_the_init_never_ends_is_not_waited_for(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init_tools, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(init_tools, "GRACE", 0.01)
+    monkeypatch.setattr(remote_command, "PATIENCE", 0.01)
+    tools = InitTools(lambda: SimpleNamespace(link=pair.link, init="/init"))  # type: ignore[arg-type, return-value]
+
+    async def answer_the_ping() -> None:
+        while From.PONG not in pair.link._questions:
+            await anyio.lowlevel.checkpoint()
+        pair.say(From.PONG, 0, bytes(8))
+
+    with anyio.fail_after(120):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_the_ping)
+            assert await tools.ask(["pip", "config"]) == ""
+    assert "missed a deadline" in str(pair.link.lost)

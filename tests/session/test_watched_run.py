@@ -7,10 +7,17 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
+from tests.link.conftest import Pair, spawned
+from tests.link.conftest import pair as pair
 from tests.session.test_session import box as box
 
-from belljar import Session
+from belljar import Result, Session
+from belljar.errors import SandboxLost
+from belljar.link import remote_command
+from belljar.link.frames import From
+from belljar.session.capture import Collector
 from belljar.session.result import Output
+from belljar.session.watched_run import Run
 
 
 @pytest.mark.parametrize("error", [OSError("no"), ValueError("no"), KeyError("no")])
@@ -37,3 +44,27 @@ async def test_an_on_output_that_raises_ends_its_command_and_nothing_else(box: S
             await watch(box.stream("echo one; sleep 60", on_output=fail))
     assert results == ["beside\n"]
     assert (await box.run("pgrep -c sleep")).stdout == "0\n"
+
+
+async def test_a_command_that_the_init_never_starts_ends_with_its_timeout(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_command, "PATIENCE", 0.01)
+    execution = spawned(pair)
+    run = Run(Collector(execution, 1 << 20), execution.started)  # type: ignore[arg-type]
+
+    async def conclude() -> Result:
+        await execution.ended_within(0.01)
+        raise AssertionError
+
+    async def answer_the_ping() -> None:
+        while From.PONG not in pair.link._questions:
+            await anyio.lowlevel.checkpoint()
+        pair.say(From.PONG, 0, bytes(8))
+
+    with anyio.fail_after(120):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run.follow, conclude)
+            tasks.start_soon(answer_the_ping)
+            with pytest.raises(SandboxLost, match="missed a deadline"):
+                await anext(run)

@@ -61,6 +61,7 @@ class Execution:
         self.program, self.cwd, self.flags = program, cwd, flags
         self.phase = Phase.JOINED if joined else Phase.ASKED
         self.on_output: Callable[[int, bytes], object] | None = None
+        self.on_started: Callable[[], object] = lambda: None
         self.accepts = ACCEPTED[self.phase]
         self._paced = paced
         loop = link.loop
@@ -247,6 +248,7 @@ class Execution:
         self._enter(Phase.RUNNING)
         if self.flags & Flag.BACKGROUND:
             self._enter(Phase.JOINED)
+        self.on_started()
         self._wake_waiters()
 
     def take_output(self, number: int, data: bytes) -> None:
@@ -376,7 +378,7 @@ class Execution:
         callbacks, self._when_ended = self._when_ended, []
         for callback in callbacks:
             callback()
-        self.on_output = None  # breaks a reference cycle
+        self.on_output, self.on_started = None, lambda: None  # breaks a reference cycle
 
     def _wake_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -21,15 +21,16 @@ from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.link import frames
 from belljar.link.frames import To
-from belljar.link.remote_command import UNLIMITED
+from belljar.link.remote_command import PATIENCE, UNLIMITED
 from belljar.link.wire import RING_MAX
+from belljar.patience import stretched
 from belljar.patterns import lazy_pattern
 from belljar.records import record
 from belljar.session import options as checks
 from belljar.session.conclusion import Conclusion, Status, cause_of, status_of
 from belljar.session.new_output import NewOutput, Piece
 from belljar.session.result import Capture, Result, decode, split_tail
-from belljar.session.running_command import GRACE
+from belljar.session.running_command import GRACE, SAFETY_NET
 
 if TYPE_CHECKING:
     from belljar.session.ledger import Entry
@@ -250,7 +251,10 @@ class Shell:
             return
         self._killed = True
         self._send(To.KILL, frames.u32(int(grace * 1000)))
-        await self.wait()
+        with anyio.move_on_after(grace + stretched(SAFETY_NET) + PATIENCE):
+            await self.wait()
+            return
+        raise BelljarError(f"{self.id} was killed, but the sandbox does not say that it has ended")
 
     def forget(self) -> None:
         """Let the sandbox drop the output of a shell that has ended.

@@ -58,7 +58,7 @@ class InitTools:
 
         execution = self._spawn(argv, take, flags=Flag.DEFAULT_ENV, cwd=b"/", deadline=ASK_SECONDS)
         try:
-            await execution.ended()
+            await execution.ended_within(ASK_SECONDS + GRACE)
         except BelljarError:  # no such program
             return ""
         finally:

@@ -31,7 +31,7 @@ class Run:
     def __init__(self, collector: Collector, take_over: Callable[[], Awaitable[Shell | None]]) -> None:
         self._take_over = take_over
         self._collector, self._execution = collector, collector.execution
-        self._execution.on_output = self.take
+        self._execution.on_output, self._execution.on_started = self.take, self._announce
         self._events: deque[tuple[int, Event]] = deque()
         self._merged_output: dict[int, bytearray] = {}
         """Output that came while too many events waited. An event per byte would cost too much memory."""
@@ -71,8 +71,6 @@ class Run:
 
     async def follow(self, conclude: Callable[[], Awaitable[Result]]) -> None:
         try:
-            await self._execution.started()
-            self._announce()
             self.result = await conclude()
             self._push_merged()
             self._push(0, Ended(self.result))
