@@ -116,7 +116,7 @@ class Shell:
         return cls(session, listed.id, decode(listed.tag, cut_end=True), listed.pid, listed.started_ms / 1000)
 
     @property
-    def is_ours(self) -> bool:
+    def _is_ours(self) -> bool:
         """Whether this process started it; any other is known only as long as the sandbox lists it."""
         return self._entry is not None
 

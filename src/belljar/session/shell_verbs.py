@@ -102,7 +102,7 @@ class ShellVerbs(Verbs):
         from belljar.session.background_shell import Shell
 
         listing, known = await self._box.sandbox.link.list(), self._shells
-        self._shells = {id: shell for id, shell in known.items() if shell.is_ours}
+        self._shells = {id: shell for id, shell in known.items() if shell._is_ours}
         for listed in listing:
             if listed.flags & Flag.BACKGROUND:
                 shell = Shell.from_listed(self._box, listed)
