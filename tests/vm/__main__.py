@@ -110,7 +110,8 @@ def _passes(machine: Machine, name: str, step: str, command: str) -> bool:
 def _settings(platform: Platform) -> str:
     slow = "export BELLJAR_PATIENCE=" + ("1" if has_kvm() else "30")
     engine = f"export BELLJAR_ENGINE={platform.engine} BELLJAR_TEST_ENGINES={platform.engine}"
-    return f"{SESSION}; {slow}; {engine}; export PYTHONDONTWRITEBYTECODE=1"
+    # Debian 13's /tmp is half of the machine's memory: too little for what the tests of a platform leave there.
+    return f"{SESSION}; {slow}; {engine}; export PYTHONDONTWRITEBYTECODE=1 TMPDIR=/var/tmp"
 
 
 def _pytest(tests: str) -> str:
