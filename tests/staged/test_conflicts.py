@@ -49,6 +49,18 @@ def test_a_renamed_file_is_no_conflict_and_one_that_the_host_deleted_still_is(st
     assert not (stage.host / "a.txt").exists()
 
 
+def test_a_second_name_of_an_unchanged_file_is_no_conflict(stage: Stage) -> None:
+    (stage.merged / "second.txt").hardlink_to(stage.merged / "a.txt")
+    (stage.merged / "b.txt").write_text("changed")
+    (stage.merged / "other.txt").hardlink_to(stage.merged / "b.txt")
+    (stage.host / "b.txt").unlink()
+    with pytest.raises(Conflict) as caught:
+        apply(stage.area)
+    assert set(caught.value.paths) == {"b.txt", "other.txt"}
+    apply(stage.area, ["second.txt"])
+    assert (stage.host / "second.txt").read_text() == "one\ntwo\nthree\n"
+
+
 def test_a_file_changed_in_a_directory_that_the_sandbox_deleted(stage: Stage) -> None:
     shutil.rmtree(stage.merged / "dir")
     (stage.host / "dir" / "c.txt").write_text("still needed")

@@ -69,10 +69,16 @@ def _was_copied_up(layers: Layers, path: str, moved: set[int]) -> bool:
 
 
 def _inodes(layers: Layers) -> set[int]:
-    """The inodes of the workspace's files that the sandbox deleted, moved or replaced."""
+    """The inodes of the workspace's files that the sandbox deleted, moved, replaced or gave a second name."""
+    changed = [c.path for c in flattened(layers.changes()) if c.before is not None and c.before.kind != "directory"]
+    linked = [
+        path
+        for upper in layers.uppers
+        for path, status in upper.walk()
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+    ]
     inodes = set()
-    for change in flattened(layers.changes()):
-        if change.before is not None and change.before.kind != "directory":
-            with suppress(OSError):
-                inodes.add(layers.lower.stat(change.path).st_ino)
+    for path in (*changed, *linked):
+        with suppress(OSError):
+            inodes.add(layers.lower.stat(path).st_ino)
     return inodes
