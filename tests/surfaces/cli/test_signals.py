@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from tests.surfaces.invoking import start
 
+from belljar.surfaces.cli.signals import interrupts_delayed
+
 
 def test_ctrl_c_interrupts_the_command(workspace: Path) -> None:
     command = "trap 'echo caught; exit 9' INT; echo ready; sleep 60 & wait"
@@ -67,3 +69,18 @@ def test_a_signal_during_the_launch_leaves_nothing(workspace: Path, tmp_path: Pa
         assert process.wait(120) == 128 + number
     assert not list(own.glob("bj-*"))
     shutil.rmtree(own)
+
+
+def test_ctrl_c_does_not_break_into_an_import_beside_the_launch() -> None:
+    """There it could leave a lock held that the launching thread waits for, for ever."""
+    done = []
+
+    def imports() -> None:
+        with interrupts_delayed():
+            signal.raise_signal(signal.SIGINT)
+            done.append("all")
+
+    with pytest.raises(KeyboardInterrupt):
+        imports()
+    assert done == ["all"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

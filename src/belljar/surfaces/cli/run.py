@@ -19,7 +19,7 @@ from belljar.sandbox import rundir
 from belljar.sandbox.launch import Launch, Plan, launch, reap_remains
 from belljar.surfaces.cli import afterwards, ci_report, console
 from belljar.surfaces.cli.sandbox_options import limits, plan_options
-from belljar.surfaces.cli.signals import SignalGate
+from belljar.surfaces.cli.signals import SignalGate, interrupts_delayed
 from belljar.surfaces.cli.streams import Streams
 
 PREPARATION_SECONDS = 0.5  # a launch asks the engine after 20 ms, unless an image must be built first
@@ -36,9 +36,10 @@ def run(args: Namespace) -> int:
     plan = Plan(args.workspace, limits=limits(args), keepable=keepable, **plan_options(args))
     early = None if args.session else EarlyLaunch(plan, args.cwd)
     try:
-        if early is not None:
-            early.start()
-        from belljar.surfaces.cli.progress import run_and_show
+        with interrupts_delayed():
+            if early is not None:
+                early.start()
+            from belljar.surfaces.cli.progress import run_and_show
 
         return run_and_show(args, early, gate, streams)
     finally:

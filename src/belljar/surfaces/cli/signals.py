@@ -54,6 +54,23 @@ class SignalGate:
 
 
 @contextmanager
+def interrupts_delayed() -> Iterator[None]:
+    """Around imports beside a thread: Ctrl+C raises KeyboardInterrupt at the end. In the middle of an import it could
+    leave a lock held that the thread waits for."""
+    pressed: list[int] = []
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if pressed:
+        raise KeyboardInterrupt
+
+
+@contextmanager
 def answering() -> Iterator[None]:
     """While a person is asked when the sandbox is gone: Ctrl+C is an answer, every other signal ends us at once."""
 
