@@ -5,6 +5,7 @@ import struct
 import time
 from collections.abc import AsyncIterator
 
+import anyio.lowlevel
 import pytest
 
 from belljar.link import frames
@@ -36,6 +37,12 @@ class Pair:
 
     async def _still_alive(self) -> bool:
         return self.alive
+
+    async def answer_ping(self) -> None:
+        """Once it is asked."""
+        while From.PONG not in self.link._questions:
+            await anyio.lowlevel.checkpoint()
+        self.say(From.PONG, 0, bytes(8))
 
     def say(self, kind: int, id: int, payload: bytes = b"", stream: int = 0) -> None:
         self.init.sendall(frames.HEADER.pack(len(payload), kind, stream, 0, id) + payload)

@@ -13,7 +13,6 @@ from tests.link.conftest import pair as pair
 
 from belljar.errors import FileFailed
 from belljar.link import remote_command
-from belljar.link.frames import From
 from belljar.session import init_tools
 from belljar.session.files import Files, Sink, Source
 from belljar.session.init_tools import InitTools
@@ -84,13 +83,8 @@ async def test_a_program_that_the_init_never_ends_is_not_waited_for(
     monkeypatch.setattr(remote_command, "PATIENCE", 0.01)
     tools = InitTools(lambda: SimpleNamespace(link=pair.link, init="/init"))  # type: ignore[arg-type, return-value]
 
-    async def answer_the_ping() -> None:
-        while From.PONG not in pair.link._questions:
-            await anyio.lowlevel.checkpoint()
-        pair.say(From.PONG, 0, bytes(8))
-
     with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer_the_ping)
+            tasks.start_soon(pair.answer_ping)
             assert await tools.ask(["pip", "config"]) == ""
     assert "missed a deadline" in str(pair.link.lost)

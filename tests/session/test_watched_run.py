@@ -14,7 +14,6 @@ from tests.session.test_session import box as box
 from belljar import Result, Session
 from belljar.errors import SandboxLost
 from belljar.link import remote_command
-from belljar.link.frames import From
 from belljar.session.capture import Collector
 from belljar.session.result import Output
 from belljar.session.watched_run import Run
@@ -57,14 +56,9 @@ async def test_a_command_that_the_init_never_starts_ends_with_its_timeout(
         await execution.ended_within(0.01)
         raise AssertionError
 
-    async def answer_the_ping() -> None:
-        while From.PONG not in pair.link._questions:
-            await anyio.lowlevel.checkpoint()
-        pair.say(From.PONG, 0, bytes(8))
-
     with anyio.fail_after(120):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run.follow, conclude)
-            tasks.start_soon(answer_the_ping)
+            tasks.start_soon(pair.answer_ping)
             with pytest.raises(SandboxLost, match="missed a deadline"):
                 await anext(run)
