@@ -13,7 +13,7 @@ import belljar
 from belljar.engines.docker.engine import DockerEngine
 
 
-async def test_timeouts_that_race_the_exit_are_one_or_the_other(victim: Victim) -> None:
+async def test_a_timeout_that_races_the_exit_gives_one_well_formed_result(victim: Victim) -> None:
     """200 commands that end just when their time is up, 2,000 by hand."""
     count = number(200, 2000)
     causes: dict[str, int] = {}
@@ -31,7 +31,7 @@ async def test_timeouts_that_race_the_exit_are_one_or_the_other(victim: Victim) 
     assert sum(causes.values()) == count
 
 
-async def test_interrupts_and_kills_that_race_the_exit(victim: Victim) -> None:
+async def test_an_interrupt_or_kill_that_races_the_exit_gives_a_well_formed_result(victim: Victim) -> None:
     for n in range(60):
         async with victim.box.stream(["sleep", "0.01"]) as run:
             await anyio.sleep(0.0005 * (n % 30))
@@ -42,7 +42,9 @@ async def test_interrupts_and_kills_that_race_the_exit(victim: Victim) -> None:
         well_formed(run.result)
 
 
-async def test_many_sandboxes_one_after_the_other(base_image: str, workspace: Path, engine: DockerEngine) -> None:
+async def test_many_sandboxes_in_a_row_leave_nothing_behind(
+    base_image: str, workspace: Path, engine: DockerEngine
+) -> None:
     """1,000 by hand, 20 in `make test`: each new, each gone."""
     before = await warmed_up(workspace, engine)
     for n in range(number(20, 1000)):
@@ -51,7 +53,9 @@ async def test_many_sandboxes_one_after_the_other(base_image: str, workspace: Pa
     await nothing_left(engine, before)
 
 
-async def test_many_sandboxes_from_a_pool(base_image: str, workspace: Path, engine: DockerEngine) -> None:
+async def test_many_sandboxes_of_a_pool_are_each_fresh_and_leave_nothing_behind(
+    base_image: str, workspace: Path, engine: DockerEngine
+) -> None:
     """1,000 by hand, 20 in `make test`."""
     before = await warmed_up(workspace, engine)
     async with belljar.Pool(workspace, size=4) as pool:
@@ -61,7 +65,9 @@ async def test_many_sandboxes_from_a_pool(base_image: str, workspace: Path, engi
     await nothing_left(engine, before)
 
 
-async def test_many_sessions_at_once(base_image: str, workspace: Path, engine: DockerEngine) -> None:
+async def test_many_sessions_at_once_each_get_their_own_output(
+    base_image: str, workspace: Path, engine: DockerEngine
+) -> None:
     """200 by hand, 16 in `make test`."""
     count = number(16, 200)
     before = await warmed_up(workspace, engine)
@@ -102,7 +108,7 @@ async def test_a_wall_clock_that_jumps_moves_no_deadline(
     assert (await victim.bash("sleep 600", timeout=0.5)).cause == "timeout"
 
 
-async def test_dates_that_commands_see_or_forge_move_no_deadline(victim: Victim) -> None:
+async def test_file_dates_and_a_set_clock_inside_move_no_deadline(victim: Victim) -> None:
     forge = "touch -d 1970-01-01 old; touch -d 2200-01-01 new; date -s 2000-01-01; sleep 600"
     result = await victim.bash(forge, timeout=1)
     assert result.cause == "timeout"

@@ -74,7 +74,7 @@ async def test_a_broken_engine_is_a_clear_error_in_time(
     await nothing_left(engine, before)
 
 
-async def test_an_engine_that_drips_is_no_better_than_a_silent_one(
+async def test_an_engine_that_answers_byte_by_byte_is_given_up_in_time(
     fake: Callable[..., Fake], workspace: Path, impatient: None
 ) -> None:
     fake(lambda request: reply(200, {"ApiVersion": "1.41" + " " * 1000}), drip=True)
@@ -95,7 +95,9 @@ async def test_no_engine_at_all_is_a_clear_error(monkeypatch: pytest.MonkeyPatch
 # Retries.
 
 
-async def test_a_creation_whose_answer_was_lost_is_not_made_twice(fake: Callable[..., Fake], workspace: Path) -> None:
+async def test_a_container_whose_creation_went_unanswered_is_not_made_twice(
+    fake: Callable[..., Fake], workspace: Path
+) -> None:
     def lose(request: bytes) -> bytes:
         answer = passed_on(request)
         return b"" if engine.count(b"/containers/create") == 1 else answer
@@ -109,7 +111,7 @@ async def test_a_creation_whose_answer_was_lost_is_not_made_twice(fake: Callable
     assert len(names) == 1, "by the same name, so that the engine itself refuses a second"
 
 
-async def test_a_short_outage_is_waited_out(fake: Callable[..., Fake], workspace: Path) -> None:
+async def test_a_request_is_repeated_until_a_short_outage_is_over(fake: Callable[..., Fake], workspace: Path) -> None:
     def at_third(request: bytes) -> bytes:
         return passed_on(request) if engine.count(b"/start") >= 3 else b""
 
@@ -117,14 +119,14 @@ async def test_a_short_outage_is_waited_out(fake: Callable[..., Fake], workspace
     assert (await belljar.run("echo up", workspace, timeout=60)).stdout == "up\n"
 
 
-async def test_retries_are_few_and_end(fake: Callable[..., Fake], workspace: Path) -> None:
+async def test_the_number_of_retries_is_bounded(fake: Callable[..., Fake], workspace: Path) -> None:
     engine = fake(breaking(b"/start", lambda request: b""))
     with anyio.fail_after(HANG), pytest.raises(EngineError):
         await belljar.run("true", workspace)
     assert 2 <= engine.count(b"/start") <= 60
 
 
-async def test_what_the_engine_refuses_is_not_asked_for_again(fake: Callable[..., Fake], workspace: Path) -> None:
+async def test_a_request_that_the_engine_refuses_is_not_repeated(fake: Callable[..., Fake], workspace: Path) -> None:
     engine = fake(breaking(b"/start", WAYS["an error of its own"]))
     with pytest.raises(EngineError, match="broken"):
         await belljar.run("true", workspace)

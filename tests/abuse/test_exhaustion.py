@@ -26,7 +26,7 @@ async def test_a_fork_bomb_ends_with_its_timeout(victim: Victim, name: str) -> N
     assert result.exit_code == 124
 
 
-async def test_a_fork_bomb_whose_maker_exits_is_cleaned_up(victim: Victim) -> None:
+async def test_a_fork_bomb_whose_first_process_exits_is_cleaned_up(victim: Victim) -> None:
     result = await victim.python("""
 import os
 for _ in range(4):
@@ -56,7 +56,7 @@ while True:
 # Memory.
 
 
-async def test_a_memory_bomb_is_told_from_the_control_group(victim: Victim) -> None:
+async def test_a_memory_bomb_ends_as_out_of_memory(victim: Victim) -> None:
     result = await victim.python("x = []\nwhile True: x.append(bytearray(4 << 20))")
     assert result.cause == "out_of_memory"
     assert result.oom_kills >= 1
@@ -69,7 +69,7 @@ async def test_several_memory_bombs_at_once_end(victim: Victim) -> None:
     assert result.cause in ("exited", "out_of_memory")
 
 
-async def test_a_child_that_died_of_memory_is_told_where_its_parent_lives_on(victim: Victim) -> None:
+async def test_an_out_of_memory_child_is_counted_though_its_parent_lives_on(victim: Victim) -> None:
     result = await victim.bash("tail /dev/zero; echo went on")
     assert result.stdout == "went on\n"
     assert (result.cause, result.oom_kills) == ("exited", 1)
@@ -100,7 +100,7 @@ for d in "{places}".split():
 
 
 @pytest.mark.parametrize("place", ["/tmp", pytest.param("/home/sandbox", marks=pytest.mark.docker), "/dev/shm"])
-async def test_a_full_scratch_space_is_an_error_of_the_command(base_image: str, workspace: Path, place: str) -> None:
+async def test_a_full_scratch_space_fails_only_the_command(base_image: str, workspace: Path, place: str) -> None:
     limits = belljar.Limits(tmp="4m", home="4m", shm="4m")
     async with belljar.Session(workspace, limits=limits) as box:
         result = await box.run(f"head -c 20M /dev/zero > {place}/fill; stat -c %s {place}/fill", timeout=60)
@@ -109,7 +109,7 @@ async def test_a_full_scratch_space_is_an_error_of_the_command(base_image: str, 
         assert (await box.run(f"rm {place}/fill; echo usable")).stdout == "usable\n"
 
 
-async def test_a_file_larger_than_any_may_be_is_refused(victim: Victim) -> None:
+async def test_a_file_beyond_the_size_limit_is_refused(victim: Victim) -> None:
     result = await victim.bash("trap '' XFSZ; truncate -s 17G sparse || echo refused")
     assert result.stdout == "refused\n"
 
@@ -123,7 +123,7 @@ async def test_burning_the_processor_ends_with_its_timeout(victim: Victim) -> No
     assert result.cpu_time <= 1.2 * LIMITS.cpus * result.duration + 0.5, "no more than its share"
 
 
-async def test_exhausted_descriptors_are_an_error_of_the_command(victim: Victim) -> None:
+async def test_exhausted_descriptors_fail_only_the_command(victim: Victim) -> None:
     result = await victim.python("""
 import os, socket
 held = []
@@ -162,7 +162,7 @@ time.sleep(600)
         await victim.box.cleanup()
 
 
-async def test_descriptors_exhausted_by_every_process_at_once(victim: Victim) -> None:
+async def test_processes_that_all_exhaust_their_descriptors_are_ended_and_counted(victim: Victim) -> None:
     result = await victim.python("""
 import os, time
 for _ in range(30):

@@ -19,7 +19,7 @@ from belljar.errors import CommandError, WorkingDirectoryError
 # The working directory.
 
 
-async def test_deleting_the_working_directory_under_a_command(victim: Victim) -> None:
+async def test_a_command_survives_the_deletion_of_its_working_directory(victim: Victim) -> None:
     (victim.workspace / "here").mkdir(mode=0o777)
     result = await victim.bash("rmdir /workspace/here; pwd; echo still here; ls", cwd="here")
     assert "still here\n" in result.stdout
@@ -54,7 +54,7 @@ async def _try_there(victim: Victim, name: str) -> str:
 
 
 @pytest.mark.parametrize("part", ["sub", "sub/deeper"])
-async def test_a_part_swapped_for_a_link_does_not_move_the_workspace(victim: Victim, part: str) -> None:
+async def test_a_subdirectory_swapped_for_a_link_is_no_working_directory(victim: Victim, part: str) -> None:
     (victim.workspace / "sub" / "deeper").mkdir(parents=True)
     result = await victim.bash(f"mv {part} moved; ln -s /etc {part}; ls -d {part}; cat {part}/shadow")
     assert result.exit_code != 0
@@ -93,25 +93,25 @@ PLANTS = {
 
 
 @pytest.mark.parametrize("name", PLANTS)
-async def test_what_the_host_may_run_later_is_told(victim: Victim, name: str) -> None:
+async def test_a_planted_file_that_the_host_may_run_is_in_the_result(victim: Victim, name: str) -> None:
     result = await victim.bash(PLANTS[name])
     assert result.ok, result.stderr
     assert result.runs_later == (name,)
     assert (await victim.bash("echo innocent")).runs_later == ()
 
 
-async def test_a_hook_that_is_moved_in_with_its_whole_directory_is_told(victim: Victim) -> None:
+async def test_a_hook_moved_in_with_its_directory_is_in_the_result(victim: Victim) -> None:
     await victim.bash("mkdir -p prepared/hooks; echo evil > prepared/hooks/post-checkout")
     assert (await victim.bash("mv prepared .git")).runs_later == (".git/hooks/post-checkout",)
 
 
-async def test_a_hook_that_changes_is_told_however_it_is_dated(victim: Victim) -> None:
+async def test_a_changed_hook_with_a_forged_date_is_in_the_result(victim: Victim) -> None:
     await victim.bash("mkdir -p .git/hooks; echo good > .git/hooks/pre-commit")
     text = "f=.git/hooks/pre-commit; touch -r $f /tmp/when; echo evil > $f; touch -r /tmp/when $f"
     assert (await victim.bash(text)).runs_later == (".git/hooks/pre-commit",)
 
 
-async def test_a_plant_of_a_background_shell_is_told_by_the_next_result(victim: Victim) -> None:
+async def test_a_file_planted_by_a_background_shell_is_in_the_next_result(victim: Victim) -> None:
     shell = await victim.box.start(["bash", victim.script("read -r; echo evil > .envrc; echo done; sleep 600")])
     await victim.run("true")
     await shell.write("go\n")
@@ -123,7 +123,7 @@ async def test_a_plant_of_a_background_shell_is_told_by_the_next_result(victim: 
     await victim.box.cleanup()
 
 
-async def test_everyday_git_is_not_told(victim: Victim) -> None:
+async def test_everyday_git_commands_are_not_reported_as_run_files(victim: Victim) -> None:
     await victim.bash("git init -q . && git config user.name me && git config user.email me@here")
     everyday = "echo hi > file; git add file; git commit -qm hi; git remote add origin there:x; git checkout -qb other"
     assert (await victim.bash(everyday)).runs_later == ()
@@ -132,7 +132,7 @@ async def test_everyday_git_is_not_told(victim: Victim) -> None:
 # Things that are no files.
 
 
-async def test_special_files_hang_nobody(victim: Victim) -> None:
+async def test_fifos_sockets_and_link_loops_in_the_workspace_hang_nothing(victim: Victim) -> None:
     result = await victim.python("""
 import os, socket
 for name in (".envrc", ".mcp.json", "fifo"):
@@ -158,7 +158,7 @@ for device in ((1, 3), (8, 0)):
     assert stat.S_ISSOCK((victim.workspace / "sock").lstat().st_mode)
 
 
-async def test_a_socket_of_the_host_in_the_workspace_is_in_the_open(victim: Victim) -> None:
+async def test_a_socket_that_the_host_puts_into_the_workspace_can_be_reached(victim: Victim) -> None:
     """What is known and told: a socket that the host itself put into the workspace can be talked to from inside."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(victim.workspace / "host.sock"))
@@ -176,7 +176,7 @@ def bottomless() -> Iterator[Path]:
         yield path
 
 
-async def test_deep_trees_cost_nobody_their_stack(base_image: str, bottomless: Path) -> None:
+async def test_a_tree_3000_directories_deep_does_no_harm(base_image: str, bottomless: Path) -> None:
     text = "import os\nfor _ in range(3000): os.mkdir('deep'); os.chdir('deep')\nprint('dug')"
     (bottomless / "dig.py").write_text(text)
     async with belljar.Session(bottomless) as box:

@@ -34,7 +34,7 @@ async def test_a_nul_is_refused(victim: Victim, command: str | list[str]) -> Non
 
 
 @pytest.mark.parametrize("env", [{"A\0B": "1"}, {"A": "\0"}, {"A=B": "1"}, {"": "1"}])
-async def test_a_variable_that_cannot_be_is_refused(victim: Victim, env: dict[str, str]) -> None:
+async def test_an_impossible_variable_is_refused(victim: Victim, env: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         await victim.run("true", env=env)
 
@@ -49,7 +49,7 @@ async def test_variables_beyond_what_linux_takes_are_an_error(victim: Victim) ->
         await victim.run("true", env={f"V_{n}": "x" * 100_000 for n in range(100)})
 
 
-async def test_variables_that_would_change_how_programs_load_stay_inside(victim: Victim) -> None:
+async def test_variables_that_change_how_programs_load_affect_only_the_inside(victim: Victim) -> None:
     env = {"LD_PRELOAD": "/workspace/evil.so", "BASH_ENV": "/workspace/evil", "PS4": "$(echo evil >&2)"}
     (victim.workspace / "evil").write_text("echo evil")
     result = await victim.bash("echo fine", env=env)
@@ -64,7 +64,7 @@ async def test_echoing_more_than_all_buffers_hold_does_not_lock_up(victim: Victi
     assert (await victim.run(["cat"], stdin=data)).stdout_bytes == data
 
 
-async def test_a_command_that_prints_before_it_reads(victim: Victim) -> None:
+async def test_a_command_that_prints_much_before_it_reads_does_not_lock_up(victim: Victim) -> None:
     text = "head -c 8M /dev/zero; cat | wc -c >&2"
     result = await victim.bash(text, stdin=b"x" * (8 << 20))
     assert (result.bytes_produced, result.stderr) == ((8 << 20) + 8, f"{8 << 20}\n")
@@ -75,7 +75,7 @@ async def test_a_command_that_never_reads_ends_in_time(victim: Victim) -> None:
     assert result.cause == "timeout"
 
 
-async def test_a_command_that_closes_its_input_early(victim: Victim) -> None:
+async def test_a_command_that_closes_its_input_early_ends_normally(victim: Victim) -> None:
     result = await victim.bash("exec <&-; sleep 0.1; echo done", stdin=b"x" * (8 << 20))
     assert result.stdout == "done\n"
 
@@ -89,7 +89,7 @@ async def test_a_command_that_waits_for_input_that_never_comes_ends_in_time(vict
     assert run.result.cause == "timeout"
 
 
-async def test_a_caller_that_writes_into_a_command_that_has_ended(victim: Victim) -> None:
+async def test_input_for_a_command_that_has_ended_is_dropped(victim: Victim) -> None:
     async with victim.box.stream("exit 0", stdin=b"") as run:
         async for _ in run:
             pass

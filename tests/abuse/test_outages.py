@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 
 @pytest.mark.parametrize("deed", ["kill", "pause", "rm -f", "stop -t 1"])
-async def test_a_container_that_is_taken_away_mid_command_is_told(
+async def test_a_container_removed_during_a_command_is_sandbox_lost(
     base_image: str, workspace: Path, engine: DockerEngine, deed: str
 ) -> None:
     before = await warmed_up(workspace, engine)
@@ -86,7 +86,7 @@ def private(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateEngine]:
     assert {"docker0"} & interfaces <= set(os.listdir("/sys/class/net")), "the private engine touched the shared one"
 
 
-async def test_an_engine_that_dies_mid_command_and_comes_back(private: PrivateEngine, workspace: Path) -> None:
+async def test_a_command_outlives_the_engine_and_the_engine_may_return(private: PrivateEngine, workspace: Path) -> None:
     """Commands do not go through the engine, so one that runs goes on without it; what needs it fails in time."""
     box = await belljar.Session(workspace, image="small:latest").open()
     async with box.stream("echo once >> ran; echo up; read -r; echo on", stdin=b"", timeout=60) as run:
@@ -154,7 +154,7 @@ def _use_up_files(place: Path) -> None:
             return
 
 
-async def test_a_state_directory_that_fills_up_at_any_moment(
+async def test_a_state_directory_that_fills_up_at_any_moment_leaves_nothing_behind(
     base_image: str, workspace: Path, engine: DockerEngine, small_disk: Path
 ) -> None:
     """With room for one more file each time, until there is room enough."""

@@ -29,7 +29,7 @@ async def test_a_flood_past_its_limit_is_ended(victim: Victim) -> None:
     assert result.bytes_produced < 1 << 30
 
 
-async def test_one_endless_line_is_output_like_any_other(victim: Victim) -> None:
+async def test_one_endless_line_is_truncated_and_ends_at_the_timeout(victim: Victim) -> None:
     result = await victim.bash("tr '\\0' x < /dev/zero", timeout=3)
     assert result.cause == "timeout"
     assert result.truncated
@@ -47,7 +47,7 @@ async def test_an_endless_line_in_a_background_shell_keeps_its_newest(victim: Vi
     await victim.box.cleanup()
 
 
-async def test_a_slow_drip_arrives_as_it_falls_and_ends_in_time(victim: Victim) -> None:
+async def test_slow_output_arrives_at_once_and_ends_at_the_timeout(victim: Victim) -> None:
     seen: list[bytes] = []
     result = await victim.bash(
         "while :; do printf .; sleep 0.05; done", timeout=3, on_output=lambda output: seen.append(output.data)
@@ -57,7 +57,7 @@ async def test_a_slow_drip_arrives_as_it_falls_and_ends_in_time(victim: Victim) 
     assert b"".join(seen) == result.stdout_bytes
 
 
-async def test_a_slow_reader_holds_back_the_flood_and_not_the_host(victim: Victim) -> None:
+async def test_a_slow_reader_holds_back_its_command_and_not_the_host(victim: Victim) -> None:
     async with victim.box.stream(["bash", victim.script("yes")], timeout=30) as run:
         await anext(run)
         await anext(run)
@@ -75,7 +75,7 @@ async def test_a_slow_reader_holds_back_the_flood_and_not_the_host(victim: Victi
 NASTY = b"\xff\xfe\x80ok\xc3\xed\xa0\x80\xf5\x1b]52;c;aGk=\x07\x1b[2J\x1b]0;title\x07\x9b31m\x00\r\x08\xe2\x80\xae\n"
 
 
-async def test_invalid_utf8_and_terminal_escapes_are_bytes_here_and_harmless_on_a_screen(victim: Victim) -> None:
+async def test_invalid_utf8_and_escapes_are_kept_as_bytes_and_harmless_on_a_terminal(victim: Victim) -> None:
     result = await victim.python(f"import sys; sys.stdout.buffer.write({NASTY!r})")
     assert result.stdout_bytes == NASTY
     result.stdout.encode()
@@ -83,7 +83,7 @@ async def test_invalid_utf8_and_terminal_escapes_are_bytes_here_and_harmless_on_
     assert not {"\x1b", "\x07", "\x9b", "\x08", "\x00", "\u202e"} & set(shown)
 
 
-async def test_forged_frames_are_output_like_any_other(victim: Victim) -> None:
+async def test_forged_frames_in_the_output_stay_output(victim: Victim) -> None:
     """On every descriptor that a command could try, what looks like the init's own words is just bytes."""
     kinds = (From.ENDED, From.STARTED, From.ERROR, From.PONG)
     lies = [frames.HEADER.pack(72, kind, 0, 0, 1) + bytes(72) for kind in kinds]
@@ -116,23 +116,23 @@ exit 3
     shell.kill()
 
 
-async def test_a_closed_output_is_an_end_of_output_and_not_of_the_command(victim: Victim) -> None:
+async def test_a_command_that_closes_its_output_runs_on(victim: Victim) -> None:
     result = await victim.bash("exec >&- 2>&-; sleep 0.2; exit 7")
     assert (result.cause, result.exit_code, result.output) == ("exited", 7, "")
 
 
-async def test_writing_to_a_closed_pipe_of_one_s_own(victim: Victim) -> None:
+async def test_a_command_that_writes_to_its_own_closed_pipe_keeps_its_exit_code(victim: Victim) -> None:
     result = await victim.bash("yes | head -1; exec 1<&-; echo lost; exit 5")
     assert (result.exit_code, result.stdout) == (5, "y\n")
 
 
-async def test_children_that_hold_the_output_do_not_hold_up_the_end(victim: Victim) -> None:
+async def test_children_that_hold_the_output_open_do_not_delay_the_result(victim: Victim) -> None:
     with anyio.fail_after(PROMPT):
         result = await victim.bash("sleep 600 & sleep 601 & echo done", timeout=60)
     assert (result.ok, result.stdout, result.survivors_killed) == (True, "done\n", 2)
 
 
-async def test_daemons_are_found_and_ended(victim: Victim) -> None:
+async def test_daemons_that_detach_are_found_and_killed(victim: Victim) -> None:
     result = await victim.python("""
 import os, time
 for n in range(5):
@@ -177,7 +177,7 @@ for part in parts:
 """
 
 
-def test_no_output_takes_long_to_look_at() -> None:
+def test_no_output_takes_the_host_much_time_or_memory_to_examine() -> None:
     """32 KiB of one letter took half a minute to be searched for a missing program, 128 KiB of CR ten seconds;
     a variable of the persistent shell that holds 3 MiB took 400 MiB to be read."""
     ended = subprocess.run([sys.executable, "-c", LOOKS], check=False)

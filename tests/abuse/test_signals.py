@@ -17,7 +17,7 @@ time.sleep(600)
     assert (result.cause, result.signal, result.stdout) == ("timeout", 9, "deaf\n")
 
 
-async def test_forking_away_from_every_signal_does_not_help(victim: Victim) -> None:
+async def test_a_command_that_forks_away_from_signals_still_ends(victim: Victim) -> None:
     result = await victim.python("""
 import os, signal
 signal.signal(signal.SIGTERM, lambda *_: None)
@@ -34,7 +34,7 @@ async def test_a_stopped_command_ends_with_its_timeout(victim: Victim) -> None:
     assert result.cause == "timeout"
 
 
-async def test_stopping_everything_stops_nothing_else(victim: Victim) -> None:
+async def test_a_command_that_stops_everything_stops_only_itself(victim: Victim) -> None:
     result = await victim.bash("kill -STOP -1; kill -STOP 1; kill -STOP $PPID; kill -STOP $$", timeout=1)
     assert result.cause == "timeout"
 
@@ -48,7 +48,7 @@ async def test_killing_everything_hurts_neither_the_sandbox_nor_another_command(
     await victim.box.cleanup()
 
 
-async def test_killing_everything_again_and_again(victim: Victim) -> None:
+async def test_killing_everything_ten_times_leaves_the_sandbox_usable(victim: Victim) -> None:
     for _ in range(10):
         result = await victim.run(["bash", victim.script("kill -9 -1")], timeout=60)
         assert result.cause in ("exited", "signalled", "killed")
@@ -62,7 +62,7 @@ async def test_no_signal_moves_pid_1_or_the_keeper(victim: Victim, whom: str) ->
     assert victim.box.is_open
 
 
-async def test_signals_in_a_storm(victim: Victim) -> None:
+async def test_a_storm_of_signals_to_pid_1_and_the_keeper_does_no_harm(victim: Victim) -> None:
     result = await victim.python("""
 import os, time
 end = time.monotonic() + 1
@@ -78,7 +78,7 @@ print("stormed")
     assert result.stdout == "stormed\n"
 
 
-async def test_interrupting_what_cannot_be_interrupted(victim: Victim) -> None:
+async def test_a_command_that_ignores_interrupts_can_be_killed(victim: Victim) -> None:
     script = victim.script("trap '' INT; echo on; while :; do sleep 0.05; done")
     async with victim.box.stream(["bash", script], timeout=60) as run:
         async for event in run:

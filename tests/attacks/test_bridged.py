@@ -28,7 +28,7 @@ async def bridged(_bridged: None, base_image: str, root_workspace: Path) -> Asyn
         yield Attacker(box, root_workspace)
 
 
-async def test_the_token_is_nowhere_to_be_found(bridged: Attacker) -> None:
+async def test_the_token_cannot_be_found_inside(bridged: Attacker) -> None:
     result = await bridged.bash("env; for p in /proc/[0-9]*; do cat $p/environ $p/cmdline; done; ls /proc/*/fd")
     assert "BELLJAR" not in result.stdout
     assert "--bridge" in result.stdout, "the bridge is there to be attacked"
@@ -41,7 +41,7 @@ async def test_no_command_can_cut_the_link(bridged: Attacker) -> None:
     assert (await bridged.bash("echo usable")).stdout == "usable\n"
 
 
-async def test_who_does_not_know_the_token_is_hung_up_on(bridged: Attacker) -> None:
+async def test_a_connection_without_the_token_is_closed(bridged: Attacker) -> None:
     script = """
 import socket, struct
 def call(*frames):
@@ -62,7 +62,7 @@ call(frame(14, b""))
     assert (await bridged.bash("echo usable")).stdout == "usable\n"
 
 
-async def test_nothing_inside_is_root_here_either(bridged: Attacker) -> None:
+async def test_no_process_of_a_bridged_sandbox_is_root_or_has_a_capability(bridged: Attacker) -> None:
     result = await bridged.bash("cat /proc/[0-9]*/status | grep -E '^(Uid|CapEff|CapBnd|Seccomp|NoNewPrivs):'")
     rows = [line.split() for line in result.stdout.splitlines()]
     assert {row[1] for row in rows if row[0] == "Uid:"} == {str(bridged.box.workspace.identity.uid), "65533"}

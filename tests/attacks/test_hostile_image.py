@@ -104,9 +104,7 @@ async def test_an_image_that_leads_mounts_into_the_workspace_is_refused(
         assert sorted(root_workspace.rglob("*")) == before
 
 
-async def test_links_that_lead_elsewhere_in_the_image_are_nobody_s_business(
-    base_image: str, workspace: Path, docker_client: Any
-) -> None:
+async def test_links_within_the_image_are_allowed(base_image: str, workspace: Path, docker_client: Any) -> None:
     lines = "RUN mv /etc/passwd /opt/ && ln -s /opt/passwd /etc/ && rm -rf /var/tmp && ln -s ../tmp /var/tmp"
     with built(docker_client, base_image, f"USER 0:0\n{lines}") as image:
         result = await belljar.run("id; echo x > /var/tmp/x; cat /tmp/x", workspace, image=image)

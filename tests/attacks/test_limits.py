@@ -16,7 +16,7 @@ async def test_memory_ends_the_command_and_not_the_sandbox(attacker: Attacker) -
     assert (await attacker.bash("echo usable")).stdout == "usable\n"
 
 
-async def test_there_is_no_swap_on_top(attacker: Attacker) -> None:
+async def test_no_swap_is_added_to_the_memory_limit(attacker: Attacker) -> None:
     script = "cat /sys/fs/cgroup/memory/memory.memsw.limit_in_bytes /sys/fs/cgroup/memory.swap.max 2>/dev/null"
     result = await attacker.bash(script)
     assert set(result.stdout.split()) <= {str(512 << 20), "0"}
@@ -50,7 +50,7 @@ print(taken)
 
 
 @pytest.mark.root  # who else may write to a daemon's control groups
-async def test_what_sockets_hold_is_bounded(attacker: Attacker) -> None:
+async def test_memory_held_by_sockets_is_bounded(attacker: Attacker) -> None:
     """What version 1 of control groups does not count comes out of what the whole machine has for sockets."""
     result = await attacker.python(FILL_SOCKETS)
     assert result.cause in ("exited", "out_of_memory")
@@ -146,14 +146,14 @@ async def test_the_number_of_files_in_memory_is_bounded(base_image: str, workspa
         assert int((await box.run(script, timeout=30)).stdout) < 1024
 
 
-async def test_limits_of_one_s_own_choice_are_in_force(base_image: str, workspace: Path) -> None:
+async def test_limits_that_the_caller_chose_are_in_force(base_image: str, workspace: Path) -> None:
     limits = belljar.Limits(memory="64m", pids=32, nofile=128, tmp="2m", cpus=0.5)
     async with belljar.Session(workspace=workspace, limits=limits) as box:
         result = await box.run("ulimit -n; df -k --output=size /tmp | tail -1", timeout=30)
         assert result.stdout.split() == ["128", "2048"]
 
 
-async def test_the_kernel_out_of_memory_takes_a_command_before_the_init(attacker: Attacker) -> None:
+async def test_the_oom_killer_takes_a_command_before_the_init(attacker: Attacker) -> None:
     result = await attacker.bash("cat /proc/self/oom_score_adj /proc/1/oom_score_adj")
     assert result.stdout.split() == ["1000", "500"]
     text = await attacker.box.run("cat /proc/$$/oom_score_adj", timeout=60)

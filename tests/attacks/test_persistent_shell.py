@@ -41,7 +41,7 @@ async def shell(workspace: Path, base_image: str) -> AsyncIterator[PersistentShe
         yield box.persistent
 
 
-async def test_a_sourced_script_cannot_say_where_the_shell_is(shell: PersistentShell) -> None:
+async def test_a_sourced_script_cannot_forge_the_shells_directory(shell: PersistentShell) -> None:
     with anyio.move_on_after(5):
         await shell.run("mkdir -p /tmp/build; source ./forge.sh; PWD=/tmp/build", timeout=3)
     assert shell.cwd == "/workspace"
@@ -50,7 +50,7 @@ async def test_a_sourced_script_cannot_say_where_the_shell_is(shell: PersistentS
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-async def test_a_program_inherits_no_end_of_the_channel(shell: PersistentShell, terminal: bool) -> None:
+async def test_a_program_inherits_no_descriptor_of_the_channel(shell: PersistentShell, terminal: bool) -> None:
     if terminal:
         shell.use_terminal({})
     text = "import os; print('open', *sorted(map(int, os.listdir('/proc/self/fd'))))"
@@ -59,7 +59,9 @@ async def test_a_program_inherits_no_end_of_the_channel(shell: PersistentShell, 
 
 
 @pytest.mark.parametrize("text", ["PWD=/tmp/build", "source ./moved.sh"])
-async def test_a_variable_does_not_say_where_the_shell_is(shell: PersistentShell, workspace: Path, text: str) -> None:
+async def test_a_forged_pwd_does_not_change_the_directory_that_is_judged(
+    shell: PersistentShell, workspace: Path, text: str
+) -> None:
     (workspace / "moved.sh").write_text("PWD=/tmp/build\n")
     await shell.run("mkdir -p /tmp/build")
     await shell.run(text)
@@ -89,7 +91,7 @@ async def test_a_sourced_script_that_moves_the_shell_later_does_not_empty_the_wo
     assert (workspace / "keep.txt").exists()
 
 
-async def test_after_a_sourced_script_everyday_commands_are_not_asked_about(
+async def test_everyday_commands_after_a_sourced_script_need_no_approval(
     shell: PersistentShell, workspace: Path
 ) -> None:
     (workspace / "activate").write_text("export ACTIVE=1; hello() { echo hello; }")
@@ -98,7 +100,7 @@ async def test_after_a_sourced_script_everyday_commands_are_not_asked_about(
     assert (await shell.run("mkdir -p build && rm -rf build && ls keep.txt")).exit_code == 0
 
 
-async def test_a_program_that_reports_for_the_shell_does_not_make_the_next_text_run_elsewhere(
+async def test_a_forged_report_does_not_make_the_next_command_run_in_another_directory(
     shell: PersistentShell, workspace: Path
 ) -> None:
     """It says that the call is over while bash still waits for it; then the rest of the call moves the shell."""

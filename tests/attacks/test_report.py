@@ -18,7 +18,7 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def test_no_link_that_a_command_plants_is_written_through(workspace: Path, outside: Path) -> None:
+def test_a_report_is_not_written_through_a_link_that_a_command_plants(workspace: Path, outside: Path) -> None:
     plant = f"""
 ln -sf {outside}/bashrc report.json
 python3 -c 'import os; [os.symlink("{outside}/bashrc", f".report.json.{{n}}") for n in range(70000)]'
@@ -35,7 +35,7 @@ python3 -c 'import os; [os.symlink("{outside}/bashrc", f".report.json.{{n}}") fo
     assert json.loads(report.read_text())["cause"] == "exited"
 
 
-def test_a_directory_that_a_command_swaps_is_not_followed(workspace: Path, outside: Path) -> None:
+def test_a_report_is_not_written_into_a_directory_that_a_command_swaps(workspace: Path, outside: Path) -> None:
     (workspace / "out").mkdir(mode=0o777)
     swap = f"mv out was; ln -s {outside} out"
     answer = belljar("run", "--workspace", workspace, "--report", workspace / "out" / "bashrc", swap)
@@ -45,7 +45,7 @@ def test_a_directory_that_a_command_swaps_is_not_followed(workspace: Path, outsi
 
 
 @pytest.mark.parametrize("report", ["link/bashrc", "leaf", "fifo"])
-def test_what_a_repository_prepared_is_refused_before_anything_runs(
+def test_a_report_path_with_a_link_or_fifo_is_refused_before_anything_runs(
     workspace: Path, outside: Path, report: str
 ) -> None:
     (workspace / "link").symlink_to(outside)
@@ -58,7 +58,7 @@ def test_what_a_repository_prepared_is_refused_before_anything_runs(
     assert not (workspace / "ran").exists()
 
 
-def test_no_link_is_followed_where_the_workspace_has_another_name(
+def test_a_report_path_through_an_alias_of_the_workspace_follows_no_link(
     workspace: Path, outside: Path, tmp_path: Path
 ) -> None:
     """As $PWD has it, for who went there through a link."""
@@ -69,7 +69,7 @@ def test_no_link_is_followed_where_the_workspace_has_another_name(
     assert (outside / "bashrc").read_text() == "the user's own\n"
 
 
-def test_no_link_of_a_session_s_commands_is_followed(workspace: Path, outside: Path) -> None:
+def test_a_report_of_a_session_command_follows_no_link_in_its_workspace(workspace: Path, outside: Path) -> None:
     """Its workspace is not where we are called."""
     (workspace / "link").symlink_to(outside)
     id = belljar("session", "start", "--workspace", workspace).stdout.strip()

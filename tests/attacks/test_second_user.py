@@ -106,7 +106,7 @@ def _usable(uid: int) -> bool:
         return False
 
 
-async def test_every_sandbox_of_root_s_has_a_number_of_its_own_that_nobody_has(
+async def test_each_sandbox_of_root_runs_under_a_uid_of_its_own_without_an_account(
     base_image: str, root_workspace: Path
 ) -> None:
     async with belljar.Session(root_workspace) as one, belljar.Session(root_workspace) as other:
@@ -120,7 +120,7 @@ async def test_every_sandbox_of_root_s_has_a_number_of_its_own_that_nobody_has(
                 grp.getgrgid(gid)
 
 
-async def test_one_sandbox_cannot_use_up_the_kernel_s_quotas_of_another(base_image: str, root_workspace: Path) -> None:
+async def test_a_sandbox_cannot_use_up_another_s_per_user_kernel_quotas(base_image: str, root_workspace: Path) -> None:
     """inotify instances are counted per user; so are pending signals, keys and message queues."""
     take = "import ctypes; c = ctypes.CDLL(None); n = 0\nwhile c.inotify_init() >= 0: n += 1\nprint(n, flush=True)"
     (root_workspace / "take.py").write_text(f"{take}\nimport time; time.sleep(60)")

@@ -71,7 +71,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("script", REFUSED.values(), ids=REFUSED.keys())
-async def test_refused(attacker: Attacker, script: str) -> None:
+async def test_an_escape_attempt_is_refused(attacker: Attacker, script: str) -> None:
     result = await attacker.bash(script)
     assert "BREACH" not in result.stdout, result.output
 
@@ -201,7 +201,7 @@ async def test_killing_everything_leaves_the_init_and_the_sandbox_usable(attacke
     assert again.stdout == "usable\n"
 
 
-async def test_the_link_directory_holds_nothing_to_talk_to(attacker: Attacker) -> None:
+async def test_the_link_directory_is_empty_and_read_only(attacker: Attacker) -> None:
     result = await attacker.bash("ls -A /.belljar-*/link; ln -s x /.belljar-*/link/a.sock && echo BREACH")
     assert result.stdout == ""
 
@@ -254,7 +254,7 @@ for path in glob.glob("/dev/pts/[0-9]*"):
 """
 
 
-async def test_another_command_s_terminal_is_not_typed_on_or_taken(attacker: Attacker) -> None:
+async def test_another_command_s_terminal_cannot_be_written_to_or_taken(attacker: Attacker) -> None:
     shell = await attacker.box.start("cat", pty=True)
     found = await attacker.python(ON_ANOTHER_S_TERMINAL)
     assert "BREACH" not in found.output

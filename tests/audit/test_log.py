@@ -28,7 +28,7 @@ def speak() -> None:
     logger.error("Command execution error: %s", "ls")
 
 
-def test_only_warnings_are_told_by_default_and_of_tools_nothing(
+def test_by_default_only_warnings_are_logged_and_nothing_of_tools(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BELLJAR_LOG", raising=False)
@@ -48,7 +48,9 @@ def test_records_are_one_structured_line_each_and_masked(capsys: pytest.CaptureF
     assert " error " in failed
 
 
-def test_json_lines_for_machines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_json_format_is_one_object_per_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BELLJAR_LOG", "debug,json")
     log.configure()
     speak()
@@ -58,7 +60,7 @@ def test_json_lines_for_machines(capsys: pytest.CaptureFixture[str], monkeypatch
     assert "hunter2" not in str(records)
 
 
-def test_commands_are_told_as_they_start_and_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_start_and_end_of_a_command_are_logged(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("debug,json")
     log.tell("start", {"session": "bj-1", "command": "TOKEN=hunter2 ls"})
     log.tell("end", {"session": "bj-1", "cause": "exited", "exit_code": 0, "duration": 0.1})
@@ -75,14 +77,14 @@ def test_commands_are_told_as_they_start_and_end(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_verbose_means_info(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verbose_logs_from_level_info(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BELLJAR_LOG", raising=False)
     log.configure(verbose=True)
     speak()
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
-def test_an_exception_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_is_logged_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     log.configure("info,json")
     try:
         raise ValueError("PASSWORD=hunter2")
@@ -94,6 +96,6 @@ def test_an_exception_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("wish", ["abc", "info,jason", "json", "info,json,more"])
-def test_a_log_that_there_is_not_is_refused(wish: str) -> None:
+def test_an_unknown_log_setting_is_refused(wish: str) -> None:
     with pytest.raises(UsageError, match=f"BELLJAR_LOG={wish}: write debug or info"):
         log.configure(wish)

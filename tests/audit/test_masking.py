@@ -69,7 +69,7 @@ assert not any(hint in SECRET for hint in masking._HINTS)
         f"a-very-long-name.with.dots-and_a_token_in_it.and-more-behind-it-to-be-sure={SECRET}",
     ],
 )
-def test_what_stands_where_a_secret_stands_is_masked(text: str) -> None:
+def test_values_in_places_for_secrets_are_masked(text: str) -> None:
     assert SECRET not in masking.text(text)
     assert MASK in masking.text(text)
     assert SECRET not in str(Known(text).hide(f"it is {SECRET} and more"))
@@ -98,7 +98,7 @@ def test_what_stands_where_a_secret_stands_is_masked(text: str) -> None:
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc",
     ],
 )
-def test_tokens_are_known_by_their_shape(token: str) -> None:
+def test_tokens_are_recognised_by_their_shape(token: str) -> None:
     assert masking.text(f"echo {token} | cat") == f"echo {MASK} | cat"
 
 
@@ -144,7 +144,7 @@ def test_output_is_masked_only_for_values_that_are_known() -> None:
     assert known.hide({"stdout": f"{SECRET} 8080 password=abc"}) == {"stdout": f"{MASK} 8080 password=abc"}
 
 
-def test_a_value_too_short_to_be_told_apart_is_left_in_output() -> None:
+def test_a_value_too_short_to_be_distinctive_is_left_in_output() -> None:
     assert Known("", {"TOKEN": "1"}).hide("1 2 3") == "1 2 3"
 
 

@@ -107,7 +107,7 @@ def test_a_repeated_line_is_named(where: Path) -> None:
     assert (report.fault, report.at) == ("reordered", f"{where / NAME}:4")
 
 
-def test_a_cut_off_end_is_named_and_stays_visible(where: Path) -> None:
+def test_removed_last_lines_are_reported_also_after_new_records(where: Path) -> None:
     fill(where)
     rewrite(where, file_lines(where)[:3])
     report = reader.verify(where)
@@ -117,7 +117,7 @@ def test_a_cut_off_end_is_named_and_stays_visible(where: Path) -> None:
     assert (report.fault, report.at) == ("missing", f"{where / NAME}:4")
 
 
-def test_a_trail_that_was_written_anew_does_not_fit_its_head(where: Path, tmp_path: Path) -> None:
+def test_a_rewritten_trail_does_not_match_its_head(where: Path, tmp_path: Path) -> None:
     fill(where)
     fill(tmp_path / "other")
     rewrite(where, file_lines(tmp_path / "other"))
@@ -125,7 +125,7 @@ def test_a_trail_that_was_written_anew_does_not_fit_its_head(where: Path, tmp_pa
 
 
 @pytest.mark.parametrize("damage", [b"", None])
-def test_a_lost_head_is_said_for_good_and_the_chain_goes_on(where: Path, damage: bytes | None) -> None:
+def test_a_lost_head_is_reported_for_good_and_the_chain_continues(where: Path, damage: bytes | None) -> None:
     fill(where)
     rewrite(where, file_lines(where)[:3])
     (where / HEAD).unlink() if damage is None else (where / HEAD).write_bytes(damage)
@@ -136,7 +136,7 @@ def test_a_lost_head_is_said_for_good_and_the_chain_goes_on(where: Path, damage:
     assert [(r["seq"], r["kind"]) for r in reader.records(where)][3:] == [(4, "head_lost"), (5, "start"), (6, "start")]
 
 
-def test_the_first_writer_that_dies_before_the_head_is_moved_has_lost_none(
+def test_a_first_writer_killed_before_the_head_is_updated_loses_no_record(
     where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -149,7 +149,7 @@ def test_the_first_writer_that_dies_before_the_head_is_moved_has_lost_none(
     assert [r["seq"] for r in reader.records(where)] == [1, 2]
 
 
-def test_a_line_that_ends_was_not_torn(where: Path) -> None:
+def test_garbage_with_a_newline_counts_as_an_edit(where: Path) -> None:
     fill(where)
     with open(where / NAME, "ab") as file:
         file.write(b"garbage\n")
@@ -163,7 +163,7 @@ def test_an_empty_trail_holds(where: Path) -> None:
     assert reader.verify(where).ok
 
 
-def test_a_torn_line_is_closed_off_and_told_apart_from_an_edit(where: Path) -> None:
+def test_a_half_written_line_is_reported_as_torn_and_not_as_an_edit(where: Path) -> None:
     fill(where)
     with open(where / NAME, "ab") as file:
         file.write(b'{"seq":6,"time":"2026')
@@ -177,7 +177,7 @@ def test_a_torn_line_is_closed_off_and_told_apart_from_an_edit(where: Path) -> N
     assert [r["kind"] for r in reader.records(where)][-2:] == ["torn", "start"]
 
 
-def test_a_line_whose_writer_died_before_the_head_was_moved_is_taken_over(where: Path) -> None:
+def test_records_of_a_writer_killed_before_the_head_was_updated_are_kept(where: Path) -> None:
     fill(where, 4)
     head = (where / HEAD).read_bytes()
     fill(where, 2)
@@ -195,7 +195,7 @@ def test_rotation_keeps_the_chain_across_files(where: Path) -> None:
     assert report.records == 40
 
 
-def test_old_files_go_and_the_rest_still_verifies(where: Path) -> None:
+def test_old_files_are_deleted_and_the_rest_still_verifies(where: Path) -> None:
     fill(where, 60, rotate_at=1000, keep=2)
     assert len(audit.rotated_files(where)) == 2
     report = reader.verify(where)
@@ -236,7 +236,7 @@ def test_writers_in_threads_and_processes_make_one_chain(where: Path) -> None:
     assert report.records == 750
 
 
-def test_what_threads_note_while_others_write_is_not_lost(where: Path) -> None:
+def test_records_queued_by_threads_during_a_write_are_not_lost(where: Path) -> None:
     shared, before = Audit(where), sys.getswitchinterval()
     work = lambda: [(shared.note("start", n=n), shared.flush()) for n in range(300)]  # noqa: E731
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -252,7 +252,7 @@ def test_what_threads_note_while_others_write_is_not_lost(where: Path) -> None:
     assert (reader.verify(where).ok, len(list(reader.records(where)))) == (True, 1200)
 
 
-def test_what_is_noted_is_written_without_being_asked_for(where: Path) -> None:
+def test_queued_records_are_written_without_a_flush(where: Path) -> None:
     writer = Audit(where)
     for seq in (1, 2):
         writer.note("start")
@@ -263,7 +263,7 @@ def test_what_is_noted_is_written_without_being_asked_for(where: Path) -> None:
     writer.close()
 
 
-def test_a_process_that_ends_writes_what_it_noted(where: Path) -> None:
+def test_a_process_that_ends_writes_its_queued_records(where: Path) -> None:
     program = (
         "import pathlib, sys; from belljar.audit.writer import Audit; Audit(pathlib.Path(sys.argv[1])).note('start')"
     )
@@ -283,7 +283,7 @@ def test_a_fork_while_the_trail_is_being_written_does_not_stop_the_child(where: 
     assert reader.verify(where).records == 1
 
 
-def test_what_was_noted_before_a_fork_is_written_by_the_parent_alone(where: Path) -> None:
+def test_records_queued_before_a_fork_are_written_by_the_parent_alone(where: Path) -> None:
     writer = Audit(where)
     writer.note("start")
     pid = os.fork()
@@ -295,7 +295,7 @@ def test_what_was_noted_before_a_fork_is_written_by_the_parent_alone(where: Path
     assert sorted(record["kind"] for record in reader.records(where)) == ["end", "start"]
 
 
-def test_a_forked_child_locks_for_itself(where: Path) -> None:
+def test_a_forked_child_and_its_parent_make_one_chain(where: Path) -> None:
     writer = Audit(where)
     writer.record("start")
     pid = os.fork()
@@ -385,7 +385,7 @@ class Unspeakable:
         raise RuntimeError("no words")
 
 
-def test_a_field_that_cannot_be_written_costs_neither_its_record_nor_the_others(where: Path) -> None:
+def test_an_unwritable_field_loses_neither_its_record_nor_others(where: Path) -> None:
     writer = Audit(where)
     writer.note("start", session="bj-1", digest="d", command="first")
     writer.note("start", session="bj-2", digest="e", command=Unspeakable())
@@ -397,7 +397,7 @@ def test_a_field_that_cannot_be_written_costs_neither_its_record_nor_the_others(
     assert reader.verify(where).ok
 
 
-def test_the_writing_thread_outlives_whatever_goes_wrong(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_writing_thread_survives_an_error(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, failed, wrote = Audit(where), threading.Event(), threading.Event()
     append = Audit._append
 
@@ -417,7 +417,7 @@ def test_the_writing_thread_outlives_whatever_goes_wrong(where: Path, monkeypatc
     assert [r["session"] for r in reader.records(where)] == ["kept"]
 
 
-def test_nothing_longer_than_its_bound_is_ever_masked(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_texts_are_cut_before_they_are_masked(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Masking holds the interpreter for a microsecond per character: a megabyte took seconds."""
     lengths = []
     monkeypatch.setattr(masking, "text", lambda value: lengths.append(len(value)) or value)
@@ -434,7 +434,7 @@ def test_nothing_longer_than_its_bound_is_ever_masked(where: Path, monkeypatch: 
     assert (where / NAME).stat().st_size < 6 << 20
 
 
-def test_a_secret_that_a_cut_would_split_is_not_half_told(where: Path) -> None:
+def test_a_secret_split_by_a_cut_is_not_half_written(where: Path) -> None:
     writer = Audit(where)
     token = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
     for at in range(masking.TEXT - len(token), masking.TEXT + 1, 3):
@@ -458,7 +458,9 @@ def test_a_required_trail_that_cannot_be_written_stops_the_run(tmp_path: Path) -
         Audit(tmp_path / "file" / "state", required=True).record("verdict")
 
 
-def test_the_environment_says_where_and_whether(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_environment_variables_choose_the_trail_s_directory_and_turn_it_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("BELLJAR_STATE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert Host().audit.where == tmp_path / "belljar"

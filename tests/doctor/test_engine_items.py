@@ -33,7 +33,7 @@ def without(limit: str) -> dict[str, Any]:
     return {"can_limit": {**FINE.can_limit, limit: False}}
 
 
-def test_a_capable_engine_passes_without_a_remark() -> None:
+def test_a_capable_engine_passes_without_a_warning() -> None:
     checks = judge(FINE, host_has_swap=True)
     assert failing(checks) == set()
     assert not any(check.fix for check in checks)
@@ -44,7 +44,7 @@ def test_a_capable_engine_passes_without_a_remark() -> None:
     ("shares", "root", "how"),
     [(True, True, "overlay that Belljar mounts"), (True, False, "engine mounts"), (False, True, "copied")],
 )
-def test_how_workspaces_are_staged_is_told(shares: bool, root: bool, how: str) -> None:
+def test_the_way_workspaces_are_staged_is_reported(shares: bool, root: bool, how: str) -> None:
     engine: Any = SimpleNamespace(shares_files=shares)
     assert how in engine_items._staged(engine, root=root).detail
 
@@ -62,7 +62,7 @@ def test_how_workspaces_are_staged_is_told(shares: bool, root: bool, how: str) -
         ({"storage": "vfs"}, "storage"),
     ],
 )
-def test_what_an_engine_cannot_do_is_named_with_its_remedy(change: dict[str, Any], named: str) -> None:
+def test_a_capability_that_the_engine_lacks_is_named_with_its_remedy(change: dict[str, Any], named: str) -> None:
     checks = judge(replace(FINE, **change), host_has_swap=True)
     assert failing(checks) == {named}
     assert all(check.fix for check in checks if not check.ok)
@@ -78,7 +78,7 @@ def test_a_rootless_engine_without_limits_is_told_how_to_get_them(version: str, 
     assert told in next(check.fix for check in checks if check.name == "cpu limit")
 
 
-def test_a_rootless_engine_is_fine() -> None:
+def test_a_rootless_engine_passes() -> None:
     assert failing(judge(replace(FINE, rootless=True), host_has_swap=True)) == set()
 
 
@@ -124,7 +124,7 @@ def test_each_failure_has_its_remedy(said: str, told: str) -> None:
     assert told in remedy(EngineError(said))
 
 
-def test_an_engine_that_is_not_there_is_to_be_installed_but_a_forbidden_one_is_not() -> None:
+def test_a_missing_engine_is_to_be_installed_and_a_forbidden_one_gets_a_group() -> None:
     gone = EngineUnavailable("connecting to unix:///x: the engine at unix:///x cannot be reached (no such file); …")
     assert "install" in unavailable(gone)[0].fix
     assert "Podman" in unavailable(gone)[0].fix
@@ -133,7 +133,7 @@ def test_an_engine_that_is_not_there_is_to_be_installed_but_a_forbidden_one_is_n
     assert "usermod" in unavailable(forbidden)[0].fix
 
 
-def test_who_may_not_use_one_engine_is_told_of_the_others() -> None:
+def test_a_refused_engine_is_listed_with_the_other_engines() -> None:
     refused = EngineRefused("Docker is there, but you may not use it; `belljar doctor` shows what else there is")
     refused.others = ("the engine oci needs runc, which is not installed: apt-get install runc",)
     found = unavailable(refused)
@@ -141,7 +141,7 @@ def test_who_may_not_use_one_engine_is_told_of_the_others() -> None:
     assert "the engine oci needs runc" in found[1].detail
 
 
-def test_the_setting_that_names_an_engine_stands_apart() -> None:
+def test_the_setting_that_chose_the_engine_stays_in_the_message() -> None:
     gone = EngineUnavailable(
         "the engine at x cannot be reached; is it running? `belljar doctor` finds out (DOCKER_HOST names it)"
     )

@@ -45,7 +45,7 @@ def test_a_workspace_that_cannot_be_mapped_is_named(tmp_path: Path, monkeypatch:
     assert "Invalid argument" in check.detail
 
 
-def test_the_caller_who_is_not_root_runs_commands_as_himself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_caller_runs_commands_under_his_own_uid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_items.os, "geteuid", lambda: 501)
     assert owner_mapping(tmp_path, ".") == Check("workspace ownership", True, "commands run as you (uid 501)")
 
@@ -55,7 +55,7 @@ def test_a_crash_handler_of_the_host_is_mentioned(monkeypatch: pytest.MonkeyPatc
     assert "systemd-coredump" in machine_items.crash_handler().detail
 
 
-def test_our_own_files_in_the_workspace_are_mentioned(tmp_path: Path) -> None:
+def test_belljar_s_own_files_inside_the_workspace_are_mentioned(tmp_path: Path) -> None:
     assert own_files(str(tmp_path)).detail == "outside the workspace"
     assert "where commands can change them" in own_files("/").detail
 
@@ -69,7 +69,7 @@ def test_a_kernel_without_landlock_is_mentioned(version: int, remark: str, monke
     assert bool(check.fix) == bool(remark)
 
 
-def test_this_kernel_s_landlock_is_asked_for() -> None:
+def test_the_landlock_version_of_this_kernel_is_read() -> None:
     assert machine_items.landlock_version() >= 0
 
 
@@ -95,7 +95,7 @@ def test_the_default_limits_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandboxes get ids of their own")
-def test_user_ids_that_cannot_be_had_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_of_user_ids_that_cannot_be_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine_items.user_ids(tmp_path).ok
     monkeypatch.setenv("BELLJAR_UIDS", "0-5")
     check = machine_items.user_ids(tmp_path)

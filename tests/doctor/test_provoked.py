@@ -73,7 +73,7 @@ def faked() -> Iterator[Callable[[Callable[[bytes], bytes]], dict[str, str]]]:
 
 @pytest.mark.docker
 @pytest.mark.parametrize("what", PROVOKED)
-def test_what_an_engine_lacks_is_named_with_its_remedy(
+def test_a_protection_that_an_engine_lacks_is_named_with_its_remedy(
     what: str, base_image: str, tmp_path: Path, faked: Callable[[Callable[[bytes], bytes]], dict[str, str]]
 ) -> None:
     answer, item, remedy, fails = PROVOKED[what]
@@ -88,7 +88,7 @@ def test_what_an_engine_lacks_is_named_with_its_remedy(
 
 @pytest.mark.docker
 @pytest.mark.root
-def test_a_socket_that_one_may_not_use_is_named_with_the_group(tmp_path: Path) -> None:
+def test_a_forbidden_socket_is_named_with_its_group(tmp_path: Path) -> None:
     """Really so: the engine's own socket, and somebody who is not in its group."""
     os.chown(tmp_path, NOBODY, NOBODY)
     done = OrdinaryUser(NOBODY, tmp_path).run(*DOCTOR, env={"BELLJAR_ENGINE": "docker"}, check=False)
