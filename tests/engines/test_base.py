@@ -13,7 +13,7 @@ VERBS = [name for name, found in inspect.getmembers(Engine, inspect.isfunction) 
 
 @pytest.mark.parametrize("kind", [DockerEngine, OciEngine])
 @pytest.mark.parametrize("verb", VERBS)
-def test_an_engine_takes_what_the_seam_says(kind: type, verb: str) -> None:
+def test_an_engine_s_methods_have_the_signatures_of_the_interface(kind: type, verb: str) -> None:
     asked = inspect.signature(getattr(Engine, verb)).parameters
     found = inspect.signature(getattr(kind, verb)).parameters
     assert [(each.name, each.kind) for each in found.values()] == [(each.name, each.kind) for each in asked.values()]

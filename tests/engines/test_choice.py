@@ -16,9 +16,7 @@ from belljar.errors import EngineRefused, EngineUnavailable, UsageError
 from belljar.host import EngineName
 
 
-def test_the_advice_is_given_once_however_many_places_were_tried(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_error_gives_its_advice_once_for_all_places_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(EngineUnavailable) as none:
@@ -27,7 +25,7 @@ def test_the_advice_is_given_once_however_many_places_were_tried(
     assert "Start one" in str(none.value)
 
 
-def test_an_engine_that_is_there_but_not_for_us_is_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forbidden_engine_is_the_only_one_that_the_error_names(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(client: Client, *_: object) -> None:
         if client.endpoint.host == hosts.DEFAULT:
             raise PermissionError(13, "Permission denied")
@@ -48,7 +46,7 @@ def test_an_engine_that_is_there_but_not_for_us_is_all_that_is_said(monkeypatch:
     assert any(hosts.podman_start() in each for each in told.value.others)
 
 
-def test_every_engine_that_may_be_named_is_there() -> None:
+def test_every_engine_name_has_its_module() -> None:
     assert get_args(EngineName) == ("auto", *engines.KNOWN)
 
 

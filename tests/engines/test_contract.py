@@ -168,7 +168,7 @@ def _yes(verdict: belljar.Verdict) -> bool:
 # Its verbs.
 
 
-def test_it_says_what_it_is(engine: Engine, kind: str) -> None:
+def test_the_engine_reports_its_name_machine_and_version(engine: Engine, kind: str) -> None:
     assert engine.name == kind
     assert engine.machine in ("x86_64", "aarch64")
     assert engine.identity
@@ -192,7 +192,7 @@ def test_a_started_container_has_a_process_and_may_be_started_again(
     assert engine.inspect(id) == first
 
 
-def test_what_is_destroyed_is_gone_and_may_be_destroyed_again(engine: Engine, spec: SandboxSpec, name: str) -> None:
+def test_a_destroyed_container_is_gone_and_may_be_destroyed_again(engine: Engine, spec: SandboxSpec, name: str) -> None:
     id = engine.create(spec, name)
     engine.start(id)
     engine.destroy(id)
@@ -202,7 +202,7 @@ def test_what_is_destroyed_is_gone_and_may_be_destroyed_again(engine: Engine, sp
     assert engine.state("belljar-never-was") is None
 
 
-def test_what_is_not_there_is_a_clear_error(engine: Engine, spec: SandboxSpec) -> None:
+def test_a_verb_on_an_unknown_container_is_a_clear_error(engine: Engine, spec: SandboxSpec) -> None:
     for verb in (engine.start, engine.inspect):
         with pytest.raises(EngineError) as failed:
             verb("belljar-never-was")
@@ -382,7 +382,7 @@ class Passage:
         os.unlink(self.path)
 
 
-def test_a_lost_daemon_costs_no_running_sandbox(
+def test_a_running_sandbox_survives_the_loss_of_its_daemon(
     kind: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = Host(engine=kind).connect()  # type: ignore[arg-type]

@@ -12,7 +12,9 @@ from belljar.engines.kernel_facts import MountFact, gather, parse_limits, parse_
 from belljar.engines.spec import Protections
 
 
-def test_a_path_s_place_in_its_file_system_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_found_by_device_and_place_in_its_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = (
         "1 0 8:1 / / rw - ext4 x rw\n2 1 8:2 /@home /home rw - btrfs x rw\n3 2 8:1 /data /home/me/data rw - ext4 x rw\n"
     )
@@ -64,7 +66,7 @@ def test_the_kernel_s_tables_are_read_by_their_columns() -> None:
     assert parse_mounts(line) == {"/a b": MountFact("98:0", "/mnt1", True, "ext4")}
 
 
-def test_limits_of_a_control_group_are_the_kernel_s_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_read_from_the_kernel_s_control_group(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Protections(memory=1 << 30, pids=100, cpus=1.0, user="1:1")
     group = {"memory": str(1 << 30), "pids": "100", "quota": "100000", "period": "100000"}
     monkeypatch.setattr(kernel_facts, "gather_cgroup", lambda _: (group, False))

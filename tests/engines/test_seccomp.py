@@ -53,7 +53,7 @@ def test_an_unknown_machine_has_no_profile() -> None:
         profile(machine="m68k")
 
 
-def test_what_is_not_named_is_refused() -> None:
+def test_a_call_that_no_rule_names_is_refused() -> None:
     assert (profile()["defaultAction"], profile()["defaultErrnoRet"]) == ("SCMP_ACT_ERRNO", EPERM)
 
 
@@ -75,7 +75,7 @@ def test_socket_families_and_protocols_are_compared_by_equality() -> None:
     )
 
 
-def test_the_text_is_what_docker_reads() -> None:
+def test_the_profile_is_in_docker_s_format() -> None:
     assert json.loads(profile_text()) == profile()
 
 
@@ -86,7 +86,7 @@ def test_every_ioctl_but_three_is_allowed_by_one_rule() -> None:
         assert sum(word & mask == value for mask, value in rules) == (word not in TERMINAL_TRICKS), hex(word)
 
 
-def test_all_of_fcntl_is_allowed_but_what_holds_up_who_opens_a_file() -> None:
+def test_every_fcntl_but_leases_is_allowed() -> None:
     words = [*range(1100), 0x400 | 1 << 31, 0xFFFFFFFF]
     allowed = {word for word in words if any(word & mask == value for mask, value in NO_LEASES)}
     assert {*range(1040)} - allowed == {1024}
@@ -98,7 +98,7 @@ def _allows(name: str, *arguments: int) -> bool:
     return any(all(arguments[a["index"]] & a["value"] == a["valueTwo"] for a in rule["args"]) for rule in rules)
 
 
-def test_every_number_there_is_is_allowed_but_those_that_make_filters() -> None:
+def test_prctl_and_setsockopt_are_allowed_but_for_making_filters() -> None:
     upper = 1 << 32
     assert [option for option in range(128) if not _allows("prctl", option)] == [22]
     assert _allows("prctl", 0x53564D41)
@@ -136,14 +136,14 @@ async def test_every_forbidden_socket_is_refused(base_image: str, root_workspace
     assert "vsock_upper_bits" in answers
 
 
-async def test_nobody_else_s_priority_or_processors_can_be_set(base_image: str, root_workspace: Path) -> None:
+async def test_the_priority_and_affinity_of_other_processes_cannot_be_set(
+    base_image: str, root_workspace: Path
+) -> None:
     answers = await probe(root_workspace, "of_others")
     assert {name: answer for name, answer in answers.items() if answer != EPERM} == {}
 
 
-async def test_calls_that_hide_their_flags_or_share_a_number_do_not_exist(
-    base_image: str, root_workspace: Path
-) -> None:
+async def test_calls_that_a_filter_cannot_check_answer_enosys(base_image: str, root_workspace: Path) -> None:
     assert set((await probe(root_workspace, "enosys")).values()) == {ENOSYS}
 
 
@@ -153,9 +153,7 @@ async def test_the_host_s_huge_pages_cannot_be_taken(base_image: str, root_works
     assert len(answers) == 3
 
 
-async def test_filters_that_the_whole_machine_has_room_for_cannot_be_made(
-    base_image: str, root_workspace: Path
-) -> None:
+async def test_seccomp_and_socket_filters_cannot_be_made(base_image: str, root_workspace: Path) -> None:
     """As where the kernel has none: who would like one goes on without."""
     assert set((await probe(root_workspace, "filter_of_calls")).values()) == {EINVAL}
 

@@ -22,7 +22,7 @@ def inside(docker_client: Any, image: str, script: str) -> str:
     return str(done.decode())
 
 
-def test_its_bash_starts_without_a_linker_and_knows_users_and_characters(base_image: str, docker_client: Any) -> None:
+def test_the_base_image_s_bash_is_static_and_knows_users_and_utf8(base_image: str, docker_client: Any) -> None:
     script = "file -L /bin/bash | grep -o 'statically linked'; echo ~sandbox ~root; LC_CTYPE=C.UTF-8; x=äö€; echo ${#x}"
     assert inside(docker_client, base_image, script) == "statically linked\n/home/sandbox /root\n3\n"
 
@@ -35,11 +35,11 @@ def test_an_image_of_ours_is_named_by_its_recipe(recipes: Path) -> None:
     assert catalog.reference("python") != before
 
 
-def test_any_other_image_is_used_as_it_is() -> None:
+def test_an_image_that_is_not_ours_is_used_as_it_is() -> None:
     assert catalog.reference("myimage:tag") == "myimage:tag"
 
 
-def test_an_image_that_is_there_is_not_built_again(engine: DockerEngine, base_image: str) -> None:
+def test_an_existing_image_is_not_built_again(engine: DockerEngine, base_image: str) -> None:
     said: list[str] = []
     assert catalog.ensure(engine, "base", lambda fraction, text: said.append(text)) == base_image
     assert said == []
@@ -106,7 +106,7 @@ def test_where_a_registry_answers_the_dockerfile_is_built_on_its_parent(
     assert told[-1] == (1.0, f"{made} is ready")
 
 
-def test_two_that_need_an_image_at_once_build_it_once(registry: Registry, tiny: str) -> None:
+def test_threads_that_need_an_image_at_once_build_it_once(registry: Registry, tiny: str) -> None:
     threads = [threading.Thread(target=catalog.ensure, args=(registry, tiny)) for _ in range(3)]
     for thread in threads:
         thread.start()

@@ -22,7 +22,7 @@ DATA = b"a layer" * 10_000
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
-def test_a_layer_is_read_as_it_was(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+def test_a_compressed_layer_is_read_back_unchanged(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     with plain(io.BytesIO(pack(DATA)), tmp_path) as stream:
         assert stream.read() == DATA
     (tmp_path / "file").write_bytes(pack(DATA))
@@ -38,14 +38,14 @@ def test_zstd_is_read_by_its_program_and_leaves_no_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="zstd is not installed")
-def test_zstd_that_is_cut_is_no_end(tmp_path: Path) -> None:
+def test_a_cut_off_zstd_stream_is_an_error(tmp_path: Path) -> None:
     packed = subprocess.run(["zstd", "-c"], input=os.urandom(300_000), capture_output=True, check=True).stdout
     with plain(io.BytesIO(packed[:150_000]), tmp_path) as stream, pytest.raises(EOFError):
         shutil.copyfileobj(stream, io.BytesIO())
 
 
 @pytest.mark.parametrize("padding", [b"", bytes(4), bytes(1 << 20)])
-def test_several_xz_streams_are_one(tmp_path: Path, padding: bytes) -> None:
+def test_several_xz_streams_are_read_as_one(tmp_path: Path, padding: bytes) -> None:
     with plain(io.BytesIO(lzma.compress(DATA) + padding + lzma.compress(b"more") + padding), tmp_path) as stream:
         assert stream.read() == DATA + b"more"
     with plain(io.BytesIO(lzma.compress(DATA)[:-20]), tmp_path) as stream, pytest.raises(EOFError):

@@ -65,7 +65,7 @@ def test_an_archive_cannot_take_the_name_of_an_image_of_ours(store: Store, tmp_p
     assert image.names == ("evil:latest",)
 
 
-def test_no_archive_takes_the_place_of_another_image_s_id(store: Store, tmp_path: Path) -> None:
+def test_an_archive_cannot_claim_another_image_s_id_as_its_name(store: Store, tmp_path: Path) -> None:
     [trusted] = import_images(store, str(docker_save(tmp_path / "tools.tar", [BASE], ["tools"])))
 
     import_images(store, str(docker_save(tmp_path / "evil.tar", [BASE, TOP], [trusted.id[:12]])))
@@ -110,7 +110,7 @@ def test_a_damaged_archive_changes_nothing(store: Store, tmp_path: Path, damage:
     assert list((store.root / "work").iterdir()) == []
 
 
-def test_a_layout_with_links_makes_us_read_nothing_else(store: Store, tmp_path: Path) -> None:
+def test_a_layout_with_symbolic_links_is_refused(store: Store, tmp_path: Path) -> None:
     layout = oci_layout(tmp_path / "layout", [BASE])
     blob = max((layout / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
     blob.rename(tmp_path / "elsewhere")
@@ -120,7 +120,7 @@ def test_a_layout_with_links_makes_us_read_nothing_else(store: Store, tmp_path: 
         import_images(store, str(layout))
 
 
-def test_a_root_of_our_own_may_have_a_name_of_ours(store: Store, tmp_path: Path) -> None:
+def test_an_image_that_we_built_may_have_a_name_of_ours(store: Store, tmp_path: Path) -> None:
     (tmp_path / "root.tar").write_bytes(BASE)
 
     image = import_root(store, tmp_path / "root.tar", ["belljar/base:abc"], {"org.belljar.image": "base"})
@@ -153,7 +153,7 @@ def test_what_a_registry_sends_does_not_fill_the_disk(
         import_images(store, "docker://example.test/tools:1")
 
 
-def test_a_name_too_long_for_a_file_is_not_taken(store: Store, tmp_path: Path) -> None:
+def test_an_image_name_too_long_for_a_file_is_replaced_by_the_archive_s(store: Store, tmp_path: Path) -> None:
     [image] = import_images(store, str(docker_save(tmp_path / "one.tar", [BASE], ["a/" * 80 + "b"])))
 
     assert image.names == ("one:latest",)

@@ -9,7 +9,7 @@ import pytest
 from belljar.images.progress import repeating
 
 
-def test_a_stage_that_goes_on_is_told_again_until_the_build_is_over() -> None:
+def test_a_long_build_stage_is_reported_repeatedly_until_the_end() -> None:
     told: list[tuple[float | None, str]] = []
     again = threading.Event()
 

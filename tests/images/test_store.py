@@ -19,7 +19,7 @@ from belljar.images.importing import import_images
 from belljar.images.store import Store
 
 
-def test_layers_are_shared_and_the_last_image_takes_them_along(store: Store, tmp_path: Path) -> None:
+def test_shared_layers_are_removed_with_their_last_image(store: Store, tmp_path: Path) -> None:
     import_images(store, str(docker_save(tmp_path / "one.tar", [BASE], ["one"])))
     import_images(store, str(docker_save(tmp_path / "two.tar", [BASE, TOP], ["two"])))
     assert disk_bytes(store) == len("basextop")
@@ -42,7 +42,7 @@ def test_removing_one_of_two_names_keeps_the_image(store: Store, tmp_path: Path)
     assert store.find(image.id) is not None
 
 
-def test_an_image_in_use_stays(store: Store, tmp_path: Path) -> None:
+def test_an_image_in_use_is_not_removed(store: Store, tmp_path: Path) -> None:
     [image] = import_images(store, str(docker_save(tmp_path / "one.tar", [BASE], ["one"])))
     store.hold(image, "bj-1")
 
@@ -55,7 +55,7 @@ def test_an_image_in_use_stays(store: Store, tmp_path: Path) -> None:
         store.hold(image, "bj-2")
 
 
-def test_an_image_whose_name_went_to_another_is_pruned(store: Store, tmp_path: Path) -> None:
+def test_an_image_that_lost_its_name_is_pruned(store: Store, tmp_path: Path) -> None:
     import_images(store, str(docker_save(tmp_path / "one.tar", [BASE], ["one"])))
     [newer] = import_images(store, str(docker_save(tmp_path / "two.tar", [TOP], ["one"])))
 
@@ -65,7 +65,7 @@ def test_an_image_whose_name_went_to_another_is_pruned(store: Store, tmp_path: P
     assert [image.id for image in store.images()] == [newer.id]
 
 
-def test_many_imports_at_once_end_as_one_layer(store: Store, tmp_path: Path) -> None:
+def test_many_imports_at_once_store_one_layer(store: Store, tmp_path: Path) -> None:
     paths = [docker_save(tmp_path / f"{n}.tar", [BASE, TOP], [f"image-{n}"]) for n in range(8)]
     threads = [threading.Thread(target=import_images, args=[store, str(path)]) for path in paths]
     for thread in threads:

@@ -43,7 +43,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="owners and overlay at
         [member(".wh.hidden"), link("hard", "hidden", HARD)],
     ],
 )
-def test_what_leads_out_is_refused(tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+def test_a_member_that_leads_out_of_the_layer_is_refused(
+    tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]
+) -> None:
     victim = tmp_path / "victim"
     victim.write_text("untouched")
 
@@ -94,7 +96,7 @@ def test_set_id_bits_and_devices_are_left_out(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_owners_stay_and_impossible_ones_become_nobody(tmp_path: Path) -> None:
+def test_owners_are_kept_and_impossible_ones_become_nobody(tmp_path: Path) -> None:
     layer = unpacked(tmp_path, tar([member("mine", b"", uid=7, gid=8), member("far", b"", uid=70000, gid=1 << 30)]))
 
     assert ((layer / "mine").stat().st_uid, (layer / "mine").stat().st_gid) == (7, 8)
@@ -102,7 +104,7 @@ def test_owners_stay_and_impossible_ones_become_nobody(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_whiteouts_become_overlayfs_ones(tmp_path: Path) -> None:
+def test_whiteouts_become_overlayfs_whiteouts(tmp_path: Path) -> None:
     layer = unpacked(tmp_path, tar([directory("d"), member("d/.wh..wh..opq"), member("d/.wh.old")]))
 
     status = (layer / "d" / "old").lstat()
@@ -111,14 +113,14 @@ def test_whiteouts_become_overlayfs_ones(tmp_path: Path) -> None:
     assert os.getxattr(layer / "d", "trusted.overlay.opaque") == b"y"
 
 
-def test_a_directory_that_shuts_us_out_still_gets_its_files(tmp_path: Path) -> None:
+def test_a_directory_without_permissions_still_gets_its_files(tmp_path: Path) -> None:
     layer = unpacked(tmp_path, tar([directory("d", mode=0o500), member("d/x", b"x")]))
 
     assert stat.S_IMODE((layer / "d").stat().st_mode) == 0o500
     assert (layer / "d" / "x").read_bytes() == b"x"
 
 
-def test_extended_attributes_of_the_archive_are_not_taken(tmp_path: Path) -> None:
+def test_extended_attributes_of_the_archive_are_ignored(tmp_path: Path) -> None:
     info, content = member("x", b"x")
     info.pax_headers = {"SCHILY.xattr.user.overlay.redirect": "/etc", "SCHILY.xattr.security.capability": "x"}
 
@@ -163,9 +165,7 @@ def test_names_of_directories_do_not_fill_the_memory(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("limit", ["KEEP_FREE", "KEEP_FREE_FILES"])
-def test_entries_without_content_fill_no_disk_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_empty_entries_count_towards_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(module, limit, 1 << 62)
     if limit == "KEEP_FREE_FILES" and not os.statvfs(tmp_path).f_files:
         pytest.skip("this file system does not count its files")
@@ -174,7 +174,7 @@ def test_entries_without_content_fill_no_disk_either(
         unpacked(tmp_path, tar([directory("d")]))
 
 
-def test_a_full_disk_is_noticed_before_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpacking_stops_before_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEEP_FREE", 1 << 62)
 
     with pytest.raises(ImageInvalid, match="does not fit"):

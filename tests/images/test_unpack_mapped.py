@@ -18,7 +18,7 @@ def child(archive: bytes, target: Path) -> dict[str, Any]:
     return answer
 
 
-def test_it_unpacks_and_says_what_may_still_be_written(tmp_path: Path) -> None:
+def test_a_layer_is_unpacked_and_the_remaining_allowance_returned(tmp_path: Path) -> None:
     left = child(tar([member("file", b"12345")]), tmp_path / "layer")
     assert (tmp_path / "layer/file").read_bytes() == b"12345"
     assert left["bytes"] < 100

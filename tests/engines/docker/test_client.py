@@ -11,7 +11,7 @@ from belljar.engines.docker.client import Answered, Client
 from belljar.engines.docker.hosts import Endpoint
 
 
-def test_the_engine_s_own_words_are_kept_but_not_the_profile_it_quotes(odd_engine: tuple[str, list[bytes]]) -> None:
+def test_the_engine_s_error_text_is_kept_without_the_seccomp_profile(odd_engine: tuple[str, list[bytes]]) -> None:
     host, answers = odd_engine
     profile = json.dumps({"defaultAction": "x" * 5000})
     answers.append(said(500, {"message": f"opening seccomp={profile} failed:\n exec: permission denied"}))

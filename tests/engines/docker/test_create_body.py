@@ -56,7 +56,7 @@ def test_variables_of_the_image_that_were_dropped_are_named_bare(spec: SandboxSp
     assert "HOME" not in body["Env"]
 
 
-def test_the_network_s_set_up_is_skipped_where_the_hosts_file_is_brought(spec: SandboxSpec) -> None:
+def test_the_engine_sets_up_no_network_where_we_bring_the_hosts_file(spec: SandboxSpec) -> None:
     assert create_body(spec)["NetworkDisabled"]
     assert not create_body(dataclasses.replace(spec, brings_hosts=False))["NetworkDisabled"]
 

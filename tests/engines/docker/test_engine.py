@@ -28,7 +28,7 @@ from belljar.errors import EngineError, EngineUnavailable
         said(200, {"ApiVersion": "1.41", "Os": "windows", "Arch": "amd64"}),
     ],
 )
-def test_what_is_no_usable_engine_is_one_clear_error(odd_engine: tuple[str, list[bytes]], answer: bytes) -> None:
+def test_an_unusable_answer_of_an_engine_is_one_clear_error(odd_engine: tuple[str, list[bytes]], answer: bytes) -> None:
     host, answers = odd_engine
     answers.append(answer)
     with pytest.raises(EngineError) as failed:
@@ -36,7 +36,7 @@ def test_what_is_no_usable_engine_is_one_clear_error(odd_engine: tuple[str, list
     assert "\n" not in str(failed.value)
 
 
-def test_a_socket_one_may_not_use_says_how_to_get_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forbidden_socket_says_which_group_to_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 

@@ -32,13 +32,13 @@ def context(config: Path, name: str, host: str) -> Path:
     return config / "contexts/tls" / id / "docker"
 
 
-def test_docker_host_is_the_only_place_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_docker_host_is_set_no_other_place_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2375")
     assert candidates(USUAL) == [Endpoint("tcp://127.0.0.1:2375", "", "DOCKER_HOST")]
     assert candidates(USUAL)[0].path is None
 
 
-def test_certificates_are_used_where_docker_would(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_are_found_by_docker_s_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2376")
     monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
     monkeypatch.setenv("DOCKER_CERT_PATH", "/certs")
@@ -77,12 +77,12 @@ def test_another_user_s_context_leads_root_to_no_engine(config: Path) -> None:
 
 
 @pytest.mark.root
-def test_root_looks_for_no_engine_where_another_user_may_listen(tmp_path: Path) -> None:
+def test_root_tries_no_socket_in_another_user_s_directory(tmp_path: Path) -> None:
     os.chown(tmp_path, 4711, 4711)
     assert candidates((*USUAL, f"unix://{tmp_path}/docker.sock")) == [Endpoint(USUAL[0])]
 
 
-def test_podman_is_started_as_it_can_be_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_that_starts_podman_fits_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for systemd, uid, command in (
         (True, 0, "systemctl start podman.socket"),
         (True, 1000, "systemctl --user start podman.socket"),

@@ -44,12 +44,14 @@ NONE: Mapping[str, str] = {}
         ("/etc/group", {"/etc/group": "/a", "/a": "/proc/thread-self/root/workspace/x"}, "/proc"),
     ],
 )
-def test_where_links_lead(target: str, links: Mapping[str, str], place: str | None) -> None:
+def test_a_mount_target_that_a_link_leads_elsewhere_is_found(
+    target: str, links: Mapping[str, str], place: str | None
+) -> None:
     assert led_astray(target, MOUNTS, links.get) == place
 
 
 @pytest.mark.parametrize("verbatim", [True, False])
-def test_an_image_is_looked_at_once(
+def test_the_links_of_an_image_are_read_once(
     engine: DockerEngine, base_image: str, spec: SandboxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     verbatim: bool,
 ) -> None:  # fmt: skip
@@ -75,7 +77,7 @@ def test_an_image_is_looked_at_once(
     assert "HEAD" in looks
 
 
-def test_what_cannot_be_remembered_is_looked_at_again(
+def test_links_are_read_again_where_the_cache_cannot_be_written(
     engine: DockerEngine, base_image: str, spec: SandboxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))

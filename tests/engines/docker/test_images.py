@@ -10,12 +10,12 @@ from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import EngineError
 
 
-def test_an_image_is_there_or_not(engine: DockerEngine, base_image: str) -> None:
+def test_an_image_is_described_or_reported_missing(engine: DockerEngine, base_image: str) -> None:
     assert engine.image(base_image) is not None
     assert engine.image("belljar-test-nosuch:1") is None
 
 
-def test_an_alias_that_cannot_be_is_one_clear_error(engine: DockerEngine, base_image: str) -> None:
+def test_an_invalid_alias_is_one_clear_error(engine: DockerEngine, base_image: str) -> None:
     with pytest.raises(EngineError, match="tagging") as failed:
         engine.image_tag(base_image, "NOT/A:name:at all")
     assert "\n" not in str(failed.value)

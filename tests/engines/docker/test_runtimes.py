@@ -79,7 +79,9 @@ def _load_base(engine: PrivateEngine) -> None:
 
 
 @pytest.mark.parametrize(("runtime", "link"), [("crun", "socket"), ("runsc", "bridge")])
-def test_it_keeps_the_contract(daemon: PrivateEngine, tmp_path: Path, runtime: str, link: str) -> None:
+def test_crun_and_runsc_pass_the_engine_contract(
+    daemon: PrivateEngine, tmp_path: Path, runtime: str, link: str
+) -> None:
     chosen = link if WHOLE else f"{link} and ({PART})"
     tests = ["-m", "pytest", "-q", "-n0", "-pno:cacheprovider", "-k", chosen, "tests/engines/test_contract.py"]
     given = {"BELLJAR_TEST_ENGINES": "docker", "BELLJAR_RUNTIME": runtime, "DOCKER_HOST": daemon.host}
@@ -98,7 +100,7 @@ def gvisor(daemon: PrivateEngine, monkeypatch: pytest.MonkeyPatch) -> Host:
     return Host(engine="docker")
 
 
-async def test_a_session_is_entered_by_who_does_not_name_its_runtime(
+async def test_a_session_can_be_attached_without_naming_its_runtime(
     gvisor: Host, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with belljar.Session(workspace, host=gvisor, keep=True, lease=60) as box:
@@ -121,7 +123,9 @@ async def test_staged_changes_and_shells_work_on_a_kernel_of_its_own(gvisor: Hos
     assert not (workspace / "file").exists()
 
 
-def test_what_it_cannot_do_is_told(gvisor: Host, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_gvisor_cannot_do_is_reported_or_refused(
+    gvisor: Host, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert any("Landlock" in each for each in gvisor.connect().describe().does_without)
     with pytest.raises(EngineError, match="has no network to give"):
         belljar.sync.run("true", workspace, host=gvisor, network="full")

@@ -59,7 +59,7 @@ def test_what_an_uninstalled_runtime_left_is_cleared(host: Host, engine: OciEngi
     made.discard()
 
 
-def test_a_living_sandbox_whose_note_is_lost_lives_on(host: Host, engine: OciEngine, workspace: Path) -> None:
+def test_a_running_sandbox_whose_state_file_is_lost_runs_on(host: Host, engine: OciEngine, workspace: Path) -> None:
     """It is cleared away when it has ended."""
     made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
     (engine._boxes.path(made.launched.id) / "box.json").unlink()
@@ -84,6 +84,6 @@ def test_a_process_is_known_by_its_start_not_by_its_number_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", ".", "x" * 200])
-def test_a_name_is_never_a_path(engine: OciEngine, name: str) -> None:
+def test_a_container_name_that_is_a_path_is_refused(engine: OciEngine, name: str) -> None:
     with pytest.raises(EngineError):
         engine.state(name)

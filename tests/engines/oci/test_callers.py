@@ -18,7 +18,7 @@ def outside(maps: tuple[IdMap, ...]) -> dict[int, int]:
 
 @pytest.mark.parametrize("own", [1, 1000, LAST - 1, LAST, LAST + 1, 1_234_567])
 @pytest.mark.parametrize("root", [False, True])
-def test_only_the_caller_is_somebody_outside(own: int, root: bool) -> None:
+def test_inside_ids_map_to_the_caller_or_to_subordinate_ids_only(own: int, root: bool) -> None:
     who = 0 if root else own
     known = outside(callers._shifted(who, own, FIRST))
     assert known[who] == own
@@ -29,7 +29,7 @@ def test_only_the_caller_is_somebody_outside(own: int, root: bool) -> None:
 
 
 @pytest.mark.parametrize("own", [1000, 1_234_567])
-def test_files_of_an_image_belong_inside_to_whom_the_image_says(own: int) -> None:
+def test_files_keep_the_owners_that_the_image_names(own: int) -> None:
     """On disk they belong to ids of the caller's namespace, where root is the caller."""
     known = outside(callers._shifted(0, own, FIRST))
     assert all(user_namespace.id_inside(known[id], own, FIRST) == id for id in (0, 1, 33, 1000, LAST))

@@ -58,12 +58,12 @@ def test_controllers_that_systemd_keeps_are_named_with_the_setting(unified: Path
         cgroups.delegated(UID)
 
 
-def test_without_a_systemd_of_ones_own_it_says_how_to_get_one(unified: Path) -> None:
+def test_without_a_user_systemd_the_error_says_how_to_get_one(unified: Path) -> None:
     with pytest.raises(EngineUnavailable, match=f"loginctl enable-linger {UID}"):
         cgroups.delegated(UID)
 
 
-def test_a_group_that_was_given_is_used(unified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_group_named_by_the_variable_is_used(unified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (unified / "mine").mkdir()
     monkeypatch.setenv(cgroups.VARIABLE, "mine")
     assert cgroups.delegated(UID) == cgroups.Place("/mine")
@@ -116,7 +116,7 @@ def test_old_empty_groups_of_lost_states_go_and_all_others_stay(
     assert set(tmp_path.iterdir()) == {busy, foreign, young, docker}
 
 
-def test_a_runtime_is_moved_to_the_group_that_it_is_in() -> None:
+def test_easing_a_join_leaves_the_process_in_its_groups() -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         groups = Path(f"/proc/{process.pid}/cgroup").read_text()
         cgroups.ease_joining(process.pid)
@@ -127,7 +127,7 @@ def test_a_runtime_is_moved_to_the_group_that_it_is_in() -> None:
         cgroups.ease_joining(process.pid)  # it has ended: no error
 
 
-def test_of_a_version_2_tree_the_one_group_is_taken(unified: Path) -> None:
+def test_easing_a_join_writes_to_the_one_group_of_version_2(unified: Path) -> None:
     group = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip().lstrip("/")
     (unified / group).mkdir(parents=True, exist_ok=True)
     cgroups.ease_joining(os.getpid())

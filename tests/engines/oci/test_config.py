@@ -13,7 +13,7 @@ def written(spec: SandboxSpec) -> dict[str, Any]:
     return document(spec, "/at", {"type": "user", "path": "/proc/self/ns/user"}, ((), ()), "/group")
 
 
-def test_what_was_asked_is_claimed(spec: SandboxSpec) -> None:
+def test_a_config_made_as_asked_claims_the_specs_protections(spec: SandboxSpec) -> None:
     asked = dataclasses.replace(spec.protections, ulimits=None)  # set by us before the runtime starts
     assert claims(written(spec)) == asked
 
@@ -28,7 +28,7 @@ def test_what_was_asked_is_claimed(spec: SandboxSpec) -> None:
         ("linux", {"namespaces": [{"type": "pid"}]}, "own_namespaces"),
     ],
 )
-def test_each_difference_shows_in_its_field(spec: SandboxSpec, part: str, change: dict[str, Any], field: str) -> None:
+def test_each_deviation_shows_in_its_claim(spec: SandboxSpec, part: str, change: dict[str, Any], field: str) -> None:
     config = written(spec)
     config[part] = {**config[part], **change}
     assert getattr(claims(config), field) != getattr(spec.protections, field)

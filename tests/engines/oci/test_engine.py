@@ -33,7 +33,7 @@ def mounts() -> list[str]:
 
 
 @pytest.mark.parametrize("options", ["noexec,nosuid,nodev", "noatime,nodiratime"])
-async def test_a_run_directory_mounted_as_other_systems_do_is_good_enough(options: str, workspace: Path) -> None:
+async def test_a_run_directory_on_a_noexec_or_noatime_mount_works(options: str, workspace: Path) -> None:
     """/run is noexec on Debian 13; a user namespace may not take such a flag away."""
     run = rundir.run_root() / "mounted"
     run.mkdir()
@@ -59,7 +59,7 @@ def test_a_sandbox_leaves_no_mount_group_or_directory(host: Host, engine: OciEng
     assert engine._store.held().keys() & {engine._prefix + made.launched.id} == set()
 
 
-def test_nobody_inside_is_anybody_outside(host: Host, workspace: Path) -> None:
+def test_no_inside_user_is_a_real_user_outside(host: Host, workspace: Path) -> None:
     made = launch(Plan(str(workspace)), rundir.new_session_id(), host)
     try:
         maps = [line.split() for line in Path(f"/proc/{made.launched.pid}/uid_map").read_text().splitlines()]
@@ -128,7 +128,9 @@ def test_a_kill_in_the_middle_of_a_start_leaves_nothing(
     assert mounts() == before
 
 
-def test_a_lost_state_directory_takes_nothing_along(host: Host, engine: OciEngine, workspace: Path) -> None:
+def test_a_running_session_survives_the_loss_of_the_state_directory(
+    host: Host, engine: OciEngine, workspace: Path
+) -> None:
     async def story() -> str:
         async with belljar.Session(workspace, host=host) as box:
             shutil.rmtree(engine._state)
@@ -142,7 +144,7 @@ def test_a_lost_state_directory_takes_nothing_along(host: Host, engine: OciEngin
     assert groups(engine) == set()
 
 
-def test_a_kept_sandbox_ends_with_the_next_prune_if_its_notes_are_lost(
+def test_a_kept_sandbox_whose_state_is_lost_ends_at_the_next_prune(
     host: Host, engine: OciEngine, workspace: Path
 ) -> None:
     """Nobody could attach to it any more; its lease may be hours."""
@@ -204,12 +206,12 @@ def test_a_full_disk_is_a_clear_error_and_nothing_is_left(
         subprocess.run(["umount", str(state)], check=True)
 
 
-def test_a_network_is_refused(host: Host, workspace: Path) -> None:
+def test_full_network_access_is_refused(host: Host, workspace: Path) -> None:
     with pytest.raises(EngineError, match="no network"):
         launch(Plan(str(workspace), network="full"), rundir.new_session_id(), host)
 
 
-def test_where_neither_docker_nor_podman_answers_it_is_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oci_is_chosen_where_neither_docker_nor_podman_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     from belljar import engines
     from belljar.engines import docker, podman
 

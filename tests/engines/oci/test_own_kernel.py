@@ -47,7 +47,7 @@ def gvisor(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 @needs_runsc
 @pytest.mark.root
-def test_it_keeps_the_contract(tmp_path: Path) -> None:
+def test_runsc_passes_the_engine_contract(tmp_path: Path) -> None:
     """But for two items: whoever exceeds the limit of memory or processes loses the whole sandbox."""
     tests = ["-m", "pytest", "-q", "-n0", "-pno:cacheprovider", "-k", "bridge", "tests/engines/test_contract.py"]
     given = {"BELLJAR_TEST_ENGINES": "oci", "BELLJAR_RUNTIME": str(RUNSC)}
@@ -61,7 +61,7 @@ def test_it_keeps_the_contract(tmp_path: Path) -> None:
 
 @needs_runsc
 @pytest.mark.root
-async def test_a_command_learns_no_token_and_cannot_stand_in_for_the_init(gvisor: Host, workspace: Path) -> None:
+async def test_a_command_finds_no_token_and_cannot_replace_the_init(gvisor: Host, workspace: Path) -> None:
     (workspace / "prying.py").write_text(PRYING)
     async with belljar.Session(workspace, host=gvisor) as box:
         result = await box.run("python3 prying.py; uname -r; ls -A")
@@ -73,14 +73,14 @@ async def test_a_command_learns_no_token_and_cannot_stand_in_for_the_init(gvisor
 
 @needs_runsc
 @pytest.mark.root
-def test_what_it_cannot_do_is_refused(gvisor: Host, workspace: Path) -> None:
+def test_what_gvisor_cannot_do_is_reported_or_refused(gvisor: Host, workspace: Path) -> None:
     engine = gvisor.connect()
     assert any("Landlock" in each for each in engine.describe().does_without)
     with pytest.raises(EngineError, match="--root needs a user namespace"):
         engine.user(1000, 1000, root=True)
 
 
-def test_the_init_is_installed_once(tmp_path: Path) -> None:
+def test_the_init_is_copied_into_the_state_directory_once(tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"an init")
     first, second = (own_kernel.install_init(binary, tmp_path / "state") for _ in range(2))
@@ -89,14 +89,14 @@ def test_the_init_is_installed_once(tmp_path: Path) -> None:
     assert os.stat(f"{first}/init").st_mode & 0o777 == 0o555
 
 
-def test_a_bridge_has_no_environment_and_is_nobody_s(tmp_path: Path) -> None:
+def test_a_bridge_process_has_neither_token_nor_user_id_of_the_sandbox(tmp_path: Path) -> None:
     config = {"process": {"env": ["BELLJAR_TOKEN=secret"], "user": {"uid": 1000, "gid": 1000}, "args": ["init"]}}
     written = own_kernel.write_process(tmp_path, config, ["/init", "--bridge"]).read_text()
     assert "secret" not in written
     assert "1000" not in written
 
 
-def test_an_ordinary_user_cannot_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_user_cannot_use_runsc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(EngineUnavailable, match="needs root"):
         callers.current(own_kernel=True)
@@ -104,7 +104,7 @@ def test_an_ordinary_user_cannot_have_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @needs_runsc
 @pytest.mark.root
-async def test_who_does_not_name_its_runtime_enters_it_all_the_same_and_nothing_is_left(
+async def test_a_session_can_be_attached_without_naming_its_runtime(
     gvisor: Host, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with belljar.Session(workspace, host=gvisor, keep=True, lease=60) as box:

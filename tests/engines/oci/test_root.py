@@ -129,7 +129,7 @@ async def test_no_file_gets_a_capability(box: belljar.Session) -> None:
     assert "security.capability" not in os.listxattr(path.with_name("capable"))
 
 
-async def test_no_set_id_file_comes_to_be(box: belljar.Session) -> None:
+async def test_root_inside_can_make_no_set_id_file(box: belljar.Session) -> None:
     result = await script(
         box,
         """cp /bin/true mine; chmod 6755 mine; stat -c %a mine
@@ -141,7 +141,7 @@ async def test_no_set_id_file_comes_to_be(box: belljar.Session) -> None:
     assert not any(path.stat().st_mode & 0o6000 for path in Path(box.workspace.path).iterdir())
 
 
-async def test_what_root_may_not_do_it_cannot(box: belljar.Session) -> None:
+async def test_root_inside_cannot_do_what_is_forbidden(box: belljar.Session) -> None:
     result = await script(
         box,
         """mount -t tmpfs x /mnt && echo BREACH mount
@@ -159,7 +159,9 @@ async def test_what_root_may_not_do_it_cannot(box: belljar.Session) -> None:
     assert result.stdout.endswith("alive\n")
 
 
-async def test_nothing_of_the_root_stays(box: belljar.Session, host: Host, root_workspace: Path) -> None:
+async def test_changes_to_the_root_file_system_end_with_the_session(
+    box: belljar.Session, host: Host, root_workspace: Path
+) -> None:
     await script(box, "echo changed > /etc/issue; rm -rf /usr/share/doc; touch /root/left")
     await box.close()
 
@@ -169,7 +171,7 @@ async def test_nothing_of_the_root_stays(box: belljar.Session, host: Host, root_
     assert "/usr/share/doc" in result.output
 
 
-def test_the_kernel_shows_nobody_with_its_own_namespace(host: Host, workspace: Path) -> None:
+def test_root_inside_is_not_root_outside_and_has_its_own_user_namespace(host: Host, workspace: Path) -> None:
     made = launch(Plan(str(workspace), root=True), rundir.new_session_id(), host)
     try:
         status = Path(f"/proc/{made.launched.pid}/status").read_text()
@@ -198,7 +200,7 @@ def test_an_engine_without_user_namespaces_refuses(workspace: Path) -> None:
 
 
 @pytest.mark.skipif(scratch.possible() is not None, reason=f"no volumes here: {scratch.possible()}")
-async def test_the_root_is_as_large_as_its_volume_and_no_larger(host: Host, root_workspace: Path) -> None:
+async def test_the_root_file_system_is_bounded_by_its_volume(host: Host, root_workspace: Path) -> None:
     limits = belljar.Limits(disk="64m")
     async with belljar.Session(root_workspace, host=host, root=True, limits=limits) as box:
         result = await script(box, "head -c 100m /dev/zero > /var/fill || { stat -c %s /var/fill; exit 1; }")

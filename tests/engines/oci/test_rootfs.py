@@ -60,7 +60,7 @@ def test_an_image_s_links_lead_no_mount_astray(
         store.prune()
 
 
-def test_the_place_to_mount_hides_nothing_that_is_needed() -> None:
+def test_the_mount_place_hides_no_path_that_is_needed() -> None:
     assert rootfs.place(["/home/me/project"]) == "/mnt"
     assert rootfs.place(["/mnt/data/project"]) == "/media"
     assert rootfs.place(["/mnt", "/mediadata"]) == "/media"

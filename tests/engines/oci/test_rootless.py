@@ -35,7 +35,7 @@ def user() -> Iterator[OrdinaryUser]:
         yield made
 
 
-def test_it_keeps_the_contract(user: OrdinaryUser) -> None:
+def test_an_ordinary_user_passes_the_engine_contract(user: OrdinaryUser) -> None:
     tests = f"{CHECKOUT}/tests/engines/test_contract.py"
     done = user.python(
         "-m", "pytest", "-q", "-n0", "-pno:cacheprovider", tests, check=False, BELLJAR_TEST_ENGINES="oci"
@@ -59,7 +59,7 @@ print(open("staged/changed").read().strip(), os.path.exists("staged/deleted"), o
 """
 
 
-def test_a_staged_workspace_waits_to_be_applied(user: OrdinaryUser) -> None:
+def test_staged_changes_reach_the_workspace_only_when_applied(user: OrdinaryUser) -> None:
     changes, applied = user.python("-c", STAGED).stdout.splitlines()
     assert changes == "added:new added:new/file deleted:deleted modified:changed"
     assert applied == f"after False {user.uid}"
@@ -96,7 +96,7 @@ with Session("deep", mounts={target: "data" for target in targets}) as box:
 """
 
 
-def test_a_root_with_many_long_mount_points_starts(user: OrdinaryUser) -> None:
+def test_a_sandbox_with_many_long_mount_points_starts(user: OrdinaryUser) -> None:
     """Its description is longer than an argument of a program may be."""
     assert user.python("-c", MANY_MOUNTS).stdout.strip() == "|".join(["read me"] * 16)
 
@@ -112,11 +112,11 @@ print(*[name for name in os.listdir(os.path.expanduser("~/.local/state/belljar/s
 """
 
 
-def test_a_staged_workspace_goes_whoever_its_files_were_given_to(user: OrdinaryUser) -> None:
+def test_a_staged_workspace_with_files_of_other_owners_is_removed(user: OrdinaryUser) -> None:
     assert user.python("-c", STAGED_ROOT).stdout.split() == ["daemon"]
 
 
-def test_doctor_names_what_an_ordinary_user_does_without(user: OrdinaryUser) -> None:
+def test_doctor_names_the_protections_that_an_ordinary_user_lacks(user: OrdinaryUser) -> None:
     said = user.python("-m", "belljar", "doctor").stdout
     assert "FAIL" not in said
     for words in ("only root can mount a volume", "not by a control group", "checkpoints are copies"):
@@ -138,7 +138,7 @@ def test_crun_which_would_limit_nothing_is_refused(user: OrdinaryUser) -> None:
     assert "with control groups version 1, crun sets no limits for an ordinary user: use runc" in done.stdout
 
 
-def test_all_that_is_missing_is_named_at_once_with_ids_that_are_nobody_s(user: OrdinaryUser, tmp_path: Path) -> None:
+def test_doctor_names_all_that_is_missing_and_offers_unused_ids(user: OrdinaryUser, tmp_path: Path) -> None:
     uid = 0x10000000 + os.getpid()  # of no account: the next one after `user` may be that of another run
     os.chown(tmp_path, uid, uid)
     someone = OrdinaryUser(uid, tmp_path)

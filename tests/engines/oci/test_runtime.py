@@ -54,7 +54,7 @@ def test_without_a_runtime_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ["kata", "/usr/bin/kata-runtime"])
-def test_an_untried_runtime_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_runtime_that_was_never_tested_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(EngineUnavailable, match="never tried"):
         OciEngine(tmp_path, name)
 
@@ -73,7 +73,9 @@ def test_crun_keeps_the_contract_and_is_root_inside(tmp_path: Path) -> None:
 
 
 @needs_crun
-def test_what_crun_may_not_see_is_hidden_from_it_alone(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cgroup_mounts_hidden_from_crun_stay_visible_to_others(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert CRUN is not None
     monkeypatch.setenv("BELLJAR_RUNTIME", CRUN)
     hidden = OciEngine(workspace.parent, CRUN)._runtime(CRUN).hidden()

@@ -26,9 +26,7 @@ def test_podman_gets_the_profile_as_a_file_and_the_masks_as_an_option(
     assert f"mask={':'.join(spec.masked_paths)}" in options
 
 
-def test_a_home_that_cannot_be_written_to_is_no_hindrance(
-    spec: SandboxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_podman_works_with_a_read_only_home(spec: SandboxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/1/cache")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     path = Path(PodmanDialect().seccomp(spec))

@@ -56,7 +56,7 @@ def test_the_limits_it_can_set_are_those_whose_controllers_it_has(service: Calla
     assert limits("memory", "pids") == {"memory": True, "swap": True, "pids": True, "cpus": False}
 
 
-def test_a_promise_to_an_ordinary_user_on_old_control_groups_is_not_believed(service: Callable[..., Fake]) -> None:
+def test_limits_that_rootless_podman_claims_on_cgroup_v1_are_not_believed(service: Callable[..., Fake]) -> None:
     """As Podman 4.3 answers there."""
     promised = {"CgroupVersion": "1", "CpuCfsQuota": True, "SecurityOptions": ["name=rootless"]}
     fake = service(podman_with(**promised))
@@ -64,7 +64,7 @@ def test_a_promise_to_an_ordinary_user_on_old_control_groups_is_not_believed(ser
     assert not any(found.values())
 
 
-def test_a_service_of_ones_own_that_fails_is_named_before_root_s_that_refuses(
+def test_the_error_names_the_user_s_own_service_before_root_s(
     service: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, other = service(lambda request: b""), service(lambda request: b"")
@@ -74,7 +74,7 @@ def test_a_service_of_ones_own_that_fails_is_named_before_root_s_that_refuses(
     assert not isinstance(failed.value, EngineRefused)
 
 
-def test_who_may_not_use_root_s_is_told_to_start_one_of_his_own(
+def test_a_user_refused_by_root_s_service_is_told_to_start_his_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: Callable[..., Fake]
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
