@@ -55,7 +55,7 @@ def test_a_signal_reaches_the_whole_tree(link: Connection) -> None:
     assert sorted(run.out.split()) == [b"child", b"parent", b"up"]
 
 
-def test_output_goes_apart_and_all_of_it_comes_before_the_end(link: Connection) -> None:
+def test_stdout_and_stderr_are_separate_and_complete_before_the_end(link: Connection) -> None:
     run = link.run("for i in 1 2 3; do echo out$i; echo err$i >&2; done; exit 7")
     assert (run.out, run.err) == (b"out1\nout2\nout3\n", b"err1\nerr2\nerr3\n")
     assert run.end is not None
@@ -113,7 +113,7 @@ def test_without_input_a_command_reads_nothing(link: Connection) -> None:
         (("true",), {"flags": 1 << 20}, (errno.EINVAL, REQUEST)),
     ],
 )  # fmt: skip
-def test_what_cannot_be_started_is_refused_with_its_reason(link, argv, options, expected) -> None:  # type: ignore[no-untyped-def]
+def test_a_command_that_cannot_start_is_refused_with_its_reason(link, argv, options, expected) -> None:  # type: ignore[no-untyped-def]
     run = link.finish(link.spawn(*argv, **{"flags": DEFAULT_ENV, **options}))
     assert run.error is not None
     assert run.error[:2] == expected
@@ -154,7 +154,7 @@ def test_arguments_and_invalid_utf8_pass_as_bytes(link: Connection) -> None:
     assert link.run(b"printf %s '\xff\xc3('\n").out == b"\xff\xc3("
 
 
-def test_killing_is_immediate_or_polite(link: Connection) -> None:
+def test_a_kill_is_immediate_or_gives_a_grace_period(link: Connection) -> None:
     for grace, signo in ((0, signal.SIGKILL), (5000, signal.SIGTERM)):
         run = link.shell("echo up; sleep 60")
         link.until(lambda run=run: run.out)
@@ -185,7 +185,7 @@ def test_text_runs_as_bash_c_would_run_it(link: Connection, shared_box: Box, tex
     assert ours.err.replace(b"bash: eval: line", b"bash: -c: line") == told.err
 
 
-def test_the_init_says_its_version_and_refuses_to_be_anything_but_pid_1(init) -> None:  # type: ignore[no-untyped-def]
+def test_the_init_prints_its_version_and_runs_only_as_pid_1(init) -> None:  # type: ignore[no-untyped-def]
     assert subprocess.run([init, "--version"], capture_output=True, text=True, check=True).stdout.startswith(
         "belljar-init "
     )

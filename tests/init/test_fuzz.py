@@ -33,7 +33,7 @@ def test_mutated_frames_and_any_bytes_are_parsed_within_bounds(tmp_path: Path) -
 
 
 @pytest.mark.soak
-def test_the_sanitized_init_finds_nothing_to_complain_of(make_box: Callable[..., Box]) -> None:
+def test_the_sanitizers_find_no_fault_in_the_init(make_box: Callable[..., Box]) -> None:
     built = subprocess.run(
         [sys.executable, SOURCES / "build.py", "sanitize"], check=True, capture_output=True, text=True
     )

@@ -49,7 +49,7 @@ def test_a_background_command_reaches_no_later_command(link: Connection) -> None
 
 
 @pytest.mark.parametrize("text", ["echo forged; exit 42\\0", "echo forged; sleep 0.5; exit 42\\0", "\\0"])
-def test_nobody_feeds_a_waiting_shell(link: Connection, text: str) -> None:
+def test_a_command_cannot_write_to_a_preforked_shell(link: Connection, text: str) -> None:
     """An ended command lived on in a shell that it had given its own text to."""
     link.run("true")
     for _ in range(5):
@@ -60,7 +60,7 @@ def test_nobody_feeds_a_waiting_shell(link: Connection, text: str) -> None:
         assert (after.out, after.end.exit_code) == (b"innocent\n", 0)
 
 
-def test_signals_reach_ones_own_children_and_nobody_elses(link: Connection, victim: Run) -> None:
+def test_signals_reach_only_a_command_s_own_children(link: Connection, victim: Run) -> None:
     assert link.run("sleep 600 & kill $! && wait $!; echo $?").out == b"143\n"
     assert link.run(f"kill -KILL {victim.pid}; echo $?").out == b"1\n"
     link.run("kill -KILL -1")
@@ -74,14 +74,16 @@ def test_files_can_still_be_moved_and_linked_between_directories(link: Connectio
     assert (made.out, made.err) == (b"x\n", b"")
 
 
-def test_a_control_stream_comes_with_memory_that_has_no_name(link: Connection) -> None:
+def test_a_control_stream_comes_with_an_unnamed_memory_file(link: Connection) -> None:
     run = link.spawn(
         "bash", "-c", "echo kept >|/dev/fd/6; read -r x </dev/fd/6; echo $x; ls /dev/shm", flags=CONTROL | DEFAULT_ENV
     )
     assert link.finish(run).out == b"kept\n"
 
 
-def test_without_landlock_no_shell_waits_and_the_host_is_told(make_box: MakeBox, no_landlock: tuple[str, ...]) -> None:
+def test_without_landlock_no_shell_is_preforked_and_the_greeting_says_so(
+    make_box: MakeBox, no_landlock: tuple[str, ...]
+) -> None:
     box = make_box(options=no_landlock)
     connection = box.knock()
     assert connection.hello().isolation == 0
@@ -90,7 +92,7 @@ def test_without_landlock_no_shell_waits_and_the_host_is_told(make_box: MakeBox,
     assert not any("bash" in line for line in box.processes())
 
 
-def test_the_state_of_a_command_is_the_kernels_word(link: Connection) -> None:
+def test_the_state_of_a_command_is_read_from_the_kernel(link: Connection) -> None:
     run = link.spawn(
         "cd /tmp; x=$(for i in {1..100000}; do :; done); PWD=/nowhere; cd() { :; }; echo ready; read -r -u 9 _",
         flags=SHELL | CONTROL | DEFAULT_ENV,

@@ -70,7 +70,7 @@ def gone(box: Box) -> None:
 # Who may speak.
 
 
-def test_hello_tells_the_version_and_one_boot_id_for_all_connections(shared_box: Box) -> None:
+def test_a_greeting_has_the_version_and_one_boot_id_for_all_connections(shared_box: Box) -> None:
     first, second = shared_box.knock().hello(), shared_box.knock().hello()
     assert first[:2] == second[:2] == (VERSION, 1)
     assert first.boot == second.boot != 0
@@ -111,7 +111,7 @@ def test_garbage_costs_only_the_connection_that_sent_it(shared_box: Box, link: C
     assert link.finish(running).out == b"unharmed\n"
 
 
-def test_random_bytes_never_bring_it_down(shared_box: Box, link: Connection) -> None:
+def test_random_bytes_never_crash_the_init(shared_box: Box, link: Connection) -> None:
     chance = random.Random(1)
     for _ in range(100):
         other = shared_box.connect()
@@ -196,7 +196,7 @@ def test_a_host_that_stops_reading_does_not_stop_another(shared_box: Box, link: 
 COMBINED_AND_CONTROL = 4 | CONTROL  # with a control channel the pipe is not lent
 
 
-def test_control_words_come_after_the_output_that_was_written_before_them(link: Connection) -> None:
+def test_control_messages_come_after_the_output_written_before_them(link: Connection) -> None:
     text = "for i in $(seq 100); do head -c $((i * 100)) /dev/zero; echo >&2; echo $i >&8; done"
     run = link.run(text, CONTROL)
     seen, words = 0, b""
@@ -237,7 +237,7 @@ def test_a_shell_is_driven_past_pid_1_by_a_host_that_asks_for_its_pipes(link: Co
     assert (run.out, bytes(run.streams[3])) == (b"got one\ngot two\n", b"status of one\nstatus of two\n")
 
 
-def test_a_terminal_is_one_and_can_be_resized(link: Connection) -> None:
+def test_a_terminal_command_has_a_terminal_that_can_be_resized(link: Connection) -> None:
     run = link.shell(
         "tty >/dev/null && echo yes; stty size; trap 'stty size; exit' WINCH; echo $TERM; while :; do sleep 0.05; done",
         PTY,
@@ -308,7 +308,7 @@ def test_a_ring_drops_the_oldest_and_keeps_its_offsets(link: Connection) -> None
     link.send(frame(FORGET, run.id))
 
 
-def test_a_read_waits_no_longer_than_it_was_told(link: Connection) -> None:
+def test_a_read_waits_no_longer_than_its_timeout(link: Connection) -> None:
     run = link.shell("sleep 60", IN_BACKGROUND)
     link.until(lambda: run.pid)
     reading = link.read(run.id, wait=50)
@@ -347,7 +347,7 @@ def test_foreground_commands_die_with_their_connection(shared_box: Box, link: Co
     assert run.id not in [each.id for each in link.list()]
 
 
-def test_without_a_host_it_ends_with_its_lease(make_box: MakeBox) -> None:
+def test_without_a_host_the_init_ends_with_its_lease(make_box: MakeBox) -> None:
     box = make_box(lease=300)
     gone(box)
     box = make_box(lease=10_000)
@@ -359,7 +359,7 @@ def test_without_a_host_it_ends_with_its_lease(make_box: MakeBox) -> None:
     gone(box)
 
 
-def test_shutdown_and_docker_stop_end_it_at_once(make_box: MakeBox) -> None:
+def test_shutdown_and_docker_stop_end_the_init_at_once(make_box: MakeBox) -> None:
     box = make_box()
     link = box.connect()
     link.shell("trap '' TERM; sleep 60", IN_BACKGROUND)
@@ -413,7 +413,7 @@ def test_a_bridge_waits_for_a_pid_1_that_does_not_listen_yet(image: str, init: P
         docker("rm", "-f", name)
 
 
-def test_over_the_bridge_only_the_token_opens(make_box: MakeBox) -> None:
+def test_a_bridged_connection_needs_the_token(make_box: MakeBox) -> None:
     box = make_box(bridged=True)
     for token in (b"", b"0" * 64, box.token.encode()[:-1]):
         refused = box.bridge()
@@ -454,7 +454,7 @@ def test_a_command_cannot_put_a_socket_into_the_link_directory(make_box: MakeBox
     link.ping()
 
 
-def test_a_socket_of_a_command_in_the_link_directory_is_not_spoken_to(make_box: MakeBox) -> None:
+def test_a_command_s_socket_in_the_link_directory_is_ignored(make_box: MakeBox) -> None:
     """Whoever put it there: who listens is inside."""
     box = make_box()
     link = box.connect()
@@ -478,7 +478,7 @@ def test_unrelated_files_in_the_link_directory_are_ignored(make_box: MakeBox) ->
     assert box.connect().run("echo hi").out == b"hi\n"
 
 
-def test_another_protocol_version_is_told_ours_and_nothing_else(make_box: MakeBox) -> None:
+def test_a_host_of_another_protocol_version_gets_only_our_version(make_box: MakeBox) -> None:
     connection = make_box().knock()
     assert connection.hello(version=VERSION + 1).version == VERSION
     with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ def resident(box: Box) -> int:
         return int(statm.read().split()[1]) * 4096
 
 
-def test_the_oldest_output_goes_first_and_the_reader_is_told(make_box: MakeBox) -> None:
+def test_the_oldest_output_is_dropped_first_and_counted(make_box: MakeBox) -> None:
     box = make_box()
     link = box.connect()
     runs = [ended(link, f"head -c {2 * MIB} /dev/zero", ring=2 * MIB) for _ in range(20)]
@@ -41,7 +41,7 @@ def test_a_ring_may_be_as_large_as_the_limits_allow(make_box: MakeBox) -> None:
     assert link.read(run.id, most=0).out_start == 0
 
 
-def test_more_ended_commands_than_are_remembered_refuse_nobody(make_box: MakeBox) -> None:
+def test_ended_commands_beyond_the_limit_block_no_new_command(make_box: MakeBox) -> None:
     link = make_box().connect()
     runs = [link.shell(":", IN_BACKGROUND) for _ in range(4)]
     for _ in range(WIRE["sizes"]["retained_max"] // 4 + 8):

@@ -53,7 +53,7 @@ def tools(program: Path, tmp_path: Path) -> Tools:
     return Tools(program, root)
 
 
-def test_a_file_without_its_mark_was_cut_off_and_is_not_taken(tools: Tools) -> None:
+def test_a_cut_off_upload_does_not_replace_the_file(tools: Tools) -> None:
     (tools.root / "f").write_bytes(b"old")
     for cut_off in (b"", b"half", b"half and mar"):
         with pytest.raises(OSError, match="Broken pipe"):
@@ -74,7 +74,7 @@ def test_a_file_goes_in_and_comes_out(tools: Tools) -> None:
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "out", "up/secret", "a/../../secret", "loop", "chain"])
-def test_nothing_leads_out_of_the_root(tools: Tools, path: str) -> None:
+def test_no_path_leads_out_of_the_root(tools: Tools, path: str) -> None:
     (tools.root.parent / "secret").write_text("secret")
     (tools.root / "a").mkdir()
     (tools.root / "out").symlink_to(tools.root.parent / "secret")
@@ -99,7 +99,7 @@ def test_links_that_stay_inside_are_followed_and_a_put_replaces_a_link(tools: To
     assert (tools.root / "d" / "f").read_text() == "inside"
 
 
-def test_what_is_listed(tools: Tools) -> None:
+def test_a_listing_has_kinds_sizes_and_link_targets(tools: Tools) -> None:
     (tools.root / "d").mkdir()
     (tools.root / "d" / "odd\nname").write_text("12345")
     (tools.root / "l").symlink_to("nowhere")
@@ -112,7 +112,7 @@ def test_what_is_listed(tools: Tools) -> None:
     assert tools("stat", "d/odd\nname").startswith(b"f 644 5 ")
 
 
-def test_a_fifo_is_not_waited_for(tools: Tools) -> None:
+def test_reading_a_fifo_does_not_wait(tools: Tools) -> None:
     os.mkfifo(tools.root / "p")
     with pytest.raises(OSError, match="Invalid"):
         tools("get", "p")
@@ -176,7 +176,7 @@ def test_a_hostile_archive_writes_nothing_outside(tools: Tools, archive: bytes) 
     assert [each.name for each in tools.root.parent.iterdir()] == ["root"]
 
 
-def test_lines_are_found(tools: Tools) -> None:
+def test_a_search_finds_lines_in_text_files(tools: Tools) -> None:
     (tools.root / "a.txt").write_text("one\nneedle here\nlast needle")
     (tools.root / "bin").write_bytes(b"\0needle")
     (tools.root / ".git").mkdir()

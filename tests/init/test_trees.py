@@ -102,7 +102,7 @@ def test_a_thousand_orphans_are_reaped(shared_box: Box, link: Connection) -> Non
     assert [line for line in shared_box.processes() if "defunct" in line] == []
 
 
-def test_kill_minus_one_from_inside_hurts_nobody_else(make_box: MakeBox) -> None:
+def test_kill_minus_one_from_inside_reaches_no_other_command(make_box: MakeBox) -> None:
     box = make_box()
     link = box.connect()
     bystander = link.shell("read -r x; echo $x", STDIN)
@@ -143,7 +143,7 @@ def test_a_killed_keeper_takes_its_command_with_it(make_box: MakeBox, no_landloc
     assert commands_left(shared_box) == []
 
 
-def test_a_stopped_keeper_is_woken(make_box: MakeBox, no_landlock: tuple[str, ...]) -> None:
+def test_a_stopped_keeper_is_continued(make_box: MakeBox, no_landlock: tuple[str, ...]) -> None:
     link = make_box(options=no_landlock).connect()
     run = link.run("kill -STOP $PPID; kill -STOP $PPID; echo x", deadline=10_000)
     assert run.out == b"x\n"
@@ -164,7 +164,7 @@ def test_a_keeper_that_is_stopped_again_and_again_is_replaced(make_box: MakeBox,
     assert commands_left(shared_box) == []
 
 
-def test_pid_1_cannot_be_looked_into_or_fooled_from_inside(link: Connection) -> None:
+def test_pid_1_cannot_be_inspected_or_deceived_from_inside(link: Connection) -> None:
     prying = "cat /proc/1/environ /proc/1/maps /proc/1/mem; ls /proc/1/fd; cat /proc/$PPID/environ /proc/$PPID/maps; ls /proc/$PPID/fd"
     run = link.run(f"{{ {prying}; }} 2>/dev/null | wc -c")
     assert run.out == b"0\n"
@@ -197,7 +197,7 @@ def test_commands_die_before_pid_1_does_when_memory_is_short(make_box: MakeBox) 
     )
 
 
-def test_what_was_spawned_ahead_is_as_clean_as_what_was_spawned_on_demand(make_box: MakeBox) -> None:
+def test_a_preforked_shell_is_as_clean_as_one_spawned_on_demand(make_box: MakeBox) -> None:
     box = make_box()
     link = box.connect()
     look = "ls -l /proc/self/fd | sed 's/.* \\([0-9]* -> [a-z/]*\\).*/\\1/'; env | sort; ulimit -a; pwd -P; umask; cat /proc/self/oom_score_adj; trap; jobs"
@@ -211,7 +211,7 @@ def test_what_was_spawned_ahead_is_as_clean_as_what_was_spawned_on_demand(make_b
         link.run("export X=1; cd /tmp; umask 0; ulimit -n 10; exec 5</dev/null; trap 'echo x' EXIT")
 
 
-def test_waiting_shells_that_were_tampered_with_are_not_used(make_box: MakeBox) -> None:
+def test_preforked_shells_that_were_tampered_with_are_not_used(make_box: MakeBox) -> None:
     box = make_box()
     link = box.connect()
     tamper = "for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p != $$ ] && [ $p != 1 ] && kill -%s $p; done 2>/dev/null; sleep 0.2"  # a signal takes its time
@@ -223,7 +223,7 @@ def test_waiting_shells_that_were_tampered_with_are_not_used(make_box: MakeBox) 
     assert link.run("ls").out == b"inner\n"
 
 
-def test_a_stop_sent_to_a_waiting_shell_is_not_felt_by_the_command_that_it_gets(make_box: MakeBox) -> None:
+def test_a_stop_signal_to_a_preforked_shell_does_not_stop_its_later_command(make_box: MakeBox) -> None:
     """Without a wait: some signals are still under way, some shells still starting, when the next command comes."""
     link = make_box().connect()
     stop = "for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p != $$ ] && [ $p != 1 ] && kill -STOP $p; done 2>/dev/null"
@@ -235,5 +235,5 @@ def test_a_stop_sent_to_a_waiting_shell_is_not_felt_by_the_command_that_it_gets(
 
 
 @pytest.mark.parametrize("number", range(20))
-def test_init_survives_everything_above(link: Connection, number: int) -> None:
+def test_the_init_still_works_after_the_tests_above(link: Connection, number: int) -> None:
     assert link.run(f"echo {number}").out == b"%d\n" % number

@@ -11,7 +11,7 @@ from belljar.link.frames import Flag, From
 
 
 @pytest.mark.parametrize("mode", ["wb", "ab"], ids=["pages", "copied"])
-async def test_output_is_spilled_into_a_file_to_the_end_of_the_command(pair: Pair, tmp_path: Path, mode: str) -> None:
+async def test_output_goes_to_a_file_until_the_command_ends(pair: Pair, tmp_path: Path, mode: str) -> None:
     """Also where somebody else still holds the pipe."""
     execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
     with open(tmp_path / "file", mode) as file:
@@ -39,7 +39,7 @@ async def test_a_file_that_cannot_be_written_ends_the_command_and_nothing_else(p
         os.close(each)
 
 
-def test_a_pipe_that_somebody_else_fills_again_ends_with_its_command(
+def test_a_pipe_that_another_process_refills_ends_with_its_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, writing = os.pipe()

@@ -36,7 +36,7 @@ def test_frames_are_found_however_the_bytes_are_cut(step: int) -> None:
     assert b"".join(payload for kind, _, _, payload in got if kind == From.OUTPUT) == data
 
 
-def test_a_long_output_is_handed_on_before_all_of_it_came() -> None:
+def test_a_long_output_is_handed_on_before_it_is_complete() -> None:
     decoder = Decoder()
     raw = output(b"x" * 1000)
     assert decoder.feed(raw[:500]) == [(From.OUTPUT, 1, 7, b"x" * (500 - 24))]
@@ -58,16 +58,16 @@ def test_a_long_output_is_handed_on_before_all_of_it_came() -> None:
     ],
     ids=str,
 )
-def test_what_is_not_a_frame_is_refused(raw: bytes) -> None:
+def test_invalid_frames_are_refused(raw: bytes) -> None:
     with pytest.raises(FrameError):
         Decoder().feed(raw)
 
 
-def test_the_tag_of_a_read_is_any_byte() -> None:
+def test_the_tag_of_a_read_reply_may_be_any_byte() -> None:
     assert Decoder().feed(sent(From.READ_REPLY, bytes(200), stream=255))[0][1] == 255
 
 
-def test_output_of_nothing_is_no_frame() -> None:
+def test_an_output_frame_without_data_is_refused() -> None:
     with pytest.raises(FrameError):
         Decoder().feed(output(b""))
 
@@ -79,7 +79,7 @@ def test_a_long_frame_in_small_pieces_takes_no_longer_than_its_length() -> None:
 
 
 @given(st.binary(max_size=400), st.integers(1, 50))
-def test_no_bytes_do_more_than_be_refused(raw: bytes, step: int) -> None:
+def test_random_bytes_raise_nothing_but_frame_errors(raw: bytes, step: int) -> None:
     try:
         for kind, _, _, payload in in_steps(raw, step):
             if kind in PARSERS:
@@ -89,6 +89,6 @@ def test_no_bytes_do_more_than_be_refused(raw: bytes, step: int) -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=8), st.integers(1, 999))
-def test_output_survives_any_cutting(parts: list[bytes], step: int) -> None:
+def test_output_is_the_same_however_the_bytes_are_cut(parts: list[bytes], step: int) -> None:
     raw = b"".join(output(part) for part in parts)
     assert b"".join(payload for _, _, _, payload in in_steps(raw, step)) == b"".join(parts)

@@ -11,13 +11,13 @@ from belljar.link.frames import Flag, FrameError
 ENDED = struct.pack("<4I6Q2I", 1, 3, 0, 2, 10, 20, 4096, 999, 5, 6, 0, 0)
 
 
-def test_an_ending_is_read_back() -> None:
+def test_an_ended_frame_is_parsed() -> None:
     body = frames.parse_ended(ENDED)
     assert (body.cause, body.exit_code, body.survivors, body.maxrss, body.wall_us) == (1, 3, 2, 4096, 999)
 
 
 @pytest.mark.parametrize("fields", [(9, 0, 0), (1, 256, 0), (2, 0, 128), (0, 0, 0)])
-def test_an_ending_that_cannot_be_is_refused(fields: tuple[int, int, int]) -> None:
+def test_an_impossible_ended_frame_is_refused(fields: tuple[int, int, int]) -> None:
     with pytest.raises(FrameError):
         frames.parse_ended(struct.pack("<4I6Q2I", *fields, 0, 0, 0, 0, 0, 0, 0, 0, 0))
 
@@ -53,7 +53,7 @@ def listed(tag: bytes, tag_len: int | None = None) -> bytes:
     return head + ENDED + frames.u32(len(tag) if tag_len is None else tag_len) + tag
 
 
-def test_a_list_is_read_back() -> None:
+def test_a_list_reply_is_parsed() -> None:
     first, second = frames.parse_list(frames.u32(2) + listed(b"npm start") + listed(b""))
     assert (first.id, first.tag, first.pid, second.tag) == (5, b"npm start", 12, b"")
     assert first.ended is not None

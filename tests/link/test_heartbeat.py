@@ -10,7 +10,7 @@ from belljar.link.link import Link
 from belljar.link.transport import SocketTransport
 
 
-async def test_a_bridged_link_beats_while_its_loop_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bridged_link_sends_heartbeats_while_the_event_loop_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "EVERY", 0.02)
     ours, theirs = socket.socketpair()
     transport = SocketTransport(ours)

@@ -21,7 +21,7 @@ from belljar.link.link import FRAMES_PER_WAKE, RECEIVE, Link
 from belljar.link.transport import SocketTransport
 
 
-async def test_output_beyond_its_credit_costs_the_connection(pair: Pair) -> None:
+async def test_output_beyond_its_credit_closes_the_connection(pair: Pair) -> None:
     execution = spawned(pair, paced=True)
     pair.say(From.STARTED, execution.id, frames.u32(1))
     part = b"x" * (128 << 10)
@@ -59,7 +59,9 @@ async def _flood(pair: Pair, id: int, part: bytes, stream: int = 1) -> None:
         (From.PIPE, bytes(8)),
     ],
 )
-async def test_a_frame_that_cannot_be_ends_the_link_and_everyone_learns(pair: Pair, kind: int, payload: bytes) -> None:
+async def test_an_impossible_frame_closes_the_link_and_fails_every_waiting_call(
+    pair: Pair, kind: int, payload: bytes
+) -> None:
     execution = spawned(pair)
     pair.say(kind, execution.id, payload)
     with pytest.raises(SandboxLost, match="broke the protocol"):
@@ -69,7 +71,7 @@ async def test_a_frame_that_cannot_be_ends_the_link_and_everyone_learns(pair: Pa
 
 
 @pytest.mark.parametrize("kind", [From.STARTED, From.OUTPUT, From.ENDED, From.SPAWN_ERROR, From.INPUT_ACK, From.PIPE])
-async def test_a_frame_for_a_command_that_never_was_costs_the_connection(pair: Pair, kind: From) -> None:
+async def test_a_frame_for_an_unknown_command_closes_the_connection(pair: Pair, kind: From) -> None:
     execution = spawned(pair)
     pair.say(kind, execution.id + 2, ENDED if kind == From.ENDED else bytes(9 if kind == From.OUTPUT else 8)[:72])
     with pytest.raises(SandboxLost, match="broke the protocol"):
@@ -98,9 +100,7 @@ async def test_another_protocol_is_one_clear_error() -> None:
     ("flags", "stream"),
     [(Flag.SHELL, frames.CONTROL), (Flag.SHELL | Flag.PTY, frames.STDERR), (Flag.SHELL | Flag.BACKGROUND, 1)],
 )
-async def test_output_on_a_stream_that_was_not_asked_for_costs_the_connection(
-    pair: Pair, flags: int, stream: int
-) -> None:
+async def test_output_on_an_unrequested_stream_closes_the_connection(pair: Pair, flags: int, stream: int) -> None:
     execution = pair.link.spawn([b"true"], flags=flags)
     pair.say(From.STARTED, execution.id, frames.u32(1))
     pair.say(From.OUTPUT, execution.id, bytes(8) + b"x", stream)
@@ -119,7 +119,9 @@ async def test_control_output_has_credit_like_any_other(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(("stream", "end"), [(0, 0), (1, 1), (2, 1), (3, 1)])
-async def test_an_end_that_does_not_fit_its_stream_costs_the_connection(pair: Pair, stream: int, end: int) -> None:
+async def test_a_passed_pipe_end_of_the_wrong_direction_closes_the_connection(
+    pair: Pair, stream: int, end: int
+) -> None:
     execution, ends = await running(pair, DIRECT), os.pipe()
     passed(pair, execution.id, stream, ends[end])
     with pytest.raises(SandboxLost, match="broke the protocol"):
@@ -140,7 +142,7 @@ async def test_an_unexpected_pipe_closes_the_connection(pair: Pair, flags: int, 
         os.close(each)
 
 
-async def test_a_descriptor_without_its_frame_costs_the_connection(pair: Pair) -> None:
+async def test_a_descriptor_without_its_frame_closes_the_connection(pair: Pair) -> None:
     execution, ends = await running(pair, Flag.SHELL), os.pipe()
     socket.send_fds(pair.init, [frames.HEADER.pack(9, From.OUTPUT, 1, 0, execution.id) + bytes(9)], [ends[0]])
     with pytest.raises(SandboxLost, match="belongs to no stream"):
@@ -184,7 +186,7 @@ async def test_many_reads_of_one_shell_wait_at_once(pair: Pair) -> None:
     assert sorted(replies) == list(range(9))
 
 
-async def test_more_than_was_asked_for_is_no_answer(pair: Pair) -> None:
+async def test_a_reply_longer_than_was_asked_for_is_refused(pair: Pair) -> None:
     async with anyio.create_task_group() as tasks:
 
         async def ask() -> None:
@@ -196,7 +198,7 @@ async def test_more_than_was_asked_for_is_no_answer(pair: Pair) -> None:
         pair.say(From.READ_REPLY, 5, struct.pack("<QQIQQII", 0, 11, 11, 0, 0, 0, 0) + bytes(72) + bytes(11))
 
 
-async def test_a_loop_that_stood_still_does_not_take_that_for_silence(
+async def test_a_blocked_event_loop_is_not_taken_for_a_silent_sandbox(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "PULSE", 0.05)
@@ -211,14 +213,14 @@ async def test_a_loop_that_stood_still_does_not_take_that_for_silence(
     assert (await execution.ended()).exit_code == 0
 
 
-async def test_a_deadline_that_passed_while_the_loop_stood_still_is_not_missed(pair: Pair) -> None:
+async def test_a_command_that_ended_while_the_loop_was_blocked_has_not_timed_out(pair: Pair) -> None:
     execution = await running(pair, Flag.SHELL)
     stand_still(0.2)
     pair.say(From.ENDED, execution.id, ENDED)
     assert (await execution.ended_within(0.1)).exit_code == 0
 
 
-async def test_an_init_that_hangs_up_ends_all_that_waits(pair: Pair) -> None:
+async def test_an_init_that_hangs_up_fails_every_waiting_call(pair: Pair) -> None:
     execution = spawned(pair)
     pair.init.close()
     with pytest.raises(SandboxLost):
@@ -227,7 +229,7 @@ async def test_an_init_that_hangs_up_ends_all_that_waits(pair: Pair) -> None:
         await pair.link.list()
 
 
-async def test_silence_is_asked_about_and_then_believed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_sandbox_that_the_engine_calls_dead_is_lost(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "PULSE", 0.01)
     monkeypatch.setattr(link, "SUSPECT", 0.05)
     pair.alive = False
@@ -236,7 +238,7 @@ async def test_silence_is_asked_about_and_then_believed(pair: Pair, monkeypatch:
         await execution.ended()
 
 
-async def test_a_busy_sandbox_that_the_engine_vouches_for_is_given_time(
+async def test_a_silent_sandbox_that_the_engine_calls_alive_is_lost_after_a_longer_wait(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "PULSE", 0.01)
@@ -247,7 +249,7 @@ async def test_a_busy_sandbox_that_the_engine_vouches_for_is_given_time(
         await execution.ended()
 
 
-async def test_an_init_that_talks_and_never_answers_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_init_that_sends_but_never_answers_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Output, and answers to other questions, are no answer."""
     monkeypatch.setattr(link, "PULSE", 0.01)
     monkeypatch.setattr(link, "GIVE_UP", 0.3)
@@ -266,7 +268,7 @@ async def test_an_init_that_talks_and_never_answers_is_given_up(pair: Pair, monk
                 await execution.ended_within(0.1)
 
 
-async def test_a_read_of_an_unknown_shell_says_so(pair: Pair) -> None:
+async def test_a_read_of_an_unknown_shell_is_a_clear_error(pair: Pair) -> None:
     async with anyio.create_task_group() as tasks:
 
         async def ask() -> None:

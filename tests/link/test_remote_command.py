@@ -11,7 +11,7 @@ from belljar.link.frames import Flag, From
 from belljar.link.remote_command import INPUT_WINDOW
 
 
-async def test_a_command_is_told_its_start_output_and_end(pair: Pair) -> None:
+async def test_start_output_and_end_reach_the_command_s_object(pair: Pair) -> None:
     heard: list[bytes] = []
     execution = spawned(pair)
     execution.on_output = lambda stream, data: heard.append(data)
@@ -33,7 +33,7 @@ async def test_a_command_starts_once_and_ends_once(pair: Pair, twice: From) -> N
         await pair.link.ping()
 
 
-async def test_what_raises_while_it_takes_output_ends_its_command_and_nothing_else(pair: Pair) -> None:
+async def test_an_on_output_that_raises_ends_only_its_own_command(pair: Pair) -> None:
     def on_output(stream: int, data: bytes) -> None:
         raise OSError("disk full")
 
@@ -53,7 +53,7 @@ async def test_what_raises_while_it_takes_output_ends_its_command_and_nothing_el
     assert pair.link.lost is None
 
 
-async def test_last_words_of_a_command_that_was_given_up_are_ignored(pair: Pair) -> None:
+async def test_late_frames_of_an_abandoned_command_are_ignored(pair: Pair) -> None:
     execution = spawned(pair)
     execution.abandon()
     pair.say(From.STARTED, execution.id, frames.u32(1))
@@ -68,7 +68,7 @@ async def test_last_words_of_a_command_that_was_given_up_are_ignored(pair: Pair)
     assert pair.link.lost is None
 
 
-async def test_a_shell_that_was_given_up_before_it_started_may_still_say_that_it_did(pair: Pair) -> None:
+async def test_a_late_start_frame_of_an_abandoned_shell_is_accepted_once(pair: Pair) -> None:
     execution = pair.link.spawn([b"true"], flags=Flag.SHELL | Flag.BACKGROUND)
     execution.abandon()
     pair.link.forget(execution)

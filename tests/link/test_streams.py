@@ -21,7 +21,7 @@ from belljar.link.streams import READ, READS_PER_WAKE
 from belljar.link.transport import DRAIN
 
 
-async def test_a_pipe_that_the_init_makes_block_again_blocks_nobody(pair: Pair) -> None:
+async def test_a_pipe_that_the_init_sets_to_blocking_does_not_block_the_loop(pair: Pair) -> None:
     """Its flags are shared with whoever holds it, unless it is opened anew."""
     execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
     heard: list[bytes] = []
@@ -54,7 +54,7 @@ def lingering() -> tuple[socket.socket, socket.socket]:
 
 
 @pytest.mark.parametrize("how", ["as a pipe", "without a frame", "never read", "more than is looked at"])
-async def test_closing_what_was_passed_never_waits(pair: Pair, how: str) -> None:
+async def test_closing_passed_descriptors_never_blocks(pair: Pair, how: str) -> None:
     execution = await running(pair, Flag.SHELL)
     client, server = lingering()
     closed = how in ("never read", "more than is looked at")
@@ -78,7 +78,7 @@ async def test_closing_what_was_passed_never_waits(pair: Pair, how: str) -> None
     server.close()
 
 
-async def test_sockets_that_linger_do_not_stay_in_our_table(pair: Pair) -> None:
+async def test_passed_sockets_that_linger_are_closed_in_the_host(pair: Pair) -> None:
     execution = await running(pair, Flag.SHELL)
     both = [lingering() for _ in range(2)]
     names = {f"socket:[{os.fstat(client.fileno()).st_ino}]" for client, _ in both}
@@ -102,7 +102,9 @@ def _open_descriptors() -> set[str]:
     return found
 
 
-async def test_closing_takes_few_of_the_descriptors_that_wait(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_receives_only_a_bounded_number_of_waiting_descriptors(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     execution = await running(pair, Flag.SHELL)
     pair.link.loop.remove_reader(pair.link._transport.fileno())
     taken: list[int] = []
@@ -126,7 +128,7 @@ async def test_a_readable_descriptor_that_is_not_a_pipe_closes_the_connection(pa
         await execution.ended()
 
 
-async def test_a_stream_that_has_a_pipe_comes_through_nothing_else(pair: Pair) -> None:
+async def test_output_frames_beside_a_pipe_close_the_connection(pair: Pair) -> None:
     execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
     passed(pair, execution.id, frames.STDOUT, reading)
     pair.output(execution.id, b"beside it")
@@ -136,7 +138,7 @@ async def test_a_stream_that_has_a_pipe_comes_through_nothing_else(pair: Pair) -
         os.close(each)
 
 
-async def test_input_that_is_still_under_way_is_not_overtaken(pair: Pair) -> None:
+async def test_later_input_does_not_overtake_input_still_in_the_init(pair: Pair) -> None:
     execution, (reading, writing) = await running(pair, DIRECT), os.pipe()
     await execution.input(b"first", frames.CONTROL)
     passed(pair, execution.id, frames.STDIN, writing)
@@ -172,7 +174,7 @@ async def test_input_waits_for_its_pipe_and_goes_past_the_init(pair: Pair, tmp_p
     os.close(reading)
 
 
-async def test_a_file_without_pages_is_poured_too(pair: Pair) -> None:
+async def test_a_proc_file_can_be_given_as_stdin(pair: Pair) -> None:
     execution, (reading, writing) = await running(pair, OWN_STDIN), os.pipe()
     passed(pair, execution.id, frames.STDIN, writing)
     os.close(writing)
@@ -191,7 +193,7 @@ async def test_input_of_a_command_that_ended_without_a_pipe_is_dropped(pair: Pai
     assert (await execution.ended()).exit_code == 0
 
 
-async def test_stdin_is_passed_once(pair: Pair) -> None:
+async def test_a_second_stdin_pipe_closes_the_connection(pair: Pair) -> None:
     execution, ends = await running(pair, OWN_STDIN), os.pipe()
     for _ in range(2):
         passed(pair, execution.id, frames.STDIN, ends[1])
@@ -221,7 +223,7 @@ async def test_a_pipe_that_is_filled_again_and_again_ends_with_its_command(pair:
         os.close(each)
 
 
-async def test_a_held_pipe_that_is_empty_at_the_end_of_a_turn_ends_with_its_command(pair: Pair) -> None:
+async def test_a_pipe_drained_exactly_at_the_end_of_a_turn_ends_with_its_command(pair: Pair) -> None:
     """Nothing wakes the loop for it any more."""
     execution, (reading, writing) = await running(pair, Flag.SHELL), os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)

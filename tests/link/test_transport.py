@@ -8,7 +8,7 @@ import pytest
 from belljar.link.transport import SocketTransport
 
 
-def test_bytes_and_descriptors_arrive_and_a_silent_peer_is_no_end() -> None:
+def test_bytes_and_descriptors_arrive_and_a_silent_peer_is_not_taken_for_closed() -> None:
     near, far = socket.socketpair()
     near.setblocking(False)
     transport = SocketTransport(near)

@@ -11,7 +11,7 @@ import pytest
 from belljar.network import addresses
 
 
-def test_an_address_of_this_machine_is_known() -> None:
+def test_an_address_of_this_machine_is_recognised() -> None:
     assert addresses._is_ours(ipaddress.ip_address("127.0.0.9"))
     assert not addresses._is_ours(ipaddress.ip_address("192.0.2.1"))
 

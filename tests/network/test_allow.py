@@ -27,7 +27,7 @@ from belljar.network.allow import Allow, BadHost, check_ceiling, host_of, patter
         ("*", "anything.example", 443),
     ],
 )
-def test_a_pattern_fits(text: str, host: str, port: int) -> None:
+def test_a_pattern_matches_its_hosts_and_ports(text: str, host: str, port: int) -> None:
     assert pattern(text).fits(host_of(host), port)
 
 
@@ -45,7 +45,7 @@ def test_a_pattern_fits(text: str, host: str, port: int) -> None:
         ("bücher.example", "xn--bcher-kvb.example", 443),
     ],
 )
-def test_a_pattern_does_not_fit(text: str, host: str, port: int) -> None:
+def test_a_pattern_does_not_match_other_hosts_or_ports(text: str, host: str, port: int) -> None:
     assert not pattern(text).fits(host_of(host), port)
 
 
@@ -55,7 +55,7 @@ def test_a_pattern_does_not_fit(text: str, host: str, port: int) -> None:
      "a.example:99999", "a.example:x", "a.example:5-2", "::1", "[::1", "127.1", "0x7f.1", "-a.example", "a..example",
      "10.0.0.1/8"],
 )  # fmt: skip
-def test_a_pattern_that_means_nothing_is_refused(text: str) -> None:
+def test_an_invalid_pattern_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         pattern(text)
     with pytest.raises(UsageError):
@@ -65,7 +65,7 @@ def test_a_pattern_that_means_nothing_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["127.1", "0x7f000001", "2130706433", "017700000001", "1.2.3.4.5", "fe80::1%eth0", "a b", "a\r\nb", ""]
 )
-def test_hosts_that_are_read_in_different_ways_are_none(text: str) -> None:
+def test_an_ambiguous_host_is_refused(text: str) -> None:
     with pytest.raises(BadHost):
         host_of(text)
 

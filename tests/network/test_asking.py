@@ -42,7 +42,7 @@ async def test_a_callback_is_asked_once_and_its_answer_is_recorded(
     assert [answer["approved"] for answer in answers] == [True, False]
 
 
-async def test_the_person_at_an_mcp_client_is_asked(base_image: str, workspace: Path, fetch: str) -> None:
+async def test_an_mcp_client_s_user_is_asked_about_a_host(base_image: str, workspace: Path, fetch: str) -> None:
     person = Person()
     async with client(workspace, "--ask-hosts", era="legacy", elicitation_callback=person) as mcp:
         person.will("accept", approve=True)
@@ -52,7 +52,7 @@ async def test_the_person_at_an_mcp_client_is_asked(base_image: str, workspace: 
     assert ["127.0.0.1" in question for question in person.questions] == [True]
 
 
-async def test_a_client_that_cannot_be_asked_in_the_middle_is_told_what_to_allow(
+async def test_a_client_that_cannot_be_asked_during_a_call_gets_the_host_to_allow(
     base_image: str, workspace: Path, fetch: str
 ) -> None:
     person = Person()
@@ -63,7 +63,7 @@ async def test_a_client_that_cannot_be_asked_in_the_middle_is_told_what_to_allow
     assert person.questions == []
 
 
-def test_the_person_at_a_terminal_is_asked(base_image: str, workspace: Path, fetch: str) -> None:
+def test_a_terminal_user_is_asked_about_a_host(base_image: str, workspace: Path, fetch: str) -> None:
     terminal = Terminal.belljar("run", "--ask-hosts", "--workspace", workspace, "--", "bash", "-c", fetch)
     terminal.until("127.0.0.1")
     terminal.insist("y\r", "hello")
@@ -104,7 +104,7 @@ raise SystemExit(main())
 """
 
 
-def test_a_question_that_nobody_waits_for_any_more_is_not_asked(base_image: str, workspace: Path, fetch: str) -> None:
+def test_a_question_whose_connection_is_gone_is_not_asked(base_image: str, workspace: Path, fetch: str) -> None:
     """A job of the background asks while nobody can be asked: safe mode is at its prompt."""
     for name in ("go", "over"):
         os.mkfifo(workspace / name)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_settings")
         ("rust", "https://good.example https://[x"),
     ],
 )
-def test_an_image_whose_answers_cannot_be_read_breaks_nothing(
+def test_unreadable_client_settings_of_an_image_are_ignored(
     monkeypatch: pytest.MonkeyPatch, preset: str, says: str
 ) -> None:
     monkeypatch.setattr(presets, "ask_index", lambda *_, **__: ("", "[" * 100_000))
@@ -34,7 +34,7 @@ def test_an_image_whose_answers_cannot_be_read_breaks_nothing(
         explain("node", lambda _: "", lambda _: '{"registry":' + "[" * 100_000)
 
 
-def test_an_image_cannot_have_the_host_ask_or_let_through_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_can_name_only_a_bounded_number_of_indexes_and_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(presets, "ask_index", lambda page, *_, **__: asked.append(page) or ("", ""))
     many = " ".join(f"https://h{number}.example" for number in range(1000))
@@ -43,7 +43,7 @@ def test_an_image_cannot_have_the_host_ask_or_let_through_any_number(monkeypatch
     assert len(explain("debian", lambda _: "", lambda _: many)) == presets.MOST_HOSTS >= len(found)
 
 
-async def test_the_clients_in_a_sandbox_are_asked(
+async def test_settings_of_clients_inside_are_read_but_not_the_workspace_s(
     base_image: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presets, "on_this_machine", lambda _: "")

@@ -82,7 +82,7 @@ async def test_what_was_not_allowed_is_refused_with_a_reason(open_door: Opening,
     assert b"belljar:" in answer
 
 
-async def test_a_name_that_leads_inside_is_refused(open_door: Opening) -> None:
+async def test_a_name_that_resolves_to_a_private_address_is_refused(open_door: Opening) -> None:
     places = ["127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "::1", "::ffff:10.0.0.1", "64:ff9b::a00:1",
               "224.0.0.1", "fd00::1", "168.63.129.16", "0.0.0.0"]  # fmt: skip
     names = Names({f"n{i}.wild.test": [place] for i, place in enumerate(places)})
@@ -92,7 +92,7 @@ async def test_a_name_that_leads_inside_is_refused(open_door: Opening) -> None:
             assert answer.startswith(b"HTTP/1.1 403"), (name, answer)
 
 
-async def test_a_resolver_that_changes_its_mind_is_asked_once_a_connection(open_door: Opening) -> None:
+async def test_a_name_is_resolved_once_per_connection(open_door: Opening) -> None:
     """Rebinding: the address that was checked is the one that is dialled."""
     names = Names({"api.test": ["127.0.0.1"]})
     async with server(web) as port, open_door(Allow(f"api.test:{port}", f"127.0.0.1:{port}"), names) as door:
@@ -146,7 +146,9 @@ async def test_a_person_is_asked_once_per_host(open_door: Opening) -> None:
     assert [r["verdict"] for r in door.records] == ["allowed"] * 5 + ["refused"]
 
 
-async def test_nobody_is_worn_out_with_questions(open_door: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_questions_is_bounded_and_one_is_open_at_a_time(
+    open_door: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("belljar.network.door.ASKED_MOST", 3)
     asked, open_now, most = 0, 0, 0
 
@@ -165,7 +167,7 @@ async def test_nobody_is_worn_out_with_questions(open_door: Opening, monkeypatch
     assert [record["verdict"] for record in door.records] == ["refused"] * 6
 
 
-async def test_a_question_that_nobody_answers_is_a_no(open_door: Opening) -> None:
+async def test_an_unanswered_question_denies_the_connection(open_door: Opening) -> None:
     async def ask(host: str, port: int) -> bool:
         await anyio.sleep_forever()
         return True
@@ -175,14 +177,14 @@ async def test_a_question_that_nobody_answers_is_a_no(open_door: Opening) -> Non
     assert answer.startswith(b"HTTP/1.1 403")
 
 
-async def test_connections_a_minute_are_bounded(open_door: Opening) -> None:
+async def test_the_rate_of_new_connections_is_bounded(open_door: Opening) -> None:
     async with open_door(Allow("api.test", limits=DoorLimits(per_minute=2))) as door:
         answers = [await door.say(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(3)]
     assert [bool(answer) for answer in answers] == [True, True, False]
     assert [record["reason"] == "too many connections" for record in door.records] == [False, False, True]
 
 
-async def test_more_connections_than_allowed_are_hung_up_on(open_door: Opening) -> None:
+async def test_connections_beyond_the_limit_are_closed(open_door: Opening) -> None:
     async with open_door(Allow("api.test", limits=DoorLimits(connections=2))) as door:
         first, second = await door.dial(), await door.dial()
         while len(door.mux) < 2:  # noqa: ASYNC110 — nobody tells
@@ -193,14 +195,14 @@ async def test_more_connections_than_allowed_are_hung_up_on(open_door: Opening) 
     assert door.records[0]["reason"] == "too many connections"
 
 
-async def test_bytes_are_bounded(open_door: Opening) -> None:
+async def test_the_transferred_bytes_are_bounded(open_door: Opening) -> None:
     async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}", limits=DoorLimits(bytes=100_000))) as door:
         head = f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         heard = await door.say(head, b"x" * 1_000_000)
     assert len(heard) < 200_000
 
 
-async def test_a_redirect_is_a_new_request(open_door: Opening) -> None:
+async def test_a_redirect_is_judged_as_a_new_request(open_door: Opening) -> None:
     async def redirect(stream: SocketStream) -> None:
         await stream.receive()
         await stream.send(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n")
@@ -232,7 +234,7 @@ async def test_plain_http_in_a_tunnel_must_name_the_allowed_host(open_door: Open
             assert answer.startswith(b"HTTP/1.1 200" if good else b"HTTP/1.1 400"), answer
 
 
-async def test_a_server_that_speaks_first_is_heard(open_door: Opening) -> None:
+async def test_a_server_that_speaks_first_works_through_a_tunnel(open_door: Opening) -> None:
     async def greeting(stream: SocketStream) -> None:
         await stream.send(b"220 ready\r\n")
         await echo(stream)

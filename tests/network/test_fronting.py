@@ -76,7 +76,7 @@ async def test_a_client_that_waits_until_an_http2_server_speaks_reaches_no_other
     assert ["tcp://" in record["reason"] for record in door.records] == [True]
 
 
-async def test_a_server_that_never_answers_is_left(open_door: Opening) -> None:
+async def test_a_server_that_never_answers_is_given_up(open_door: Opening) -> None:
     async def mute(stream: SocketStream) -> None:
         while True:
             await stream.receive()
@@ -100,7 +100,7 @@ async def whole(stream: SocketStream) -> bytes:
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "TLS/1.0", "websocket, h2c"])
-async def test_only_websocket_may_change_the_protocol(open_door: Opening, protocol: str) -> None:
+async def test_only_a_websocket_upgrade_is_passed_on(open_door: Opening, protocol: str) -> None:
     """HTTP/2 and TLS would name their hosts anew, out of our sight."""
     async with server(web) as port, open_door(allowed(port), Names(NAMES)) as door:
         upgrade = (f"Upgrade: {protocol}", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAMAAABk")
@@ -112,7 +112,7 @@ async def test_only_websocket_may_change_the_protocol(open_door: Opening, protoc
     assert b"http2-settings" not in answer.lower()
 
 
-async def test_a_server_that_changes_to_another_protocol_is_cut_off(open_door: Opening) -> None:
+async def test_a_server_that_upgrades_to_another_protocol_is_cut_off(open_door: Opening) -> None:
     async def turncoat(stream: SocketStream) -> None:
         await read_head(stream)
         await stream.send(b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")

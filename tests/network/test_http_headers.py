@@ -37,7 +37,7 @@ async def test_a_connection_header_cannot_take_the_bodys_length_away(open_door: 
     assert answer.startswith(b"HTTP/1.1 400")
 
 
-async def test_headers_set_outside_do_not_go_in_clear_by_accident(open_door: Opening) -> None:
+async def test_secret_headers_are_sent_in_clear_only_to_a_port_that_was_named(open_door: Opening) -> None:
     """`api.test` alone means ports 80 and 443; a token in clear is sent only where the port was written down."""
     allow = Allow("api.test=127.0.0.1", headers={"api.test": {"Authorization": "Bearer s3cret"}})
     async with open_door(allow, Names(NAMES)) as door:
@@ -73,7 +73,7 @@ async def test_a_secret_in_a_redirect_is_masked_however_it_is_written(open_door:
 
 
 @pytest.mark.parametrize("asked", ["[::1]", "API.test."])
-async def test_the_host_that_goes_on_is_written_in_one_way(open_door: Opening, asked: str) -> None:
+async def test_the_forwarded_host_header_is_normalised(open_door: Opening, asked: str) -> None:
     """An IPv6 address in brackets, a name in small letters without the dot."""
     async with server(web, host="::1") as port:
         allow = Allow(f"[::1]:{port}", f"api.test:{port}=::1")
@@ -84,7 +84,7 @@ async def test_the_host_that_goes_on_is_written_in_one_way(open_door: Opening, a
 
 
 @pytest.mark.parametrize("method", ["TRACE", "Trace", "TRACK"])
-async def test_no_method_that_echoes_goes_where_a_secret_goes(open_door: Opening, method: str) -> None:
+async def test_methods_that_echo_are_refused_where_a_secret_is_sent(open_door: Opening, method: str) -> None:
     async with server(web) as port:
         allow = Allow(f"api.test:{port}=127.0.0.1", headers={"api.test": {"X-Key": "s3cret"}})
         async with open_door(allow, Names(NAMES)) as door:

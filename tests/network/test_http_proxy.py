@@ -32,7 +32,7 @@ def request(port: int, method: str = "GET", *headers: str, version: str = "1.1")
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-async def test_a_chunked_body_and_a_chunked_answer(open_door: Opening) -> None:
+async def test_a_chunked_body_and_a_chunked_answer_are_passed_on(open_door: Opening) -> None:
     got = bytearray()
 
     async def handle(stream: SocketStream) -> None:
@@ -51,7 +51,7 @@ async def test_a_chunked_body_and_a_chunked_answer(open_door: Opening) -> None:
     assert b"abc" in answer
 
 
-async def test_continue_is_passed_on(open_door: Opening) -> None:
+async def test_expect_100_continue_is_passed_on(open_door: Opening) -> None:
     async def handle(stream: SocketStream) -> None:
         head, rest = await read_head(stream)
         assert b"100-continue" in head
@@ -67,7 +67,7 @@ async def test_continue_is_passed_on(open_door: Opening) -> None:
         assert b"201" in await stream.receive()
 
 
-async def test_an_old_client_and_an_answer_until_the_end(open_door: Opening) -> None:
+async def test_an_http_1_0_answer_without_a_length_is_passed_on(open_door: Opening) -> None:
     async def handle(stream: SocketStream) -> None:
         await read_head(stream)
         await stream.send(b"HTTP/1.0 200 OK\r\n\r\nall there is")
@@ -108,7 +108,7 @@ async def test_head_has_no_body_and_the_connection_goes_on(open_door: Opening) -
     assert answer.endswith(b"body")
 
 
-async def test_a_server_that_breaks_off_is_told(open_door: Opening) -> None:
+async def test_a_server_that_hangs_up_without_an_answer_gives_502(open_door: Opening) -> None:
     async def handle(stream: SocketStream) -> None:
         await read_head(stream)
 
@@ -118,7 +118,7 @@ async def test_a_server_that_breaks_off_is_told(open_door: Opening) -> None:
     assert door.records[0]["verdict"] == "failed" or "broke" in door.records[0]["reason"]
 
 
-async def test_a_big_body_streams(open_door: Opening) -> None:
+async def test_a_big_body_is_streamed(open_door: Opening) -> None:
     size = 30_000_000
 
     async def handle(stream: SocketStream) -> None:
@@ -132,7 +132,7 @@ async def test_a_big_body_streams(open_door: Opening) -> None:
     assert len(answer) > size
 
 
-async def test_half_sent_requests_hold_nobody_else_up(open_door: Opening) -> None:
+async def test_half_sent_requests_do_not_block_other_clients(open_door: Opening) -> None:
     async def handle(stream: SocketStream) -> None:
         await read_head(stream)
         await stream.send(b"HTTP/1.1 204 No Content\r\n\r\n")
@@ -180,7 +180,7 @@ async def test_a_server_that_hangs_up_between_two_requests_is_dialled_again(open
     assert [record["verdict"] for record in door.records] == ["allowed", "allowed"]
 
 
-async def test_a_head_that_comes_byte_by_byte_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_head_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One byte costs a program inside next to nothing: looking at all of them again held up every other session."""
     real, looked_at = http_proxy._FOLDED, 0
 

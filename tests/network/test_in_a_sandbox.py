@@ -59,7 +59,7 @@ async def box(site: int, base_image: str, tmp_path_factory: pytest.TempPathFacto
         "git clone -q http://site.test:{port}/repo.git /tmp/clone && echo hello from outside",
     ],
 )
-async def test_clients_go_through_unconfigured(box: Session, site: int, command: str) -> None:
+async def test_curl_python_and_git_use_the_proxy_without_configuration(box: Session, site: int, command: str) -> None:
     tool = command.split()[0]
     if not (await box.run(f"command -v {tool}")).ok:
         pytest.skip(f"the base image has no {tool}")
@@ -68,7 +68,7 @@ async def test_clients_go_through_unconfigured(box: Session, site: int, command:
     assert any(visit["host"] == "site.test" and visit["verdict"] == "allowed" for visit in result.network)
 
 
-async def test_what_is_not_allowed_is_told_in_the_result(box: Session) -> None:
+async def test_a_refused_host_is_named_in_the_result(box: Session) -> None:
     result = await box.run("python3 -c 'import urllib.request as u; u.urlopen(\"http://evil.test/\")'")
     assert not result.ok
     assert [(visit["host"], visit["verdict"]) for visit in result.network] == [("evil.test", "refused")]
@@ -88,13 +88,13 @@ async def test_what_is_not_allowed_is_told_in_the_result(box: Session) -> None:
         "import socket; socket.create_connection(('172.17.0.1', 80), 2)",
     ],
 )
-async def test_there_is_no_way_around(box: Session, program: str) -> None:
+async def test_no_connection_gets_past_the_proxy(box: Session, program: str) -> None:
     result = await box.run(["python3", "-c", program])
     assert result.exit_code == 1
     assert "rror" in result.stderr
 
 
-async def test_the_port_cannot_be_taken_nor_the_relay_ended(box: Session, site: int) -> None:
+async def test_a_command_can_neither_take_the_proxy_port_nor_kill_the_relay(box: Session, site: int) -> None:
     taken = await box.run(["python3", "-c", "import socket; socket.socket().bind(('127.0.0.1', 3128))"])
     assert "in use" in taken.stderr
     killing = """
@@ -112,7 +112,7 @@ for name in os.listdir("/proc"):
     assert "hello from outside" in again.stdout or "refused" in again.stderr.lower(), "through the door or not at all"
 
 
-async def test_a_header_never_enters_the_sandbox(base_image: str, workspace: Path) -> None:
+async def test_a_secret_header_never_enters_the_sandbox(base_image: str, workspace: Path) -> None:
     seen: list[str | None] = []
 
     class Api(Quiet):
@@ -158,7 +158,7 @@ async def test_without_allow_there_is_no_door(base_image: str, workspace: Path) 
 
 
 @pytest.mark.docker
-async def test_the_door_is_there_over_the_bridge_too(
+async def test_the_proxy_works_over_a_bridged_link(
     base_image: str, site: int, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine whose files are not shared: everything goes over one exec stream."""
@@ -177,7 +177,7 @@ async def test_the_door_is_there_over_the_bridge_too(
     host.close()
 
 
-async def test_programs_know_of_the_door_from_the_start(base_image: str, workspace: Path) -> None:
+async def test_proxy_variables_are_set_for_every_command(base_image: str, workspace: Path) -> None:
     """Told with each command, a shell that waits for one could not be used."""
     async with Session(workspace, network=Allow("a.example")) as box:
         assert box.env == {}
@@ -185,7 +185,7 @@ async def test_programs_know_of_the_door_from_the_start(base_image: str, workspa
         assert await box.listening() == ()
 
 
-async def test_a_sandbox_of_an_ordinary_pool_gets_a_door(base_image: str, workspace: Path) -> None:
+async def test_a_session_with_a_proxy_can_use_an_ordinary_pool_s_sandbox(base_image: str, workspace: Path) -> None:
     async with belljar.Pool(workspace, size=1) as pool:
         await pool.ready()
         async with Session(workspace, network=Allow("a.example")) as box:

@@ -11,7 +11,7 @@ from belljar.network.allow import Allow, DoorLimits
 from belljar.network.mux import DATA, HEAD, OPEN, READY, SMALL, Mux, MuxStream
 
 
-async def test_no_relay_no_network(open_door: Opening) -> None:
+async def test_without_the_relay_there_is_no_network(open_door: Opening) -> None:
     async with open_door(Allow("api.test"), Names({"api.test": ["192.0.2.1"]})) as door:
         door.process.kill()
         await door.process.wait()
@@ -66,7 +66,7 @@ async def test_ten_thousand_connections_one_after_the_other_leave_nothing(open_d
         assert len(door.mux._half_closed) < 2048
 
 
-async def test_bytes_that_come_one_by_one_are_not_kept_one_by_one() -> None:
+async def test_bytes_that_arrive_singly_are_stored_joined() -> None:
     """As objects they take forty times their size, and there may be thousands of connections that nobody reads."""
     called: list[MuxStream] = []
     mux = Mux(lambda _: anyio.lowlevel.checkpoint(), called.append)

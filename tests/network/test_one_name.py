@@ -49,7 +49,9 @@ def together(*hellos: bytes) -> bytes:
         [GOOD, CHANGE * 1000],
     ],
 )
-async def test_no_later_hello_names_another_host(open_door: Opening, to_443: dict[str, int], said: list[bytes]) -> None:
+async def test_a_second_client_hello_cannot_name_another_host(
+    open_door: Opening, to_443: dict[str, int], said: list[bytes]
+) -> None:
     """As after a HelloRetryRequest, where some servers take the second name."""
     got = bytearray()
 
@@ -66,7 +68,7 @@ async def test_no_later_hello_names_another_host(open_door: Opening, to_443: dic
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("curve", ["prime256v1", "secp521r1"])
-async def test_a_handshake_that_is_asked_for_twice_goes_on(
+async def test_a_handshake_with_a_hello_retry_works(
     open_door: Opening, world: Authority, trust: str, to_443: dict[str, int], version: ssl.TLSVersion, curve: str
 ) -> None:
     """The server wants a curve that the client did not send a key for; and then the session again, resumed."""

@@ -145,7 +145,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.root
-def test_a_resolver_that_hangs_lets_no_name_out_and_holds_nobody_up(
+def test_a_hanging_resolver_refuses_names_and_does_not_block_addresses(
     base_image: str, workspace: Path, tmp_path: Path, port: int
 ) -> None:
     """The machine's own resolver, asked in the usual way; the name server that it knows never answers."""

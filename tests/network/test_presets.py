@@ -88,12 +88,12 @@ def test_go_asks_go() -> None:
     assert [f.host for f in explain("go", ask)] == ["proxy.example", "sum.example"]
 
 
-def test_a_client_that_is_not_there_is_an_error_with_a_way_out() -> None:
+def test_a_missing_client_is_an_error_that_names_an_alternative() -> None:
     with pytest.raises(UsageError, match="--allow HOST"):
         explain("go", lambda _: "")
 
 
-def test_an_unknown_preset_is_named() -> None:
+def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="there are debian, git, go"):
         explain("perl")
 

@@ -46,7 +46,7 @@ from belljar.network import door, http_proxy
         "169.254.169.254:443",
     ],
 )
-async def test_a_host_in_disguise_is_refused_and_never_looked_up(open_door: Opening, host: str) -> None:
+async def test_a_disguised_host_name_is_refused_and_never_resolved(open_door: Opening, host: str) -> None:
     """What is not allowed is not resolved either: a name could carry a secret out."""
     names = Names(LOCAL)
     async with open_door(Allow("api.test", "*.wild.test"), names) as doorway:
@@ -58,7 +58,7 @@ async def test_a_host_in_disguise_is_refused_and_never_looked_up(open_door: Open
 @pytest.mark.parametrize(
     "said", [b"", b"GET http://api.test/ HT", b"\x05\x01"], ids=["nothing", "half a line", "socks"]
 )
-async def test_a_client_that_never_finishes_is_left(
+async def test_a_client_that_never_finishes_its_request_is_dropped(
     open_door: Opening, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     for module in (door, http_proxy):
@@ -69,7 +69,7 @@ async def test_a_client_that_never_finishes_is_left(
             assert await doorway.say(*([said] if said else [])) == b""
 
 
-async def test_a_client_that_has_said_all_still_gets_its_answer(open_door: Opening) -> None:
+async def test_a_half_closed_client_still_gets_its_answer(open_door: Opening) -> None:
     async def late(stream: SocketStream) -> None:
         with contextlib.suppress(anyio.EndOfStream):
             while True:
@@ -84,7 +84,7 @@ async def test_a_client_that_has_said_all_still_gets_its_answer(open_door: Openi
         assert await stream.receive() == b"the answer"
 
 
-async def test_an_upload_that_is_refused_hears_why(open_door: Opening) -> None:
+async def test_a_refused_upload_gets_the_reason(open_door: Opening) -> None:
     """Hung up on at once, a client that still sends would get a reset and no reason."""
     async with open_door(Allow("api.test")) as doorway:
         head = b"POST http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\nContent-Length: 200000\r\n\r\n"
@@ -94,14 +94,14 @@ async def test_an_upload_that_is_refused_hears_why(open_door: Opening) -> None:
 
 @pytest.mark.parametrize("extension", [b"\xfe\x0d\x00\x01\x00", b"\x00\x00\x00\x0b\x00\x09\x00\x00\x06b.test"],
                          ids=["hidden", "two names"])  # fmt: skip
-async def test_a_handshake_whose_name_does_not_count_is_cut_off(open_door: Opening, extension: bytes) -> None:
+async def test_a_handshake_with_a_hidden_or_second_name_is_cut_off(open_door: Opening, extension: bytes) -> None:
     async with server(echo) as port, open_door(Allow(f"api.test:{port}=127.0.0.1"), Names(LOCAL)) as doorway:
         asked = f"CONNECT api.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         await doorway.say(asked, with_extension("api.test", extension))
     assert [(record["verdict"], record["sent"]) for record in doorway.records] == [("refused", 0)]
 
 
-async def test_no_host_process_no_network(open_door: Opening) -> None:
+async def test_the_relay_ends_with_the_host_process(open_door: Opening) -> None:
     """`kill -9` of the proxy closes the relay's pipes: it ends, and its port with it."""
     async with server(echo) as port, open_door(Allow(f"127.0.0.1:{port}")) as doorway:
         doorway.process.stdin.close()
@@ -110,7 +110,7 @@ async def test_no_host_process_no_network(open_door: Opening) -> None:
             await doorway.dial()
 
 
-async def test_an_allowed_name_at_a_private_address_is_told_how_that_is_allowed(open_door: Opening) -> None:
+async def test_a_refused_private_address_comes_with_the_option_that_allows_it(open_door: Opening) -> None:
     names = Names({"mirror.test": ["10.1.2.3"], "here.test": ["127.0.0.1"]})
     async with open_door(Allow("mirror.test", "here.test"), names) as doorway:
         answer = await doorway.say(b"CONNECT mirror.test:443 HTTP/1.1\r\nHost: mirror.test:443\r\n\r\n")

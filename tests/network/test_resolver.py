@@ -13,7 +13,7 @@ from belljar.network.allow import Address, Allow
 from belljar.network.resolver import Resolver, Unresolved
 
 
-async def test_a_resolver_that_hangs_holds_up_nobody_else(open_door: Opening) -> None:
+async def test_a_hanging_lookup_does_not_block_others(open_door: Opening) -> None:
     stuck = anyio.Event()
 
     class Hanging(Names):

@@ -15,14 +15,14 @@ from belljar.network.allow import Allow
 from belljar.network.share import Share
 
 
-def test_some_descriptors_are_never_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quarter_of_the_descriptors_is_reserved_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
     assert share.most() == 768
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert share.most() > 100_000
 
 
-def test_nobody_gets_more_than_he_leaves_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_share_takes_at_most_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     most = Share.all_open + 64
     monkeypatch.setattr(share, "most", lambda: most)
     shares = [Share() for _ in range(4)]

@@ -21,7 +21,7 @@ from belljar.network.allow import Allow
         (b"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", b"HTTP/1.1 400"),  # SOCKS4
     ],
 )
-async def test_socks_does_only_what_it_must(open_door: Opening, said: bytes, answer: bytes) -> None:
+async def test_unsupported_socks_requests_are_refused(open_door: Opening, said: bytes, answer: bytes) -> None:
     names = Names(LOCAL)
     async with open_door(Allow("api.test"), names) as doorway:
         assert (await doorway.say(said)).startswith(answer)

@@ -9,7 +9,7 @@ from tests.surfaces.mcp_client import client
 from tests.surfaces.real_terminal import Terminal
 
 
-def test_the_command_line_opens_it_for_a_host_and_for_a_preset(
+def test_run_allows_a_host_and_a_preset(
     base_image: str, workspace: Path, tmp_path: Path, greeting_port: int, fetch: str
 ) -> None:
     """A preset is what this machine's own clients say: here git's settings."""
@@ -27,7 +27,7 @@ def test_the_command_line_opens_it_for_a_host_and_for_a_preset(
     )
 
 
-def test_safe_mode_opens_it_for_one_host_more(base_image: str, workspace: Path, greeting_port: int, fetch: str) -> None:
+def test_safe_mode_can_allow_a_host_later(base_image: str, workspace: Path, greeting_port: int, fetch: str) -> None:
     terminal = Terminal.belljar("shell", "--workspace", workspace)
     terminal.line(f":allow 127.0.0.1:{greeting_port}")
     terminal.until("can be reached from now on")
@@ -39,7 +39,7 @@ def test_safe_mode_opens_it_for_one_host_more(base_image: str, workspace: Path, 
     assert terminal.status() == 0
 
 
-async def test_an_mcp_server_opens_it_for_its_tools(
+async def test_an_mcp_server_allows_a_host_for_its_tools(
     base_image: str, workspace: Path, greeting_port: int, fetch: str
 ) -> None:
     async with client(workspace, "--allow", f"127.0.0.1:{greeting_port}", era="auto") as mcp:

@@ -50,7 +50,7 @@ def hello(sni: str) -> bytes:
     return outgoing.read()
 
 
-def test_a_hello_is_read_in_pieces_and_over_records() -> None:
+def test_a_client_hello_is_read_in_pieces_and_across_records() -> None:
     whole = hello("a.test")
     found = client_hello(whole)
     assert found
@@ -77,7 +77,7 @@ def with_extension(sni: str, extension: bytes) -> bytes:
     return bytes(whole) + extension
 
 
-def test_a_hidden_name_is_noticed() -> None:
+def test_an_encrypted_server_name_is_noticed() -> None:
     found = client_hello(with_extension("a.test", b"\xfe\x0d\x00\x01\x00"))
     assert found
     assert found.hides_name
@@ -93,7 +93,7 @@ def test_a_hidden_name_is_noticed() -> None:
         b"SSH-2.0",
     ],
 )
-def test_what_is_no_hello_is_said_so(data: bytes) -> None:
+def test_bytes_that_are_no_client_hello_are_refused(data: bytes) -> None:
     with pytest.raises(NotTLS):
         client_hello(data)
 
@@ -136,7 +136,7 @@ async def test_a_request_that_brings_its_headers_back_is_refused(open_door: Open
     assert b"s3cret" not in answer
 
 
-def test_a_hello_that_comes_byte_by_byte_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_hello_that_comes_byte_by_byte_is_scanned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """In records of one byte each: looking at all of them again for each byte held up every other session."""
     looked = 0
 

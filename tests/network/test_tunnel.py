@@ -24,14 +24,14 @@ async def test_on_port_80_only_http_is_spoken(open_door: Opening, monkeypatch: p
     assert door.records[0]["sent"] == 0
 
 
-async def test_a_tunnel_where_nobody_speaks_ends(open_door: Opening) -> None:
+async def test_an_idle_tunnel_is_closed(open_door: Opening) -> None:
     allow = Allow("api.test:1-65535=127.0.0.1", limits=DoorLimits(idle=0.1))
     async with server(echo) as port, open_door(allow, Names(NAMES)) as door:
         await door.say(connect(port))
     assert [record["reason"] for record in door.records] == ["idle for too long"]
 
 
-async def test_what_is_not_tls_is_cut_off_on_443(open_door: Opening, to_443: dict[str, int]) -> None:
+async def test_bytes_that_are_not_tls_are_cut_off_on_port_443(open_door: Opening, to_443: dict[str, int]) -> None:
     async with server(web) as port, open_door(Allow(*ALLOW), Names(NAMES)) as door:
         to_443["port"] = port
         heard = await door.say(
@@ -51,7 +51,7 @@ async def test_a_name_allowed_for_plain_bytes_may_speak_anything(open_door: Open
                 heard += await stream.receive()
 
 
-async def test_a_client_that_never_finishes_its_handshake_is_left(
+async def test_a_client_that_never_finishes_its_handshake_is_dropped(
     open_door: Opening, to_443: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tunnel, "HELLO_SECONDS", 0.1)

@@ -17,7 +17,7 @@ from belljar.network import addresses
 from belljar.network.allow import DoorLimits
 
 
-async def test_without_descriptors_nothing_is_dialled(open_door: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_free_descriptors_a_request_gets_502(open_door: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
     async def used_up(*_: object) -> SocketStream:
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -32,7 +32,7 @@ async def test_without_descriptors_nothing_is_dialled(open_door: Opening, monkey
     assert addresses.refusal(ipaddress.ip_address("1.1.1.1")) == "an address of this machine"
 
 
-async def test_a_connection_has_its_time(open_door: Opening) -> None:
+async def test_a_connection_is_closed_at_its_total_time(open_door: Opening) -> None:
     async def trickle(stream: SocketStream) -> None:
         await read_head(stream)
         await stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
