@@ -78,7 +78,7 @@ async def test_a_background_shell_and_the_persistent_one(box: belljar.Session) -
 
 
 async def test_a_pool_hands_out_fresh_ones(project: Path) -> None:
-    async with belljar.Pool(workspace=str(project), size=2) as pool:
-        for number in range(3):
+    async with belljar.Pool(workspace=str(project), size=6) as pool:
+        for number in range(7):
             async with pool.session() as box:
                 assert (await box.run(["echo", str(number)], timeout=FAR)).stdout == f"{number}\n"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from belljar.engines.docker import first_that_answers
 from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.docker.hosts import Endpoint, podman_start
 from belljar.engines.podman.dialect import PodmanDialect
+from belljar.engines.spec import IdMap, SandboxSpec, User
 from belljar.errors import EngineRefused, EngineUnavailable
 
 VERSION = {"ApiVersion": "1.41", "Os": "linux", "Arch": "amd64", "Components": [{"Name": "Podman Engine"}]}
@@ -97,3 +101,34 @@ def refuse(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
         return connect(self, deadline)
 
     monkeypatch.setattr(Client, "_connect", connected)
+
+
+@pytest.mark.parametrize("keeps_ids", [True, False])
+def test_containers_that_keep_the_caller_s_id_are_created_one_at_a_time(
+    service: Callable[..., Fake], spec: SandboxSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keeps_ids: bool
+) -> None:
+    """Podman's look-up of ids is not safe in threads: two at once got each other's, or none."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    both, met = threading.Barrier(2), []
+
+    def answer(request: bytes) -> bytes:
+        if b"/containers/create" not in request:
+            return podman_with()(request)
+        try:
+            both.wait(0.5 if keeps_ids else 60)
+            met.append(request)
+        except threading.BrokenBarrierError:
+            both.reset()
+        return reply(201, {"Id": "a" * 64})
+
+    if keeps_ids:
+        spec = dataclasses.replace(spec, user=User(1001, 1001, (IdMap(1001, 1001),), (IdMap(1001, 1001),)))
+    monkeypatch.setenv("BELLJAR_PATIENCE", "1")
+    path = service(answer).path
+    engines = [DockerEngine(Endpoint(f"unix://{path}"), PodmanDialect()) for _ in range(2)]
+    for each in engines:
+        monkeypatch.setattr(each._image_links, "refuse", lambda spec: None)
+    with ThreadPoolExecutor() as threads:
+        ids = list(threads.map(lambda engine: engine.create(spec, "sandbox"), engines))
+    assert ids == ["a" * 64] * 2
+    assert len(met) == (0 if keeps_ids else 2)

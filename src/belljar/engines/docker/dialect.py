@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from belljar.engines.seccomp import profile_text
@@ -61,6 +62,10 @@ class Dialect:
 
     def user_namespace(self, spec: SandboxSpec) -> str:
         return ""
+
+    def creating(self, spec: SandboxSpec) -> AbstractContextManager[None]:
+        """Held while the engine creates a container."""
+        return nullcontext()
 
     def rootless_user(self, uid: int, gid: int) -> User:
         """Its user namespace maps root inside to the caller, and all other ids to subordinate ones."""

@@ -121,7 +121,8 @@ class DockerEngine(DockerImages):
                 self._image_links.refuse(spec)
                 body = create_body(spec, self.dialect)
                 path = f"/containers/create?name={quote(name)}"
-                id = _id(self.client.ask(doing, "POST", path, body, seconds=SLOW_SECONDS))
+                with self.dialect.creating(spec):
+                    id = _id(self.client.ask(doing, "POST", path, body, seconds=SLOW_SECONDS))
                 if self.dialect.ignores_ulimits(self.rootless):
                     self._late_ulimits[id] = spec.ulimits
                 return id

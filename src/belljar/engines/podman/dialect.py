@@ -11,6 +11,7 @@ import os
 import resource
 import tempfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,11 @@ class PodmanDialect(Dialect):
     def user_namespace(self, spec: SandboxSpec) -> str:
         return "keep-id" if spec.user.uid_map else ""
 
+    def creating(self, spec: SandboxSpec) -> AbstractContextManager[None]:
+        """One at a time: for `keep-id` Podman calls a library that is not safe in threads (shadow's libsubid), and two
+        creates at once can leave a container without root's id, which then does not start (seen with 5.4)."""
+        return resources.locked(_own_files() / "podman-create.lock") if self.user_namespace(spec) else nullcontext()
+
     def rootless_user(self, uid: int, gid: int) -> User:
         """With `keep-id` the caller has the same id inside; all other ids are subordinate ones."""
         return User(uid, gid, (IdMap(uid, uid),), (IdMap(gid, gid),))
@@ -104,12 +110,15 @@ def _unified() -> bool:
     return os.path.exists("/sys/fs/cgroup/cgroup.controllers")
 
 
-def _profile_path(text: str) -> Path:
+def _own_files() -> Path:
     try:
-        directory = resources.cache_dir()
+        return resources.cache_dir()
     except OSError:  # the home directory is not writable
-        directory = resources.own_directory(Path(tempfile.gettempdir(), f"belljar-{os.geteuid()}"))
-    return directory / f"seccomp-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+        return resources.own_directory(Path(tempfile.gettempdir(), f"belljar-{os.geteuid()}"))
+
+
+def _profile_path(text: str) -> Path:
+    return _own_files() / f"seccomp-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
 def _write_profile(text: str) -> None:
