@@ -17,7 +17,7 @@ def seen_or_refused(script: str) -> bool:
     return verdict.decision != "allow" or any(effect.program == "zmark" for effect in verdict.effects)
 
 
-def test_every_program_that_bash_runs_is_seen(tmp_path: Path) -> None:
+def test_every_program_that_bash_runs_is_found_by_the_policy(tmp_path: Path) -> None:
     mark, log = tmp_path / "zmark", tmp_path / "log"
     mark.write_text('#!/bin/sh\necho ran >> "$Z"\n')
     mark.chmod(0o755)

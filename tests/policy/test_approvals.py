@@ -24,7 +24,7 @@ def test_a_session_answer_holds_for_the_same_kind_of_effects() -> None:
     assert not approvals.covers(POLICY.judge("sudo id"))
 
 
-def test_always_for_one_host_is_no_yes_to_another() -> None:
+def test_approval_of_one_host_and_port_covers_no_other() -> None:
     approvals = Approvals()
     approvals.remember(host_verdict("one.example", 443, "default"), scope="session")
     assert approvals.covers(host_verdict("one.example", 443, "default"))
@@ -32,13 +32,13 @@ def test_always_for_one_host_is_no_yes_to_another() -> None:
     assert not approvals.covers(host_verdict("evil.example", 443, "default"))
 
 
-def test_a_denial_is_never_covered() -> None:
+def test_an_approval_never_covers_a_denial() -> None:
     approvals = Approvals()
     approvals.remember(POLICY.judge("rm -rf /"), scope="session")
     assert not approvals.covers(POLICY.judge("rm -rf /"))
     assert approvals.covers(POLICY.judge("ls"))
 
 
-def test_other_scopes_are_refused() -> None:
+def test_unknown_approval_scopes_are_refused() -> None:
     with pytest.raises(ValueError, match="session"):
         Approvals().remember(POLICY.judge("sudo ls"), scope="ever")

@@ -49,7 +49,7 @@ def test_bad_input_is_denied_with_a_reason(command: Any) -> None:
 @pytest.mark.parametrize(
     "unit", ["exec(", "exec x;", '"a",', 'a="b";', '["a"].each{|x|', 'rm("/a");', "import{", "\n/*", " s#a"]
 )
-def test_code_that_says_one_thing_a_thousand_times_is_judged_in_bounded_time(unit: str) -> None:
+def test_inline_code_that_repeats_itself_is_judged_in_bounded_time(unit: str) -> None:
     began = time.process_time()
     for program in ("perl", "node"):
         POLICY.judge([program, "-e", unit * (15_000 // len(unit))])
@@ -95,7 +95,7 @@ GROWS = {
 
 
 @pytest.mark.parametrize("command", GROWS.values(), ids=GROWS.keys())
-def test_what_grows_without_end_costs_little_to_judge(command: str) -> None:
+def test_a_command_that_expands_without_end_is_judged_in_bounded_time_and_memory(command: str) -> None:
     tracemalloc.start()
     try:
         started = time.process_time()
@@ -131,13 +131,13 @@ STUMBLES = {
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("command", STUMBLES.values(), ids=STUMBLES.keys())
-def test_a_reader_that_stumbled_once_reads_on(command: str) -> None:
+def test_commands_that_once_broke_a_reader_are_understood(command: str) -> None:
     verdict = POLICY.judge(command)
     assert "could not be understood" not in verdict.reason
     assert verdict.explain().encode()
 
 
-def test_the_trees_of_long_scripts_are_not_kept() -> None:
+def test_syntax_trees_of_long_scripts_are_not_cached() -> None:
     kept = parser._outcome.cache_info().currsize
     for number in range(6):
         POLICY.judge(f"echo {number}; " + "echo $a | cat; " * 300)
@@ -168,7 +168,7 @@ def test_a_killed_parser_denies_and_the_next_command_is_judged_again() -> None:
     assert POLICY.judge("ls | head # parser was killed").decision == "allow"
 
 
-def test_a_fault_in_a_reader_denies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_a_reader_denies_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     from belljar.policy.call import PROGRAMS
 
     def broken(_call: object) -> str:

@@ -18,10 +18,10 @@ HARMLESS = ["fc -l", "compgen -c | head", "compgen -W 'start stop' -- s", "compg
 
 
 @pytest.mark.parametrize("command", RUNNING)
-def test_what_a_builtin_would_run_is_judged(command: str) -> None:
+def test_a_command_that_a_builtin_runs_is_judged(command: str) -> None:
     assert Policy.load("default").judge(command).decision != "allow"
 
 
 @pytest.mark.parametrize("command", HARMLESS)
-def test_builtins_that_only_tell_are_allowed(command: str) -> None:
+def test_builtins_that_only_print_are_allowed(command: str) -> None:
     assert Policy.load("default").judge(command).decision == "allow"

@@ -27,6 +27,6 @@ def test_everyday_work_is_hardly_ever_denied_or_asked_about() -> None:
     assert rate(score, "allow", "ask") <= 0.02, score.table()
 
 
-def test_what_a_person_should_know_of_is_asked_about() -> None:
+def test_commands_for_a_person_to_decide_are_asked_about() -> None:
     score = score_files([CORPUS / "ask.jsonl"], POLICY)
     assert rate(score, "ask", "ask") >= 0.95, score.table()

@@ -35,10 +35,10 @@ def policy() -> Policy:
 
 
 @pytest.mark.parametrize("command", MISLEADING)
-def test_a_variable_that_kept_another_value_misleads_nobody(policy: Policy, command: str) -> None:
+def test_a_declaration_that_may_not_take_effect_is_not_trusted(policy: Policy, command: str) -> None:
     assert policy.judge(command).decision != "allow"
 
 
 @pytest.mark.parametrize("command", HARMLESS)
-def test_declarations_that_hide_nothing_are_nobody_s_business(policy: Policy, command: str) -> None:
+def test_harmless_declarations_are_allowed(policy: Policy, command: str) -> None:
     assert policy.judge(command).decision == "allow"

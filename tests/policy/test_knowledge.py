@@ -100,7 +100,7 @@ def test_a_mistake_in_a_knowledge_file_is_named_with_its_line_and_what_was_meant
         )
 
 
-def test_every_effect_that_is_suggested_is_one() -> None:
+def test_every_suggested_effect_exists() -> None:
     effect = schema("knowledge")["$defs"]["effect"]
     assert [one for one in effect["examples"] if not re.search(effect["pattern"], one)] == []
 
@@ -147,7 +147,7 @@ def test_a_verb_that_destroys_is_asked_about(command: str, decision: str) -> Non
         ("openstack server list", "low"),
     ],
 )
-def test_the_risk_of_a_tools_verb_means_something(command: str, risk: str) -> None:
+def test_a_command_of_a_known_tool_has_its_risk(command: str, risk: str) -> None:
     assert Policy.load("default").judge(command).risk == risk
 
 
@@ -175,7 +175,7 @@ def test_a_reason_names_the_verb() -> None:
         ("echo deployctl destroy web", "allow"),
     ],
 )
-def test_an_operator_teaches_a_tool_of_the_house(command: str, decision: str, tmp_path: Path) -> None:
+def test_an_operators_file_describes_a_tool_of_their_own(command: str, decision: str, tmp_path: Path) -> None:
     verdict = Policy.load(taught(tmp_path)).judge(command)
     assert verdict.decision == decision, verdict.explain(commands=True)
 
@@ -203,14 +203,16 @@ SHIPCTL = """
         ("shipctl app list", "allow", ""),
     ],
 )
-def test_a_verb_that_nobody_described_stays_a_strangers(command: str, decision: str, rule: str, tmp_path: Path) -> None:
+def test_an_undescribed_verb_is_judged_as_of_an_unknown_program(
+    command: str, decision: str, rule: str, tmp_path: Path
+) -> None:
     """Describing a tool must not switch off the net that held it before."""
     verdict = Policy.load(taught(tmp_path, SHIPCTL)).judge(command)
     assert verdict.decision == decision, verdict.explain(commands=True)
     assert rule in [one.id for one in verdict.rules] or not rule
 
 
-def test_an_example_that_falls_into_the_net_is_not_one_without_an_effect(tmp_path: Path) -> None:
+def test_an_example_caught_by_the_unknown_rule_does_not_count_as_harmless(tmp_path: Path) -> None:
     wrong = SHIPCTL.replace("shipctl release delete v1", "shipctl volume delete v1")
     with pytest.raises(PolicyError, match=r"does exec\.unknown, not 'nothing'"):
         Policy.load(taught(tmp_path, wrong))
@@ -225,20 +227,20 @@ def test_an_example_that_falls_into_the_net_is_not_one_without_an_effect(tmp_pat
         ("destroy,", "is no word"),
     ],
 )
-def test_a_verb_that_would_never_be_met_is_refused(pattern: str, reason: str, tmp_path: Path) -> None:
+def test_a_verb_that_could_never_match_is_refused(pattern: str, reason: str, tmp_path: Path) -> None:
     path = taught(tmp_path, f'[program.shipctl]\n[program.shipctl.verbs]\n"{pattern}" = "service.delete"\n')
     with pytest.raises(PolicyError, match=reason):
         Policy.load(path)
 
 
-def test_a_tool_may_have_a_name_that_the_shipped_examples_use(tmp_path: Path) -> None:
+def test_an_operators_tool_may_have_a_name_used_in_shipped_examples(tmp_path: Path) -> None:
     knowledge = '[program.acmectl]\nverbs = { "server delete" = {} }\n[program.mytool]\neffect = "data.drop"\n'
     policy = Policy.load(taught(tmp_path, knowledge))
     assert policy.judge("acmectl server delete web").decision == "allow"
     assert policy.judge("mytool list delete.txt").decision == "ask"
 
 
-def test_an_empty_file_is_no_knowledge(tmp_path: Path) -> None:
+def test_an_empty_knowledge_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.toml").write_text("# later\n")
     with pytest.raises(PolicyError, match="is empty"):
         check_knowledge(str(tmp_path / "empty.toml"))
@@ -275,7 +277,7 @@ def test_a_missing_knowledge_file_is_one_clear_error(tmp_path: Path) -> None:
         Policy.load(path)
 
 
-def test_knowledge_of_a_less_trusted_layer_makes_no_known_program_harmless(tmp_path: Path) -> None:
+def test_a_less_trusted_layer_cannot_make_a_known_program_harmless(tmp_path: Path) -> None:
     path = taught(tmp_path, "[program.rm]\n[program.evil]\n", POLICY.replace('extends = "default"\n', ""))
     policy = Policy.load("default", layers=[path])
     assert policy.judge("rm -rf /").decision == "deny"
@@ -319,9 +321,7 @@ def test_a_less_trusted_layer_cannot_allow(tmp_path: Path) -> None:
     assert Policy.load("default", layers=[layer]).judge("rm -rf /").decision == "deny"
 
 
-def test_a_policy_that_was_written_down_judges_as_before_from_any_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_saved_policy_judges_the_same_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     allow = '\n[[allow]]\nrule = "delete.root"\nreason = "please"\n'
     own, layer = taught(tmp_path), tmp_path / "layer.toml"
     layer.write_text(f'[policy]\nname = "layer"\n{allow}')
@@ -337,12 +337,12 @@ def test_a_policy_that_was_written_down_judges_as_before_from_any_directory(
 
 
 @pytest.mark.parametrize("allow", ['rule = "x"', 'reason = "y"', 'rule = "x"\nreason = " "', 'rul = "x"\nreason = "y"'])
-def test_an_exception_needs_a_reason_and_something_that_it_is_for(allow: str) -> None:
+def test_an_exception_needs_a_reason_and_a_subject(allow: str) -> None:
     with pytest.raises(PolicyError):
         Policy.parse(f'[policy]\nname = "x"\n[[allow]]\n{allow}\n')
 
 
-def test_a_staged_session_allows_what_can_be_taken_back() -> None:
+def test_a_staged_session_allows_reversible_commands() -> None:
     policy = Policy.load("default")
     for command in ("rm -rf .", "rm -rf *", "git reset --hard", "truncate -s 0 *", "chmod -R 777 ."):
         verdict = policy.judge(command, staged=True)

@@ -17,13 +17,13 @@ def test_a_syntax_error_says_where() -> None:
 
 
 @pytest.mark.parametrize("text", ["echo a # b \\\nid", "x=$(echo a # b \\\nid\n)", "echo é # ü \\\n# c \\\nid"])
-def test_a_comment_that_ends_in_a_backslash_hides_no_command(text: str) -> None:
+def test_a_comment_that_ends_in_a_backslash_is_denied(text: str) -> None:
     verdict = POLICY.judge(text)
     assert verdict.decision == "deny"
     assert "a comment ends in a backslash" in verdict.reason
 
 
-def test_a_text_of_nothing_but_joined_comments_gets_a_verdict() -> None:
+def test_many_comments_that_end_in_a_backslash_get_a_verdict() -> None:
     assert POLICY.judge("echo a # b \\\n" * 400).decision in ("allow", "deny")
 
 
@@ -54,7 +54,7 @@ def test_no_zombie_is_left() -> None:
             assert stat.read().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_caps_are_in_force_on_a_waiting_process() -> None:
+def test_a_waiting_parser_process_has_memory_and_cpu_limits() -> None:
     import resource
 
     parser.warm()

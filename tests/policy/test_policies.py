@@ -38,7 +38,7 @@ def test_every_rule_of_a_shipped_policy_holds_on_its_own_examples(name: str) -> 
 
 @pytest.mark.parametrize("command", BLOCKED)
 @pytest.mark.parametrize("name", ["default", "strict", "ci", "literal"])
-def test_the_documents_blocked_effects_are_denied(name: str, command: str) -> None:
+def test_commands_that_the_tool_documents_block_are_denied(name: str, command: str) -> None:
     assert Policy.load(name).judge(command).decision == "deny"
 
 
@@ -48,14 +48,14 @@ def test_permissive_still_denies_what_would_harm_the_host(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", EVERYDAY)
-def test_the_expressions_over_reach_is_not_carried_over(command: str) -> None:
+def test_default_allows_everyday_commands_that_the_documents_patterns_block(command: str) -> None:
     verdict = Policy.load("default").judge(command)
     assert verdict.decision == "allow"
     assert verdict.risk in ("medium", "high")
 
 
 @pytest.mark.parametrize("command", ["rm -rf /tmp/build", "dd if=/dev/urandom of=/tmp/x", "chown -R me /workspace/out"])
-def test_literal_carries_the_over_reach(command: str) -> None:
+def test_literal_denies_whatever_the_documents_patterns_match(command: str) -> None:
     assert Policy.load("literal").judge(command).decision == "deny"
 
 
@@ -74,7 +74,7 @@ def test_literal_carries_the_over_reach(command: str) -> None:
         ("rm -rf /", "blocked"),
     ],
 )
-def test_the_risk_table_holds(command: str, risk: str) -> None:
+def test_each_command_has_the_risk_of_the_table(command: str, risk: str) -> None:
     assert Policy.load("default").judge(command).risk == risk
 
 

@@ -63,7 +63,7 @@ def test_a_missing_policy_names_the_shipped_ones() -> None:
         Policy.load("nowhere")
 
 
-def test_a_file_of_ones_own_decides(tmp_path: Path) -> None:
+def test_a_policy_file_of_ones_own_is_applied(tmp_path: Path) -> None:
     text = (
         HEAD
         + '[[rule]]\nid = "no.make"\nprogram = ["make"]\ndecision = "deny"\nreason = "use just"\nmatch = ["make"]\n'
@@ -88,6 +88,6 @@ def test_a_layer_can_only_tighten(tmp_path: Path) -> None:
     assert strict.judge("ls").decision == "allow"
 
 
-def test_asking_may_begin_earlier(tmp_path: Path) -> None:
+def test_ask_at_lowers_the_risk_that_is_asked_about(tmp_path: Path) -> None:
     text = '[policy]\nname = "careful"\nextends = "default"\nask_at = "high"\n'
     assert Policy.load(written(tmp_path, text)).judge("npm install").decision == "ask"

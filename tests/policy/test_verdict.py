@@ -17,7 +17,7 @@ def test_a_verdict_has_the_fields_of_the_contract() -> None:
     assert "effects" in POLICY.judge("ls").as_dict(effects=True)
 
 
-def test_the_trail_tells_how_an_effect_comes_about() -> None:
+def test_an_effect_lists_the_programs_that_lead_to_it() -> None:
     verdict = POLICY.judge("bash -c 'echo / | xargs rm -rf'")
     deletion = next(effect for effect in verdict.effects if effect.kind == "delete")
     assert deletion.trail == ("bash", "xargs", "rm")
@@ -25,7 +25,7 @@ def test_the_trail_tells_how_an_effect_comes_about() -> None:
     assert "bash → xargs → rm" in verdict.explain()
 
 
-def test_the_reason_tells_what_to_do_instead() -> None:
+def test_the_reason_says_what_to_do_instead() -> None:
     assert "Name the directory inside /workspace" in POLICY.judge("rm -rf /").reason
 
 
@@ -50,7 +50,7 @@ def test_each_decision_is_logged_with_rule_ids_and_policy_version(caplog: pytest
     assert record.policy == str(POLICY)  # type: ignore[attr-defined]
 
 
-def test_a_persistent_shell_is_followed_from_command_to_command() -> None:
+def test_the_state_of_a_persistent_shell_is_traced_between_commands() -> None:
     state = POLICY.judge("cd / && x=etc && alias ll='rm -rf' && f() { rm -rf \"$@\"; }").state_after
     assert state is not None
     for command in ("rm -rf *", "rm -rf /$x", "ll /usr", "f ~"):
@@ -58,7 +58,7 @@ def test_a_persistent_shell_is_followed_from_command_to_command() -> None:
     assert POLICY.judge("rm -rf /tmp/$x", shell_state=state).decision == "allow"
 
 
-def test_directory_and_environment_count() -> None:
+def test_directory_and_environment_change_the_verdict() -> None:
     assert POLICY.judge("rm -rf *", cwd="/workspace/build").decision == "allow"
     assert POLICY.judge("rm -rf *", cwd="/").decision == "deny"
     assert POLICY.judge('rm -rf "$DIR"', env={"DIR": "/"}).decision == "deny"
@@ -83,11 +83,11 @@ def test_a_program_shadowed_by_an_earlier_command_is_judged_by_what_it_runs_now(
         ("date +x%Yy", "x…y"),
     ],
 )
-def test_text_is_followed_through_the_programs_that_change_it(script: str, out: str) -> None:
+def test_text_is_traced_through_the_programs_that_change_it(script: str, out: str) -> None:
     effects = POLICY.judge(f'touch "p-$({script})"').effects
     assert f"/workspace/p-{out}" in {show(effect.target) for effect in effects}
 
 
-def test_a_bombs_verdict_is_the_same_in_every_run() -> None:
+def test_a_fork_bomb_has_the_same_verdict_in_every_run() -> None:
     verdict = Policy.load("default").judge(":(){ :|:& };:")
     assert [effect.target for effect in verdict.effects if effect.kind == "process.forkbomb"] == [":"]

@@ -39,9 +39,7 @@ async def no_longer_used(host: Host) -> None:
 
 
 @volumes
-async def test_a_full_cache_says_so_inside_and_is_emptied_when_nobody_uses_it(
-    place: Path, host: Host, base_image: str
-) -> None:
+async def test_a_full_cache_fails_inside_and_is_emptied_once_unused(place: Path, host: Host, base_image: str) -> None:
     async with Session(place, host=host, cache={"pip": "~/.cache/pip"}) as box:
         filled = await box.run("head -c 64M /dev/zero > ~/.cache/pip/all; du -m ~/.cache/pip/all; echo kept > ~/mine")
         assert "No space left on device" in filled.stderr
@@ -90,7 +88,7 @@ def test_a_directory_that_has_grown_too_large_is_emptied(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("given", ["much", "1", "-1"])
-def test_a_size_that_is_none_is_refused(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_cache_size_is_refused(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BELLJAR_CACHE_SIZE", given)
     with pytest.raises(errors.UsageError, match="BELLJAR_CACHE_SIZE"):
         caches.size()

@@ -9,7 +9,7 @@ from belljar.engines import kernel_facts
 from belljar.sandbox import cgroup
 
 
-def test_a_living_process_has_a_usage_and_a_dead_one_none() -> None:
+def test_usage_is_read_of_a_living_process_and_not_of_a_dead_one() -> None:
     assert all(value >= 0 for value in cgroup.usage(os.getpid()).values())
     assert cgroup.oom_kills(os.getpid()) >= 0
     assert cgroup.usage(2**22 + 1) == {}

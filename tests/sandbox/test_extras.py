@@ -18,7 +18,7 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-async def test_a_mount_is_read_and_never_written(place: Path, data: Path, base_image: str) -> None:
+async def test_a_mount_is_read_only(place: Path, data: Path, base_image: str) -> None:
     async with Session(place, mounts={"/data": data}) as box:
         result = await box.run("cat /data/word; touch /data/new; echo more >> /data/word")
         assert result.stdout == "read me\n"
@@ -40,7 +40,7 @@ async def test_a_cache_outlives_its_sandbox_and_home_stays_writable(
         host.close()
 
 
-async def test_a_stranger_has_another_cache(place: Path, tmp_path: Path, base_image: str) -> None:
+async def test_hosts_with_different_state_have_separate_caches(place: Path, tmp_path: Path, base_image: str) -> None:
     host, other = Host(state=tmp_path / "one"), Host(state=tmp_path / "two")
     try:
         for each, seen in ((host, ""), (host, "mine\n"), (other, "")):
@@ -56,7 +56,7 @@ async def test_a_stranger_has_another_cache(place: Path, tmp_path: Path, base_im
     ["/", "/workspace", "/workspace/x", "/proc/1", "/etc", "/usr/bin", "/tmp/x", "/.belljar-x", "data", "/x/../etc",
      "//data", "/home/sandbox", "/dev/shm"],
 )  # fmt: skip
-def test_a_mount_goes_to_a_place_of_its_own(target: str) -> None:
+def test_a_mount_target_in_a_reserved_place_is_refused(target: str) -> None:
     with pytest.raises(errors.UsageError, match="mounts"):
         mounts_of({target: "/srv"})
 
@@ -79,7 +79,7 @@ def test_a_cache_is_below_the_home_directory(name: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("given", [["a"], {1: "x"}, {"/data": 3}, "text"])
-def test_what_is_no_mapping_is_refused(given: Any) -> None:
+def test_mounts_and_caches_that_are_no_mapping_are_refused(given: Any) -> None:
     with pytest.raises(errors.UsageError):
         Session(".", mounts=given)
     with pytest.raises(errors.UsageError):
@@ -87,7 +87,7 @@ def test_what_is_no_mapping_is_refused(given: Any) -> None:
 
 
 @pytest.mark.parametrize("source", ["/", "/etc", "/proc", "/run", "workspace", "inside", "parent", "missing"])
-async def test_a_source_that_must_not_be_reached_is_refused(
+async def test_a_forbidden_or_missing_mount_source_is_refused(
     place: Path, tmp_path: Path, base_image: str, source: str
 ) -> None:
     (place / "inside").mkdir(exist_ok=True)
@@ -111,7 +111,7 @@ async def test_kept_sessions_are_listed_with_their_metadata(place: Path, data: P
                 await (await Session.attach(each.id)).stop()
 
 
-def test_the_command_line_takes_them(place: Path, data: Path, tmp_path: Path, base_image: str) -> None:
+def test_the_command_line_takes_mounts_and_caches(place: Path, data: Path, tmp_path: Path, base_image: str) -> None:
     env = {"BELLJAR_STATE": str(tmp_path / "state")}
     options = ("--workspace", place, "--mount", f"{data}:/data", "--cache", "pip")
     done = belljar("run", *options, "cat /data/word; touch ~/.cache/pip/x", env=env)

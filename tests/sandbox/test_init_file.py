@@ -30,7 +30,7 @@ def test_the_init_can_be_run_but_not_read(init: Path, tmp_path: Path) -> None:
     assert (plan.kind, plan.directory) == ("socket", str(tmp_path / "link"))
 
 
-def test_many_at_once_get_the_same_whole_files(init: Path, tmp_path: Path) -> None:
+def test_parallel_installs_give_one_complete_set_of_files(init: Path, tmp_path: Path) -> None:
     def install(number: int) -> LinkPlan:
         initfile._installed.cache_clear()
         return local_link(init, tmp_path, tmp_path)
@@ -41,14 +41,14 @@ def test_many_at_once_get_the_same_whole_files(init: Path, tmp_path: Path) -> No
     assert [path for path in tmp_path.iterdir() if path.name.startswith("new-")] == []
 
 
-def test_files_that_were_swept_away_are_installed_again(init: Path, tmp_path: Path) -> None:
+def test_deleted_files_are_installed_again(init: Path, tmp_path: Path) -> None:
     first = local_link(init, tmp_path, tmp_path)
     shutil.rmtree(Path(first.init).parent)
     assert local_link(init, tmp_path, tmp_path) == first
     assert Path(first.init).exists()
 
 
-def test_another_version_gets_files_of_its_own(init: Path, tmp_path: Path) -> None:
+def test_another_version_of_the_init_gets_its_own_files(init: Path, tmp_path: Path) -> None:
     first = local_link(init, tmp_path, tmp_path)
     init.write_bytes(b"\x7fELF2")
     initfile._installed.cache_clear()

@@ -29,7 +29,7 @@ async def _told(box: Session) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-async def test_a_background_server_is_told_once(box: Session) -> None:
+async def test_ports_of_a_background_server_are_reported_once(box: Session) -> None:
     shell = await box.start(SERVER)
     await shell.read(wait=60)
     assert await _told(box) == (8123, 8124)
@@ -39,7 +39,7 @@ async def test_a_background_server_is_told_once(box: Session) -> None:
     assert await box.listening() == ()
 
 
-async def test_a_job_of_the_persistent_shell_is_told(box: Session) -> None:
+async def test_ports_of_a_persistent_shell_s_job_are_reported(box: Session) -> None:
     first = await box.persistent.run(f"{SERVER} > up & while ! grep -q up up; do sleep 0.02; done")
     found = set(first.listening)  # told once: by this call already, or by one of the next
     while not found:
@@ -48,11 +48,11 @@ async def test_a_job_of_the_persistent_shell_is_told(box: Session) -> None:
     assert await box.listening() == (8123, 8124)
 
 
-async def test_a_result_tells_it_as_json_too(box: Session) -> None:
+async def test_listening_ports_are_in_the_json_of_a_result(box: Session) -> None:
     assert (await box.run("true")).as_dict()["listening"] == []
 
 
-async def test_those_who_may_not_enter_the_namespace_read_what_the_kernel_lists(
+async def test_without_the_right_to_enter_the_namespace_ports_are_read_from_proc(
     box: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell = await box.start(SERVER)
@@ -61,5 +61,5 @@ async def test_those_who_may_not_enter_the_namespace_read_what_the_kernel_lists(
     assert Listening(box.sandbox.launched.pid).ports() == {8123, 8124}
 
 
-def test_a_sandbox_that_is_gone_has_none() -> None:
+def test_a_sandbox_that_is_gone_has_no_listening_ports() -> None:
     assert Listening(2**22 + 1).ports() == frozenset()

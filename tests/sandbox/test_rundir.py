@@ -22,7 +22,7 @@ def run_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_run_directory_is_owned_while_its_maker_lives(run_root: Path) -> None:
+def test_a_run_directory_is_owned_while_its_process_lives(run_root: Path) -> None:
     directory = RunDir.create(rundir.new_session_id())
     assert rundir.owned(directory.path)
     assert rundir.run_dirs() == [directory.path]
@@ -30,7 +30,7 @@ def test_a_run_directory_is_owned_while_its_maker_lives(run_root: Path) -> None:
     assert not directory.path.exists()
 
 
-def test_a_dead_makers_directory_is_not_owned(run_root: Path) -> None:
+def test_the_run_directory_of_a_dead_process_is_not_owned(run_root: Path) -> None:
     making = "from belljar.sandbox.rundir import *; print(RunDir.create(new_session_id()).path, flush=True)"
     program = f"{making}; os.kill(os.getpid(), 9)"
     made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -39,7 +39,7 @@ def test_a_dead_makers_directory_is_not_owned(run_root: Path) -> None:
     assert not rundir.owned(path)
 
 
-def test_a_released_directory_stays(run_root: Path) -> None:
+def test_a_released_run_directory_stays_without_an_owner(run_root: Path) -> None:
     directory = RunDir.create(rundir.new_session_id())
     directory.write_session({"id": directory.path.name})
     directory.release()
@@ -72,7 +72,7 @@ def test_a_run_root_that_another_user_could_replace_is_refused(run_root: Path) -
 
 
 @pytest.mark.root
-def test_sessions_that_another_user_prepared_are_not_looked_at(run_root: Path) -> None:
+def test_sessions_made_by_another_user_are_ignored(run_root: Path) -> None:
     """In /tmp the first comer makes it: his session files would name a container and what is run in it."""
     planted = run_root / "bj-0123456789ab"
     planted.mkdir(parents=True)
@@ -93,7 +93,7 @@ def test_sessions_that_another_user_prepared_are_not_looked_at(run_root: Path) -
 
 
 @pytest.mark.root
-def test_a_run_root_in_tmp_is_taken_before_anybody_else_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_root_in_tmp_is_made_for_the_caller_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BELLJAR_RUN", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     os.seteuid(54321)
@@ -118,7 +118,7 @@ def test_what_is_not_a_session_id_never_becomes_a_path(name: str) -> None:
         rundir.check_session_id(name)
 
 
-def test_an_owner_is_gone_only_where_that_is_proven() -> None:
+def test_an_owner_counts_as_gone_only_with_proof() -> None:
     own = rundir.owner_labels("bj-0123456789ab", 30, False)["org.belljar.owner"]
     pid, ticks, world = own.split(":", 2)
     assert not rundir.owner_is_gone(own)

@@ -52,7 +52,7 @@ def gone() -> bool:
     return not loops()
 
 
-def test_an_empty_volume_is_little_to_copy(run_dir: RunDir) -> None:
+def test_the_template_of_a_volume_is_sparse(run_dir: RunDir) -> None:
     with scratch.staged(run_dir.path, None) as disk:
         assert disk is not None
     [template] = (resources.state_dir() / "scratch").glob("*ext4*")
@@ -74,7 +74,7 @@ def test_a_volume_has_its_size_and_leaves_nothing(run_dir: RunDir) -> None:
     run_dir.close()
 
 
-def test_what_does_not_fit_beside_all_promises_is_held_in_memory_or_refused(
+def test_a_volume_beyond_the_free_space_not_yet_promised_is_held_in_memory_or_refused(
     run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = shutil.disk_usage(rundir.run_root()).free
@@ -92,7 +92,7 @@ def test_what_does_not_fit_beside_all_promises_is_held_in_memory_or_refused(
     run_dir.close()
 
 
-def test_a_lock_that_somebody_linked_to_a_file_leaves_that_file_alone(run_dir: RunDir, tmp_path: Path) -> None:
+def test_a_lock_that_is_a_symbolic_link_is_refused(run_dir: RunDir, tmp_path: Path) -> None:
     victim, place = tmp_path / "victim", resources.state_dir() / "scratch"
     victim.write_text("kept")
     place.mkdir(exist_ok=True)
@@ -104,7 +104,7 @@ def test_a_lock_that_somebody_linked_to_a_file_leaves_that_file_alone(run_dir: R
     run_dir.close()
 
 
-def test_without_the_means_it_says_which_one_is_missing(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_mkfs_is_named_with_an_alternative(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch, "_mkfs", lambda: None)
 
     said = r"mkfs\.ext4 is not installed.*; use --tmp and --home"
@@ -125,7 +125,7 @@ with scratch.staged(made.path, 32 << 20) as disk:
 """
 
 
-def test_a_kill_while_it_is_mounted_is_cleared_by_the_reaper(base_image: str) -> None:
+def test_the_reaper_unmounts_the_volume_of_a_killed_process(base_image: str) -> None:
     id = rundir.new_session_id()
     died = subprocess.run([sys.executable, "-c", DYING, id], capture_output=True, text=True, check=False)
     path = Path(died.stdout.strip())
@@ -148,7 +148,7 @@ async def test_tmp_and_home_share_a_volume_that_ends_with_the_sandbox(base_image
     assert gone()
 
 
-async def test_what_has_a_size_of_its_own_is_held_in_memory_beside_a_volume(base_image: str, workspace: Path) -> None:
+async def test_tmp_with_its_own_size_is_held_in_memory_beside_a_volume(base_image: str, workspace: Path) -> None:
     limits = belljar.Limits(disk="64m", tmp="2m")
     assert belljar.Limits(**limits.as_dict()) == limits
     async with belljar.Session(workspace, limits=limits) as box:

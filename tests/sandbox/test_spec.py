@@ -39,7 +39,7 @@ def mounts(spec: SandboxSpec) -> dict[str, Mount]:
     return {each.target: each for each in spec.mounts}
 
 
-def test_what_must_be_in_force_says_all_of_it(build: Any) -> None:
+def test_the_specs_protections_name_every_field(build: Any) -> None:
     wanted = build().protections
     assert all(getattr(wanted, item.name) is not None for item in dataclasses.fields(wanted))
     assert (wanted.capabilities, wanted.no_new_privileges, wanted.read_only_root) == (frozenset(), True, True)
@@ -70,7 +70,7 @@ def test_the_user_is_the_owner_of_the_workspace(build: Any, workspace: Path) -> 
     assert build().user == User(status.st_uid, status.st_gid)
 
 
-def test_the_init_dials_a_read_only_directory_whose_name_nobody_can_know(build: Any) -> None:
+def test_the_init_dials_a_read_only_directory_with_an_unguessable_name(build: Any) -> None:
     spec, twin = build(lease_seconds=1.5), build()
     assert spec.argv == (f"{spec.private}/init", "--dial", f"{spec.private}/link", "--lease", "1500")
     assert mounts(spec)[f"{spec.private}/init"].read_only
@@ -86,7 +86,7 @@ def test_a_bridged_init_comes_from_a_read_only_volume_and_knows_its_token(build:
     assert spec.secrets == {"BELLJAR_TOKEN": EXEC.token}
 
 
-def test_what_is_printed_holds_no_secret(build: Any) -> None:
+def test_a_printed_spec_holds_no_token(build: Any) -> None:
     spec = build(link=EXEC)
     assert EXEC.token not in json.dumps(spec.as_dict())
     assert EXEC.token not in repr(spec)
@@ -146,7 +146,7 @@ def test_an_unknown_seccomp_profile_is_refused(build: Any) -> None:
         build(seccomp="unconfined")
 
 
-def test_the_digest_is_the_same_for_whoever_asks(build: Any) -> None:
+def test_the_digest_does_not_depend_on_session_or_run_directory(build: Any) -> None:
     other = LinkPlan("socket", "/e/init", "/e/link", "/e/hosts", "/e/hostname")
     spec = build(
         labels={"org.belljar.session": "1"},
@@ -175,7 +175,7 @@ def test_the_digest_is_the_same_for_whoever_asks(build: Any) -> None:
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_the_digest_differs_with_what_matters(build: Any, changes: dict[str, Any]) -> None:
+def test_the_digest_differs_with_every_option_of_the_sandbox(build: Any, changes: dict[str, Any]) -> None:
     assert build().digest != build(**changes).digest
 
 
@@ -184,5 +184,5 @@ def test_a_spec_cannot_be_changed(build: Any) -> None:
         build().user = User(0, 0)
 
 
-def test_the_mount_source_is_the_staged_one(build: Any) -> None:
+def test_the_workspace_is_mounted_from_its_staged_place(build: Any) -> None:
     assert mounts(build(place=at("/run/b/bj-1/workspace")))["/workspace"].source == "/run/b/bj-1/workspace"

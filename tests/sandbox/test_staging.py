@@ -43,7 +43,7 @@ async def test_the_host_sees_nothing_until_it_is_applied(staged: Open, place: Pa
         assert not (place / "new").exists()
 
 
-async def test_git_works_inside_and_a_commit_is_one_line(staged: Open, place: Path) -> None:
+async def test_git_works_inside_and_a_commit_is_one_change(staged: Open, place: Path) -> None:
     git: list[Any] = ["git", "-c", "safe.directory=*", "-c", "user.name=a", "-c", "user.email=a@b", "-C", place]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *words], check=True)

@@ -21,7 +21,7 @@ except OSError as error:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change what an engine mounted")
-async def test_a_sandbox_has_so_many_terminals_and_no_more(base_image: str, workspace: Path) -> None:
+async def test_the_number_of_terminals_in_a_sandbox_is_bounded(base_image: str, workspace: Path) -> None:
     """There is one number of them for all containers of the machine."""
     (workspace / "take.py").write_text(TAKE)
     async with belljar.Session(workspace=workspace) as box:
@@ -50,14 +50,14 @@ MOUNTS = """\
 """
 
 
-def test_the_options_that_are_in_force_are_read() -> None:
+def test_the_mount_options_of_devpts_are_read() -> None:
     assert terminals._options(MOUNTS) == {"gid": "5", "mode": "620", "ptmxmode": "666"}
 
 
 @pytest.mark.parametrize("mounts", ["", MOUNTS + "400 389 0:1 / /dev/pts rw - tmpfs tmpfs rw,size=1\n"])
-def test_what_is_no_file_system_of_terminals_is_left_alone(mounts: str) -> None:
+def test_a_mount_that_is_no_devpts_is_left_alone(mounts: str) -> None:
     assert terminals._options(mounts) is None
 
 
-def test_a_process_that_is_gone_has_none() -> None:
+def test_limiting_the_terminals_of_a_gone_process_does_nothing() -> None:
     assert not terminals.limit(1 << 22)

@@ -120,7 +120,7 @@ def test_a_limit_that_is_not_in_force_is_named(
         ("/proc/cmdline", None, "/proc/cmdline masked"),
     ],
 )
-def test_a_place_that_is_not_covered_is_named(
+def test_an_unmasked_or_writable_place_is_named(
     spec: SandboxSpec, facts: KernelFacts, path: str, fact: MountFact | None, named: str
 ) -> None:
     mounts = {**facts.mounts, path: fact} if fact else {k: v for k, v in facts.mounts.items() if k != path}
@@ -129,7 +129,7 @@ def test_a_place_that_is_not_covered_is_named(
     ]
 
 
-def test_what_this_kernel_does_not_have_need_not_be_masked(
+def test_a_path_that_the_kernel_lacks_need_not_be_masked(
     spec: SandboxSpec, facts: KernelFacts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification, "_is_there", lambda path: path != "/proc/cmdline")
@@ -182,30 +182,28 @@ def test_root_inside_is_accepted_only_where_it_is_somebody_else_outside(spec: Sa
 
 
 @pytest.mark.parametrize("field", [item.name for item in dataclasses.fields(Protections)])
-def test_without_the_kernel_the_engine_must_claim_each_protection(spec: SandboxSpec, field: str) -> None:
+def test_without_kernel_facts_the_engine_must_claim_each_protection(spec: SandboxSpec, field: str) -> None:
     claims = dataclasses.replace(spec.protections, **{field: None})
     assert [text.partition(" (")[0] for text in judged(spec, None, claims)] == [field.replace("_", " ")]
 
 
 @pytest.mark.parametrize("field", ["seccomp", "extras", "removes_itself"])
-def test_what_the_kernel_cannot_tell_the_engine_must_claim_all_the_same(
-    spec: SandboxSpec, facts: KernelFacts, field: str
-) -> None:
+def test_the_engine_must_claim_what_the_kernel_cannot_show(spec: SandboxSpec, facts: KernelFacts, field: str) -> None:
     claims = dataclasses.replace(spec.protections, **{field: None})
     assert len(judged(spec, facts, claims)) == 1
 
 
-def test_where_the_kernel_was_asked_its_answer_is_enough(spec: SandboxSpec, facts: KernelFacts) -> None:
+def test_kernel_facts_suffice_without_the_engine_s_claims(spec: SandboxSpec, facts: KernelFacts) -> None:
     kept = {name: getattr(spec.protections, name) for name in ("seccomp", "extras", "removes_itself")}
     assert judged(spec, facts, Protections(**kept)) == []
 
 
-def test_an_engine_that_says_nothing_is_not_believed(spec: SandboxSpec) -> None:
+def test_an_engine_without_claims_or_kernel_facts_is_refused(spec: SandboxSpec) -> None:
     with pytest.raises(ProtectionMissing, match=r"nothing was run.*memory.*capabilities"):
         verify(spec, Protections(), None)
 
 
-def test_a_process_of_the_host_is_no_sandbox(spec: SandboxSpec) -> None:
+def test_a_process_of_the_host_fails_the_verification(spec: SandboxSpec) -> None:
     found = "; ".join(missing(spec, Evidence(spec.protections, gather(os.getpid()), INIT)))
     assert "no-new-privileges" in found
     assert "a net namespace of its own" in found
