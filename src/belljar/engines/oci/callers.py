@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from belljar import user_namespace
 from belljar.engines.oci import cgroups, rootfs
@@ -29,38 +29,10 @@ SPARE_RANGES = 4096
 Maps = tuple[tuple[IdMap, ...], tuple[IdMap, ...]]
 
 
-class Caller(Protocol):
-    rootless: bool
-    groups: cgroups.Place
-    missing: tuple[str, ...]
-    """Features that this caller's sandboxes lack, as sentences for people."""
-
-    def user(self, uid: int, gid: int, *, root: bool) -> User: ...
-
-    def maps(self, user: User) -> Maps:
-        """The user's maps, in ids as the runtime sees them."""
-        ...
-
-    def namespace(self, at: str) -> dict[str, Any]:
-        """The user namespace as the runtime's config describes it; empty: none."""
-        ...
-
-    def start(
-        self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str
-    ) -> Starting:
-        """Mount its root file system and have the runtime start it."""
-        ...
-
-
-def current(*, own_kernel: bool = False) -> Caller:
-    if own_kernel:
-        return KernelOwner()
-    return Superuser() if os.geteuid() == 0 else OrdinaryUser()
-
-
 class Superuser:
     rootless = False
     missing: tuple[str, ...] = ()
+    """Features that this caller's sandboxes lack, as sentences for people."""
 
     def __init__(self) -> None:
         self.groups = cgroups.Place()
@@ -72,14 +44,18 @@ class Superuser:
         return User(*own, _spared(own[0], uid, spare), _spared(own[1], gid, spare), root_inside=root)
 
     def maps(self, user: User) -> Maps:
+        """The user's maps, in ids as the runtime sees them."""
         return user.uid_map, user.gid_map
 
     def namespace(self, at: str) -> dict[str, Any]:
+        """The user namespace as the runtime's config describes it; empty: none."""
         return {"type": "user", "path": f"{at}/{rootfs.USER_NAMESPACE}"}
 
     def start(
         self, runtime: Runtime, name: str, bundle: Path, spec: SandboxSpec, root: rootfs.Root, at: str
     ) -> Starting:
+        """Mount its root file system and have the runtime start it."""
+
         def work() -> Starting:
             rootfs.assemble(root, at)
             return runtime.begin(name, bundle, spec.ulimits)
@@ -153,6 +129,15 @@ class OrdinaryUser:
         (bundle / ROOT).write_text(json.dumps(asdict(root), default=str))
         program = [sys.executable, "-P", "-S", "-c", _PROGRAM, json.dumps(sys.path), at]
         return runtime.begin(name, bundle, spec.ulimits, user_namespace.command(program))
+
+
+Caller = Superuser | OrdinaryUser
+
+
+def current(*, own_kernel: bool = False) -> Caller:
+    if own_kernel:
+        return KernelOwner()
+    return Superuser() if os.geteuid() == 0 else OrdinaryUser()
 
 
 # Runs without `site`, which takes as long to load as all the rest; the module path is an argument instead.
