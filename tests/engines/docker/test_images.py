@@ -32,5 +32,5 @@ def test_an_imported_image_has_the_name_that_it_was_given(engine: DockerEngine, 
         assert engine.image(name) is not None
         assert [name] == [each for image in engine.image_list("belljar-test") for each in image.names if each == name]
     finally:
-        with engine._images_client("removing") as client:
+        with engine._docker_py("removing") as client:
             client.remove_image(name, force=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,37 +30,30 @@ class DockerImages:
         self.client = Client(endpoint)
 
     @contextmanager
-    def _images_client(self, doing: str) -> Iterator[APIClient]:
-        from docker.errors import APIError, DockerException
-
-        try:
-            client = self._docker_py(None)
-            try:
-                yield client
-            finally:
-                client.close()
-        except (DockerException, OSError) as error:
-            reason = error.explanation if isinstance(error, APIError) else error
-            raise EngineError(f"{doing}: {reason}") from error
-
-    def _docker_py(self, timeout: float | None) -> APIClient:
+    def _docker_py(self, doing: str, timeout: float | None = None) -> Iterator[APIClient]:
         from docker import APIClient
+        from docker.errors import APIError, DockerException
         from docker.tls import TLSConfig
 
         tls: dict[str, Any] = {}
         if directory := self.client.endpoint.certificates:
             pair = (f"{directory}/cert.pem", f"{directory}/key.pem")
             tls = {"tls": TLSConfig(client_cert=pair, ca_cert=f"{directory}/ca.pem", verify=True)}
-        return APIClient(base_url=self.client.endpoint.host, version="auto", timeout=timeout, **tls)
+        try:
+            with closing(APIClient(self.client.endpoint.host, version="auto", timeout=timeout, **tls)) as client:
+                yield client
+        except (DockerException, OSError) as error:
+            reason = error.explanation if isinstance(error, APIError) else error
+            raise EngineError(f"{doing}: {reason}") from error
 
     def image_import(self, tar: Path, reference: str, *, cwd: str, labels: dict[str, str]) -> None:
         changes = [f"WORKDIR {cwd}", 'CMD ["bash"]', *(f"LABEL {key}={value}" for key, value in labels.items())]
-        with self._images_client(f"importing {reference}") as client:
+        with self._docker_py(f"importing {reference}") as client:
             answer = client.import_image(str(tar), changes=changes)
         self.image_tag(json.loads(answer)["status"], reference)  # Podman 4.3 would drop the tag of a name in the import
 
     def image_build(self, recipe: Recipe, report: Callable[[str], None]) -> None:
-        with self._images_client(f"building {recipe.reference}") as client:
+        with self._docker_py(f"building {recipe.reference}") as client:
             lines = client.build(
                 fileobj=recipe.context, custom_context=True, dockerfile=recipe.dockerfile, tag=recipe.reference,
                 buildargs=recipe.arguments, labels=recipe.labels, rm=True, forcerm=True, decode=True,
@@ -82,18 +75,10 @@ class DockerImages:
             return [_stored(image, self.name_prefixes) for image in images]
 
     def registry_has(self, reference: str) -> bool:
-        from docker.errors import DockerException
-
-        client = None
-        try:
-            client = self._docker_py(REGISTRY_SECONDS)
+        with suppress(EngineError), self._docker_py(f"looking for {reference}", REGISTRY_SECONDS) as client:
             client.inspect_distribution(reference)
-        except (DockerException, OSError):
-            return False
-        finally:
-            if client is not None:
-                client.close()
-        return True
+            return True
+        return False
 
 
 def _stored(image: dict[str, Any], prefixes: tuple[str, ...]) -> StoredImage:
