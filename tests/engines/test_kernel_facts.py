@@ -63,7 +63,7 @@ def test_the_kernel_s_tables_are_read_by_their_columns() -> None:
     assert set(LIMITS) <= set(parse_limits(limits))
     assert parse_status("Name:\tbash\nUid:\t1\t2\n") == {"Name": "bash", "Uid": "1\t2"}
     line = "36 35 98:0 /mnt1 /a\\040b rw,noatime master:1 - ext4 /dev/root ro,errors=continue\n"
-    assert parse_mounts(line) == {"/a b": MountFact("98:0", "/mnt1", True, "ext4")}
+    assert parse_mounts(line) == {"/a b": MountFact("98:0", "/mnt1", True, "ext4", "ro,errors=continue")}
 
 
 def test_limits_are_read_from_the_kernel_s_control_group(monkeypatch: pytest.MonkeyPatch) -> None:

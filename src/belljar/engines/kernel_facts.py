@@ -36,6 +36,8 @@ class MountFact:
     """The part of the file system that is mounted."""
     read_only: bool
     kind: str
+    options: str = ""
+    """Of the file system."""
 
 
 @record
@@ -102,7 +104,7 @@ def parse_mounts(text: str) -> dict[str, MountFact]:
         _, _, device, root, point, options = left.split(" ")[:6]
         kind, _, super_options = right.split(" ", 2)
         read_only = "ro" in options.split(",") or "ro" in super_options.split(",")
-        mounts[_unescaped(point)] = MountFact(device, _unescaped(root), read_only, kind)
+        mounts[_unescaped(point)] = MountFact(device, _unescaped(root), read_only, kind, super_options)
     return mounts
 
 
@@ -151,7 +153,7 @@ def cgroup_paths(membership: str, files: Mapping[str, tuple[str, str, str]]) -> 
     return found, unified
 
 
-def limited_by_its_group(told: Protections, pid: int) -> Protections:
+def limited_by_its_group(claimed: Protections, pid: int) -> Protections:
     """What an engine says, but for the limits of its control group, which the kernel knows. Silence is no limit.
 
     For a sandbox with a kernel of its own: of all that is in force there, this alone can be seen from here.
@@ -159,10 +161,10 @@ def limited_by_its_group(told: Protections, pid: int) -> Protections:
     found = gather_cgroup(read(f"/proc/{pid}/cgroup") or "")[0]
     quota, period = _number(found.get("quota")), _number(found.get("period"))
     return replace(
-        told,
-        memory=_at_most(_number(found.get("memory")), told.memory),
-        pids=_at_most(_number(found.get("pids")), told.pids),
-        cpus=_at_most(quota / period if quota and period else None, told.cpus),
+        claimed,
+        memory=_at_most(_number(found.get("memory")), claimed.memory),
+        pids=_at_most(_number(found.get("pids")), claimed.pids),
+        cpus=_at_most(quota / period if quota and period else None, claimed.cpus),
     )
 
 
@@ -170,23 +172,18 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
 
 
-def _at_most(found: N | None, told: N | None) -> N | None:
+def _at_most(found: N | None, claimed: N | None) -> N | None:
     """A kernel rounds down."""
-    return told if found and told and found <= told else found
+    return claimed if found and claimed and found <= claimed else found
 
 
 @cache
 def _cgroup_mounts() -> dict[str, str]:
     """Controller ("" for version 2) → the mount point of its whole hierarchy."""
     points = {}
-    for line in (read("/proc/self/mountinfo") or "").splitlines():
-        left, _, right = line.partition(" - ")
-        kind, _, options = right.split(" ", 2)
-        root, point = left.split()[3:5]
-        if root == "/" and kind == "cgroup2":
-            points[""] = point
-        elif root == "/" and kind == "cgroup":
-            points.update(dict.fromkeys(options.split(" ")[-1].split(","), point))
+    for point, mount in parse_mounts(read("/proc/self/mountinfo") or "").items():
+        if mount.root == "/" and mount.kind in ("cgroup", "cgroup2"):
+            points.update(dict.fromkeys([""] if mount.kind == "cgroup2" else mount.options.split(","), point))
     return points
 
 

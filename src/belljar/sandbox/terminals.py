@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from belljar.engines.kernel_facts import read
+from belljar.engines.kernel_facts import parse_mounts, read
 from belljar.engines.spec import TERMINALS
 from belljar.syscalls import FSCONFIG, FSPICK, syscall
 from belljar.workspace.beneath import Folder
@@ -34,14 +34,11 @@ def limit(pid: int) -> bool:
 
 def _options(mountinfo: str) -> dict[str, str] | None:
     """The options of the devpts at /dev/pts; None if something else is mounted there."""
-    result = None
-    for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        kind, _, options = right.split(" ", 2)
-        if left.split(" ")[4] == _PLACE:
-            pairs = (each.partition("=") for each in options.split(","))
-            result = {name: value for name, _, value in pairs if name not in ("ro", "rw")} if kind == _KIND else None
-    return result
+    mount = parse_mounts(mountinfo).get(_PLACE)
+    if mount is None or mount.kind != _KIND:
+        return None
+    pairs = (each.partition("=") for each in mount.options.split(","))
+    return {name: value for name, _, value in pairs if name not in ("ro", "rw")}
 
 
 def _reconfigure(root: Folder, options: dict[str, str]) -> None:
