@@ -45,17 +45,17 @@ def test_what_an_uninstalled_runtime_left_is_cleared(host: Host, engine: OciEngi
     path = engine._boxes.path(name) / "box.json"
     os.kill(made.launched.pid, signal.SIGKILL)
     path.write_text(json.dumps({**json.loads(path.read_text()), "runtime": "/opt/another/crun"}))
-    (engine._notes / "crun" / ".cache").mkdir(parents=True, exist_ok=True)  # crun's own
-    (engine._notes / "crun" / name).mkdir()
-    (engine._notes / "crun" / "belljar-of-nobody").mkdir()
+    (engine._runtime_states / "crun" / ".cache").mkdir(parents=True, exist_ok=True)  # crun's own
+    (engine._runtime_states / "crun" / name).mkdir()
+    (engine._runtime_states / "crun" / "belljar-of-nobody").mkdir()
 
     while name in {each.id for each in engine.list()}:
         time.sleep(0.05)
 
     assert groups(engine) == set()
     assert engine._boxes.names() == []
-    assert runtime.noted(engine._notes) == set()
-    assert (engine._notes / "crun" / ".cache").is_dir()
+    assert runtime.containers(engine._runtime_states) == set()
+    assert (engine._runtime_states / "crun" / ".cache").is_dir()
     made.discard()
 
 

@@ -17,7 +17,7 @@ from tests.engines.oci.conftest import groups, needs_runc
 
 import belljar
 from belljar.engines.oci import OciEngine, rootfs
-from belljar.engines.oci.runtime import noted
+from belljar.engines.oci.runtime import containers
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
 from belljar.sandbox import reaper, rundir
@@ -55,7 +55,7 @@ def test_a_sandbox_leaves_no_mount_group_or_directory(host: Host, engine: OciEng
 
     assert groups(engine) == set()
     assert engine._boxes.names() == []
-    assert noted(engine._notes) == set()
+    assert containers(engine._runtime_states) == set()
     assert engine._store.held().keys() & {engine._prefix + made.launched.id} == set()
 
 
@@ -117,13 +117,13 @@ def test_a_kill_in_the_middle_of_a_start_leaves_nothing(
 
     reaper.reap(engine)
     deadline = time.monotonic() + 120  # a runtime that outlived its caller may still finish what it began
-    while (groups(engine) or noted(engine._notes)) and time.monotonic() < deadline:
+    while (groups(engine) or containers(engine._runtime_states)) and time.monotonic() < deadline:
         time.sleep(0.1)
         reaper.reap(engine)
 
     assert groups(engine) == set()
     assert engine._boxes.names() == []
-    assert noted(engine._notes) == set()
+    assert containers(engine._runtime_states) == set()
     assert not (rundir.run_root() / id).exists()
     assert mounts() == before
 

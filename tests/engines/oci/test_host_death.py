@@ -15,7 +15,7 @@ from tests.abuse.test_host_death import host as dying_hosts
 from tests.engines.oci.conftest import needs_runc
 
 from belljar.engines.oci import OciEngine, find
-from belljar.engines.oci.runtime import noted
+from belljar.engines.oci.runtime import containers
 from belljar.images import catalog
 from belljar.sandbox.reaper import reap
 
@@ -26,7 +26,7 @@ def remains(engine: OciEngine) -> dict[str, object]:
     found = {
         "sandboxes": engine._boxes.names(),
         "control groups": engine._caller.groups.names(engine._prefix),
-        "the runtime's notes": noted(engine._notes),
+        "the runtime's notes": containers(engine._runtime_states),
         "held images": [name for name in engine._store.held() if name.startswith(engine._prefix)],
         "directories": [name for name in os.listdir(os.environ["BELLJAR_RUN"]) if "bj-" in name],
     }

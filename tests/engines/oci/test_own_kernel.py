@@ -13,7 +13,7 @@ from tests import runtimes
 
 import belljar
 from belljar.engines.oci import OciEngine, callers, own_kernel
-from belljar.engines.oci.runtime import noted
+from belljar.engines.oci.runtime import containers
 from belljar.errors import EngineError, EngineUnavailable
 from belljar.host import Host
 
@@ -119,5 +119,5 @@ async def test_a_session_can_be_attached_without_naming_its_runtime(
     engine = plain.connect()
     assert isinstance(engine, OciEngine)
     await to_thread.run_sync(engine.destroy, name)
-    assert name not in noted(engine._notes) | set(engine._boxes.names())
-    assert not [path for path in engine._notes.glob("*/*") if name in path.name]
+    assert name not in containers(engine._runtime_states) | set(engine._boxes.names())
+    assert not [path for path in engine._runtime_states.glob("*/*") if name in path.name]

@@ -24,7 +24,7 @@ from belljar.engines.base import Description, Launched, Listed
 from belljar.engines.kernel_facts import boot_id, limited_by_its_group, start_time
 from belljar.engines.oci import callers, cgroups, config, rootfs
 from belljar.engines.oci.boxes import Box, Boxes, Process, is_name
-from belljar.engines.oci.runtime import DEFAULT, Runtime, forget, has_ended, noted
+from belljar.engines.oci.runtime import DEFAULT, Runtime, containers, forget, has_ended
 from belljar.engines.spec import OWN_NAMESPACES, Image, Mount, SandboxSpec, User, has_own_kernel
 from belljar.errors import EngineError, EngineUnavailable, ImageMissing
 from belljar.images import catalog
@@ -69,7 +69,7 @@ class OciEngine:
         self.shares_files = not has_own_kernel(self.runtime)
         self._caller = callers.current(own_kernel=not self.shares_files)
         self._state = Path(os.path.abspath(state))
-        self._notes = self._state / "runtime"
+        self._runtime_states = self._state / "runtime"
         self._runtimes: dict[str, Runtime] = {}
         self._runtime(self.runtime)
         self._boxes = Boxes(self._state)
@@ -129,8 +129,9 @@ class OciEngine:
         if process is None or not process.alive:
             raise EngineError(f"no such sandbox: {id}")
         claims = config.claims(self._boxes.config(id))
-        told = claims if self.shares_files else limited_by_its_group(claims, process.pid)
-        return Launched(id, process.pid, told)
+        if not self.shares_files:
+            claims = limited_by_its_group(claims, process.pid)
+        return Launched(id, process.pid, claims)
 
     def state(self, id: str) -> str | None:
         """Also removes what an ended sandbox left."""
@@ -188,7 +189,7 @@ class OciEngine:
         group = box.cgroup if box else self._group(name)
         if not self._caller.groups.clear(group):
             raise EngineError(f"the control group {group} cannot be removed")
-        forget(self._notes, name)
+        forget(self._runtime_states, name)
         self._store.release(group)
         self._boxes.remove(name)
 
@@ -203,7 +204,7 @@ class OciEngine:
         at = self._caller.groups
         groups = at.names(self._prefix) | {each for each in self._store.held() if each.startswith(self._prefix)}
         strays |= {group.removeprefix(self._prefix).removesuffix(at.ending) for group in groups}
-        strays |= noted(self._notes)
+        strays |= containers(self._runtime_states)
         for name in filter(is_name, strays):
             if not at.processes(self._group(name)) and self._boxes.read(name) is None:
                 self._clear(name, None)
@@ -221,7 +222,7 @@ class OciEngine:
 
     def _runtime(self, name: str) -> Runtime:
         if name not in self._runtimes:
-            found = Runtime(name, self._notes, systemd=self._caller.groups.systemd)
+            found = Runtime(name, self._runtime_states, systemd=self._caller.groups.systemd)
             if self._caller.rootless and found.kind == "crun" and cgroups.version() != "2":
                 raise EngineUnavailable(
                     "with control groups version 1, crun sets no limits for an ordinary user: use runc"

@@ -7,7 +7,7 @@ nothing has to be unmounted afterwards, even if a process was killed.
     <place>/0 …      the image's layers, each mapped to the sandbox's own ids (idmapped mounts)
     <place>/upper    the top layer: mount points, and the changes to a writable root
     <place>/root     overlayfs of these
-    <place>/staged   overlayfs of a workspace whose changes are kept in_new_thread
+    <place>/staged   overlayfs of a workspace whose changes are kept apart
     <place>/userns   the sandbox's user namespace, for the runtime to join
 
 On disk, layers belong to ids 0 to 65535. Mapped, they belong to ids that nobody has on this machine. For an ordinary

@@ -28,7 +28,7 @@ INSTALL = "install runc (Debian, Ubuntu, Fedora: the package `runc`)"
 # gVisor applies our seccomp profile only with this option, and would put its own overlay over our root file system,
 # which is an overlay already.
 OPTIONS = {"runsc": ("--network=none", "--oci-seccomp", "--overlay2=none")}
-GVISOR_NOTE = "_sandbox:"
+GVISOR_STATE = "_sandbox:"  # follows the container's name in the name of its state file
 UNTRIED = ("kata", "kata-runtime")
 
 
@@ -121,19 +121,19 @@ class Starting:
         return int(self.pid_file.read_text())
 
 
-def noted(root: Path) -> set[str]:
+def containers(root: Path) -> set[str]:
     """The containers that any runtime has state of: a directory (gVisor: a file) below one for each runtime."""
-    found = [(path, path.name.partition(GVISOR_NOTE)) for path in root.glob("*/[!.]*")]
+    found = [(path, path.name.partition(GVISOR_STATE)) for path in root.glob("*/[!.]*")]
     return {name for path, (name, is_gvisors, _) in found if is_gvisors or path.is_dir()}
 
 
 def forget(root: Path, name: str) -> None:
     """Remove the state of whichever runtime has it: that runtime may be uninstalled, and its program
     would take twenty milliseconds for it."""
-    for notes in root.glob("*"):
-        shutil.rmtree(notes / name, ignore_errors=True)
-        if has_own_kernel(notes.name):
-            for path in (*notes.glob(f"{name}{GVISOR_NOTE}*"), notes / f"runsc-{name}.sock"):
+    for states in root.glob("*"):
+        shutil.rmtree(states / name, ignore_errors=True)
+        if has_own_kernel(states.name):
+            for path in (*states.glob(f"{name}{GVISOR_STATE}*"), states / f"runsc-{name}.sock"):
                 path.unlink(missing_ok=True)
 
 
