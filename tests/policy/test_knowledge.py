@@ -21,7 +21,7 @@ DEPLOYCTL = """
 valued = "env"
 [program.deployctl.verbs]
 "destroy" = { effect = "service.delete", examples = { "deployctl --env=prod destroy web" = "service.delete" } }
-"status" = { prints = "atom", examples = { "deployctl status web" = "" } }
+"status" = { prints = "word", examples = { "deployctl status web" = "" } }
 "exec" = { posix = true, operands = "skip run…" }
 "*" = "service.change"
 """

@@ -55,11 +55,11 @@ def _program(machine: Machine, name: str, args: list[str], state: ShellState, fe
     if machine.knowledge.has_trait(base, "sends") and has("".join(args), PRIVATE):
         call.emit("net.send", "", "sensitive")
     if handler:
-        machine.note(f"{call.text()}  ←  the reader of {base}")
+        machine.note(f"{call.text()}  ←  built-in reader of {base}")
     with machine.under(base):
         out = handler(call) if handler else None
         read = _read(call, tuple(one for one in entries if one.when or not one.shipped) if handler else entries)
-        if machine.knowledge.has_trait(base, "nets"):
+        if machine.knowledge.has_trait(base, "commands"):
             _net(Call(machine, base, args, state, feed))
     out = out if handler else read
     return _passed(feed, args) if out is None else out
@@ -156,7 +156,7 @@ def _nets(call: Call) -> None:
 def _net(call: Call) -> None:
     """Programs that run what they are handed, in ways nobody listed: a command after `--`, a command among the
     arguments, a command as the text of one argument."""
-    nets = call.machine.knowledge.has_trait(call.name, "nets")
+    nets = call.machine.knowledge.has_trait(call.name, "commands")
     for index, arg in enumerate(call.args):
         if expressions.fullmatch(named("drops_database"), unglob(solid(arg)).rstrip(",")):  # `mix do a, b`
             call.emit("data.drop")

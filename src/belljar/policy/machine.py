@@ -140,7 +140,7 @@ class Machine:
 
     def _runs_later(self, text: str, state: ShellState) -> None:
         """Lines that a shell runs by itself: judged as if they ran now, refused where nobody can see them."""
-        if has(text, NETWORK + HIDDEN + UNKNOWN) or expressions.search(named("planted_line"), text):
+        if has(text, NETWORK + HIDDEN + UNKNOWN) or expressions.search(named("hostile_rc_line"), text):
             self.emit("persist.rc", text)
         elif known(text):
             self.run_text(text, state.fork())

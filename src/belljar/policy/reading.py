@@ -14,7 +14,7 @@ from .paths import WORKSPACE
 from .shellstate import BASE_ENV
 
 PRINTS = {
-    "atom": ATOM + "\n", "file": FILE, "network": NETWORK, "unknown": UNKNOWN, "secret": SECRET, "nothing": "",
+    "word": ATOM + "\n", "file": FILE, "network": NETWORK, "unknown": UNKNOWN, "secret": SECRET, "nothing": "",
     "private": SENSITIVE, "everything": STAR + "\n", "one": "1\n", "workspace": WORKSPACE + "\n", "gitdir": ".git\n",
     "user": BASE_ENV["USER"] + "\n", "disks": f"/dev/sda {ATOM} /\n/dev/sda {ATOM} {WORKSPACE}\n",
 }  # fmt: skip
@@ -23,7 +23,7 @@ ONE: dict[str, Callable[["Reading", str], object]] = {}
 MANY: dict[str, Callable[["Reading", list[str], str], object]] = {}
 Filter = Callable[[Call, Options, str], str | None]
 FILTERS: dict[str, Filter] = {}
-_LAST = ("write", "arrive", "append", "truncate", "tee", "save")  # they need what the others have read
+_LAST = ("write", "destination", "append", "truncate", "tee", "save")  # they need what the others have read
 
 
 class Reading:
@@ -57,8 +57,8 @@ class Reading:
         if any(roles.endswith(f" {act}") for act, _ in acts):  # `cp -t there a b`: the option has taken its place
             roles = roles.rpartition(" ")[0]
         acts += self.assigned(roles, options.rest) if verb is None and options.rest != ["-"] else []
-        self.destination = acts[-1][1][-1] if acts and acts[-1][0] == "arrive" else ""
-        hosts = (words[0] for act, words in acts if act in ("fetch", "fetch-here", "host"))
+        self.destination = acts[-1][1][-1] if acts and acts[-1][0] == "destination" else ""
+        hosts = (words[0] for act, words in acts if act in ("fetch", "download", "host"))
         self.target = next(filter(re.compile("[.:]").search, hosts), "")
         for act, words in sorted(acts, key=lambda one: one[0] in _LAST):
             self.act(act, words)
@@ -150,7 +150,7 @@ class Reading:
 
     @staticmethod
     def assigned(roles: str, words: list[str]) -> list[tuple[str, list[str]]]:
-        """Operands with their roles: `skip run…` gives the rest to run, `copy* arrive` all but the last to copy."""
+        """Operands with their roles: `skip run…` runs the rest, `copy* destination` copies all but the last."""
         found, names = [], roles.split()
         for index, name in enumerate(names):
             later = len(names) - index - 1
@@ -184,7 +184,7 @@ class Reading:
         text = self.content if self.inputs else self.call.stdin
         if what in FILTERS:
             return FILTERS[what](self.call, options, text)
-        return {"content": text, "ran": self.ran}.get(what, PRINTS.get(what))
+        return {"content": text, "command-output": self.ran}.get(what, PRINTS.get(what))
 
 
 def matched(pattern: tuple[str, ...], words: list[str]) -> int | None:

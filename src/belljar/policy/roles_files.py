@@ -15,12 +15,12 @@ def read(reading: Reading, path: str) -> None:
     reading.add(reading.call.read(path))
 
 
-def take(reading: Reading, path: str) -> None:
+def pack(reading: Reading, path: str) -> None:
     """Into an archive: a whole home, system or workspace holds something private."""
     reading.add(reading.call.take(path, "system", "workspace_root"))
 
 
-def look(reading: Reading, path: str) -> None:
+def view(reading: Reading, path: str) -> None:
     """Only some of it is shown, which matters where it is a credential."""
     read(reading, path) if reading.call.locate(path)[1] == "secret" and "/" in path else None
 
@@ -57,7 +57,7 @@ def copy(reading: Reading, path: str) -> None:
         call.delete(path, "recursive") if "remove" in reading.flags else None
 
 
-def arrive(reading: Reading, target: str) -> None:
+def destination(reading: Reading, target: str) -> None:
     """What was moved or copied comes to a place: onto it, or into it where it is a directory."""
     call = reading.call
     if "folders" in reading.flags:
@@ -98,10 +98,10 @@ def link(reading: Reading, source: str) -> None:
     _, kind, flags = reading.call.locate(source)
     if (kind in ("secret", "root") or "engine" in flags) and "symbolic" not in reading.flags:
         reading.call.read(source)
-    linked(reading, ".") if len(reading.rest) == 1 else None
+    link_name(reading, ".") if len(reading.rest) == 1 else None
 
 
-def linked(reading: Reading, name: str) -> None:
+def link_name(reading: Reading, name: str) -> None:
     call, source = reading.call, reading.sources[0][0] if reading.sources else ""
     if call.locate(name)[1] == "workspace_root" or name.rstrip("/") in (".", ".."):
         name = name.rstrip("/") + "/" + source.rstrip("/").rsplit("/", 1)[-1]
@@ -157,7 +157,7 @@ def upload(reading: Reading, path: str) -> None:
     reading.call.emit("net.send", path, "sensitive") if has(text, PRIVATE) else None
 
 
-def archived(reading: Reading, _: str) -> None:
+def tar(reading: Reading, _: str) -> None:
     """tar and cpio: what they pack, or where they unpack it."""
     call, options, flags = reading.call, reading.options, reading.flags
     archive, folder = options.get("f", "file"), options.get("C", "directory", "D", "one-top-level")
@@ -194,19 +194,19 @@ def edit(reading: Reading, path: str) -> None:
     """A file that an editor is told to write."""
     given = "\n".join([*reading.call.args, reading.call.stdin]).replace(path, "")
     reading.call.write(path) if re.search(r"(?m)(^|[|:\s])(wq?|x|wq!)\s*$", given) else None
-    look(reading, path)
+    view(reading, path)
 
 
 ONE.update({
     "skip": lambda reading, word: None,  # a name, a number, a pattern: no file
-    "read": read, "take": take, "look": look, "edit": edit,
+    "read": read, "pack": pack, "view": view, "edit": edit,
     "search": lambda reading, path: reading.add(reading.call.take(path)),
     "pattern": lambda reading, word:  # the first operand of grep is no file, unless an option gave the pattern
         read(reading, word) if reading.options.all("e", "regexp", "f", "file") else None,
-    "private": lambda reading, path:
+    "write-if-system": lambda reading, path:
         reading.call.write(path) if reading.call.locate(path)[1] in ("system", "exec_hook") else None,
     "load": lambda reading, path: reading.call.load(path),
-    "write": write, "touch": touch, "folder": lambda reading, path: touch(reading, path, "mkdir"),
+    "write": write, "touch": touch, "mkdir": lambda reading, path: touch(reading, path, "mkdir"),
     "rewrite": lambda reading, path:
         reading.call.write(path, FILE) if "aside" not in reading.flags else read(reading, path),
     "append": lambda reading, path: write(reading, path, "append"),
@@ -219,13 +219,13 @@ ONE.update({
     "pieces": lambda reading, path: reading.call.write(f"{path}aa", reading.content or reading.call.stdin),
     "delete": lambda reading, path: reading.call.delete(path, *reading.flags) if path else None,
     "wipe": lambda reading, path: reading.call.delete(path, "wipe"),
-    "wreck": lambda reading, path: reading.call.delete(path, "recursive", *reading.flags) if path else None,
-    "move": move, "copy": copy, "arrive": arrive, "link": link, "linked": linked, "mode": mode, "chmod": chmod,
-    "owner": owner,
+    "delete-tree": lambda reading, path: reading.call.delete(path, "recursive", *reading.flags) if path else None,
+    "move": move, "copy": copy, "destination": destination, "link": link, "link-name": link_name,
+    "mode": mode, "chmod": chmod, "owner": owner,
     "chown": lambda reading, path: reading.call.change(path, *filter(None, [reading.mode]), *reading.flags),
     "alter": lambda reading, path: reading.call.change(path, "owner", *reading.flags),
-    "extract": lambda reading, path: reading.call.unpack(path),
+    "extract-to": lambda reading, path: reading.call.unpack(path),
     "clone-into": lambda reading, path: reading.call.unpack(path) if path.startswith(("/", "..", "~")) else None,
     "serve": lambda reading, path: reading.call.serve(path) if path[:1] in "/~." else None,
-    "fifo": fifo, "device": device, "upload": upload, "git-tree": git_tree, "archived": archived, "chdir": chdir,
+    "fifo": fifo, "device": device, "upload": upload, "git-tree": git_tree, "tar": tar, "chdir": chdir,
 })  # fmt: skip

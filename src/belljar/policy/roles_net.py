@@ -44,7 +44,7 @@ def metadata(call: Call, url: str) -> None:
         call.machine.emit("read", show(url), "secret", program=call.name)
 
 
-def fetch_here(reading: Reading, url: str) -> None:
+def download(reading: Reading, url: str) -> None:
     """What is fetched is kept under its own name, or under the one that an option gives."""
     fetch(reading, url)
     name = re.split(r"[?#]", solid(url).rstrip("/"))[0].rsplit("/", 1)[-1] or "index.html"
@@ -150,8 +150,8 @@ def _sends(reading: Reading, text: str, marks: str, flag: str) -> None:
 
 
 ONE.update({
-    "fetch": fetch, "fetch-here": fetch_here, "send": send, "header": header, "host": host, "net-shell": net_shell,
-    "fetch-folder": lambda reading, path: setattr(reading, "mode", path),
+    "fetch": fetch, "download": download, "send": send, "header": header, "host": host, "net-shell": net_shell,
+    "download-to": lambda reading, path: setattr(reading, "mode", path),
     "send-text": lambda reading, text: reading.give(text), "socat": socat, "tls": tls, "ssh-host": ssh_host,
     "send-file": lambda reading, path: reading.give(reading.call.take(path)),
     "ssh-stdin": lambda reading, text:

@@ -48,18 +48,18 @@ def shell(reading: Reading, words: list[str], _: str = "") -> None:
         reading.ran += reading.call.shell(unglob(" ".join(words)))
 
 
-def hidden(reading: Reading, text: str) -> None:
+def hidden_command(reading: Reading, text: str) -> None:
     """A command inside another program's option."""
     if solid(text).strip("'\" ") not in ("", "none", "cat", "less", "more", "true", "false", "-"):
         reading.call.emit("exec.hidden", text)
         shell(reading, [text])
 
 
-def helper(reading: Reading, text: str) -> None:
+def helper_program(reading: Reading, text: str) -> None:
     """An option for a program of one's choice: a compressor, or any known one that is no shell, may be chosen."""
     name = (solid(text).split() or [""])[0].rsplit("/", 1)[-1]
     known_one = reading.call.is_program(name) and not reading.call.machine.knowledge.has_trait(name, "shell")
-    shell(reading, [text]) if known_one else hidden(reading, text)
+    shell(reading, [text]) if known_one else hidden_command(reading, text)
 
 
 def code(reading: Reading, words: list[str], language: str) -> None:
@@ -180,12 +180,12 @@ def setting(reading: Reading, text: str) -> None:
 def ssh_option(reading: Reading, text: str) -> None:
     for line in text.splitlines():
         found = re.match(r"(?i)\s*(?:(?:proxy|local|knownhosts)command|match\b.*\bexec)[\s=]+(.+)", line)
-        hidden(reading, found[1].strip('"')) if found else None
+        hidden_command(reading, found[1].strip('"')) if found else None
         if re.match(r"(?i)\s*(?:remote|dynamic)forward\b", line):
             reading.call.emit("net.tunnel", line)
 
 
-def planted(reading: Reading, value: str) -> None:
+def git_runs(reading: Reading, value: str) -> None:
     reading.call.emit("persist.git", value)
     reading.call.shell(value)
 
@@ -208,19 +208,19 @@ MANY.update({
     "shell": shell, "code": code, "remote": remote, "container": container,
     "run-package": lambda reading, words, _: run(reading, [re.sub(r"(?<=\w)@.*|^.*/", "", words[0]), *words[1:]]),
     "shell-or-run": lambda reading, words, _: shell(reading, words) if len(words) == 1 else run(reading, words),
-    "lock": lambda reading, words, _: shell(reading, words[1:]) if words[0] == "-c" else run(reading, words),
+    "flock": lambda reading, words, _: shell(reading, words[1:]) if words[0] == "-c" else run(reading, words),
     "words": lambda reading, words, language: reading.call.scan(language, unglob(" ".join(words)), []),
     "script": lambda reading, words, language: reading.hear("".join(map(reading.call.read, words))  # perl -ne CODE file
         if language in ("perl", "ruby") and reading.options.has("n", "p") and reading.call.script(words[0]) is None
         else reading.call.run_code(language, words)),
 })  # fmt: skip
 ONE.update({
-    "hidden": hidden, "helper": helper, "mount": mount,
+    "hidden-command": hidden_command, "helper-program": helper_program, "mount": mount,
     "targets": lambda reading, path: targets(reading, reading.call.script(path) or ""),
-    "transport": lambda reading, text: hidden(reading, text) if not _TRANSPORT.match(solid(text)) else None,
+    "transport": lambda reading, text: hidden_command(reading, text) if not _TRANSPORT.match(solid(text)) else None,
     "run-with-rest": lambda reading, path: reading.call.run([path, *reading.rest]),
     "make-eval": lambda reading, text: shell(reading, [text.partition(";")[2]]) if ";" in text else None,
-    "engine": engine, "setting": setting, "ssh-option": ssh_option, "planted": planted,
+    "engine": engine, "setting": setting, "ssh-option": ssh_option, "git-runs": git_runs,
     "options-file": lambda reading, path: reading.call.read(path),
     "setting-pair": lambda reading, text: setting(reading, text.strip().replace(" ", "=", 1)),
     "ssh-file": lambda reading, path: ssh_option(reading, reading.call.script(path) or ""),

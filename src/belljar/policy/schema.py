@@ -37,7 +37,7 @@ def _meaning(entry: Entry) -> Iterator[str]:
         if role and role.partition(":")[0] not in {*ONE, *MANY}:
             yield f"program.{entry.name}: there is no role {role!r}{did_you_mean(role, {*ONE, *MANY})}"
     for word in [entry.prints, *(when.prints for when in entry.when)]:
-        if word and word not in {*FILTERS, *PRINTS, "content", "ran"}:
+        if word and word not in {*FILTERS, *PRINTS, "content", "command-output"}:
             yield f"program.{entry.name}: {word!r} is nothing that a program prints"
     for words, verb in entry.verbs:
         if problem := _never(words, "" if entry.also else entry.name):
