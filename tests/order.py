@@ -18,7 +18,7 @@ LONGEST = [
     "tests/abuse/test_endurance.py",
     "tests/surfaces/mcp/test_inspector.py",
     "tests/abuse/test_files.py",
-    "tests/staged/test_apply.py",
+    "tests/staged/test_journal.py",
     "tests/engines/oci/test_rootless.py",
     "tests/abuse/test_input.py",
     "tests/session/test_staged_verbs.py",

@@ -89,7 +89,7 @@ class StagedVerbs(Verbs):
 
         seen = await box.show(); print("".join(shown.text for shown in seen.values()))
         """
-        from belljar.staged.apply import select
+        from belljar.staged.change import select
 
         await self.copy_out()
         review = self._review
@@ -121,7 +121,7 @@ class StagedVerbs(Verbs):
         await box.discard(["build"])
         """
         from belljar.session.staged_inside import reset
-        from belljar.staged.apply import select
+        from belljar.staged.change import select
 
         await self.copy_out()
         box = self._box

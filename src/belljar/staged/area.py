@@ -20,7 +20,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -341,12 +341,10 @@ class StagedArea:
         """Files that we had applied are in the workspace again, with these change times."""
         _write(self.path / "applied.json", self.applied | times)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Holds the lock of the workspace, for all its areas."""
         inode = "-".join(str(part) for part in self.meta["inode"])
-        with resources.locked(self.path.parent / f".workspace-{inode}.lock"):
-            yield
+        return resources.locked(self.path.parent / f".workspace-{inode}.lock")
 
 
 def _like(upper: Path, workspace: str, uid: int, gid: int) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
+from belljar.errors import UsageError
 from belljar.records import record
+from belljar.workspace.beneath import parents as directories_above
 
 Kind = Literal["added", "modified", "deleted", "mode", "type"]
 EntryKind = Literal["file", "directory", "link", "fifo", "socket", "device", "too_deep"]
@@ -70,6 +72,11 @@ class Change:
         return side is not None and side.kind == "directory"
 
     @property
+    def kinds(self) -> tuple[EntryKind, ...]:
+        """What it was and what it is."""
+        return tuple(side.kind for side in (self.before, self.after) if side is not None)
+
+    @property
     def can_be_applied(self) -> bool:
         """False for a FIFO, a socket, a device, or a directory that is nested too deeply."""
         return self.after is None or self.after.kind in PLAIN
@@ -89,3 +96,34 @@ def counted(changes: Iterable[Change]) -> str:
     marks = [change.mark for change in changes]
     parts = [f"{sign}{marks.count(mark)}" for mark, sign in (("+", "+"), ("-", "−"), ("~", "~")) if mark in marks]
     return " ".join(parts) or "no changes"
+
+
+def select(changes: Sequence[Change], paths: Iterable[str] | None, *, parents: bool = True) -> list[Change]:
+    """The changes at or below these paths, and (`parents`) the new directories they need."""
+    if paths is None:
+        return list(changes)
+    tops = [_cleaned(path) for path in paths]
+    for path in tops:
+        if not has_changes(changes, path):
+            raise UsageError(f"{path}: nothing changed there")
+    chosen = [change for change in changes if any(_covers(path, change.path) for path in tops)]
+    if not parents:
+        return chosen
+    needed = {above for change in chosen for above in directories_above(change.path)}
+    extra = [c for c in changes if c.path in needed and c.kind in ("added", "type") and c not in chosen]
+    return [*extra, *chosen]
+
+
+def has_changes(changes: Sequence[Change], path: str) -> bool:
+    return any(_covers(_cleaned(path), change.path) for change in changes)
+
+
+def _cleaned(path: str) -> str:
+    cleaned = os.path.normpath(path)
+    if cleaned == ".." or cleaned.startswith(("/", "../")) or "\0" in path:
+        raise UsageError(f"{path!r} is not a path below the workspace")
+    return "" if cleaned == "." else cleaned
+
+
+def _covers(path: str, changed: str) -> bool:
+    return not path or changed == path or changed.startswith(f"{path}/")

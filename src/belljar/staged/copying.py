@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import posixpath
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from belljar.workspace.beneath import Folder, Owner
 
@@ -74,6 +75,20 @@ def copy_file(
         finally:
             os.close(created)
     return status
+
+
+@contextmanager
+def replacing(folder: Folder, path: str, temporary: str) -> Iterator[str]:
+    """A name in the same directory, for what replaces `path` at the end of the block."""
+    beside = posixpath.join(posixpath.dirname(path), temporary)
+    remove_tree(folder, beside)
+    try:
+        yield beside
+        folder.rename(beside, path)
+    except BaseException:
+        with suppress(OSError):
+            remove_tree(folder, beside)
+        raise
 
 
 def _copy_attributes(source: int, target: int) -> None:

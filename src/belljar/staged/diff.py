@@ -38,19 +38,14 @@ def of_sides(change: Change, sides: Sides | None) -> Iterator[str]:
         yield f"# {counted(change.members)} in {quoted(change.path)}\n"
         return
     yield from _modes(change)
-    odd = [side.kind for side in (change.before, change.after) if side is not None and side.kind not in _MODES]
-    if odd:
-        yield f"# {_ODD.get(odd[-1], odd[-1])}: cannot be applied\n"
+    if odd := [kind for kind in change.kinds if kind not in _MODES]:
+        yield f"# {_ODD[odd[-1]]}: cannot be applied\n"
         return
     if sides is None:
-        if change.kind != "mode" and not _only_directory(change):
+        if change.kind != "mode" and {*change.kinds} != {"directory"}:
             yield f"Binary files {_name('a', change.path)} and {_name('b', change.path)} differ\n"
         return
     yield from _hunks(change, sides)
-
-
-def _only_directory(change: Change) -> bool:
-    return all(side is None or side.kind == "directory" for side in (change.before, change.after))
 
 
 def _modes(change: Change) -> Iterator[str]:

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from belljar.errors import Conflict, UsageError
 from belljar.records import record
 from belljar.staged import diff as diffs
-from belljar.staged.apply import Applied, apply, select, undo
+from belljar.staged.apply import Applied, apply, undo
 from belljar.staged.area import StagedArea
-from belljar.staged.change import Change
+from belljar.staged.change import Change, select
 from belljar.staged.copying import OPAQUE, copy_file, digest, make_whiteout, remove_tree
 from belljar.staged.layers import Layers, flattened
 from belljar.workspace.beneath import Folder, parents

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from belljar.errors import Conflict
 from belljar.staged import git_index
-from belljar.staged.copying import DEEPEST, copy_file, remove_tree
+from belljar.staged.copying import DEEPEST, copy_file, remove_tree, replacing
 from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def pull_up(own: Folder) -> None:
         own.rename(f"undo.{older[0]}", "undo")
 
 
-def tell_older(area: StagedArea, lower: Folder, kept: list[dict[str, Any]]) -> None:
-    """Tell other sessions that files they had applied were restored: these are not changes of the host."""
+def note_in_other_areas(area: StagedArea, lower: Folder, kept: list[dict[str, Any]]) -> None:
+    """Note that files which other sessions had applied were restored: these are not changes of the host."""
     from belljar.staged.area import StagedArea
 
     restored = {one["path"]: one["ctime"] for one in every(kept)}
@@ -69,7 +69,7 @@ def tell_older(area: StagedArea, lower: Folder, kept: list[dict[str, Any]]) -> N
             other.note_again({path: lower.stat(path).st_ctime_ns for path in ours})
 
 
-def saved(
+def save(
     own: Folder, lower: Folder, path: str, slot: str, step: Callable[[str], None], *, whole: bool = True
 ) -> dict[str, Any]:
     """Save what is at `path`; of a directory, all of it (`whole`) or only its mode."""
@@ -92,7 +92,7 @@ def saved(
         return {**kept, "kind": "file"}
     if stat.S_ISDIR(status.st_mode):
         names = enumerate(lower.names(path) if whole else ())
-        inside = [saved(own, lower, f"{path}/{name}", f"{slot}.{n}", step) for n, name in names]
+        inside = [save(own, lower, f"{path}/{name}", f"{slot}.{n}", step) for n, name in names]
         return {**kept, "kind": "directory", "inside": inside}
     return {**kept, "kind": "other"}
 
@@ -181,9 +181,7 @@ def bring_back(own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "
         if lower.exists(path) and not stat.S_ISDIR(lower.stat(path).st_mode):
             remove_tree(lower, path)
         with suppress(FileExistsError):
-            lower.mkdir(path, 0o700)
-            if owner:
-                lower.give(path, owner)
+            lower.mkdir(path, 0o700, owner)
         for inside in one["inside"]:
             if not lower.exists(inside["path"]):
                 bring_back(own, lower, inside, kept_in)
@@ -191,17 +189,12 @@ def bring_back(own: Folder, lower: Folder, one: dict[str, Any], kept_in: str = "
     elif one["kind"] == "absent":
         _remove_ours(lower, path)
     elif one["kind"] != "other":
-        parent, _, _ = path.rpartition("/")
-        beside = f"{parent}/.{one['slot']}.belljar" if parent else f".{one['slot']}.belljar"
-        remove_tree(lower, beside)
-        if one["kind"] == "link":
-            lower.symlink(one["target"], beside)
-            if owner:
-                lower.give(beside, owner)
-        else:
-            copy_file(own, f"{kept_in}/{one['slot']}", lower, beside, one["mode"], owner=owner)
-        if lower.exists(path) and stat.S_ISDIR(lower.stat(path).st_mode):
-            remove_tree(lower, path)
-        lower.rename(beside, path)
+        with replacing(lower, path, f".{one['slot']}.belljar") as beside:
+            if one["kind"] == "link":
+                lower.symlink(one["target"], beside, owner)
+            else:
+                copy_file(own, f"{kept_in}/{one['slot']}", lower, beside, one["mode"], owner=owner)
+            if lower.exists(path) and stat.S_ISDIR(lower.stat(path).st_mode):
+                remove_tree(lower, path)
     if one["kind"] in ("directory", "link", "file"):
         lower.utime(path, (one["mtime"], one["mtime"]))

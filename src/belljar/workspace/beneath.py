@@ -135,9 +135,11 @@ class Folder:
 
     # Changing.
 
-    def mkdir(self, path: str, mode: int = 0o755) -> None:
+    def mkdir(self, path: str, mode: int = 0o755, owner: Owner | None = None) -> None:
         with self._parent(path) as (parent, name):
             os.mkdir(name, mode, dir_fd=parent)
+        if owner is not None:
+            self.give(path, owner)
 
     def unlink(self, path: str) -> None:
         with self._parent(path) as (parent, name):
@@ -147,10 +149,12 @@ class Folder:
         with self._parent(path) as (parent, name):
             os.rmdir(name, dir_fd=parent)
 
-    def symlink(self, target: str, path: str) -> None:
+    def symlink(self, target: str, path: str, owner: Owner | None = None) -> None:
         """`target` may be anything: it is not followed."""
         with self._parent(path) as (parent, name):
             os.symlink(target, name, dir_fd=parent)
+        if owner is not None:
+            self.give(path, owner)
 
     def rename(self, source: str, target: str, into: Folder | None = None) -> None:
         """`target` is below `into`, which may be another folder of the same file system."""

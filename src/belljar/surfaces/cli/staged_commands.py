@@ -15,9 +15,9 @@ from anyio import to_thread
 from belljar import host as hosts
 from belljar.errors import Conflict, UsageError
 from belljar.session.session import Session
-from belljar.staged.apply import Applied, has_changes, select
+from belljar.staged.apply import Applied
 from belljar.staged.area import StagedArea
-from belljar.staged.change import Change
+from belljar.staged.change import Change, has_changes, select
 from belljar.staged.diff import lines_counted, quoted
 from belljar.staged.review import Review
 from belljar.surfaces.cli import console, names

@@ -1,0 +1,218 @@
+"""The journal of an apply: its steps, written to the area before the first of them is done.
+
+If we are killed before the journal is complete, nothing has happened; if later, the next process that takes the lock
+does the rest (`recover`), since every step can be repeated. A step that is refused (no permission, no space) undoes
+those before it. Files are written to a temporary name and renamed.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from belljar.errors import BelljarError, UsageError
+from belljar.staged import git_index
+from belljar.staged.area import StagedArea
+from belljar.staged.change import Change
+from belljar.staged.copying import copy_attributes, copy_file, digest, remove_tree, replacing
+from belljar.staged.layers import Layers
+from belljar.staged.merge import forget_bases, is_as_it_was, settle
+from belljar.staged.saved import bring_back, every, lock_again, locked, push, save, unlock
+from belljar.workspace.beneath import Folder, Owner
+
+NAME = "journal.json"
+Step = Callable[[str], None]
+"""Called before each step; tests kill the process there."""
+
+
+def carry_out(
+    area: StagedArea, layers: Layers, changes: Sequence[Change], steps: list[dict[str, Any]], merged: dict[str, str],
+    step: Step,
+) -> None:  # fmt: skip
+    with Folder.at(area.path) as own:
+        try:
+            saved = _save_all(own, layers.lower, changes, step)
+            facts = {
+                "token": secrets.token_hex(6),
+                "steps": steps,
+                "saved": saved,
+                "merged": merged,
+                "theirs": _newer(area, layers, saved),
+                "read_only": locked(layers.lower, [change.path for change in changes]),
+            }
+            step("journal")
+            own.write(NAME, json.dumps(facts).encode())
+        except OSError as error:
+            remove_tree(own, "undo.new")
+            raise BelljarError(f"nothing was applied: {said(error)}") from error
+        journal = Journal(area, own, layers, facts)
+        try:
+            journal.perform(step)
+        except OSError as error:
+            journal.take_back(error)
+
+
+def recover(area: StagedArea, step: Step = lambda name: None) -> None:
+    """Finish an apply that was killed. The caller holds the lock."""
+    with Folder.at(area.path) as own:
+        if not own.exists(NAME):
+            return
+        with area.layers() as layers:
+            journal = Journal(area, own, layers, json.loads(own.read(NAME, 1 << 30)))
+            try:
+                journal.perform(step)
+            except OSError as error:
+                if error.errno == errno.ESTALE:
+                    journal.take_back(error)
+                raise BelljarError(f"an apply that was cut off cannot be finished: {said(error)}; "
+                                   "fix that and apply again, or discard all") from error  # fmt: skip
+
+
+def said(error: OSError) -> str:
+    return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+
+
+def _save_all(own: Folder, lower: Folder, changes: Sequence[Change], step: Step) -> list[dict[str, Any]]:
+    step("save")
+    remove_tree(own, "undo.new")
+    own.mkdir("undo.new", 0o700)
+    return [
+        save(own, lower, change.path, str(number), step, whole=change.kind != "mode")
+        for number, change in enumerate(changes)
+    ]
+
+
+def _newer(area: StagedArea, layers: Layers, saved: list[dict[str, Any]]) -> list[str]:
+    """What the host changed since the session began."""
+    since, ours = area.since, area.applied
+    there = [(one["path"], one["ctime"]) for one in every(saved)]
+    newer = [path for path, when in there if when >= since and ours.get(path) != when]
+    return [path for path in newer if not is_as_it_was(area, layers, path)]
+
+
+def steps_for(
+    changes: Sequence[Change], contents: Mapping[str, bytes], digests: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Removals, new directories, files and links; modes come last, since a read-only directory must be filled first."""
+    removals, directories, files, modes = [], [], [], []
+    for change in sorted(changes, key=lambda change: change.path):
+        path, after = change.path, change.after
+        if after is None or (change.kind == "type" and "directory" in change.kinds):  # a rename cannot replace that
+            removals.append({"do": "remove", "path": path})
+        if after is None:
+            continue
+        if after.kind == "directory" and change.kind != "mode":
+            directories.append({"do": "mkdir", "path": path})
+        if after.kind == "directory" or change.kind == "mode":
+            modes.append({"do": "chmod", "path": path, "mode": after.mode})
+            continue
+        file: dict[str, Any] = {"do": after.kind, "path": path, "mode": after.mode, "target": after.target}
+        if path in contents:
+            file["text"] = base64.b64encode(contents[path]).decode()
+        elif path in digests:
+            file["digest"] = digests[path]
+        files.append(file)
+    return [*reversed(removals), *directories, *files, *reversed(modes)]
+
+
+class Journal:
+    """An apply whose journal is written."""
+
+    def __init__(self, area: StagedArea, own: Folder, layers: Layers, facts: dict[str, Any]) -> None:
+        self._area, self._own, self._layers, self._lower = area, own, layers, layers.lower
+        self._facts, self._steps, self._saved = facts, facts["steps"], facts["saved"]
+
+    def perform(self, step: Step) -> None:
+        """Do the steps; each may have been done already."""
+        times: dict[str, int] = {}
+        unlock(self._lower, [one["path"] for one in self._steps])
+        for number, one in enumerate(self._steps):
+            step(f"{one['do']} {one['path']}")
+            self._do(one, f".{self._facts['token']}.{number}.belljar")
+            with suppress(OSError):
+                times[one["path"]] = self._lower.stat(one["path"]).st_ctime_ns
+        changed = {one["path"] for one in self._steps if one["do"] == "chmod"}
+        lock_again(self._lower, {path: mode for path, mode in self._facts["read_only"].items() if path not in changed})
+        whole = [one["path"] for one in self._steps if one["do"] == "file" and "text" not in one]
+        step("note")
+        self._note_applied(times, whole)
+        step("undo")
+        if self._own.exists("undo.new"):  # else we were killed after the rename in `push`
+            indexes = {path: found.hex() for path in whole if (found := git_index.meaning_of(self._lower, path))}
+            kept = {"saved": self._saved, "theirs": self._facts["theirs"], "times": times, "indexes": indexes}
+            self._own.write("undo.new/saved.json", json.dumps(kept).encode())
+            push(self._own)
+        step("forget")
+        self._own.unlink(NAME)
+
+    def _note_applied(self, times: dict[str, int], whole: list[str]) -> None:
+        merged = self._facts["merged"]
+        times = {path: when for path, when in times.items() if path not in merged}
+        forget_bases(self._own, times)
+        settled = settle(self._own, self._lower, [path for path in whole if path not in merged])
+        self._area.note_applied(times, {**merged, **settled})
+
+    def take_back(self, error: OSError) -> NoReturn:
+        """Undo the steps before one that was refused. Where even that is refused the journal stays: each file is whole,
+        and the next apply does the rest."""
+        try:
+            unlock(self._lower, [one["path"] for one in self._saved])
+            for one in reversed(self._saved):
+                bring_back(self._own, self._lower, one, "undo.new")
+            lock_again(self._lower, self._facts["read_only"])
+            note_restored(self._area, self._lower, self._facts)
+            self._own.unlink(NAME)
+        except OSError:
+            message = f"applied in part ({said(error)}); `belljar apply` does the rest once that is fixed"
+            raise BelljarError(message) from error
+        raise BelljarError(f"nothing was applied: {said(error)}") from error
+
+    def _do(self, one: dict[str, Any], temporary: str) -> None:
+        lower, path = self._lower, one["path"]
+        if one["do"] == "remove":
+            remove_tree(lower, path)
+        elif one["do"] == "mkdir":
+            with suppress(FileExistsError):
+                lower.mkdir(path, 0o700, self._owner_of(path.rpartition("/")[0]))
+        elif one["do"] == "chmod":
+            lower.chmod(path, one["mode"] & 0o777)
+        else:
+            with replacing(lower, path, temporary) as beside:
+                self._put(one, beside)
+
+    def _put(self, one: dict[str, Any], beside: str) -> None:
+        lower, path, mode = self._lower, one["path"], one["mode"] & 0o777
+        owner = self._owner_of(path if lower.exists(path) else path.rpartition("/")[0])
+        holder = self._layers.holder(path)
+        if one["do"] == "link":
+            lower.symlink(one["target"], beside, owner)
+        elif "text" in one:
+            lower.write(beside, base64.b64decode(one["text"]), mode, owner)
+            if holder is not None:
+                copy_attributes(holder, path, lower, beside)
+        elif holder is None:
+            raise UsageError(f"{path} is no longer among the staged changes")
+        else:
+            copy_file(holder, path, lower, beside, mode, owner=owner)
+            if "digest" in one and digest(lower, beside) != one["digest"]:
+                raise OSError(errno.ESTALE, "changed in the sandbox since it was shown", path)
+
+    def _owner_of(self, model: str) -> Owner | None:
+        """A replaced file keeps its owner; a new one gets that of its directory. None: we are not root."""
+        if os.geteuid() != 0:
+            return None
+        status = self._lower.stat(model)
+        return status.st_uid, status.st_gid
+
+
+def note_restored(area: StagedArea, lower: Folder, kept: dict[str, Any]) -> None:
+    """Restored files are not changes of the host; but those that the host had changed before the apply still are."""
+    back = [one["path"] for one in every(kept["saved"]) if one["path"] not in kept["theirs"]]
+    times = {path: lower.stat(path).st_ctime_ns for path in back if lower.exists(path)}
+    area.note_applied(times, forget=[one["path"] for one in kept["saved"]])
