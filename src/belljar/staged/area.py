@@ -19,9 +19,9 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from belljar.records import record
 from belljar.staged.change import Change
 from belljar.staged.copying import copy_layer, remove_tree
 from belljar.staged.layers import Layers
-from belljar.staged.run_files import RunsLater, runs_later
 from belljar.workspace.beneath import Folder
 
 _ID = lazy_pattern(r"[a-z]{2}-[0-9a-f]{12}")
@@ -49,15 +48,12 @@ class Point:
     layers: list[str] = field(repr=False)
     when: float = 0.0
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "layers": self.layers, "when": self.when}
-
 
 def forget_layers(root: Path) -> None:
     """Remove the layers that no area names."""
     with resources.locked(root / ".layers.lock"):
-        named = {layer for area in StagedArea.all(root) for layer in area.meta["layers"]}
-        named |= {layer for area in StagedArea.all(root) for point in area.points for layer in point.layers}
+        areas = StagedArea.all(root)
+        named = {layer for area in areas for one in (area.meta, *area.meta["points"]) for layer in one["layers"]}
         with suppress(OSError):
             for path in list((root / LAYERS).iterdir()):
                 if path.name.partition(".")[0] not in named:  # a layer, or a file that belongs to one
@@ -83,9 +79,9 @@ class StagedArea:
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             unborn.mkdir(mode=0o700)
-            for name in ("upper", "work"):
-                (unborn / name).mkdir(mode=0o700)
-            _like(unborn / "upper", workspace, uid, gid)
+            (unborn / "work").mkdir(mode=0o700)
+            # The sandbox sees the mode and owner of the upper directory as those of /workspace.
+            _make(unborn / "upper", os.stat(workspace).st_mode, uid, gid)
             meta = {"workspace": workspace, "inode": list(inode), "boot": _boot(),
                     "since": _now_on_disk(unborn), "created": time.time(),
                     "work": "work", "layers": [], "points": []}  # fmt: skip
@@ -186,16 +182,18 @@ class StagedArea:
 
     def freeze(self, name: str) -> Point:
         """Make the changes so far a layer, and begin a new upper. The overlay must be remounted."""
-        layer = secrets.token_hex(8)
-        (self.path.parent / LAYERS).mkdir(mode=0o700, exist_ok=True)
-        point = Point(name, [*self.meta["layers"], layer], time.time())
+        point = self._new_point(name)
         # Written first: if we are killed now, the layer does not exist yet and the upper still does.
-        self._note(layers=point.layers, points=[*self.meta["points"], point.as_dict()])
+        self._note_points([*self.points, point], layers=point.layers)
         upper = self.path / "upper"
         status = upper.stat()
-        upper.rename(self.path.parent / LAYERS / layer)
+        upper.rename(self.beside(point))
         self._new_upper(status)
         return point
+
+    def _new_point(self, name: str) -> Point:
+        (self.path.parent / LAYERS).mkdir(mode=0o700, exist_ok=True)
+        return Point(name, [*self.meta["layers"], secrets.token_hex(8)], time.time())
 
     def snapshot(self, name: str) -> Point:
         """Copy the changes so far, for an overlay that cannot be remounted. Limited: each copy holds everything."""
@@ -206,14 +204,11 @@ class StagedArea:
                 f"no checkpoint: {size >> 20} MiB changed so far. For this user or engine a checkpoint is a copy, "
                 f"of {MOST_COPIED >> 20} MiB at most; as root it is a layer of any size"
             )
-        layer = secrets.token_hex(8)
-        copy = self.path.parent / LAYERS / layer
-        copy.parent.mkdir(mode=0o700, exist_ok=True)
-        point = Point(name, [*self.meta["layers"], layer], time.time())
-        self._note(points=[*self.meta["points"], point.as_dict()])
-        copy.mkdir(mode=0o700)
+        point = self._new_point(name)
+        self._note_points([*self.points, point])
+        self.beside(point).mkdir(mode=0o700)
         try:
-            with Folder.at(self.path / "upper") as upper, Folder.at(copy) as target:
+            with Folder.at(self.path / "upper") as upper, Folder.at(self.beside(point)) as target:
                 copy_layer(upper, target)
         except OSError as error:
             self.forget(point)
@@ -222,12 +217,12 @@ class StagedArea:
         return point
 
     def beside(self, point: Point) -> Path:
-        """The path that the names of a checkpoint's other files begin with."""
+        """A checkpoint's newest layer. The names of its other files begin like this path."""
         return self.path.parent / LAYERS / point.layers[-1]
 
     def forget_after(self, point: Point) -> None:
         """Forget the checkpoints after this one."""
-        self._note(points=[each.as_dict() for each in self._until(point)])
+        self._note_points(self._until(point))
         forget_layers(self.path.parent)
 
     def _until(self, point: Point) -> list[Point]:
@@ -259,34 +254,34 @@ class StagedArea:
         status = upper.stat()
         gone = self.path / f".{secrets.token_hex(4)}.gone"
         upper.rename(gone)
-        self._note(layers=list(layers), points=[each.as_dict() for each in points])
+        self._note_points(points, layers=list(layers))
         self._new_upper(status)
         user_namespace.remove_tree(gone)
         forget_layers(self.path.parent)
 
     def forget(self, point: Point) -> None:
-        self._note(points=[each.as_dict() for each in self.points if each != point])
+        self._note_points([each for each in self.points if each != point])
 
     @property
     def points(self) -> list[Point]:
-        return [Point(each["name"], each["layers"], each["when"]) for each in self.meta["points"]]
+        return [Point(**each) for each in self.meta["points"]]
 
     def _new_upper(self, like: os.stat_result) -> None:
         made, work = self.path / f".{secrets.token_hex(4)}.new", f"work-{secrets.token_hex(4)}"
-        made.mkdir(mode=0o700)
-        made.chmod(like.st_mode & 0o777)
-        if os.geteuid() == 0:
-            os.chown(made, like.st_uid, like.st_gid)
+        _make(made, like.st_mode, like.st_uid, like.st_gid)
         (self.path / work).mkdir(mode=0o700)
         self._note(work=work)
         made.rename(self.path / "upper")
+
+    def _note_points(self, points: Iterable[Point], **facts: Any) -> None:
+        self._note(points=[asdict(point) for point in points], **facts)
 
     def _note(self, **facts: Any) -> None:
         self.meta |= facts
         _write(self.path / "meta.json", self.meta)
 
     @contextmanager
-    def layers(self, is_run_later: RunsLater = runs_later, at: Point | None = None) -> Iterator[Layers]:
+    def layers(self, at: Point | None = None) -> Iterator[Layers]:
         """Open the layers (`at`: of a checkpoint) and the workspace. UsageError if the workspace was replaced."""
         with ExitStack() as opened:
             try:
@@ -300,7 +295,7 @@ class StagedArea:
                 )
             paths = self._layers(at.layers) if at else self.uppers
             uppers = [opened.enter_context(Folder.at(path)) for path in paths]
-            yield Layers(uppers, lower, is_run_later, self.merged)
+            yield Layers(uppers, lower, self.merged)
 
     def changes(self) -> list[Change]:
         from belljar.staged.merge import keep_bases
@@ -347,9 +342,9 @@ class StagedArea:
         return resources.locked(self.path.parent / f".workspace-{inode}.lock")
 
 
-def _like(upper: Path, workspace: str, uid: int, gid: int) -> None:
-    """The sandbox sees the mode and owner of the upper directory as those of /workspace."""
-    upper.chmod(os.stat(workspace).st_mode & 0o777)
+def _make(upper: Path, mode: int, uid: int, gid: int) -> None:
+    upper.mkdir(mode=0o700)
+    upper.chmod(mode & 0o777)
     if os.geteuid() == 0:
         os.chown(upper, uid, gid)
 

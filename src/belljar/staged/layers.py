@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import MappingProxyType
+from functools import partial
+from itertools import groupby
 
 from belljar.staged import git_index
-from belljar.staged.change import Change, Entry
+from belljar.staged.change import Change, Entry, Kind
 from belljar.staged.copying import DEEPEST, OPAQUE, extents, fingerprint, is_whiteout, user_attributes
-from belljar.staged.run_files import RunsLater, link_runs_later, runs_later
+from belljar.staged.run_files import link_runs_later, runs_later
 from belljar.staged.run_places import RunPlaces
 from belljar.workspace.beneath import Folder, parents
 
@@ -29,21 +30,15 @@ _LOOK_FOR_NUL = 8000
 class Layers:
     """Upper layers, the newest first, over a workspace. Paths are relative to both."""
 
-    def __init__(
-        self, uppers: Sequence[Folder], lower: Folder, runs_later: RunsLater = runs_later,
-        merged: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
+    def __init__(self, uppers: Sequence[Folder], lower: Folder, merged: Mapping[str, str]) -> None:
         """`merged`: digests of files that were applied already, maybe merged with the host's own changes."""
         self.uppers, self.lower = list(uppers), lower
-        self._runs_later = runs_later
         self._places = RunPlaces(lower)
         self._merged_files = merged
 
     def changes(self) -> list[Change]:
-        return [
-            _git_change(found) if isinstance(found, list) else found
-            for found in self._in_directory("", self.uppers, True, DEEPEST)
-        ]
+        found = groupby(self._in_directory("", self.uppers, True, DEEPEST), _git_directory)
+        return [change for git, group in found for change in (_as_one(git, [*group]) if git else group)]
 
     def holder(self, path: str) -> Folder | None:
         """The layer that holds a changed file; None: it is unchanged or deleted."""
@@ -67,18 +62,10 @@ class Layers:
 
     # One directory of the merged view, compared with the workspace's.
 
-    def _in_directory(
-        self, at: str, layers: list[Folder], shows_lower: bool, depth: int
-    ) -> Iterator[Change | list[Change]]:
+    def _in_directory(self, at: str, layers: list[Folder], shows_lower: bool, depth: int) -> Iterator[Change]:
         merged = self._merged(at, layers)
         for name, (status, stack, below) in sorted(merged.items()):
-            path = f"{at}/{name}" if at else name
-            found = list(self._entry(path, status, stack, shows_lower and below, depth))
-            flat = [change for part in found for change in (part if isinstance(part, list) else [part])]
-            if name == ".git" and (status is None or stat.S_ISDIR(status.st_mode)) and flat:
-                yield flat
-            else:
-                yield from found
+            yield from self._entry(f"{at}/{name}" if at else name, status, stack, shows_lower and below, depth)
         if not shows_lower:
             yield from self._no_longer_there(at, set(merged))
 
@@ -113,38 +100,33 @@ class Layers:
 
     def _entry(
         self, path: str, status: os.stat_result | None, stack: list[Folder], shows_lower: bool, depth: int
-    ) -> Iterator[Change | list[Change]]:
+    ) -> Iterator[Change]:
         before = self.below(path)
         if status is None:
             if before is not None:
-                yield self._change(path, "deleted", before, None)
+                yield Change(path, "deleted", before)
             return
         holder = stack[0]
         after = Entry.of(status, holder.readlink(path) if stat.S_ISLNK(status.st_mode) else None)
         if after.kind == "directory" and (depth == 1 or len(os.fsencode(path)) > LONGEST):
             yield Change(path, "type" if before else "added", before, replace(after, kind="too_deep"))
             return
+        if kind := self._kind(path, holder, before, after):
+            binary = kind != "mode" and _looks_binary(holder, path, after)
+            binary = binary or (kind == "modified" and _looks_binary(self.lower, path, before))
+            yield Change(path, kind, before, after, binary, self._is_run(path, after))
         if after.kind == "directory":
-            if before is None:
-                yield self._change(path, "added", None, after)
-            elif before.kind != "directory":
-                yield self._change(path, "type", before, after)
-            elif before.mode != after.mode:
-                yield self._change(path, "mode", before, after)
             yield from self._in_directory(path, stack, shows_lower, depth - 1)
-            return
+
+    def _kind(self, path: str, holder: Folder, before: Entry | None, after: Entry) -> Kind | None:
+        """How it was changed; None if it was not, or if that was applied already."""
         if before is None:
-            if not self._is_merged(path, holder):
-                yield self._change(path, "added", None, after, self._looks_binary(holder, path, after))
-        elif before.kind != after.kind:
-            yield self._change(path, "type", before, after, self._looks_binary(holder, path, after))
-        elif not self._same(path, holder, before, after):
-            if self._is_merged(path, holder):
-                return
-            binary = self._looks_binary(holder, path, after) or self._looks_binary(self.lower, path, before)
-            yield self._change(path, "modified", before, after, binary)
-        elif before.mode != after.mode and after.kind != "link":
-            yield self._change(path, "mode", before, after)
+            return None if self._is_merged(path, holder) else "added"
+        if before.kind != after.kind:
+            return "type"
+        if not self._same(path, holder, before, after):
+            return None if self._is_merged(path, holder) else "modified"
+        return "mode" if before.mode != after.mode and after.kind != "link" else None
 
     def _no_longer_there(self, at: str, names: set[str]) -> Iterator[Change]:
         """What a replaced directory has in the workspace and no longer in the new one."""
@@ -155,7 +137,7 @@ class Layers:
         for name in below:
             path = f"{at}/{name}" if at else name
             if name not in names and (before := self.below(path)) is not None:
-                yield self._change(path, "deleted", before, None)
+                yield Change(path, "deleted", before)
 
     def below(self, path: str) -> Entry | None:
         try:
@@ -164,25 +146,21 @@ class Layers:
         except OSError:
             return None
 
-    def _change(self, path: str, kind: str, before: Entry | None, after: Entry | None, binary: bool = False) -> Change:
-        runs = after is not None and self._is_run(path, after)
-        return Change(path, kind, before, after, binary, runs)  # type: ignore[arg-type]
-
     def _is_run(self, path: str, after: Entry) -> bool:
         if after.kind == "link" and link_runs_later(path):
             return True
         holder = self.holder(path)
         if holder is None:
             return False
-        sides = _reader(self.lower, path), _reader(holder, path)
-        return self._runs_later(path, *sides) or (after.kind != "directory" and self._places.hold(path, *sides))
+        sides = partial(_content, self.lower, path), partial(_content, holder, path)
+        return runs_later(path, *sides) or (after.kind != "directory" and self._places.hold(path, *sides))
 
     def harmless(self, path: str, text: bytes | None = None) -> bytes | None:
         """`text`, or the contents of a staged file; None if the host would run it, or it is not a file any more."""
         holder = self.holder(path)
-        content = text if text is not None else _reader(holder, path)() if holder is not None else None
-        sides = _reader(self.lower, path), lambda: content
-        if content is None or self._runs_later(path, *sides) or self._places.hold(path, *sides):
+        content = text if text is not None else _content(holder, path) if holder is not None else None
+        sides = partial(_content, self.lower, path), lambda: content
+        if content is None or runs_later(path, *sides) or self._places.hold(path, *sides):
             return None
         return content
 
@@ -202,28 +180,25 @@ class Layers:
     def _is_merged(self, path: str, holder: Folder) -> bool:
         if path not in self._merged_files:
             return False
-        content = _reader(holder, path)()
+        content = _content(holder, path)
         return content is not None and fingerprint(holder, path, content) == self._merged_files[path]
 
-    @staticmethod
-    def _looks_binary(folder: Folder, path: str, entry: Entry) -> bool:
-        if entry.kind != "file":
-            return False
-        try:
-            with folder.file(path) as file:
-                return b"\0" in file.read(_LOOK_FOR_NUL)
-        except OSError:
-            return True
+
+def _looks_binary(folder: Folder, path: str, entry: Entry | None) -> bool:
+    if entry is None or entry.kind != "file":
+        return False
+    try:
+        with folder.file(path) as file:
+            return b"\0" in file.read(_LOOK_FOR_NUL)
+    except OSError:
+        return True
 
 
-def _reader(folder: Folder, path: str) -> Callable[[], bytes | None]:
-    def read() -> bytes | None:
-        try:
-            return folder.read(path, CHUNK)
-        except OSError:
-            return None
-
-    return read
+def _content(folder: Folder, path: str) -> bytes | None:
+    try:
+        return folder.read(path, CHUNK)
+    except OSError:
+        return None
 
 
 def same_contents(one: Folder, other: Folder, path: str) -> bool:
@@ -247,15 +222,20 @@ def _is_opaque(layer: Folder, path: str) -> bool:
     return False
 
 
-def _git_change(found: list[Change]) -> Change:
-    """All changes in a `.git` directory as one change."""
-    path = found[0].path
-    while not path.endswith("/.git") and path != ".git":
-        path = path.rpartition("/")[0]
-    whole = next((change for change in found if change.path == path), None)
-    kind = whole.kind if whole is not None and whole.kind in ("added", "deleted", "type") else "modified"
-    sides = (whole.before, whole.after) if whole is not None else (None, None)
-    return Change(path, kind, *sides, binary=True, runs_later=any(c.runs_later for c in found), members=tuple(found))
+def _git_directory(change: Change) -> str:
+    """The outermost `.git` that this path is or is in; empty if there is none."""
+    above, git, _ = f"/{change.path}/".partition("/.git/")
+    return f"{above}/.git".removeprefix("/") if git else ""
+
+
+def _as_one(path: str, found: list[Change]) -> list[Change]:
+    """All changes in a `.git` directory as one change. A file of that name is a change like others."""
+    whole = next((change for change in found if change.path == path), None) or Change(path, "modified")
+    if whole.after is not None and whole.after.kind not in ("directory", "too_deep"):
+        return found
+    kind = "modified" if whole.kind == "mode" else whole.kind
+    run = any(change.runs_later for change in found)
+    return [replace(whole, kind=kind, binary=True, runs_later=run, members=tuple(found))]
 
 
 def flattened(changes: Sequence[Change]) -> list[Change]:

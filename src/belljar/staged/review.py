@@ -42,7 +42,7 @@ def left_without_workspace(area: StagedArea) -> list[Change]:
     """Files and links in an area that were not applied before its workspace was deleted."""
     with TemporaryDirectory(prefix="belljar-") as empty, ExitStack() as opened:
         uppers = [opened.enter_context(Folder.at(path)) for path in area.uppers]
-        layers = Layers(uppers, opened.enter_context(Folder.at(empty)), merged=area.merged)
+        layers = Layers(uppers, opened.enter_context(Folder.at(empty)), area.merged)
         return [each for each in flattened(layers.changes()) if each.after and each.after.kind in ("file", "link")]
 
 

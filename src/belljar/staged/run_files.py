@@ -10,8 +10,6 @@ from belljar.patterns import lazy_pattern
 from belljar.workspace import git_settings
 
 Read = Callable[[], bytes | None]
-RunsLater = Callable[[str, Read, Read], bool]
-"""Called with a path, and functions that read it on the host and staged."""
 
 DIRECTORIES = (
     ".husky", ".githooks", ".claude", ".cursor", ".gemini", ".vscode", ".idea", ".devcontainer", ".circleci",
@@ -34,6 +32,7 @@ _HOOKS = lazy_pattern(r"/(?:hooks/.*(?<!\.sample)|commondir)$")
 
 
 def runs_later(path: str, before: Read, after: Read) -> bool:
+    """`before` and `after` read the file on the host and staged."""
     parts = path.split("/")
     if ".git" in parts:
         return in_git("/".join(parts[parts.index(".git") + 1 :]), before, after)
