@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from tests.needs import ENGINE_PLACES
 from tests.order import LONGEST
 
 TESTS = Path(__file__).parent
@@ -47,3 +48,10 @@ def test_a_test_that_has_its_modules_name_is_in_that_modules_folder() -> None:
 
 def test_the_files_that_start_first_exist() -> None:
     assert [name for name in LONGEST if not (TESTS.parent / name).is_file()] == []
+
+
+@pytest.mark.parametrize("place", ENGINE_PLACES)
+def test_a_place_that_needs_an_engine_exists(place: str) -> None:
+    path, _, test = place.partition("::")
+    assert (TESTS.parent / path).exists()
+    assert not test or f"def {test}" in (TESTS.parent / path).read_text()

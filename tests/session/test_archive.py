@@ -33,7 +33,7 @@ def _feed(unpacker: Unpacker, archive: bytes) -> None:
         HEAD.pack(b"l", 0, 1 << 40, 1) + b"l",
     ],
 )
-def test_a_hostile_sandbox_writes_nothing_elsewhere(tmp_path: Path, archive: bytes) -> None:
+def test_an_archive_of_a_hostile_sandbox_writes_nothing_outside_its_target(tmp_path: Path, archive: bytes) -> None:
     target = tmp_path / "target"
     target.mkdir()
     with Folder.at(target) as folder, pytest.raises((FileFailed, OSError)):
@@ -41,7 +41,7 @@ def test_a_hostile_sandbox_writes_nothing_elsewhere(tmp_path: Path, archive: byt
     assert [each.name for each in tmp_path.iterdir()] == ["target"]
 
 
-def test_nothing_is_kept_of_an_archive_that_goes_on_after_its_end(tmp_path: Path) -> None:
+def test_data_after_the_end_of_an_archive_is_refused(tmp_path: Path) -> None:
     with Folder.at(tmp_path) as folder:
         unpacker = Unpacker(folder)
         unpacker.feed(HEAD.pack(b"e", 0, 0, 0))

@@ -45,7 +45,7 @@ async def test_a_shell_runs_while_others_do(box: Session) -> None:
     assert shell.status == "killed"  # type: ignore[comparison-overlap]
 
 
-async def test_only_what_is_new_since_the_last_check(box: Session) -> None:
+async def test_a_read_returns_only_new_output(box: Session) -> None:
     shell = await box.start("echo one; read -r _; echo two; read -r _; echo three >&2")
     await until(shell, "one")
     assert (await shell.read()).stdout == "one\n"
@@ -59,7 +59,7 @@ async def test_only_what_is_new_since_the_last_check(box: Session) -> None:
     assert (last.stdout, last.stderr, last.status, last.exit_code) == ("", "three\n", "completed", 0)
 
 
-async def test_reading_from_an_offset_moves_nothing(box: Session) -> None:
+async def test_a_read_from_an_offset_does_not_move_the_position(box: Session) -> None:
     shell = await box.start("printf abcdef")
     await shell.wait(60)
     assert (await shell.read(offset=0)).stdout == "abcdef"
@@ -67,7 +67,7 @@ async def test_reading_from_an_offset_moves_nothing(box: Session) -> None:
     assert (await shell.read()).stdout == "abcdef"
 
 
-async def test_a_filter_does_not_eat_what_it_does_not_show(box: Session) -> None:
+async def test_lines_that_a_filter_hides_can_still_be_read(box: Session) -> None:
     shell = await box.start("printf 'info a\\nerror b\\ninfo c\\nerror d'")
     await shell.wait(60)
     assert (await shell.read(filter="^error")).stdout == "error b\nerror d"
@@ -115,7 +115,7 @@ def test_a_filter_that_would_take_all_memory_is_not_compiled(pattern: str, monke
         "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "x{0,4000000000}", "(?ix) error | fail {2}", r"\p{Lu}{3,}: .{200}",
     ],
 )  # fmt: skip
-def test_a_filter_that_people_write_is_taken(pattern: str) -> None:
+def test_everyday_filters_are_accepted(pattern: str) -> None:
     assert background_shell._compile(pattern).pattern == pattern
 
 
@@ -135,7 +135,7 @@ async def test_a_character_is_never_split_between_two_reads(box: Session) -> Non
     assert (await shell.read()).stdout == "😀z"
 
 
-async def test_the_oldest_output_is_dropped_and_the_gap_told(box: Session) -> None:
+async def test_the_oldest_output_is_dropped_and_counted(box: Session) -> None:
     shell = await box.start("seq 100000", ring=8192)
     await shell.wait(60)
     chunk = await shell.read()
@@ -152,7 +152,7 @@ async def test_signals_reach_the_whole_tree(box: Session) -> None:
     assert shell.status == "failed"
 
 
-async def test_killing_leaves_nothing_and_twice_is_fine(box: Session) -> None:
+async def test_a_kill_leaves_no_process_and_may_be_repeated(box: Session) -> None:
     shell = await box.start("trap '' TERM; setsid sleep 600 & echo up; sleep 601")
     await until(shell, "up")
     await shell.kill(grace=0.1)
@@ -167,7 +167,7 @@ async def test_a_deadline_holds_for_shells_too(box: Session) -> None:
     assert shell.status == "failed"
 
 
-async def test_waiting_can_give_up_and_the_shell_goes_on(box: Session) -> None:
+async def test_a_wait_that_times_out_leaves_the_shell_running(box: Session) -> None:
     shell = await box.start("sleep 600")
     with pytest.raises(TimeoutError):
         await shell.wait(0.05)
@@ -175,7 +175,7 @@ async def test_waiting_can_give_up_and_the_shell_goes_on(box: Session) -> None:
     await shell.kill()
 
 
-async def test_much_input_waits_for_a_shell_that_does_not_read_and_holds_up_nobody(box: Session) -> None:
+async def test_input_for_a_shell_that_does_not_read_waits_and_blocks_no_other(box: Session) -> None:
     shell = await box.start("read -r _; sleep 0.2; wc -c")
     data = b"x" * 3_000_000
     async with anyio.create_task_group() as tasks:
@@ -201,7 +201,7 @@ async def test_two_hundred_shells_write_at_once_and_lose_nothing(box: Session, t
     assert await box.cleanup() >= 200
 
 
-async def test_reading_while_another_waits_for_the_end(box: Session) -> None:
+async def test_a_shell_can_be_read_while_another_task_waits_for_its_end(box: Session) -> None:
     shell = await box.start("echo one; read -r line; echo two")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(shell.wait)
@@ -214,7 +214,7 @@ async def test_reading_while_another_waits_for_the_end(box: Session) -> None:
     assert (await shell.read()).stdout == "two\n"
 
 
-async def test_the_result_has_all_that_is_kept_also_when_one_reply_does_not_hold_it(box: Session) -> None:
+async def test_the_result_is_complete_when_it_needs_more_than_one_reply(box: Session) -> None:
     """A reply holds 58 bytes less than a ring of a megabyte."""
     shell = await box.start("head -c 1048576 /dev/zero | tr '\\0' x; printf END", ring=4 << 20)
     result = await shell.wait(60)
@@ -237,7 +237,7 @@ async def test_many_can_read_one_shell_at_once(box: Session) -> None:
     assert seen == ["word\n"] * 12
 
 
-def test_a_filter_whose_time_is_over_looks_at_no_further_line() -> None:
+def test_a_filter_past_its_deadline_is_refused() -> None:
     with pytest.raises(UsageError, match="takes too long"):
         _matches(regex.compile("x"), b"x", time.monotonic() - 1)
 
@@ -261,9 +261,7 @@ async def test_an_init_whose_output_never_ends_costs_bounded_memory(
         await shell.result()
 
 
-async def test_a_shell_that_the_init_never_ends_is_not_waited_for(
-    box: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_shell_that_the_init_never_ends_is_given_up(box: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     shell = await box.start("sleep 600")
 
     async def running(id: int, out_from: int, err_from: int, limit: int, wait: float = 0.0) -> ReadReply:

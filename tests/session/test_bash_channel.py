@@ -21,7 +21,7 @@ async def test_nothing_that_a_command_prints_is_taken_for_a_status(shell: Persis
     assert (result.exit_code, result.cwd) == (9, "/workspace")
 
 
-async def test_a_text_that_no_pipe_holds_runs_whole(shell: PersistentShell) -> None:
+async def test_a_command_larger_than_a_pipe_runs(shell: PersistentShell) -> None:
     await shell.run("true")  # the first goes to a bash that is not there yet
     text = "x" * 130_000
     assert (await shell.run(f"a={text}; echo ${{#a}}")).stdout == "130000\n"

@@ -95,7 +95,7 @@ def nothing_left(engine: DockerEngine, host: Host) -> Callable[[], Coroutine[Any
     return check
 
 
-async def test_open(workspace: Path, host: Host, nothing_left: Any) -> None:
+async def test_opening_a_session_can_be_cancelled_at_every_step(workspace: Path, host: Host, nothing_left: Any) -> None:
     async def work() -> None:
         box = await Session(workspace, host=host).open()
         await box.close()
@@ -103,7 +103,9 @@ async def test_open(workspace: Path, host: Host, nothing_left: Any) -> None:
     assert await cancelled_everywhere(work, nothing_left) >= 3
 
 
-async def test_a_whole_session_with_a_command_and_a_stream(workspace: Path, host: Host, nothing_left: Any) -> None:
+async def test_a_session_with_a_command_and_a_stream_can_be_cancelled_at_every_step(
+    workspace: Path, host: Host, nothing_left: Any
+) -> None:
     async def work() -> None:
         async with Session(workspace, host=host) as box:
             await box.run("echo hi; sleep 600 &")
@@ -156,7 +158,9 @@ async def test_a_call_of_the_persistent_shell_that_is_cancelled_anywhere_leaves_
         assert await cancelled_everywhere(run, nothing_of_it) >= 1
 
 
-async def test_claim(workspace: Path, host: Host, nothing_left: Any) -> None:
+async def test_claiming_a_sandbox_from_a_pool_can_be_cancelled_at_every_step(
+    workspace: Path, host: Host, nothing_left: Any
+) -> None:
     async def work() -> None:
         async with Pool(workspace, size=1, host=host) as pool:
             await pool.ready()
@@ -166,7 +170,9 @@ async def test_claim(workspace: Path, host: Host, nothing_left: Any) -> None:
     assert await cancelled_everywhere(work, nothing_left) >= 5
 
 
-async def test_attach(workspace: Path, host: Host, engine: DockerEngine) -> None:
+async def test_attaching_can_be_cancelled_at_every_step_and_leaves_the_session_alive(
+    workspace: Path, host: Host, engine: DockerEngine
+) -> None:
     async with Session(workspace, host=host, keep=True) as kept:
 
         async def work() -> None:

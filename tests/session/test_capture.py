@@ -9,7 +9,7 @@ from belljar.session.result import MOST_PIECES, Capture, decode
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20), st.integers(2, 64))
-def test_head_and_tail_are_what_they_say(parts: list[bytes], cap: int) -> None:
+def test_a_long_capture_keeps_exactly_its_head_and_tail(parts: list[bytes], cap: int) -> None:
     whole, capture = b"".join(parts), captured(cap, *parts)
     head, tail = capture.joined()
     assert len(head) + len(tail) + capture.omitted == len(whole) == capture.produced

@@ -24,7 +24,7 @@ async def test_the_exit_code_is_the_commands_own(box: Session, code: int) -> Non
     assert (result.cause, result.exit_code, result.ok) == ("exited", code, code == 0)
 
 
-async def test_a_death_by_signal_is_told(box: Session) -> None:
+async def test_a_death_by_signal_is_in_the_result(box: Session) -> None:
     result = await box.run("kill -SEGV $$")
     assert (result.cause, result.signal, result.exit_code) == ("signalled", signal.SIGSEGV, 128 + signal.SIGSEGV)
 
@@ -37,13 +37,13 @@ async def test_past_its_output_limit_a_command_is_ended(box: Session) -> None:
     assert result.bytes_produced > 100_000
 
 
-def test_a_command_that_was_over_before_the_signal_is_past_its_output_limit_all_the_same() -> None:
+def test_a_command_that_ends_before_the_limits_kill_counts_as_output_limit() -> None:
     exited = frames.EndedBody(frames.EndCause.EXITED, *[0] * 10)
     assert cause_of(exited, "output_limit") == "output_limit"
     assert cause_of(exited, "killed") == "exited"
 
 
-async def test_resources_are_accounted_for(box: Session) -> None:
+async def test_a_result_has_the_resources_that_were_used(box: Session) -> None:
     result = await box.run(["python3", "-c", "x = bytearray(50_000_000); sum(range(2_000_000))"])
     assert result.peak_memory > 50_000_000
     assert result.cpu_time > 0
@@ -77,6 +77,6 @@ async def test_a_container_killed_from_outside_is_a_lost_sandbox(workspace: Path
             await box.run("true")
 
 
-def test_each_cause_that_the_init_knows_has_our_word() -> None:
+def test_each_end_cause_of_the_init_has_a_name() -> None:
     assert CAUSES == {1: "exited", 2: "signalled", 3: "timeout", 4: "killed", 5: "out_of_memory"}
     assert set(CAUSES.values()) <= set(get_args(Cause))

@@ -33,7 +33,7 @@ def place(workspace: Path, base_image: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.bridge
-async def test_what_a_command_plants_is_in_its_result_and_only_there(place: Path) -> None:
+async def test_files_that_a_command_plants_are_in_its_own_result_only(place: Path) -> None:
     tasks = "mkdir .vscode; echo folderOpen > .vscode/tasks.json"
     async with Session(place, changes="staged") as box:
 
@@ -89,7 +89,7 @@ def root(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-async def test_directories_that_were_not_asked_are_told_and_asked_the_next_time(root: int) -> None:
+async def test_directories_beyond_the_limit_are_reported_and_searched_next_time(root: int) -> None:
     sandbox = _Sandbox({"": b""})
     files = CopiedRunFiles(root, [], Files(sandbox.run))
     await files.look()
@@ -105,7 +105,7 @@ async def test_directories_that_were_not_asked_are_told_and_asked_the_next_time(
     assert "evil.git/HEAD" in sandbox.asked
 
 
-async def test_what_cannot_be_looked_into_counts_and_a_lost_sandbox_leaves_what_was_known(root: int) -> None:
+async def test_an_unreadable_directory_is_reported_and_a_lost_sandbox_keeps_the_last_state(root: int) -> None:
     top = b"d 755 0 0 .git\0\0d 755 0 0 ../..\0\0d 755 0 0 ..\0\0"
     answers: dict[str, bytes | int] = {"": top, ".git": b"d 755 0 0 hooks\0\0", ".git/hooks": b"f 755 0 0 pre-push\0\0"}
     sandbox = _Sandbox(answers)

@@ -45,7 +45,7 @@ async def kinds(box: Session) -> dict[str, str]:
     return {change.path: change.kind for change in await box.changes()}
 
 
-async def test_it_is_copied_in_and_what_differs_copied_out(place: Path) -> None:
+async def test_the_workspace_is_copied_in_and_changes_are_copied_out(place: Path) -> None:
     async with Session(place, changes="staged") as box:
         assert (await box.run("cat a.txt link dir/c.txt; stat -c %a dir run.sh")).stdout == "one\none\nc\n750\n755\n"
         assert await kinds(box) == {}
@@ -72,7 +72,7 @@ async def test_it_is_copied_in_and_what_differs_copied_out(place: Path) -> None:
     assert not (place / "b.txt").exists()
 
 
-async def test_checkpoints_rollback_and_fork(place: Path) -> None:
+async def test_checkpoints_rollback_and_fork_work_on_a_copy(place: Path) -> None:
     async with Session(place, changes="staged") as box:
         await box.run("echo good > a.txt; rm -r dir")
         point = await box.checkpoint()
@@ -95,7 +95,7 @@ async def test_what_the_host_changed_or_deleted_meanwhile_is_a_conflict(place: P
         assert set(caught.value.paths) == {"a.txt", "b.txt"}
 
 
-async def test_odd_things_come_out_as_they_are_or_are_refused(place: Path) -> None:
+async def test_links_and_odd_names_are_copied_out_and_fifos_refused(place: Path) -> None:
     name = "odd\nname \udcff"
     async with Session(place, changes="staged") as box:
         await box.run("mkfifo fifo; ln -s /etc/passwd out; rm a.txt; mkdir a.txt; echo i > a.txt/i")
@@ -108,7 +108,7 @@ async def test_odd_things_come_out_as_they_are_or_are_refused(place: Path) -> No
     assert (place / "a.txt" / "i").read_text() == "i\n"
 
 
-async def test_what_is_too_much_is_said(place: Path) -> None:
+async def test_a_workspace_or_change_too_large_to_copy_is_refused(place: Path) -> None:
     small = belljar.Limits(memory="64m")
     async with Session(place, changes="staged", limits=small) as box:
         await box.run("truncate -s 900M sparse")
@@ -121,7 +121,7 @@ async def test_what_is_too_much_is_said(place: Path) -> None:
         await Session(place, changes="staged", limits=small).open()
 
 
-async def test_a_lost_sandbox_leaves_what_was_looked_at_and_says_so(place: Path) -> None:
+async def test_a_lost_sandbox_keeps_the_changes_that_were_seen_and_says_so(place: Path) -> None:
     box = await Session(place, changes="staged").open()
     await box.run("echo seen > a.txt")
     await box.changes()

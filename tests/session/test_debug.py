@@ -37,12 +37,12 @@ async def test_a_command_traces_its_child_only_with_debug(
         assert (await box.run("python3 tracer.py", timeout=60)).stdout.strip() == printed
 
 
-def test_the_command_line_has_it_too(place: Path, base_image: str) -> None:
+def test_the_command_line_has_a_debug_option(place: Path, base_image: str) -> None:
     (place / "tracer.py").write_text(TRACER)
     done = belljar("run", "--debug", "--workspace", str(place), "python3 tracer.py")
     assert (done.stdout.strip(), done.status) == ("0 True", 0)
 
 
-def test_not_for_root_inside(place: Path) -> None:
+def test_debug_and_root_inside_exclude_each_other(place: Path) -> None:
     with pytest.raises(UsageError, match="leave one of them out"):
         Session(place, root=True, debug=True)

@@ -76,7 +76,7 @@ async def test_a_file_is_written_read_and_removed(files: Files, root: Path) -> N
     assert not await files.exists("src")
 
 
-async def test_what_fails_says_so(files: Files, root: Path) -> None:
+async def test_a_failed_read_says_why(files: Files, root: Path) -> None:
     with pytest.raises(FileFailed, match="No such file") as caught:
         await files.read("nosuch")
     assert caught.value.errno == 2
@@ -100,7 +100,7 @@ async def test_more_names_than_the_host_should_keep_are_refused(
         await files.list("crowd")
 
 
-async def test_lines_are_found(files: Files, root: Path) -> None:
+async def test_a_search_finds_lines(files: Files, root: Path) -> None:
     (root / "a.txt").write_text("one\nneedle\n")
     (found,) = await files.search("ne+dle")
     assert (found.path, found.line, found.text) == ("a.txt", 2, "needle")
@@ -120,7 +120,7 @@ async def test_modes_of_directories_are_kept_and_a_read_only_one_can_be_removed(
     assert not (root / "in").exists()
 
 
-async def test_directories_go_both_ways(files: Files, root: Path, tmp_path: Path) -> None:
+async def test_directories_are_uploaded_and_downloaded(files: Files, root: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     (there / "d" / "empty").mkdir(parents=True)
     (there / "d" / "big").write_bytes(os.urandom(2_000_000))

@@ -35,7 +35,7 @@ async def test_a_file_goes_in_and_comes_back_the_same(session: Session, tmp_path
     assert back.read_bytes() == there.read_bytes()
 
 
-async def test_what_cannot_be_written_is_said_and_not_waited_for(session: Session, tmp_path: Path) -> None:
+async def test_an_upload_into_a_missing_directory_fails_at_once(session: Session, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(bytes(5_000_000))
     with pytest.raises(FileFailed, match=r"no directory nowhere; make it first: await box.files.mkdir\('nowhere'\)"):
         await session.files.upload(tmp_path / "big", "nowhere/big")
@@ -57,7 +57,7 @@ async def test_an_upload_that_is_given_up_leaves_neither_file_nor_descriptor(ses
     assert await session.files.list() == []
 
 
-async def test_a_session_that_closes_ends_a_download(session: Session, tmp_path: Path) -> None:
+async def test_closing_a_session_ends_its_downloads(session: Session, tmp_path: Path) -> None:
     await session.run("truncate -s 900M big")
     async with anyio.create_task_group() as tasks:
 
@@ -96,7 +96,7 @@ def upload_half(workspace: Path, fifo: Path) -> str:
     return id
 
 
-async def test_of_a_host_that_dies_in_the_middle_no_half_file_is_taken_for_whole(
+async def test_a_host_killed_during_an_upload_leaves_the_old_file(
     workspace: Path, tmp_path: Path, base_image: str
 ) -> None:
     os.mkfifo(tmp_path / "half")
@@ -119,7 +119,7 @@ def empty_image(docker_client: Any) -> Iterator[str]:
 
 @pytest.mark.bridge
 @pytest.mark.parametrize("link", ["socket", "bridge"])
-async def test_they_need_nothing_of_the_image_and_any_link_will_do(
+async def test_file_operations_work_in_an_empty_image_over_every_link(
     empty_image: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str
 ) -> None:
     if link == "bridge":

@@ -52,7 +52,7 @@ READERS: tuple[Reader, ...] = ("python", "cli", "agent")
 
 
 @pytest.mark.parametrize("command", WALLS)
-async def test_what_helps_is_named_in_the_words_of_who_reads_it(box: Session, command: str) -> None:
+async def test_each_reader_gets_the_hint_in_its_own_words(box: Session, command: str) -> None:
     with trusting(box):  # some of these the policy refuses; it cannot see all that are like them
         result = await box.run(command, timeout=60)
     for reader, words in zip(READERS, WALLS[command], strict=True):
@@ -63,11 +63,11 @@ async def test_what_helps_is_named_in_the_words_of_who_reads_it(box: Session, co
     assert result.as_dict()["hints"] == list(result.hints)
 
 
-def test_more_is_about_twice_what_there_was() -> None:
+def test_a_suggested_limit_is_about_twice_the_old_one() -> None:
     assert [_larger(mib << 20, 2) for mib in (512, 1024, 3013, 8192)] == ["2g", "2g", "6g", "16g"]
 
 
-async def test_sizes_are_told_only_where_they_are_known(box: Session, place: Path) -> None:
+async def test_a_hint_names_sizes_only_where_they_are_known(box: Session, place: Path) -> None:
     full = "head -c 9M /dev/zero > /tmp/full; rm /tmp/full; false"
     assert "(1 and 1 MiB)" in (await box.run(full)).hints[0]
     async with Session(place, limits=Limits(memory="64m")) as other:  # on a volume, if one can be had
@@ -109,7 +109,7 @@ async def box_with_a_door(place: Path, base_image: str) -> AsyncIterator[Session
 
 
 @pytest.mark.parametrize("command", DOOR)
-async def test_what_the_door_says_fits_why_the_connection_failed(box_with_a_door: Session, command: str) -> None:
+async def test_the_network_hint_fits_the_reason_of_the_failure(box_with_a_door: Session, command: str) -> None:
     result = await box_with_a_door.run(command, timeout=60)
     assert result.hints_for("cli") == (DOOR[command],), (result.output, result.network)
 
@@ -117,11 +117,11 @@ async def test_what_the_door_says_fits_why_the_connection_failed(box_with_a_door
 @pytest.mark.parametrize(
     "command", ["true", "exit 3", "echo 'No space left on device'", "ls nosuch", "grep x /dev/null"]
 )
-async def test_an_everyday_result_has_none(box: Session, command: str) -> None:
+async def test_an_everyday_result_has_no_hint(box: Session, command: str) -> None:
     assert (await box.run(command)).hints == ()
 
 
-async def test_tools_tell_them_to_the_model(box: Session) -> None:
+async def test_tool_results_contain_the_hints(box: Session) -> None:
     tools = ToolRegistry(box)
     for name, params in {
         "Bash": {"command": "npm install"}, "terminal-run": {"command": "npm install"},
@@ -132,7 +132,7 @@ async def test_tools_tell_them_to_the_model(box: Session) -> None:
         assert "--image node" in str(result.as_dict()), name
 
 
-async def test_a_program_that_only_another_image_has_is_not_only_not_found(box: Session) -> None:
+async def test_a_missing_program_that_another_image_has_is_named_with_that_image(box: Session) -> None:
     for run in (box.run, box.start):
         with pytest.raises(
             CommandNotFound, match=r"^Command not found: pytest; the image 'base' has none, 'python' has"
@@ -142,7 +142,7 @@ async def test_a_program_that_only_another_image_has_is_not_only_not_found(box: 
         await box.run(["nosuch"])
 
 
-async def test_a_directory_that_cannot_be_renamed_in_a_staged_session_is_told_what_helps(workspace: Path) -> None:
+async def test_a_failed_rename_of_a_directory_in_a_staged_session_gives_a_hint(workspace: Path) -> None:
     (workspace / "dir").mkdir()
     give(workspace / "dir")
     rename = 'python3 -c \'import os; os.rename("dir", "new")\''

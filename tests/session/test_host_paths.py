@@ -53,7 +53,7 @@ async def test_no_link_below_the_workspace_is_read_through(
     assert "s3cret" not in (await box.run("cat /tmp/got /tmp/got/key")).stdout
 
 
-async def test_what_is_no_link_goes_both_ways_in_the_workspace(box: Session, workspace: Path) -> None:
+async def test_plain_files_in_the_workspace_can_be_uploaded_and_downloaded(box: Session, workspace: Path) -> None:
     await box.files.download("/tmp/tree", workspace / "new" / "tree")
     await box.files.download("/tmp/tree/f", workspace / "new" / "g")
     await box.files.download("/tmp/tree/f", workspace / "new")
@@ -64,7 +64,9 @@ async def test_what_is_no_link_goes_both_ways_in_the_workspace(box: Session, wor
     assert (await box.run("cat /tmp/again/tree/f /tmp/g")).stdout == "from inside" * 2
 
 
-async def test_a_link_that_the_caller_made_elsewhere_is_his(box: Session, tmp_path: Path, outside: Path) -> None:
+async def test_a_caller_s_own_link_outside_the_workspace_is_followed(
+    box: Session, tmp_path: Path, outside: Path
+) -> None:
     (tmp_path / "link").symlink_to(outside)
     await box.files.download("/tmp/tree", tmp_path / "link")
     await box.files.upload(tmp_path / "link" / "key", "/tmp/key")
@@ -72,7 +74,7 @@ async def test_a_link_that_the_caller_made_elsewhere_is_his(box: Session, tmp_pa
     assert (await box.run("cat /tmp/key")).stdout == "s3cret"
 
 
-async def test_the_workspace_by_another_name_is_the_same(
+async def test_links_in_the_workspace_are_refused_also_through_an_alias_of_it(
     box: Session, workspace: Path, tmp_path: Path, outside: Path
 ) -> None:
     (tmp_path / "alias").symlink_to(workspace)
@@ -83,7 +85,7 @@ async def test_the_workspace_by_another_name_is_the_same(
 
 
 @pytest.mark.parametrize("target", ["through/f", "up/../out/f", "through"])
-async def test_no_way_of_the_caller_s_own_leads_through_a_link_of_a_command(
+async def test_a_caller_s_link_into_the_workspace_follows_no_link_of_a_command(
     box: Session, workspace: Path, tmp_path: Path, outside: Path, target: str
 ) -> None:
     """His link leads to a place in the workspace that was a directory when he made it."""
@@ -110,13 +112,13 @@ async def test_a_path_that_leaves_the_workspace_again_goes_through_no_link(
     assert (tmp_path / "new" / "f").read_text() == "from inside"
 
 
-async def test_links_without_end_lead_nowhere(box: Session, tmp_path: Path) -> None:
+async def test_a_loop_of_links_is_refused(box: Session, tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(UsageError, match="too many links"):
         await box.files.download("/tmp/tree", tmp_path / "loop" / "f")
 
 
-async def test_what_has_no_path_of_its_own_can_be_brought_in(box: Session) -> None:
+async def test_a_pipe_can_be_uploaded_through_proc_self_fd(box: Session) -> None:
     """`belljar cp <(program) ID:file`"""
     reading, writing = os.pipe()
     os.write(writing, b"said")

@@ -19,7 +19,7 @@ from belljar.session.init_tools import InitTools
 
 
 @pytest.mark.parametrize("record", [b"f 644 -5 0 a", b"f -644 5 0 a", b"f 644 +5 0 a", b"f 644 1_0 0 a"])
-async def test_a_size_below_nothing_is_no_answer(record: bytes) -> None:
+async def test_invalid_numbers_in_a_listing_are_refused(record: bytes) -> None:
     async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
         assert callable(sink)
         sink(record + b"\0\0")
@@ -40,18 +40,18 @@ def answering(*parts: bytes, status: int = 0, stderr: bytes = b"") -> Files:
 
 
 @pytest.mark.parametrize("answer", [b"", b"f 644 5 0 a\0\0" * 2, b"f 644 %b 0 a\0\0" % (b"9" * 400), bytes(8000)])
-async def test_what_is_no_status_of_one_file_is_no_answer(answer: bytes) -> None:
+async def test_an_invalid_file_status_is_refused(answer: bytes) -> None:
     with pytest.raises(FileFailed, match="cannot be read"):
         await answering(answer).stat("a")
 
 
 @pytest.mark.parametrize("answer", [b"a\x001\0x\0" * 3, b"a\x001\0", b"a\x001\0x\0rest"])
-async def test_more_lines_than_were_asked_for_or_parts_of_one_are_no_answer(answer: bytes) -> None:
+async def test_a_search_answer_with_too_many_or_partial_lines_is_refused(answer: bytes) -> None:
     with pytest.raises(FileFailed, match="cannot be read"):
         await answering(answer).search("x", most=2)
 
 
-async def test_numbers_of_a_lying_sandbox_are_no_error_of_ours() -> None:
+async def test_absurd_numbers_from_a_sandbox_raise_no_unexpected_error() -> None:
     (match,) = await answering(b"a\0%b\0x\0" % (b"9" * 5000)).search("x")
     assert match.line == 0
     with pytest.raises(FileFailed, match="words"):
@@ -75,9 +75,7 @@ async def test_a_file_that_comes_byte_by_byte_takes_no_more_memory_than_its_byte
     assert most < 4 * len(content)
 
 
-async def test_a_program_that_the_init_never_ends_is_not_waited_for(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_program_that_the_init_never_ends_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(init_tools, "ASK_SECONDS", 0.01)
     monkeypatch.setattr(init_tools, "GRACE", 0.01)
     monkeypatch.setattr(remote_command, "PATIENCE", 0.01)

@@ -14,7 +14,7 @@ from belljar.engines.docker.engine import DockerEngine
 from belljar.errors import PolicyDenied, SessionNotFound
 
 
-async def test_a_kept_session_outlives_its_maker_and_can_be_entered_by_others(
+async def test_a_kept_session_outlives_its_process_and_can_be_attached_by_others(
     engine: DockerEngine, host: Callable[..., Host]
 ) -> None:
     maker = host(lease=60.0, keep=True)
@@ -47,7 +47,7 @@ async def test_a_kept_session_ends_with_its_lease(engine: DockerEngine, host: Ca
     assert maker.session in await reaped(engine)
 
 
-async def test_a_session_that_never_was_is_one_clear_error() -> None:
+async def test_attaching_an_unknown_session_is_one_clear_error() -> None:
     with pytest.raises(SessionNotFound, match="session list"):
         await Session.attach("bj-000000000000")
 
@@ -75,7 +75,7 @@ reason = "Not in this house."
 
 
 @pytest.mark.parametrize("keep", [True, False])
-async def test_whoever_enters_is_judged_by_the_policy_that_the_session_began_with(workspace: Path, keep: bool) -> None:
+async def test_an_attached_session_keeps_the_policy_that_it_began_with(workspace: Path, keep: bool) -> None:
     policy = Policy.load("default").tighten(Policy.parse(NO_DATE))
     async with Session(workspace, keep=keep, policy=policy) as box:
         again = await Session.attach(box.id)
@@ -96,7 +96,7 @@ def _enter_and_run(id: str, command: str) -> None:
         box.run(command)
 
 
-async def test_a_session_whose_policy_is_not_known_is_not_entered_by_another(workspace: Path) -> None:
+async def test_a_session_whose_policy_file_is_lost_cannot_be_attached(workspace: Path) -> None:
     async with Session(workspace, keep=True, policy="strict") as box:
         (box.sandbox.run_dir / "policy.json").unlink()
         with pytest.raises(SessionNotFound, match="open"):

@@ -43,7 +43,7 @@ def ends(found: Records) -> dict[str, Any]:
     return {starts[each["run"]]: each for each in finished}
 
 
-async def test_of_commands_that_end_in_every_way(box: Session, where: Path) -> None:
+async def test_commands_that_end_in_any_way_are_recorded_with_start_and_end(box: Session, where: Path) -> None:
     await box.run("exit 3")
     await box.run("kill -9 $$")
     await box.run("sleep 60", timeout=0.1)
@@ -77,7 +77,7 @@ async def test_of_commands_that_end_in_every_way(box: Session, where: Path) -> N
     }  # fmt: skip
 
 
-async def test_of_a_call_that_was_given_up_at_once(box: Session, where: Path) -> None:
+async def test_the_end_of_a_cancelled_call_is_recorded_at_once(box: Session, where: Path) -> None:
     """Not only when the session is closed: whoever reads the trail meanwhile sees what still runs."""
     with anyio.move_on_after(0.5):
         await box.persistent.run("echo begun; sleep 60")
@@ -87,7 +87,7 @@ async def test_of_a_call_that_was_given_up_at_once(box: Session, where: Path) ->
     assert causes == {"echo begun; sleep 60": "killed", "sleep 61": "killed"}
 
 
-async def test_of_background_shells(workspace: Path, where: Path) -> None:
+async def test_background_shells_are_recorded_with_start_and_end(workspace: Path, where: Path) -> None:
     async with Session(workspace, audit=Audit(where)) as box:
         await (await box.start("echo seen; exit 4")).wait()
         await (await box.start("sleep 60")).kill()
@@ -105,7 +105,7 @@ async def test_of_background_shells(workspace: Path, where: Path) -> None:
     }  # fmt: skip
 
 
-async def test_of_a_sandbox_that_was_lost(workspace: Path, where: Path) -> None:
+async def test_commands_of_a_lost_sandbox_are_recorded_as_ended(workspace: Path, where: Path) -> None:
     told: list[Result] = []
 
     async def keep(work: Awaitable[Result]) -> None:
@@ -125,7 +125,7 @@ async def test_of_a_sandbox_that_was_lost(workspace: Path, where: Path) -> None:
     assert len(found) == 3
 
 
-async def test_a_kept_session_is_left_and_looked_into_without_a_word_too_many(workspace: Path, where: Path) -> None:
+async def test_reading_a_kept_session_records_no_second_open_or_close(workspace: Path, where: Path) -> None:
     async with Session(workspace, audit=Audit(where), keep=True) as box:
         shell = await box.start("sleep 60")
     async with await Session.attach(shell._session._ledger.session or "", audit=box.audit) as reading:

@@ -27,7 +27,7 @@ taken.accept()
 """
 
 
-async def test_a_door_whose_port_is_taken_does_not_open(base_image: str, workspace: Path) -> None:
+async def test_a_proxy_whose_port_is_taken_does_not_start(base_image: str, workspace: Path) -> None:
     """Whoever listens there would be taken for the proxy."""
     async with Session(workspace) as box:
         await box.files.write("listen.py", LISTENER)
@@ -65,7 +65,7 @@ class Holding:
         await self.go.wait()
 
 
-async def test_a_flood_of_connections_to_a_forwarded_port_is_taken_in_turns() -> None:
+async def test_a_flood_of_connections_to_a_forwarded_port_does_not_block_the_loop() -> None:
     holding = Holding(600)
     door = NetworkDoor(None, lambda _: None)  # type: ignore[arg-type]
     door.mux = holding  # type: ignore[assignment]
@@ -102,7 +102,7 @@ async def test_a_forwarded_port_takes_no_more_than_its_share_of_descriptors(monk
     forwarded.close()
 
 
-async def test_a_flood_of_connections_from_inside_is_looked_at_in_turns() -> None:
+async def test_a_flood_of_connections_from_inside_does_not_block_the_loop() -> None:
     holding = Holding(2000)
     door = NetworkDoor(None, lambda _: None)  # type: ignore[arg-type]
     door.door = holding  # type: ignore[assignment]

@@ -25,7 +25,7 @@ connection.recv(9)
 """
 
 
-async def test_a_door_can_be_opened_later_and_a_shell_that_runs_learns_of_it(
+async def test_a_host_can_be_allowed_later_and_the_running_shell_gets_the_proxy(
     site: int, base_image: str, workspace: Path
 ) -> None:
     fetch = f"curl -sSf http://site.test:{site}/hello.txt"
@@ -66,9 +66,7 @@ async def test_a_port_inside_is_forwarded(base_image: str, workspace: Path) -> N
         await anyio.connect_tcp("127.0.0.1", int(url.rpartition(":")[2]))
 
 
-async def test_a_session_that_ends_under_a_forwarded_connection_ends_it_quietly(
-    base_image: str, workspace: Path
-) -> None:
+async def test_closing_a_session_ends_its_forwarded_connections(base_image: str, workspace: Path) -> None:
     async with Session(workspace) as box:
         (workspace / "serve.py").write_text(SPEAKS_FIRST)
         shell = await box.start("python3 serve.py")
@@ -80,7 +78,7 @@ async def test_a_session_that_ends_under_a_forwarded_connection_ends_it_quietly(
     await stream.aclose()
 
 
-async def test_whoever_attaches_opens_the_door_again_as_it_was(base_image: str, workspace: Path) -> None:
+async def test_attaching_restores_the_hosts_that_were_allowed(base_image: str, workspace: Path) -> None:
     """And asks no client inside: by now they may say what the agent wants."""
     box = await Session(workspace, network=Allow("a.example", ask_hosts=True), keep=True, lease=30).open()
     await box.allow_host("b.example")

@@ -29,7 +29,7 @@ def check(new: NewOutput, filter: bytes | None, upto: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_checks_in_any_order_show_each_line_once_and_leave_none_out(seed: int) -> None:
+def test_reads_with_any_filters_show_each_line_exactly_once(seed: int) -> None:
     dice, new, shown, upto = random.Random(seed), NewOutput(), list[bytes](), 0
     while upto < len(TEXT):
         upto += sum(map(len, LINES[len(TEXT[:upto].splitlines()) :][: dice.randrange(1, 30)]))
@@ -52,6 +52,6 @@ def test_memory_is_bounded_and_no_output_is_lost_beyond_it(monkeypatch: pytest.M
     assert {line for line in LINES if b"b" not in line and line not in TEXT[: len(TEXT) // 2]} <= set(rest)
 
 
-def test_a_shell_that_was_taken_over_begins_where_its_caller_was() -> None:
+def test_new_output_of_a_yielded_command_starts_at_the_given_offset() -> None:
     new = NewOutput(6)
     assert new.start("a") == new.start(None) == 6

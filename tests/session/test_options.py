@@ -44,13 +44,13 @@ def name(options: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("options", SESSIONS + OWN, ids=name)
-def test_of_a_session(options: dict[str, Any]) -> None:
+def test_a_wrong_option_of_a_session_is_a_usage_error(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Session(**{"host": None if "engine" in options else NoHost(), **options})
 
 
 @pytest.mark.parametrize("options", SESSIONS, ids=name)
-def test_of_a_pool(options: dict[str, Any]) -> None:
+def test_a_wrong_session_option_of_a_pool_is_a_usage_error(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Pool(**{"host": None if "engine" in options else NoHost(), **options})
 
@@ -58,7 +58,7 @@ def test_of_a_pool(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "options", [{"size": -1}, {"size": "4"}, {"size": True}, {"memory": "much"}, {"idle": -1}, {"idle": "x"}], ids=name
 )
-def test_of_a_pool_alone(options: dict[str, Any]) -> None:
+def test_a_wrong_option_of_the_pool_itself_is_a_usage_error(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Pool(host=NoHost(), **options)
 
@@ -66,19 +66,19 @@ def test_of_a_pool_alone(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "options", [each for each in SESSIONS if "timeout" not in each] + COMMANDS + OF_OUTPUT, ids=name
 )
-async def test_of_a_throwaway(options: dict[str, Any]) -> None:
+async def test_a_wrong_option_of_run_is_a_usage_error(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         await belljar.run("true", **{"host": None if "engine" in options else NoHost(), **options})
 
 
 @pytest.mark.parametrize("command", [None, 5, b"true", [], [""], [b"true"], ["true", 1], {"a": "b"}], ids=repr)
-async def test_of_what_is_no_command(command: Any) -> None:
+async def test_an_invalid_command_is_a_usage_error(command: Any) -> None:
     with pytest.raises(UsageError):
         await belljar.run(command, host=NoHost())
 
 
 @pytest.mark.parametrize("options", [{"nosuch": 1}, {"network": "full"}, {"policy": "nosuch"}, {"env": 5}], ids=name)
-async def test_of_attach(options: dict[str, Any]) -> None:
+async def test_a_wrong_option_of_attach_is_a_usage_error(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         await Session.attach("bj-000000000000", **{"host": NoHost(), **options})
     with pytest.raises(UsageError, match="session id"):
@@ -96,18 +96,18 @@ async def test_of_attach(options: dict[str, Any]) -> None:
         lambda: belljar.Host(engine="nosuch"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
-def test_of_everything_else(call: Callable[[], object]) -> None:
+def test_wrong_arguments_of_other_public_calls_are_usage_errors(call: Callable[[], object]) -> None:
     with pytest.raises(UsageError):
         call()
 
 
-async def test_which_argument_is_no_text() -> None:
+async def test_an_argument_that_is_no_text_is_named() -> None:
     wrong: Any = ["head", "-n", 3]
     with pytest.raises(UsageError, match=r"write str\(3\)"):
         await belljar.run(wrong, host=NoHost())
 
 
-async def test_of_every_way_to_run_a_command(workspace: Path) -> None:
+async def test_every_way_to_run_a_command_refuses_wrong_options(workspace: Path) -> None:
     async with Session(workspace) as box:
         for options in COMMANDS + OF_OUTPUT:
             for way in (box.run, box.admit, box.start):
@@ -151,12 +151,12 @@ async def _refused_by(shell: Shell) -> None:
         await shell.result()
 
 
-def test_a_typing_error_is_answered_with_what_was_meant() -> None:
+def test_a_misspelt_option_gets_a_suggestion() -> None:
     with pytest.raises(UsageError, match="did you mean 'network'"):
         Session(netwrok="none")  # type: ignore[call-arg]
 
 
-async def test_only_true_is_a_yes(workspace: Path) -> None:
+async def test_only_true_counts_as_approval(workspace: Path) -> None:
     for answer in ("no", 1, None, object()):
         async with Session(workspace, approve=lambda _, answer=answer: answer) as box:  # type: ignore[misc]
             with pytest.raises(belljar.PolicyDenied):

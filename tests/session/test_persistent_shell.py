@@ -81,7 +81,7 @@ async def test_text_that_the_policy_would_refuse_does_not_break_the_shell(
     assert (result.exit_code, result.stdout, result.restarted) == (status, out, False)
 
 
-async def test_messages_count_the_commands_own_lines(shell: PersistentShell) -> None:
+async def test_error_messages_have_the_commands_own_line_numbers(shell: PersistentShell) -> None:
     assert (await shell.run("true\nnosuch")).stderr == "bash: line 2: nosuch: command not found\n"
 
 
@@ -107,7 +107,9 @@ async def test_messages_count_the_commands_own_lines(shell: PersistentShell) -> 
         "cd /; export PWD=/nowhere",
     ],
 )
-async def test_a_shell_in_a_strange_state_still_answers(shell: PersistentShell, trouble: str) -> None:
+async def test_a_shell_with_shadowed_builtins_or_odd_options_still_answers(
+    shell: PersistentShell, trouble: str
+) -> None:
     assert (await shell.run(trouble)).exit_code == 0
     result = await shell.run("echo 'still ä'")
     assert (result.stdout, result.exit_code, result.restarted) == ("still ä\n", 0, False)
@@ -138,13 +140,13 @@ async def test_a_shell_that_ended_is_replaced_with_its_directory_and_variables(
     assert not after.restarted, "it was told already"
 
 
-async def test_what_a_command_exported_holds_also_when_it_ended_the_shells_output(shell: PersistentShell) -> None:
+async def test_exported_variables_survive_a_command_that_closes_the_shells_output(shell: PersistentShell) -> None:
     assert (await shell.run("export KEPT=1; exec >&-")).restarted
     result = await shell.run("echo $KEPT")
     assert (result.stdout, result.restarted) == ("1\n", False)
 
 
-async def test_much_that_was_exported_holds_also_when_the_shells_output_ended(shell: PersistentShell) -> None:
+async def test_thousands_of_exports_survive_a_command_that_closes_the_shells_output(shell: PersistentShell) -> None:
     """Bash takes a while to report it, and the shell is of no more use before that."""
     many = "for i in {1..2000}; do export many_$i=${i}xxxxxxxxxxxxxxxx; done"
     assert (await shell.run(f"{many}; exec >&-")).restarted
@@ -198,7 +200,7 @@ async def test_ctrl_c_with_nothing_running_does_nothing(shell: PersistentShell) 
     assert (await shell.run("f")).stdout == "kept\n"
 
 
-async def test_a_job_that_holds_stdout_does_not_hold_the_call_and_is_heard_later(
+async def test_a_background_job_does_not_delay_its_call_and_its_output_comes_later(
     shell: PersistentShell, box: Session
 ) -> None:
     result = await shell.run("mkfifo /tmp/gate; (read < /tmp/gate; echo late) & echo prompt")
@@ -215,7 +217,7 @@ async def test_jobs_stay_between_calls(shell: PersistentShell) -> None:
     assert (await shell.run("jobs -r | wc -l; kill %1")).stdout == "1\n"
 
 
-async def test_a_job_that_floods_stdout_does_not_hold_the_next_call(shell: PersistentShell) -> None:
+async def test_a_background_job_that_floods_stdout_does_not_block_the_next_call(shell: PersistentShell) -> None:
     await shell.run("yes >&1 & pid=$!")
     result = await shell.run("echo here; kill $pid", timeout=60)
     assert "here\n" in result.stdout
@@ -247,7 +249,7 @@ async def test_a_large_command_runs(shell: PersistentShell) -> None:
     assert (await shell.run(f"a=ž{text}; echo ${{#a}}")).stdout == "20001\n"
 
 
-async def test_the_shell_is_spoken_to_past_the_init_where_its_pipes_can_be_had(
+async def test_the_shells_pipes_are_used_directly_over_a_socket_link(
     shell: PersistentShell, request: pytest.FixtureRequest
 ) -> None:
     for _ in range(100):  # the pipes are passed when the init has nothing else to say
@@ -278,7 +280,7 @@ async def test_a_cancelled_call_ends_its_command(shell: PersistentShell) -> None
     assert (await shell.run("pgrep -cf 'sleep 6[1]'; echo $KEPT")).stdout == "0\n1\n"
 
 
-async def test_what_a_cancelled_call_printed_is_nobody_elses_and_the_next_one_tells_of_the_restart(
+async def test_output_of_a_cancelled_call_is_dropped_and_the_next_call_reports_the_restart(
     shell: PersistentShell,
 ) -> None:
     await shell.run("cd /tmp; export KEPT=1; f() { echo f; }; (sleep 0.1; echo job) &")
@@ -292,7 +294,7 @@ async def test_what_a_cancelled_call_printed_is_nobody_elses_and_the_next_one_te
     assert not (await shell.run("true")).restarted
 
 
-async def test_a_listener_that_raises_leaves_the_restart_to_be_told(shell: PersistentShell) -> None:
+async def test_after_an_on_output_that_raises_the_next_call_reports_the_restart(shell: PersistentShell) -> None:
     with pytest.raises(ZeroDivisionError):
         await shell.run("echo; sleep 61", on_output=lambda _: 1 // 0)
     assert (await shell.run("true")).restarted
@@ -315,7 +317,7 @@ async def test_the_same_command_is_judged_anew_when_the_shell_has_changed(shell:
         await shell.run('rm -rf "$DIR"')
 
 
-async def test_a_shell_that_cannot_tell_its_variables_still_takes_commands(shell: PersistentShell) -> None:
+async def test_a_shell_that_cannot_report_its_variables_still_runs_commands(shell: PersistentShell) -> None:
     await shell.run("true")
     await shell.run("head -c 1G /dev/zero > /dev/shm/full; kill $$")
     try:
@@ -325,7 +327,7 @@ async def test_a_shell_that_cannot_tell_its_variables_still_takes_commands(shell
         await shell.run("rm -f /dev/shm/full")
 
 
-async def test_the_shell_tells_its_environment_at_once_while_a_command_runs(shell: PersistentShell) -> None:
+async def test_settle_returns_at_once_while_a_command_runs(shell: PersistentShell) -> None:
     await shell.run("export A=1")
     await shell.settle()
     runs = anyio.Event()
@@ -338,7 +340,7 @@ async def test_the_shell_tells_its_environment_at_once_while_a_command_runs(shel
         tasks.cancel_scope.cancel()
 
 
-async def test_the_shell_tells_its_environment(shell: PersistentShell) -> None:
+async def test_the_shells_exported_variables_are_known_after_settle(shell: PersistentShell) -> None:
     assert shell.environment is None
     await shell.run("export A=1; unset LC_CTYPE")
     await shell.settle()
@@ -349,7 +351,7 @@ async def test_the_shell_tells_its_environment(shell: PersistentShell) -> None:
 
 
 @pytest.mark.parametrize("options", ["", "set -x", "set -E; trap 'echo trapped' ERR"])
-async def test_a_call_s_status_is_known_to_the_next(shell: PersistentShell, options: str) -> None:
+async def test_the_exit_status_of_a_call_is_seen_by_the_next(shell: PersistentShell, options: str) -> None:
     """And is no failure of the next one's, which a trap would be told of."""
     await shell.run(f":; {options}")
     for status in (0, 1, 7, 0):

@@ -28,7 +28,7 @@ async def test_a_claimed_sandbox_was_never_used_and_is_never_used_again(workspac
         assert len(seen) == 4
 
 
-async def test_what_is_claimed_is_replaced(workspace: Path) -> None:
+async def test_a_claimed_sandbox_is_replaced(workspace: Path) -> None:
     async with Pool(workspace, size=2) as pool:
         await full(pool)
         async with pool.session() as box:
@@ -84,7 +84,7 @@ async def test_a_used_sandbox_is_destroyed_when_the_burst_is_over(
             await gone.wait()
 
 
-async def test_what_runs_in_a_used_sandbox_ends_at_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_processes_in_a_used_sandbox_end_at_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "PATIENCE_SECONDS", 60.0)
     async with Pool(workspace, size=4) as pool:
         await full(pool)
@@ -121,7 +121,7 @@ async def test_a_waiting_sandbox_that_died_is_not_handed_out(workspace: Path, do
             assert (await box.run("echo alive")).stdout == "alive\n"
 
 
-async def test_a_workspace_that_was_replaced_is_noticed(workspace: Path) -> None:
+async def test_a_replaced_workspace_directory_is_noticed(workspace: Path) -> None:
     async with Pool(workspace, size=1) as pool:
         await full(pool)
         workspace.rename(workspace.with_name("moved"))

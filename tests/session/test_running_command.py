@@ -36,7 +36,7 @@ async def test_leaving_a_stream_early_kills_its_command(box: Session) -> None:
     assert (await box.run("pgrep -c sleep")).stdout == "0\n"
 
 
-async def test_an_interrupt_is_a_ctrl_c(box: Session) -> None:
+async def test_interrupt_sends_ctrl_c(box: Session) -> None:
     async with box.stream("echo go; sleep 600") as run:
         async for event in run:
             if isinstance(event, Output):

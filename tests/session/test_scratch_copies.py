@@ -20,7 +20,7 @@ from belljar.session.session import Session
 pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.engine]
 
 
-async def test_scratch_goes_back_too_and_into_a_fork(staged: Open) -> None:
+async def test_rollback_and_fork_include_tmp_and_home(staged: Open) -> None:
     async with staged() as box:
         await box.run("echo tmp > /tmp/x; mkdir -m 555 ~/ro; ln -s x ~/link; touch ~/gone")
         point = await box.checkpoint()
@@ -36,7 +36,7 @@ async def test_scratch_goes_back_too_and_into_a_fork(staged: Open) -> None:
             await twin.close()
 
 
-async def test_what_is_too_large_in_scratch_is_left_out_and_named(mine: Path, engine_name: str) -> None:
+async def test_scratch_files_too_large_to_copy_are_left_out_and_named(mine: Path, engine_name: str) -> None:
     async with Session(mine, changes="staged", engine=engine_name) as box:  # type: ignore[arg-type]
         await box.run("head -c 40000000 /dev/zero > /tmp/big; echo 1 > ~/x")
         point = await box.checkpoint()
@@ -46,9 +46,7 @@ async def test_what_is_too_large_in_scratch_is_left_out_and_named(mine: Path, en
         assert (await box.run("ls /tmp ~")).stdout == "/home/sandbox:\nx\n\n/tmp:\nnew\n"
 
 
-async def test_a_disk_that_takes_a_piece_at_a_time_gets_all_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_short_writes_to_disk_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(argv: list[str], source: Source | None, sink: Sink) -> tuple[int, bytes]:
         assert callable(sink)
         sink(b"all of it")

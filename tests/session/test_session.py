@@ -55,7 +55,7 @@ def _kept_of_commands() -> list[object]:
     return [each for each in gc.get_objects() if isinstance(each, (Collector, Run, Capture))]
 
 
-async def test_what_a_command_printed_goes_with_its_result(box: Session) -> None:
+async def test_output_is_freed_with_its_result(box: Session) -> None:
     """Without a cycle: a full collection holds up the loop, the longer the more a sandbox made it keep."""
     gc.collect()
     before = set(map(id, _kept_of_commands()))
@@ -152,7 +152,7 @@ async def test_ten_thousand_variables_arrive(box: Session) -> None:
     assert result.stdout == "10000\n"
 
 
-async def test_a_terminal_is_one_if_asked(box: Session) -> None:
+async def test_a_command_gets_a_terminal_only_if_asked(box: Session) -> None:
     result = await box.run("test -t 1 && tty && stty size", pty=True, timeout=60)
     assert result.stdout.replace("\r", "").splitlines()[1:] == ["24 80"]
 
@@ -183,54 +183,54 @@ async def test_many_commands_at_once_do_not_mix(box: Session) -> None:
 # What is refused.
 
 
-async def test_a_program_that_is_not_there(box: Session) -> None:
+async def test_a_missing_program_is_command_not_found(box: Session) -> None:
     with pytest.raises(CommandNotFound, match="no-such-program"):
         await box.run(["no-such-program"])
 
 
-async def test_a_file_that_is_not_executable(box: Session) -> None:
+async def test_a_file_that_is_not_executable_is_refused(box: Session) -> None:
     (host(box) / "notes.txt").write_text("hello")
     with pytest.raises(CommandNotExecutable):
         await box.run(["./notes.txt"])
 
 
-async def test_bash_says_itself_what_it_cannot_find(box: Session) -> None:
+async def test_bash_reports_a_missing_command_itself(box: Session) -> None:
     result = await box.run("no-such-program")
     assert result.exit_code == 127
     assert result.stderr == "bash: line 1: no-such-program: command not found\n"
 
 
 @pytest.mark.parametrize("cwd", ["missing", "..", "/etc", "a\0b"])
-async def test_a_working_directory_that_cannot_be(box: Session, cwd: str) -> None:
+async def test_an_invalid_working_directory_is_refused(box: Session, cwd: str) -> None:
     with pytest.raises(WorkingDirectoryError, match="Invalid working directory"):
         await box.run("pwd", cwd=cwd)
 
 
 @pytest.mark.parametrize("env", [{"A=B": "1"}, {"": "1"}, {"A": "x\0y"}])
-async def test_a_variable_that_cannot_be(box: Session, env: dict[str, str]) -> None:
+async def test_an_invalid_variable_is_refused(box: Session, env: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         await box.run("true", env=env)
 
 
-async def test_an_environment_beyond_all_bounds(box: Session) -> None:
+async def test_an_environment_beyond_all_bounds_is_refused(box: Session) -> None:
     with pytest.raises((UsageError, CommandError)):
         await box.run("true", env={"HUGE": "x" * (9 << 20)})
 
 
 @pytest.mark.parametrize("command", ["echo a\0b", "", "   "])
-async def test_a_command_that_cannot_be_judged(box: Session, command: str) -> None:
+async def test_a_command_that_cannot_be_judged_is_denied(box: Session, command: str) -> None:
     with pytest.raises(PolicyDenied):
         await box.run(command)
 
 
-async def test_what_the_policy_denies_does_not_run(box: Session) -> None:
+async def test_a_denied_command_does_not_run(box: Session) -> None:
     with pytest.raises(PolicyDenied) as denied:
         await box.run("touch denied-marker; rm -rf /")
     assert denied.value.verdict.risk == "blocked"
     assert not (host(box) / "denied-marker").exists()
 
 
-async def test_what_must_be_asked_is_denied_without_anyone_to_ask(box: Session) -> None:
+async def test_a_command_that_needs_approval_is_denied_without_an_approver(box: Session) -> None:
     with pytest.raises(PolicyDenied):
         await box.run("sudo ls")
 
@@ -292,12 +292,12 @@ async def test_odd_names_of_workspaces_work(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/no/such/dir", "/etc/passwd", "/proc", ""])
-async def test_what_is_no_workspace_is_refused(path: str) -> None:
+async def test_an_invalid_workspace_is_refused(path: str) -> None:
     with pytest.raises(WorkspaceError):
         await belljar.run("true", path)
 
 
-async def test_an_image_that_is_not_there(workspace: Path) -> None:
+async def test_a_missing_image_is_an_error(workspace: Path) -> None:
     with pytest.raises(ImageMissing):
         await belljar.run("true", workspace, image="no/such:image")
 
@@ -307,7 +307,7 @@ async def test_a_session_that_is_not_open_says_so() -> None:
         await belljar.Session().run("true")
 
 
-async def test_a_question_that_nobody_answers_says_who_could(base_image: str, workspace: Path) -> None:
+async def test_a_denial_without_an_approver_says_how_to_set_one(base_image: str, workspace: Path) -> None:
     with pytest.raises(PolicyDenied, match=r"Session\(approve=…\)"):
         await belljar.run("kubectl delete ns prod", workspace)
     with pytest.raises(PolicyDenied) as declined:
@@ -315,9 +315,7 @@ async def test_a_question_that_nobody_answers_says_who_could(base_image: str, wo
     assert "approve=" not in str(declined.value)
 
 
-async def test_an_image_that_was_removed_is_not_run_from_memory(
-    base_image: str, tmp_path: Path, docker_client: Any
-) -> None:
+async def test_a_removed_image_is_not_used_from_a_cache(base_image: str, tmp_path: Path, docker_client: Any) -> None:
     give(tmp_path)
     docker = docker_client.api
     name = f"bj-moved-{os.getpid()}:1"

@@ -9,7 +9,7 @@ import pytest
 from belljar import PolicyDenied, Session
 
 
-async def test_the_functions_of_a_shell_that_ended_are_not_what_the_next_is_judged_with(place: Path) -> None:
+async def test_a_new_shell_is_not_judged_with_the_functions_of_the_last(place: Path) -> None:
     async with Session(place) as box:
         shell = box.persistent
         for end in ("exit", "exec true", "exec >&-", "kill -9 $$"):
@@ -40,7 +40,7 @@ async def test_a_shell_that_ends_while_its_command_is_judged_is_judged_anew(
             await shell.run("tool -- rm -rf /")
 
 
-async def test_a_verdict_from_before_the_shell_was_in_doubt_is_not_recalled(place: Path) -> None:
+async def test_a_cached_verdict_is_not_used_after_an_unread_script(place: Path) -> None:
     (place / "unread.sh").write_text(":")
     async with Session(place) as box:
         shell = box.persistent
@@ -79,7 +79,7 @@ async def test_a_new_shell_recalls_no_verdict_of_the_last(place: Path) -> None:
         assert not shell._shell_judge._verdicts
 
 
-async def test_variables_are_unknown_after_a_script_that_nobody_read_or_a_branch(place: Path) -> None:
+async def test_variables_are_unknown_after_an_unread_script_or_a_branch(place: Path) -> None:
     (place / "set.sh").write_text("D=/workspace")
     async with Session(place) as box:
         shell = box.persistent

@@ -7,7 +7,7 @@ from tests.attacks.test_persistent_shell import shell as shell
 from belljar.session.persistent_shell import PersistentShell
 
 
-async def test_a_call_tells_what_it_used(shell: PersistentShell) -> None:
+async def test_a_call_reports_its_time_and_memory(shell: PersistentShell) -> None:
     await shell.run("true")
     busy = await shell.run("for ((i = 0; i < 300000; i++)); do :; done", timeout=60)
     large = await shell.run("python3 -c 'x = bytearray(150 << 20); import time; time.sleep(1)'", timeout=60)
@@ -21,7 +21,7 @@ async def test_a_call_tells_what_it_used(shell: PersistentShell) -> None:
     assert ended.peak_memory > 0
 
 
-async def test_a_shell_that_was_stopped_is_ended_with_a_word(shell: PersistentShell) -> None:
+async def test_a_shell_stopped_by_a_signal_is_ended_with_a_message(shell: PersistentShell) -> None:
     await shell.run("cd /tmp")
     stopped = await shell.run("echo before; kill -STOP $$; echo after")
     assert stopped.cause == "killed"
@@ -31,6 +31,6 @@ async def test_a_shell_that_was_stopped_is_ended_with_a_word(shell: PersistentSh
     assert (await shell.run("pwd")).stdout == "/tmp\n"
 
 
-async def test_a_shell_that_was_stopped_may_be_let_go_on(shell: PersistentShell) -> None:
+async def test_a_stopped_shell_may_be_continued(shell: PersistentShell) -> None:
     result = await shell.run("(sleep 0.2; kill -CONT $$) & kill -STOP $$; echo after")
     assert result.stdout == "after\n"

@@ -24,7 +24,7 @@ async def test_shells_are_listed_found_and_cleaned_up(box: Session) -> None:
     await alive.kill()
 
 
-async def test_what_is_denied_starts_no_shell(box: Session) -> None:
+async def test_a_denied_command_starts_no_shell(box: Session) -> None:
     before = len(box.shells())
     with pytest.raises(PolicyDenied):
         await box.start("rm -rf /")
@@ -52,13 +52,13 @@ async def test_a_flood_that_becomes_a_shell_goes_on_where_it_was(box: Session) -
     await made.kill()
 
 
-async def test_a_command_that_is_quick_does_not_yield(box: Session) -> None:
+async def test_a_quick_command_returns_its_result(box: Session) -> None:
     made = await box.yielding("echo quick", yield_after=20)
     assert not isinstance(made, Shell)
     assert made.stdout == "quick\n"
 
 
-async def test_shells_of_others_that_are_no_longer_listed_are_forgotten(
+async def test_foreign_shells_that_are_no_longer_listed_are_forgotten(
     box: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An init that lists others each time must not make the host keep them all."""

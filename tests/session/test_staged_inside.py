@@ -27,7 +27,7 @@ async def test_a_discarded_file_is_no_change_whatever_attributes_it_had(staged: 
         assert [change.path for change in await box.changes()] == ["a.txt"]
 
 
-async def test_checkpoints_and_the_way_back(staged: Open) -> None:
+async def test_rollback_restores_a_checkpoint_and_restarts_the_shell(staged: Open) -> None:
     async with staged() as box:
         await box.persistent.run("cd dir; export X=1; echo one > ../made")
         point = await box.checkpoint("good")
@@ -42,7 +42,7 @@ async def test_checkpoints_and_the_way_back(staged: Open) -> None:
         assert await kinds(box) == {"made": "added"}
 
 
-async def test_what_is_in_a_directory_that_nobody_may_write_to_can_be_discarded(staged: Open) -> None:
+async def test_changes_in_a_read_only_directory_can_be_discarded(staged: Open) -> None:
     async with staged() as box:
         await box.run("echo x > dir/new; echo y > dir/c.txt; chmod 555 dir")
         assert await box.discard(["dir/new", "dir/c.txt"]) == ["dir/c.txt", "dir/new"]

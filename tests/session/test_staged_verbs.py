@@ -66,7 +66,7 @@ def root() -> Path:
     return hosts.default().staged_root
 
 
-async def test_what_the_host_changed_meanwhile_is_a_conflict(staged: Open, place: Path) -> None:
+async def test_a_file_changed_on_the_host_meanwhile_is_a_conflict(staged: Open, place: Path) -> None:
     async with staged() as box:
         await box.run("echo sandbox > a.txt")
         (place / "a.txt").write_text("host\n")
@@ -86,7 +86,7 @@ async def test_a_checkpoint_waits_until_nothing_runs_beside_it(staged: Open) -> 
         await box.checkpoint()
 
 
-async def test_a_fork_goes_its_own_way(staged: Open) -> None:
+async def test_a_fork_and_its_origin_change_independently(staged: Open) -> None:
     async with staged() as box:
         await box.run("echo common > x")
         twin = await box.fork()
@@ -113,7 +113,7 @@ async def test_before_risky_commands_a_checkpoint_is_made(staged: Open) -> None:
         assert (await box.run("cat x dir/c.txt")).stdout == "x\nc\n"
 
 
-async def test_the_policy_allows_what_can_be_taken_back(mine: Path, engine_name: str) -> None:
+async def test_the_policy_allows_reversible_commands(mine: Path, engine_name: str) -> None:
     subprocess.run(["git", "-c", "safe.directory=*", "init", "-q", mine], check=True)
     for command in ("rm -rf *", "git reset --hard"):
         async with Session(mine, changes="staged", engine=engine_name) as box:  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ async def test_the_policy_allows_what_can_be_taken_back(mine: Path, engine_name:
         assert (await box.run("cat a.txt dir/c.txt")).stdout == "one\nc\n"
 
 
-async def test_what_the_host_would_run_is_seen_in_the_layer_and_held(staged: Open, place: Path) -> None:
+async def test_a_file_that_the_host_would_run_is_reported_and_held_back(staged: Open, place: Path) -> None:
     async with staged(approve=lambda verdict: True) as box:
         result = await box.run("echo evil > .envrc; echo x > x")
         assert result.runs_later == (".envrc",)
@@ -140,7 +140,7 @@ async def test_what_the_host_would_run_is_seen_in_the_layer_and_held(staged: Ope
         assert (await box.run("rm .envrc")).runs_later == ()
 
 
-async def test_git_looks_at_no_file_because_of_its_owners_number(staged: Open, place: Path) -> None:
+async def test_git_status_rereads_no_file_because_of_its_owner(staged: Open, place: Path) -> None:
     for each in place.rglob("*"):
         os.utime(each, (1e9, 1e9))
     git = ["git", "-c", "safe.directory=*", "-C", str(place)]
@@ -171,7 +171,7 @@ def elsewhere(id: str, engine: str, *work: str) -> str:
     return done.stdout
 
 
-async def test_another_process_enters_looks_applies_and_goes_back(mine: Path, engine_name: str) -> None:
+async def test_another_process_can_attach_read_changes_apply_and_roll_back(mine: Path, engine_name: str) -> None:
     import anyio.to_thread
 
     def other(*work: str) -> str:
@@ -199,7 +199,7 @@ async def test_a_kept_sessions_changes_survive_its_host(mine: Path, engine_name:
     await _survives(mine, engine_name, "await box.close(); print(box_id, flush=True)")
 
 
-async def test_killed_in_the_middle_the_changes_can_still_be_read(mine: Path, engine_name: str) -> None:
+async def test_changes_survive_a_killed_host(mine: Path, engine_name: str) -> None:
     await _survives(mine, engine_name, "print(box_id, flush=True); os.kill(os.getpid(), 9)")
 
 

@@ -10,7 +10,7 @@ async def test_a_throwaway_leaves_nothing_to_the_next(workspace: Path) -> None:
     assert (await belljar.run("ls /tmp ~", workspace)).stdout.split() == ["/home/sandbox:", "/tmp:"]
 
 
-async def test_limits_are_in_force(workspace: Path) -> None:
+async def test_limits_of_a_throwaway_are_in_force(workspace: Path) -> None:
     limits = belljar.Limits(memory="64m", pids=32, tmp="2m")
     async with belljar.Session(workspace, limits=limits) as small:
         hog = await small.run(["python3", "-c", "x = bytearray(200_000_000)"])

@@ -18,6 +18,6 @@ def test_every_public_name_of_a_session_is_declared(tmp_path: Path) -> None:
     assert names == {name for name in dir(sync.Session) if not name.startswith("_")} | FOR_TOOLS_AND_SURFACES
 
 
-def test_the_parts_of_a_session_work_with_the_whole(tmp_path: Path) -> None:
+def test_the_mixins_of_a_session_refer_to_the_session(tmp_path: Path) -> None:
     box = Session(tmp_path)
     assert box._box is box

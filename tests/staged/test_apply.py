@@ -16,7 +16,7 @@ from belljar.staged.diff import unified
 from belljar.workspace.idmap import unmount
 
 
-def test_all_of_it_is_as_the_sandbox_saw_it(stage: Stage) -> None:
+def test_after_an_apply_the_host_equals_what_the_sandbox_saw(stage: Stage) -> None:
     change_much(stage.merged)
     result = apply(stage.area)
     assert tree(stage.host) == tree(stage.merged)
@@ -24,7 +24,7 @@ def test_all_of_it_is_as_the_sandbox_saw_it(stage: Stage) -> None:
     assert stage.changes() == {}
 
 
-def test_named_files_only_and_the_directories_they_need(stage: Stage) -> None:
+def test_an_apply_of_named_files_makes_only_the_directories_they_need(stage: Stage) -> None:
     change_much(stage.merged)
     apply(stage.area, ["new/deep/f"])
     assert (stage.host / "new/deep/f").read_text() == "f"
@@ -38,7 +38,7 @@ def test_named_files_only_and_the_directories_they_need(stage: Stage) -> None:
     assert apply(stage.area, ["..data"]).paths == ["..data"]
 
 
-def test_fifos_are_refused_with_a_word(stage: Stage) -> None:
+def test_fifos_are_refused_by_name(stage: Stage) -> None:
     os.mkfifo(stage.merged / "fifo")
     (stage.merged / "x").write_text("x")
     result = apply(stage.area)
@@ -58,7 +58,7 @@ def test_a_link_swapped_in_by_the_host_is_not_followed_even_by_force(stage: Stag
     assert (stage.host / "dir" / "c.txt").read_text() == "escaped"
 
 
-def test_what_was_applied_can_be_changed_and_applied_again(stage: Stage) -> None:
+def test_an_applied_file_can_be_changed_and_applied_again(stage: Stage) -> None:
     (stage.merged / "a.txt").write_text("1")
     apply(stage.area)
     (stage.merged / "a.txt").write_text("2")
@@ -66,7 +66,7 @@ def test_what_was_applied_can_be_changed_and_applied_again(stage: Stage) -> None
     assert (stage.host / "a.txt").read_text() == "2"
 
 
-def test_a_read_only_directory_is_filled_first(stage: Stage) -> None:
+def test_files_are_written_before_their_directory_becomes_read_only(stage: Stage) -> None:
     (stage.merged / "ro").mkdir()
     (stage.merged / "ro" / "f").write_text("f")
     (stage.merged / "ro").chmod(0o555)
@@ -75,7 +75,7 @@ def test_a_read_only_directory_is_filled_first(stage: Stage) -> None:
     assert (stage.host / "ro").stat().st_mode & 0o777 == 0o555
 
 
-def test_two_at_once_are_one_after_the_other(stage: Stage) -> None:
+def test_two_applies_at_once_run_one_after_the_other(stage: Stage) -> None:
     change_much(stage.merged)
     inside: list[str] = []
 
@@ -128,7 +128,7 @@ def test_the_longest_names_are_applied_and_taken_back(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("edit", ["changed", "deleted"])
-def test_what_the_host_does_with_an_applied_file_is_its_own_business(stage: Stage, edit: str) -> None:
+def test_a_later_change_by_the_host_to_an_applied_file_is_left_alone(stage: Stage, edit: str) -> None:
     (stage.merged / "a.txt").write_text("sandbox\n")
     (stage.merged / "b.txt").write_text("sandbox\n")
     apply(stage.area, ["a.txt"])

@@ -46,7 +46,9 @@ async def test_changes_outlive_their_session(staged: Open, place: Path) -> None:
     assert (place / "b.txt").exists()
 
 
-def test_a_checkpoint_that_is_a_copy_has_a_bound_which_is_said(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copied_checkpoint_beyond_its_bound_is_refused_with_sizes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("belljar.staged.area.MOST_COPIED", 1 << 20)
     (stage.merged / "small").write_bytes(bytes(1000))
     point = stage.area.snapshot("small enough")
@@ -57,7 +59,7 @@ def test_a_checkpoint_that_is_a_copy_has_a_bound_which_is_said(stage: Stage, mon
     assert len([*(stage.area.path.parent / LAYERS).iterdir()]) == 1
 
 
-def test_after_a_restart_the_file_system_may_have_another_number(stage: Stage) -> None:
+def test_another_device_number_is_accepted_only_after_a_reboot(stage: Stage) -> None:
     device, inode = stage.area.meta["inode"]
     stage.area.meta["inode"] = [device + 1, inode]
     assert not stage.area.is_in_place

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.staged.conftest import Stage
 
 
-def test_names_that_are_no_text(stage: Stage) -> None:
+def test_names_that_are_not_utf8_are_listed(stage: Stage) -> None:
     for name in (b"\xff\xfe", b"new\nline", b'quo"te', b" "):
         Path(os.fsdecode(os.fsencode(stage.merged) + b"/" + name)).write_text("x")
     assert set(stage.kinds().values()) == {"added"}

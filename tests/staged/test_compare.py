@@ -14,7 +14,7 @@ from belljar.staged.diff import LARGEST
 from belljar.workspace.idmap import unmount
 
 
-def test_only_what_differs_between_the_two_is_shown(stage: Stage, tmp_path: Path) -> None:
+def test_only_differences_between_two_sessions_are_shown(stage: Stage, tmp_path: Path) -> None:
     status, merged = stage.host.stat(), tmp_path / "other"
     merged.mkdir()
     inode = (status.st_dev, status.st_ino)

@@ -25,7 +25,7 @@ def test_a_file_that_the_host_changed_meanwhile_is_a_conflict_and_nothing_is_don
     assert (stage.host / "a.txt").read_text() == "changed\n"
 
 
-def test_deleted_or_replaced_by_the_host_meanwhile(stage: Stage) -> None:
+def test_a_file_that_the_host_deleted_or_replaced_meanwhile_is_a_conflict(stage: Stage) -> None:
     (stage.merged / "a.txt").write_text("x")
     (stage.merged / "dir" / "c.txt").write_text("x")
     (stage.host / "a.txt").unlink()
@@ -61,7 +61,7 @@ def test_a_second_name_of_an_unchanged_file_is_no_conflict(stage: Stage) -> None
     assert (stage.host / "second.txt").read_text() == "one\ntwo\nthree\n"
 
 
-def test_a_file_changed_in_a_directory_that_the_sandbox_deleted(stage: Stage) -> None:
+def test_a_host_change_in_a_directory_that_the_sandbox_deleted_is_a_conflict(stage: Stage) -> None:
     shutil.rmtree(stage.merged / "dir")
     (stage.host / "dir" / "c.txt").write_text("still needed")
     with pytest.raises(Conflict, match=r"dir/c\.txt changed on the host"):

@@ -16,7 +16,7 @@ from belljar.staged.review import Review
 from belljar.workspace.beneath import Folder
 
 
-def test_set_id_bits_and_owners_are_the_hosts(stage: Stage) -> None:
+def test_applied_files_get_no_set_id_bit_and_the_hosts_owner(stage: Stage) -> None:
     (stage.merged / "x").write_text("x")
     os.chown(stage.merged / "x", 4242, 4242)
     (stage.merged / "x").chmod(0o6755)
@@ -46,7 +46,7 @@ def _read_so_far() -> int:
     return int(Path("/proc/self/io").read_text().split()[1])
 
 
-def test_holes_cost_nothing_whatever_is_done_with_them(stage: Stage) -> None:
+def test_holes_of_sparse_files_are_never_read_or_written(stage: Stage) -> None:
     """A command makes as many as it likes for nothing: nobody on the host reads them."""
     big, size, review = stage.merged / "big", 8 << 30, Review(stage.area)
     with big.open("wb") as file:
@@ -64,7 +64,7 @@ def test_holes_cost_nothing_whatever_is_done_with_them(stage: Stage) -> None:
     assert _read_so_far() - before < 64 << 20
 
 
-def test_a_digest_is_of_the_contents_and_not_of_how_they_lie_on_disk(tmp_path: Path) -> None:
+def test_a_digest_depends_on_contents_and_not_on_holes(tmp_path: Path) -> None:
     dense = b"one" + bytes(300_000) + b"two" + bytes(70_000)
     with Folder.at(tmp_path) as folder:
         (tmp_path / "dense").write_bytes(dense)

@@ -19,20 +19,20 @@ def text(stage: Stage) -> str:
         return diff.unified(layers, layers.changes())
 
 
-def test_a_changed_line(stage: Stage) -> None:
+def test_a_changed_line_is_shown_as_one_hunk(stage: Stage) -> None:
     (stage.merged / "a.txt").write_text("one\n2\nthree\n")
     assert text(stage) == (
         "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
     )
 
 
-def test_what_changed_in_git_is_counted(stage: Stage) -> None:
+def test_changes_in_the_git_directory_are_only_counted(stage: Stage) -> None:
     (stage.host / ".git").mkdir()
     (stage.merged / ".git" / "HEAD").write_text("ref")
     assert text(stage) == "diff --git a/.git b/.git\n# +1 in .git\n"
 
 
-def test_new_gone_mode_binary_and_no_newline(stage: Stage) -> None:
+def test_new_deleted_mode_binary_and_missing_newline_are_shown(stage: Stage) -> None:
     (stage.merged / "new").write_text("n")
     (stage.merged / "b.txt").unlink()
     (stage.merged / "a.txt").chmod(0o755)
@@ -47,7 +47,7 @@ def test_new_gone_mode_binary_and_no_newline(stage: Stage) -> None:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed: nobody to take the patch")
-def test_git_takes_it(stage: Stage, tmp_path: Path) -> None:
+def test_git_apply_accepts_the_diff(stage: Stage, tmp_path: Path) -> None:
     (stage.merged / "a.txt").write_text("zero\none\nthree\nfour")
     (stage.merged / "dir" / "c.txt").unlink()
     (stage.merged / 'odd "name"\n').write_text("x\n")
@@ -63,7 +63,7 @@ def test_git_takes_it(stage: Stage, tmp_path: Path) -> None:
     assert not (copy / "dir" / "c.txt").exists()
 
 
-def test_single_hunks_are_taken_over(stage: Stage) -> None:
+def test_single_hunks_can_be_applied(stage: Stage) -> None:
     lines = [f"{n}\n" for n in range(40)]
     (stage.host / "many.txt").write_text("".join(lines))
     os.sync()

@@ -23,7 +23,7 @@ def git(at: Path, *words: str) -> bytes:
 
 
 @pytest.mark.parametrize("version", ["2", "3", "4"])
-def test_only_an_index_with_other_contents_says_something_else(tmp_path: Path, version: str) -> None:
+def test_only_an_index_with_other_contents_has_another_digest(tmp_path: Path, version: str) -> None:
     for name in ("a", "b" * 7, "c" * 5000):
         (tmp_path / name[:200]).write_text("x")
     git(tmp_path, "init", "-q")
@@ -43,7 +43,7 @@ def test_only_an_index_with_other_contents_says_something_else(tmp_path: Path, v
     assert git_index.same_contents(b"", b"x") is False
 
 
-def test_a_look_by_git_in_the_sandbox_changes_nothing(stage: Stage) -> None:
+def test_git_status_in_the_sandbox_is_no_change(stage: Stage) -> None:
     git(stage.host, "init", "-q")
     git(stage.host, "add", "-A")
     before = git(stage.host, "commit", "-qm", "one")
@@ -73,7 +73,7 @@ def looked_at_by_git(place: Path) -> None:
     assert git(place, "status") != before
 
 
-def test_a_look_by_the_hosts_git_is_no_conflict_for_apply_or_undo(committed: Stage) -> None:
+def test_git_status_on_the_host_is_no_conflict_for_apply_or_undo(committed: Stage) -> None:
     stage = committed
     log = stage.host / ".git/logs/HEAD"
     old = log.read_text()
@@ -89,7 +89,7 @@ def test_a_look_by_the_hosts_git_is_no_conflict_for_apply_or_undo(committed: Sta
     assert len(log.read_text().splitlines()) == 2
 
 
-def test_what_the_host_stages_meanwhile_is_a_conflict_for_both(committed: Stage) -> None:
+def test_git_add_on_the_host_meanwhile_is_a_conflict_for_apply_and_undo(committed: Stage) -> None:
     stage = committed
     stage.changes()
     (stage.host / "mine").write_text("mine")

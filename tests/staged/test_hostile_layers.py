@@ -27,7 +27,7 @@ def upper(stage: Stage) -> Path:
     return stage.area.path / "upper"
 
 
-def test_whiteouts_devices_and_marks_made_by_hand(stage: Stage, upper: Path) -> None:
+def test_forged_whiteouts_devices_and_overlay_attributes_do_no_harm(stage: Stage, upper: Path) -> None:
     before = tree(stage.host)
     for name in ("nosuch", "a.txt"):
         os.mknod(upper / name, stat.S_IFCHR, 0)
@@ -56,7 +56,7 @@ def _nest(at: Path, name: str, levels: int) -> None:
     os.close(here)
 
 
-def test_what_is_nested_too_deeply_can_be_thrown_away(stage: Stage, upper: Path) -> None:
+def test_a_tree_nested_too_deeply_can_be_discarded(stage: Stage, upper: Path) -> None:
     levels = 1100  # more than Python's own stack
     _nest(upper, "d", levels)
     with pytest.raises(BelljarError, match="nested too deeply"):
@@ -70,7 +70,7 @@ def test_what_is_nested_too_deeply_can_be_thrown_away(stage: Stage, upper: Path)
 
 
 @pytest.mark.parametrize(("name", "levels"), [("d", 300), ("n" * 250, 30)])
-def test_what_is_nested_too_deeply_is_named_and_the_rest_applied(
+def test_a_tree_nested_too_deeply_is_refused_and_the_rest_applied(
     stage: Stage, upper: Path, name: str, levels: int
 ) -> None:
     _nest(upper, name, levels)

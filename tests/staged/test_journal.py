@@ -55,7 +55,7 @@ for line in sys.stdin:
 """
 
 
-def test_killed_at_200_points_each_file_is_old_or_new_and_the_rest_is_done_later(stage: Stage) -> None:
+def test_an_apply_killed_at_200_points_leaves_each_file_old_or_new_and_resumes(stage: Stage) -> None:
     (stage.merged / "many").mkdir()
     for number in range(95):
         (stage.merged / "many" / str(number)).write_text(f"{number}\n" * 50)
@@ -83,7 +83,7 @@ def test_killed_at_200_points_each_file_is_old_or_new_and_the_rest_is_done_later
     assert tree(stage.host) == old
 
 
-def test_what_the_host_refuses_in_the_middle_undoes_the_rest(stage: Stage) -> None:
+def test_an_error_in_the_middle_of_an_apply_undoes_the_rest(stage: Stage) -> None:
     change_much(stage.merged)
     locked = subprocess.run(["chattr", "+i", str(stage.host / "b.txt")], check=False, capture_output=True)
     if locked.returncode != 0:
@@ -100,9 +100,7 @@ def test_what_the_host_refuses_in_the_middle_undoes_the_rest(stage: Stage) -> No
     assert tree(stage.host) == tree(stage.merged)
 
 
-def test_the_workspace_s_owner_gets_nothing_of_root_s_by_swapping_names(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_apply_by_root_follows_no_name_that_the_owner_swaps(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """He may rename whatever is in his directories, also what root made there, between any two steps of root's."""
     secrets = [stage.host / f"secret{number}" for number in range(4)]
     for path in stage.host.rglob("*"):

@@ -11,12 +11,12 @@ from tests.staged.conftest import Stage, tree
 from belljar.staged.apply import apply, undo
 
 
-def test_nothing_changed(stage: Stage) -> None:
+def test_an_untouched_workspace_has_no_changes(stage: Stage) -> None:
     (stage.merged / "a.txt").read_text()
     assert stage.changes() == {}
 
 
-def test_added_modified_deleted_and_mode(stage: Stage) -> None:
+def test_added_modified_deleted_and_mode_changes_are_found(stage: Stage) -> None:
     (stage.merged / "new.txt").write_text("n\n")
     (stage.merged / "a.txt").write_text("changed\n")
     (stage.merged / "b.txt").unlink()
@@ -36,7 +36,7 @@ def test_a_deleted_directory_is_one_change(stage: Stage) -> None:
     assert stage.kinds() == {"dir": "deleted"}
 
 
-def test_a_directory_deleted_and_made_again(stage: Stage) -> None:
+def test_a_directory_deleted_and_made_again_lists_its_own_changes(stage: Stage) -> None:
     shutil.rmtree(stage.merged / "dir")
     (stage.merged / "dir").mkdir()
     (stage.merged / "dir" / "c.txt").write_text("c\n")
@@ -61,7 +61,7 @@ def test_a_moved_directory_is_gone_and_new(stage: Stage) -> None:
     assert tree(stage.host) == before
 
 
-def test_a_file_becomes_a_directory_a_link_and_back(stage: Stage) -> None:
+def test_changes_of_type_are_found(stage: Stage) -> None:
     (stage.merged / "a.txt").unlink()
     (stage.merged / "a.txt").mkdir()
     (stage.merged / "a.txt" / "x").write_text("x")
@@ -73,7 +73,7 @@ def test_a_file_becomes_a_directory_a_link_and_back(stage: Stage) -> None:
     assert stage.changes()["b.txt"].after.target == "/etc/passwd"  # type: ignore[union-attr]
 
 
-def test_links_loops_and_empty_directories(stage: Stage) -> None:
+def test_links_loops_and_empty_directories_are_listed(stage: Stage) -> None:
     (stage.merged / "loop").symlink_to("loop")
     (stage.merged / "link").unlink()
     (stage.merged / "link").symlink_to("b.txt")
@@ -81,7 +81,7 @@ def test_links_loops_and_empty_directories(stage: Stage) -> None:
     assert stage.kinds() == {"loop": "added", "link": "modified", "empty": "added"}
 
 
-def test_git_is_one_line(stage: Stage) -> None:
+def test_a_git_directory_is_one_change(stage: Stage) -> None:
     (stage.host / ".git" / "objects" / "aa").mkdir(parents=True)
     (stage.host / "sub" / ".git").mkdir(parents=True)
     for number in range(20):
@@ -93,12 +93,12 @@ def test_git_is_one_line(stage: Stage) -> None:
     assert len(stage.changes()[".git"].members) == 20
 
 
-def test_case_changes(stage: Stage) -> None:
+def test_a_name_changed_only_in_case_is_gone_and_new(stage: Stage) -> None:
     (stage.merged / "a.txt").rename(stage.merged / "A.txt")
     assert stage.kinds() == {"a.txt": "deleted", "A.txt": "added"}
 
 
-def test_only_the_upper_is_walked(stage: Stage) -> None:
+def test_an_untouched_directory_is_never_opened(stage: Stage) -> None:
     """A directory of the workspace that nobody touched is never opened."""
     (stage.host / "locked").mkdir()
     (stage.merged / "a.txt").write_text("x")

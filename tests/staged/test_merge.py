@@ -36,7 +36,7 @@ def _host(stage: Stage, old: str, new: str) -> None:
     file.write_text(file.read_text().replace(old, new))
 
 
-def test_changes_that_do_not_meet_are_both_kept(text: Stage) -> None:
+def test_changes_to_different_lines_are_both_kept(text: Stage) -> None:
     _host(text, "9\n", "host\n")
     with pytest.raises(Conflict):
         apply(text.area)
@@ -55,7 +55,7 @@ def test_what_the_sandbox_does_after_a_merge_is_merged_again(text: Stage) -> Non
     assert (text.host / "a.txt").read_text() == "sandbox\n1\n2\n3\n4\nmore\n6\n7\n8\nhost\n"
 
 
-def test_a_merge_is_taken_back_and_can_be_done_again(text: Stage) -> None:
+def test_a_merge_can_be_undone_and_repeated(text: Stage) -> None:
     _host(text, "9\n", "host\n")
     apply(text.area, merge=True)
     undo(text.area)
@@ -65,7 +65,7 @@ def test_a_merge_is_taken_back_and_can_be_done_again(text: Stage) -> None:
     assert (text.host / "a.txt").read_text() == BASE.replace("0\n", "sandbox\n").replace("9\n", "host\n")
 
 
-def test_changes_that_meet_stay_a_conflict_and_nothing_is_done(text: Stage) -> None:
+def test_changes_to_the_same_lines_are_a_conflict_and_nothing_is_applied(text: Stage) -> None:
     _host(text, "0\n", "host\n")
     (text.merged / "new").write_text("x")
     with pytest.raises(Conflict):
@@ -73,7 +73,7 @@ def test_changes_that_meet_stay_a_conflict_and_nothing_is_done(text: Stage) -> N
     assert not (text.host / "new").exists()
 
 
-def test_without_a_base_a_conflict_stays_one(text: Stage) -> None:
+def test_without_a_base_version_a_conflict_is_not_merged(text: Stage) -> None:
     (base,) = (text.area.path / merge.FOLDER).iterdir()
     base.write_bytes(base.read_bytes()[:-1])  # a crash cut it off
     _host(text, "9\n", "host\n")
@@ -119,7 +119,7 @@ def test_settings_of_git_that_are_merged_are_judged_as_they_will_be(
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="compared with git's own merge")
-def test_what_git_refuses_is_refused_and_what_is_merged_is_what_git_makes_of_it(tmp_path: Path) -> None:
+def test_merges_agree_with_git_merge_file(tmp_path: Path) -> None:
     chance = random.Random(7)
     clean = 0
     for _ in range(150):

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.root
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"]
 
 
-def test_a_disk_that_is_full_in_the_middle_takes_all_of_it_back(tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_during_an_apply_undoes_all_of_it(tmp_path: Path) -> None:
     host, merged = tmp_path / "host", tmp_path / "merged"
     host.mkdir()
     merged.mkdir()
@@ -58,14 +58,14 @@ def test_files_linked_in_the_sandbox_are_both_applied(stage: Stage) -> None:
     assert (stage.host / "y").read_text() == "x"
 
 
-def test_a_name_that_changed_only_in_case(stage: Stage) -> None:
+def test_a_name_changed_only_in_case_is_applied(stage: Stage) -> None:
     (stage.merged / "a.txt").rename(stage.merged / "A.txt")
     assert stage.kinds() == {"A.txt": "added", "a.txt": "deleted"}
     apply(stage.area)
     assert sorted(path.name for path in stage.host.glob("[aA].txt")) == ["A.txt"]
 
 
-def test_links_that_lead_out_or_in_circles_are_links(stage: Stage) -> None:
+def test_links_that_lead_out_or_in_circles_are_applied_as_links(stage: Stage) -> None:
     (stage.merged / "out").symlink_to("../../etc/passwd")
     (stage.merged / "loop").symlink_to("loop")
     (stage.merged / "here").symlink_to(".")
@@ -79,7 +79,7 @@ def _git(*words: object, at: Path) -> None:
     subprocess.run([*GIT, "-C", str(at), *map(str, words)], check=True, capture_output=True)
 
 
-def test_a_submodule_is_one_line_and_its_hooks_are_held(stage: Stage, tmp_path: Path) -> None:
+def test_a_submodule_is_one_change_and_its_hooks_are_held_back(stage: Stage, tmp_path: Path) -> None:
     module = tmp_path / "module"
     _git("init", "-q", module, at=tmp_path)
     _git("commit", "-q", "--allow-empty", "-m", "one", at=module)
@@ -98,7 +98,7 @@ def test_a_submodule_is_one_line_and_its_hooks_are_held(stage: Stage, tmp_path: 
     assert sorted(apply(stage.area).held) == [".git", "sub/.git"]
 
 
-def test_a_worktree_whose_git_directory_is_elsewhere(stage: Stage, tmp_path: Path) -> None:
+def test_a_worktrees_git_file_is_held_back(stage: Stage, tmp_path: Path) -> None:
     main = tmp_path / "main"
     _git("init", "-q", main, at=tmp_path)
     _git("commit", "-q", "--allow-empty", "-m", "one", at=main)

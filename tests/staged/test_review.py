@@ -16,7 +16,7 @@ from belljar.staged.review import Review
 from belljar.workspace.idmap import unmount
 
 
-def test_all_of_it_is_taken_back(stage: Stage) -> None:
+def test_all_changes_can_be_discarded(stage: Stage) -> None:
     before = tree(stage.host)
     change_much(stage.merged)
     unmount(stage.merged)
@@ -25,7 +25,7 @@ def test_all_of_it_is_taken_back(stage: Stage) -> None:
     assert tree(stage.host) == before
 
 
-def test_some_of_it_is_taken_back_and_the_rest_stays(stage: Stage) -> None:
+def test_named_changes_can_be_discarded_and_the_rest_stays(stage: Stage) -> None:
     change_much(stage.merged)
     (stage.merged / "new" / "other").write_text("stays")
     unmount(stage.merged)
@@ -33,7 +33,7 @@ def test_some_of_it_is_taken_back_and_the_rest_stays(stage: Stage) -> None:
     assert set(stage.kinds()) == {"dir", "link", "new", "new/deep", "new/other", "run.sh"}
 
 
-def test_what_a_replaced_directory_hides_is_there_again(stage: Stage) -> None:
+def test_a_discarded_deletion_in_a_replaced_directory_restores_the_file(stage: Stage) -> None:
     shutil.rmtree(stage.merged / "dir")
     (stage.merged / "dir").mkdir()
     (stage.merged / "dir" / "new").write_text("x")
@@ -42,7 +42,7 @@ def test_what_a_replaced_directory_hides_is_there_again(stage: Stage) -> None:
     assert stage.kinds() == {"dir/d.txt": "deleted", "dir/new": "added"}
 
 
-def test_what_a_checkpoint_holds_is_taken_back_as_well(stage: Stage) -> None:
+def test_changes_in_a_checkpoint_can_be_discarded(stage: Stage) -> None:
     change_much(stage.merged)
     unmount(stage.merged)
     stage.area.freeze("one")
@@ -75,7 +75,7 @@ def test_what_was_shown_is_what_is_applied(stage: Stage) -> None:
     assert (stage.host / "a.txt").read_text() == "one\ntwo\nthree\n"
 
 
-def test_what_a_sandbox_that_still_runs_writes_after_the_last_look_is_not_applied(
+def test_what_a_running_sandbox_writes_after_the_review_is_not_applied(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (stage.merged / "a.txt").write_text("harmless\n")
@@ -94,7 +94,7 @@ def test_what_a_sandbox_that_still_runs_writes_after_the_last_look_is_not_applie
     assert os.getxattr(stage.host / "a.txt", "user.kept") == b"1"
 
 
-def test_a_hook_in_the_place_of_what_was_shown_is_not_applied(stage: Stage) -> None:
+def test_a_hook_that_replaced_the_shown_file_is_not_applied(stage: Stage) -> None:
     """Of `.git` only the number of changes is shown."""
     (stage.merged / ".git" / "refs").mkdir(parents=True)
     (stage.merged / ".git" / "refs" / "x").write_text("x")
@@ -143,7 +143,7 @@ def _cut_off_at(where: str) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-def test_what_was_applied_is_taken_back_after_the_rest_was_discarded(stage: Stage, checkpoint: bool) -> None:
+def test_an_apply_can_be_undone_after_the_rest_was_discarded(stage: Stage, checkpoint: bool) -> None:
     before = tree(stage.host)
     change_much(stage.merged)
     unmount(stage.merged)

@@ -11,7 +11,7 @@ from belljar.errors import Conflict, UsageError
 from belljar.staged.apply import apply
 
 
-def test_what_the_host_would_run_needs_a_yes_of_its_own(stage: Stage) -> None:
+def test_a_file_that_the_host_would_run_is_applied_only_with_runs_later(stage: Stage) -> None:
     (stage.merged / ".envrc").write_text("evil")
     (stage.merged / "x").write_text("x")
     result = apply(stage.area)
@@ -37,7 +37,7 @@ def test_a_commit_is_applied_and_a_planted_hook_is_held(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("path", [".git", "sub/.git", ".git/hooks", ".git/config", ".vscode", "sub/.claude", ".github"])
-def test_a_link_to_something_that_is_run_is_held(stage: Stage, path: str) -> None:
+def test_a_link_to_a_file_that_is_run_is_held_back(stage: Stage, path: str) -> None:
     (stage.merged / path).parent.mkdir(exist_ok=True)
     (stage.merged / "harmless").mkdir()
     (stage.merged / path).symlink_to(stage.host / "harmless")
@@ -45,7 +45,7 @@ def test_a_link_to_something_that_is_run_is_held(stage: Stage, path: str) -> Non
     assert not (stage.host / path).is_symlink()
 
 
-def test_settings_too_long_to_be_read_are_held(stage: Stage) -> None:
+def test_settings_too_long_to_be_read_are_held_back(stage: Stage) -> None:
     (stage.host / ".git").mkdir()
     (stage.merged / ".git" / "config").write_text("#" * (2 << 20) + "\n[core]\n\tfsmonitor = evil\n")
     assert apply(stage.area).held == [".git"]

@@ -16,7 +16,7 @@ def test_hooks_of_a_submodule_that_is_named_like_a_store_are_held(stage: Stage) 
     assert apply(stage.area).held == [".git"]
 
 
-def test_a_git_directory_by_another_name_is_held(stage: Stage) -> None:
+def test_a_git_directory_by_another_name_is_held_back(stage: Stage) -> None:
     for name in ("objects", "refs"):
         (stage.merged / "store" / name).mkdir(parents=True)
     (stage.merged / "store" / "config").write_text("[core]\n\tfsmonitor = evil\n\tworktree = .\n")
@@ -27,7 +27,7 @@ def test_a_git_directory_by_another_name_is_held(stage: Stage) -> None:
     assert apply(stage.area).held == ["store/config"]
 
 
-def test_what_the_host_s_own_git_directory_leads_to_is_held(stage: Stage, host: Path) -> None:
+def test_files_that_the_host_s_git_settings_point_to_are_held_back(stage: Stage, host: Path) -> None:
     (host / ".git" / "hooks").mkdir(parents=True)
     (host / ".git" / "config").write_text("[core]\n\thooksPath = scripts/hooks\n[include]\n\tpath = ../team\n")
     (host / ".git" / "hooks" / "pre-push").symlink_to("../../scripts/check")

@@ -20,7 +20,7 @@ from belljar.staged.copying import make_whiteout
 from belljar.workspace.beneath import Folder
 
 
-def test_it_is_taken_back_once(stage: Stage) -> None:
+def test_an_apply_is_undone_exactly_and_only_once(stage: Stage) -> None:
     before = tree(stage.host)
     times = {path: path.lstat().st_mtime_ns for path in stage.host.rglob("*.txt")}
     change_much(stage.merged)
@@ -44,7 +44,7 @@ def test_applies_are_taken_back_the_newest_first_and_only_so_many_are_kept(stage
     assert [path.name for path in stage.area.path.iterdir() if path.name.startswith("und")] == []
 
 
-def test_an_undo_does_not_lose_what_the_host_did_since(stage: Stage) -> None:
+def test_an_undo_over_a_file_that_the_host_changed_is_a_conflict(stage: Stage) -> None:
     (stage.merged / "a.txt").write_text("1")
     apply(stage.area)
     (stage.host / "a.txt").write_text("mine")
@@ -53,7 +53,7 @@ def test_an_undo_does_not_lose_what_the_host_did_since(stage: Stage) -> None:
     assert (stage.host / "a.txt").read_text() == "mine"
 
 
-def test_what_the_host_had_changed_is_its_change_still_after_an_undo(stage: Stage) -> None:
+def test_after_a_forced_apply_and_undo_the_conflict_is_still_there(stage: Stage) -> None:
     (stage.merged / "a.txt").write_text("sandbox")
     (stage.host / "a.txt").write_text("host")
     apply(stage.area, force=True)
@@ -90,7 +90,7 @@ def test_what_the_host_put_into_an_applied_directory_survives_an_undo(stage: Sta
     assert [path.name for path in (stage.host / "new").iterdir()] == ["mine"]
 
 
-def test_a_link_in_the_place_of_an_applied_directory_leads_an_undo_nowhere(stage: Stage, tmp_path: Path) -> None:
+def test_an_undo_does_not_follow_a_link_that_replaced_an_applied_directory(stage: Stage, tmp_path: Path) -> None:
     """Nor does it stop it half-way, for good."""
     before, outside = tree(stage.host), tmp_path / "outside"
     (stage.merged / "new/deep").mkdir(parents=True)
@@ -103,7 +103,7 @@ def test_a_link_in_the_place_of_an_applied_directory_leads_an_undo_nowhere(stage
     assert (outside / "deep/f").read_text() == "f"
 
 
-def test_an_undo_that_a_link_stops_is_finished_once_it_is_gone(stage: Stage, tmp_path: Path) -> None:
+def test_an_undo_stopped_by_a_link_is_finished_once_the_link_is_gone(stage: Stage, tmp_path: Path) -> None:
     before, outside = tree(stage.host), tmp_path / "outside"
     (stage.merged / "dir/c.txt").write_text("changed")
     apply(stage.area)
@@ -118,7 +118,7 @@ def test_an_undo_that_a_link_stops_is_finished_once_it_is_gone(stage: Stage, tmp
     assert tree(stage.host) == before
 
 
-def test_a_directory_in_a_files_place_is_not_taken_back_with_what_the_host_put_into_it(stage: Stage) -> None:
+def test_an_undo_that_would_delete_a_host_file_in_a_replaced_directory_is_a_conflict(stage: Stage) -> None:
     (stage.merged / "a.txt").unlink()
     (stage.merged / "a.txt").mkdir()
     (stage.merged / "a.txt" / "ours").write_text("x")
@@ -132,7 +132,7 @@ def test_a_directory_in_a_files_place_is_not_taken_back_with_what_the_host_put_i
     assert (stage.host / "a.txt").read_text() == "one\ntwo\nthree\n"
 
 
-def test_a_directory_whose_mode_changed_is_not_copied(stage: Stage) -> None:
+def test_a_change_of_a_directorys_mode_copies_no_contents(stage: Stage) -> None:
     (stage.merged / "dir").chmod(0o700)
     apply(stage.area)
     assert sorted(path.name for path in (stage.area.path / "undo").iterdir()) == ["saved.json"]
@@ -180,7 +180,7 @@ def shut_directories(place: Path) -> tuple[Path, StagedArea]:
 
 @pytest.mark.root
 @pytest.mark.parametrize("verb", ["apply", "undo"])
-def test_an_ordinary_user_killed_at_any_point_ends_with_the_right_modes(verb: str) -> None:
+def test_an_apply_of_an_ordinary_user_killed_at_any_point_ends_with_the_right_modes(verb: str) -> None:
     for point in count():
         with swept_directory() as place:
             give(place)

@@ -12,7 +12,7 @@ from belljar import Session
 pytestmark = [pytest.mark.anyio, pytest.mark.root, pytest.mark.oci]
 
 
-async def test_a_hundred_deep_and_back_to_any(root_workspace: Path) -> None:
+async def test_a_hundred_checkpoints_can_be_made_and_any_restored(root_workspace: Path) -> None:
     """On one engine, with the workspace that is mapped: the layers are the same everywhere."""
     async with Session(root_workspace, changes="staged", engine="oci") as box:
         for number in range(100):
