@@ -74,6 +74,27 @@ def test_a_file_that_holds_no_object_is_none(tmp_path: Path) -> None:
     assert found == [None, None, None, {"a": 1}]
 
 
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    (tmp_path / "facts").write_text("old")
+    with (tmp_path / "facts").open() as reader:
+        resources.write_whole(tmp_path / "facts", "new")
+        assert (reader.read(), (tmp_path / "facts").read_text()) == ("old", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["facts"]
+
+
+def test_a_directory_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    with pytest.raises(FileNotFoundError), resources.new_directory(target) as made:
+        (made / "no such directory" / "file").touch()
+    assert not any(tmp_path.iterdir())
+    for content in ("first", "second"):
+        with resources.new_directory(target) as made:
+            assert not target.exists() or content == "second"
+            (made / "file").write_text(content)
+    assert (target / "file").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
 def test_what_is_made_on_a_new_machine_can_be_used_again_whatever_the_umask_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int

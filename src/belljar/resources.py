@@ -109,6 +109,31 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Readers see the old file or the new one, also if several processes write it."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    temporary.write_text(text)
+    temporary.rename(path)
+
+
+@contextmanager
+def new_directory(target: Path) -> Iterator[Path]:
+    """A directory to fill, which becomes `target` at the end of the block: completely or not at all. If another process
+    has made `target` meanwhile, that one stays."""
+    import shutil  # slow to import, and seldom needed here
+
+    made = target.with_name(f".new-{os.urandom(8).hex()}")
+    made.mkdir(mode=0o700)
+    try:
+        yield made
+        made.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
 def cache_dir() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = own_directory(Path(home) / "belljar", 0o022, "XDG_CACHE_HOME")

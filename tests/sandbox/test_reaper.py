@@ -13,7 +13,7 @@ from anyio import to_thread
 from belljar.engines.docker.engine import DockerEngine
 from belljar.engines.spec import LABEL
 from belljar.sandbox.reaper import reap
-from belljar.sandbox.rundir import RunDir, new_session_id, run_root
+from belljar.sandbox.rundir import RunDir, new_session_id, run_root, write_session
 
 HOST = """
 import sys, anyio, belljar
@@ -114,7 +114,7 @@ def test_a_session_that_is_kept_while_the_engine_is_asked_is_left_alone(tmp_path
 
         def list(self) -> list[object]:
             made = RunDir.create(new_session_id(), tmp_path)
-            made.write_session({"container": "its own", "engine": "here"})
+            write_session(made.path, {"container": "its own", "engine": "here"})
             made.release()
             kept.append(made.path)
             return []

@@ -41,7 +41,7 @@ def test_the_run_directory_of_a_dead_process_is_not_owned(run_root: Path) -> Non
 
 def test_a_released_run_directory_stays_without_an_owner(run_root: Path) -> None:
     directory = RunDir.create(rundir.new_session_id())
-    directory.write_session({"id": directory.path.name})
+    rundir.write_session(directory.path, {"id": directory.path.name})
     directory.release()
     assert rundir.read_session(directory.path) == {"id": directory.path.name}
     assert not rundir.owned(directory.path)

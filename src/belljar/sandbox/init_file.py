@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from functools import cache
 from pathlib import Path
 
@@ -62,27 +61,13 @@ def _installed(init: Path, root: Path) -> Path:
         content = init.read_bytes()
         target = root / f"init-{hashlib.sha256(content + HOSTS.encode() + HOSTNAME.encode()).hexdigest()[:16]}"
         if not target.is_dir():
-            _install(content, target)
+            with resources.new_directory(target) as new:
+                _write(new / "init", content, 0o111)
+                _write(new / "hosts", HOSTS.encode(), 0o444)
+                _write(new / "hostname", f"{HOSTNAME}\n".encode(), 0o444)
         return target
     except OSError as error:
         raise BelljarError(f"the init cannot be installed under {root}: {error.strerror}") from error
-
-
-def _install(content: bytes, target: Path) -> None:
-    """Atomically, also if two processes do it at once."""
-    import tempfile  # once for each version
-
-    new = Path(tempfile.mkdtemp(dir=target.parent, prefix="new-init-"))
-    try:
-        _write(new / "init", content, 0o111)
-        _write(new / "hosts", HOSTS.encode(), 0o444)
-        _write(new / "hostname", f"{HOSTNAME}\n".encode(), 0o444)
-        new.rename(target)
-    except OSError:
-        if not target.is_dir():
-            raise
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -113,15 +113,6 @@ class RunDir:
     def link(self) -> Path:
         return self.path / "link"
 
-    def write_session(self, facts: dict[str, Any], link: dict[str, Any] | None = None) -> None:
-        self._write("link", link or {})
-        self._write("session", facts)
-
-    def _write(self, name: str, facts: dict[str, Any]) -> None:
-        temporary = self.path / f"{name}.tmp"
-        temporary.write_text(json.dumps(facts))
-        temporary.rename(self.path / f"{name}.json")
-
     def release(self) -> None:
         """Leave the directory to a kept session."""
         os.close(self._lock)
@@ -152,6 +143,13 @@ def owned(path: Path) -> bool:
 
 def read_session(path: Path, name: str = "session") -> dict[str, Any] | None:
     return resources.read_json(path / f"{name}.json")
+
+
+def write_session(path: Path, facts: Mapping[str, Any], name: str = "session") -> None:
+    try:
+        resources.write_whole(path / f"{name}.json", json.dumps(facts))
+    except OSError as error:
+        raise BelljarError(f"Cannot write {path}/{name}.json: {error.strerror}") from error
 
 
 def run_dirs(root: Path | None = None) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
@@ -13,13 +12,12 @@ from anyio import to_thread
 
 from belljar import host as hosts
 from belljar.awaiting import all_pending
-from belljar.errors import BelljarError, EngineUnavailable, SessionNotFound, UsageError
+from belljar.errors import EngineUnavailable, SessionNotFound, UsageError
 from belljar.policy import Policy
 from belljar.records import record
 from belljar.sandbox import rundir
 from belljar.sandbox.launch import engine_of
 from belljar.session.verbs import Verbs
-from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
     from belljar.host import EngineName, Host
@@ -112,21 +110,13 @@ class KeptVerbs(Verbs):
             raise UsageError("this sandbox ends with the process that started it; keep=True makes one that stays")
         session.extend(lease)
         session._plan = replace(session._plan, keep=True)
-        self._write("session", {**facts, "keep": True, "lease": lease})
+        rundir.write_session(sandbox.run_dir, {**facts, "keep": True, "lease": lease})
         self.metadata = {**self.metadata, **metadata}
         self._remember_metadata()
 
     def _remember_metadata(self) -> None:
         if self.metadata:
-            self._write(METADATA, self.metadata)
+            rundir.write_session(self._box.sandbox.run_dir, self.metadata, METADATA)
 
     def _remember_policy(self) -> None:
-        self._write(POLICY, self._box.policy.as_dict())
-
-    def _write(self, name: str, facts: dict[str, Any]) -> None:
-        where = self._box.sandbox.run_dir
-        try:
-            with Folder.at(where) as own:
-                own.write(f"{name}.json", json.dumps(facts).encode())
-        except OSError as error:
-            raise BelljarError(f"Cannot write {where}/{name}.json: {error.strerror}") from error
+        rundir.write_session(self._box.sandbox.run_dir, self._box.policy.as_dict(), POLICY)

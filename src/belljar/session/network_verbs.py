@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from functools import cached_property
@@ -14,8 +13,8 @@ from anyio import to_thread
 from belljar.awaiting import all_pending
 from belljar.errors import BelljarError, UsageError
 from belljar.network.client_settings import PORT, environment
+from belljar.sandbox import rundir
 from belljar.session.verbs import Verbs
-from belljar.workspace.beneath import Folder
 
 if TYPE_CHECKING:
     from belljar.engines.spec import Network
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from belljar.session.init_tools import InitTools
     from belljar.session.network_door import Forwarded, NetworkDoor
 
-ALLOWED = "allow.json"
+ALLOWED = "allow"
 
 
 def under_policy(network: Network | Allow, policy: Policy) -> Allow | None:
@@ -179,15 +178,12 @@ class NetworkVerbs(Verbs):
         """For a process that attaches later: the door ends with the process that opened it. Headers are not saved. Of
         presets only their hosts are: by then commands could have changed what the clients in the sandbox say."""
         saved = {"hosts": allow.hosts, "ask_hosts": allow.ask_hosts, "at": time.time()}
-        with Folder.at(self._box.sandbox.run_dir) as own:
-            own.write(ALLOWED, json.dumps(saved).encode())
+        rundir.write_session(self._box.sandbox.run_dir, saved, ALLOWED)
 
     async def _reopen_door(self) -> None:
         """After an attach: open the door again, if the process that opened it is gone."""
-        try:
-            with Folder.at(self._box.sandbox.run_dir) as own:
-                saved = json.loads(own.read(ALLOWED, 1 << 20))
-        except (OSError, ValueError):
+        saved = rundir.read_session(self._box.sandbox.run_dir, ALLOWED)
+        if saved is None:
             return
         from belljar.network.allow import Allow
 

@@ -26,7 +26,7 @@ from belljar.engines.kernel_facts import start_time
 from belljar.errors import EngineError
 from belljar.patterns import lazy_pattern
 from belljar.records import record
-from belljar.resources import read_json
+from belljar.resources import new_directory, read_json, write_whole
 
 UNFINISHED_SECONDS = 60  # writing two small files takes less
 _NAME = lazy_pattern(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")
@@ -66,15 +66,9 @@ class Boxes:
     def add(self, box: Box, config: Mapping[str, Any]) -> None:
         """Add it completely or not at all; an existing one is left as it is."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = self.root / f".new-{os.urandom(8).hex()}"
-        made.mkdir(mode=0o700)
-        try:
+        with new_directory(self.path(box.name)) as made:
             (made / "box.json").write_text(json.dumps(asdict(box)))
             (made / "config.json").write_text(json.dumps(config))
-            if not self.path(box.name).exists():
-                made.rename(self.path(box.name))
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
 
     def read(self, name: str) -> Box | None:
         facts = read_json(self.path(name) / "box.json")
@@ -91,9 +85,7 @@ class Boxes:
         return Process(**facts) if facts else None
 
     def started(self, name: str, process: Process) -> None:
-        temporary = self.path(name) / "process.tmp"
-        temporary.write_text(json.dumps(asdict(process)))
-        temporary.rename(self.path(name) / "process.json")
+        write_whole(self.path(name) / "process.json", json.dumps(asdict(process)))
 
     def names(self) -> list[str]:
         try:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import _thread
 import hashlib
 import json
-import os
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from belljar.engines.oci.runtime import environment
 from belljar.engines.spec import BRIDGE_USER
 from belljar.link.transport import SocketTransport
+from belljar.resources import new_directory
 
 
 class Bridged(SocketTransport):
@@ -57,18 +56,13 @@ def bridge(command: Sequence[str]) -> Bridged:
 
 
 def install_init(binary: Path, state: Path) -> str:
-    """Make a directory that holds the init, completely or not at all, even when two callers make it at once."""
+    """Make a directory that holds the init."""
     content = binary.read_bytes()
     target = state / f"init-{hashlib.sha256(content).hexdigest()[:16]}"
     if not target.is_dir():
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        import tempfile  # needed once for each version
-
-        with tempfile.TemporaryDirectory(dir=state, prefix=".new-") as made:
-            os.chmod(made, 0o755)
-            (Path(made) / "init").write_bytes(content)
-            (Path(made) / "init").chmod(0o555)
-            with suppress(FileExistsError):
-                os.rename(made, target)
-                os.mkdir(made)
+        with new_directory(target) as made:
+            made.chmod(0o755)
+            (made / "init").write_bytes(content)
+            (made / "init").chmod(0o555)
     return str(target)

@@ -125,7 +125,4 @@ def _write_profile(text: str) -> None:
     """Renamed into place once complete: Podman reads it when the container starts."""
     path = _profile_path(text)
     if not path.is_file() or path.read_text() != text:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".seccomp-")
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        os.rename(temporary, path)
+        resources.write_whole(path, text)
